@@ -1,0 +1,5 @@
+"""`python -m edged`: the same as the `edged` command."""
+
+from edged.cli import main
+
+main()

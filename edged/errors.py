@@ -1,0 +1,103 @@
+"""Every error that edged raises on purpose.
+
+    EdgedError                  what went wrong, where, and what to do; has an exit code
+    ├── JobError                a job document is wrong; `path` points at the fault       exit 65
+    │   └── ExpressionError     a SQL expression in it does not parse, type or compile
+    ├── ConfigError             the daemon's own settings are wrong                        exit 78
+    ├── PeerError               somebody on the other end of a socket misbehaved: that
+    │   │                       connection is lost, nothing else
+    │   ├── ProtocolError       garbage, half a message, a sequence gap
+    │   ├── SchemaMismatch      well-formed, but not the columns that were agreed
+    │   └── Unauthorized        token missing or wrong
+    ├── PageError               a page is damaged or of an unknown version; never half-read  exit 65
+    ├── StoreError              the store cannot go on                                      exit 75
+    │   ├── StoreFailed         a write or fsync failed: latched, nothing is acked after it
+    │   ├── StoreBusy           another daemon holds the store                              exit 73
+    │   └── StoreCorrupt        a damaged record before the tail; quarantined, never guessed
+    ├── CentralError            the collector or the landing cannot go on                   exit 75
+    └── KernelError             a kernel refused its input (capacity, limits)               exit 70
+
+Messages say what was wrong, where, and what to do.  Exit codes are those of sysexits.h.
+"""
+
+from __future__ import annotations
+
+
+class EdgedError(Exception):
+    """Base of the tree.  `exit_code` is what the CLI exits with."""
+
+    exit_code = 1
+
+
+class JobError(EdgedError):
+    """A job document is wrong.  `path` is the dotted path to the fault, e.g. `operators.j.left`."""
+
+    exit_code = 65
+
+    def __init__(self, path: str, problem: str, advice: str = "") -> None:
+        self.path, self.problem, self.advice = path, problem, advice
+        super().__init__(f"{path}: {problem}" + (f" ({advice})" if advice else ""))
+
+
+class ExpressionError(JobError):
+    """A SQL expression does not parse, does not type or cannot be compiled."""
+
+
+class ConfigError(EdgedError):
+    """A setting or a command-line argument is wrong."""
+
+    exit_code = 78
+
+
+class PeerError(EdgedError):
+    """The other end of a connection misbehaved; only that connection is lost."""
+
+
+class ProtocolError(PeerError):
+    """Garbage, half a message or a gap in the sequence."""
+
+
+class SchemaMismatch(PeerError):
+    """A well-formed message whose columns are not those that were agreed."""
+
+
+class Unauthorized(PeerError):
+    """The token is missing, wrong or expired."""
+
+
+class PageError(EdgedError):
+    """A page is damaged, truncated or of an unknown version."""
+
+    exit_code = 65
+
+
+class StoreError(EdgedError):
+    """The store cannot go on."""
+
+    exit_code = 75
+
+
+class StoreFailed(StoreError):
+    """A write or an fsync failed.  Latched: the process must end and recover on restart."""
+
+
+class StoreBusy(StoreError):
+    """Another process holds the store."""
+
+    exit_code = 73
+
+
+class StoreCorrupt(StoreError):
+    """A record before the tail of the log is damaged."""
+
+
+class CentralError(EdgedError):
+    """The collector, the landing or the aggregation cannot go on."""
+
+    exit_code = 75
+
+
+class KernelError(EdgedError):
+    """A kernel refused its input."""
+
+    exit_code = 70

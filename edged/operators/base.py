@@ -1,0 +1,165 @@
+"""What an operator is: a checked plan, and the running thing built from it.
+
+One file per operator kind holds both, and registers itself:
+
+    @operator("filter")
+    class FilterPlan(OperatorPlan): ...
+
+`edged.operators.load_all()` imports every module of this package; no central switch is edited.
+
+A link between operators carries, each beat, a `Flow`: a batch and the watermark that holds after
+it.  Statically it is a `Link`: schema, the event-time column, and how far behind the watermark's
+maximum rows may run (`disorder_us`, what a probe must look past).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.columns import Batch
+from edged.schema import Schema
+from edged.workers import Workers
+
+WATERMARK_MIN_US = -(2**63)
+"""Nothing is known yet."""
+WATERMARK_MAX_US = 2**63 - 1
+"""End of stream: nothing more will come."""
+PARTITIONS = 64
+"""Logical partitions that keyed work is split into, whatever the number of workers."""
+
+State = dict[str, npt.NDArray[Any]]
+"""An operator's state as named arrays; scalars are arrays of one element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What flows along an edge of the graph, known before anything runs."""
+
+    schema: Schema
+    time: str
+    """Name of the event-time column (type timestamp, not nullable)."""
+    disorder_us: int = 0
+    """Rows that are not late may carry times this far below the largest time seen before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One beat's rows on a link, and the watermark after them: later rows that are not late have
+    times >= `watermark_us`."""
+
+    batch: Batch
+    watermark_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeatContext:
+    """What the loop tells operators and sinks.  All of it is in the beat's record, so that replay
+    sees the same."""
+
+    number: int
+    wall_us: int
+    """The wall clock at the beat's start, as logged: a label, never an input to a decision."""
+    workers: Workers
+
+
+class Operator(ABC):
+    """A running operator.  `run` is called once a beat, also with no rows: watermarks move."""
+
+    @abstractmethod
+    def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
+        """One beat's work.  The returned batch may live in scratch memory until the next call."""
+
+    def save(self) -> State:
+        """The state, as copies that later beats do not touch.  Stateless: empty."""
+        return {}
+
+    def load(self, state: State) -> None:  # noqa: B027 - stateless operators keep it
+        """Take over a state that `save` of the same version returned."""
+
+    def state_bytes(self) -> int:
+        """Bytes of memory that the state occupies."""
+        return 0
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Figures for people: matches, groups, rows in error."""
+        return {}
+
+
+class OperatorPlan(ABC):
+    """A checked operator of a job.  Made by `parse`, which raises JobError with the exact path."""
+
+    kind: ClassVar[str]
+    links: ClassVar[tuple[str, ...]]
+    """Keys of the document that name inputs: `("input",)`, `("left", "right")`; a key whose value
+    is a list of names (union's `inputs`) is written with a star: `("*inputs",)`."""
+    keys: ClassVar[frozenset[str]]
+    """All other keys that the document may hold beside `type` and the links."""
+    version: ClassVar[int] = 1
+    """Version of the saved state's layout."""
+
+    id: str
+    output: Link
+
+    @classmethod
+    @abstractmethod
+    def parse(
+        cls, path: str, id: str, document: Mapping[str, Any], inputs: Sequence[Link]
+    ) -> OperatorPlan:
+        """Check `document` (links resolved to `inputs`, unknown keys already refused).
+
+        Raises JobError at `path` or below for everything that is wrong.
+        """
+
+    @abstractmethod
+    def build(self, workers: Workers) -> Operator:
+        """The running operator, its kernels compiled."""
+
+    @abstractmethod
+    def describe(self) -> list[str]:
+        """Lines for `edged explain`: what it does, with which kernel, what state it keeps."""
+
+    @abstractmethod
+    def signature_facts(self) -> list[Any]:
+        """JSON-able facts that the saved state depends on (schemas, keys, sizes)."""
+
+    def signature(self) -> str:
+        """Equal signatures mean: the state can be carried over to a replaced job."""
+        facts = repr([self.kind, self.version, self.signature_facts()])
+        return hashlib.sha256(facts.encode()).hexdigest()[:16]
+
+
+OPERATORS: dict[str, type[OperatorPlan]] = {}
+_Plan = TypeVar("_Plan", bound=type[OperatorPlan])
+
+
+def operator(kind: str) -> Callable[[_Plan], _Plan]:
+    """Class decorator: register an OperatorPlan under the `type` that documents use."""
+
+    def register(plan: _Plan) -> _Plan:
+        plan.kind = kind
+        OPERATORS[kind] = plan
+        return plan
+
+    return register
+
+
+class Scratch:
+    """Arrays that grow and are reused from beat to beat, by name."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+
+    def get(self, name: str, size: int, dtype: Any) -> npt.NDArray[Any]:
+        """An uninitialised array of at least `size` (cut to it), kept for the next beat."""
+        array = self._arrays.get(name)
+        if array is None or array.size < size:
+            array = np.empty(max(1024, size + size // 2), dtype)
+            self._arrays[name] = array
+        return array[:size]

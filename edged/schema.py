@@ -1,0 +1,149 @@
+"""Types, fields and schemas: what a column may be and what it becomes elsewhere.
+
+Twelve types, each nullable: `bool`, `int8`..`int64`, `uint8`..`uint64`, `float32`, `float64`,
+`timestamp` (microseconds since 1970-01-01 UTC, int64), `string` (UTF-8) and `binary`.
+
+A schema's one written form is JSON: `[{"name": …, "type": …, "nullable": …}, …]`.  It is what the
+job document, the page's registered `stream@version` and the collector exchange.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """A column type.  `width` is bytes a value (0: variable size); bool is one byte in memory."""
+
+    name: str
+    width: int
+    numpy: np.dtype[Any]
+    arrow: pa.DataType
+    spark: str
+
+    @property
+    def variable(self) -> bool:
+        """Whether values differ in size (string, binary)."""
+        return self.width == 0
+
+    @property
+    def integer(self) -> bool:
+        """Whether this is an integer type (timestamp and bool are not)."""
+        return self.name.startswith(("int", "uint"))
+
+    @property
+    def floating(self) -> bool:
+        """Whether this is float32 or float64."""
+        return self.name.startswith("float")
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _fixed(name: str, numpy: str, arrow: pa.DataType, spark: str) -> DType:
+    dtype = np.dtype(numpy)
+    return DType(name, dtype.itemsize, dtype, arrow, spark)
+
+
+BOOL = _fixed("bool", "u1", pa.bool_(), "boolean")
+INT8 = _fixed("int8", "i1", pa.int8(), "tinyint")
+INT16 = _fixed("int16", "i2", pa.int16(), "smallint")
+INT32 = _fixed("int32", "i4", pa.int32(), "int")
+INT64 = _fixed("int64", "i8", pa.int64(), "bigint")
+UINT8 = _fixed("uint8", "u1", pa.uint8(), "smallint")
+UINT16 = _fixed("uint16", "u2", pa.uint16(), "int")
+UINT32 = _fixed("uint32", "u4", pa.uint32(), "bigint")
+UINT64 = _fixed("uint64", "u8", pa.uint64(), "decimal(20,0)")
+FLOAT32 = _fixed("float32", "f4", pa.float32(), "float")
+FLOAT64 = _fixed("float64", "f8", pa.float64(), "double")
+TIMESTAMP = _fixed("timestamp", "i8", pa.timestamp("us", tz="UTC"), "timestamp")
+STRING = DType("string", 0, np.dtype("u1"), pa.string(), "string")
+BINARY = DType("binary", 0, np.dtype("u1"), pa.binary(), "binary")
+
+TYPES: dict[str, DType] = {
+    t.name: t
+    for t in (
+        BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64,
+        FLOAT32, FLOAT64, TIMESTAMP, STRING, BINARY,
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column: its name, type and whether it may hold nulls."""
+
+    name: str
+    dtype: DType
+    nullable: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The field's part of the schema's JSON form."""
+        return {"name": self.name, "type": self.dtype.name, "nullable": self.nullable}
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An ordered set of fields with unique names."""
+
+    fields: tuple[Field, ...]
+
+    @classmethod
+    def of(cls, fields: Iterable[Field]) -> Schema:
+        """A schema of `fields`, in order."""
+        return cls(tuple(fields))
+
+    @classmethod
+    def from_json(cls, document: str | list[dict[str, Any]]) -> Schema:
+        """The inverse of `to_json`.  Raises KeyError for an unknown type."""
+        rows = json.loads(document) if isinstance(document, str) else document
+        return cls(
+            tuple(Field(r["name"], TYPES[r["type"]], bool(r.get("nullable", False))) for r in rows)
+        )
+
+    def to_json(self) -> str:
+        """The canonical JSON text (no spaces, fields in order): equal schemas give equal text."""
+        return json.dumps([f.to_json() for f in self.fields], separators=(",", ":"))
+
+    def to_arrow(self) -> pa.Schema:
+        """The Arrow schema with the same names, types and nullability."""
+        return pa.schema([pa.field(f.name, f.dtype.arrow, f.nullable) for f in self.fields])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        return tuple(f.name for f in self.fields)
+
+    @property
+    def fixed_width(self) -> bool:
+        """Whether every column has a fixed width, so that pages can be dense."""
+        return not any(f.dtype.variable for f in self.fields)
+
+    def index(self, name: str) -> int:
+        """Position of the column called `name`; KeyError where there is none."""
+        for i, f in enumerate(self.fields):
+            if f.name == name:
+                return i
+        raise KeyError(name)
+
+    def field(self, name: str) -> Field:
+        """The field called `name`; KeyError where there is none."""
+        return self.fields[self.index(name)]
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __contains__(self, name: object) -> bool:
+        return any(f.name == name for f in self.fields)

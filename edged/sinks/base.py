@@ -1,0 +1,116 @@
+"""What a sink is: the end of a job's graph.  One self-registering file a kind."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from edged.operators.base import BeatContext, Flow, Link, State
+from edged.workers import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class PageKey:
+    """What names a page within a device and epoch; `seq` counts from 1 per stream, partition."""
+
+    stream: str
+    partition: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealedPage:
+    """A sealed page's bytes (exactly as they go over the wire) and its name."""
+
+    key: PageKey
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink is built with beyond its own plan."""
+
+    device: str
+    epoch: int
+    directory: str
+    """Where a sink that writes files of its own may write: the store's `sinks/<id>`."""
+    workers: Workers
+
+
+class Sink(ABC):
+    """A running sink."""
+
+    @abstractmethod
+    def write(self, beat: BeatContext, flow: Flow) -> None:
+        """Take one beat's rows."""
+
+    @abstractmethod
+    def seal(self, beat: BeatContext, flush: bool) -> list[SealedPage]:
+        """End the beat: the pages that are full, or all that hold rows where `flush` is set.
+
+        What is returned becomes durable with the beat.  A sink with no pages returns none, and
+        must write its files so that doing it again in a replay of the same beat changes nothing.
+        """
+
+    @abstractmethod
+    def open_rows(self) -> int:
+        """Rows taken but not sealed yet."""
+
+    @abstractmethod
+    def save(self) -> State:
+        """State (open pages, sequence numbers) as copies."""
+
+    @abstractmethod
+    def load(self, state: State) -> None:
+        """Take over a saved state."""
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Figures for people."""
+        return {}
+
+
+class SinkPlan(ABC):
+    """A checked sink of a job; `input` is its only link."""
+
+    kind: ClassVar[str]
+    keys: ClassVar[frozenset[str]]
+    version: ClassVar[int] = 1
+    id: str
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, path: str, id: str, document: Mapping[str, Any], input: Link) -> SinkPlan:
+        """Check `document`; raises JobError at `path` or below."""
+
+    @abstractmethod
+    def build(self, context: SinkContext) -> Sink:
+        """The running sink."""
+
+    @abstractmethod
+    def describe(self) -> list[str]:
+        """Lines for `edged explain`."""
+
+    @abstractmethod
+    def signature(self) -> str:
+        """Equal signatures mean: the state can be carried over to a replaced job."""
+
+    def schemas(self) -> Sequence[tuple[str, int, str]]:
+        """(stream, version, schema JSON) that the centre must know before it gets pages."""
+        return ()
+
+
+SINKS: dict[str, type[SinkPlan]] = {}
+_Plan = TypeVar("_Plan", bound=type[SinkPlan])
+
+
+def sink(kind: str) -> Callable[[_Plan], _Plan]:
+    """Class decorator: register a SinkPlan under the `type` that documents use."""
+
+    def register(plan: _Plan) -> _Plan:
+        plan.kind = kind
+        SINKS[kind] = plan
+        return plan
+
+    return register

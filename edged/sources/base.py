@@ -1,0 +1,95 @@
+"""What a source is: bytes from outside become staged columns.  One self-registering file a kind.
+
+The beat's loop owns all timing.  A source offers one file descriptor that is readable when there
+is something to ingest; the loop polls it while idle and leaves it alone while the reader is muted.
+
+    start ─► (fileno readable) ─► ingest, once a beat ─► seal ─► [beat is committed] ─► committed
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+if TYPE_CHECKING:
+    from edged.staging import Staging
+
+
+class Source(ABC):
+    """A running source that feeds one or more streams' staging."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Bind, open, connect.  Raises ConfigError with what to do where that fails."""
+
+    @abstractmethod
+    def fileno(self) -> int:
+        """Readable when there is something to ingest (an epoll, timerfd or eventfd)."""
+
+    @abstractmethod
+    def ingest(self, monotonic_us: int, wall_us: int) -> None:
+        """Move what has arrived into staging, up to its high watermark.  Never blocks."""
+
+    @abstractmethod
+    def more(self) -> bool:
+        """Whether `ingest` left arrived input behind because staging was full."""
+
+    @abstractmethod
+    def seal(self) -> Any:
+        """A ticket for everything staged so far; handed back to `committed` when durable."""
+
+    @abstractmethod
+    def committed(self, ticket: Any) -> None:
+        """What the ticket covers is durable: send the acks.  Called on the commit thread."""
+
+    @abstractmethod
+    def finished(self) -> bool:
+        """Whether nothing more can ever come (a file read to its end)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything; connections are told why."""
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Figures for people: connections, bytes, refusals."""
+        return {}
+
+
+class SourcePlan(ABC):
+    """A checked `source` table of a stream."""
+
+    kind: ClassVar[str]
+    keys: ClassVar[frozenset[str]]
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, path: str, document: Mapping[str, Any], stream: Any) -> SourcePlan:
+        """Check; raises JobError at `path` or below.  `stream` is the `StreamPlan` it feeds."""
+
+    @abstractmethod
+    def share_key(self) -> str:
+        """Streams whose plans have equal keys are fed by one running source (one listener)."""
+
+    @abstractmethod
+    def build(self, stagings: Mapping[str, Staging], plans: Mapping[str, SourcePlan]) -> Source:
+        """The running source for all streams that share it: stream name → staging and plan."""
+
+    @abstractmethod
+    def describe(self) -> list[str]:
+        """Lines for `edged explain`."""
+
+
+SOURCES: dict[str, type[SourcePlan]] = {}
+_Plan = TypeVar("_Plan", bound=type[SourcePlan])
+
+
+def source(kind: str) -> Callable[[_Plan], _Plan]:
+    """Class decorator: register a SourcePlan under the `type` that documents use."""
+
+    def register(plan: _Plan) -> _Plan:
+        plan.kind = kind
+        SOURCES[kind] = plan
+        return plan
+
+    return register

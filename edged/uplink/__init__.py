@@ -1,0 +1,1 @@
+"""edged.uplink"""

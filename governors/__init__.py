@@ -1,0 +1,1 @@
+"""The energy side: policies, actuators, meters, board profiles.  Knows nothing of tuples."""

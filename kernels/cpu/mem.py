@@ -1,0 +1,84 @@
+"""Raw memory for kernels over any schema: unaligned loads and stores, memcpy, prefetch.
+
+Addresses are int64.  x86-64 and aarch64 both allow unaligned access in hardware; the LLVM
+instructions are marked `align 1` so that the compiler assumes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+def _loader(kind: Any, bits: int) -> Any:
+    @intrinsic
+    def load(typingctx: Any, addr: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            value = builder.load(pointer)
+            value.align = 1
+            return value
+
+        return kind(types.int64), codegen
+
+    return load
+
+
+def _storer(kind: Any, bits: int) -> Any:
+    @intrinsic
+    def store(typingctx: Any, addr: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            builder.store(args[1], pointer).align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.int64, kind), codegen
+
+    return store
+
+
+load_u8, store_u8 = _loader(types.uint8, 8), _storer(types.uint8, 8)
+load_u16, store_u16 = _loader(types.uint16, 16), _storer(types.uint16, 16)
+load_u32, store_u32 = _loader(types.uint32, 32), _storer(types.uint32, 32)
+load_u64, store_u64 = _loader(types.uint64, 64), _storer(types.uint64, 64)
+load_i32, store_i32 = _loader(types.int32, 32), _storer(types.int32, 32)
+load_i64, store_i64 = _loader(types.int64, 64), _storer(types.int64, 64)
+
+
+@intrinsic
+def copy_bytes(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
+    """`memcpy(target, source, size)`; the ranges must not overlap."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        cgutils.raw_memcpy(
+            builder,
+            builder.inttoptr(args[0], byte),
+            builder.inttoptr(args[1], byte),
+            args[2],
+            1,
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def prefetch(typingctx: Any, addr: Any) -> Any:
+    """Ask for the cache line at `addr` (read, high locality); never faults."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(
+            ir.VoidType(), [byte, ir.IntType(32), ir.IntType(32), ir.IntType(32)]
+        )
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        flags = [ir.Constant(ir.IntType(32), v) for v in (0, 3, 1)]
+        builder.call(function, [builder.inttoptr(args[0], byte), *flags])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen

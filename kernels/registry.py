@@ -1,0 +1,68 @@
+"""The registry of kernels: what each is called, its signatures, and its plain-Python reference.
+
+    @kernel("int64(int64[::1], uint8[::1])", twin="tests.naive.count_valid")
+    def count_valid(values, valid): ...
+
+registers and decorates (nogil, cached on disk); nothing is compiled at import.  `compile_all`
+compiles every registered signature, from the on-disk cache where it is warm, and then closes the
+kernels: a call with other types raises TypeError instead of compiling within a beat.
+`device` marks a helper that only other kernels call.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A registered kernel: its dotted name, dispatcher, signatures and twin's dotted name."""
+
+    name: str
+    dispatcher: Any
+    signatures: tuple[str, ...]
+    twin: str
+
+
+KERNELS: dict[str, Kernel] = {}
+
+
+def kernel(*signatures: str, twin: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Register a kernel under its dotted name; `options` go to `numba.njit` on top of ours."""
+
+    def register(function: Callable[..., Any]) -> Any:
+        settings = {"nogil": True, "cache": True, "error_model": "numpy", **options}
+        dispatcher = numba.njit(**settings)(function)
+        name = f"{function.__module__}.{function.__qualname__}"
+        KERNELS[name] = Kernel(name, dispatcher, signatures, twin)
+        return dispatcher
+
+    return register
+
+
+def device(function: Callable[..., Any]) -> Any:
+    """A helper inlined into the kernels that call it; it has no life of its own."""
+    return numba.njit(nogil=True, inline="never", error_model="numpy")(function)
+
+
+def load_all(package: str = "kernels.cpu") -> None:
+    """Import every module of `package`, so that all its kernels are registered."""
+    root = importlib.import_module(package)
+    for module in pkgutil.iter_modules(root.__path__):
+        importlib.import_module(f"{package}.{module.name}")
+
+
+def compile_all() -> Iterator[str]:
+    """Compile (or load from the cache) every kernel, yielding each name when it is ready."""
+    load_all()
+    for row in KERNELS.values():
+        for signature in row.signatures:
+            row.dispatcher.compile(signature)
+        row.dispatcher.disable_compile()
+        yield row.name
