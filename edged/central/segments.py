@@ -1,0 +1,297 @@
+"""Segments: how landed pages lie in the landing, and the only readers and writer of them.
+
+    LANDING/segments/seg-<instance>-<number:08d>.pages    pages, end to end, exactly as received
+    LANDING/segments/seg-<instance>-<number:08d>.idx      one 64-byte row a committed page
+
+A row, little-endian, without padding:
+
+    offset  size  field
+         0     8  offset        u64  where the page begins in the .pages file
+         8     4  length        u32  the page's bytes
+        12     4  crc           u32  the page's own checksum, as its header has it
+        16     4  tuples        u32
+        20     4  partition     u32
+        24     8  seq           u64
+        32     8  epoch         u64  of the device's store
+        40     8  landed_at_us  i64  the collector's wall clock, microseconds since 1970 UTC
+        48     8  stream_hash   u64  first 8 bytes, little-endian, of sha256("<stream>@<version>")
+        56     8  device_hash   u64  first 8 bytes, little-endian, of sha256("<device>")
+
+Invariants
+ 1. One process appends to a segment; any number read it.
+ 2. A page's bytes are durable before its row is written.  A reader trusts exactly the whole rows
+    of the idx; a torn row at its end and bytes of the .pages file beyond the last row mean nothing.
+ 3. Neither file is ever rewritten below what the idx commits, and rows are in the order of their
+    offsets, but not necessarily without holes between them.
+ 4. A row is durable before the page is acknowledged and before any high water counts it, so a
+    position (a number of rows) that was once read stays valid after a power cut.
+ 5. Within one (device_hash, epoch, stream, partition), over all segments, each seq occurs once.
+
+A position in the landing is `{segment name: rows}`, as JSON with sorted keys.  The segment's name
+is its file name without suffix.  Only numpy is imported: this runs on Spark executors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ROW = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("length", "<u4"),
+        ("crc", "<u4"),
+        ("tuples", "<u4"),
+        ("partition", "<u4"),
+        ("seq", "<u8"),
+        ("epoch", "<u8"),
+        ("landed_at_us", "<i8"),
+        ("stream_hash", "<u8"),
+        ("device_hash", "<u8"),
+    ]
+)
+ROW_BYTES = 64
+SEGMENT_BYTES = 64 << 20
+_READ_BYTES = 8 << 20
+_NAME = re.compile(r"seg-([a-z0-9_]+)-(\d{8})")
+_IOV_MAX = 1024
+
+Rows = npt.NDArray[Any]
+"""A one-dimensional array of dtype `ROW`."""
+Buffer = bytes | bytearray | memoryview
+
+
+def digest64(text: str) -> int:
+    """The first 8 bytes of sha256 of `text`, little-endian: how names are written in rows."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def stream_hash(stream: str, version: int) -> int:
+    """What a row's `stream_hash` holds for `stream` at schema `version`."""
+    return digest64(f"{stream}@{version}")
+
+
+def device_hash(device: str) -> int:
+    """What a row's `device_hash` holds for `device`."""
+    return digest64(device)
+
+
+def segments_dir(landing: str | Path) -> Path:
+    """The directory of the segments in `landing`."""
+    return Path(landing) / "segments"
+
+
+def pages_path(landing: str | Path, name: str) -> Path:
+    """The file of pages of segment `name`."""
+    return segments_dir(landing) / f"{name}.pages"
+
+
+def idx_path(landing: str | Path, name: str) -> Path:
+    """The file of rows of segment `name`."""
+    return segments_dir(landing) / f"{name}.idx"
+
+
+def segment_name(instance: str, number: int) -> str:
+    """The name of a collector instance's `number`-th segment."""
+    return f"seg-{instance}-{number:08d}"
+
+
+def parse_name(name: str) -> tuple[str, int]:
+    """The inverse of `segment_name`; ValueError for anything else."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} is not the name of a segment")
+    return match[1], int(match[2])
+
+
+def list_segments(landing: str | Path) -> list[str]:
+    """Names of the segments that have an idx, sorted; none where there is no landing yet."""
+    try:
+        entries = list(segments_dir(landing).iterdir())
+    except FileNotFoundError:
+        return []
+    return sorted(e.stem for e in entries if e.suffix == ".idx" and _NAME.fullmatch(e.stem))
+
+
+def committed(landing: str | Path, name: str) -> int:
+    """How many pages segment `name` has committed: the whole rows of its idx."""
+    return idx_path(landing, name).stat().st_size // ROW_BYTES
+
+
+def positions(landing: str | Path) -> dict[str, int]:
+    """The landing's end: rows per segment, at this moment."""
+    return {name: committed(landing, name) for name in list_segments(landing)}
+
+
+def encode_positions(rows: Mapping[str, int]) -> str:
+    """The canonical JSON of a position: sorted keys, integers, no spaces."""
+    return json.dumps({k: int(v) for k, v in rows.items()}, sort_keys=True, separators=(",", ":"))
+
+
+def decode_positions(text: str) -> dict[str, int]:
+    """The inverse of `encode_positions`."""
+    return {str(k): int(v) for k, v in json.loads(text).items()}
+
+
+def read_rows(landing: str | Path, name: str, start: int = 0, stop: int | None = None) -> Rows:
+    """Rows `start` to `stop` (all where None) of segment `name`, as a fresh array of `ROW`.
+
+    Fewer come back where the idx holds fewer.
+    """
+    with idx_path(landing, name).open("rb") as file:
+        count = os.fstat(file.fileno()).st_size // ROW_BYTES
+        end = count if stop is None else min(stop, count)
+        file.seek(start * ROW_BYTES)
+        data = file.read(max(0, end - start) * ROW_BYTES)
+    rows: Rows = np.frombuffer(data, dtype=ROW, count=len(data) // ROW_BYTES).copy()
+    return rows
+
+
+def read_pages(
+    landing: str | Path, name: str, rows: Rows, read_bytes: int = _READ_BYTES
+) -> Iterator[memoryview]:
+    """The bytes of the page of each of `rows`, in their order.
+
+    Neighbours are read together, about `read_bytes` at a time.  A view holds only what the file
+    has: shorter than the row's length where the file was cut.  Nothing is verified here.
+    """
+    with pages_path(landing, name).open("rb", buffering=0) as file:
+        for first, stop in _runs(rows, read_bytes):
+            start = int(rows["offset"][first])
+            end = int(rows["offset"][stop - 1]) + int(rows["length"][stop - 1])
+            data = memoryview(_pread(file.fileno(), end - start, start))
+            for at, length in zip(
+                (rows["offset"][first:stop] - np.uint64(start)).tolist(),
+                rows["length"][first:stop].tolist(),
+                strict=True,
+            ):
+                yield data[at : at + length]
+
+
+def _runs(rows: Rows, read_bytes: int) -> Iterator[tuple[int, int]]:
+    """Split `rows` where they are not neighbours or a read would pass `read_bytes`."""
+    offsets, lengths = rows["offset"].tolist(), rows["length"].tolist()
+    first = 0
+    for i in range(1, len(offsets) + 1):
+        if (
+            i == len(offsets)
+            or offsets[i] != offsets[i - 1] + lengths[i - 1]
+            or offsets[i] + lengths[i] - offsets[first] > read_bytes
+        ):
+            yield first, i
+            first = i
+
+
+def _pread(fd: int, length: int, offset: int) -> bytes:
+    """`length` bytes at `offset`, or as many as there are."""
+    parts = []
+    while length > 0:
+        part = os.pread(fd, length, offset)
+        if not part:
+            break
+        parts.append(part)
+        length, offset = length - len(part), offset + len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class SegmentWriter:
+    """Appends to one segment.  Three steps make a page visible: `append`, `sync`, `commit`.
+
+    Opening an existing segment cuts a torn row off its idx; what lies in the .pages file beyond
+    the last row stays, and `tail` names where it begins, until `cut` or an `append` after it.
+    A failed write or sync leaves the writer unusable: the process must end and open it anew.
+    """
+
+    def __init__(self, landing: str | Path, name: str) -> None:
+        parse_name(name)
+        self.name = name
+        directory = segments_dir(landing)
+        directory.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._pages = os.open(pages_path(landing, name), flags, 0o644)
+        self._idx = os.open(idx_path(landing, name), flags, 0o644)
+        sync_directory(directory)
+        self.rows = os.fstat(self._idx).st_size // ROW_BYTES
+        os.ftruncate(self._idx, self.rows * ROW_BYTES)
+        self.size = os.fstat(self._pages).st_size
+        self.tail = self._end_of_rows()
+
+    def _end_of_rows(self) -> int:
+        """Where the last committed page ends."""
+        if not self.rows:
+            return 0
+        last = np.frombuffer(
+            _pread(self._idx, ROW_BYTES, (self.rows - 1) * ROW_BYTES), dtype=ROW, count=1
+        )[0]
+        return int(last["offset"]) + int(last["length"])
+
+    def read_tail(self) -> bytes:
+        """The bytes beyond the last committed page."""
+        return _pread(self._pages, self.size - self.tail, self.tail)
+
+    def cut(self, size: int) -> None:
+        """Make the .pages file end at `size`, which must not be below the last committed page."""
+        if size < self.tail:
+            raise ValueError(f"{self.name}: {size} lies below the committed end {self.tail}")
+        os.ftruncate(self._pages, size)
+        self.size = size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write `buffers` end to end behind what is there; returns where they begin.
+
+        Neither durable nor visible yet.
+        """
+        start = self.size
+        views = [memoryview(b).cast("B") for b in buffers if len(b)]
+        for i in range(0, len(views), _IOV_MAX):
+            self._write_all(views[i : i + _IOV_MAX])
+        return start
+
+    def _write_all(self, views: list[memoryview]) -> None:
+        while views:
+            written = os.pwritev(self._pages, views, self.size)
+            self.size += written
+            while views and written >= len(views[0]):
+                written -= len(views[0])
+                views.pop(0)
+            if written:
+                views[0] = views[0][written:]
+
+    def sync(self) -> None:
+        """Make the pages appended so far durable."""
+        os.fdatasync(self._pages)
+
+    def commit(self, rows: Rows) -> None:
+        """Append `rows`, which makes their pages visible, and make the rows durable."""
+        if not len(rows):
+            return
+        data = memoryview(np.ascontiguousarray(rows, dtype=ROW).tobytes())
+        at = self.rows * ROW_BYTES
+        while data:
+            written = os.pwrite(self._idx, data, at)
+            data, at = data[written:], at + written
+        os.fdatasync(self._idx)
+        self.rows += len(rows)
+        self.tail = int(rows["offset"][-1]) + int(rows["length"][-1])
+
+    def close(self) -> None:
+        """Close the files.  Does not sync."""
+        os.close(self._pages)
+        os.close(self._idx)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in directory `path` durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
