@@ -1,0 +1,114 @@
+"""Key columns to 64-bit hashes; what `kernels.cpu.hash` computes, over a batch.
+
+The top 6 bits of a hash are the row's logical partition, the low bits its place in a table.
+`exact_bits` says how far a hash stands for the key itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.columns import Batch, Column, address
+from edged.operators.base import Scratch
+from edged.schema import DType, Schema
+from edged.workers import Workers
+from kernels.cpu import hash as kernels
+
+PARTITION_SHIFT = 58
+"""`hash >> PARTITION_SHIFT` is the logical partition, 0..63."""
+PARALLEL_ROWS = 16_384
+"""Fewer rows than this are hashed on the calling thread: waking another costs more."""
+
+Hashes = npt.NDArray[np.uint64]
+_Range = Callable[[int, int], object]
+
+
+def hash_columns(
+    batch: Batch,
+    names: Sequence[str],
+    scratch: Scratch | None = None,
+    name: str = "hash",
+    workers: Workers | None = None,
+) -> Hashes:
+    """uint64[rows]: the hash of each row's values in the columns `names`, in that order.
+
+    Nulls hash to a value of their own.  With `scratch` the array lives there under `name`; with
+    `workers`, large batches are split among them.  No columns: every row hashes to 0.
+    """
+    scratch = Scratch() if scratch is None else scratch
+    out: Hashes = scratch.get(f"{name}.hash", batch.rows, np.uint64)
+    if not names:
+        out[:] = 0
+    for i, column in enumerate(names):
+        dtype = batch.schema.field(column).dtype
+        if i == 0:
+            _hash_column(batch[column], dtype, batch.rows, out, workers)
+            continue
+        following: Hashes = scratch.get(f"{name}.next", batch.rows, np.uint64)
+        _hash_column(batch[column], dtype, batch.rows, following, workers)
+        combine = partial(_combine, following, out)
+        _split(combine, batch.rows, workers)
+    return out
+
+
+def exact_bits(schema: Schema, names: Sequence[str]) -> int:
+    """How many low bits of two hashes must agree for the (non-null) keys to be equal for certain.
+
+    32: one column of up to 32 bits; 64: one column of 64 bits; 0: several columns, strings or
+    binaries, whose values must be compared as well.
+    """
+    if len(names) != 1:
+        return 0
+    width = schema.field(names[0]).dtype.width
+    return {0: 0, 8: 64}.get(width, 32)
+
+
+def all_valid(
+    batch: Batch, names: Sequence[str], scratch: Scratch | None = None, name: str = "valid"
+) -> npt.NDArray[np.uint8] | None:
+    """uint8[rows]: 1 where no column of `names` is null; None where none of them is nullable."""
+    masks = [m for m in (batch[column].valid for column in names) if m is not None]
+    if not masks:
+        return None
+    scratch = Scratch() if scratch is None else scratch
+    out: npt.NDArray[np.uint8] = scratch.get(f"{name}.valid", batch.rows, np.uint8)
+    out[:] = 1
+    for mask in masks:
+        kernels.all_valid(address(mask), 0, batch.rows, out)
+    return out
+
+
+def _hash_column(
+    column: Column, dtype: DType, rows: int, out: Hashes, workers: Workers | None
+) -> None:
+    _split(partial(_hash_range, column, dtype, out), rows, workers)
+
+
+def _hash_range(column: Column, dtype: DType, out: Hashes, start: int, stop: int) -> None:
+    source = address(column.values)
+    if column.offsets is not None:
+        kernels.hash_variable(source, address(column.offsets), start, stop, out)
+    elif dtype.floating:
+        kernels.hash_float(dtype.width, source, start, stop, out)
+    else:
+        kernels.hash_fixed(dtype.width, source, start, stop, out)
+    if column.valid is not None:
+        kernels.hash_nulls(address(column.valid), start, stop, out)
+
+
+def _combine(following: Hashes, out: Hashes, start: int, stop: int) -> None:
+    kernels.hash_combine(following, start, stop, out)
+
+
+def _split(work: _Range, rows: int, workers: Workers | None) -> None:
+    """Run `work(start, stop)` over all rows, by several workers where it pays."""
+    if workers is None or workers.count == 1 or rows < PARALLEL_ROWS:
+        work(0, rows)
+        return
+    edges = [rows * i // workers.count for i in range(workers.count + 1)]
+    workers.run([partial(work, a, b) for a, b in pairwise(edges)])
