@@ -125,6 +125,11 @@ class OperatorPlan(ABC):
     def describe(self) -> list[str]:
         """Lines for `edged explain`: what it does, with which kernel, what state it keeps."""
 
+    def ahead_us(self) -> tuple[int | None, ...]:
+        """Per input: how far its rows may run ahead of the other inputs before they only swell
+        the state (a join's bounds); None where that does not matter."""
+        return ()
+
     @abstractmethod
     def signature_facts(self) -> list[Any]:
         """JSON-able facts that the saved state depends on (schemas, keys, sizes)."""

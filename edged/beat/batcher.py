@@ -1,0 +1,102 @@
+"""The batcher: when to wake.  Pure decisions from observations; no clock, no I/O.
+
+A tuple that arrives right after a beat's ingest waits for the next wake, is raced and committed.
+The batcher makes that wait as long as the promises allow, because long waits are deep sleep:
+
+    wake <= oldest arrival + latency    − expected race − expected commit − margin
+    wake <= oldest arrival + ack_within − expected commit − margin     (commit without racing)
+    wake <= first readiness + fill      where `fill` halves whenever the senders' buffers were
+                                        found more than half full, and grows back otherwise
+
+and a race is kept under half the latency by limiting the rows that one beat takes.
+
+The shape follows ecoJoin, section 2.1 (batch to race to idle; the latency tolerance is the bound);
+there the batch sizes were settings files, here they follow from the arrivals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MARGIN_US_MIN = 2_000
+FILL_HIGH = 0.5
+FILL_US_MIN = 500
+ROWS_MIN = 65_536
+"""A beat may always take this many rows, however slow the last ones were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beaten:
+    """What one beat was like."""
+
+    rows: int
+    race_us: int
+    """Ingest, operators and sealing."""
+    fill: float
+    """How full the fullest of the senders' buffers was when the beat ingested (0 to 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """When to wake, and whether to race then or only to commit what has arrived."""
+
+    at_us: int
+    race: bool
+
+
+class Batcher:
+    """Decides from what the last beats were like.  All times are monotonic microseconds."""
+
+    def __init__(self, latency_us: int, ack_within_us: int) -> None:
+        self.latency_us = latency_us
+        self.ack_within_us = min(ack_within_us, latency_us)
+        self.margin_us = max(MARGIN_US_MIN, latency_us // 50)
+        self.race_us = 0.0
+        self.commit_us = 0.0
+        self.row_us = 0.0
+        self.fill_us = float(latency_us)
+
+    def beaten(self, beat: Beaten) -> None:
+        """Learn from a beat.  Costs rise at once and fall slowly (a peak holder)."""
+        self.race_us = max(float(beat.race_us), 0.9 * self.race_us + 0.1 * beat.race_us)
+        if beat.rows >= 1024:
+            cost = beat.race_us / beat.rows
+            self.row_us = cost if self.row_us == 0.0 else 0.8 * self.row_us + 0.2 * cost
+        if beat.fill >= FILL_HIGH:
+            self.fill_us = self.fill_us / 2 if self.fill_us > FILL_US_MIN else 0.0
+        else:
+            self.fill_us = min(float(self.latency_us), max(FILL_US_MIN, self.fill_us * 1.5))
+
+    def committed(self, commit_us: int) -> None:
+        """Learn how long a commit took."""
+        self.commit_us = max(float(commit_us), 0.9 * self.commit_us + 0.1 * commit_us)
+
+    def wake(self, oldest_us: int, first_us: int) -> Wake:
+        """When to wake for tuples that may have arrived at `oldest_us`, first seen at `first_us`.
+
+        `oldest_us` is the end of the last ingest where input stood ready at once after it, and
+        the first readiness otherwise.
+        """
+        race_by = self.race_by(oldest_us)
+        ack_by = oldest_us + self.ack_within_us - int(self.commit_us) - self.margin_us
+        fill_by = first_us + int(self.fill_us)
+        at = min(race_by, ack_by, fill_by)
+        commit_only = at == ack_by and race_by - ack_by > self.latency_us // 4
+        return Wake(max(at, first_us), not commit_only)
+
+    def race_by(self, oldest_us: int) -> int:
+        """The latest start of a race that still keeps the latency promise."""
+        work_us = int(self.race_us + self.commit_us)
+        return oldest_us + self.latency_us - work_us - self.margin_us
+
+    def rows_max(self) -> int:
+        """Rows that one beat may take so that its race stays under half the latency."""
+        if self.row_us == 0.0:
+            return 1 << 22
+        return max(ROWS_MIN, int(self.latency_us / 2 / self.row_us))
+
+    def must_flush(self, oldest_open_us: int, now_us: int) -> bool:
+        """Whether open pages must be sealed in this beat, because the next would be too late."""
+        next_beat_us = self.race_us + min(self.fill_us, float(self.latency_us) / 2)
+        sealed_by_us = now_us + 2 * self.race_us + self.commit_us + next_beat_us + self.margin_us
+        return sealed_by_us > oldest_open_us + self.latency_us

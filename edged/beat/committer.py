@@ -1,0 +1,159 @@
+"""The commit thread: makes beat n durable while beat n+1 races, then lets the acks go.
+
+One commit at a time.  `submit` hands one over and returns at once; it must only be called when
+`busy` is false (`wait` blocks on `fileno`, an eventfd that counts finished commits).  What fails
+here is raised again by the next `check`, on the beat's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from edged.clock import Clock
+from edged.operators.base import State
+from edged.sources.base import Source
+from edged.store import BeatRecord, Store, StoreFull
+from edged.uplink import Uplink
+
+
+@dataclass(slots=True)
+class Commit:
+    """One beat's worth of durability, and who wants to hear of it."""
+
+    record: BeatRecord
+    tickets: list[tuple[Source, Any]]
+    sync: bool = True
+    snapshot: tuple[bytes, State] | None = None
+    """Facts and arrays of a snapshot to be taken right after the commit."""
+    done: Callable[[Committed], None] | None = None
+    """Called on the commit thread when all is durable and acked."""
+
+
+@dataclass(slots=True)
+class Committed:
+    """What a commit was like; times are monotonic microseconds."""
+
+    beat: int
+    started_us: int
+    durable_us: int
+    acked_us: int
+    finished_us: int
+    pages: list[str] = field(default_factory=list)
+
+
+class Committer:
+    """Owns the commit thread and, with it, all calls of the store and the uplink."""
+
+    def __init__(self, store: Store, uplink: Uplink | None, clock: Clock) -> None:
+        self._store, self._uplink, self._clock = store, uplink, clock
+        self._commit: Commit | None = None
+        self._failure: BaseException | None = None
+        self._wake = threading.Semaphore(0)
+        self._finished = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closing = False
+        self.busy = False
+        self.lock = threading.Lock()
+        """Held while the store and the uplink are in use."""
+        self._thread = threading.Thread(target=self._run, name="edged-commit", daemon=True)
+        self._thread.start()
+
+    def fileno(self) -> int:
+        """Readable when a commit has finished since the last `check`."""
+        return self._finished
+
+    def submit(self, commit: Commit) -> None:
+        """Hand over a commit; `busy` until it is through."""
+        self.check()
+        self._commit, self.busy = commit, True
+        self._wake.release()
+
+    def check(self) -> None:
+        """Raise what the commit thread failed with, if it did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def clear(self) -> None:
+        """Reset `fileno`."""
+        try:
+            os.eventfd_read(self._finished)
+        except BlockingIOError:
+            return
+
+    def wait(self) -> None:
+        """Block until no commit is in flight."""
+        while self.busy:
+            select.select([self._finished], [], [])
+            self.clear()
+        self.clear()
+        self.check()
+
+    def settle(self) -> None:
+        """Take in what the centre has acknowledged (any thread)."""
+        with self.lock:
+            self._take_acks()
+
+    def close(self) -> None:
+        """Finish what is in flight and end the thread."""
+        self._closing = True
+        self._wake.release()
+        self._thread.join()
+        os.close(self._finished)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.acquire()
+            commit, self._commit = self._commit, None
+            if commit is None:
+                if self._closing:
+                    return
+                continue
+            try:
+                with self.lock:
+                    self._do(commit)
+            except BaseException as problem:
+                self._failure = problem
+            self.busy = False
+            os.eventfd_write(self._finished, 1)
+
+    def _do(self, commit: Commit) -> None:
+        started = self._clock.monotonic_us()
+        refs = self._append(commit)
+        durable = self._clock.monotonic_us()
+        for source, ticket in commit.tickets:
+            source.committed(ticket)
+        acked = self._clock.monotonic_us()
+        if self._uplink is not None:
+            if refs:
+                self._uplink.offer(refs)
+            self._uplink.restart_if_dead()
+            self._take_acks()
+        if commit.snapshot is not None:
+            moved = self._store.snapshot(commit.record.number, *commit.snapshot)
+            if self._uplink is not None and moved:
+                self._uplink.offer(moved)
+        if commit.done is not None:
+            names = [f"{r.key.stream}/{r.key.partition}/{r.key.seq}" for r in refs]
+            end = self._clock.monotonic_us()
+            commit.done(Committed(commit.record.number, started, durable, acked, end, names))
+
+    def _append(self, commit: Commit) -> list[Any]:
+        """Commit to the store; while it is full, wait for the centre to take pages off it."""
+        while True:
+            try:
+                return self._store.commit(commit.record, sync=commit.sync)
+            except StoreFull:
+                if self._uplink is None or self._closing:
+                    raise
+                select.select([self._uplink.fileno()], [], [], 1.0)
+                self._uplink.restart_if_dead()
+                self._take_acks()
+
+    def _take_acks(self) -> None:
+        if self._uplink is not None:
+            for stream, partition, seq in self._uplink.poll():
+                self._store.acked(stream, partition, seq)

@@ -1,0 +1,141 @@
+"""What a beat writes into the log: its facts, and the inputs staged since the last beat.
+
+Facts are one JSON object: everything that came from the processing-time world (how many rows were
+staged and taken, watermarks, producers' sequences, whether open pages were flushed), so that a
+replay of the record does exactly what the beat did.
+
+    {"wall": µs, "jobs": {job: {"race": bool, "flush": bool, "streams": {stream:
+        {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs, "producers": {…}}}}}}
+
+Inputs are the raw arrays, in the order of jobs and streams in the facts; for each stream with
+logged rows: chunk producer (int32), stop, time_min, time_max (int64); then per column the offsets
+(int64, as they stood) of a variable column, its values (a variable column's bytes from the first
+to the last offset), and the validity of a nullable one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.columns import Batch, Column
+from edged.schema import Schema
+from edged.staging import Chunks
+
+
+@dataclass(slots=True)
+class StreamFacts:
+    """One stream's part of a beat."""
+
+    logged_rows: int = 0
+    logged_chunks: int = 0
+    take_chunks: int = 0
+    take_rows: int = 0
+    watermark_us: int = 0
+    producers: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class JobFacts:
+    """One job's part of a beat."""
+
+    race: bool
+    flush: bool
+    streams: dict[str, StreamFacts]
+
+
+@dataclass(slots=True)
+class BeatFacts:
+    """All that a beat decided."""
+
+    wall_us: int
+    jobs: dict[str, JobFacts]
+
+    def encode(self) -> bytes:
+        """The JSON text."""
+        jobs = {
+            name: {
+                "race": j.race,
+                "flush": j.flush,
+                "streams": {
+                    s: {
+                        "logged": [f.logged_rows, f.logged_chunks],
+                        "take": [f.take_chunks, f.take_rows],
+                        "watermark": f.watermark_us,
+                        "producers": f.producers,
+                    }
+                    for s, f in j.streams.items()
+                },
+            }
+            for name, j in self.jobs.items()
+        }
+        return json.dumps({"wall": self.wall_us, "jobs": jobs}, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> BeatFacts:
+        """The inverse of `encode`."""
+        document = json.loads(data)
+        jobs = {}
+        for name, j in document["jobs"].items():
+            streams = {
+                s: StreamFacts(*f["logged"], *f["take"], f["watermark"], f["producers"])
+                for s, f in j["streams"].items()
+            }
+            jobs[name] = JobFacts(j["race"], j["flush"], streams)
+        return cls(document["wall"], jobs)
+
+
+def input_arrays(batch: Batch, chunks: Chunks) -> list[npt.NDArray[Any]]:
+    """The arrays of one stream's logged rows, in the order that `read_inputs` expects."""
+    arrays: list[npt.NDArray[Any]] = [
+        chunks.producer,
+        chunks.stop,
+        chunks.time_min,
+        chunks.time_max,
+    ]
+    for column in batch.columns:
+        if column.offsets is None:
+            arrays.append(column.values)
+        else:
+            arrays.append(column.offsets)
+            arrays.append(column.values[int(column.offsets[0]) : int(column.offsets[-1])])
+        if column.valid is not None:
+            arrays.append(column.valid)
+    return arrays
+
+
+def read_inputs(
+    schema: Schema, facts: StreamFacts, arrays: Iterator[npt.NDArray[np.uint8]]
+) -> tuple[Batch, Chunks]:
+    """One stream's logged rows, from the log's byte arrays."""
+    producer = next(arrays).view(np.int32)
+    stop, time_min, time_max = (next(arrays).view(np.int64) for _ in range(3))
+    columns = []
+    for f in schema:
+        offsets = None
+        if f.dtype.variable:
+            offsets = next(arrays).view(np.int64)
+            offsets = offsets - offsets[0]
+        values = next(arrays).view(f.dtype.numpy)
+        valid = next(arrays) if f.nullable else None
+        columns.append(Column(values, valid, offsets))
+    batch = Batch(schema, facts.logged_rows, tuple(columns))
+    return batch, Chunks(producer, stop, time_min, time_max)
+
+
+def buffers(
+    jobs: Mapping[str, Mapping[str, tuple[Batch, Chunks]]],
+) -> list[npt.NDArray[Any]]:
+    """Everything that the jobs' streams logged, in order; streams with no rows add nothing."""
+    return [
+        array
+        for streams in jobs.values()
+        for batch, chunks in streams.values()
+        if batch.rows
+        for array in input_arrays(batch, chunks)
+    ]

@@ -1,0 +1,265 @@
+"""One job, built: its stagings, operators and sinks, and what one beat does to them.
+
+The same `step` runs live and in a replay.  Live, `decide` makes the facts; in a replay they come
+from the log.  Nothing else differs, and nothing else may be read from the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.beat.record import JobFacts, StreamFacts, read_inputs
+from edged.beat.take import Coupling, Waiting, decide_take
+from edged.beat.times import StreamTime
+from edged.columns import Batch, empty_batch
+from edged.gather import take as gather
+from edged.job.plan import JobPlan, StreamPlan
+from edged.operators.base import (
+    WATERMARK_MAX_US,
+    BeatContext,
+    Flow,
+    Operator,
+    Scratch,
+    State,
+)
+from edged.sinks.base import SealedPage, Sink, SinkContext
+from edged.staging import Chunks, Staging
+
+
+@dataclass(slots=True)
+class StreamRuntime:
+    """A stream's plan, staging and event time, with what has been counted."""
+
+    plan: StreamPlan
+    staging: Staging
+    time: StreamTime
+    rows: int = 0
+    late: int = 0
+
+
+class JobRuntime:
+    """A built job.  Not thread-safe: the beat's thread owns it."""
+
+    def __init__(self, plan: JobPlan, context: SinkContext) -> None:
+        self.plan = plan
+        self.scratch = Scratch()
+        share = plan.promises.memory_bytes // 2 // max(1, len(plan.streams))
+        self.streams = {
+            name: StreamRuntime(
+                s,
+                Staging(name, s.schema, s.time, share, s.max_ahead_us),
+                StreamTime(s.lateness_us, s.idle_after_us),
+            )
+            for name, s in plan.streams.items()
+        }
+        self.operators: dict[str, Operator] = {
+            name: plan.operators[name].build(context.workers) for name in plan.order
+        }
+        self.sinks: dict[str, Sink] = {
+            name: s.build(_sink_context(context, name)) for name, s in plan.sinks.items()
+        }
+        self.couplings = couplings(plan)
+        self.spent_us: dict[str, int] = {}
+
+    def staged(self) -> int:
+        """Rows that wait in staging."""
+        return sum(s.staging.rows for s in self.streams.values())
+
+    def open_rows(self) -> int:
+        """Rows that sinks hold in pages not yet sealed."""
+        return sum(s.open_rows() for s in self.sinks.values())
+
+    def decide(self, monotonic_us: int, rows_max: int, race: bool) -> JobFacts:
+        """What this beat does, from what is staged now; `flush` is left to the caller."""
+        facts = {name: self._logged(s) for name, s in self.streams.items()}
+        job = JobFacts(race, False, facts)
+        if not race:
+            return job
+        chunks = {name: s.staging.chunks() for name, s in self.streams.items()}
+        waiting = {
+            name: Waiting(
+                chunks[name].stop,
+                chunks[name].time_min,
+                s.time.horizon(s.staging.producers, monotonic_us),
+            )
+            for name, s in self.streams.items()
+        }
+        for name, count in decide_take(waiting, self.couplings, rows_max).items():
+            f, s = facts[name], self.streams[name]
+            f.take_chunks = count
+            f.take_rows = int(chunks[name].stop[count - 1]) if count else 0
+            s.time.take(chunks[name], count)
+            left = s.staging.rows - f.take_rows
+            f.watermark_us = s.time.propose(s.staging.producers, left, monotonic_us)
+        self._follow(facts, waiting)
+        return job
+
+    def replay(self, facts: JobFacts, arrays: Iterator[npt.NDArray[np.uint8]]) -> None:
+        """Bring staging and times to where `decide` had them, from a log record."""
+        for name, f in facts.streams.items():
+            s = self.streams[name]
+            if f.logged_rows:
+                batch, chunks = read_inputs(s.plan.schema, f, arrays)
+                s.staging.append_logged(batch, chunks)
+                s.staging.mark_logged()
+            s.staging.producers.apply(f.producers)
+            if facts.race:
+                s.time.take(s.staging.chunks(), f.take_chunks)
+
+    def skip(self, facts: JobFacts) -> None:
+        """Recover a record without its inputs (durability `results`): only positions move."""
+        for name, f in facts.streams.items():
+            s = self.streams[name]
+            s.staging.producers.apply(f.producers)
+            if facts.race:
+                s.time.watermark_us = f.watermark_us
+
+    def step(self, beat: BeatContext, facts: JobFacts) -> list[SealedPage]:
+        """Run the job over what the facts take; returns the pages that were sealed."""
+        if not facts.race:
+            return []
+        flows: dict[str, Flow] = {}
+        for name, f in facts.streams.items():
+            self._open(flows, name, f)
+        for name in self.plan.order:
+            inputs = [flows[link] for link in self.plan.inputs[name]]
+            flows[name] = self.operators[name].run(beat, inputs)
+        pages: list[SealedPage] = []
+        for name, sink in self.sinks.items():
+            sink.write(beat, flows[self.plan.inputs[name][0]])
+            pages += sink.seal(beat, facts.flush)
+        for name, f in facts.streams.items():
+            s = self.streams[name]
+            s.staging.consume(f.take_chunks, f.take_rows)
+            s.rows += f.take_rows
+        return pages
+
+    def ended(self) -> bool:
+        """Whether every stream has said its end and all of it was processed."""
+        return all(s.time.watermark_us == WATERMARK_MAX_US for s in self.streams.values())
+
+    def save(self) -> dict[str, Any]:
+        """Everything as named arrays (`streams/<id>/…`, `operators/<id>/…`, `sinks/<id>/…`)."""
+        arrays: State = {}
+        for name, s in self.streams.items():
+            _put(arrays, f"streams/{name}/staging", s.staging.save())
+            _put(arrays, f"streams/{name}/time", s.time.save())
+            _put(arrays, f"streams/{name}/counts", {"n": np.array([s.rows, s.late], np.int64)})
+        for name, operator in self.operators.items():
+            _put(arrays, f"operators/{name}", operator.save())
+        for name, sink in self.sinks.items():
+            _put(arrays, f"sinks/{name}", sink.save())
+        return arrays
+
+    def load(self, arrays: State) -> None:
+        """Take over a saved state; parts that are not there start fresh."""
+        for name, s in self.streams.items():
+            if staged := _get(arrays, f"streams/{name}/staging"):
+                s.staging.load(staged)
+                s.time.load(_get(arrays, f"streams/{name}/time"))
+                counts = _get(arrays, f"streams/{name}/counts")["n"]
+                s.rows, s.late = int(counts[0]), int(counts[1])
+        for name, operator in self.operators.items():
+            if state := _get(arrays, f"operators/{name}"):
+                operator.load(state)
+        for name, sink in self.sinks.items():
+            if state := _get(arrays, f"sinks/{name}"):
+                sink.load(state)
+
+    def _logged(self, s: StreamRuntime) -> StreamFacts:
+        batch, chunks = s.staging.unlogged()
+        return StreamFacts(
+            batch.rows,
+            int(chunks.stop.size),
+            0,
+            0,
+            s.time.watermark_us,
+            s.staging.producers.changes(),
+        )
+
+    def _follow(self, facts: dict[str, StreamFacts], waiting: Mapping[str, Waiting]) -> None:
+        """A stream in which nobody counts follows the streams that it is joined with."""
+        for name in facts:
+            others = {c.other for c in self.couplings if c.stream == name}
+            if waiting[name].horizon_us is not None or not others:
+                continue
+            lowest = min(facts[o].watermark_us for o in others)
+            if lowest != WATERMARK_MAX_US:
+                facts[name].watermark_us = max(facts[name].watermark_us, lowest)
+
+    def _open(self, flows: dict[str, Flow], name: str, f: StreamFacts) -> None:
+        """Turn a stream's taken rows into flows: on time, and late where the job asks for them."""
+        s = self.streams[name]
+        before = s.time.watermark_us
+        batch = s.staging.pending().slice(0, f.take_rows)
+        late: Batch | None = None
+        if f.take_rows and s.plan.late != "process" or s.plan.late == "dead_letter":
+            batch, late = self._split_late(s, batch, before, f.take_chunks)
+        elif f.take_rows:
+            times = batch[s.plan.time].values
+            s.late += int(np.count_nonzero(times < before))
+        s.time.watermark_us = f.watermark_us
+        flows[name] = Flow(batch, f.watermark_us)
+        if s.plan.late == "dead_letter":
+            rows = empty_batch(s.plan.schema) if late is None else late
+            flows[f"{name}.late"] = Flow(rows, f.watermark_us)
+
+    def _split_late(
+        self, s: StreamRuntime, batch: Batch, watermark_us: int, chunks: int
+    ) -> tuple[Batch, Batch | None]:
+        earliest = s.staging.chunks().time_min[:chunks]
+        if not chunks or int(earliest.min()) >= watermark_us:
+            return batch, None
+        on_time = batch[s.plan.time].values >= watermark_us
+        late = np.flatnonzero(~on_time)
+        s.late += int(late.size)
+        kept = gather(batch, np.flatnonzero(on_time), self.scratch, f"{s.plan.name}/on_time")
+        if s.plan.late != "dead_letter":
+            return kept, None
+        return kept, gather(batch, late, self.scratch, f"{s.plan.name}/late")
+
+
+def couplings(plan: JobPlan) -> list[Coupling]:
+    """How far each stream may run ahead of each other one, from the joins they meet in."""
+    tightest: dict[tuple[str, str], int] = {}
+    for id in plan.order:
+        ahead = plan.operators[id].ahead_us()
+        links = plan.inputs[id]
+        for i, limit in enumerate(ahead):
+            for j in range(len(links)):
+                if i == j or limit is None:
+                    continue
+                for a in _upstream(plan, links[i]):
+                    for b in _upstream(plan, links[j]) - {a}:
+                        tightest[a, b] = min(limit, tightest.get((a, b), limit))
+    return [Coupling(a, b, limit) for (a, b), limit in tightest.items()]
+
+
+def _upstream(plan: JobPlan, link: str) -> set[str]:
+    name = link.removesuffix(".late")
+    if name in plan.streams:
+        return {name}
+    return set().union(*(_upstream(plan, i) for i in plan.inputs[link]))
+
+
+def _sink_context(context: SinkContext, id: str) -> SinkContext:
+    return SinkContext(context.device, context.epoch, f"{context.directory}/{id}", context.workers)
+
+
+def _put(arrays: State, prefix: str, state: State) -> None:
+    for key, value in state.items():
+        arrays[f"{prefix}/{key}"] = value
+
+
+def _get(arrays: State, prefix: str) -> State:
+    return {k[len(prefix) + 1 :]: v for k, v in arrays.items() if k.startswith(prefix + "/")}
+
+
+def logged_inputs(job: JobRuntime) -> dict[str, tuple[Batch, Chunks]]:
+    """The rows that every stream staged since the last beat: what goes into the log."""
+    return {name: s.staging.unlogged() for name, s in job.streams.items()}

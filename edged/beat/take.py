@@ -1,0 +1,83 @@
+"""How much of each stream a beat takes.  Sans-IO.
+
+A fast stream must not outrun a slow one's window: rows of stream `a` that are further ahead of
+stream `b` than the join's bound cannot match anything yet, and would only swell the window.  So
+`a` is taken up to the horizon of `b` (its slowest active producer's latest staged time) plus the
+bound.  Whole chunks are taken: a chunk whose earliest row lies within the limit goes.
+
+Progress is guaranteed: where every stream has rows and every one is held back (fast and slow
+producers crosswise), the one whose first waiting row is the oldest gives its first chunk all the
+same.  A stream held back by one that has nothing waiting simply waits: the other will send, end,
+or fall silent and stop counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A stream's staged chunks: where each ends (rows), and its earliest time."""
+
+    stop: npt.NDArray[np.int64]
+    time_min: npt.NDArray[np.int64]
+    horizon_us: int | None
+    """See `StreamTime.horizon`; None: the stream holds nobody back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coupling:
+    """`stream` may run ahead of `other` by `ahead_us`."""
+
+    stream: str
+    other: str
+    ahead_us: int
+
+
+def decide_take(
+    waiting: Mapping[str, Waiting], couplings: Sequence[Coupling], rows_max: int
+) -> dict[str, int]:
+    """Chunks to take per stream; `rows_max` bounds the rows of all together (at least a chunk)."""
+    take = {name: _allowed(name, w, waiting, couplings) for name, w in waiting.items()}
+    if not any(take.values()):
+        held = [(int(w.time_min[0]), name) for name, w in waiting.items() if w.stop.size]
+        if held and len(held) == len(waiting):
+            take[min(held)[1]] = 1
+        return take
+    total = sum(_rows(waiting[name], count) for name, count in take.items())
+    if total <= rows_max:
+        return take
+    return {
+        name: _within(waiting[name], count, rows_max * _rows(waiting[name], count) // total)
+        for name, count in take.items()
+    }
+
+
+def _allowed(
+    name: str, own: Waiting, waiting: Mapping[str, Waiting], couplings: Sequence[Coupling]
+) -> int:
+    count = int(own.stop.size)
+    for c in couplings:
+        if c.stream != name or count == 0:
+            continue
+        horizon = waiting[c.other].horizon_us
+        if horizon is None:
+            continue
+        beyond = np.flatnonzero(own.time_min[:count] > horizon + c.ahead_us)
+        count = int(beyond[0]) if beyond.size else count
+    return count
+
+
+def _rows(w: Waiting, count: int) -> int:
+    return int(w.stop[count - 1]) if count else 0
+
+
+def _within(w: Waiting, count: int, rows: int) -> int:
+    if count == 0:
+        return 0
+    return max(1, min(count, int(np.searchsorted(w.stop[:count], rows, side="right"))))

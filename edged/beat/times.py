@@ -1,0 +1,102 @@
+"""Event time of a stream: watermarks, idle producers, ends.  Sans-IO.
+
+A stream's watermark is the minimum over its active producers of (latest time − lateness), never
+falling.  A producer counts from its first contact; one silent for `idle_after` no longer counts,
+one that said end-of-stream neither.  Where nobody counts because all are silent, the watermark is
+what the most advanced of them allows; where all have ended and nothing is staged, it is
+`WATERMARK_MAX_US`.  What is decided here is written into the beat's record; replay reads it there.
+
+`latest` is per producer and of *taken* rows: a watermark must not pass rows that still wait in
+staging.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.operators.base import WATERMARK_MAX_US, WATERMARK_MIN_US, State
+
+if TYPE_CHECKING:
+    from edged.staging import Chunks, Producers
+
+Times = npt.NDArray[np.int64]
+
+
+class StreamTime:
+    """The event-time side of one stream."""
+
+    def __init__(self, lateness_us: int, idle_after_us: int) -> None:
+        self.lateness_us = lateness_us
+        self.idle_after_us = idle_after_us
+        self.watermark_us = WATERMARK_MIN_US
+        self.latest_us: Times = np.empty(0, np.int64)
+
+    def take(self, chunks: Chunks, count: int) -> None:
+        """The first `count` chunks are taken: their producers have come as far as their times."""
+        if count:
+            producers = chunks.producer[:count]
+            self._grow(int(producers.max()) + 1)
+            np.maximum.at(self.latest_us, producers, chunks.time_max[:count])
+
+    def propose(self, producers: Producers, staged: int, monotonic_us: int) -> int:
+        """The watermark that the state of the producers allows now (not yet applied)."""
+        n = len(producers.ids)
+        self._grow(n)
+        latest = self.latest_us[:n]
+        ended = producers.ended[:n] != 0
+        known = (producers.seen_us[:n] > WATERMARK_MIN_US) & ~ended
+        fresh = monotonic_us - producers.seen_us[:n] < self.idle_after_us
+        waiting = producers.latest_us[:n] > latest
+        active = known & (fresh | waiting)
+        if active.any():
+            return max(self.watermark_us, behind(int(latest[active].min()), self.lateness_us))
+        if ended.any() and not known.any() and staged == 0:
+            return WATERMARK_MAX_US
+        best = int(latest.max()) if n else WATERMARK_MIN_US
+        return max(self.watermark_us, behind(best, self.lateness_us))
+
+    def horizon(self, producers: Producers, monotonic_us: int) -> int | None:
+        """The slowest active producer's latest *staged* time; None where nobody counts.
+
+        It is what bounds how far another stream may run ahead of this one.
+        """
+        n = len(producers.ids)
+        known = (producers.seen_us[:n] > WATERMARK_MIN_US) & (producers.ended[:n] == 0)
+        active = known & (monotonic_us - producers.seen_us[:n] < self.idle_after_us)
+        return int(producers.latest_us[:n][active].min()) if active.any() else None
+
+    def idle_at(self, producers: Producers, monotonic_us: int) -> int | None:
+        """When the next active producer will have been silent for `idle_after`."""
+        n = len(producers.ids)
+        known = (producers.seen_us[:n] > WATERMARK_MIN_US) & (producers.ended[:n] == 0)
+        due = producers.seen_us[:n][known] + self.idle_after_us
+        due = due[due > monotonic_us]
+        return int(due.min()) if due.size else None
+
+    def save(self) -> State:
+        """Watermark and latest times."""
+        return {
+            "watermark_us": np.array([self.watermark_us], np.int64),
+            "latest_us": self.latest_us.copy(),
+        }
+
+    def load(self, state: State) -> None:
+        """Take over a saved state."""
+        self.watermark_us = int(state["watermark_us"][0])
+        self.latest_us = np.array(state["latest_us"], np.int64)
+
+    def _grow(self, n: int) -> None:
+        if self.latest_us.size < n:
+            grown = np.full(max(n, 2 * self.latest_us.size), WATERMARK_MIN_US, np.int64)
+            grown[: self.latest_us.size] = self.latest_us
+            self.latest_us = grown
+
+
+def behind(time_us: int, distance_us: int) -> int:
+    """`time_us − distance_us`, staying at the two ends of time."""
+    if time_us in (WATERMARK_MIN_US, WATERMARK_MAX_US):
+        return time_us
+    return max(WATERMARK_MIN_US, min(WATERMARK_MAX_US, time_us - distance_us))
