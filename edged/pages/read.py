@@ -1,0 +1,293 @@
+"""From pages to Arrow record batches, with numpy and pyarrow alone: this runs on Spark's executors.
+
+`read_page` reads one page.  `PageDecoder` is the fast way for many: pages of one schema are decoded
+into growing column arrays, and come out as one large batch; only the columns asked for are touched.
+
+Invariants
+1. A page is taken whole or not at all: header, sizes, checksum and the structure of every tuple are
+   checked before a row of it counts.  What is wrong raises PageError with the page's name.
+2. No Python runs per tuple.  Fixed columns are strided copies (dense) or one gather (slotted).  The
+   values of a variable column lie in the page in reverse row order with gaps between them, so the
+   page's bytes are one Arrow array of value, gap, value, ...: `take` copies the values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from edged.errors import PageError
+from edged.pages.format import (
+    HEADER_BYTES,
+    LAYOUT_DENSE,
+    LAYOUT_SLOTTED,
+    SLOT_BYTES,
+    WEIGHT_BYTES,
+    Header,
+    parse_header,
+    tuple_layout,
+    verify,
+)
+from edged.schema import Field, Schema
+
+Array = npt.NDArray[Any]
+
+BATCH_BYTES = 32 << 20
+"""Page bytes that `read_pages` gathers into one batch."""
+
+
+def read_page(buffer: Any, schema: Schema, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    """One page's rows as an Arrow batch, types as `schema.to_arrow()`.
+
+    `columns` picks and orders columns (default: all).  Raises PageError for a page that is damaged
+    or does not fit the schema, KeyError for an unknown column.
+    """
+    decoder = PageDecoder(schema, columns)
+    decoder.add(buffer)
+    return decoder.finish()
+
+
+def read_pages(
+    buffers: Iterable[Any],
+    schema: Schema,
+    columns: Sequence[str] | None = None,
+    *,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Many pages' rows in order, as few large batches of about `batch_bytes` of pages each.
+
+    Raises PageError at the first bad page; what was yielded before it is sound.
+    """
+    decoder = PageDecoder(schema, columns)
+    for buffer in buffers:
+        decoder.add(buffer)
+        if decoder.raw_bytes >= batch_bytes:
+            yield decoder.finish()
+    if decoder.rows:
+        yield decoder.finish()
+
+
+def read_weights(buffer: Any) -> npt.NDArray[np.int32]:
+    """The change weight of every tuple of a page, int32; all 1 where the page carries none."""
+    header = verify(buffer)
+    if not header.weighted:
+        return np.ones(header.tuples, np.int32)
+    at = HEADER_BYTES + (SLOT_BYTES if header.layout == LAYOUT_SLOTTED else 0)
+    raw = _uncompressed(buffer, header)
+    return _strided(raw, np.dtype("<i4"), at, header.stride, header.tuples).astype(np.int32)
+
+
+class PageDecoder:
+    """Gathers the rows of pages of one schema, and gives them out as Arrow batches."""
+
+    def __init__(self, schema: Schema, columns: Sequence[str] | None = None) -> None:
+        """Decode `columns` (default: all; at least one).  KeyError for an unknown column."""
+        names = schema.names if columns is None else tuple(columns)
+        if not names:
+            raise ValueError("ask for at least one column: a batch of none has no row count")
+        self.schema = schema
+        self.rows = 0
+        """Rows gathered since the last `finish`."""
+        self.raw_bytes = 0
+        """Uncompressed bytes of the pages gathered since the last `finish`."""
+        self._indices = [schema.index(n) for n in names]
+        picked = [schema.fields[i] for i in self._indices]
+        self._arrow = Schema.of(picked).to_arrow()
+        self._gathered = [_Gathered(f) for f in picked]
+
+    def add(self, buffer: Any, *, verified: bool = False) -> Header:
+        """Decode one page behind what is gathered; returns its header.
+
+        `verified` skips the checksum, for a page that `verify` has just passed.  Raises PageError
+        and gathers nothing where the page is damaged or does not fit the schema.
+        """
+        header = parse_header(buffer) if verified else verify(buffer)
+        raw = _uncompressed(buffer, header)
+        if header.layout == LAYOUT_DENSE:
+            self._add_dense(header, raw)
+        else:
+            self._add_slotted(header, raw)
+        self.rows += header.tuples
+        self.raw_bytes += header.raw_bytes
+        return header
+
+    def finish(self) -> pa.RecordBatch:
+        """All rows gathered, as one batch; the decoder is empty again."""
+        arrays = [g.finish(self.rows) for g in self._gathered]
+        self.rows = self.raw_bytes = 0
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+
+    def _add_dense(self, header: Header, raw: Array) -> None:
+        layout = tuple_layout(self.schema, header.weighted)
+        if not self.schema.fixed_width or header.stride != layout.fixed_bytes:
+            raise PageError(
+                f"{header.name} does not fit its schema: rows of {header.stride} bytes, the schema "
+                f"makes {layout.fixed_bytes}"
+            )
+        n, at = header.tuples, self.rows
+        for i, g in zip(self._indices, self._gathered, strict=True):
+            g.reserve(at, n)
+            place = HEADER_BYTES + layout.places[i]
+            g.values[at : at + n] = _strided(raw, g.little, place, header.stride, n)
+            if g.nullable:
+                place = HEADER_BYTES + layout.bitmap_at + i // 8
+                bits = _strided(raw, np.dtype("u1"), place, header.stride, n)
+                g.set_valid(at, n, bits, i)
+
+    def _add_slotted(self, header: Header, raw: Array) -> None:
+        if self.schema.fixed_width:
+            raise PageError(f"{header.name} does not fit its schema: slotted, but all fixed width")
+        layout = tuple_layout(self.schema)
+        starts = _tuple_starts(header, raw, layout.fixed_bytes)
+        ends = _variable_ends(self.schema, header, raw, starts)
+        n, at = header.tuples, self.rows
+        chunks: list[tuple[_Gathered, pa.Array]] = []
+        for i, g in zip(self._indices, self._gathered, strict=True):
+            g.reserve(at, n)
+            if g.variable:
+                chunks.append((g, _take_variable(raw, *ends[i], g.field.dtype.arrow)))
+            elif n:
+                g.values[at : at + n] = _gather(raw, g.little, starts + layout.places[i])
+            if g.nullable and n:
+                g.set_valid(at, n, raw[starts + (layout.bitmap_at + i // 8)], i)
+        for g, chunk in chunks:
+            g.chunks.append(chunk)
+
+
+class _Gathered:
+    """One column's rows so far: an array that grows, or Arrow chunks where it is variable."""
+
+    def __init__(self, field: Field) -> None:
+        self.field = field
+        self.variable, self.nullable = field.dtype.variable, field.nullable
+        self.little = field.dtype.numpy.newbyteorder("<")
+        self.values: Array = np.empty(0, field.dtype.numpy)
+        self.valid: Array = np.empty(0, np.uint8)
+        self.chunks: list[pa.Array] = []
+
+    def reserve(self, rows: int, more: int) -> None:
+        """Room for `more` rows behind the first `rows`."""
+        if not self.variable:
+            self.values = _grown(self.values, rows, more)
+        if self.nullable:
+            self.valid = _grown(self.valid, rows, more)
+
+    def set_valid(self, at: int, rows: int, bitmap: Array, column: int) -> None:
+        """Presence of `rows` rows, from the byte of their bitmaps that holds this column's bit."""
+        np.bitwise_and(bitmap, np.uint8(1 << (column % 8)), out=self.valid[at : at + rows])
+
+    def finish(self, rows: int) -> pa.Array:
+        """The first `rows` rows as an Arrow array; empties this."""
+        mask = None
+        if self.nullable:
+            mask = pa.py_buffer(np.packbits(self.valid[:rows], bitorder="little"))
+        kind = self.field.dtype.arrow
+        if self.variable:
+            whole = pa.concat_arrays(self.chunks) if self.chunks else pa.array([], kind)
+            array = pa.Array.from_buffers(kind, rows, [mask, *whole.buffers()[1:]])
+        elif pa.types.is_boolean(kind):
+            bits = np.packbits(self.values[:rows], bitorder="little")
+            array = pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(bits)])
+        else:
+            array = pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(self.values[:rows])])
+        self.values = np.empty(0, self.values.dtype)
+        self.valid = np.empty(0, np.uint8)
+        self.chunks = []
+        return array
+
+
+def _grown(array: Array, rows: int, more: int) -> Array:
+    if array.size >= rows + more:
+        return array
+    larger = np.empty(max(rows + more, 2 * array.size), array.dtype)
+    larger[:rows] = array[:rows]
+    return larger
+
+
+def _uncompressed(buffer: Any, header: Header) -> Array:
+    """The page's bytes with its body uncompressed (the header's are kept in front)."""
+    page = np.frombuffer(buffer, np.uint8)
+    if not header.compressed:
+        return page
+    try:
+        body = pa.Codec("lz4_raw").decompress(
+            pa.py_buffer(page[HEADER_BYTES:]), header.raw_bytes - HEADER_BYTES
+        )
+    except (OSError, ValueError) as problem:
+        raise PageError(f"{header.name} does not decompress: {problem}") from None
+    raw = np.empty(header.raw_bytes, np.uint8)
+    raw[:HEADER_BYTES] = page[:HEADER_BYTES]
+    raw[HEADER_BYTES:] = np.frombuffer(body, np.uint8)
+    return raw
+
+
+def _strided(raw: Array, dtype: np.dtype[Any], at: int, stride: int, rows: int) -> Array:
+    """A view of one value every `stride` bytes from byte `at` on."""
+    if rows == 0:
+        return np.empty(0, dtype)
+    view: Array = np.ndarray((rows,), dtype, raw, at, (stride,))
+    return view
+
+
+def _gather(raw: Array, dtype: np.dtype[Any], at: Array) -> Array:
+    """The values that begin at bytes `at`, anywhere in `raw`; `raw` must cover them."""
+    everywhere: Array = np.ndarray((raw.size - dtype.itemsize + 1,), dtype, raw, 0, (1,))
+    values: Array = everywhere[at]
+    return values
+
+
+def _tuple_starts(header: Header, raw: Array, fixed_bytes: int) -> Array:
+    """Where each tuple's data begins in a slotted page, int64; checks every slot."""
+    n = header.tuples
+    if header.stride != SLOT_BYTES + (WEIGHT_BYTES if header.weighted else 0):
+        raise PageError(f"{header.name} has slots of {header.stride} bytes")
+    slot = np.dtype("<u4")
+    offsets = _strided(raw, slot, HEADER_BYTES + 4, header.stride, n).astype(np.int64)
+    lengths = _strided(raw, slot, HEADER_BYTES + 8, header.stride, n).astype(np.int64)
+    total = int(offsets[-1]) if n else 0
+    if (
+        not np.array_equal(offsets, np.cumsum(lengths))
+        or (n and int(lengths.min()) < fixed_bytes)
+        or header.raw_bytes != HEADER_BYTES + n * header.stride + total
+    ):
+        raise PageError(f"{header.name} does not fit its schema: its slots contradict it")
+    return header.raw_bytes - offsets
+
+
+def _variable_ends(
+    schema: Schema, header: Header, raw: Array, starts: Array
+) -> dict[int, tuple[Array, Array]]:
+    """Per variable column: where each row's value begins and ends in the page; checks them all."""
+    layout = tuple_layout(schema)
+    found: dict[int, tuple[Array, Array]] = {}
+    if header.tuples == 0:
+        return {i: (starts, starts) for i, f in enumerate(schema) if f.dtype.variable}
+    first = begin = starts + layout.fixed_bytes
+    for i, f in enumerate(schema):
+        if f.dtype.variable:
+            end = first + _gather(raw, np.dtype("<u4"), starts + layout.places[i])
+            if bool(np.any(end < begin)):
+                raise PageError(f"{header.name} does not fit its schema: column {f.name}")
+            found[i] = begin, end
+            begin = end
+    stops = np.concatenate((np.array([raw.size], np.int64), starts[:-1]))
+    if not np.array_equal(begin, stops):
+        raise PageError(f"{header.name} does not fit its schema: tuples longer than their columns")
+    return found
+
+
+def _take_variable(raw: Array, begins: Array, ends: Array, kind: pa.DataType) -> pa.Array:
+    n = begins.size
+    if n == 0:
+        return pa.array([], kind)
+    edges = np.empty(2 * n, np.int32)
+    edges[0::2] = begins[::-1]
+    edges[1::2] = ends[::-1]
+    values_and_gaps = pa.Array.from_buffers(
+        kind, 2 * n - 1, [None, pa.py_buffer(edges), pa.py_buffer(raw)]
+    )
+    return values_and_gaps.take(pa.array(np.arange(2 * n - 2, -1, -2, dtype=np.int32)))
