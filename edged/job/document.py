@@ -14,21 +14,24 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
 from edged.errors import JobError
 from edged.job.units import duration_us, size_bytes
+from edged.schema import TIMESTAMP, TYPES, Field, Schema
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 """Names of jobs, streams, operators and sinks."""
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 """Names of columns."""
+COLUMNS_MAX = 1000
 DOCUMENT_BYTES_MAX = 4 << 20
 
 REQUIRED: Any = object()
@@ -59,6 +62,7 @@ def load_document(path: str | Path) -> dict[str, Any]:
 
 def loads(text: str, name: str = "job", *, json_text: bool = False) -> dict[str, Any]:
     """The document in `text`, TOML unless `json_text`.  Raises JobError at `name`."""
+    parsed: Any
     try:
         if json_text:
             parsed = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -70,7 +74,8 @@ def loads(text: str, name: str = "job", *, json_text: bool = False) -> dict[str,
         raise JobError(name, f"is not JSON: {problem}") from None
     if not isinstance(parsed, dict):
         raise JobError(name, "is not a table", "a job is an object with name, streams and sinks")
-    return plain(parsed)
+    document: dict[str, Any] = plain(parsed)
+    return document
 
 
 def plain(value: Any) -> Any:
@@ -120,12 +125,13 @@ def table(
     path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED
 ) -> dict[str, Any]:
     """A sub-table."""
-    return _get(path, document, key, default, dict, "a table")
+    value: dict[str, Any] = _get(path, document, key, default, dict, "a table")
+    return value
 
 
 def text(path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED) -> str:
     """A string that is not empty."""
-    value = _get(path, document, key, default, str, "text")
+    value: str = _get(path, document, key, default, str, "text")
     if value == "" and value is not default:
         raise JobError(below(path, key), "is empty")
     return value
@@ -133,7 +139,8 @@ def text(path: str, document: Mapping[str, Any], key: str, default: Any = REQUIR
 
 def boolean(path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED) -> bool:
     """True or false."""
-    return _get(path, document, key, default, bool, "true or false")
+    value: bool = _get(path, document, key, default, bool, "true or false")
+    return value
 
 
 def integer(
@@ -146,7 +153,7 @@ def integer(
     most: int = 2**63 - 1,
 ) -> int:
     """An integer within `least..most`."""
-    value = _get(path, document, key, default, int, "an integer")
+    value: int = _get(path, document, key, default, int, "an integer")
     if value is not default and not least <= value <= most:
         raise JobError(below(path, key), f"{value} is out of range", f"{least} to {most}")
     return value
@@ -162,12 +169,10 @@ def number(
     most: float = float("inf"),
 ) -> float:
     """A finite integer or float within `least..most`."""
-    value = _get(path, document, key, default, (int, float), "a number")
-    if value is default:
-        return value
-    if not least <= value <= most or value in (float("inf"), float("-inf")):
+    value: float = _get(path, document, key, default, (int, float), "a number")
+    if value is not default and not (least <= value <= most and isfinite(value)):
         raise JobError(below(path, key), f"{value} is out of range", f"{least} to {most}")
-    return float(value)
+    return value
 
 
 def choice(
@@ -215,6 +220,45 @@ def size(
 ) -> int:
     """A size in bytes, at least `least`; `default` is written like a value."""
     return size_bytes(below(path, key), _present(path, document, key, default), least=least)
+
+
+def columns(path: str, document: Mapping[str, Any], key: str = "columns") -> Schema:
+    """A schema written as `{ name = "type", other = "type?" }`; `?` means that nulls may stand."""
+    given = table(path, document, key)
+    path = below(path, key)
+    if not given:
+        raise JobError(path, "is empty", "name at least the time column")
+    if len(given) > COLUMNS_MAX:
+        raise JobError(path, f"holds {len(given)} columns", f"at most {COLUMNS_MAX}")
+    fields: list[Field] = []
+    lower: dict[str, str] = {}
+    for name in given:
+        where = below(path, name)
+        if not COLUMN.fullmatch(name):
+            advice = "letters, digits and _, no digit first, at most 63"
+            raise JobError(where, f"{name!r} is not a column's name", advice)
+        other = lower.setdefault(name.lower(), name)
+        if other != name:
+            raise JobError(where, f"differs from {other} only in case", "SQL ignores case")
+        kind = text(path, given, name)
+        dtype = TYPES.get(kind.removesuffix("?"))
+        if dtype is None:
+            raise JobError(where, f"{kind!r} is not a type", did_you_mean(kind, TYPES))
+        fields.append(Field(name, dtype, kind.endswith("?")))
+    return Schema.of(fields)
+
+
+def time_column(path: str, document: Mapping[str, Any], schema: Schema) -> str:
+    """The name of the event-time column: a timestamp of `schema` that is not nullable."""
+    name = text(path, document, "time")
+    where = below(path, "time")
+    if name not in schema:
+        raise JobError(where, f"no column is called {name}", did_you_mean(name, schema.names))
+    column = schema.field(name)
+    if column.dtype is not TIMESTAMP or column.nullable:
+        given = column.dtype.name + ("?" if column.nullable else "")
+        raise JobError(where, f"{name} is {given}", "the time column must be timestamp, not null")
+    return name
 
 
 def _present(path: str, document: Mapping[str, Any], key: str, default: Any) -> Any:

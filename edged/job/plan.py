@@ -1,0 +1,372 @@
+"""From a job document to a checked plan: what the beat, `validate` and `explain` work with.
+
+A job is a directed acyclic graph of named operators between streams and sinks:
+
+    document ─► streams ─► links ─► operators, in topological order ─► sinks ─► JobPlan
+
+Invariants of a `JobPlan`:
+
+1. Every id (stream, operator, sink) is unique in the job.
+2. `order` lists each operator after everything it reads; ties are in document order.
+3. `links` holds the `Link` of every name in `inputs`: streams, operators, and `<stream>.late` of
+   streams whose `late` is `dead_letter` (same schema, in no order).
+4. No two sinks ship pages of one stream: its sequence numbers would clash.
+
+Parsing goes on after a fault where it can, so that `faults` reports every independent one; what
+depends on a faulty part is passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import edged.operators
+import edged.sinks
+import edged.sources
+from edged.errors import JobError
+from edged.job import document as doc
+from edged.operators.base import OPERATORS, Link, OperatorPlan
+from edged.schema import Schema
+from edged.sinks.base import SINKS, SinkPlan
+from edged.sources.base import SOURCES, SourcePlan
+
+DURABILITIES = ("exactly_once", "results", "none")
+LATE = ("drop", "process", "dead_letter")
+ENTRIES_MAX = 200
+"""Most streams, operators or sinks of one job."""
+MEMORY_BYTES_MIN = 1 << 20
+
+_JOB_KEYS = ("name", "promises", "streams", "operators", "sinks")
+_PROMISE_KEYS = ("latency", "ack_within", "memory", "durability")
+_STREAM_KEYS = ("source", "columns", "time", "lateness", "idle_after", "max_ahead", "late")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What a job promises: `latency_us` from arrival to sealed page, `ack_within_us` (not more)
+    from arrival to a producer's ack, the memory cap, and what a crash may lose."""
+
+    latency_us: int = 1_000_000
+    ack_within_us: int = 1_000_000
+    memory_bytes: int = 512 << 20
+    durability: str = "exactly_once"
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """A checked stream.  While its source's `parse` runs, `source` is not set yet."""
+
+    name: str
+    schema: Schema
+    time: str
+    lateness_us: int
+    idle_after_us: int
+    max_ahead_us: int
+    late: str
+    source: SourcePlan
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A checked job; see the module's docstring for what holds."""
+
+    name: str
+    document: dict[str, Any]
+    promises: Promises
+    streams: dict[str, StreamPlan]
+    order: tuple[str, ...]
+    operators: dict[str, OperatorPlan]
+    sinks: dict[str, SinkPlan]
+    inputs: dict[str, tuple[str, ...]]
+    links: dict[str, Link] = field(default_factory=dict)
+
+    def readers(self, link: str) -> tuple[str, ...]:
+        """Ids of the operators and sinks that read a link, in topological order."""
+        ids = (*self.order, *self.sinks)
+        return tuple(i for i in ids if link in self.inputs[i])
+
+
+def parse_job(document: Mapping[str, Any]) -> JobPlan:
+    """The checked plan of a job.  Raises JobError for the first thing that is wrong."""
+    plan, wrong = _read(document)
+    if plan is None:
+        raise wrong[0]
+    return plan
+
+
+def load_job(path: str | Path) -> JobPlan:
+    """The checked plan of the job document in a file, TOML or JSON.  Raises JobError."""
+    return parse_job(doc.load_document(path))
+
+
+def faults(document: Mapping[str, Any]) -> list[JobError]:
+    """Everything that is wrong with a job document, as far as it can be told apart."""
+    return _read(document)[1]
+
+
+def warnings(plan: JobPlan) -> list[str]:
+    """What is allowed but probably not meant: streams and operators that nobody reads."""
+    found = []
+    for name, stream in plan.streams.items():
+        if not plan.readers(name):
+            found.append(f"streams.{name}: nobody reads it")
+        if stream.late == "dead_letter" and not plan.readers(f"{name}.late"):
+            found.append(f"streams.{name}: nobody reads its late rows, {name}.late")
+    for id in plan.order:
+        if not plan.readers(id):
+            found.append(f"operators.{id}: nobody reads what it makes")
+    return found
+
+
+def _read(document: Mapping[str, Any]) -> tuple[JobPlan | None, list[JobError]]:
+    for package in (edged.operators, edged.sinks, edged.sources):
+        package.load_all()
+    reader = _Reader()
+    plan = reader.attempt(lambda: reader.job(document))
+    return (None if reader.faults else plan), reader.faults
+
+
+class _Reader:
+    """Reads one document; what raises JobError within `attempt` is noted and gives None."""
+
+    def __init__(self) -> None:
+        self.faults: list[JobError] = []
+        self.links: dict[str, Link | None] = {}
+        """None: the name stands, but what makes it is faulty."""
+
+    def attempt(self, call: Callable[[], _T]) -> _T | None:
+        try:
+            return call()
+        except JobError as fault:
+            self.faults.append(fault)
+            return None
+
+    def job(self, given: Mapping[str, Any]) -> JobPlan:
+        if not isinstance(given, Mapping):
+            raise JobError("job", "is not a table", "a job has name, streams and sinks")
+        document: dict[str, Any] = doc.plain(given)
+        self.unknown("", document, _JOB_KEYS)
+        name = self.attempt(lambda: doc.is_id("name", doc.text("", document, "name")))
+        promises = self.attempt(lambda: self.promises(document))
+        tables = {
+            "streams": self.section(document, "streams", 1),
+            "operators": self.section(document, "operators", 0),
+            "sinks": self.section(document, "sinks", 1),
+        }
+        self.unique(tables)
+        streams = self.all(tables["streams"], self.stream)
+        order = self.sort(tables)
+        operators = self.all({i: tables["operators"][i] for i in order}, self.operator)
+        sinks = self.all(tables["sinks"], self.sink)
+        self.one_sink_a_stream(sinks)
+        inputs = {i: _inputs(tables["operators"][i]) for i in operators}
+        inputs |= {i: _inputs(tables["sinks"][i]) for i in sinks}
+        links = {n: link for n, link in self.links.items() if link is not None}
+        return JobPlan(
+            name or "", document, promises or Promises(), streams, tuple(order), operators, sinks,
+            inputs, links,
+        )  # fmt: skip
+
+    def section(self, document: dict[str, Any], key: str, least: int) -> dict[str, Any]:
+        """The entries of a section, each under a good name or noted as a fault."""
+        entries = doc.table("", document, key, {} if least == 0 else doc.REQUIRED)
+        if len(entries) < least:
+            raise JobError(key, "is empty", f"a job needs at least one of its {key}")
+        if len(entries) > ENTRIES_MAX:
+            raise JobError(key, f"holds {len(entries)} entries", f"at most {ENTRIES_MAX}")
+        for id in entries:
+            self.attempt(lambda id=id: doc.is_id(doc.below(key, id), id))  # type: ignore[misc]
+        return entries
+
+    def all(
+        self, tables: Mapping[str, Any], parse: Callable[[str, Any], _T | None]
+    ) -> dict[str, _T]:
+        found = {}
+        for id, document in tables.items():
+            plan = self.attempt(lambda id=id, document=document: parse(id, document))  # type: ignore[misc]
+            if plan is not None:
+                found[id] = plan
+        return found
+
+    def unknown(self, path: str, document: Mapping[str, Any], known: Sequence[str]) -> None:
+        for key in document:
+            if key not in known:
+                advice = doc.did_you_mean(key, known)
+                self.faults.append(JobError(doc.below(path, key), "unknown key", advice))
+
+    def promises(self, document: dict[str, Any]) -> Promises:
+        given = doc.table("", document, "promises", {})
+        self.unknown("promises", given, _PROMISE_KEYS)
+        latency = doc.duration("promises", given, "latency", "1s", least=1)
+        ack = doc.duration("promises", given, "ack_within", latency, least=1)
+        if ack > latency:
+            advice = "acks cannot wait for longer than results; lower it or leave it out"
+            raise JobError("promises.ack_within", "is longer than latency", advice)
+        memory = doc.size("promises", given, "memory", "512MiB", least=MEMORY_BYTES_MIN)
+        durability = doc.choice("promises", given, "durability", DURABILITIES, "exactly_once")
+        return Promises(latency, ack, memory, durability)
+
+    def unique(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
+        places: dict[str, str] = {}
+        for section, entries in tables.items():
+            for id in entries:
+                if id in places:
+                    problem = f"{places[id]}.{id} has the same name"
+                    advice = "names are unique over streams, operators and sinks"
+                    self.faults.append(JobError(f"{section}.{id}", problem, advice))
+                places.setdefault(id, section)
+
+    # streams ---------------------------------------------------------------------------------
+
+    def stream(self, name: str, document: Any) -> StreamPlan:
+        path = f"streams.{name}"
+        self.links[name] = None
+        if isinstance(document, dict) and document.get("late") == "dead_letter":
+            self.links[f"{name}.late"] = None
+        document = _entry(path, document)
+        self.unknown(path, document, _STREAM_KEYS)
+        schema = doc.columns(path, document)
+        time = doc.time_column(path, document, schema)
+        plan = StreamPlan(
+            name,
+            schema,
+            time,
+            doc.duration(path, document, "lateness", "0s"),
+            doc.duration(path, document, "idle_after", "10s", least=1),
+            doc.duration(path, document, "max_ahead", "1h", least=1),
+            doc.choice(path, document, "late", LATE, "drop"),
+            cast(SourcePlan, None),
+        )
+        link = Link(schema, time, plan.lateness_us)
+        self.links[name] = link
+        if plan.late == "dead_letter":
+            self.links[f"{name}.late"] = link
+        return replace(plan, source=self.source(f"{path}.source", document, plan))
+
+    def source(self, path: str, document: dict[str, Any], stream: StreamPlan) -> SourcePlan:
+        given = doc.table(path.rpartition(".")[0], document, "source")
+        kind = SOURCES[_kind(path, given, SOURCES)]
+        self.unknown(path, given, ["type", *sorted(kind.keys)])
+        return kind.parse(path, given, stream)
+
+    # operators and sinks ---------------------------------------------------------------------
+
+    def sort(self, tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Operator ids in topological order, without those on or behind a cycle."""
+        operators = tables["operators"]
+        order: list[str] = []
+        state: dict[str, str] = {}
+        trail: list[str] = []
+
+        def visit(id: str) -> bool:
+            if id not in operators or state.get(id) == "done":
+                return True
+            if state.get(id) == "bad":
+                return False
+            if id in trail:
+                cycle = [*trail[trail.index(id) :], id]
+                text = " ← ".join(cycle)
+                self.faults.append(JobError(f"operators.{id}", f"is in a cycle: {text}"))
+                state.update(dict.fromkeys(cycle, "bad"))
+                return False
+            trail.append(id)
+            fine = True
+            for name in _inputs(operators[id]):
+                fine = visit(name) and fine
+            trail.pop()
+            state[id] = "done" if fine and state.get(id) != "bad" else "bad"
+            if state[id] == "done":
+                order.append(id)
+            return state[id] == "done"
+
+        for id in operators:
+            visit(id)
+            self.links.setdefault(id, None)
+        return order
+
+    def operator(self, id: str, document: Any) -> OperatorPlan | None:
+        path = f"operators.{id}"
+        document = _entry(path, document)
+        kind = OPERATORS[_kind(path, document, OPERATORS)]
+        link_keys = [key.lstrip("*") for key in kind.links]
+        self.unknown(path, document, ["type", *link_keys, *sorted(kind.keys)])
+        inputs = self.resolve(path, document, kind.links)
+        if inputs is None:
+            return None
+        plan = kind.parse(path, id, document, inputs)
+        self.links[id] = plan.output
+        return plan
+
+    def sink(self, id: str, document: Any) -> SinkPlan | None:
+        path = f"sinks.{id}"
+        document = _entry(path, document)
+        kind = SINKS[_kind(path, document, SINKS)]
+        self.unknown(path, document, ["type", "input", *sorted(kind.keys)])
+        inputs = self.resolve(path, document, ("input",))
+        return None if inputs is None else kind.parse(path, id, document, inputs[0])
+
+    def resolve(
+        self, path: str, document: dict[str, Any], keys: Sequence[str]
+    ) -> list[Link] | None:
+        """The links that the table names, or None where one of them is faulty elsewhere."""
+        found: list[Link | None] = []
+        for key in keys:
+            if not key.startswith("*"):
+                found.append(self.link(doc.below(path, key), doc.text(path, document, key)))
+                continue
+            listed = doc.names(path, document, key[1:])
+            found += [self.link(f"{path}.{key[1:]}[{i}]", n) for i, n in enumerate(listed)]
+        links = [link for link in found if link is not None]
+        return links if len(links) == len(found) else None
+
+    def link(self, path: str, name: str) -> Link | None:
+        if name in self.links:
+            return self.links[name]
+        stream, dot, rest = name.partition(".")
+        if dot and rest == "late" and stream in self.links:
+            raise JobError(path, f"{name} does not exist", 'set late = "dead_letter" on the stream')
+        advice = doc.did_you_mean(name, self.links)
+        raise JobError(path, f"no stream or operator is called {name}", advice)
+
+    def one_sink_a_stream(self, sinks: Mapping[str, SinkPlan]) -> None:
+        owners: dict[str, str] = {}
+        for id, plan in sinks.items():
+            for stream, _, _ in plan.schemas():
+                owner = owners.setdefault(stream, id)
+                if owner != id:
+                    problem = f"sinks.{owner} ships pages of {stream} already"
+                    self.faults.append(
+                        JobError(f"sinks.{id}", problem, "union them, or name another stream")
+                    )
+
+
+def _entry(path: str, document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise JobError(path, f"{document!r} is not a table")
+    return document
+
+
+def _kind(path: str, document: dict[str, Any], registry: Mapping[str, Any]) -> str:
+    kind = doc.text(path, document, "type")
+    if kind not in registry:
+        advice = doc.did_you_mean(kind, registry)
+        raise JobError(doc.below(path, "type"), f"{kind!r} is not a type", advice)
+    return kind
+
+
+def _inputs(document: Any) -> tuple[str, ...]:
+    """The link names that an operator's or sink's table holds, without any check."""
+    if not isinstance(document, dict):
+        return ()
+    kind = OPERATORS.get(str(document.get("type")))
+    found: list[str] = []
+    for key in ("input",) if kind is None else kind.links:
+        value = document.get(key.lstrip("*"))
+        listed = value if isinstance(value, list) else [value]
+        found += [name for name in listed if isinstance(name, str)]
+    return tuple(found)

@@ -1,0 +1,151 @@
+"""`union`: the rows of several links under one name.
+
+    [operators.all]
+    type = "union"; inputs = ["a", "b"]
+
+The inputs have one schema (names, types, nullability, order) and one time column.  A beat's rows
+come out in the order of `inputs`, within an input in its order; the watermark is the least of
+theirs.  A beat in which one input alone has rows passes its batch through without a copy.
+
+The output's `disorder_us` is the greatest of the inputs'.  That is true as long as no input runs
+ahead of another's watermark by more than it, which is how the beat takes rows of streams that
+meet in a union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from edged.columns import Batch, Column
+from edged.errors import JobError
+from edged.job.units import show_duration
+from edged.operators.base import (
+    BeatContext,
+    Flow,
+    Link,
+    Operator,
+    OperatorPlan,
+    Scratch,
+    operator,
+)
+from edged.schema import Field, Schema
+from edged.workers import Workers
+
+
+@operator("union")
+@dataclass(frozen=True)
+class UnionPlan(OperatorPlan):
+    """A checked union."""
+
+    id: str
+    names: tuple[str, ...]
+    output: Link
+
+    links: ClassVar[tuple[str, ...]] = ("*inputs",)
+    keys: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def parse(
+        cls, path: str, id: str, document: Mapping[str, Any], inputs: Sequence[Link]
+    ) -> UnionPlan:
+        """Check that the inputs agree."""
+        names = tuple(document["inputs"])
+        first = inputs[0]
+        for i, link in enumerate(inputs[1:], start=1):
+            _agree(f"{path}.inputs[{i}]", names[0], first, names[i], link)
+        disorder_us = max(link.disorder_us for link in inputs)
+        return cls(id, names, Link(first.schema, first.time, disorder_us))
+
+    def build(self, workers: Workers) -> Union:
+        """The running union."""
+        return Union(self.output.schema)
+
+    def describe(self) -> list[str]:
+        """What it does."""
+        lines = [f"rows of {', '.join(self.names)}, in this order within a beat; no state"]
+        if self.output.disorder_us:
+            lines.append(f"out of order by up to {show_duration(self.output.disorder_us)}")
+        return lines
+
+    def signature_facts(self) -> list[Any]:
+        """A union keeps no state, so that any union may replace it."""
+        return []
+
+
+class Union(Operator):
+    """A running union: copies into scratch where more than one input has rows."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._scratch = Scratch()
+
+    def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
+        """One beat's rows of all inputs, in order."""
+        watermark_us = min(flow.watermark_us for flow in inputs)
+        batches = [flow.batch for flow in inputs if flow.batch.rows]
+        if len(batches) == 1:
+            return Flow(batches[0], watermark_us)
+        if not batches:
+            return Flow(inputs[0].batch, watermark_us)
+        rows = sum(batch.rows for batch in batches)
+        columns = tuple(
+            self._column(str(i), f, [batch.columns[i] for batch in batches], rows)
+            for i, f in enumerate(self._schema.fields)
+        )
+        return Flow(Batch(self._schema, rows, columns), watermark_us)
+
+    def _column(self, name: str, field: Field, parts: Sequence[Column], rows: int) -> Column:
+        valid = None
+        if field.nullable:
+            valid = self._scratch.get(f"{name}.valid", rows, np.uint8)
+            np.concatenate([c.valid for c in parts if c.valid is not None], out=valid)
+        if not field.dtype.variable:
+            values = self._scratch.get(name, rows, field.dtype.numpy)
+            np.concatenate([c.values for c in parts], out=values)
+            return Column(values, valid)
+        return self._variable(name, parts, rows, valid)
+
+    def _variable(self, name: str, parts: Sequence[Column], rows: int, valid: Any) -> Column:
+        extents = [
+            (c, int(c.offsets[0]), int(c.offsets[-1])) for c in parts if c.offsets is not None
+        ]
+        values = self._scratch.get(name, sum(stop - start for _, start, stop in extents), np.uint8)
+        offsets = self._scratch.get(f"{name}.offsets", rows + 1, np.int64)
+        row, byte = 0, 0
+        for column, start, stop in extents:
+            assert column.offsets is not None
+            count = column.offsets.size
+            np.add(column.offsets, byte - start, out=offsets[row : row + count])
+            values[byte : byte + stop - start] = column.values[start:stop]
+            row, byte = row + count - 1, byte + stop - start
+        return Column(values, valid, offsets)
+
+
+def _agree(path: str, first_name: str, first: Link, name: str, link: Link) -> None:
+    advice = f"{name} and {first_name} must have equal columns; put a map before one of them"
+    if link.schema != first.schema:
+        raise JobError(path, _difference(first.schema, link.schema), advice)
+    if link.time != first.time:
+        raise JobError(path, f"its time column is {link.time}, not {first.time}", advice)
+
+
+def _difference(first: Schema, other: Schema) -> str:
+    """What sets two unequal schemas apart, for a person."""
+    for f in first:
+        if f.name not in other:
+            return f"lacks the column {f.name}"
+        o = other.field(f.name)
+        if o != f:
+            return f"{f.name} is {_type(o)}, not {_type(f)}"
+    for o in other:
+        if o.name not in first:
+            return f"has one column more, {o.name}"
+    return f"has its columns in another order: {', '.join(other.names)}"
+
+
+def _type(f: Field) -> str:
+    return f.dtype.name + ("?" if f.nullable else "")
