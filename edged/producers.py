@@ -1,0 +1,145 @@
+"""The producers of one stream: who they are, how far they are, whether they have ended.
+
+A producer is a name that a peer gives itself (`edged.producer` on the wire); inside it is a number,
+given out in order of first appearance and never taken back.  Number 0 is the anonymous producer:
+all peers that gave no name.  The arrays are indexed by number.
+
+What is durable is (ids, seq, latest_us, ended); `seen_us` is on the monotonic clock of this run.
+`changes` gives what a beat's record must hold, as a delta to the record before; `apply` replays
+it.  Both `changes` and `to_json` are JSON-able dicts of lists.
+
+The arrays are replaced when they grow: read them through the object, do not keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.operators.base import WATERMARK_MIN_US
+
+ANONYMOUS = 0
+"""The number of all peers without a name."""
+
+
+class Producers:
+    """Producers of a stream, by number; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = [""]
+        """Names by number."""
+        self.seq: npt.NDArray[np.int64] = np.zeros(16, np.int64)[:1]
+        """Sequence number of the last batch staged; 0: none yet."""
+        self.latest_us: npt.NDArray[np.int64] = np.full(16, WATERMARK_MIN_US, np.int64)[:1]
+        """Largest event time staged; WATERMARK_MIN_US: none yet."""
+        self.seen_us: npt.NDArray[np.int64] = np.zeros(16, np.int64)[:1]
+        """Monotonic time of the last arrival (a batch or a connection) in this run."""
+        self.ended: npt.NDArray[np.uint8] = np.zeros(16, np.uint8)[:1]
+        """1 where the producer has said end-of-stream and has sent nothing since."""
+        self._numbers: dict[str, int] = {"": ANONYMOUS}
+        self._logged_ids = 1
+        self._logged = (self.seq.copy(), self.latest_us.copy(), self.ended.copy())
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def known(self, id: str) -> bool:
+        """Whether `id` has a number already."""
+        return id in self._numbers
+
+    def number(self, id: str) -> int:
+        """The number of the producer called `id`, given out now if it is new."""
+        number = self._numbers.get(id)
+        if number is None:
+            number = len(self.ids)
+            self.ids.append(id)
+            self._numbers[id] = number
+            self.seq = _extended(self.seq, number + 1, 0)
+            self.latest_us = _extended(self.latest_us, number + 1, WATERMARK_MIN_US)
+            self.seen_us = _extended(self.seen_us, number + 1, 0)
+            self.ended = _extended(self.ended, number + 1, 0)
+        return number
+
+    def touch(self, monotonic_us: int) -> None:
+        """Say that every producer was seen at `monotonic_us`: after a recovery none is idle yet."""
+        self.seen_us[:] = monotonic_us
+
+    def changed(self) -> bool:
+        """Whether `changes` holds anything: a beat is worth committing, rows or not."""
+        return len(self.ids) != self._logged_ids or self._changed_numbers().size > 0
+
+    def changes(self) -> dict[str, Any]:
+        """What has changed since the last `mark_logged`: new names, and values by number."""
+        at = self._changed_numbers()
+        return {
+            "ids": self.ids[self._logged_ids :],
+            "number": at.tolist(),
+            "seq": self.seq[at].tolist(),
+            "latest_us": self.latest_us[at].tolist(),
+            "ended": self.ended[at].tolist(),
+        }
+
+    def apply(self, changes: Mapping[str, Any]) -> None:
+        """Replay what `changes` gave; call it before the beat's rows are staged again."""
+        for id in changes["ids"]:
+            self.number(id)
+        at = np.array(changes["number"], np.int64)
+        self.seq[at] = changes["seq"]
+        self.latest_us[at] = changes["latest_us"]
+        self.ended[at] = changes["ended"]
+        self.mark_logged()
+
+    def mark_logged(self) -> None:
+        """What `changes` gave is in a record now."""
+        self._logged_ids = len(self.ids)
+        self._logged = (self.seq.copy(), self.latest_us.copy(), self.ended.copy())
+
+    def to_json(self) -> dict[str, Any]:
+        """All that is durable, for a snapshot."""
+        return {
+            "ids": list(self.ids),
+            "seq": self.seq.tolist(),
+            "latest_us": self.latest_us.tolist(),
+            "ended": self.ended.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], monotonic_us: int = 0) -> Producers:
+        """The inverse of `to_json`; every producer counts as seen at `monotonic_us`."""
+        producers = cls()
+        producers.restore(document)
+        producers.touch(monotonic_us)
+        return producers
+
+    def restore(self, document: Mapping[str, Any]) -> None:
+        """Become what `to_json` described, in place."""
+        ids = list(document["ids"])
+        n = len(ids)
+        self.ids = ids
+        self._numbers = {id: number for number, id in enumerate(ids)}
+        self.seq = np.array(document["seq"], np.int64)
+        self.latest_us = np.array(document["latest_us"], np.int64)
+        self.ended = np.array(document["ended"], np.uint8)
+        self.seen_us = np.zeros(n, np.int64)
+        self.mark_logged()
+
+    def _changed_numbers(self) -> npt.NDArray[np.int64]:
+        n = self._logged[0].size
+        differs = np.ones(len(self.ids), np.bool_)
+        differs[:n] = self.seq[:n] != self._logged[0]
+        differs[:n] |= self.latest_us[:n] != self._logged[1]
+        differs[:n] |= self.ended[:n] != self._logged[2]
+        return np.flatnonzero(differs)
+
+
+def _extended(array: npt.NDArray[Any], size: int, fill: int) -> npt.NDArray[Any]:
+    """`array` at `size` elements: a longer view of its base where that has room, else a copy."""
+    base = array.base
+    if isinstance(base, np.ndarray) and base.size >= size:
+        return base[:size]
+    grown = np.full(max(16, size * 2), fill, array.dtype)
+    grown[: array.size] = array
+    return grown[:size]
