@@ -1,0 +1,76 @@
+"""Sealing: the bytes of a finished page, trimmed, compressed where that pays, checksummed.
+
+Whether compression pays is guessed from a sample before any is tried: SAMPLE_BYTES bytes in
+SAMPLE_PIECES pieces spread over the body, their entropy in bits a byte.  Above ENTROPY_BITS_MAX
+the body is left alone.  Below it is compressed (a large one only if a PROBE_BYTES piece from its
+middle gains), and the result is used if it is smaller by a tenth.  All of this depends on the body alone, so equal rows give equal pages.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from edged.pages.format import FLAG_LZ4, HEADER_BYTES, Header, checksum
+
+SAMPLE_BYTES, SAMPLE_PIECES = 4096, 16
+COMPRESS_BYTES_MIN = 256
+"""Bodies below this are not worth a try."""
+PROBE_BYTES = 1 << 15
+"""Bodies of eight times this are tried on a piece of this first."""
+ENTROPY_BITS_MAX = 7.0
+"""Bits a byte in the sample above which LZ4 finds nothing."""
+GAIN = 0.9
+"""A compressed body must be at most this share of the raw one."""
+_CHECKSUM = slice(28, 32)
+
+
+def seal_page(header: Header, page: npt.NDArray[np.uint8], *, compress: bool = True) -> bytes:
+    """The stored bytes of a page.
+
+    `page` is its bytes uncompressed, trimmed, the first 224 of them scratch for the header: they
+    are overwritten.  `header`'s sizes, checksum and compression flag are filled in.
+    """
+    size = page.size
+    body = _compressed(page[HEADER_BYTES:]) if compress else None
+    if body is not None:
+        flags, stored = header.flags | FLAG_LZ4, HEADER_BYTES + len(body)
+        header = replace(header, raw_bytes=size, stored_bytes=stored, checksum=0, flags=flags)
+        whole: Any = bytearray(header.pack() + body)
+    else:
+        header = replace(header, raw_bytes=size, stored_bytes=size, checksum=0)
+        page[:HEADER_BYTES] = np.frombuffer(header.pack(), np.uint8)
+        whole = page.data
+    whole[_CHECKSUM] = struct.pack("<I", checksum(whole))
+    return bytes(whole)
+
+
+def sampled_entropy_bits(body: npt.NDArray[np.uint8]) -> float:
+    """Shannon entropy, in bits a byte (0..8), of a sample spread over `body`."""
+    if body.size > SAMPLE_BYTES:
+        piece = SAMPLE_BYTES // SAMPLE_PIECES
+        starts = np.linspace(0, body.size - piece, SAMPLE_PIECES).astype(np.int64)
+        body = body[(starts[:, None] + np.arange(piece)).ravel()]
+    counts = np.bincount(body, minlength=256)
+    shares = counts[counts > 0] / max(1, body.size)
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def _compressed(body: npt.NDArray[np.uint8]) -> bytes | None:
+    if body.size < COMPRESS_BYTES_MIN or sampled_entropy_bits(body) > ENTROPY_BITS_MAX:
+        return None
+    if body.size >= 8 * PROBE_BYTES:
+        middle = body.size // 2
+        if _smaller(body[middle : middle + PROBE_BYTES]) is None:
+            return None
+    return _smaller(body)
+
+
+def _smaller(body: npt.NDArray[np.uint8]) -> bytes | None:
+    small: bytes = pa.Codec("lz4_raw").compress(pa.py_buffer(body), asbytes=True)
+    return small if len(small) <= GAIN * body.size else None

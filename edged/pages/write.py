@@ -1,0 +1,321 @@
+"""The page writer: batches in, sealed pages out, one open page a partition.
+
+Invariants
+1. The bytes of the pages depend on the rows, their order and the calls of `seal` alone: not on how
+   rows are cut into batches, nor on the workers.  (The header also names the beat and its time.)
+2. A page is sealed when the next row does not fit, or on flush; a dense page also at the end of
+   the beat when no row can fit any more.  Pages come out in (partition, seq) order.
+3. A row is copied once, into its open page.  Buffers are allocated when a partition gets its first
+   row, and used again for its next page.
+4. A row that alone needs more than 16 MiB is not written; `rows_too_large` counts it.  One that
+   only needs more than the stream's capacity gets a page with a larger capacity (whole KiB).
+
+Partitions are dealt to the workers in ranges of about equal rows; a range is one worker's alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.columns import Batch, address
+from edged.hashing import hash_columns
+from edged.operators.base import BeatContext, Scratch, State
+from edged.pages.format import (
+    CAPACITY_DEFAULT,
+    CAPACITY_MAX,
+    FLAG_WEIGHT,
+    HEADER_BYTES,
+    LAYOUT_DENSE,
+    LAYOUT_SLOTTED,
+    SLOT_BYTES,
+    WEIGHT_BYTES,
+    Header,
+    tuple_layout,
+)
+from edged.pages.seal import seal_page
+from edged.schema import Schema
+from edged.workers import Workers
+from kernels.cpu import pages as kernels
+
+PARALLEL_ROWS = 16_384
+"""Fewer rows than this are written on the calling thread: waking another costs more."""
+PARALLEL_BYTES = 1 << 18
+"""Fewer bytes than this are sealed on the calling thread."""
+_TIME_MIN_NONE, _TIME_MAX_NONE = 2**63 - 1, -(2**63)
+_NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
+_NO_HASHES: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
+_SAVED = (kernels.CAPACITY, kernels.TUPLES, kernels.DATA, kernels.TIME_MIN, kernels.TIME_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class PageStream:
+    """What all pages of a stream have in common; the fields are those of the header."""
+
+    device: str
+    epoch: int
+    stream: str
+    version: int
+    schema: Schema
+    time: str
+    """Name of the event-time column."""
+    partitions: int = 1
+    partition_by: tuple[str, ...] = ()
+    capacity: int = CAPACITY_DEFAULT
+    weighted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPage:
+    """A sealed page: its partition, its sequence number, its stored bytes."""
+
+    partition: int
+    seq: int
+    data: bytes
+    raw_bytes: int
+    """Its size before compression."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """One batch on its way into pages, as the kernels want it."""
+
+    columns: npt.NDArray[np.int64]
+    shape: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int64]
+    hashes: npt.NDArray[np.uint64]
+    cursor: npt.NDArray[np.int64]
+    edges: npt.NDArray[np.int64]
+
+
+class PageWriter:
+    """The open pages of one stream."""
+
+    def __init__(self, stream: PageStream) -> None:
+        self.stream = stream
+        self.rows_written = self.rows_too_large = 0
+        self.pages_sealed = self.bytes_raw = self.bytes_stored = 0
+        self._dense = stream.schema.fixed_width
+        self._places, self._shape = _shape_of(stream)
+        self._state = np.zeros((stream.partitions, kernels.STATE), np.int64)
+        self._state[:, kernels.TIME_MIN] = _TIME_MIN_NONE
+        self._state[:, kernels.TIME_MAX] = _TIME_MAX_NONE
+        self._state[:, kernels.CAPACITY] = stream.capacity
+        self._seq = np.ones(stream.partitions, np.int64)
+        self._too_large = np.zeros(stream.partitions, np.int64)
+        self._buffers: dict[int, npt.NDArray[np.uint8]] = {}
+        self._scratch = Scratch()
+        self._full: list[WrittenPage] = []
+
+    def write(
+        self, beat: BeatContext, batch: Batch, weights: npt.NDArray[np.int32] | None = None
+    ) -> None:
+        """Copy the rows of `batch` into the open pages; `seal` gives out those that got full.
+
+        `weights` (int32[rows], writable) is needed where the stream is weighted.
+        """
+        if batch.rows == 0:
+            return
+        before = int(self._too_large.sum())
+        rows = self._deal(batch, weights, beat.workers)
+        self._give_buffers(rows)
+        calls = [partial(self._fill, beat, rows, a, b) for a, b in self._ranges(rows, beat.workers)]
+        for sealed in beat.workers.run(calls):
+            self._full += sealed
+        refused = int(self._too_large.sum()) - before
+        self.rows_too_large += refused
+        self.rows_written += batch.rows - refused
+
+    def seal(self, beat: BeatContext, flush: bool) -> list[WrittenPage]:
+        """The pages that are full, or with `flush` every page that holds rows."""
+        tuples = self._state[:, kernels.TUPLES]
+        ready = tuples > 0
+        if not flush:
+            used = HEADER_BYTES + (tuples + 1) * self._shape[kernels.STRIDE]
+            ready &= self._dense & (used > self._state[:, kernels.CAPACITY])
+        calls = [partial(self._seal, beat, int(p)) for p in np.flatnonzero(ready)]
+        if calls and int(self._used_bytes()[ready].sum()) >= PARALLEL_BYTES:
+            self._full += beat.workers.run(calls)
+        else:
+            self._full += [call() for call in calls]
+        sealed, self._full = self._full, []
+        sealed.sort(key=lambda page: (page.partition, page.seq))
+        self.bytes_raw += sum(page.raw_bytes for page in sealed)
+        self.bytes_stored += sum(len(page.data) for page in sealed)
+        self.pages_sealed += len(sealed)
+        return sealed
+
+    def open_rows(self) -> int:
+        """Rows written to pages that are not sealed."""
+        return int(self._state[:, kernels.TUPLES].sum())
+
+    def open_bytes(self) -> int:
+        """Memory that the open pages' buffers occupy."""
+        return sum(b.nbytes for b in self._buffers.values())
+
+    def save(self) -> State:
+        """Open pages and sequence numbers, as copies.  Call it between beats, after `seal`."""
+        used = [
+            self._page(int(p))[HEADER_BYTES:]
+            for p in np.flatnonzero(self._state[:, kernels.TUPLES])
+        ]
+        return {
+            "seq": self._seq.copy(),
+            "state": self._state[:, _SAVED].copy(),
+            "bytes": np.concatenate([*used, np.empty(0, np.uint8)]),
+        }
+
+    def load(self, state: State) -> None:
+        """Take over what `save` of a writer for an equal stream returned."""
+        self._buffers.clear()
+        self._full.clear()
+        self._seq[:] = state["seq"]
+        self._state[:] = 0
+        self._state[:, _SAVED] = state["state"]
+        at = 0
+        for p in np.flatnonzero(self._state[:, kernels.TUPLES]):
+            page = self._state[p]
+            buffer = self._open(int(p), int(page[kernels.CAPACITY]))
+            slots = int(page[kernels.TUPLES] * self._shape[kernels.STRIDE])
+            data = int(page[kernels.DATA])
+            saved = state["bytes"][at : at + slots + data]
+            buffer[HEADER_BYTES : HEADER_BYTES + slots] = saved[:slots]
+            buffer[buffer.size - data :] = saved[slots:]
+            at += slots + data
+
+    def _deal(self, batch: Batch, weights: npt.NDArray[np.int32] | None, workers: Workers) -> _Rows:
+        """Find every row's partition, and lay out what the kernels need."""
+        stream, scratch = self.stream, self._scratch
+        columns, shape = batch.addresses(), self._shape
+        if stream.weighted:
+            if weights is None:
+                raise ValueError("a weighted stream needs a weight for every row")
+            shape = shape.copy()
+            shape[kernels.WEIGHTS] = address(weights)
+            if self._dense:
+                columns = np.vstack((columns, np.array([[4, address(weights), 0, 0]], np.int64)))
+        hashes, order = _NO_HASHES, _NO_ROWS
+        edges: npt.NDArray[np.int64] = np.zeros(stream.partitions + 1, np.int64)
+        if stream.partition_by and (stream.partitions > 1 or not self._dense):
+            hashes = hash_columns(batch, stream.partition_by, scratch, workers=workers)
+        if hashes.size and stream.partitions > 1:
+            order = scratch.get("order", batch.rows, np.int64)
+            kernels.partition_rows(hashes, stream.partitions, edges, order)
+        else:
+            edges[1:] = batch.rows
+        return _Rows(columns, shape, order, hashes, edges[:-1].copy(), edges)
+
+    def _give_buffers(self, rows: _Rows) -> None:
+        wanting = (rows.edges[1:] > rows.edges[:-1]) & (self._state[:, kernels.BUFFER] == 0)
+        for p in np.flatnonzero(wanting):
+            self._open(int(p), self.stream.capacity)
+
+    def _ranges(self, rows: _Rows, workers: Workers) -> Sequence[tuple[int, int]]:
+        """Ranges of partitions with about equal rows, one a worker."""
+        total, partitions = int(rows.edges[-1]), self.stream.partitions
+        if workers.count == 1 or partitions == 1 or total < PARALLEL_ROWS:
+            return [(0, partitions)]
+        shares = np.arange(1, workers.count) * (total / workers.count)
+        cuts = np.searchsorted(rows.edges, shares)
+        return [(a, b) for a, b in pairwise([0, *map(int, cuts), partitions]) if a < b]
+
+    def _fill(self, beat: BeatContext, rows: _Rows, first: int, last: int) -> list[WrittenPage]:
+        """Write the rows of partitions first..last-1, sealing each page that gets full."""
+        sealed: list[WrittenPage] = []
+        while True:
+            if self._dense:
+                first = kernels.fill_dense(
+                    rows.columns, self._places, rows.shape, rows.order, rows.cursor, rows.edges,
+                    self._state, first, last,
+                )  # fmt: skip
+            else:
+                first = kernels.fill_slotted(
+                    rows.columns, self._places, rows.shape, rows.order, rows.hashes, rows.cursor,
+                    rows.edges, self._state, first, last,
+                )  # fmt: skip
+            if first == last:
+                return sealed
+            if self._state[first, kernels.TUPLES]:
+                sealed.append(self._seal(beat, first))
+            elif int(self._state[first, kernels.NEED]) > CAPACITY_MAX:
+                self._too_large[first] += 1
+                rows.cursor[first] += 1
+            else:
+                self._open(first, -(-int(self._state[first, kernels.NEED]) // 1024) * 1024)
+
+    def _open(self, partition: int, capacity: int) -> npt.NDArray[np.uint8]:
+        """A buffer of `capacity` bytes for the partition's page, which is empty."""
+        buffer = np.empty(capacity, np.uint8)
+        self._buffers[partition] = buffer
+        self._state[partition, kernels.BUFFER] = address(buffer)
+        self._state[partition, kernels.CAPACITY] = capacity
+        return buffer
+
+    def _used_bytes(self) -> npt.NDArray[np.int64]:
+        stride = self._shape[kernels.STRIDE]
+        used: npt.NDArray[np.int64] = (
+            HEADER_BYTES + self._state[:, kernels.TUPLES] * stride + self._state[:, kernels.DATA]
+        )
+        return used
+
+    def _page(self, partition: int) -> npt.NDArray[np.uint8]:
+        """The page trimmed: a view where it is dense, else a copy with the data moved up."""
+        page, buffer = self._state[partition], self._buffers[partition]
+        slots = HEADER_BYTES + int(page[kernels.TUPLES] * self._shape[kernels.STRIDE])
+        data = int(page[kernels.DATA])
+        if data == 0:
+            return buffer[:slots]
+        return np.concatenate((buffer[:slots], buffer[buffer.size - data :]))
+
+    def _seal(self, beat: BeatContext, partition: int) -> WrittenPage:
+        """Seal the partition's open page and make its buffer ready for the next."""
+        stream, page = self.stream, self._state[partition]
+        seq = int(self._seq[partition])
+        header = Header(
+            layout=LAYOUT_DENSE if self._dense else LAYOUT_SLOTTED,
+            capacity=int(page[kernels.CAPACITY]), stored_bytes=0, raw_bytes=0,
+            tuples=int(page[kernels.TUPLES]), stride=int(self._shape[kernels.STRIDE]), checksum=0,
+            epoch=stream.epoch, seq=seq, beat=beat.number, partition=partition,
+            version=stream.version, time_min_us=int(page[kernels.TIME_MIN]),
+            time_max_us=int(page[kernels.TIME_MAX]), sealed_at_us=beat.wall_us,
+            flags=FLAG_WEIGHT if stream.weighted else 0, device=stream.device,
+            stream=stream.stream,
+        )  # fmt: skip
+        raw = self._page(partition)
+        data = seal_page(header, raw)
+        self._seq[partition] += 1
+        page[kernels.TUPLES] = page[kernels.DATA] = 0
+        page[kernels.TIME_MIN], page[kernels.TIME_MAX] = _TIME_MIN_NONE, _TIME_MAX_NONE
+        if page[kernels.CAPACITY] != stream.capacity:
+            self._open(partition, stream.capacity)
+        return WrittenPage(partition, seq, data, raw.size)
+
+
+def _shape_of(stream: PageStream) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The kernels' `places` and `shape` for a stream's schema."""
+    schema, dense = stream.schema, stream.schema.fixed_width
+    layout = tuple_layout(schema, stream.weighted)
+    places: list[list[int]] = []
+    for i in range(len(schema)):
+        bit_at = layout.bitmap_at + i // 8 if layout.bitmap_bytes else -1
+        places.append([layout.places[i], bit_at, 1 << (i % 8)])
+    if dense and stream.weighted:
+        places.append([0, -1, 0])
+    shape: npt.NDArray[np.int64] = np.zeros(kernels.SHAPE, np.int64)
+    slot = SLOT_BYTES + (WEIGHT_BYTES if stream.weighted else 0)
+    shape[kernels.STRIDE] = layout.fixed_bytes if dense else slot
+    shape[kernels.FIXED] = layout.fixed_bytes
+    shape[kernels.BITMAP_AT], shape[kernels.BITMAP_BYTES] = layout.bitmap_at, layout.bitmap_bytes
+    shape[kernels.TIME] = schema.index(stream.time)
+    return np.array(places, np.int64), shape
+
+
+def stride_bytes(schema: Schema, weighted: bool = False) -> int:
+    """The least bytes that a tuple of `schema` takes in a page."""
+    slot = 0 if schema.fixed_width else SLOT_BYTES + (WEIGHT_BYTES if weighted else 0)
+    return slot + tuple_layout(schema, weighted).fixed_bytes

@@ -1,0 +1,151 @@
+"""The `pages` sink: rows leave for the centre in slotted pages.
+
+    [sinks.curve]
+    type = "pages"
+    input = "producing"
+    stream = "curve"            # default: the sink's id
+    version = 1                 # of the schema; default 1
+    partitions = 4              # default 1
+    partition_by = ["turbine"]  # default: none, and then everything is partition 0
+    page = "1MiB"               # capacity, 4KiB..16MiB; default 1MiB
+
+The format is `edged.pages.format`; the work is `edged.pages.write`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edged.errors import JobError
+from edged.job import document as doc
+from edged.job.units import show_size, size_bytes
+from edged.operators.base import BeatContext, Flow, Link, State
+from edged.pages.format import CAPACITY_DEFAULT, CAPACITY_MAX, CAPACITY_MIN, HEADER_BYTES
+from edged.pages.write import PageStream, PageWriter, stride_bytes
+from edged.schema import Schema
+from edged.sinks.base import PageKey, SealedPage, Sink, SinkContext, SinkPlan, sink
+
+PARTITIONS_MAX = 4096
+
+
+class PagesSink(Sink):
+    """Open pages of one stream, sealed when full or on flush."""
+
+    def __init__(self, stream: PageStream) -> None:
+        self._name = stream.stream
+        self._writer = PageWriter(stream)
+
+    def write(self, beat: BeatContext, flow: Flow) -> None:
+        """Copy the rows into the open pages."""
+        self._writer.write(beat, flow.batch)
+
+    def seal(self, beat: BeatContext, flush: bool) -> list[SealedPage]:
+        """The pages that are full, or all that hold rows, in (partition, seq) order."""
+        return [
+            SealedPage(PageKey(self._name, page.partition, page.seq), page.data)
+            for page in self._writer.seal(beat, flush)
+        ]
+
+    def open_rows(self) -> int:
+        """Rows in pages that are not sealed."""
+        return self._writer.open_rows()
+
+    def save(self) -> State:
+        """Open pages and sequence numbers."""
+        return self._writer.save()
+
+    def load(self, state: State) -> None:
+        """Take over a saved state."""
+        self._writer.load(state)
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Rows, pages and bytes; `rows_too_large` were not written (16 MiB is the limit)."""
+        w = self._writer
+        return {
+            "rows": w.rows_written,
+            "rows_too_large": w.rows_too_large,
+            "pages": w.pages_sealed,
+            "page_bytes": w.bytes_stored,
+            "page_bytes_raw": w.bytes_raw,
+            "open_bytes": w.open_bytes(),
+        }
+
+
+@sink("pages")
+@dataclass(frozen=True)
+class PagesPlan(SinkPlan):
+    """A checked `pages` sink."""
+
+    keys = frozenset({"stream", "version", "partitions", "partition_by", "page"})
+
+    id: str
+    input: Link
+    stream: str
+    stream_version: int
+    partitions: int
+    partition_by: tuple[str, ...]
+    capacity: int
+
+    @classmethod
+    def parse(cls, path: str, id: str, document: Mapping[str, Any], input: Link) -> PagesPlan:
+        """Check `document`; raises JobError."""
+        stream = doc.is_id(f"{path}.stream", document.get("stream", id))
+        partitions = doc.integer(path, document, "partitions", 1, least=1, most=PARTITIONS_MAX)
+        partition_by = doc.names(path, document, "partition_by", ())
+        for i, name in enumerate(partition_by):
+            if name not in input.schema:
+                advice = doc.did_you_mean(name, input.schema.names)
+                raise JobError(f"{path}.partition_by[{i}]", f"no column {name!r} here", advice)
+        if partitions > 1 and not partition_by:
+            raise JobError(
+                f"{path}.partitions", "rows have nothing to be partitioned by", "set partition_by"
+            )
+        version = doc.integer(path, document, "version", 1, least=1, most=2**32 - 1)
+        capacity = _capacity(path, document, input.schema)
+        return cls(id, input, stream, version, partitions, partition_by, capacity)
+
+    def build(self, context: SinkContext) -> PagesSink:
+        """The running sink."""
+        return PagesSink(
+            PageStream(
+                context.device, context.epoch, self.stream, self.stream_version,
+                self.input.schema, self.input.time, self.partitions, self.partition_by,
+                self.capacity,
+            )
+        )  # fmt: skip
+
+    def describe(self) -> list[str]:
+        """Lines for `edged explain`."""
+        dense = self.input.schema.fixed_width
+        row = stride_bytes(self.input.schema)
+        size = f"{row} bytes a row" if dense else f"{row} bytes a row and its strings"
+        parts = f"{self.partitions} partition{'s' if self.partitions > 1 else ''}"
+        by = f" by {', '.join(self.partition_by)}" if self.partition_by else ""
+        return [
+            f"pages of stream {self.stream}@{self.stream_version}, {parts}{by}",
+            f"{'dense' if dense else 'slotted'}, {size}, up to {show_size(self.capacity)} a page",
+        ]
+
+    def signature(self) -> str:
+        """Everything that open pages and sequence numbers depend on."""
+        facts = [
+            self.kind, self.version, self.stream, self.stream_version, self.partitions,
+            self.partition_by, self.capacity, self.input.time, self.input.schema.to_json(),
+        ]  # fmt: skip
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+    def schemas(self) -> Sequence[tuple[str, int, str]]:
+        """The stream's schema."""
+        return ((self.stream, self.stream_version, self.input.schema.to_json()),)
+
+
+def _capacity(path: str, document: Mapping[str, Any], schema: Schema) -> int:
+    value = document.get("page", CAPACITY_DEFAULT)
+    capacity = size_bytes(f"{path}.page", value, least=CAPACITY_MIN, most=CAPACITY_MAX)
+    least = HEADER_BYTES + stride_bytes(schema)
+    if capacity < least:
+        raise JobError(f"{path}.page", "a page does not hold one row", f"at least {least} bytes")
+    return capacity

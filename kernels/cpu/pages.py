@@ -1,0 +1,271 @@
+"""Rows into pages, straight from columns and row indices: each byte is copied once.
+
+`partition_rows` deals row numbers out to partitions by a stable counting sort on the hash.
+`fill_dense` and `fill_slotted` then write each partition's rows into its open page until a row no
+longer fits.  The layouts are those of `edged.pages.format`.
+
+An open page is one row of `state` (int64[partitions, STATE]):
+
+    [BUFFER] address  [CAPACITY] bytes, header included  [TUPLES] rows in it
+    [DATA] slotted: bytes of tuple data at the buffer's end  [TIME_MIN] [TIME_MAX] event times
+    [NEED] set by fill_slotted when a row does not fit: the page size that it alone needs
+
+How the rows lie is `shape` (int64[SHAPE]):
+
+    [STRIDE] dense row or slot  [FIXED] bytes of a tuple before its variable bytes
+    [BITMAP_AT] [BITMAP_BYTES] in a tuple (0 bytes: none)  [TIME] the event-time column's number
+    [WEIGHTS] slotted: address of int32 weights, 0 for none (dense: a column like any other)
+
+and per column `places` (int64[columns, 3]): place in the tuple (of the value, or of a variable
+column's u32 end), place of the byte that holds its presence bit, that bit's value.
+
+Work goes in blocks of BLOCK rows, and within a block column by column, so that the type's branch is
+outside of the loop and the block's tuples stay in the first-level cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cpu import mem
+from kernels.registry import device, kernel
+
+BUFFER, CAPACITY, TUPLES, DATA, TIME_MIN, TIME_MAX, NEED, STATE = range(8)
+STRIDE, FIXED, BITMAP_AT, BITMAP_BYTES, TIME, WEIGHTS, SHAPE = range(7)
+HEADER = 224
+BLOCK = 256
+
+
+@kernel("void(uint64[::1], int64, int64[::1], int64[::1])", twin="tests.naive.pages.partition_rows")
+def partition_rows(hashes: Any, partitions: int, edges: Any, order: Any) -> None:
+    """Row numbers by partition `(hash >> 32) % partitions`, in row order within each.
+
+    Fills `order` (int64[rows]) and `edges` (int64[partitions+1]): partition p owns
+    `order[edges[p]:edges[p+1]]`.
+    """
+    modulus = np.uint32(partitions)
+    target = np.empty(hashes.size, np.uint32)
+    cursor = np.zeros(partitions + 1, np.int64)
+    for i in range(hashes.size):
+        p = np.uint32(hashes[i] >> np.uint64(32)) % modulus
+        target[i] = p
+        cursor[p + 1] += 1
+    edges[0] = 0
+    for p in range(partitions):
+        cursor[p + 1] += cursor[p]
+        edges[p + 1] = cursor[p + 1]
+    for i in range(hashes.size):
+        p = target[i]
+        order[cursor[p]] = i
+        cursor[p] += 1
+
+
+@device
+def pick_rows(order: Any, at: int, count: int, rows: Any) -> None:
+    """The next row numbers of a block; no `order` means the batch's own."""
+    if order.size == 0:
+        for j in range(count):
+            rows[j] = at + j
+    else:
+        for j in range(count):
+            rows[j] = order[at + j]
+
+
+@device
+def write_fixed(width: int, source: int, place: int, rows: Any, tuples: Any, count: int) -> None:
+    """One fixed-width column of a block: values at address `source` to `place` in the tuples."""
+    if width == 8:
+        for j in range(count):
+            mem.store_u64(tuples[j] + place, mem.load_u64(source + 8 * rows[j]))
+    elif width == 4:
+        for j in range(count):
+            mem.store_u32(tuples[j] + place, mem.load_u32(source + 4 * rows[j]))
+    elif width == 2:
+        for j in range(count):
+            mem.store_u16(tuples[j] + place, mem.load_u16(source + 2 * rows[j]))
+    else:
+        for j in range(count):
+            mem.store_u8(tuples[j] + place, mem.load_u8(source + rows[j]))
+
+
+@device
+def write_bitmap(columns: Any, places: Any, shape: Any, tuples: Any, count: int) -> None:
+    """Bitmaps of a block with every column present; `clear_nulls` takes the nulls' bits out."""
+    for b in range(shape[BITMAP_BYTES]):
+        at = shape[BITMAP_AT] + b
+        full = np.uint8(0)
+        for c in range(columns.shape[0]):
+            if places[c, 1] == at:
+                full |= np.uint8(places[c, 2])
+        for j in range(count):
+            mem.store_u8(tuples[j] + at, full)
+
+
+@device
+def clear_nulls(width: int, valid: int, places: Any, rows: Any, tuples: Any, count: int) -> None:
+    """A nullable column of a block: a null's bit is cleared and its fixed bytes become zero."""
+    keep = np.uint8(255 - places[2])
+    for j in range(count):
+        if mem.load_u8(valid + rows[j]) == 0:
+            bit = tuples[j] + places[1]
+            mem.store_u8(bit, np.uint8(mem.load_u8(bit) & keep))
+            for b in range(width):
+                mem.store_u8(tuples[j] + places[0] + b, np.uint8(0))
+
+
+@device
+def write_columns(
+    columns: Any, places: Any, shape: Any, rows: Any, tuples: Any, count: int
+) -> None:
+    """Bitmap and fixed-width columns of a block."""
+    write_bitmap(columns, places, shape, tuples, count)
+    for c in range(columns.shape[0]):
+        if columns[c, 0] != 0:
+            write_fixed(columns[c, 0], columns[c, 1], places[c, 0], rows, tuples, count)
+        if columns[c, 2] != 0:
+            clear_nulls(columns[c, 0], columns[c, 2], places[c], rows, tuples, count)
+
+
+@device
+def note_times(columns: Any, shape: Any, rows: Any, count: int, page: Any) -> None:
+    """Widen the page's event-time range by a block."""
+    source = columns[shape[TIME], 1]
+    low, high = page[TIME_MIN], page[TIME_MAX]
+    for j in range(count):
+        time = mem.load_i64(source + 8 * rows[j])
+        low = min(low, time)
+        high = max(high, time)
+    page[TIME_MIN], page[TIME_MAX] = low, high
+
+
+@kernel(
+    "int64(int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64[:, ::1], int64, int64)",
+    twin="tests.naive.pages.fill_dense",
+)
+def fill_dense(
+    columns: Any, places: Any, shape: Any, order: Any, cursor: Any, edges: Any, state: Any,
+    first: int, last: int,
+) -> int:  # fmt: skip
+    """Write the rows `cursor[p]..edges[p+1]` of partitions first..last-1 as dense rows.
+
+    Advances `cursor`.  Returns the first partition whose page is full with rows left, or `last`.
+    """
+    rows, tuples = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    stride = shape[STRIDE]
+    for p in range(first, last):
+        while cursor[p] < edges[p + 1]:
+            page = state[p]
+            used = HEADER + page[TUPLES] * stride
+            count = min(BLOCK, edges[p + 1] - cursor[p], (page[CAPACITY] - used) // stride)
+            if count <= 0:
+                return p
+            pick_rows(order, cursor[p], count, rows)
+            for j in range(count):
+                tuples[j] = page[BUFFER] + used + j * stride
+            write_columns(columns, places, shape, rows, tuples, count)
+            note_times(columns, shape, rows, count, page)
+            page[TUPLES] += count
+            cursor[p] += count
+    return last
+
+
+@device
+def measure(columns: Any, shape: Any, rows: Any, count: int, lengths: Any) -> None:
+    """The size of each tuple's data in a block."""
+    for j in range(count):
+        lengths[j] = shape[FIXED]
+    for c in range(columns.shape[0]):
+        if columns[c, 0] == 0:
+            for j in range(count):
+                at = columns[c, 3] + 8 * rows[j]
+                size = mem.load_i64(at + 8) - mem.load_i64(at)
+                if columns[c, 2] == 0 or mem.load_u8(columns[c, 2] + rows[j]) != 0:
+                    lengths[j] += size
+
+
+@device
+def fitting(page: Any, stride: int, count: int, lengths: Any) -> int:
+    """How many of a block's tuples still fit; notes what the first that does not would need."""
+    free = page[CAPACITY] - HEADER - page[TUPLES] * stride - page[DATA]
+    for j in range(count):
+        free -= stride + lengths[j]
+        if free < 0:
+            page[NEED] = HEADER + stride + lengths[j]
+            return j
+    return count
+
+
+@device
+def write_slots(
+    shape: Any, hashes: Any, page: Any, rows: Any, lengths: Any, tuples: Any, count: int
+) -> None:
+    """Slots of a block, and where each tuple's data goes."""
+    slot = page[BUFFER] + HEADER + page[TUPLES] * shape[STRIDE]
+    end = page[BUFFER] + page[CAPACITY]
+    offset = page[DATA]
+    for j in range(count):
+        offset += lengths[j]
+        tuples[j] = end - offset
+        key = np.uint32(0)
+        if hashes.size != 0:
+            key = np.uint32(hashes[rows[j]] & np.uint64(0xFFFFFFFF))
+        mem.store_u32(slot, key)
+        mem.store_u32(slot + 4, np.uint32(offset))
+        mem.store_u32(slot + 8, np.uint32(lengths[j]))
+        if shape[WEIGHTS] != 0:
+            mem.store_u32(slot + 12, mem.load_u32(shape[WEIGHTS] + 4 * rows[j]))
+        slot += shape[STRIDE]
+    page[DATA] = offset
+    page[TUPLES] += count
+
+
+@device
+def write_variable(
+    columns: Any, places: Any, shape: Any, rows: Any, tuples: Any, count: int, ends: Any
+) -> None:
+    """Variable columns of a block: their ends and their bytes."""
+    for j in range(count):
+        ends[j] = 0
+    for c in range(columns.shape[0]):
+        if columns[c, 0] == 0:
+            for j in range(count):
+                at = columns[c, 3] + 8 * rows[j]
+                begin = mem.load_i64(at)
+                size = mem.load_i64(at + 8) - begin
+                if columns[c, 2] != 0 and mem.load_u8(columns[c, 2] + rows[j]) == 0:
+                    size = 0
+                mem.copy_bytes(tuples[j] + shape[FIXED] + ends[j], columns[c, 1] + begin, size)
+                ends[j] += size
+                mem.store_u32(tuples[j] + places[c, 0], np.uint32(ends[j]))
+
+
+@kernel(
+    "int64(int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], uint64[::1], int64[::1],"
+    " int64[::1], int64[:, ::1], int64, int64)",
+    twin="tests.naive.pages.fill_slotted",
+)
+def fill_slotted(
+    columns: Any, places: Any, shape: Any, order: Any, hashes: Any, cursor: Any, edges: Any,
+    state: Any, first: int, last: int,
+) -> int:  # fmt: skip
+    """As `fill_dense`, with slots; `hashes` may be empty: keys are 0."""
+    rows, tuples = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    lengths, ends = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    for p in range(first, last):
+        page = state[p]
+        while cursor[p] < edges[p + 1]:
+            count = min(BLOCK, edges[p + 1] - cursor[p])
+            pick_rows(order, cursor[p], count, rows)
+            measure(columns, shape, rows, count, lengths)
+            fits = fitting(page, shape[STRIDE], count, lengths)
+            write_slots(shape, hashes, page, rows, lengths, tuples, fits)
+            write_columns(columns, places, shape, rows, tuples, fits)
+            write_variable(columns, places, shape, rows, tuples, fits, ends)
+            note_times(columns, shape, rows, fits, page)
+            cursor[p] += fits
+            if fits < count:
+                return p
+    return last
