@@ -5,7 +5,8 @@ staged and taken, watermarks, producers' sequences, whether open pages were flus
 replay of the record does exactly what the beat did.
 
     {"wall": µs, "jobs": {job: {"race": bool, "flush": bool, "streams": {stream:
-        {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs, "producers": {…}}}}}}
+        {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs, "producers": {…},
+         "set_aside": [chunks, rows]}}}}}
 
 Inputs are the raw arrays, in the order of jobs and streams in the facts; for each stream with
 logged rows: chunk producer (int32), stop, time_min, time_max (int64); then per column the offsets
@@ -38,6 +39,8 @@ class StreamFacts:
     take_rows: int = 0
     watermark_us: int = 0
     producers: dict[str, Any] = field(default_factory=dict)
+    set_aside: list[int] = field(default_factory=list)
+    """[chunks, rows] that were put into quarantine and dropped before the take."""
 
 
 @dataclass(slots=True)
@@ -68,6 +71,7 @@ class BeatFacts:
                         "take": [f.take_chunks, f.take_rows],
                         "watermark": f.watermark_us,
                         "producers": f.producers,
+                        "set_aside": f.set_aside,
                     }
                     for s, f in j.streams.items()
                 },
@@ -83,7 +87,9 @@ class BeatFacts:
         jobs = {}
         for name, j in document["jobs"].items():
             streams = {
-                s: StreamFacts(*f["logged"], *f["take"], f["watermark"], f["producers"])
+                s: StreamFacts(
+                    *f["logged"], *f["take"], f["watermark"], f["producers"], f["set_aside"]
+                )
                 for s, f in j["streams"].items()
             }
             jobs[name] = JobFacts(j["race"], j["flush"], streams)

@@ -103,11 +103,14 @@ class JobRuntime:
         """Bring staging and times to where `decide` had them, from a log record."""
         for name, f in facts.streams.items():
             s = self.streams[name]
+            if f.producers:
+                s.staging.producers.apply(f.producers)
             if f.logged_rows:
                 batch, chunks = read_inputs(s.plan.schema, f, arrays)
                 s.staging.append_logged(batch, chunks)
-                s.staging.mark_logged()
-            s.staging.producers.apply(f.producers)
+            if f.set_aside:
+                s.time.take(s.staging.chunks(), f.set_aside[0])
+                s.staging.consume(*f.set_aside)
             if facts.race:
                 s.time.take(s.staging.chunks(), f.take_chunks)
 
@@ -115,7 +118,8 @@ class JobRuntime:
         """Recover a record without its inputs (durability `results`): only positions move."""
         for name, f in facts.streams.items():
             s = self.streams[name]
-            s.staging.producers.apply(f.producers)
+            if f.producers:
+                s.staging.producers.apply(f.producers)
             if facts.race:
                 s.time.watermark_us = f.watermark_us
 
@@ -179,18 +183,18 @@ class JobRuntime:
             0,
             0,
             s.time.watermark_us,
-            s.staging.producers.changes(),
+            s.staging.producers.changes() if s.staging.producers.changed() else {},
         )
 
     def _follow(self, facts: dict[str, StreamFacts], waiting: Mapping[str, Waiting]) -> None:
         """A stream in which nobody counts follows the streams that it is joined with."""
-        for name in facts:
+        for name, own in facts.items():
             others = {c.other for c in self.couplings if c.stream == name}
             if waiting[name].horizon_us is not None or not others:
                 continue
             lowest = min(facts[o].watermark_us for o in others)
             if lowest != WATERMARK_MAX_US:
-                facts[name].watermark_us = max(facts[name].watermark_us, lowest)
+                own.watermark_us = max(own.watermark_us, lowest)
 
     def _open(self, flows: dict[str, Flow], name: str, f: StreamFacts) -> None:
         """Turn a stream's taken rows into flows: on time, and late where the job asks for them."""
@@ -198,7 +202,7 @@ class JobRuntime:
         before = s.time.watermark_us
         batch = s.staging.pending().slice(0, f.take_rows)
         late: Batch | None = None
-        if f.take_rows and s.plan.late != "process" or s.plan.late == "dead_letter":
+        if f.take_rows and s.plan.late != "process":
             batch, late = self._split_late(s, batch, before, f.take_chunks)
         elif f.take_rows:
             times = batch[s.plan.time].values

@@ -47,7 +47,7 @@ class StreamTime:
         self._grow(n)
         latest = self.latest_us[:n]
         ended = producers.ended[:n] != 0
-        known = (producers.seen_us[:n] > WATERMARK_MIN_US) & ~ended
+        known = (producers.seen_us[:n] > 0) & ~ended
         fresh = monotonic_us - producers.seen_us[:n] < self.idle_after_us
         waiting = producers.latest_us[:n] > latest
         active = known & (fresh | waiting)
@@ -64,14 +64,14 @@ class StreamTime:
         It is what bounds how far another stream may run ahead of this one.
         """
         n = len(producers.ids)
-        known = (producers.seen_us[:n] > WATERMARK_MIN_US) & (producers.ended[:n] == 0)
+        known = (producers.seen_us[:n] > 0) & (producers.ended[:n] == 0)
         active = known & (monotonic_us - producers.seen_us[:n] < self.idle_after_us)
         return int(producers.latest_us[:n][active].min()) if active.any() else None
 
     def idle_at(self, producers: Producers, monotonic_us: int) -> int | None:
         """When the next active producer will have been silent for `idle_after`."""
         n = len(producers.ids)
-        known = (producers.seen_us[:n] > WATERMARK_MIN_US) & (producers.ended[:n] == 0)
+        known = (producers.seen_us[:n] > 0) & (producers.ended[:n] == 0)
         due = producers.seen_us[:n][known] + self.idle_after_us
         due = due[due > monotonic_us]
         return int(due.min()) if due.size else None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from edged.staging import Staging
+    from edged.workers import Workers
 
 
 class Source(ABC):
@@ -34,6 +35,10 @@ class Source(ABC):
     @abstractmethod
     def more(self) -> bool:
         """Whether `ingest` left arrived input behind because staging was full."""
+
+    def pressure(self) -> float:
+        """How full the fullest of the senders' buffers was at the last ingest, 0 to 1."""
+        return 1.0 if self.more() else 0.0
 
     @abstractmethod
     def seal(self) -> Any:
@@ -72,8 +77,16 @@ class SourcePlan(ABC):
         """Streams whose plans have equal keys are fed by one running source (one listener)."""
 
     @abstractmethod
-    def build(self, stagings: Mapping[str, Staging], plans: Mapping[str, SourcePlan]) -> Source:
-        """The running source for all streams that share it: stream name → staging and plan."""
+    def build(
+        self,
+        stagings: Mapping[str, Staging],
+        plans: Mapping[str, SourcePlan],
+        workers: Workers | None = None,
+    ) -> Source:
+        """The running source for all streams that share it: stream name → staging and plan.
+
+        `workers` may decode large input side by side.
+        """
 
     @abstractmethod
     def describe(self) -> list[str]:

@@ -1,0 +1,255 @@
+"""The heart: idle → wake → race → commit → idle, for all jobs of one daemon together.
+
+One thread runs this loop and everything that touches stagings, operators and sinks.  Commits run
+beside it (see `committer`), control is served between its waits, and nothing else lives here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from edged.beat.attempts import Attempts
+from edged.beat.batcher import Batcher, Beaten
+from edged.beat.committer import Commit, Committer
+from edged.beat.record import BeatFacts, JobFacts, buffers
+from edged.beat.runtime import JobRuntime, logged_inputs
+from edged.beat.stats import BeatTimes, Stats
+from edged.beat.waiter import Waiter
+from edged.clock import Clock
+from edged.operators.base import BeatContext, State
+from edged.sinks.base import SealedPage
+from edged.sources.base import Source
+from edged.store import BeatRecord, Store
+from edged.workers import Workers
+from governors.base import Forecast, Governor
+
+SNAPSHOT_BYTES = 512 << 20
+"""Log since the last snapshot that makes the next one due: it bounds the recovery time."""
+ATTEMPTS_MAX = 5
+"""Races of one beat number that may die before its input is set aside."""
+
+
+class Heart:
+    """The loop.  Built by the daemon from recovered jobs; `run` returns after `stop`."""
+
+    def __init__(
+        self,
+        jobs: Sequence[JobRuntime],
+        sources: Sequence[Source],
+        store: Store,
+        committer: Committer,
+        waiter: Waiter,
+        stats: Stats,
+        clock: Clock,
+        workers: Workers,
+        governor: Governor,
+        *,
+        beat: int,
+        directory: Path,
+        snapshot_bytes: int = SNAPSHOT_BYTES,
+    ) -> None:
+        self.jobs, self.sources = list(jobs), list(sources)
+        self._store, self._committer, self._waiter = store, committer, waiter
+        self._stats, self._clock, self._workers = stats, clock, workers
+        self._governor = governor
+        self._quarantine = directory / "quarantine"
+        self._attempts = Attempts(directory / "attempts", ATTEMPTS_MAX)
+        self._snapshot_bytes = snapshot_bytes
+        promises = [job.plan.promises for job in jobs]
+        self.latency_us = min(p.latency_us for p in promises)
+        self.batcher = Batcher(self.latency_us, min(p.ack_within_us for p in promises))
+        self._exactly_once = any(p.durability == "exactly_once" for p in promises)
+        self._sync = any(p.durability != "none" for p in promises)
+        self.beat = beat
+        self.set_aside_rows = 0
+        self._last_ingest_us = clock.monotonic_us()
+        self._oldest_open_us: int | None = None
+        self._left_us: int | None = None
+        self._cut = self._took = False
+        self._stopping = False
+        for source in sources:
+            waiter.add_source(source)
+
+    def stop(self) -> None:
+        """Let the current beat finish, seal and commit what is there, and return from `run`."""
+        self._stopping = True
+        self._waiter.kick()
+
+    def run(self) -> None:
+        """Beat until stopped."""
+        while not self._stopping:
+            oldest = self._await_input()
+            if self._stopping or oldest is None:
+                continue
+            wake = self.batcher.wake(oldest, self._clock.monotonic_us())
+            self._waiter.until(wake.at_us, lambda: self._stopping)
+            self._beat(oldest, wake.race and not self._stopping)
+        self._beat(self._clock.monotonic_us(), True, last=True)
+        self._committer.wait()
+        self._attempts.close()
+
+    def save(self) -> tuple[bytes, State]:
+        """Facts and arrays of a snapshot of all jobs as they stand."""
+        arrays: State = {}
+        for job in self.jobs:
+            for key, value in job.save().items():
+                arrays[f"{job.plan.name}/{key}"] = value
+        documents = {job.plan.name: job.plan.document for job in self.jobs}
+        return json.dumps({"jobs": documents}, separators=(",", ":")).encode(), arrays
+
+    def _await_input(self) -> int | None:
+        """Wait for something to do; the arrival time of the oldest of it, None for nothing."""
+        now = self._clock.monotonic_us()
+        if self._left_us is not None and self._can_go_on():
+            return min(self._left_us, self._last_ingest_us)
+        if self._waiter.ready_now():
+            return self._last_ingest_us
+        deadline = self._deadline(now)
+        if self._waiter.until_input(deadline):
+            return self._clock.monotonic_us()
+        now = self._clock.monotonic_us()
+        return now if deadline is not None and now >= deadline else None
+
+    def _can_go_on(self) -> bool:
+        """Whether the last beat left work that needs no new input: it was cut, not held back."""
+        return self._cut or (self._took and any(s.more() for s in self.sources))
+
+    def _deadline(self, now: int) -> int | None:
+        """When to beat though nothing arrives: pages to flush, held rows whose peer falls idle."""
+        due = []
+        if self._oldest_open_us is not None:
+            due.append(self.batcher.race_by(self._oldest_open_us))
+        for job in self.jobs:
+            for s in job.streams.values():
+                idle = s.time.idle_at(s.staging.producers, now)
+                if idle is not None and self._waits_for_time(job):
+                    due.append(idle)
+        return min(due) if due else None
+
+    def _waits_for_time(self, job: JobRuntime) -> bool:
+        return job.staged() > 0 or len(job.streams) > 1
+
+    def _beat(self, oldest_us: int, race: bool, last: bool = False) -> None:
+        woke = self._clock.monotonic_us()
+        self._governor.race(Forecast(0, int(self.batcher.race_us), oldest_us + self.latency_us))
+        wall = self._clock.wall_us()
+        for source in self.sources:
+            source.ingest(woke, wall)
+        self._last_ingest_us = ingested = self._clock.monotonic_us()
+        tickets = [(source, source.seal()) for source in self.sources]
+        facts = self._decide(ingested, wall, race, oldest_us, last)
+        inputs = {job.plan.name: logged_inputs(job) for job in self.jobs}
+        if _is_empty(facts, self.jobs):
+            self._committer.wait()
+            self._acknowledge(tickets)
+            self._governor.idle()
+            return
+        self.beat += 1
+        logged = buffers(inputs) if self._exactly_once else []
+        pages = self._race(facts)
+        raced = self._clock.monotonic_us()
+        for job in self.jobs:
+            for s in job.streams.values():
+                s.staging.mark_logged()
+        taken = sum(f.take_rows for j in facts.jobs.values() for f in j.streams.values())
+        rows = sum(f.logged_rows for j in facts.jobs.values() for f in j.streams.values())
+        self._note_open(oldest_us, facts)
+        self._committer.wait()
+        times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken)
+        self._hand_over(facts, logged, pages, tickets, times)
+        self._governor.idle()
+        self.batcher.beaten(Beaten(taken, raced - woke, self._fill()))
+
+    def _decide(self, now: int, wall: int, race: bool, oldest_us: int, last: bool) -> BeatFacts:
+        rows_max = self.batcher.rows_max()
+        jobs = {job.plan.name: job.decide(now, rows_max, race) for job in self.jobs}
+        open_since = oldest_us if self._oldest_open_us is None else self._oldest_open_us
+        flush = last or self.batcher.must_flush(open_since, now)
+        self._cut = self._took = False
+        for job in self.jobs:
+            facts = jobs[job.plan.name]
+            facts.flush = race and (flush or job.plan.promises.durability == "results")
+            taken = sum(f.take_rows for f in facts.streams.values())
+            self._took |= taken > 0
+            self._cut |= race and 0 < taken < job.staged() and taken >= rows_max
+        self._left_us = oldest_us if any(job.staged() for job in self.jobs) or not race else None
+        return BeatFacts(wall, jobs)
+
+    def _race(self, facts: BeatFacts) -> list[SealedPage]:
+        """Run every job's step; input that has crashed too often is set aside instead."""
+        if not self._attempts.begin(self.beat):
+            self._set_aside(facts)
+        beat = BeatContext(self.beat, facts.wall_us, self._workers)
+        pages: list[SealedPage] = []
+        for job in self.jobs:
+            pages += job.step(beat, facts.jobs[job.plan.name])
+        return pages
+
+    def _set_aside(self, facts: BeatFacts) -> None:
+        """Write the rows of this beat to the quarantine and take none of them."""
+        self._quarantine.mkdir(exist_ok=True)
+        for job in self.jobs:
+            for name, f in facts.jobs[job.plan.name].streams.items():
+                if not f.take_rows:
+                    continue
+                staging = job.streams[name].staging
+                batch = staging.pending().slice(0, f.take_rows).to_arrow()
+                path = self._quarantine / f"beat-{self.beat}-{job.plan.name}-{name}.arrow"
+                with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, batch.schema) as w:
+                    w.write_batch(batch)
+                staging.consume(f.take_chunks, f.take_rows)
+                self.set_aside_rows += f.take_rows
+                f.set_aside, f.take_chunks, f.take_rows = [f.take_chunks, f.take_rows], 0, 0
+
+    def _hand_over(
+        self,
+        facts: BeatFacts,
+        logged: list[Any],
+        pages: list[SealedPage],
+        tickets: list[tuple[Source, Any]],
+        times: BeatTimes,
+    ) -> None:
+        record = BeatRecord(self.beat, facts.encode(), logged, pages)
+        commit = Commit(record, tickets, self._sync)
+        if self._store.log_bytes_since_snapshot >= self._snapshot_bytes:
+            commit.snapshot = self.save()
+        times.sealed_us = self._clock.monotonic_us()
+
+        def done(committed: Any) -> None:
+            self.batcher.committed(committed.durable_us - committed.started_us)
+            self._stats.durable(times, committed)
+
+        commit.done = done
+        self._committer.submit(commit)
+
+    def _note_open(self, oldest_us: int, facts: BeatFacts) -> None:
+        if any(j.flush for j in facts.jobs.values()) or not any(j.open_rows() for j in self.jobs):
+            self._oldest_open_us = None
+        elif self._oldest_open_us is None:
+            self._oldest_open_us = oldest_us
+
+    def _acknowledge(self, tickets: list[tuple[Source, Any]]) -> None:
+        for source, ticket in tickets:
+            source.committed(ticket)
+
+    def _fill(self) -> float:
+        return max((s.pressure() for s in self.sources), default=0.0)
+
+
+def _is_empty(facts: BeatFacts, jobs: Sequence[JobRuntime]) -> bool:
+    """Whether the beat would change nothing: no rows, no news of producers, no new watermark."""
+    for job in jobs:
+        j: JobFacts = facts.jobs[job.plan.name]
+        for name, f in j.streams.items():
+            if f.logged_rows or f.take_rows or f.producers:
+                return False
+            if j.race and f.watermark_us != job.streams[name].time.watermark_us:
+                return False
+        if j.flush and job.open_rows():
+            return False
+    return True

@@ -1,0 +1,98 @@
+"""Waiting without polling: one epoll for everything, one for control while the reader is muted.
+
+The first readiness of a source starts the beat's timer; from then on the sources' descriptors are
+left alone, so that bytes pile up in the kernel and the cores sleep until the wake.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable, Sequence
+
+from edged.clock import Clock
+from edged.sources.base import Source
+
+Handler = Callable[[], None]
+
+
+class Waiter:
+    """Sleeps until input is ready, a deadline passes, or control wants something."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._control: dict[int, Handler] = {}
+        self._all = select.epoll()
+        self._muted = select.epoll()
+        self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.add_control(self._kick, self._clear_kick)
+        self.wakes = 0
+
+    def add_control(self, fd: int, handler: Handler) -> None:
+        """Call `handler` whenever `fd` is readable, muted or not."""
+        self._control[fd] = handler
+        self._all.register(fd, select.EPOLLIN)
+        self._muted.register(fd, select.EPOLLIN)
+
+    def add_source(self, source: Source) -> None:
+        """Let the source's readiness end `until_input`."""
+        self._all.register(source.fileno(), select.EPOLLIN)
+
+    def kick(self) -> None:
+        """End whatever wait is under way; safe from signal handlers and other threads."""
+        os.eventfd_write(self._kick, 1)
+
+    def catch_signals(self, numbers: Sequence[signal.Signals], handler: Handler) -> None:
+        """Run `handler` soon after any of the signals, on the loop's thread."""
+        ours, pythons = socket.socketpair()
+        for end in (ours, pythons):
+            end.setblocking(False)
+        for number in numbers:
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+        self._signal_sockets = (ours, pythons)
+
+        def heard() -> None:
+            ours.recv(64)
+            handler()
+
+        self.add_control(ours.fileno(), heard)
+
+    def until_input(self, deadline_us: int | None) -> bool:
+        """Wait for a source to be ready; False when control or the deadline came first."""
+        return self._wait(self._all, deadline_us)
+
+    def ready_now(self) -> bool:
+        """Whether a source is ready at this moment."""
+        return self._wait(self._all, 0)
+
+    def until(self, deadline_us: int, stop: Callable[[], bool]) -> None:
+        """Sleep with the sources muted until the deadline; control is served meanwhile."""
+        while not stop() and deadline_us - self._clock.monotonic_us() >= 1_000:
+            self._wait(self._muted, deadline_us)
+
+    def close(self) -> None:
+        """Release the descriptors."""
+        self._all.close()
+        self._muted.close()
+        os.close(self._kick)
+
+    def _wait(self, poller: select.epoll, deadline_us: int | None) -> bool:
+        timeout = -1.0
+        if deadline_us is not None:
+            timeout = max(0.0, (deadline_us - self._clock.monotonic_us()) / 1e6)
+        events = poller.poll(timeout)
+        self.wakes += timeout != 0.0
+        source = False
+        for fd, _ in events:
+            handler = self._control.get(fd)
+            if handler is None:
+                source = True
+            else:
+                handler()
+        return source
+
+    def _clear_kick(self) -> None:
+        os.eventfd_read(self._kick)

@@ -1,0 +1,28 @@
+"""Compiling all kernels with progress; shared by `edged compile` and `edged run`."""
+
+from __future__ import annotations
+
+import time
+
+
+def compile_kernels(quiet: bool) -> tuple[int, float]:
+    """Compile or load every kernel; returns how many and the seconds it took."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from kernels import registry
+
+    started = time.monotonic()
+    registry.load_all()
+    total = len(registry.KERNELS)
+    columns = (
+        TextColumn("kernels"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[name]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as bar:
+        task = bar.add_task("compile", total=total, name="")
+        for name in registry.compile_all():
+            bar.update(task, advance=1, name=name)
+    return total, time.monotonic() - started

@@ -1,0 +1,51 @@
+"""`edged status`: what a running daemon says of itself through its control door."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command(name="status")
+@click.option(
+    "--door",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The daemon's control socket (STORE/door).",
+)
+@click.option("--json", "as_json", is_flag=True, help="The whole snapshot as JSON.")
+def command(door: Path, as_json: bool) -> None:
+    """Show rates, backlog and latency of a running daemon."""
+    from edged.door import ask
+
+    status = ask(door, "status")
+    if as_json:
+        click.echo(json.dumps(status))
+    else:
+        _show(status)
+
+
+def _show(status: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    store = status["store"]
+    console.print(
+        f"[bold]{status['device']}[/] session {status['session']}, up {status['uptime_s']:.0f} s, "
+        f"beat {status['beat']}, {status['rows']:,} tuples, {status['pages']:,} pages, "
+        f"latency p50 {status['latency_ms_p50']} ms p99 {status['latency_ms_p99']} ms, "
+        f"backlog {store['backlog_pages']} pages ({store['backlog_bytes']:,} bytes)"
+    )
+    for job, parts in status["jobs"].items():
+        table = Table(title=job, title_justify="left")
+        for heading in ("part", "id", "figures"):
+            table.add_column(heading)
+        for part in ("streams", "operators", "sinks"):
+            for id, figures in parts[part].items():
+                text = ", ".join(f"{k} {v}" for k, v in figures.items() if v not in (None, False))
+                table.add_row(part[:-1], id, text)
+        console.print(table)
