@@ -1,0 +1,172 @@
+"""Reading landed pages into Arrow batches of the types that Spark expects: runs on executors.
+
+What a column becomes: unsigned integers go to the next larger signed type, uint64 to
+decimal(20,0); all others keep theirs (see `edged.schema`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from edged.central import segments
+from edged.central._source_plan import Slice
+from edged.central.tables import replace_file
+from edged.errors import CentralError, PageError
+from edged.pages.format import Header, verify
+from edged.pages.read import PageDecoder
+from edged.schema import Schema
+
+BATCH_BYTES = 8 << 20
+"""Page bytes that become one Arrow batch: some 10^5 rows of 28 bytes."""
+
+_WIDENED = {
+    "uint8": pa.int16(),
+    "uint16": pa.int32(),
+    "uint32": pa.int64(),
+    "uint64": pa.decimal128(20, 0),
+}
+METADATA: dict[str, pa.DataType] = {
+    "_device": pa.string(),
+    "_epoch": pa.decimal128(20, 0),
+    "_partition": pa.int64(),
+    "_seq": pa.decimal128(20, 0),
+    "_landed_at": pa.timestamp("us", tz="UTC"),
+}
+"""The columns that the option `metadata` adds: where each row came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to read from a landing, resolved: the same in every process."""
+
+    landing: str
+    stream: str
+    version: int
+    schema: Schema
+    columns: tuple[str, ...]
+    """The columns to give, in order; names of `METADATA` among them."""
+    fail_on_corrupt: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """The stream's hash in index rows."""
+        return segments.stream_hash(self.stream, self.version)
+
+    def arrow_schema(self) -> pa.Schema:
+        """The types that `read` yields."""
+        return pa.schema([self._arrow_field(name) for name in self.columns])
+
+    def _arrow_field(self, name: str) -> pa.Field:
+        if name in self.schema:
+            field = self.schema.field(name)
+            kind = _WIDENED.get(field.dtype.name, field.dtype.arrow)
+            return pa.field(name, kind, field.nullable)
+        return pa.field(name, METADATA[name], False)
+
+    def decoded(self) -> list[str]:
+        """The columns to decode: those asked for, or the narrowest where none of them is data."""
+        names = [n for n in self.columns if n in self.schema]
+        narrow = min(self.schema, key=lambda f: (f.dtype.variable, f.dtype.width))
+        return names or [narrow.name]
+
+
+def read(request: Request, slices: tuple[Slice, ...]) -> Iterator[pa.RecordBatch]:
+    """The rows of the stream's pages in `slices`, in order, as large batches."""
+    out = request.arrow_schema()
+    decoder = PageDecoder(request.schema, request.decoded())
+    taken: list[tuple[Header, int]] = []
+    for segment, row, page in _pages(request, slices):
+        try:
+            taken.append((_add(request, decoder, row, page), int(row["landed_at_us"])))
+        except PageError as problem:
+            if request.fail_on_corrupt:
+                raise
+            mark_corrupt(request, segment, row, problem)
+            continue
+        if decoder.raw_bytes >= BATCH_BYTES:
+            yield _batch(decoder, taken, out)
+            taken = []
+    if taken:
+        yield _batch(decoder, taken, out)
+
+
+def _pages(request: Request, slices: tuple[Slice, ...]) -> Iterator[tuple[str, Any, memoryview]]:
+    for segment, first, stop in slices:
+        try:
+            rows = segments.read_rows(request.landing, segment, first, stop)
+            rows = rows[rows["stream_hash"] == request.wanted]
+            pages = segments.read_pages(request.landing, segment, rows)
+            for row, page in zip(rows, pages, strict=True):
+                yield segment, row, page
+        except FileNotFoundError as problem:
+            raise CentralError(
+                f"{problem.filename}: gone while it was read; is retention ahead of this query?"
+            ) from problem
+
+
+def _add(request: Request, decoder: PageDecoder, row: Any, page: memoryview) -> Header:
+    header = verify(page)
+    found = (header.stream, header.version, header.partition, header.seq, header.epoch)
+    said = (request.stream, request.version, row["partition"], row["seq"], row["epoch"])
+    if found != said:
+        raise PageError(f"{header.name} stands where the index has seq {row['seq']}")
+    if header.weighted:
+        raise CentralError(
+            f"{header.name} carries change weights; this version of the Spark source reads "
+            "streams of inserts only"
+        )
+    return decoder.add(page, verified=True)
+
+
+def _batch(decoder: PageDecoder, taken: list[tuple[Header, int]], out: pa.Schema) -> pa.RecordBatch:
+    rows = decoder.finish()
+    arrays = []
+    for field in out:
+        if field.name in rows.schema.names:
+            column = rows.column(field.name)
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+        else:
+            arrays.append(_metadata(field, taken))
+    return pa.RecordBatch.from_arrays(arrays, schema=out)
+
+
+def _metadata(field: pa.Field, taken: list[tuple[Header, int]]) -> pa.Array:
+    """A metadata column: one value a page, repeated for each of its rows."""
+    values = {
+        "_device": [h.device for h, _ in taken],
+        "_epoch": [h.epoch for h, _ in taken],
+        "_partition": [h.partition for h, _ in taken],
+        "_seq": [h.seq for h, _ in taken],
+        "_landed_at": [landed_at_us for _, landed_at_us in taken],
+    }
+    page_of_row = np.repeat(np.arange(len(taken)), [h.tuples for h, _ in taken])
+    return pa.array(values[field.name], field.type).take(pa.array(page_of_row))
+
+
+def mark_corrupt(request: Request, segment: str, row: Any, problem: PageError) -> None:
+    """Leave `corrupt/<segment>-<offset>.json` in the landing; nothing where it cannot be written.
+
+    The name and content depend on the page alone: marking again changes nothing.
+    """
+    place = Path(request.landing) / "corrupt" / f"{segment}-{int(row['offset'])}.json"
+    content = {
+        "segment": segment,
+        "offset": int(row["offset"]),
+        "length": int(row["length"]),
+        "tuples": int(row["tuples"]),
+        "stream": f"{request.stream}@{request.version}",
+        "partition": int(row["partition"]),
+        "seq": int(row["seq"]),
+        "problem": str(problem),
+    }
+    with contextlib.suppress(OSError):
+        if not place.exists():
+            replace_file(place, json.dumps(content, indent=1).encode())

@@ -1,0 +1,329 @@
+"""Landed pages as a Spark data source, batch and streaming: `format("edged")`.
+
+    spark.dataSource.register(EdgedDataSource)
+    spark.read.format("edged").option("landing", DIR).option("stream", "curve@1").load()
+    spark.readStream.format("edged").option("landing", DIR).option("stream", "curve@1").load()
+
+Options
+
+    landing             the landing's directory, seen by driver and executors alike (required)
+    stream              `name@version`, or `name`: its latest version when the query starts
+    columns             comma-separated: only these are decoded, and the schema holds only these.
+                        Spark does not tell Python sources which columns a query uses, so say it
+    metadata            true adds _device, _epoch, _partition, _seq and _landed_at
+    corrupt             skip (default): a damaged page is left out and marked in LANDING/corrupt;
+                        fail: it ends the query
+    partition_bytes     page bytes per task (32MiB)
+    bytes_per_trigger   page bytes per micro-batch, at most, but never less than a page (256MiB)
+    pages_per_trigger   pages per micro-batch, at most (no limit)
+    consumer            a name: the position that Spark has committed is kept in
+                        LANDING/consumers/<name>.json, which tells retention what is still needed
+
+Promises
+
+1. An offset is `{segment: pages read of it}`, sorted, integers only: equal positions are equal
+   texts.  Offsets never go back, and what lies below one never changes.
+2. `partitions(start, end)` depends on its arguments and the landing's files below `end` alone.
+3. `read` keeps no state; reading a task twice gives the same batches.
+4. `commit` is lazy and may be repeated; nothing is removed by it.
+5. A page counts whole or not at all: its checksum is verified before a row of it is used.
+
+Executors need numpy, pyarrow and pyspark beside `edged/`; see `edged.central.package`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from edged.central import segments
+from edged.central._source_plan import Limits, Position, Slice, advance, canonical, forget_retired
+from edged.central._source_plan import tasks as plan_tasks
+from edged.central._source_read import METADATA, Request
+from edged.central._source_read import read as read_slices
+from edged.central.tables import replace_file
+from edged.errors import CentralError, ConfigError
+from edged.job.units import size_bytes
+from edged.schema import Schema
+
+try:
+    from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
+except ImportError:  # PySpark 4.0 and 4.1: no limits, a trigger takes all there is
+    SupportsTriggerAvailableNow = object
+    ReadMaxBytes = None
+
+OPTIONS = frozenset(
+    {
+        *("landing", "path", "stream", "columns", "metadata", "corrupt", "partition_bytes"),
+        *("bytes_per_trigger", "pages_per_trigger", "consumer"),
+    }
+)
+_STREAM = re.compile(r"([a-z][a-z0-9_-]{0,62})(?:@([0-9]{1,9}))?")
+_CONSUMER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,126}")
+_SPARK: dict[pa.DataType, DataType] = {
+    pa.bool_(): BooleanType(),
+    pa.int8(): ByteType(),
+    pa.int16(): ShortType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.decimal128(20, 0): DecimalType(20, 0),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+}
+
+
+class EdgedDataSource(DataSource):  # type: ignore[misc]
+    """The data source; see the module's docstring for its options."""
+
+    _request: Request | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "edged"
+
+    def schema(self) -> StructType:
+        """The registered schema of the stream, cut to the columns asked for.
+
+        Resolves the stream's version once: what Spark pickles from here on carries it.
+        """
+        return spark_schema(self.request())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of all that has landed when the query is planned."""
+        return _BatchReader(self.request(schema), self._settings())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader of micro-batches."""
+        return _StreamReader(self.request(schema), self._settings())
+
+    def request(self, schema: StructType | None = None) -> Request:
+        """What the options ask for.  Raises ConfigError for wrong ones, CentralError for a stream
+        that is not registered."""
+        if self._request is None:
+            self._request = _resolve(self.options)
+        if schema is None or schema.fieldNames() == list(self._request.columns):
+            return self._request
+        names = ",".join(schema.fieldNames())
+        return _resolve({**self.options, "columns": names, "metadata": "false"})
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "task_bytes": _size(self.options, "partition_bytes", "32MiB"),
+            "bytes_per_trigger": _size(self.options, "bytes_per_trigger", "256MiB"),
+            "pages_per_trigger": _number(self.options, "pages_per_trigger"),
+            "consumer": self.options.get("consumer", ""),
+        }
+
+
+class EdgedPartition(InputPartition):  # type: ignore[misc]
+    """One task: slices of segments."""
+
+    def __init__(self, slices: tuple[Slice, ...]) -> None:
+        super().__init__(slices)
+        self.slices = slices
+
+
+class _Reader:
+    """What both readers do."""
+
+    def __init__(self, request: Request, settings: dict[str, Any]) -> None:
+        self._request, self._settings = request, settings
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of one task as Arrow batches."""
+        if not isinstance(partition, EdgedPartition):  # Spark's stand-in for "no partitions"
+            return iter(())
+        return read_slices(self._request, partition.slices)
+
+    def _plan(self, start: Position, end: Position) -> list[InputPartition]:
+        request = self._request
+        size = self._settings["task_bytes"]
+        found = plan_tasks(request.landing, request.wanted, start, end, size)
+        return [EdgedPartition(slices) for slices in found]
+
+
+class _BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._plan({}, segments.positions(self._request.landing))
+
+
+class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    _target: Position | None = None
+
+    def initialOffset(self) -> Position:
+        return {}
+
+    def getDefaultReadLimit(self) -> Any:
+        return ReadMaxBytes(self._settings["bytes_per_trigger"])
+
+    def latestOffset(self, start: Position | None = None, limit: Any = None) -> Position:
+        """How far the next micro-batch may go.
+
+        PySpark 4.0 and 4.1 give neither argument: then it is all that has landed.
+        """
+        landing = self._request.landing
+        end = segments.positions(landing) if self._target is None else self._target
+        if start is None:
+            return canonical(end)
+        reached = advance(landing, self._request.wanted, start, end, self._limits(limit))
+        return reached if reached == start else forget_retired(landing, reached)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on nothing that lands counts."""
+        self._target = canonical(segments.positions(self._request.landing))
+
+    def reportLatestOffset(self) -> Position:
+        """All that has landed, for the query's progress report."""
+        return canonical(segments.positions(self._request.landing))
+
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
+        return self._plan(start, end)
+
+    def commit(self, end: Position) -> None:
+        """Record, for retention, that all below `end` has been processed."""
+        name = self._settings["consumer"]
+        if name:
+            place = Path(self._request.landing) / "consumers" / f"{name}.json"
+            stream = f"{self._request.stream}@{self._request.version}"
+            content = {"stream": stream, "position": canonical(end)}
+            replace_file(place, json.dumps(content, sort_keys=True).encode())
+
+    def _limits(self, limit: Any) -> Limits:
+        """Spark's limit, and the options'.  ReadAllAvailable overrides the options."""
+        kind, pages = type(limit).__name__, self._settings["pages_per_trigger"]
+        if kind == "ReadAllAvailable":
+            return Limits()
+        if kind == "ReadMaxBytes":
+            return Limits(bytes=limit.max_bytes, pages=pages)
+        if kind == "ReadMaxRows":
+            return Limits(rows=limit.max_rows, pages=pages)
+        if kind == "ReadMaxFiles":
+            return Limits(pages=min(limit.max_files, pages or limit.max_files))
+        if kind == "ReadMinRows" and self._target is None:
+            return Limits(rows_min=limit.min_rows, pages=pages)
+        return Limits(bytes=self._settings["bytes_per_trigger"], pages=pages)
+
+
+def spark_schema(request: Request) -> StructType:
+    """The Spark types of what `request` reads."""
+    return StructType(
+        [StructField(f.name, _SPARK[f.type], f.nullable) for f in request.arrow_schema()]
+    )
+
+
+def latest_version(landing: str | Path, stream: str) -> int | None:
+    """The largest version of `stream` that is registered in the landing; None for none."""
+    found = Path(landing, "schemas").glob(f"{stream}@*.json")
+    numbers = [p.name[len(stream) + 1 : -len(".json")] for p in found]
+    return max((int(n) for n in numbers if n.isdigit()), default=None)
+
+
+def registered_schema(landing: str | Path, stream: str, version: int) -> Schema:
+    """The schema of `stream@version` as the landing has it.  Raises CentralError."""
+    place = Path(landing, "schemas", f"{stream}@{version}.json")
+    try:
+        return Schema.from_json(place.read_text("utf-8"))
+    except FileNotFoundError:
+        raise _unregistered(Path(landing), f"{stream}@{version}") from None
+    except (ValueError, KeyError) as problem:
+        raise CentralError(f"{place}: not a schema ({problem})") from problem
+
+
+def corrupt_pages(landing: str | Path) -> int:
+    """How many damaged pages were marked in the landing so far."""
+    return sum(1 for _ in Path(landing, "corrupt").glob("seg-*.json"))
+
+
+def _resolve(options: Any) -> Request:
+    for key in options:
+        if key.lower() not in OPTIONS:
+            raise ConfigError(
+                f"option {key!r} of format edged is not known; it has {', '.join(sorted(OPTIONS))}"
+            )
+    landing = options.get("landing") or options.get("path") or ""
+    if not landing:
+        raise ConfigError('format edged needs a landing: .option("landing", DIR)')
+    match = _STREAM.fullmatch(options.get("stream", ""))
+    if match is None:
+        raise ConfigError('format edged needs a stream: .option("stream", "curve@1")')
+    stream = match[1]
+    version = int(match[2]) if match[2] else latest_version(landing, stream)
+    if version is None:
+        raise _unregistered(Path(landing), stream)
+    schema = registered_schema(landing, stream, version)
+    columns = _columns(options, schema, f"{stream}@{version}")
+    consumer = options.get("consumer", "")
+    if consumer and not _CONSUMER.fullmatch(consumer):
+        raise ConfigError(f"option consumer: {consumer!r} is not a name (letters, digits, _ . -)")
+    corrupt = options.get("corrupt", "skip")
+    if corrupt not in ("skip", "fail"):
+        raise ConfigError(f"option corrupt: {corrupt!r} is neither skip nor fail")
+    return Request(str(landing), stream, version, schema, columns, corrupt == "fail")
+
+
+def _columns(options: Any, schema: Schema, stream: str) -> tuple[str, ...]:
+    asked = options.get("columns", "")
+    names = [n.strip() for n in asked.split(",") if n.strip()] if asked else list(schema.names)
+    for name in names:
+        if name not in schema and name not in METADATA:
+            raise ConfigError(f"{stream} has no column {name!r}; it has {', '.join(schema.names)}")
+    if options.get("metadata", "false").lower() == "true":
+        names += [name for name in METADATA if name not in names]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"option columns: {asked!r} names a column twice")
+    return tuple(names)
+
+
+def _unregistered(landing: Path, stream: str) -> CentralError:
+    known = sorted(p.stem for p in landing.joinpath("schemas").glob("*@*.json"))
+    return CentralError(
+        f"{landing}: stream {stream} is not registered here"
+        + (f"; there are {', '.join(known)}" if known else ", nor is any other")
+        + ". A device registers its streams when it first reaches the collector of this landing: "
+        "check the name, the directory, and the device's uplink"
+    )
+
+
+def _size(options: Any, key: str, default: str) -> int:
+    text = options.get(key, default)
+    return size_bytes(f"option {key}", int(text) if text.isdigit() else text, least=1)
+
+
+def _number(options: Any, key: str) -> int | None:
+    text = options.get(key)
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"option {key}: {text!r} is not a whole number above 0")
+    return int(text)
