@@ -1,0 +1,296 @@
+"""High-water records: which pages of a device have landed.  They outlive the pages.
+
+One file a device, `LANDING/devices/<device_hash as 16 hex digits>.record`, changed in place under
+an exclusive flock of itself, so that several collectors can share a landing.
+
+    record = head (64 bytes) | entry, entry, ...          little-endian, no padding
+
+    head   0  4 bytes  magic "EDGH"
+           4  4 u32    format = 1
+           8  8 u64    generation: a new value before every change; whoever remembers the file's
+                       content under an equal generation need not read it again
+          16  4 u32    in doubt: 1 while rows are being committed that are not counted yet
+          20 44        zero
+
+    entry  two slots of 48 bytes; the valid one with the greater (seq, serial) counts
+           0  8 u64  stream_hash  first 8 bytes, little-endian, of sha256(stream); 0 in a session
+           8  8 u64  epoch
+          16  8 u64  seq          kind 1: the highest landed; kind 2: the session's counter
+          24  8 u64  value        kind 1: that page's checksum; kind 2: the session's nonce
+          32  4 u32  partition    0 in a session
+          36  4 u32  serial       of this entry's changes; slot = serial & 1
+          40  4 u32  kind         1 high water, 2 session
+          44  4 u32  crc          CRC-32 of the 44 bytes before
+
+Invariants
+ 1. A high water is written only after the rows that it counts are durable in an idx.
+ 2. It is not synced page by page: a segment is *sealed* only when the records of all its devices
+    are durable, and rows of segments that are not sealed are counted again at every start.
+ 3. A slot that is neither zero nor valid, a bad head, or a head in doubt whose lock is free (its
+    writer died) makes the record suspect: it is merged (maximum) with what the landing's rows
+    say, and written anew.
+ 4. The stream is named without its version: sequences go on when a schema's version changes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edged.central.segments import sync_directory
+from edged.errors import CentralError
+
+MAGIC = b"EDGH"
+FORMAT = 1
+HEAD_BYTES = 64
+SLOT_BYTES = 48
+HIGH, SESSION = 1, 2
+ENTRIES_MAX = 1 << 16
+_HEAD = struct.Struct("<4sIQI44x")
+_SLOT = struct.Struct("<QQQQIII")
+_CRC = struct.Struct("<I")
+_ZERO = bytes(SLOT_BYTES)
+
+Key = tuple[int, int, int, int]
+"""(kind, epoch, stream_hash, partition)"""
+
+
+@dataclass(frozen=True, slots=True)
+class High:
+    """One high water: the greatest landed `seq` of (epoch, stream, partition), its checksum."""
+
+    epoch: int
+    stream: int
+    partition: int
+    seq: int
+    crc: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    place: int
+    serial: int
+    seq: int
+    value: int
+
+
+@dataclass(slots=True)
+class Table:
+    """A record's content in memory, with what was changed and not written yet."""
+
+    generation: int = 0
+    places: int = 0
+    entries: dict[Key, _Entry] = field(default_factory=dict)
+    dirty: set[Key] = field(default_factory=set)
+    suspect: bool = False
+
+    def high(self, epoch: int, stream: int, partition: int) -> tuple[int, int]:
+        """(seq, checksum) of the highest landed page; (0, 0) where none has."""
+        entry = self.entries.get((HIGH, epoch, stream, partition))
+        return (entry.seq, entry.value) if entry else (0, 0)
+
+    def raise_high(self, epoch: int, stream: int, partition: int, seq: int, crc: int) -> None:
+        """Count `seq` as landed, unless a higher one is."""
+        key = (HIGH, epoch, stream, partition)
+        entry = self.entries.get(key)
+        if entry is None or entry.seq < seq:
+            self._set(key, seq, crc)
+
+    def session(self, epoch: int) -> tuple[int, int]:
+        """(counter, nonce) of the newest session of `epoch`; (0, 0) where none is known."""
+        entry = self.entries.get((SESSION, epoch, 0, 0))
+        return (entry.seq, entry.value) if entry else (0, 0)
+
+    def set_session(self, epoch: int, counter: int, nonce: int) -> None:
+        """Fence every session of `epoch` before this one."""
+        self._set((SESSION, epoch, 0, 0), counter, nonce)
+
+    def highs(self) -> list[High]:
+        """All high waters."""
+        return [
+            High(epoch, stream, partition, e.seq, e.value)
+            for (kind, epoch, stream, partition), e in self.entries.items()
+            if kind == HIGH
+        ]
+
+    def _set(self, key: Key, seq: int, value: int) -> None:
+        entry = self.entries.get(key)
+        if entry is None:
+            entry = self.entries[key] = _Entry(self.places, 0, 0, 0)
+            self.places += 1
+        if key not in self.dirty:
+            entry.serial = (entry.serial + 1) & 0xFFFFFFFF
+            self.dirty.add(key)
+        entry.seq, entry.value = seq, value
+
+    def room(self, epoch: int, stream: int, partition: int) -> bool:
+        """Whether one more high water may be counted (a device's entries are bounded)."""
+        known = (HIGH, epoch, stream, partition) in self.entries
+        return known or len(self.entries) < ENTRIES_MAX
+
+
+class Record:
+    """A device's record while its lock is held: change `table`, then `save`.
+
+    Where rows are committed for what is changed: `intend` before, and `save` or `relent` after.
+    """
+
+    def __init__(self, fd: int, table: Table) -> None:
+        self._fd = fd
+        self.table = table
+
+    def _head(self, doubt: int) -> None:
+        table = self.table
+        table.generation = (table.generation + 1) & 0xFFFFFFFFFFFFFFFF
+        os.pwrite(self._fd, _HEAD.pack(MAGIC, FORMAT, table.generation, doubt), 0)
+
+    def intend(self) -> None:
+        """Mark the record as in doubt where `table` has changes."""
+        if self.table.dirty:
+            self._head(doubt=1)
+
+    def relent(self) -> None:
+        """Take the mark away: no row was committed.  The changes are forgotten."""
+        if self.table.dirty:
+            self._head(doubt=0)
+
+    def save(self, sync: bool = False) -> None:
+        """Write the changed entries; with `sync` make them durable."""
+        table = self.table
+        if table.dirty:
+            self._head(doubt=1)
+            for key in table.dirty:
+                entry = table.entries[key]
+                at = HEAD_BYTES + 2 * SLOT_BYTES * entry.place + SLOT_BYTES * (entry.serial & 1)
+                os.pwrite(self._fd, _pack(key, entry), at)
+            self._head(doubt=0)
+            table.dirty.clear()
+        if sync:
+            os.fdatasync(self._fd)
+
+
+class Records:
+    """The records of a landing.  `rebuild(device_hash)` says what the landing's rows tell.
+
+    Remembers at most `remembered` devices' tables; not for use by several threads.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        rebuild: Callable[[int], Iterable[High]],
+        remembered: int = 4096,
+    ) -> None:
+        self._directory = directory
+        self._rebuild = rebuild
+        self._remembered = remembered
+        self._tables: OrderedDict[int, Table] = OrderedDict()
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def path(self, device: int) -> Path:
+        """The record's file."""
+        return self._directory / f"{device:016x}.record"
+
+    @contextmanager
+    def locked(self, device: int) -> Iterator[Record]:
+        """Hold the record of `device` (a hash).  What was changed and not saved is forgotten."""
+        fd = os.open(self.path(device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            record = Record(fd, self._table(fd, device))
+            try:
+                yield record
+            finally:
+                self._remember(device, record.table)
+        finally:
+            os.close(fd)
+
+    def _remember(self, device: int, table: Table) -> None:
+        if table.dirty:
+            self._tables.pop(device, None)
+            return
+        self._tables[device] = table
+        self._tables.move_to_end(device)
+        while len(self._tables) > self._remembered:
+            self._tables.popitem(last=False)
+
+    def _table(self, fd: int, device: int) -> Table:
+        head = os.pread(fd, HEAD_BYTES, 0)
+        known = self._tables.get(device)
+        if known is not None and head == _pack_head(known):
+            return known
+        table = _load(fd, head)
+        if table.suspect:
+            for high in self._rebuild(device):
+                table.raise_high(high.epoch, high.stream, high.partition, high.seq, high.crc)
+            _write_anew(fd, table)
+            sync_directory(self._directory)
+        return table
+
+
+def _pack_head(table: Table) -> bytes:
+    return _HEAD.pack(MAGIC, FORMAT, table.generation, 0)
+
+
+def _pack(key: Key, entry: _Entry) -> bytes:
+    kind, epoch, stream, partition = key
+    body = _SLOT.pack(stream, epoch, entry.seq, entry.value, partition, entry.serial, kind)
+    return body + _CRC.pack(zlib.crc32(body))
+
+
+def _load(fd: int, head: bytes) -> Table:
+    """The table in the file; `suspect` where it is new or anything in it is damaged."""
+    table = Table(suspect=True)
+    if len(head) < HEAD_BYTES:
+        return table
+    magic, version, table.generation, doubt = _HEAD.unpack(head)
+    if magic == MAGIC and version > FORMAT:
+        raise CentralError(
+            f"a high-water record has format {version}, this collector knows {FORMAT}: "
+            "run a collector at least as new as the one that wrote it"
+        )
+    body = os.pread(fd, os.fstat(fd).st_size - HEAD_BYTES, HEAD_BYTES)
+    table.suspect = magic != MAGIC or version != FORMAT or doubt != 0
+    table.places = -(-len(body) // (2 * SLOT_BYTES))
+    for at in range(0, len(body), SLOT_BYTES):
+        _load_slot(table, at, body[at : at + SLOT_BYTES])
+    return table
+
+
+def _load_slot(table: Table, at: int, slot: bytes) -> None:
+    if slot == _ZERO[: len(slot)]:
+        return
+    if len(slot) < SLOT_BYTES or zlib.crc32(slot[:-4]) != _CRC.unpack_from(slot, 44)[0]:
+        table.suspect = True
+        return
+    stream, epoch, seq, value, partition, serial, kind = _SLOT.unpack_from(slot)
+    key = (kind, epoch, stream, partition)
+    place = at // (2 * SLOT_BYTES)
+    other = table.entries.get(key)
+    if other is not None and other.place != place:
+        table.suspect = True
+    newer = other is None or (seq, serial) > (other.seq, other.serial)
+    if newer:
+        table.entries[key] = _Entry(place, serial, seq, value)
+
+
+def _write_anew(fd: int, table: Table) -> None:
+    """Write the whole record, entries packed from the first place on, durably."""
+    table.generation = (table.generation + 1) & 0xFFFFFFFFFFFFFFFF
+    data = bytearray(_pack_head(table))
+    for place, (key, entry) in enumerate(table.entries.items()):
+        entry.place, entry.serial = place, 0
+        data += _pack(key, entry) + _ZERO
+    os.pwrite(fd, data, 0)
+    os.ftruncate(fd, len(data))
+    os.fsync(fd)
+    table.places = len(table.entries)
+    table.dirty.clear()
+    table.suspect = False

@@ -1,0 +1,400 @@
+"""The landing: where pages are at home in the centre.  One interface, one implementation so far.
+
+    LANDING/schemas/<stream>@<version>.json      registered schemas              (schemas.py)
+    LANDING/segments/seg-*.pages, seg-*.idx      pages and what is committed     (segments.py)
+    LANDING/segments/seg-*.sum                   a sealed segment's high waters  (below)
+    LANDING/devices/<hash>.record                high waters and sessions        (highwater.py)
+    LANDING/desired/<device>.json                what the centre wants; others write it
+    LANDING/instances/<instance>.lock            flocked by the owner of its segments
+
+How a group of deliveries is committed, under the locks of its devices (taken in the order of their
+hashes): decide (`admit`); mark the records as in doubt; append; fdatasync of the pages; rows;
+fdatasync of the rows; high waters, which takes the mark away.  Whoever finds the mark (its writer
+died) reads the truth from the rows.  The second fdatasync makes the rows, and not the high waters,
+the truth: a high water never counts a page that a power cut could take away.
+
+A segment that has reached its size is sealed: the records of its devices are made durable, then
+`seg-*.sum` is written, which holds for every (device, epoch, stream@version, partition) the row
+with the greatest seq, and behind the rows their CRC-32 as u32.  At start
+ 1. the rows of every segment that is not sealed, whosever it is, are counted in the records;
+ 2. intact pages behind the last row of the own segments that follow on their device's high water
+    (they were durable, but not yet visible when the process ended) get their rows; the rest was
+    never acknowledged and is cut off.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from edged.central import segments
+from edged.central.admit import FULL, Delivery, Outcome, Problem, admit
+from edged.central.highwater import High, Records
+from edged.central.schemas import Schemas, valid_id
+from edged.central.segments import ROW, ROW_BYTES, Rows, SegmentWriter
+from edged.clock import Clock, SystemClock
+from edged.errors import CentralError, PageError
+from edged.pages.format import Header, parse_header, verify
+
+_LOG = logging.getLogger(__name__)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_INSTANCES_MAX = 1024
+_DESIRED_BYTES_MAX = 64 << 10
+_CRCS_REMEMBERED = 1 << 16
+
+
+class Landing(Protocol):
+    """What a collector needs of the place where pages land."""
+
+    def register(self, stream: str, version: int, text: str) -> None:
+        """Register a schema durably; SchemaMismatch where another one is."""
+
+    def schema(self, stream: str, version: int) -> str | None:
+        """The registered schema's JSON text."""
+
+    def desired(self, device: str) -> Any:
+        """What the centre wants of `device`: a JSON value, None where nothing."""
+
+    def commit(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        """Land what may land, durably and visibly; one outcome a delivery.
+
+        An exception means that nothing may be acknowledged and the process must end.
+        """
+
+    def close(self) -> None:
+        """Let go of the landing."""
+
+
+class DirectoryLanding:
+    """A landing in a directory, which several collectors may share.  Not for several threads,
+    except `schema`, `register` and `desired`."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        segment_bytes: int = segments.SEGMENT_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._clock = clock or SystemClock()
+        self._segment_bytes = segment_bytes
+        segments.segments_dir(self.path).mkdir(parents=True, exist_ok=True)
+        self._schemas = Schemas(self.path)
+        self._records = Records(self.path / "devices", self._highs_of)
+        self._crcs: OrderedDict[tuple[str, int, str, int, int], int] = OrderedDict()
+        self._desired: dict[str, tuple[int, Any]] = {}
+        self.instance, self._claim = _claim_instance(self.path)
+        self._number = 0
+        self._writer: SegmentWriter | None = None
+        self._recover()
+
+    # -- what a collector asks
+
+    def register(self, stream: str, version: int, text: str) -> None:
+        """See `Landing`."""
+        self._schemas.register(stream, version, text)
+
+    def schema(self, stream: str, version: int) -> str | None:
+        """See `Landing`."""
+        return self._schemas.get(stream, version)
+
+    def desired(self, device: str) -> Any:
+        """The content of `desired/<device>.json`; None where it is missing or no JSON."""
+        if not valid_id(device):
+            return None
+        path = self.path / "desired" / f"{device}.json"
+        try:
+            stat = path.stat()
+            known = self._desired.get(device)
+            if known is None or known[0] != stat.st_mtime_ns:
+                if stat.st_size > _DESIRED_BYTES_MAX:
+                    raise ValueError(f"more than {_DESIRED_BYTES_MAX} bytes")
+                known = (stat.st_mtime_ns, json.loads(path.read_bytes()))
+                self._desired[device] = known
+            return known[1]
+        except FileNotFoundError:
+            self._desired.pop(device, None)
+        except (OSError, ValueError, RecursionError) as problem:
+            _LOG.error("%s is not told to its device: %s", path, problem)
+        return None
+
+    def commit(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        """See `Landing`."""
+        hashes = [segments.device_hash(d.device) for d in deliveries]
+        with ExitStack() as locks:
+            records = {h: locks.enter_context(self._records.locked(h)) for h in sorted(set(hashes))}
+            outcomes = [
+                admit(d, records[h].table, self._schemas.registered, self._known_crc)
+                for d, h in zip(deliveries, hashes, strict=True)
+            ]
+            landed = [page for o in outcomes for page in o.landed]
+            for record in records.values():
+                record.intend()
+            if landed and not self._land(landed):
+                for record in records.values():
+                    record.relent()
+                return [Outcome(problem=Problem(FULL, "the landing's disk is full"))] * len(hashes)
+            fenced = {h for o, h in zip(outcomes, hashes, strict=True) if o.new_session}
+            for device, record in records.items():
+                record.save(sync=device in fenced)
+        for header, _ in landed:
+            self._remember_crc(header)
+        if self._writer is not None and self._writer.size >= self._segment_bytes:
+            self._roll()
+        return outcomes
+
+    def close(self) -> None:
+        """Close the files and free the instance's name.  Everything is durable already."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        os.close(self._claim)
+
+    def retire(self, name: str) -> None:
+        """Delete the pages and rows of a sealed segment that nobody will read again.
+
+        Its high waters stay.  Raises CentralError where the segment is not sealed.
+        """
+        if self._summary(name) is None:
+            raise CentralError(f"segment {name} is not sealed yet: it cannot be retired")
+        segments.idx_path(self.path, name).unlink(missing_ok=True)
+        segments.pages_path(self.path, name).unlink(missing_ok=True)
+
+    # -- landing pages
+
+    def _land(self, landed: Sequence[tuple[Header, memoryview]]) -> bool:
+        """Make the pages durable and visible; False (and nothing done) where the disk is full."""
+        writer = self._writer or self._open()
+        start = writer.size
+        try:
+            writer.append([page for _, page in landed])
+            writer.sync()
+        except OSError as problem:
+            if problem.errno not in _NO_SPACE:
+                raise
+            _LOG.error("the landing's disk is full: %s", problem)
+            writer.cut(start)
+            return False
+        writer.commit(_rows([h for h, _ in landed], start, self._clock.wall_us()))
+        return True
+
+    def _open(self) -> SegmentWriter:
+        self._number += 1
+        name = segments.segment_name(self.instance, self._number)
+        self._writer = SegmentWriter(self.path, name)
+        return self._writer
+
+    def _roll(self) -> None:
+        assert self._writer is not None
+        name = self._writer.name
+        self._writer.close()
+        self._writer = None
+        self._seal(name)
+
+    def _known_crc(self, header: Header) -> int | None:
+        return self._crcs.get(_name(header))
+
+    def _remember_crc(self, header: Header) -> None:
+        self._crcs[_name(header)] = header.checksum
+        if len(self._crcs) > _CRCS_REMEMBERED:
+            self._crcs.popitem(last=False)
+
+    # -- sealing
+
+    def _summary_path(self, name: str) -> Path:
+        return segments.segments_dir(self.path) / f"{name}.sum"
+
+    def _summary(self, name: str) -> Rows | None:
+        """The greatest rows of a sealed segment; None where it is not sealed, or damaged."""
+        try:
+            data = self._summary_path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+        body, crc = data[:-4], data[-4:]
+        if len(body) % ROW_BYTES or zlib.crc32(body).to_bytes(4, "little") != crc:
+            _LOG.error("%s is damaged: the segment's rows are read instead", name)
+            return None
+        rows: Rows = np.frombuffer(body, dtype=ROW)
+        return rows
+
+    def _seal(self, name: str) -> None:
+        rows = _greatest(segments.read_rows(self.path, name))
+        for device in sorted(set(rows["device_hash"].tolist())):
+            with self._records.locked(device) as record:
+                record.save(sync=True)
+        body = rows.tobytes()
+        path = self._summary_path(name)
+        new = path.with_suffix(".new")
+        with new.open("wb") as file:
+            file.write(body + zlib.crc32(body).to_bytes(4, "little"))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        segments.sync_directory(path.parent)
+
+    # -- starting
+
+    def _recover(self) -> None:
+        listed = segments.list_segments(self.path)
+        unsealed = [name for name in listed if self._summary(name) is None]
+        for name in unsealed:
+            self._count(segments.read_rows(self.path, name))
+        own = [name for name in unsealed if segments.parse_name(name)[0] == self.instance]
+        for name in own:
+            self._recover_tail(name)
+        numbers = [
+            number
+            for instance, number in map(segments.parse_name, self._all_names())
+            if instance == self.instance
+        ]
+        self._number = max(numbers, default=0)
+        for name in own:
+            if segments.parse_name(name)[1] != self._number:
+                self._seal(name)
+        last = segments.segment_name(self.instance, self._number)
+        if last in own:
+            self._writer = SegmentWriter(self.path, last)
+            if self._writer.size >= self._segment_bytes:
+                self._roll()
+
+    def _all_names(self) -> set[str]:
+        """Names of all segments there are or have been."""
+        retired = (p.stem for p in segments.segments_dir(self.path).glob("seg-*.sum"))
+        return {*segments.list_segments(self.path), *retired}
+
+    def _highs(self, rows: Rows) -> list[tuple[int, High]]:
+        """(device hash, high water) of the greatest rows among `rows`."""
+        streams = self._schemas.streams_by_hash()
+        found = []
+        for row in _greatest(rows):
+            stream = streams.get(int(row["stream_hash"]))
+            if stream is None:
+                _LOG.error("a landed page's schema file is gone; its sequence is not counted")
+                continue
+            found.append(
+                (
+                    int(row["device_hash"]),
+                    High(
+                        int(row["epoch"]),
+                        stream,
+                        int(row["partition"]),
+                        int(row["seq"]),
+                        int(row["crc"]),
+                    ),
+                )
+            )
+        return found
+
+    def _count(self, rows: Rows) -> None:
+        """Raise the records to what `rows` say."""
+        highs: dict[int, list[High]] = {}
+        for device, high in self._highs(rows):
+            highs.setdefault(device, []).append(high)
+        for device in sorted(highs):
+            with self._records.locked(device) as record:
+                for h in highs[device]:
+                    record.table.raise_high(h.epoch, h.stream, h.partition, h.seq, h.crc)
+                record.save()
+
+    def _highs_of(self, device: int) -> Iterable[High]:
+        """What all rows and summaries tell of one device: how a lost record is rebuilt."""
+        for name in sorted(self._all_names()):
+            rows = self._summary(name)
+            if rows is None:
+                rows = segments.read_rows(self.path, name)
+            mine = rows[rows["device_hash"] == device]
+            if len(mine):
+                yield from (high for _, high in self._highs(mine))
+
+    def _recover_tail(self, name: str) -> None:
+        writer = SegmentWriter(self.path, name)
+        pages = _sound_pages(writer.read_tail(), writer.tail)
+        kept = 0
+        for offset, header in pages:
+            stream = segments.digest64(header.stream)
+            with self._records.locked(segments.device_hash(header.device)) as record:
+                high, _ = record.table.high(header.epoch, stream, header.partition)
+                if header.seq != high + 1:
+                    continue
+                writer.commit(_rows([header], offset, self._clock.wall_us()))
+                record.table.raise_high(
+                    header.epoch, stream, header.partition, header.seq, header.checksum
+                )
+                record.save()
+                kept += 1
+        if writer.size > writer.tail:
+            _LOG.warning(
+                "%s: %d bytes that were never visible are cut", name, writer.size - writer.tail
+            )
+            writer.cut(writer.tail)
+        if kept:
+            _LOG.warning("%s: %d durable pages were made visible", name, kept)
+        writer.close()
+
+
+def _claim_instance(landing: Path) -> tuple[str, int]:
+    """The first instance name that no living collector holds, and the lock that holds it."""
+    directory = landing / "instances"
+    directory.mkdir(parents=True, exist_ok=True)
+    for i in range(_INSTANCES_MAX):
+        fd = os.open(directory / f"c{i}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return f"c{i}", fd
+        except BlockingIOError:
+            os.close(fd)
+    raise CentralError(f"{_INSTANCES_MAX} collectors run on {landing} already")
+
+
+def _name(header: Header) -> tuple[str, int, str, int, int]:
+    return header.device, header.epoch, header.stream, header.partition, header.seq
+
+
+def _rows(headers: Sequence[Header], start: int, landed_at_us: int) -> Rows:
+    """Rows of pages that lie end to end from `start` on."""
+    rows: Rows = np.zeros(len(headers), dtype=ROW)
+    for i, h in enumerate(headers):
+        rows[i] = (
+            start, h.stored_bytes, h.checksum, h.tuples, h.partition, h.seq, h.epoch, landed_at_us,
+            segments.stream_hash(h.stream, h.version), segments.device_hash(h.device),
+        )  # fmt: skip
+        start += h.stored_bytes
+    return rows
+
+
+def _greatest(rows: Rows) -> Rows:
+    """The row with the greatest seq of every (device, epoch, stream@version, partition)."""
+    keys = ("partition", "stream_hash", "epoch", "device_hash")
+    order = np.lexsort((rows["seq"], *(rows[k] for k in keys)))
+    ordered = rows[order]
+    last = np.ones(len(rows), dtype=bool)
+    last[:-1] = False
+    for k in keys:
+        last[:-1] |= ordered[k][1:] != ordered[k][:-1]
+    greatest: Rows = ordered[last]
+    return greatest
+
+
+def _sound_pages(data: bytes, start: int) -> list[tuple[int, Header]]:
+    """Intact pages end to end at the beginning of `data`, with their places from `start` on."""
+    found, at, view = [], 0, memoryview(data)
+    while at < len(data):
+        try:
+            header = verify(view[at : at + parse_header(view, at).stored_bytes])
+        except PageError:
+            break
+        found.append((start + at, header))
+        at += header.stored_bytes
+    return found

@@ -1,0 +1,105 @@
+"""The registry of schemas: `LANDING/schemas/<stream>@<version>.json`, each written once."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from edged.central.segments import digest64, stream_hash, sync_directory
+from edged.errors import CentralError, SchemaMismatch
+from edged.schema import Schema
+
+_ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_VERSION_MAX = (1 << 32) - 1
+SCHEMA_BYTES_MAX = 1 << 20
+
+
+def valid_id(text: str) -> bool:
+    """Whether `text` may name a device or a stream: such names become file names."""
+    return _ID.fullmatch(text) is not None
+
+
+class Schemas:
+    """The registered schemas of a landing, of which what was seen once is remembered."""
+
+    def __init__(self, landing: str | Path) -> None:
+        self._directory = Path(landing) / "schemas"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._known: dict[tuple[str, int], str] = {}
+
+    def path(self, stream: str, version: int) -> Path:
+        """The file of `stream@version`."""
+        return self._directory / f"{stream}@{version}.json"
+
+    def get(self, stream: str, version: int) -> str | None:
+        """The schema's canonical JSON text, None where it is not registered."""
+        known = self._known.get((stream, version))
+        if known is not None:
+            return known
+        if not valid_id(stream):
+            return None
+        try:
+            text = self.path(stream, version).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        self._known[stream, version] = text
+        return text
+
+    def registered(self, stream: str, version: int) -> bool:
+        """Whether `stream@version` is registered."""
+        return self.get(stream, version) is not None
+
+    def register(self, stream: str, version: int, text: str) -> None:
+        """Register `text` (a schema's JSON) durably; again with the same schema changes nothing.
+
+        Raises SchemaMismatch where another schema is registered, CentralError where `text` is no
+        schema or the name is not one.
+        """
+        if not valid_id(stream) or not 0 <= version <= _VERSION_MAX:
+            raise CentralError(f"{stream!r} version {version} cannot name a schema")
+        canonical = _canonical(stream, version, text)
+        if self.get(stream, version) is None:
+            self._create(stream, version, canonical)
+        if self.get(stream, version) != canonical:
+            raise SchemaMismatch(
+                f"{stream}@{version} is registered with other columns: give the new ones a new "
+                f"version ({self.path(stream, version).name} has {self.get(stream, version)})"
+            )
+
+    def _create(self, stream: str, version: int, canonical: str) -> None:
+        """Create the file whole and durable, unless somebody else is first."""
+        fd, name = tempfile.mkstemp(dir=self._directory, prefix=".", suffix=".new")
+        try:
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(canonical)
+                file.flush()
+                os.fchmod(file.fileno(), 0o644)
+                os.fsync(file.fileno())
+            Path(self.path(stream, version)).hardlink_to(name)
+            sync_directory(self._directory)
+        except FileExistsError:
+            pass
+        finally:
+            Path(name).unlink()
+
+    def streams_by_hash(self) -> dict[int, int]:
+        """For every registered stream@version: `stream_hash` of a row to the stream's own hash."""
+        found = {}
+        for path in self._directory.glob("*@*.json"):
+            stream, _, version = path.stem.rpartition("@")
+            if valid_id(stream) and version.isdigit():
+                found[stream_hash(stream, int(version))] = digest64(stream)
+        return found
+
+
+def _canonical(stream: str, version: int, text: str) -> str:
+    try:
+        schema = Schema.from_json(text)
+        names = schema.names
+        if not names or len(set(names)) != len(names):
+            raise ValueError("columns need distinct names, at least one")
+        return schema.to_json()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise CentralError(f"what came for {stream}@{version} is no schema: {problem}") from None
