@@ -1,0 +1,51 @@
+# Two commands do it all: `make demo` and `make test`.  Everything else is for working on edged.
+SHELL := /bin/bash
+VENV  ?= .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test check format compile bench lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY) ## make the environment and compile the kernels
+$(READY): pyproject.toml $(wildcard requirements/*.txt) deploy/setup.sh
+	@bash deploy/setup.sh $(VENV)
+	@touch $@
+
+demo: $(READY) ## run the main job on a real wind farm's records
+	@bash deploy/java.sh
+	@$(BIN)/edged demo
+
+test: $(READY) ## run all tests
+	@bash deploy/java.sh
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(READY) ## format, lint, types, import rules
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+format: $(READY) ## format and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+compile: $(READY) ## compile the kernels into the cache
+	@$(BIN)/edged compile
+
+bench: $(READY) ## the three benchmarks of the README
+	@bash deploy/java.sh
+	@mkdir -p build/bench
+	@$(BIN)/edged bench e2e --json build/bench/e2e.json
+	@$(BIN)/edged bench idle --json build/bench/idle.json
+	@$(BIN)/edged bench spark --json build/bench/spark.json
+
+lock: ## resolve the lock files anew (needs uv on the PATH)
+	@for v in 3.10 3.11 3.12 3.13; do \
+	  uv pip compile -q --universal --no-header --no-annotate --python-version $$v \
+	    --all-extras pyproject.toml -o requirements/py$${v/./}.txt; done
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Makes the environment in $1 from the lock file of the Python that runs it, and compiles the kernels.
+# PYTHON chooses another interpreter than python3.
+set -euo pipefail
+venv=${1:-.venv}
+python=${PYTHON:-python3}
+
+say() { printf '\033[1medged:\033[0m %s\n' "$*" >&2; }
+privileged() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+
+if ! command -v "$python" >/dev/null; then
+  say "Python 3.10 or newer is needed: sudo apt-get install python3 python3-venv"; exit 1
+fi
+version=$("$python" -c 'import sys; print("%d%d" % sys.version_info[:2])')
+if [ ! -f "requirements/py$version.txt" ]; then
+  say "no lock file for $("$python" --version); there are: $(ls requirements | tr '\n' ' ')"
+  say "choose one of those with: make PYTHON=python3.11 ..."; exit 1
+fi
+if ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
+  if privileged; then
+    say "installing python3-venv"
+    apt-get update -qq && apt-get install -y -qq python3-venv
+  else
+    say "the venv module is missing: sudo apt-get install python3-venv"; exit 1
+  fi
+fi
+if [ ! -x "$venv/bin/python" ]; then
+  say "making $venv with $("$python" --version)"
+  "$python" -m venv "$venv"
+fi
+version=$("$venv/bin/python" -c 'import sys; print("%d%d" % sys.version_info[:2])')
+say "installing requirements/py$version.txt (some minutes the first time)"
+"$venv/bin/pip" install -q --disable-pip-version-check -r "requirements/py$version.txt"
+"$venv/bin/pip" install -q --disable-pip-version-check --no-deps -e .
+say "compiling the kernels (about a minute the first time)"
+"$venv/bin/edged" compile
