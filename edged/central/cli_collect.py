@@ -1,0 +1,110 @@
+"""`edged central collect`: run a collector."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from pathlib import Path
+
+import click
+
+from edged.errors import ConfigError
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as (host, port); ConfigError for anything else."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"--listen {text}: expected ADDRESS:PORT, e.g. 127.0.0.1:7500")
+    return host, int(port)
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@click.command("collect")
+@click.option(
+    "--landing",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory where pages land; made if missing. Collectors may share it.",
+)
+@click.option(
+    "--listen",
+    default="127.0.0.1:7500",
+    show_default=True,
+    help="Address and port; port 0 takes a free one.",
+)
+@click.option("--tokens", type=_FILE, help="Devices' tokens: see `edged central token`.")
+@click.option("--tls-cert", type=_FILE, help="Certificate chain (PEM).")
+@click.option("--tls-key", type=_FILE, help="Its private key (PEM).")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="Listen without TLS on an address that is not "
+    "loopback: only behind a proxy that ends TLS.",
+)
+@click.option(
+    "--segment-bytes",
+    default=64 << 20,
+    show_default=True,
+    type=click.IntRange(4096),
+    help="A segment of this size is closed.",
+)
+@click.option(
+    "--body-bytes",
+    default=32 << 20,
+    show_default=True,
+    type=click.IntRange(1 << 16),
+    help="Largest request.",
+)
+@click.option(
+    "--group-commit-ms",
+    default=0.0,
+    show_default=True,
+    type=click.FloatRange(0, 1000),
+    help="How long a commit waits for company; what queues up during a commit is "
+    "taken together in any case.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Say `ready` as a line of JSON.")
+def command(
+    landing: Path,
+    listen: str,
+    tokens: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    plain: bool,
+    segment_bytes: int,
+    body_bytes: int,
+    group_commit_ms: float,
+    as_json: bool,
+) -> None:
+    """Take in devices' pages, check them, and land each exactly once."""
+    from edged.central.serve import Settings, serve
+
+    host, port = parse_listen(listen)
+    if (tls_cert is None) != (tls_key is None):
+        raise ConfigError("--tls-cert and --tls-key belong together")
+    if not _loopback(host) and (tokens is None or (tls_cert is None and not plain)):
+        raise ConfigError(
+            f"--listen {listen} can be reached from elsewhere: give --tokens, and --tls-cert and "
+            "--tls-key (or --plain behind a proxy that ends TLS)"
+        )
+
+    def ready(address: str) -> None:
+        line = {"ready": True, "listen": address, "landing": str(landing)}
+        click.echo(json.dumps(line) if as_json else f"collecting on {address} into {landing}")
+
+    settings = Settings(
+        landing=landing, host=host, port=port, tokens=tokens, tls_cert=tls_cert, tls_key=tls_key,
+        segment_bytes=segment_bytes, body_bytes_max=body_bytes,
+        group_commit_us=int(group_commit_ms * 1000),
+    )  # fmt: skip
+    serve(settings, ready)

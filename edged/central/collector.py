@@ -1,0 +1,299 @@
+"""The collector's HTTP door: who may send what, and what comes back.
+
+    PUT  /v1/schemas/{stream}/{version}   schema JSON -> 204; 409 where another is registered
+    POST /v1/pages                        pages, end to end -> 200, or a problem with a status below
+    GET  /v1/stats                        counters; with a tokens file, only the asker's own device
+    GET  /health                          200 "ok", 503 where the landing has failed
+
+Every request but /health names its device (`X-Edged-Device`; for counters only where there is a
+tokens file) and, where the collector has a tokens file, brings that device's token (`Authorization:
+Bearer ...`).  Pages also bring `X-Edged-Epoch` and `X-Edged-Session: <counter>:<nonce>`.  The answer to pages, always JSON, says what is durable:
+
+    {"acked": [[stream, partition, seq], ...], "desired": {...} or null}
+
+`seq` is cumulative.  Where pages had a problem, the same object has `problem`, `detail` and, where
+they apply, `stream`, `version`, `partition`, `seq`, `expected`, `offset`; what came before the
+problem in the request is landed and in `acked`, nothing after it was looked at:
+
+    409 fenced, gap, unknown_schema, conflict, limit    422 damaged    507 full
+
+400 headers are missing or wrong, 401 token, 413 the body is too large, 503 the landing has failed.
+A body is read only when there is room for it among `BODIES_BYTES_MAX`, so a slow disk closes the
+senders' TCP windows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect
+
+from edged.central.admit import CONFLICT, DAMAGED, FULL, Delivery, Outcome, Problem
+from edged.central.committer import Committer
+from edged.central.landing import Landing
+from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id
+from edged.central.stats import Stats
+from edged.central.tokens import Tokens
+from edged.errors import CentralError, PageError, SchemaMismatch
+from edged.pages.format import Header, iter_pages, verify
+
+BODY_BYTES_MAX = 32 << 20
+BODIES_BYTES_MAX = 256 << 20
+BODY_SECONDS_MAX = 120
+VERIFY_INLINE_BYTES = 64 << 10
+_U64 = re.compile(r"\d{1,20}")
+_LOG = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """A request that is answered with `status` before its body is read."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sends pages, by the request's headers."""
+
+    device: str
+    epoch: int
+    counter: int
+    nonce: int
+
+
+class Room:
+    """Bytes that may be in memory at once; whoever wants some waits for its turn."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def take(self, size: int) -> AsyncIterator[None]:
+        """Hold `size` bytes."""
+        if self._waiting or size > self._free:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((size, turn))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._give(size)
+                raise
+        else:
+            self._free -= size
+        try:
+            yield
+        finally:
+            self._give(size)
+
+    def _give(self, size: int) -> None:
+        self._free += size
+        while self._waiting and (self._waiting[0][1].done() or self._waiting[0][0] <= self._free):
+            wanted, turn = self._waiting.popleft()
+            if not turn.done():
+                self._free -= wanted
+                turn.set_result(None)
+
+
+class Collector:
+    """The routes and what they share.  `failed` is set where the landing has failed."""
+
+    def __init__(
+        self, landing: Landing, tokens: Tokens | None, *, body_bytes_max: int, pause_us: int
+    ) -> None:
+        self.stats = Stats()
+        self.failed = asyncio.Event()
+        self._landing = landing
+        self._tokens = tokens
+        self._body_bytes_max = body_bytes_max
+        self._room = Room(max(BODIES_BYTES_MAX, body_bytes_max))
+        self._committer = Committer(landing, self.failed.set, pause_us)
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="collector")
+
+    def close(self) -> None:
+        """Commit what waits; nothing may be asked afterwards."""
+        self._committer.close()
+        self._threads.shutdown()
+
+    # -- routes
+
+    async def health(self) -> Response:
+        """Whether pages can land."""
+        failed = self.failed.is_set()
+        return Response("failed" if failed else "ok", 503 if failed else 200)
+
+    async def get_stats(self, request: Request) -> Response:
+        """The counters."""
+        content = {**self.stats.to_json(), "groups": self._committer.groups}
+        if self._tokens is not None:
+            own = self._device(request)
+            content["devices"] = {k: v for k, v in content["devices"].items() if k == own}
+        return JSONResponse(content)
+
+    async def put_schema(self, request: Request, stream: str, version: int) -> Response:
+        """Register a schema."""
+        self._device(request)
+        body = await self._body(request, SCHEMA_BYTES_MAX)
+        loop = asyncio.get_running_loop()
+        try:
+            text = body.decode()
+            await loop.run_in_executor(self._threads, self._landing.register, stream, version, text)
+        except SchemaMismatch as problem:
+            return JSONResponse({"problem": "schema", "detail": str(problem)}, 409)
+        except (CentralError, UnicodeDecodeError) as problem:
+            return JSONResponse({"problem": "schema", "detail": str(problem)}, 422)
+        return Response(status_code=204)
+
+    async def post_pages(self, request: Request) -> Response:
+        """Land pages."""
+        sender = self._sender(request)
+        async with self._room.take(self._announced(request, self._body_bytes_max)):
+            body = await self._body(request, self._body_bytes_max)
+            if len(body) > VERIFY_INLINE_BYTES:
+                loop = asyncio.get_running_loop()
+                delivery = await loop.run_in_executor(self._threads, check, sender, body)
+            else:
+                delivery = check(sender, body)
+            try:
+                outcome = await self._committer.commit(delivery)
+            except CentralError as problem:
+                raise Refused(503, str(problem)) from problem
+        return self._answer(sender, outcome)
+
+    def _answer(self, sender: Sender, outcome: Outcome) -> Response:
+        self.stats.requests += 1
+        self.stats.count(sender.device, outcome, time.time_ns() // 1000)
+        content: dict[str, Any] = {
+            "acked": [
+                [stream, partition, seq] for (stream, partition), seq in outcome.acked.items()
+            ],
+            "desired": self._landing.desired(sender.device),
+        }
+        problem = outcome.problem
+        if problem is None:
+            return JSONResponse(content)
+        level = logging.ERROR if problem.problem == CONFLICT else logging.WARNING
+        _LOG.log(level, "%s: %s: %s", sender.device, problem.problem, problem.detail)
+        content |= {k: v for k, v in asdict(problem).items() if v is not None}
+        return JSONResponse(content, {DAMAGED: 422, FULL: 507}.get(problem.problem, 409))
+
+    # -- what a request must bring
+
+    def _device(self, request: Request) -> str:
+        device = request.headers.get("x-edged-device", "")
+        if self._tokens is not None:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not self._tokens.allows(device, token.strip()):
+                self.stats.unauthorized += 1
+                raise Refused(401, "the token is missing or is not this device's")
+        if not valid_id(device):
+            raise Refused(400, "X-Edged-Device is missing or cannot name a device")
+        return device
+
+    def _sender(self, request: Request) -> Sender:
+        device = self._device(request)
+        epoch = _u64(request.headers.get("x-edged-epoch", ""))
+        counter, _, nonce = request.headers.get("x-edged-session", "").partition(":")
+        session = (_u64(counter), _u64(nonce))
+        if epoch is None or session[0] is None or session[1] is None or session[0] < 1:
+            raise Refused(400, "X-Edged-Epoch and X-Edged-Session (counter:nonce) are needed")
+        return Sender(device, epoch, session[0], session[1])
+
+    def _announced(self, request: Request, bytes_max: int) -> int:
+        """The body's size as announced, or the largest allowed; Refused where it is larger."""
+        text = request.headers.get("content-length")
+        size = bytes_max if text is None else _u64(text)
+        if size is None or size > bytes_max:
+            raise Refused(413, f"a body has at most {bytes_max} bytes")
+        return size
+
+    async def _body(self, request: Request, bytes_max: int) -> bytes | bytearray:
+        self._announced(request, bytes_max)
+        try:
+            return await asyncio.wait_for(_read(request, bytes_max), BODY_SECONDS_MAX)
+        except ClientDisconnect:
+            raise Refused(400, "the sender hung up") from None
+        except asyncio.TimeoutError:
+            raise Refused(408, f"the body took longer than {BODY_SECONDS_MAX} s") from None
+
+
+async def _read(request: Request, bytes_max: int) -> bytearray:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > bytes_max:
+            raise Refused(413, f"a body has at most {bytes_max} bytes")
+    return body
+
+
+def _u64(text: str) -> int | None:
+    value = int(text) if _U64.fullmatch(text) and text.isascii() else 1 << 64
+    return value if value < 1 << 64 else None
+
+
+def check(sender: Sender, body: bytes | bytearray) -> Delivery:
+    """The delivery that `body` holds: sound pages of `sender`, up to the first that is not."""
+    pages: list[tuple[Header, memoryview]] = []
+    damage: Problem | None = None
+    offset = 0
+    try:
+        for header, page in iter_pages(body):
+            damage = _damage(sender, header, page, offset)
+            if damage is not None:
+                break
+            pages.append((header, page))
+            offset += len(page)
+    except PageError as problem:
+        damage = Problem(DAMAGED, str(problem), offset=offset)
+    return Delivery(sender.device, sender.epoch, sender.counter, sender.nonce, pages, damage)
+
+
+def _damage(sender: Sender, header: Header, page: memoryview, offset: int) -> Problem | None:
+    detail = ""
+    try:
+        verify(page)
+        if (header.device, header.epoch) != (sender.device, sender.epoch):
+            detail = f"{header.name} is not of the sender, device {sender.device}"
+        elif not valid_id(header.stream) or header.seq < 1:
+            detail = f"{header.name}: no such stream can be, or a seq below 1"
+    except PageError as problem:
+        detail = str(problem)
+    if not detail:
+        return None
+    return Problem(
+        DAMAGED, detail, header.stream, header.version, header.partition, header.seq, None, offset
+    )
+
+
+async def _refuse(_: Request, refused: Exception) -> Response:
+    assert isinstance(refused, Refused)
+    return JSONResponse(
+        {"problem": "refused", "detail": refused.detail, "acked": [], "desired": None},
+        refused.status,
+        {"Connection": "close"},
+    )
+
+
+def application(collector: Collector) -> FastAPI:
+    """The ASGI application of `collector`; no docs pages, nothing but its routes."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_exception_handler(Refused, _refuse)
+    app.add_api_route("/health", collector.health, methods=["GET"])
+    app.add_api_route("/v1/stats", collector.get_stats, methods=["GET"])
+    app.add_api_route("/v1/schemas/{stream}/{version}", collector.put_schema, methods=["PUT"])
+    app.add_api_route("/v1/pages", collector.post_pages, methods=["POST"])
+    return app

@@ -1,0 +1,136 @@
+"""Runs a collector: the listening socket, uvicorn, and an orderly end.
+
+SIGTERM and SIGINT: no new connections, requests in flight are finished and committed, exit 0.
+A landing that failed: what is in flight gets 503, exit 75.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from edged.central.collector import BODY_BYTES_MAX, Collector, application
+from edged.central.landing import DirectoryLanding
+from edged.central.segments import SEGMENT_BYTES
+from edged.central.tokens import Tokens
+from edged.errors import CentralError, ConfigError
+
+_GRACE_SECONDS = 10
+_KEEP_ALIVE_SECONDS = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `edged central collect` is told."""
+
+    landing: Path
+    host: str = "127.0.0.1"
+    port: int = 7500
+    tokens: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    segment_bytes: int = SEGMENT_BYTES
+    body_bytes_max: int = BODY_BYTES_MAX
+    group_commit_us: int = 0
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    on_ready: Callable[[], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self.on_ready()
+
+
+def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
+    """Collect until told to end; `on_ready` gets the address as `host:port`.
+
+    Raises ConfigError for settings that cannot be, CentralError where the landing failed.
+    """
+    tokens = None if settings.tokens is None else Tokens(settings.tokens)
+    listener = _listen(settings.host, settings.port)
+    landing = DirectoryLanding(settings.landing, segment_bytes=settings.segment_bytes)
+    told: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn takes over while it runs; at its end it raises again what it caught
+        signal.signal(number, lambda caught, _: told.append(caught))
+    try:
+        failed = asyncio.run(_serve(settings, landing, tokens, listener, on_ready, told))
+    finally:
+        landing.close()
+        listener.close()
+    if failed:
+        raise CentralError(f"landing {settings.landing} failed; the log says why")
+
+
+async def _serve(
+    settings: Settings,
+    landing: DirectoryLanding,
+    tokens: Tokens | None,
+    listener: socket.socket,
+    on_ready: Callable[[str], None],
+    told: list[int],
+) -> bool:
+    """True where the landing failed; `told` holds signals that came before uvicorn listened."""
+    collector = Collector(
+        landing,
+        tokens,
+        body_bytes_max=settings.body_bytes_max,
+        pause_us=settings.group_commit_us,
+    )
+    server = _Server(
+        uvicorn.Config(
+            application(collector),
+            loop="asyncio",
+            http="auto",
+            ws="none",
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+        )
+    )
+    host, port = listener.getsockname()[:2]
+
+    def ready() -> None:
+        on_ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        server.should_exit = server.should_exit or bool(told)
+
+    server.on_ready = ready
+    watch = asyncio.create_task(_end_when_failed(collector, server))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        watch.cancel()
+        collector.close()
+    return collector.failed.is_set()
+
+
+async def _end_when_failed(collector: Collector, server: uvicorn.Server) -> None:
+    await collector.failed.wait()
+    server.should_exit = True
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as problem:
+        listener.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {problem.strerror}") from problem
+    listener.set_inheritable(False)
+    return listener
