@@ -3,7 +3,9 @@
 Whether compression pays is guessed from a sample before any is tried: SAMPLE_BYTES bytes in
 SAMPLE_PIECES pieces spread over the body, their entropy in bits a byte.  Above ENTROPY_BITS_MAX
 the body is left alone.  Below it is compressed (a large one only if a PROBE_BYTES piece from its
-middle gains), and the result is used if it is smaller by a tenth.  All of this depends on the body alone, so equal rows give equal pages.
+middle gains), and the result is used if it is smaller by a tenth.  All of this depends on the body
+alone, so equal rows give equal pages.  (The compressor is the lz4 package: Arrow's `lz4_raw`, which
+the reader uses, finds only the shortest matches in rows that repeat at a fixed distance.)
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ import struct
 from dataclasses import replace
 from typing import Any
 
+import lz4.block
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from edged.pages.format import FLAG_LZ4, HEADER_BYTES, Header, checksum
 
@@ -72,5 +74,5 @@ def _compressed(body: npt.NDArray[np.uint8]) -> bytes | None:
 
 
 def _smaller(body: npt.NDArray[np.uint8]) -> bytes | None:
-    small: bytes = pa.Codec("lz4_raw").compress(pa.py_buffer(body), asbytes=True)
+    small: bytes = lz4.block.compress(body, store_size=False)
     return small if len(small) <= GAIN * body.size else None
