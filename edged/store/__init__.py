@@ -1,1 +1,20 @@
-"""edged.store"""
+"""The durable part of a device: log, snapshots and spool behind `Store`.  See docs/store.md."""
+
+from edged.disk import Buffer, Disk, SystemDisk
+from edged.store.backlog import PageRef
+from edged.store.errors import StoreFull
+from edged.store.records import BeatRecord
+from edged.store.snapshots import Snapshot
+from edged.store.store import Recovery, Store
+
+__all__ = [
+    "BeatRecord",
+    "Buffer",
+    "Disk",
+    "PageRef",
+    "Recovery",
+    "Snapshot",
+    "Store",
+    "StoreFull",
+    "SystemDisk",
+]

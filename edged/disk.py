@@ -1,0 +1,235 @@
+"""The disk as the store sees it: one of the two seams that tests may replace (the other: Clock).
+
+A `Disk` names files by path; a `File` is one open file.  `SystemDisk` is the real one.  Whatever
+goes wrong is the operating system's OSError; what that means is decided by the caller.
+
+What the store relies on, and what a simulated disk may take away in a crash:
+
+1. `File.sync` returned: the bytes written and the size set before it survive.  Nothing else does.
+2. `Disk.sync_directory` returned: the names created, renamed and unlinked in it before survive.
+   Until then each of these may or may not have happened; a rename happens wholly or not at all.
+3. An un-synced write may be on disk in part, 512-byte sectors in any order, some of them garbage.
+4. After `allocate(n)` writes below `n` need no new space on a file system that overwrites in
+   place, so that "disk full" can only strike where a file grows.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview | npt.NDArray[Any]"
+"""Contiguous bytes that are written as they lie, without a copy."""
+
+_IOV_MAX = 1024
+
+
+class File(Protocol):
+    """One open file; offsets and lengths are bytes."""
+
+    path: str
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the file's end."""
+
+    def preadinto(self, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset`; returns how many bytes the file had."""
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        """Write all of `buffers`, one after the other, from `offset` on."""
+
+    def sync(self) -> None:
+        """Make data and size durable (fdatasync)."""
+
+    def allocate(self, length: int) -> None:
+        """Reserve space so that the file is at least `length` long (posix_fallocate)."""
+
+    def truncate(self, length: int) -> None:
+        """Cut or extend to `length`."""
+
+    def size(self) -> int:
+        """The file's size."""
+
+    def lock(self) -> bool:
+        """Take an exclusive lock that lives as long as this file is open; False: taken."""
+
+    def close(self) -> None:
+        """Close; the lock is released."""
+
+
+class Disk(Protocol):
+    """Names and directories."""
+
+    def open(self, path: str, create: bool = False) -> File:
+        """Open for reading and writing; with `create` the file is made where there is none."""
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory and its parents; nothing happens where it exists."""
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+
+    def exists(self, path: str) -> bool:
+        """Whether the path names something."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename, replacing `new`."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file's name."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make a directory's names durable (fsync)."""
+
+
+def flat(buffer: Buffer) -> memoryview:
+    """The bytes of `buffer` as a memoryview of format B, without a copy where it is contiguous."""
+    if isinstance(buffer, np.ndarray):
+        if buffer.size == 0:
+            return memoryview(b"")
+        return np.ascontiguousarray(buffer).reshape(-1).view(np.uint8).data
+    view = memoryview(buffer)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+class SystemFile:
+    """A file of the operating system."""
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """See `File.pread`."""
+        parts = []
+        while length > 0:
+            part = os.pread(self._fd, length, offset)
+            if not part:
+                break
+            parts.append(part)
+            length -= len(part)
+            offset += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def preadinto(self, buffer: memoryview, offset: int) -> int:
+        """See `File.preadinto`."""
+        done = 0
+        while done < len(buffer):
+            got = os.preadv(self._fd, [buffer[done:]], offset + done)
+            if got == 0:
+                break
+            done += got
+        return done
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        """See `File.pwritev`."""
+        views = [v for v in map(flat, buffers) if len(v)]
+        first = 0
+        while first < len(views):
+            group = views[first : first + _IOV_MAX]
+            written = os.pwritev(self._fd, group, offset)
+            offset += written
+            for view in group:
+                if written < len(view):
+                    views[first] = view[written:]
+                    break
+                written -= len(view)
+                first += 1
+
+    def sync(self) -> None:
+        """See `File.sync`."""
+        os.fdatasync(self._fd)
+
+    def allocate(self, length: int) -> None:
+        """See `File.allocate`."""
+        os.posix_fallocate(self._fd, 0, length)
+
+    def truncate(self, length: int) -> None:
+        """See `File.truncate`."""
+        os.ftruncate(self._fd, length)
+
+    def size(self) -> int:
+        """See `File.size`."""
+        return os.fstat(self._fd).st_size
+
+    def lock(self) -> bool:
+        """See `File.lock`: flock, so a child made by fork without exec would share it."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """See `File.close`."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class SystemDisk:
+    """The real disk."""
+
+    def open(self, path: str, create: bool = False) -> SystemFile:
+        """See `Disk.open`; symbolic links are refused, so that no path leads out of the store."""
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+        return SystemFile(path, os.open(path, flags, 0o640))
+
+    def mkdir(self, path: str) -> None:
+        """See `Disk.mkdir`."""
+        Path(path).mkdir(mode=0o750, parents=True, exist_ok=True)
+
+    def listdir(self, path: str) -> list[str]:
+        """See `Disk.listdir`."""
+        return sorted(p.name for p in Path(path).iterdir())
+
+    def exists(self, path: str) -> bool:
+        """See `Disk.exists`."""
+        return Path(path).exists()
+
+    def rename(self, old: str, new: str) -> None:
+        """See `Disk.rename`."""
+        Path(old).replace(new)
+
+    def unlink(self, path: str) -> None:
+        """See `Disk.unlink`."""
+        Path(path).unlink()
+
+    def sync_directory(self, path: str) -> None:
+        """See `Disk.sync_directory`."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def write_whole(disk: Disk, path: str, buffers: Sequence[Buffer], sync: bool = True) -> None:
+    """Replace the file at `path` by `buffers`: a temporary beside it, synced, then renamed.
+
+    A crash leaves the old file or the new one.  With `sync=False` it may also leave garbage, for
+    files that are only hints.  Where it fails, the temporary is removed and the old file stays.
+    """
+    temporary = path + ".tmp"
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        if sync:
+            file.allocate(max(1, sum(len(flat(b)) for b in buffers)))
+        file.pwritev(buffers, 0)
+        if sync:
+            file.sync()
+    except OSError:
+        disk.unlink(temporary)
+        raise
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    if sync:
+        disk.sync_directory(str(Path(path).parent))

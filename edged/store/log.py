@@ -1,0 +1,297 @@
+"""The write-ahead log: numbered segment files of records, appended and retired as a whole.
+
+A segment is `log/<number:016d>.log`: a block of 4096 bytes whose first 64 are its header, then
+records (see edged/store/records.py) without gaps.  Header, little-endian: u32 magic 0x4C676445
+("EdgL"), u16 version 1, u16 zero, u64 number, u64 random nonce, u64 device epoch, 28 zero bytes,
+u32 CRC-32 of the 60 bytes before.
+
+Invariants:
+
+1. A file has a segment's name only after its header is durable; the name is durable before the
+   first record is written.
+2. A segment is preallocated, so an append needs no new space; a record that is larger than a
+   segment gets one of its own.
+3. Numbers are never used twice with the same nonce.  A retired file is reused under a new name,
+   number and nonce, and only after its old name is durably gone.
+4. Records are written in order, and one that asked for it is durable before the next begins.
+   Each says which record precedes it and which one was known durable.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+
+from edged.disk import Disk, File
+from edged.errors import StoreCorrupt
+from edged.store.backlog import Holder
+from edged.store.errors import DISK_FULL, StoreFull
+from edged.store.records import (
+    ALIGN,
+    HEADER_BYTES,
+    BeatRecord,
+    Encoded,
+    Entry,
+    RecordReader,
+    parse_header,
+)
+
+SEGMENT_MAGIC = 0x4C676445
+_HEADER = struct.Struct("<IHHQQQ28xI")
+_VERSION = 1
+_SPARES_MAX = 4
+
+
+class Segment(Holder):
+    """One segment file."""
+
+    def __init__(self, path: str, number: int, nonce: int, size: int) -> None:
+        super().__init__(path)
+        self.number = number
+        self.seed = zlib.crc32(struct.pack("<Q", nonce))
+        self.size = size
+        self.end = ALIGN
+        self.follows = 0
+        """Beat of the record before its first one."""
+        self.last = 0
+        """Newest beat in it; 0: none."""
+
+
+@dataclass
+class Scanned:
+    """A segment as it was found: the valid records from its start, and the largest `durable` that
+    a record behind the first invalid one vouches for."""
+
+    segment: Segment
+    entries: list[Entry]
+    proof: int
+
+
+class Log:
+    """The segments of a store.  Used by one thread at a time."""
+
+    def __init__(self, disk: Disk, directory: str, epoch: int, segment_bytes: int) -> None:
+        self._disk, self._directory, self._epoch = disk, directory, epoch
+        self._segment_bytes = max(2 * ALIGN, segment_bytes // ALIGN * ALIGN)
+        self._active: File | None = None
+        self._spares: list[str] = []
+        self._next_number = 1
+        self.segments: list[Segment] = []
+        self.last = 0
+        """Newest beat in the log."""
+        self.durable = 0
+        """Newest beat that is known durable."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all segment files, spare ones included."""
+        return sum(s.size for s in self.segments) + len(self._spares) * self._segment_bytes
+
+    def sealed(self) -> list[Segment]:
+        """The segments that nothing more is written to, oldest first."""
+        return self.segments[:-1] if self._active else list(self.segments)
+
+    # -- start ---------------------------------------------------------------------------------
+
+    def scan(self) -> list[Scanned]:
+        """Read and check every segment.  Spare and half-made files are removed."""
+        found = []
+        for name in self._disk.listdir(self._directory):
+            path = f"{self._directory}/{name}"
+            if name.endswith(".log") and name[:-4].isdigit():
+                found.append(self._scan(path, int(name[:-4])))
+            elif name.endswith((".tmp", ".spare")):
+                self._disk.unlink(path)
+        if found:
+            self._next_number = found[-1].segment.number + 1
+        return found
+
+    def _scan(self, path: str, number: int) -> Scanned:
+        file = self._disk.open(path)
+        try:
+            size = file.size()
+            segment = Segment(path, number, self._nonce(file, path, number), size)
+            reader = RecordReader(file, number, segment.seed, size)
+            entries = []
+            while (entry := reader.entry(segment.end)) is not None:
+                entries.append(entry)
+                segment.end += entry.header.length
+                segment.last = entry.header.number
+            proof = 0
+            for offset in range(segment.end, size, ALIGN):
+                header = parse_header(file.pread(HEADER_BYTES, offset), number, segment.seed)
+                proof = max(proof, header.durable if header else 0)
+            return Scanned(segment, entries, proof)
+        finally:
+            file.close()
+
+    def _nonce(self, file: File, path: str, number: int) -> int:
+        head = file.pread(_HEADER.size, 0)
+        if len(head) == _HEADER.size:
+            magic, version, _, own, nonce, epoch, crc = _HEADER.unpack(head)
+            fields = (magic, version, own, epoch)
+            if crc == zlib.crc32(head[:-4]) and fields == (
+                SEGMENT_MAGIC,
+                _VERSION,
+                number,
+                self._epoch,
+            ):
+                return int(nonce)
+        raise StoreCorrupt(
+            f"{path}: the segment's header (offset 0) is damaged or belongs to another store; "
+            "see docs/store.md, 'When the store is damaged'"
+        )
+
+    def adopt(self, segments: list[Segment], last: int, durable: int) -> None:
+        """Go on behind these segments, with `last` as the newest beat in use.
+
+        What they hold beyond their valid end is cut off, which gives preallocated room back."""
+        self.segments, self.last, self.durable = segments, last, durable
+        for segment in segments:
+            if segment.size > segment.end:
+                file = self._disk.open(segment.path)
+                try:
+                    file.truncate(segment.end)
+                finally:
+                    file.close()
+                segment.size = segment.end
+
+    def remove(self, segments: list[Segment]) -> None:
+        """Delete segments, durably."""
+        for segment in segments:
+            self._disk.unlink(segment.path)
+        if segments:
+            self._disk.sync_directory(self._directory)
+
+    def read(self, segment: Segment, entry: Entry) -> BeatRecord:
+        """The record behind `entry`, in memory of its own."""
+        file = self._disk.open(segment.path)
+        try:
+            record = RecordReader(file, segment.number, segment.seed, segment.size).record(entry)
+        finally:
+            file.close()
+        if record is None:
+            raise StoreCorrupt(
+                f"{segment.path}: the record at offset {entry.offset} was valid a moment ago and "
+                "no longer is; check the medium (dmesg)"
+            )
+        return record
+
+    # -- append --------------------------------------------------------------------------------
+
+    def growth(self, length: int) -> int:
+        """Bytes of disk that appending a record of `length` needs beyond what is held."""
+        if self._active and self.segments[-1].end + length <= self.segments[-1].size:
+            return 0
+        size = max(self._segment_bytes, ALIGN + length)
+        return 0 if self._spares and size == self._segment_bytes else size
+
+    def append(self, record: Encoded, sync: bool) -> tuple[Segment, Entry]:
+        """Write a record, with one fdatasync where `sync`.  Returns where it stands.
+
+        Raises StoreFull, with nothing written, where a new segment is needed and does not fit.
+        """
+        segment = self.segments[-1] if self._active else None
+        if segment is None or segment.end + record.length > segment.size:
+            segment = self._roll(record.length)
+        assert self._active is not None
+        facts = (self.last, self.durable, sync)
+        buffers = record.buffers(segment.number, segment.seed, *facts)
+        self._active.pwritev(buffers, segment.end)
+        if sync:
+            self._active.sync()
+            self.durable = record.number
+        entry = record.entry(segment.end, *facts)
+        if not segment.last:
+            segment.follows = self.last
+        segment.end += record.length
+        segment.last = self.last = record.number
+        return segment, entry
+
+    def sync(self) -> None:
+        """Make durable what was appended without."""
+        if self._active and self.durable < self.last:
+            self._active.sync()
+            self.durable = self.last
+
+    def _roll(self, length: int) -> Segment:
+        size = max(self._segment_bytes, ALIGN + length)
+        path = f"{self._directory}/{self._next_number:016d}.log"
+        nonce = int.from_bytes(os.urandom(8), "little")
+        reuse = size == self._segment_bytes and bool(self._spares)
+        made = self._spares[-1] if reuse else path + ".tmp"
+        file = self._disk.open(made, create=not reuse)
+        try:
+            if not reuse:
+                self._allocate(file, made, size, ALIGN + length)
+            segment = Segment(path, self._next_number, nonce, file.size())
+            head = _HEADER.pack(
+                SEGMENT_MAGIC, _VERSION, 0, self._next_number, nonce, self._epoch, 0
+            )
+            crc = struct.pack("<I", zlib.crc32(head[:-4]))
+            file.pwritev([head[:-4] + crc + bytes(ALIGN - _HEADER.size)], 0)
+            file.sync()
+        finally:
+            file.close()
+        self._disk.rename(made, path)
+        if reuse:
+            self._spares.pop()
+        self._disk.sync_directory(self._directory)
+        self.sync()
+        if self._active:
+            self._active.close()
+        self._active = self._disk.open(path)
+        self._next_number += 1
+        self.segments.append(segment)
+        return segment
+
+    def _allocate(self, file: File, path: str, size: int, size_min: int) -> None:
+        for wanted in dict.fromkeys((size, size_min)):
+            try:
+                file.allocate(wanted)
+            except OSError as problem:
+                if problem.errno not in DISK_FULL:
+                    raise
+                file.truncate(0)
+            else:
+                return
+        self._disk.unlink(path)
+        raise StoreFull(
+            f"{self._directory}: the disk has no room for a segment of {size_min} bytes; "
+            "free some, or wait until pages are acked"
+        )
+
+    # -- retire --------------------------------------------------------------------------------
+
+    def retire(self, segments: list[Segment], reusable: list[Segment]) -> None:
+        """Give up the oldest segments: nothing in them is needed any more.
+
+        Those that are also `reusable` (nobody may be reading them) may become spare files.
+        """
+        spares: list[str] = []
+        for segment in segments:
+            fits = segment.size == self._segment_bytes
+            if segment in reusable and fits and len(self._spares) + len(spares) < _SPARES_MAX:
+                spare = segment.path[: -len(".log")] + ".spare"
+                self._disk.rename(segment.path, spare)
+                spares.append(spare)
+            else:
+                self._disk.unlink(segment.path)
+        if segments:
+            self._disk.sync_directory(self._directory)
+        self._spares += spares
+        self.segments = self.segments[len(segments) :]
+
+    def drop_spares(self) -> None:
+        """Delete the spare files, to give their room back."""
+        while self._spares:
+            self._disk.unlink(self._spares[-1])
+            self._spares.pop()
+
+    def close(self) -> None:
+        """Close the active segment."""
+        if self._active:
+            file, self._active = self._active, None
+            file.close()

@@ -1,0 +1,276 @@
+"""What a log record is, byte by byte.
+
+All numbers are little-endian.  A record starts at a multiple of 4096 in its segment and fills
+whole blocks of 4096, so that writing one never touches a sector or page that holds another:
+
+| offset | type | what |
+|---|---|---|
+| 0 | u32 | magic 0x52676445, "EdgR" |
+| 4 | u16 | version of this layout: 1 |
+| 6 | u16 | flags: bit 0 set where the commit asked for an fdatasync |
+| 8 | u64 | number of the segment that it was written to |
+| 16 | u64 | beat number, from 1 |
+| 24 | u64 | beat number of the record before it in the log; 0: it is the first of all |
+| 32 | u64 | the newest beat that was known durable when this record was written |
+| 40 | u64 | length of the record with header and padding, a multiple of 4096 |
+| 48 | u32 | number of inputs |
+| 52 | u32 | number of pages |
+| 56 | u32 | CRC-32 over table, facts and inputs (with their padding) |
+| 60 | u32 | CRC-32 over bytes 0 to 60 |
+| 64 | | the table: u64 length of the facts, u64 length of each input, a page entry for each page |
+| | | facts, inputs and pages, each padded with zeros to a multiple of 8 |
+
+A page entry is 88 bytes: u64 sequence number, u64 length, u32 partition, u32 CRC-32 of the page,
+64 bytes of stream name (UTF-8, at most 63, padded with zeros).  Every byte is under exactly one
+checksum but padding behind pages, so that a commit reads its data once.
+
+Both checksums of a record start from the CRC-32 of its segment's random nonce: what an older life
+of a recycled file left behind, or what a page's content imitates, is never taken for a record.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.disk import Buffer, File, flat
+from edged.errors import StoreError
+from edged.sinks.base import PageKey, SealedPage
+
+ALIGN = 4096
+HEADER_BYTES = 64
+RECORD_MAGIC = 0x52676445
+VERSION = 1
+FLAG_SYNC = 1
+_HEADER = struct.Struct("<IHHQQQQQIIII")
+_PAGE = struct.Struct("<QQII64s")
+_ZEROS = bytes(ALIGN)
+
+
+@dataclass
+class BeatRecord:
+    """One beat as the log keeps it.  `number` grows from record to record."""
+
+    number: int
+    facts: bytes = b""
+    """What the loop decided (JSON or whatever the loop likes; opaque here)."""
+    inputs: list[Buffer] = field(default_factory=list)
+    """The rows that came in; recovery returns each as a writable uint8 array."""
+    pages: list[SealedPage] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PageEntry:
+    """A page's line in a table: its name, CRC-32 and where its bytes stand in the file."""
+
+    key: PageKey
+    offset: int
+    length: int
+    crc: int
+
+
+@dataclass(frozen=True)
+class RecordHeader:
+    """The fixed 64 bytes, checked."""
+
+    sync: bool
+    number: int
+    previous: int
+    durable: int
+    length: int
+    inputs: int
+    pages: int
+    crc: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A valid record in a segment: its header, offset and pages (offsets in the file)."""
+
+    header: RecordHeader
+    offset: int
+    pages: tuple[PageEntry, ...]
+
+
+def padding(length: int, to: int = 8) -> int:
+    """Bytes that are missing to a multiple of `to`."""
+    return -length % to
+
+
+def pack_page(key: PageKey, length: int, crc: int) -> bytes:
+    """A page entry.  Raises StoreError where the stream's name is too long."""
+    name = key.stream.encode()
+    if not 0 < len(name) <= 63:
+        raise StoreError(
+            f"stream name {key.stream!r} is {len(name)} bytes long; the store takes 1 to 63"
+        )
+    return _PAGE.pack(key.seq, length, key.partition, crc, name)
+
+
+def unpack_pages(table: memoryview, start: int, count: int, offset: int) -> tuple[PageEntry, ...]:
+    """`count` page entries from `table[start:]`; their bytes begin at file `offset`."""
+    pages = []
+    for i in range(count):
+        seq, length, partition, crc, name = _PAGE.unpack_from(table, start + i * _PAGE.size)
+        key = PageKey(name.rstrip(b"\0").decode(), partition, seq)
+        pages.append(PageEntry(key, offset, length, crc))
+        offset += length + padding(length)
+    return tuple(pages)
+
+
+PAGE_ENTRY_BYTES = _PAGE.size
+
+
+class Encoded:
+    """A record as buffers ready to be written at `offset`; pages are not copied."""
+
+    def __init__(self, record: BeatRecord) -> None:
+        inputs = [flat(b) for b in record.inputs]
+        datas = [flat(p.data) for p in record.pages]
+        crcs = [zlib.crc32(d) for d in datas]
+        lengths = struct.pack(f"<{1 + len(inputs)}Q", len(record.facts), *map(len, inputs))
+        entries = [
+            pack_page(p.key, len(d), c) for p, d, c in zip(record.pages, datas, crcs, strict=True)
+        ]
+        facts = record.facts + _ZEROS[: padding(len(record.facts))]
+        self._head = b"".join([lengths, *entries, facts])
+        self._inputs = _padded(inputs)
+        self._pages = _padded(datas)
+        self._counts = len(inputs), len(datas)
+        size = _HEADER.size + len(self._head)
+        size += sum(map(len, self._inputs)) + sum(map(len, self._pages))
+        self._tail = padding(size, ALIGN)
+        self.number = record.number
+        self.length = size + self._tail
+        self._pages_at = size - sum(map(len, self._pages))
+        self._keys = [(p.key, len(d), c) for p, d, c in zip(record.pages, datas, crcs, strict=True)]
+
+    def buffers(
+        self, segment: int, seed: int, previous: int, durable: int, sync: bool
+    ) -> list[Buffer]:
+        """Everything to write, in order."""
+        crc = zlib.crc32(self._head, seed)
+        for part in self._inputs:
+            crc = zlib.crc32(flat(part), crc)
+        fields = (RECORD_MAGIC, VERSION, FLAG_SYNC if sync else 0, segment, self.number, previous)
+        header = _HEADER.pack(*fields, durable, self.length, *self._counts, crc, 0)[:60]
+        header += struct.pack("<I", zlib.crc32(header, seed))
+        return [header + self._head, *self._inputs, *self._pages, _ZEROS[: self._tail]]
+
+    def entry(self, offset: int, previous: int, durable: int, sync: bool) -> Entry:
+        """What a scan would find once the record is written at file `offset`."""
+        places, at = [], offset + self._pages_at
+        for key, length, crc in self._keys:
+            places.append(PageEntry(key, at, length, crc))
+            at += length + padding(length)
+        header = RecordHeader(
+            sync, self.number, previous, durable, self.length, *self._counts, crc=0
+        )
+        return Entry(header, offset, tuple(places))
+
+
+def _padded(parts: Sequence[memoryview]) -> list[Buffer]:
+    out: list[Buffer] = []
+    for part in parts:
+        out.append(part)
+        if pad := padding(len(part)):
+            out.append(_ZEROS[:pad])
+    return out
+
+
+def parse_header(data: bytes | memoryview, segment: int, seed: int) -> RecordHeader | None:
+    """The header in `data[:64]` where it is one of this segment, else None."""
+    if len(data) < _HEADER.size:
+        return None
+    magic, version, flags, number_of, beat, previous, durable, length, inputs, pages, crc, own = (
+        _HEADER.unpack_from(data)
+    )
+    if magic != RECORD_MAGIC or version != VERSION or number_of != segment:
+        return None
+    if own != zlib.crc32(data[:60], seed):
+        return None
+    sync = bool(flags & FLAG_SYNC)
+    return RecordHeader(sync, beat, previous, durable, length, inputs, pages, crc)
+
+
+class RecordReader:
+    """Reads and checks records of one segment through one buffer that it reuses."""
+
+    def __init__(self, file: File, segment: int, seed: int, size: int) -> None:
+        self._file, self._segment, self._seed, self._size = file, segment, seed, size
+        self._buffer = bytearray(1 << 16)
+
+    def entry(self, offset: int) -> Entry | None:
+        """The record at `offset`, every byte of it checked; None where there is no valid one."""
+        header = self._header(offset)
+        if header is None:
+            return None
+        if len(self._buffer) < header.length:
+            self._buffer = bytearray(header.length)
+        with memoryview(self._buffer)[: header.length] as view:
+            if self._file.preadinto(view, offset) < header.length:
+                return None
+            return self._check(header, view, offset)
+
+    def record(self, entry: Entry) -> BeatRecord | None:
+        """The record behind `entry` in memory of its own; None where it no longer is valid."""
+        data: npt.NDArray[np.uint8] = np.empty(entry.header.length, np.uint8)
+        view = data.data
+        if self._file.preadinto(view, entry.offset) < entry.header.length:
+            return None
+        header = parse_header(view, self._segment, self._seed)
+        if header is None or self._check(header, view, entry.offset) is None:
+            return None
+        lengths = _lengths(entry.header, view)
+        at = _body(entry.header)
+        facts = bytes(view[at : at + lengths[0]])
+        at += lengths[0] + padding(lengths[0])
+        inputs: list[Buffer] = []
+        for length in lengths[1:]:
+            inputs.append(data[at : at + length])
+            at += length + padding(length)
+        pages = []
+        for page in entry.pages:
+            start = page.offset - entry.offset
+            pages.append(SealedPage(page.key, bytes(view[start : start + page.length])))
+        return BeatRecord(entry.header.number, facts, inputs, pages)
+
+    def _header(self, offset: int) -> RecordHeader | None:
+        if offset + HEADER_BYTES > self._size:
+            return None
+        header = parse_header(self._file.pread(HEADER_BYTES, offset), self._segment, self._seed)
+        if header is None or header.length < ALIGN or offset + header.length > self._size:
+            return None
+        return header
+
+    def _check(self, header: RecordHeader, view: memoryview, offset: int) -> Entry | None:
+        body = _body(header)
+        if body > header.length:
+            return None
+        lengths = _lengths(header, view)
+        pages_at = body + sum(n + padding(n) for n in lengths)
+        if (
+            pages_at > header.length
+            or zlib.crc32(view[HEADER_BYTES:pages_at], self._seed) != header.crc
+        ):
+            return None
+        start = HEADER_BYTES + 8 * len(lengths)
+        pages = unpack_pages(view, start, header.pages, pages_at)
+        for page in pages:
+            if zlib.crc32(view[page.offset : page.offset + page.length]) != page.crc:
+                return None
+        moved = (PageEntry(p.key, p.offset + offset, p.length, p.crc) for p in pages)
+        return Entry(header, offset, tuple(moved))
+
+
+def _body(header: RecordHeader) -> int:
+    return HEADER_BYTES + 8 * (1 + header.inputs) + PAGE_ENTRY_BYTES * header.pages
+
+
+def _lengths(header: RecordHeader, view: memoryview) -> tuple[int, ...]:
+    return struct.unpack_from(f"<{1 + header.inputs}Q", view, HEADER_BYTES)

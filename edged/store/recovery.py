@@ -1,0 +1,100 @@
+"""From what lies on the disk after a crash to what is true: pure rules over scanned segments.
+
+Records form a chain: each names the beat of the record before it (`previous`) and the newest beat
+that was durable when it was written (`durable`).  `base` is the beat of the snapshot in use.
+
+1. A record whose `previous` is the newest one of the chain extends it.
+2. One whose `previous` is older replaces what came after that: the tail that a restart wrote again
+   or gave up.
+3. One whose `previous` is newer reveals a hole.  A hole that ends at or below `base` is what
+   retired segments leave.  Where `durable` reaches into the hole, something that was durable is
+   gone: StoreCorrupt.  Otherwise the hole was never durable (commits without fdatasync, lost in a
+   power cut), and what follows it is given up.
+4. A record that stands behind the first invalid one of its segment and vouches for that one
+   (`durable` reaches it) means the same: StoreCorrupt.  An invalid record that nobody vouches for
+   is the torn tail.
+5. The chain must reach the beat of every newer snapshot that turned out damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edged.errors import StoreCorrupt
+from edged.store.log import Scanned, Segment
+from edged.store.records import Entry
+
+_ADVICE = "nothing was changed; see docs/store.md, 'When the store is damaged'"
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A record of the chain and the segment that it stands in."""
+
+    segment: Segment
+    entry: Entry
+
+    @property
+    def number(self) -> int:
+        """The record's beat."""
+        return self.entry.header.number
+
+
+def link(scanned: Sequence[Scanned], base: int) -> list[Linked]:
+    """The chain of records, oldest first.  Raises StoreCorrupt, naming file and offset."""
+    chain: list[Linked] = []
+    for part in scanned:
+        for entry in part.entries:
+            _extend(chain, part.segment, entry, base)
+        newest = part.entries[-1].header.number if part.entries else _newest(chain)
+        if part.proof > newest:
+            raise StoreCorrupt(
+                f"{part.segment.path}: the record at offset {part.segment.end} (the one after beat "
+                f"{newest}) is damaged though it was durable; {_ADVICE}"
+            )
+    return chain
+
+
+def _newest(chain: Sequence[Linked]) -> int:
+    return chain[-1].number if chain else 0
+
+
+def _extend(chain: list[Linked], segment: Segment, entry: Entry, base: int) -> None:
+    header = entry.header
+    while chain and chain[-1].number > header.previous:
+        chain.pop()
+    newest = _newest(chain)
+    if header.previous != newest:
+        retired = not chain or segment.number > chain[-1].segment.number + 1
+        below = header.previous <= base
+        if not (below and retired) and header.durable > (newest if below else max(newest, base)):
+            raise StoreCorrupt(
+                f"{segment.path}: the record of beat {header.number} at offset {entry.offset} "
+                f"follows beat {header.previous}, but the log before it ends at beat {newest} and "
+                f"the snapshot at {base}: beats that were durable are gone; {_ADVICE}"
+            )
+        if not below:
+            return
+    chain.append(Linked(segment, entry))
+
+
+def doubtful(chain: Sequence[Linked], base: int) -> list[Linked]:
+    """The end of the chain that a commit meant to be durable, without proof that it is.
+
+    After a failed fdatasync the kernel may show such a record though the medium does not have it;
+    so it has to be written once more, elsewhere.  Commits that asked for no sync are as they are.
+    """
+    proven = max([base, *(x.entry.header.durable for x in chain)])
+    tail = [x for x in chain if x.number > proven]
+    return tail if any(x.entry.header.sync for x in tail) else []
+
+
+def check_reach(chain: Sequence[Linked], base: int, damaged: dict[int, str]) -> None:
+    """Rule 5.  `damaged` maps the beats of damaged snapshots to what is wrong with them."""
+    reached = max(base, _newest(chain))
+    for beat, problem in damaged.items():
+        if beat > reached:
+            raise StoreCorrupt(
+                f"{problem}; the log and older snapshots reach only beat {reached}; {_ADVICE}"
+            )

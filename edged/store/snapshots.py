@@ -1,0 +1,137 @@
+"""Snapshots: the loop's state after one beat, as named arrays in one file.
+
+`snapshots/<beat:016d>.snap`, little-endian: u32 magic 0x53676445 ("EdgS"), u16 version 1, u16 zero,
+u64 beat, u64 device epoch, u64 length of the table, u64 length of the facts, 20 zero bytes, u32
+CRC-32 of the 60 bytes before, of the table and of the facts, in that order; then table, facts and
+the arrays, each padded with zeros to a multiple of 64.  The table is JSON: a list of
+`{"name", "dtype" (numpy's descr), "shape", "crc" (CRC-32 of the bytes)}`, in the arrays' order.
+
+The file is made durable under a temporary name and then renamed: it is there wholly or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.disk import Buffer, Disk, File, flat, write_whole
+from edged.errors import StoreError
+
+Array = npt.NDArray[Any]
+_MAGIC = 0x53676445
+_VERSION = 1
+_HEADER = struct.Struct("<IHHQQQQ20xI")
+_PAD = 64
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state after `beat`; the arrays are writable and belong to whoever has the snapshot."""
+
+    beat: int
+    facts: bytes
+    arrays: dict[str, Array] = field(default_factory=dict)
+
+
+class Damaged(Exception):
+    """A snapshot file that cannot be used; the text says why."""
+
+
+def path_of(directory: str, beat: int) -> str:
+    """The file of the snapshot after `beat`."""
+    return f"{directory}/{beat:016d}.snap"
+
+
+def write_snapshot(
+    disk: Disk, path: str, epoch: int, beat: int, facts: bytes, arrays: Mapping[str, Array]
+) -> int:
+    """Write a snapshot durably, from the arrays as they lie; returns the file's size in bytes."""
+    table, parts = [], []
+    for name, array in arrays.items():
+        if array.dtype.hasobject:
+            raise StoreError(f"array {name!r} holds Python objects; a snapshot takes plain dtypes")
+        view = flat(array)
+        descr = np.lib.format.dtype_to_descr(array.dtype)
+        row = {"name": name, "dtype": descr, "shape": array.shape, "crc": zlib.crc32(view)}
+        table.append(row)
+        parts.append(view)
+    text = json.dumps(table).encode()
+    head = _HEADER.pack(_MAGIC, _VERSION, 0, beat, epoch, len(text), len(facts), 0)[:-4]
+    crc = zlib.crc32(facts, zlib.crc32(text, zlib.crc32(head)))
+    buffers: list[Buffer] = [head + struct.pack("<I", crc)]
+    for part in (memoryview(text), memoryview(facts), *parts):
+        buffers += [part, bytes(-len(part) % _PAD)]
+    write_whole(disk, path, buffers)
+    return sum(len(b) for b in buffers)
+
+
+def read_snapshot(disk: Disk, path: str, epoch: int) -> Snapshot:
+    """Read and check a snapshot.  Raises Damaged."""
+    file = disk.open(path)
+    try:
+        return _read(file, epoch)
+    except (ValueError, KeyError, TypeError) as problem:
+        raise Damaged(f"its table does not parse ({problem})") from problem
+    finally:
+        file.close()
+
+
+def _read(file: File, epoch: int) -> Snapshot:
+    size = file.size()
+    head = file.pread(_HEADER.size, 0)
+    if len(head) < _HEADER.size:
+        raise Damaged("it is shorter than its header")
+    magic, version, _, beat, owner, table_bytes, facts_bytes, crc = _HEADER.unpack(head)
+    if magic != _MAGIC or version != _VERSION or owner != epoch:
+        raise Damaged("its header is none of this store")
+    at = _HEADER.size
+    if at + table_bytes + facts_bytes > size:
+        raise Damaged("it is shorter than its header says")
+    text = file.pread(table_bytes, at)
+    at += table_bytes + -table_bytes % _PAD
+    facts = file.pread(facts_bytes, at)
+    at += facts_bytes + -facts_bytes % _PAD
+    if crc != zlib.crc32(facts, zlib.crc32(text, zlib.crc32(head[:-4]))):
+        raise Damaged("its header, table or facts do not match their checksum")
+    arrays = {}
+    for row in json.loads(text):
+        array = _array(file, at, row, size)
+        arrays[str(row["name"])] = array
+        at += array.nbytes + -array.nbytes % _PAD
+    return Snapshot(beat, facts, arrays)
+
+
+def _array(file: File, at: int, row: dict[str, Any], size: int) -> Array:
+    descr = row["dtype"]
+    if isinstance(descr, list):
+        descr = _tuples(descr)
+    dtype = np.lib.format.descr_to_dtype(descr)
+    count = int(np.prod(row["shape"], dtype=np.int64))
+    length = count * dtype.itemsize
+    if at + length > size:
+        raise Damaged(f"array {row['name']!r} is cut off")
+    data: npt.NDArray[np.uint8] = np.empty(length, np.uint8)
+    if length:
+        file.preadinto(data.data, at)
+    if zlib.crc32(data.data) != row["crc"]:
+        raise Damaged(f"array {row['name']!r} does not match its checksum")
+    if length == 0:
+        return np.empty(row["shape"], dtype)
+    array: Array = data.view(dtype).reshape(row["shape"])
+    return array
+
+
+def _tuples(descr: list[Any]) -> list[Any]:
+    """A structured dtype's descr as numpy wants it: JSON made lists of its tuples."""
+    fields = []
+    for name, kind, *shape in descr:
+        inner = _tuples(kind) if isinstance(kind, list) else kind
+        fields.append((name, inner, *(tuple(s) if isinstance(s, list) else s for s in shape)))
+    return fields

@@ -1,0 +1,411 @@
+"""The store: makes beats durable, keeps their sealed pages until they are acked.
+
+    STORE/lock          flock held while the store is open; holds the pid, for people
+    STORE/identity      format version and device epoch (edged/store/identity.py)
+    STORE/session       how often the store was opened
+    STORE/log/          the write-ahead log (edged/store/log.py, records.py)
+    STORE/snapshots/    operator state after a beat (edged/store/snapshots.py)
+    STORE/spool/        unacked pages of retired segments (edged/store/spool.py)
+    STORE/acks          what was acked: JSON, a hint that may lag or be missing
+    STORE/quarantine/   damaged files that were not needed, kept for a person to look at
+
+Invariants, beside those of the parts:
+
+1. When `commit` returns, the record survives kill and power cut (with `sync=False`: kill only).
+   It costs one write and one fdatasync, two more syncs where a segment begins.
+2. A file is unlinked only after everything in it that is still needed is durable elsewhere.
+3. After the first error of a write or sync every call raises StoreFailed, for good: what the
+   kernel says afterwards about the same bytes is worth nothing.  The process has to end; the next
+   `open` writes the tail that is in doubt once more.
+4. StoreFull is raised before anything is written; the store goes on.
+5. `open` changes nothing but `session` before it knows that the store is whole.
+
+`commit` and `snapshot` belong to one thread; `acked`, `pending` and the figures may be used from
+any other at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from edged.disk import Disk, File, SystemDisk, write_whole
+from edged.errors import StoreBusy, StoreCorrupt, StoreError, StoreFailed
+from edged.store import identity, recovery, snapshots
+from edged.store.backlog import Backlog, PageRef, Route
+from edged.store.errors import DISK_FULL, StoreFull
+from edged.store.log import Log, Segment
+from edged.store.records import BeatRecord, Encoded
+from edged.store.recovery import Linked
+from edged.store.snapshots import Array, Snapshot
+from edged.store.spool import Spool, SpoolFile
+
+SEGMENT_BYTES = 64 << 20
+_DIRECTORIES = ("log", "snapshots", "spool", "quarantine")
+
+
+@dataclass
+class Recovery:
+    """What to start from: the newest usable snapshot, and the records after it, oldest first.
+
+    The records are read one at a time as the iterator is advanced, and must be consumed before
+    the next `snapshot`.
+    """
+
+    snapshot: Snapshot | None
+    records: Iterator[BeatRecord]
+
+
+class Store:
+    """An open store; make one with `Store.open`."""
+
+    device_epoch: int
+    session: tuple[int, int]
+
+    def __init__(self, path: str, disk: Disk, segment_bytes: int, bytes_max: int | None) -> None:
+        self._path, self._disk, self._bytes_max = path, disk, bytes_max
+        self._segment_bytes = segment_bytes
+        self._lock: File | None = None
+        self._failed = ""
+        self._snapshots: dict[int, int] = {}  # beat -> bytes, oldest first
+        self._snapshot_beat = 0
+        self._recovered: Snapshot | None = None
+        self._replay: list[Linked] = []
+        self.log_bytes_since_snapshot = 0
+        """Bytes of the log's records that a restart would have to replay."""
+
+    # -- start and end -------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        disk: Disk | None = None,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        bytes_max: int | None = None,
+    ) -> Store:
+        """Open the store in directory `path`, or make one there.
+
+        Raises StoreBusy where it is in use, StoreCorrupt where something durable is damaged,
+        StoreError where its format is unknown, StoreFailed where the disk fails.
+        """
+        where = os.path.abspath(os.fspath(path))  # noqa: PTH100 - links must stay as they are
+        store = cls(where, disk or SystemDisk(), segment_bytes, bytes_max)
+        try:
+            with store._latching("opening the store"):
+                store._start()
+        except BaseException:
+            store._release()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Close and release the lock.  Nothing is lost by not calling it."""
+        if self._lock is None:
+            return
+        try:
+            if not self._failed:
+                with self._latching("closing the store"):
+                    self._log.sync()
+                    self._write_acks()
+        finally:
+            self._release()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _release(self) -> None:
+        if hasattr(self, "_log"):
+            self._log.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _start(self) -> None:
+        disk, known = self._disk, f"{self._path}/identity"
+        if disk.exists(known):
+            self.device_epoch = identity.read_identity(disk, known)
+        disk.mkdir(self._path)
+        self._take_lock()
+        if disk.exists(known):
+            self.device_epoch = identity.read_identity(disk, known)
+        else:
+            self._create(known)
+        for name in _DIRECTORIES:
+            disk.mkdir(f"{self._path}/{name}")
+        self.session = identity.next_session(disk, f"{self._path}/session", self.device_epoch)
+        disk.sync_directory(self._path)
+        self._log = Log(disk, f"{self._path}/log", self.device_epoch, self._segment_bytes)
+        spool = f"{self._path}/spool"
+        self._spool = Spool(disk, spool, self.device_epoch, self._segment_bytes)
+        self._backlog = Backlog(self._read_acks())
+        self._recover()
+
+    def _take_lock(self) -> None:
+        lock = self._disk.open(f"{self._path}/lock", create=True)
+        if not lock.lock():
+            pid = lock.pread(20, 0).decode(errors="replace").strip()
+            lock.close()
+            raise StoreBusy(
+                f"{self._path}: process {pid or '(unknown)'} is using this store; stop it, or give "
+                "this one another directory"
+            )
+        self._lock = lock
+        lock.truncate(0)
+        lock.pwritev([f"{os.getpid()}\n".encode()], 0)
+
+    def _create(self, known: str) -> None:
+        for name in _DIRECTORIES:
+            path = f"{self._path}/{name}"
+            if self._disk.exists(path) and self._disk.listdir(path):
+                raise StoreCorrupt(
+                    f"{known}: missing, but {path} holds data; bring it back, or see docs/store.md"
+                )
+        self.device_epoch = identity.create_identity(self._disk, known)
+        self._disk.sync_directory(str(Path(self._path).parent))
+
+    def _recover(self) -> None:
+        snapshot, damaged = self._newest_snapshot()
+        base = snapshot.beat if snapshot else 0
+        scanned = self._log.scan()
+        chain = recovery.link(scanned, base)
+        recovery.check_reach(chain, base, damaged)
+        for holder, pages in self._spool.scan():
+            self._backlog.add(holder, pages)
+            if not holder.places:
+                self._spool.delete(holder)
+        self._quarantine(damaged)
+        self._adopt([part.segment for part in scanned], chain, base)
+        self._recovered, self._snapshot_beat = snapshot, base
+
+    def _newest_snapshot(self) -> tuple[Snapshot | None, dict[int, str]]:
+        directory = f"{self._path}/snapshots"
+        found, damaged = None, {}
+        for name in reversed(self._disk.listdir(directory)):
+            path = f"{directory}/{name}"
+            if name.endswith(".tmp"):
+                self._disk.unlink(path)
+            elif name.endswith(".snap") and name[:-5].isdigit():
+                beat = int(name[:-5])
+                if found is None:
+                    try:
+                        found = snapshots.read_snapshot(self._disk, path, self.device_epoch)
+                    except snapshots.Damaged as problem:
+                        damaged[beat] = f"{path}: damaged: {problem}"
+                        continue
+                file = self._disk.open(path)
+                self._snapshots[beat] = file.size()
+                file.close()
+        self._snapshots = dict(sorted(self._snapshots.items()))
+        return found, damaged
+
+    def _quarantine(self, damaged: Mapping[int, str]) -> None:
+        for beat in damaged:
+            old = snapshots.path_of(f"{self._path}/snapshots", beat)
+            self._disk.rename(old, snapshots.path_of(f"{self._path}/quarantine", beat))
+
+    def _adopt(self, segments: list[Segment], chain: list[Linked], base: int) -> None:
+        tail = recovery.doubtful(chain, base)
+        certain = chain[: len(chain) - len(tail)]
+        kept: dict[int, Segment] = {}
+        for x in certain:
+            if kept.setdefault(x.segment.number, x.segment) and x.segment.follows == 0:
+                x.segment.follows = x.entry.header.previous
+            x.segment.last = x.number
+            self._backlog.add(x.segment, x.entry.pages)
+        proven = max([0, *(x.entry.header.durable for x in chain)])
+        self._log.adopt(list(kept.values()), certain[-1].number if certain else 0, proven)
+        for i, x in enumerate(tail):
+            again = Encoded(self._log.read(x.segment, x.entry))
+            segment, entry = self._log.append(again, sync=i == len(tail) - 1)
+            self._backlog.add(segment, entry.pages)
+            certain.append(Linked(segment, entry))
+        self._log.remove([s for s in segments if s.number not in kept])
+        self._replay = [x for x in certain if x.number > base]
+        self.log_bytes_since_snapshot = sum(x.entry.header.length for x in self._replay)
+
+    def recover(self) -> Recovery:
+        """What to start from.  Call it once, before the first commit."""
+        snapshot, self._recovered = self._recovered, None
+        replay, self._replay = self._replay, []
+        return Recovery(snapshot, self._read_back(replay))
+
+    def _read_back(self, replay: list[Linked]) -> Iterator[BeatRecord]:
+        for x in replay:
+            with self._latching(f"reading beat {x.number}"):
+                record = self._log.read(x.segment, x.entry)
+            yield record
+
+    # -- beats ---------------------------------------------------------------------------------
+
+    def commit(self, record: BeatRecord, sync: bool = True) -> list[PageRef]:
+        """Append a beat, durable on return where `sync`.  Returns where its pages are.
+
+        Raises StoreFull, with nothing written, where there is no room: take a snapshot, wait for
+        acks, try again.  Raises StoreFailed where the disk fails: the process has to end.
+        """
+        newest = max(self._log.last, self._snapshot_beat)
+        if record.number <= newest:
+            raise StoreError(f"beat {record.number} cannot be committed after beat {newest}")
+        encoded = Encoded(record)
+        with self._latching(f"committing beat {record.number}"):
+            try:
+                self._check_room(encoded.length)
+                segment, entry = self._log.append(encoded, sync)
+            except StoreFull:
+                self._retire(move=False)
+                self._log.drop_spares()
+                self._check_room(encoded.length)
+                segment, entry = self._log.append(encoded, sync)
+        self.log_bytes_since_snapshot += encoded.length
+        return self._backlog.add(segment, entry.pages)
+
+    def _check_room(self, length: int) -> None:
+        growth = self._log.growth(length)
+        if growth == 0 or self._bytes_max is None:
+            return
+        reserve = self._snapshots.get(self._snapshot_beat, 0)
+        if self.bytes_used + growth + reserve > self._bytes_max:
+            raise StoreFull(
+                f"{self._path}: {self.bytes_used} bytes in use, {growth} more for the log and "
+                f"{reserve} for the next snapshot would exceed the limit of {self._bytes_max}; "
+                "take a snapshot, wait until pages are acked, or raise the limit"
+            )
+
+    def snapshot(self, beat: int, facts: bytes, arrays: Mapping[str, Array]) -> list[PageRef]:
+        """Make the state after `beat` durable; retire the log segments that it replaces.
+
+        Returns the new places of unacked pages that moved to the spool.  Raises StoreFull, with
+        the former snapshot and the log as they were, where there is no room.
+        """
+        if beat < self._snapshot_beat:
+            raise StoreError(
+                f"a snapshot of beat {beat} cannot follow one of {self._snapshot_beat}"
+            )
+        path = snapshots.path_of(f"{self._path}/snapshots", beat)
+        with self._latching(f"writing the snapshot of beat {beat}"):
+            self._log.sync()
+            try:
+                size = snapshots.write_snapshot(
+                    self._disk, path, self.device_epoch, beat, facts, arrays
+                )
+            except OSError as problem:
+                if problem.errno in DISK_FULL:
+                    raise StoreFull(f"{path}: no room for a snapshot: {problem}") from problem
+                raise
+            self._snapshots[beat] = size
+            self._snapshot_beat = beat
+            self.log_bytes_since_snapshot = 0
+            self._write_acks()
+            moved = self._retire(move=True)
+            self._forget_snapshots()
+        return moved
+
+    def _retire(self, move: bool) -> list[PageRef]:
+        """Give up the oldest segments that the snapshot covers; with `move` their unacked pages
+        go to the spool first, else the first segment that has some ends it."""
+        old: list[Segment] = []
+        for segment in self._log.sealed():
+            if segment.last > self._snapshot_beat or (segment.places and not move):
+                break
+            old.append(segment)
+        reusable = [s for s in old if not s.places]
+        places = self._backlog.places(old)
+        refs: list[PageRef] = []
+        try:
+            written = self._spool.write(places)
+        except StoreFull:
+            return self._retire(move=False)
+        for spool, entries in written:
+            self._backlog.move(spool, entries, old)
+            refs += [PageRef(e.key, spool.path, e.offset, e.length) for e in entries]
+            if not spool.places:
+                self._spool.delete(spool)
+        self._log.retire(old, reusable)
+        return refs
+
+    def _forget_snapshots(self) -> None:
+        """Keep the newest, and the one before it while the log still leads on from there."""
+        *older, newest = self._snapshots
+        for i, beat in enumerate(reversed(older)):
+            covered = self._log.segments and self._log.segments[0].follows <= beat
+            if i > 0 or beat == newest or not covered:
+                del self._snapshots[beat]
+                self._disk.unlink(snapshots.path_of(f"{self._path}/snapshots", beat))
+
+    # -- pages ---------------------------------------------------------------------------------
+
+    def acked(self, stream: str, partition: int, seq: int) -> None:
+        """The centre has everything of (stream, partition) up to `seq`; cumulative."""
+        for holder in self._backlog.ack(stream, partition, seq):
+            if isinstance(holder, SpoolFile):
+                with self._latching(f"deleting {holder.path}"):
+                    self._spool.delete(holder)
+
+    def pending(self) -> list[PageRef]:
+        """All unacked pages in (stream, partition, seq) order."""
+        return self._backlog.pending()
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of unacked pages."""
+        return self._backlog.bytes
+
+    @property
+    def backlog_pages(self) -> int:
+        """Number of unacked pages."""
+        return self._backlog.pages
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes on disk: log with what is preallocated, spool and snapshots."""
+        return self._log.bytes + self._spool.bytes + sum(list(self._snapshots.values()))
+
+    def _read_acks(self) -> dict[Route, int]:
+        path = f"{self._path}/acks"
+        if not self._disk.exists(path):
+            return {}
+        file = self._disk.open(path)
+        try:
+            text = file.pread(file.size(), 0)
+        finally:
+            file.close()
+        body, _, crc = text.rstrip(b"\n").rpartition(b"\n")
+        if crc != str(zlib.crc32(body)).encode():
+            return {}
+        document = json.loads(body)
+        if document["epoch"] != f"{self.device_epoch:016x}":
+            return {}
+        return {(str(s), int(p)): int(q) for s, p, q in document["acks"]}
+
+    def _write_acks(self) -> None:
+        acks = [[s, p, q] for (s, p), q in sorted(self._backlog.high_water().items())]
+        body = json.dumps({"epoch": f"{self.device_epoch:016x}", "acks": acks}).encode()
+        crc = str(zlib.crc32(body)).encode()
+        try:
+            write_whole(self._disk, f"{self._path}/acks", [body + b"\n" + crc + b"\n"], sync=False)
+        except OSError as problem:
+            if problem.errno not in DISK_FULL:
+                raise
+
+    @contextmanager
+    def _latching(self, doing: str) -> Iterator[None]:
+        if self._failed:
+            raise StoreFailed(self._failed)
+        try:
+            yield
+        except OSError as problem:
+            self._failed = (
+                f"{self._path}: {doing} failed: {problem}; the process has to end and start again; "
+                "look at the medium (dmesg) if it goes on"
+            )
+            raise StoreFailed(self._failed) from problem
