@@ -1,0 +1,263 @@
+"""`file`: replay of Parquet, CSV and NDJSON files.
+
+    source = { type = "file", path = "data/*.parquet", pace = "60x", columns = { kw = "P_avg" } }
+
+- `path`: a file, a directory or a glob, read in the order of the names, rows in file order.
+- `format`: `parquet`, `csv` or `ndjson`; by the suffix where it is left out.
+- `pace`: `full` (default), `real_time`, or a factor such as `60x` or 60: event time runs that many
+  times faster than the clock.  All files of one pace share their clock, which starts at the
+  earliest of their first rows: streams that were recorded side by side are replayed side by side.
+- `columns`: stream column = column of the file, where the names differ.
+- `producer`: the producer's id, `file:<path>` where it is left out.
+
+The sequence of this producer counts rows: it is the number of rows of the files that are staged.
+It is recovered with the stream, so that a replay goes on with the row after the last committed
+one: exactly once, as long as the files that were read have not changed.  At the end of the files
+the producer has said end of stream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from edged.columns import Batch
+from edged.errors import JobError
+from edged.job import document as doc
+from edged.sources.base import Source, SourcePlan, source
+from edged.sources.reading import FORMATS, Reader, find_files
+from edged.timerfd import TimerFd
+
+if TYPE_CHECKING:
+    from edged.schema import Schema
+    from edged.staging import Staging
+    from edged.workers import Workers
+
+_PACE_MAX = 1e9
+
+
+@source("file")
+@dataclass(frozen=True)
+class FilePlan(SourcePlan):
+    """A checked `file` source; `pace` is the factor, 0 for full speed."""
+
+    path: str
+    format: str | None
+    pace: float
+    producer: str
+    columns: dict[str, str]
+    schema: Schema = field(repr=False)
+    time: str
+
+    keys: ClassVar[frozenset[str]] = frozenset({"path", "format", "pace", "producer", "columns"})
+
+    @classmethod
+    def parse(cls, path: str, document: Mapping[str, Any], stream: Any) -> FilePlan:
+        """Check the table; files are looked for when the source starts."""
+        where = doc.text(path, document, "path")
+        return cls(
+            where,
+            None if "format" not in document else doc.choice(path, document, "format", FORMATS),
+            _pace(f"{path}.pace", document.get("pace", "full")),
+            doc.text(path, document, "producer", f"file:{where}"),
+            _renamed(path, document, stream.schema),
+            stream.schema,
+            stream.time,
+        )
+
+    def share_key(self) -> str:
+        """Files of one pace share their clock."""
+        return f"file:{self.pace:g}"
+
+    def build(
+        self,
+        stagings: Mapping[str, Staging],
+        plans: Mapping[str, SourcePlan],
+        workers: Workers | None = None,
+    ) -> FileSource:
+        """The running replay of all streams of this pace."""
+        replays = []
+        for name, staging in stagings.items():
+            plan = plans[name]
+            assert isinstance(plan, FilePlan)
+            replays.append(_Replay(plan, staging))
+        return FileSource(replays, self.pace)
+
+    def describe(self) -> list[str]:
+        """What is read, and how fast."""
+        speed = {0.0: "at full speed", 1.0: "in real time"}.get(self.pace, f"{self.pace:g}x faster")
+        lines = [f"{self.path} ({self.format or 'format by suffix'}), {speed}"]
+        lines += [f"{name} is its column {inside}" for name, inside in self.columns.items()]
+        return lines
+
+
+class _Replay:
+    """One stream's files, and how far they are staged."""
+
+    def __init__(self, plan: FilePlan, staging: Staging) -> None:
+        self._plan = plan
+        self._staging = staging
+        self._producer = 0
+        self._batches: Iterator[Batch] = iter(())
+        self._head: Batch | None = None
+        self._latest = np.empty(0, np.int64)
+        self.rows = 0
+
+    def start(self) -> None:
+        """Find the files, check them, and skip what is staged already.
+
+        The producer gets its number here, when recovery has given out the old ones.
+        """
+        plan, producers = self._plan, self._staging.producers
+        reader = Reader(find_files(plan.path), plan.schema, plan.columns, plan.format)
+        reader.check()
+        self._producer = producers.number(plan.producer)
+        if not producers.ended[self._producer]:
+            self._batches = reader.batches(int(producers.seq[self._producer]))
+
+    def head(self) -> Batch | None:
+        """The rows that come next; None at the end, which is then noted."""
+        if self._head is None:
+            self._head = next(self._batches, None)
+            if self._head is None:
+                self._staging.producers.ended[self._producer] = 1
+                return None
+            self._latest = np.maximum.accumulate(self._head[self._plan.time].values)
+        return self._head
+
+    def next_us(self) -> int | None:
+        """Event time at which the next row is due: the largest so far, as files go."""
+        return None if self.head() is None else int(self._latest[0])
+
+    def fill(self, limit_us: int | None, monotonic_us: int, wall_us: int) -> bool:
+        """Stage rows that are due up to event time `limit_us` (None: all) while there is room.
+
+        Returns whether due rows were left behind because staging is full.
+        """
+        while (head := self.head()) is not None:
+            due = head.rows
+            if limit_us is not None:
+                due = int(np.searchsorted(self._latest, limit_us, side="right"))
+            if due == 0:
+                return False
+            room = self._staging.room()
+            if room <= 0:
+                return True
+            take = min(due, max(1, room * head.rows // max(1, head.nbytes())))
+            self._stage(head, take, monotonic_us, wall_us)
+        return False
+
+    def _stage(self, head: Batch, take: int, monotonic_us: int, wall_us: int) -> None:
+        producers = self._staging.producers
+        self._staging.append(head.slice(0, take), self._producer, wall_us)
+        producers.seq[self._producer] += take
+        producers.seen_us[self._producer] = monotonic_us
+        self.rows += take
+        self._head = head.slice(take, head.rows) if take < head.rows else None
+        self._latest = self._latest[take:]
+
+
+class FileSource(Source):
+    """A running replay of one or more streams at one pace."""
+
+    def __init__(self, replays: list[_Replay], pace: float) -> None:
+        self._replays = replays
+        self._pace = pace
+        self._timer = TimerFd()
+        self._origin: tuple[int, int] | None = None
+        """Event time and monotonic clock, in microseconds, at which the replay began."""
+        self._more = False
+        self._finished = False
+
+    def start(self) -> None:
+        """Open the files.  Raises ConfigError where they are missing or lack a column."""
+        for replay in self._replays:
+            replay.start()
+        self._timer.arm(0)
+
+    def fileno(self) -> int:
+        """Readable when the next row is due."""
+        return self._timer.fileno()
+
+    def ingest(self, monotonic_us: int, wall_us: int) -> None:
+        """Stage what is due, up to each stream's high watermark."""
+        limit_us = self._limit(monotonic_us)
+        full = [replay.fill(limit_us, monotonic_us, wall_us) for replay in self._replays]
+        self._more = any(full)
+        self._arm()
+
+    def more(self) -> bool:
+        """Whether due rows were left behind because staging was full."""
+        return self._more
+
+    def seal(self) -> Any:
+        """Nobody waits for acks."""
+        return None
+
+    def committed(self, ticket: Any) -> None:
+        """Nothing to do: the committed sequence is in the beat's record."""
+
+    def finished(self) -> bool:
+        """Whether every file is staged to its end."""
+        return self._finished
+
+    def close(self) -> None:
+        """Release the timer."""
+        self._timer.close()
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Rows staged since the start."""
+        return {"rows": sum(replay.rows for replay in self._replays)}
+
+    def _limit(self, monotonic_us: int) -> int | None:
+        if self._pace == 0:
+            return None
+        if self._origin is None:
+            firsts = [t for replay in self._replays if (t := replay.next_us()) is not None]
+            if not firsts:
+                return None
+            self._origin = (min(firsts), monotonic_us)
+        event_us, start_us = self._origin
+        return event_us + math.floor((monotonic_us - start_us) * self._pace)
+
+    def _arm(self) -> None:
+        nexts = [t for replay in self._replays if (t := replay.next_us()) is not None]
+        self._finished = not nexts
+        if not nexts:
+            self._timer.disarm()
+        elif self._more or self._origin is None:
+            self._timer.arm(0)
+        else:
+            event_us, start_us = self._origin
+            self._timer.arm(start_us + math.ceil((min(nexts) - event_us) / self._pace))
+
+
+def _pace(path: str, value: object) -> float:
+    advice = "full, real_time or a factor such as 60x"
+    if value in ("full", "real_time"):
+        return 1.0 if value == "real_time" else 0.0
+    if isinstance(value, str) and value.endswith("x"):
+        try:
+            value = float(value[:-1])
+        except ValueError:
+            raise JobError(path, f"{value!r} is not a pace", advice) from None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise JobError(path, f"{value!r} is not a pace", advice)
+    if not 0 < value <= _PACE_MAX:
+        raise JobError(path, f"{value:g} is out of range", "a factor above 0, at most 1e9")
+    return float(value)
+
+
+def _renamed(path: str, document: Mapping[str, Any], schema: Schema) -> dict[str, str]:
+    given = doc.table(path, document, "columns", {})
+    where = doc.below(path, "columns")
+    for name in given:
+        if name not in schema:
+            advice = doc.did_you_mean(name, schema.names)
+            raise JobError(f"{where}.{name}", "the stream has no such column", advice)
+        doc.text(where, given, name)
+    return dict(given)

@@ -1,0 +1,237 @@
+"""Rows of Parquet, CSV and NDJSON files as batches of a schema, in file order.
+
+What stands in a file becomes what the schema says, exactly or not at all: a value that does not
+fit its column, or a null in a column that is not nullable, is a ConfigError that names file and
+row.  Timestamps in text are ISO 8601 (without an offset: UTC) or, in CSV, whole microseconds since
+1970.  In CSV an empty field is a null; in a column of text that is not nullable it is "".  Names of
+files that end in `.gz` (CSV, NDJSON) are decompressed on the way.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from edged.columns import Batch
+from edged.errors import ConfigError
+from edged.schema import STRING, TIMESTAMP, Field, Schema
+
+FORMATS = ("parquet", "csv", "ndjson")
+BATCH_ROWS = 1 << 16
+_BLOCK_BYTES = 4 << 20
+_LINE_BYTES_MAX = 64 << 20
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "ndjson",
+}
+
+
+def find_files(path: str) -> list[str]:
+    """The file, the files of the directory, or those that the glob matches, sorted by name.
+
+    Files whose names begin with `.` or `_` are passed over in directories.  Raises ConfigError
+    where there is none.
+    """
+    given = Path(path)
+    if given.is_file():
+        return [path]
+    if given.is_dir():
+        inside = sorted(p for p in given.iterdir() if p.is_file() and p.name[0] not in "._")
+        files = [str(p) for p in inside]
+    else:
+        found = glob.glob(path, recursive=True)  # noqa: PTH207 - the path may be absolute
+        files = sorted(f for f in found if Path(f).is_file())
+    if not files:
+        raise ConfigError(f"{path}: no such file; give a file, a directory or a glob")
+    return files
+
+
+def format_of(file: str) -> str | None:
+    """The format that a file's suffix names, None where it names none."""
+    return _SUFFIXES.get(Path(file.removesuffix(".gz")).suffix.lower())
+
+
+class Reader:
+    """Reads files one after the other.  `columns` maps the schema's names to the files'."""
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        schema: Schema,
+        columns: Mapping[str, str] | None = None,
+        format: str | None = None,
+    ) -> None:
+        self._files = files
+        self._schema = schema
+        self._columns = {f.name: (columns or {}).get(f.name, f.name) for f in schema}
+        self._format = format
+
+    def check(self) -> None:
+        """Raise ConfigError for a file whose format is unknown or which lacks a column."""
+        for file in self._files:
+            if self._kind(file) == "parquet":
+                with _named(file), pq.ParquetFile(file) as opened:
+                    self._all_there(file, opened.schema_arrow.names)
+            elif self._kind(file) == "csv":
+                with _named(file), self._open_csv(file, []) as opened:
+                    self._all_there(file, opened.schema.names)
+
+    def batches(self, skip: int = 0) -> Iterator[Batch]:
+        """All rows but the first `skip`, in batches of at most 64 Ki rows."""
+        for file in self._files:
+            if self._kind(file) == "parquet" and (whole := _parquet_rows(file)) <= skip:
+                skip -= whole
+                continue
+            row = 0
+            for raw, first in self._raw(file, skip):
+                drop = min(max(skip - first, 0), raw.num_rows)
+                row = first + raw.num_rows
+                if drop < raw.num_rows:
+                    yield self._convert(file, raw.slice(drop), first + drop)
+            skip = max(0, skip - row)
+
+    def _kind(self, file: str) -> str:
+        kind = self._format or format_of(file)
+        if kind is None:
+            raise ConfigError(f"{file}: its name does not say its format; set format")
+        return kind
+
+    def _all_there(self, file: str, names: Sequence[str]) -> None:
+        for name, inside in self._columns.items():
+            if inside not in names:
+                have = ", ".join(names)
+                raise ConfigError(
+                    f"{file}: no column {inside} for the stream's {name}; it has {have}"
+                )
+
+    def _raw(self, file: str, skip: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Arrow batches of a file, each with its first row; some before `skip` are left out."""
+        kind = self._kind(file)
+        with _named(file):
+            if kind == "parquet":
+                yield from self._parquet(file, skip)
+                return
+            row = 0
+            for batch in self._csv(file) if kind == "csv" else self._ndjson(file):
+                for start in range(0, batch.num_rows, BATCH_ROWS):
+                    piece = batch.slice(start, BATCH_ROWS)
+                    yield piece, row
+                    row += piece.num_rows
+
+    def _parquet(self, file: str, skip: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        with pq.ParquetFile(file) as opened:
+            sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
+            group, row = 0, 0
+            while group < len(sizes) and row + sizes[group] <= skip:
+                row += sizes[group]
+                group += 1
+            rest = list(range(group, len(sizes)))
+            names = list(dict.fromkeys(self._columns.values()))
+            for batch in opened.iter_batches(BATCH_ROWS, rest, names, use_threads=False):
+                yield batch, row
+                row += batch.num_rows
+
+    def _open_csv(self, file: str, include: Sequence[str]) -> pa.csv.CSVStreamingReader:
+        text = [f for f in self._schema if f.dtype is STRING]
+        types = {
+            self._columns[f.name]: pa.string() if f.dtype is TIMESTAMP else f.dtype.arrow
+            for f in self._schema
+        }
+        return pa.csv.open_csv(
+            file,
+            pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
+            pa.csv.ParseOptions(newlines_in_values=True),
+            pa.csv.ConvertOptions(
+                column_types=types,
+                null_values=[""],
+                include_columns=list(include),
+                strings_can_be_null=any(f.nullable for f in text),
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+    def _csv(self, file: str) -> Iterator[pa.RecordBatch]:
+        with self._open_csv(file, list(dict.fromkeys(self._columns.values()))) as opened:
+            yield from opened
+
+    def _ndjson(self, file: str) -> Iterator[pa.RecordBatch]:
+        fields = {
+            self._columns[f.name]: pa.string() if f.dtype is TIMESTAMP else f.dtype.arrow
+            for f in self._schema
+        }
+        parse = pa.json.ParseOptions(
+            explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="ignore"
+        )
+        for block in _line_blocks(file):
+            options = pa.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
+            opened = pa.json.read_json(pa.BufferReader(block), options, parse)
+            yield from opened.combine_chunks().to_batches()
+
+    def _convert(self, file: str, raw: pa.RecordBatch, row: int) -> Batch:
+        last = row + raw.num_rows
+        with _named(f"{file}: rows {row + 1} to {last}"):
+            arrays = [self._array(file, f, raw.column(self._columns[f.name])) for f in self._schema]
+            batch = pa.RecordBatch.from_arrays(arrays, names=list(self._schema.names))
+            return Batch.from_arrow(batch, self._schema)
+
+    def _array(self, file: str, f: Field, array: pa.Array) -> pa.Array:
+        if f.dtype is TIMESTAMP and pa.types.is_string(array.type):
+            return _timestamps(array)
+        if f.dtype is STRING and not f.nullable and self._kind(file) == "csv":
+            return array.fill_null("")
+        return array
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Turn what Arrow and the system say about a file into a ConfigError that names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise ConfigError(f"{what}: {problem}") from problem
+
+
+def _parquet_rows(file: str) -> int:
+    with _named(file), pq.ParquetFile(file) as opened:
+        rows: int = opened.metadata.num_rows
+        return rows
+
+
+def _timestamps(array: pa.Array) -> pa.Array:
+    """Text as timestamps; a batch is all with offsets, all without, or all integers."""
+    wrong: list[Exception] = []
+    for step in (None, pa.timestamp("us"), pa.int64()):
+        try:
+            plain = array if step is None else array.cast(step)
+            return plain.cast(TIMESTAMP.arrow)
+        except pa.ArrowInvalid as problem:
+            wrong.append(problem)
+    raise wrong[0]
+
+
+def _line_blocks(file: str) -> Iterator[bytes]:
+    """The file's bytes in blocks of whole lines, blank blocks left out."""
+    rest = b""
+    with pa.input_stream(file) as opened:
+        while block := opened.read(_BLOCK_BYTES):
+            whole, newline, tail = block.rpartition(b"\n")
+            if newline:
+                if (lines := rest + whole).strip():
+                    yield lines
+                rest = tail
+            else:
+                rest += block
+            if len(rest) > _LINE_BYTES_MAX:
+                raise ConfigError(f"{file}: a line is longer than 64 MiB; this is not NDJSON")
+    if rest.strip():
+        yield rest
