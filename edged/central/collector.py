@@ -6,8 +6,9 @@
     GET  /health                          200 "ok", 503 where the landing has failed
 
 Every request but /health names its device (`X-Edged-Device`; for counters only where there is a
-tokens file) and, where the collector has a tokens file, brings that device's token (`Authorization:
-Bearer ...`).  Pages also bring `X-Edged-Epoch` and `X-Edged-Session: <counter>:<nonce>`.  The answer to pages, always JSON, says what is durable:
+tokens file) and, where the collector has a tokens file, brings that device's token
+(`Authorization: Bearer ...`).  Pages also bring `X-Edged-Epoch` and
+`X-Edged-Session: <counter>:<nonce>`.  The answer to pages, always JSON, says what is durable:
 
     {"acked": [[stream, partition, seq], ...], "desired": {...} or null}
 
