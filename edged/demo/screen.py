@@ -1,0 +1,103 @@
+"""What the demo shows while it runs, and the tables at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from edged.demo.truth import Verdict
+
+
+@dataclass
+class Scene:
+    """All that is shown; the story writes it, `render` draws it."""
+
+    tuples_total: int
+    daemon: dict[str, Any] = field(default_factory=dict)
+    collector: dict[str, Any] = field(default_factory=dict)
+    spark_batches: int = 0
+    spark_rows: int = 0
+    seconds: float = 0.0
+    log: list[str] = field(default_factory=list)
+
+    def say(self, line: str) -> None:
+        """Add a line to the story."""
+        self.log.append(f"[dim]{self.seconds:5.1f} s[/]  {line}")
+
+    @property
+    def tuples(self) -> int:
+        """Tuples that the daemon has processed."""
+        jobs = self.daemon.get("jobs", {}).values()
+        return sum(s["rows"] for j in jobs for s in j["streams"].values())
+
+    @property
+    def matches(self) -> int:
+        """Pairs that the join has found."""
+        jobs = self.daemon.get("jobs", {}).values()
+        return sum(int(o.get("matches", 0)) for j in jobs for o in j["operators"].values())
+
+    def render(self) -> RenderableType:
+        """The picture of this moment."""
+        figures = Table.grid(padding=(0, 3))
+        for _ in range(5):
+            figures.add_column(justify="right")
+        store = self.daemon.get("store", {})
+        figures.add_row("[dim]tuples in", "[dim]matches", "[dim]pages landed", "[dim]Spark rows",
+                        "[dim]latency p50 / p99")  # fmt: skip
+        figures.add_row(
+            f"[bold]{self.tuples:,}[/]",
+            f"[bold]{self.matches:,}[/]",
+            f"[bold]{self.collector.get('pages', 0):,}[/] [dim](+{store.get('backlog_pages', 0)})",
+            f"[bold]{self.spark_rows:,}[/] [dim]in {self.spark_batches} batches",
+            f"[bold]{self.daemon.get('latency_ms_p50', 0):.0f}[/] / "
+            f"[bold]{self.daemon.get('latency_ms_p99', 0):.0f}[/] ms",
+        )
+        bar = ProgressBar(total=self.tuples_total, completed=self.tuples, width=72)
+        lines = [Text.from_markup(line) for line in self.log[-8:]]
+        title = "edged: a wind farm's two years, joined on the edge, aggregated in Spark"
+        return Panel(Group(figures, Text(), bar, Text(), *lines), title=title, title_align="left")
+
+
+def show_tables(console: Console, curve: pa.Table, months: list[tuple[str, float, float]]) -> None:
+    """Some rows of the power curve, and the energy a month beside the meter."""
+    table = Table(title="Power curve (every fourth bin)", title_justify="left")
+    for heading in ("turbine", "wind m/s", "n", "mean kW", "stddev", "min", "max"):
+        table.add_column(heading, justify="left" if heading == "turbine" else "right")
+    rows = sorted(
+        (r for r in curve.to_pylist() if r["bin_m_s"] is not None),
+        key=lambda r: (r["turbine"], r["bin_m_s"]),
+    )
+    for r in rows:
+        if r["bin_m_s"] % 2 == 0 and 4 <= r["bin_m_s"] <= 16:
+            numbers = (r["mean_kw"], r["stddev_kw"] or 0.0, r["min_kw"], r["max_kw"])
+            table.add_row(r["turbine"], f"{r['bin_m_s']:.1f}", f"{r['n']:,}",
+                          *(f"{x:,.1f}" for x in numbers))  # fmt: skip
+    console.print(table)
+    energy = Table(title="Energy beside the plant's own meter", title_justify="left")
+    for heading in ("month", "turbines MWh", "meter MWh", "difference"):
+        energy.add_column(heading, justify="left" if heading == "month" else "right")
+    for month, turbines, meter in months:
+        energy.add_row(month, f"{turbines / 1000:,.1f}", f"{meter / 1000:,.1f}",
+                       f"{100 * (turbines / meter - 1):+.2f} %")  # fmt: skip
+    console.print(energy)
+
+
+def show_verdicts(console: Console, verdicts: list[Verdict]) -> None:
+    """One line a table; where they differ, the first differences."""
+    for v in verdicts:
+        if v.identical:
+            console.print(
+                f"[green]✔[/] {v.table}: {v.rows} rows, identical to what DuckDB computes from the "
+                f"raw files: count for count, numbers within {v.worst:.1e} relative"
+            )
+        else:
+            console.print(f"[red]✘[/] {v.table}: {len(v.differences)} differences from DuckDB")
+            for line in v.differences[:10]:
+                console.print(f"    {line}")

@@ -1,0 +1,120 @@
+"""What the tables must hold, computed by DuckDB from the raw Parquet files, and the comparison.
+
+Nothing of edged is used here but the finished tables: this is the independent witness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+RELATIVE_MAX = 1e-9
+"""Largest relative difference that sums of float64 in another order may show."""
+
+_POWER_CURVE = """
+    WITH power AS (SELECT turbine, time, P_avg AS power_kw FROM '{scada}'),
+         wind AS (SELECT turbine, time, Ws_avg AS wind_m_s FROM '{scada}'),
+         matches AS (
+            SELECT p.turbine, power_kw, wind_m_s
+            FROM power p JOIN wind w ON p.turbine = w.turbine
+             AND w.time - p.time BETWEEN INTERVAL '-5 minutes' AND INTERVAL '5 minutes')
+    SELECT turbine, floor(wind_m_s * 2) / 2 AS bin_m_s, count(power_kw) AS n,
+           avg(power_kw) AS mean_kw, stddev_samp(power_kw) AS stddev_kw,
+           min(power_kw) AS min_kw, max(power_kw) AS max_kw
+    FROM matches WHERE power_kw > 0 GROUP BY 1, 2"""
+
+_ENERGY = """
+    SELECT turbine, time_bucket(INTERVAL '1 day', time, TIMESTAMPTZ '2000-01-01 00:00:00+00')
+               AS day,
+           count(P_avg) AS readings, coalesce(sum(P_avg), 0) / 6 AS energy_kwh
+    FROM '{scada}' GROUP BY 1, 2"""
+
+_MATCHES = """
+    SELECT count(*) FROM '{scada}' p JOIN '{scada}' w ON p.turbine = w.turbine
+     AND w.time - p.time BETWEEN INTERVAL '-5 minutes' AND INTERVAL '5 minutes'"""
+
+_MONTHS = """
+    SELECT strftime(date_trunc('month', day), '%Y-%m') AS month, sum(energy_kwh) AS turbines_kwh,
+           any_value(meter_kwh) AS meter_kwh
+    FROM energy JOIN (
+        SELECT date_trunc('month', time) AS m, sum(net_energy_kwh) AS meter_kwh
+        FROM '{meter}' GROUP BY 1) ON m = date_trunc('month', day)
+    GROUP BY 1 ORDER BY 1"""
+
+
+@dataclass
+class Verdict:
+    """How a table compares with DuckDB's."""
+
+    table: str
+    rows: int
+    differences: list[str] = field(default_factory=list)
+    worst: float = 0.0
+    """Largest relative difference of any number."""
+
+    @property
+    def identical(self) -> bool:
+        """Count for count, and every float within RELATIVE_MAX."""
+        return not self.differences
+
+
+class Truth:
+    """DuckDB over the raw files."""
+
+    def __init__(self, scada: Path, meter: Path) -> None:
+        self._db = duckdb.connect()
+        self._db.execute("SET TimeZone = 'UTC'")
+        self._files = {"scada": str(scada), "meter": str(meter)}
+
+    def matches(self) -> int:
+        """Pairs that the join must find."""
+        row = self._db.execute(_MATCHES.format(**self._files)).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def compare(self, name: str, table: pa.Table) -> Verdict:
+        """Hold the finished table against DuckDB's, row by row."""
+        sql, keys = {"power_curve": (_POWER_CURVE, 2), "energy": (_ENERGY, 2)}[name]
+        cursor = self._db.execute(sql.format(**self._files))
+        columns = [c[0] for c in cursor.description]
+        expected = {row[:keys]: row[keys:] for row in cursor.fetchall()}
+        self._db.register("given", table)
+        given_sql = f"SELECT {', '.join(columns)} FROM given"
+        given = {row[:keys]: row[keys:] for row in self._db.execute(given_sql).fetchall()}
+        verdict = Verdict(name, table.num_rows)
+        if len(given) != table.num_rows:
+            verdict.differences.append(f"{table.num_rows - len(given)} rows repeat a key")
+        for key in expected.keys() | given.keys():
+            self._compare_row(verdict, columns[keys:], key, expected.get(key), given.get(key))
+        return verdict
+
+    def months(self, energy: pa.Table) -> list[tuple[str, float, float]]:
+        """(month, kWh by the turbines' own power, kWh by the plant's meter)."""
+        self._db.register("energy", energy)
+        return self._db.execute(_MONTHS.format(**self._files)).fetchall()
+
+    def _compare_row(
+        self, verdict: Verdict, names: list[str], key: Any, expected: Any, given: Any
+    ) -> None:
+        if expected is None or given is None:
+            side = "is not in the table" if given is None else "is in the table only"
+            verdict.differences.append(f"{key} {side}")
+            return
+        for name, want, got in zip(names, expected, given, strict=True):
+            off = _difference(want, got)
+            verdict.worst = max(verdict.worst, off)
+            if off > RELATIVE_MAX:
+                verdict.differences.append(f"{key} {name}: {got!r}, DuckDB has {want!r}")
+
+
+def _difference(want: Any, got: Any) -> float:
+    """Relative difference; counts must be equal, nulls and NaN alike."""
+    if want == got or (want != want and got != got):
+        return 0.0
+    if want is None or got is None or isinstance(want, int):
+        return float("inf")
+    return abs(want - got) / max(abs(want), abs(got))
