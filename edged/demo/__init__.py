@@ -3,7 +3,6 @@
 sensors (one process a stream) ═► daemon ═► collector ─► landing ─► Spark ─► tables
 
 places     directories, ports and files of one run
-processes  starting, watching and killing the parts
 sensors    the two streams as their sensors would send them
 truth      what DuckDB computes from the raw files, and the comparison
 picture    the power curve

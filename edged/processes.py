@@ -1,4 +1,4 @@
-"""Starting, watching and killing the parts of the demo, each a process of its own."""
+"""Starting, watching and killing the parts of edged as processes: what demo and benchmarks run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edged.errors import EdgedError
 
 
 class PartFailed(EdgedError):
-    """A part of the demo ended or kept silent when it should not have; names its log."""
+    """A part ended or kept silent when it should not have; names its log."""
 
     exit_code = 70
 
