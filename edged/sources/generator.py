@@ -162,7 +162,8 @@ class Rows:
             return self._zipf.draw(rng, row.size)
         if self._plan.keys_of == "sequential":
             return row % self._plan.key_max
-        return rng.integers(0, self._plan.key_max, row.size)
+        uniform: Ints = rng.integers(0, self._plan.key_max, row.size)
+        return uniform
 
 
 class Zipf:

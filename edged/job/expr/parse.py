@@ -1,0 +1,86 @@
+"""From SQL text to sqlglot's tree, with what DuckDB would read differently refused.
+
+sqlglot's DuckDB dialect agrees with DuckDB on precedence but for two things, which are refused
+with advice: chained comparisons (DuckDB refuses them too) and `~x` as an operand of arithmetic
+(in DuckDB `~` binds looser than `+`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from edged.errors import ExpressionError
+
+TEXT_CHARS_MAX = 65_536
+"""Longest expression, in characters."""
+DEPTH_MAX = 60
+"""Deepest nesting."""
+
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow, exp.Neg)
+
+
+def parse(path: str, sql: object) -> Any:
+    """The one scalar expression that `sql` holds.  Raises ExpressionError at `path`."""
+    if not isinstance(sql, str) or not sql.strip():
+        raise ExpressionError(path, "an expression is a string that is not empty")
+    if len(sql) > TEXT_CHARS_MAX:
+        raise ExpressionError(path, f"the expression is longer than {TEXT_CHARS_MAX} characters")
+    if "\0" in sql:
+        raise ExpressionError(path, "the expression holds a NUL character")
+    try:
+        trees = sqlglot.parse(sql, read="duckdb")
+        if len(trees) != 1 or trees[0] is None:
+            raise ExpressionError(path, "one expression is expected, without ';'")
+        _refuse(path, trees[0])
+    except SqlglotError as problem:
+        text = str(problem).splitlines()[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
+        raise ExpressionError(path, f"not a SQL expression: {text}") from None
+    except RecursionError:
+        raise ExpressionError(path, "the expression is nested too deeply") from None
+    return trees[0]
+
+
+def _levels(tree: Any) -> Iterator[tuple[Any, int]]:
+    """Every node with its depth; a chain of ANDs, or of ORs, is one level."""
+    stack = [(tree, 1)]
+    while stack:
+        node, level = stack.pop()
+        yield node, level
+        for child in node.iter_expressions():
+            chain = type(child) is type(node) and isinstance(node, (exp.And, exp.Or))
+            stack.append((child, level + (not chain)))
+
+
+def _refuse(path: str, tree: Any) -> None:
+    for node, level in _levels(tree):
+        if level > DEPTH_MAX:
+            raise ExpressionError(
+                path, f"the expression is nested deeper than {DEPTH_MAX} levels", "split it"
+            )
+        if isinstance(node, exp.Alias):
+            raise ExpressionError(
+                path, f"'{node.sql(dialect='duckdb')}' names its result", "the key is the name"
+            )
+        if isinstance(node, _COMPARISONS):
+            if isinstance(node.this, _COMPARISONS) or isinstance(node.expression, _COMPARISONS):
+                raise ExpressionError(
+                    path, "chained comparisons are ambiguous", "use AND, or parentheses"
+                )
+        elif isinstance(node, _ARITHMETIC) and any(
+            isinstance(side, exp.BitwiseNot) for side in (node.this, node.args.get("expression"))
+        ):
+            raise ExpressionError(
+                path, "~ beside arithmetic is ambiguous", "write (~x) in parentheses"
+            )
+
+
+def say(node: Any) -> str:
+    """A part of an expression as SQL, cut to what fits in a message."""
+    text = " ".join(str(node.sql(dialect="duckdb")).split())
+    return text if len(text) <= 80 else text[:77] + "..."
