@@ -1,4 +1,4 @@
-"""Test landings, written by hand from the text of the page format: independent of edged's writer."""
+"""Test landings, written by hand from the text of the page format: not with edged's writer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import struct
 import zlib
 
 import numpy as np
+import pyarrow as pa
 
 from edged.central import segments
 from edged.schema import Schema
@@ -121,11 +122,27 @@ READINGS = Schema.from_json(
 )
 
 
-def readings(seq, n=1000, *, stream="curve", first_time_us=0, **names):
-    """A page of `n` readings that depend on `seq` alone, every seventh power null."""
+def reading_columns(seq, n=1000, first_time_us=0):
+    """The columns of `n` readings that depend on the arguments alone, every seventh power null."""
     rng = np.random.default_rng(seq)
     key = rng.integers(0, 10, n).astype(np.int32)
     time = first_time_us + np.arange(n, dtype=np.int64) * 1000
     # Multiples of 1/8: sums are exact in any order.
     power = np.ma.array(rng.integers(0, 4000, n) / 8, mask=np.arange(n) % 7 == 0)
-    return dense_page(READINGS, (key, time, power), stream=stream, seq=seq, **names)
+    return key, time, power
+
+
+def readings(seq, n=1000, *, stream="curve", first_time_us=0, **names):
+    """A page of `reading_columns`."""
+    columns = reading_columns(seq, n, first_time_us)
+    return dense_page(READINGS, columns, stream=stream, seq=seq, **names)
+
+
+def readings_table(seqs, n=1000, first_time_us=0):
+    """The rows of the pages `readings(seq)` for `seqs`, made without any page, as an Arrow table."""
+    parts = [
+        pa.table([pa.array(c).cast(f.dtype.arrow) for c, f in zip(columns, READINGS, strict=True)],
+                 names=READINGS.names)
+        for columns in (reading_columns(seq, n, first_time_us) for seq in seqs)
+    ]
+    return pa.concat_tables(parts)

@@ -1,0 +1,140 @@
+"""`edged central aggregate`: keep tables up to date with what lands."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from edged.central.spec import Spec, load_spec
+from edged.errors import ConfigError, JobError
+from edged.job.units import duration_us
+
+if TYPE_CHECKING:
+    from edged.central.aggregate import Event
+
+
+@click.command("aggregate")
+@click.argument("spec", type=click.Path(dir_okay=False))
+@click.option("--landing", required=True, help="The collector's landing directory.")
+@click.option("--output", required=True, help="Where the tables lie: OUTPUT/<table>.")
+@click.option("--checkpoint", required=True, help="Where Spark keeps its position.")
+@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+@click.option(
+    "--trigger",
+    default="available-now",
+    show_default=True,
+    help="available-now: take all that has landed, then end; or a duration between batches: 1s.",
+)
+@click.option("--stop-when-idle", metavar="SECONDS", type=float, help="End after so long idle.")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting (repeatable).")
+@click.option(
+    "--source",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the page source, e.g. bytes_per_trigger=64MiB (repeatable).",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a batch on stdout.")
+def command(
+    spec: str,
+    landing: str,
+    output: str,
+    checkpoint: str,
+    master: str,
+    trigger: str,
+    stop_when_idle: float | None,
+    conf: tuple[str, ...],
+    source: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Merge the streams in a landing into the tables that SPEC describes, each row once.
+
+    Killed at any moment and started again on the same checkpoint, it goes on where it was. Ctrl-C
+    and SIGTERM end it in order. See docs/spark.md for the spec.
+    """
+    from edged.central.session import check_pyspark
+
+    document = load_spec(spec)
+    interval = None if trigger == "available-now" else _interval_us(trigger)
+    check_pyspark()
+    from edged.central.aggregate import Options, aggregate
+
+    options = Options(
+        landing=landing,
+        output=output,
+        checkpoint=checkpoint,
+        master=master,
+        trigger_us=interval,
+        stop_when_idle_s=stop_when_idle,
+        conf=_pairs("--conf", conf),
+        source=_pairs("--source", source),
+    )
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with _Display(document, as_json) as display:
+        display.show(aggregate(document, options, display.show, stop))
+
+
+class _Display:
+    """Progress on stderr for a person; with `--json`, events on stdout for a program."""
+
+    def __init__(self, spec: Spec, as_json: bool) -> None:
+        self._json = as_json
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TextColumn("{task.fields[news]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            disable=as_json,
+        )
+        self._tasks = {n: self._progress.add_task(n, total=None, news="") for n in spec.tables}
+        self._rows = dict.fromkeys(spec.tables, 0)
+
+    def __enter__(self) -> _Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, event: Event) -> None:
+        """Take one event."""
+        if self._json:
+            click.echo(json.dumps(event, separators=(",", ":")))
+        elif event["event"] == "batch":
+            name = event["table"]
+            self._rows[name] += event["rows"]
+            news = f"batch {event['batch']}: {self._rows[name]:,} rows in"
+            news += f", {event['rows_per_s'] or 0:,} rows/s, {event['table_rows']:,} in the table"
+            self._progress.update(self._tasks[name], news=news + _damage(event))
+        else:
+            rows = ", ".join(f"{n} {r:,}" for n, r in event["rows"].items())
+            news = f"done in {event['seconds']:.1f} s; rows taken: {rows}{_damage(event)}"
+            self._progress.console.print(news)
+
+
+def _damage(event: Event) -> str:
+    pages = event["corrupt_pages"]
+    return f"; {pages} damaged pages left out, see LANDING/corrupt" if pages else ""
+
+
+def _interval_us(trigger: str) -> int:
+    try:
+        return duration_us("--trigger", trigger, least=1_000)
+    except JobError as problem:
+        raise ConfigError(f"{problem}; or available-now") from problem
+
+
+def _pairs(option: str, values: tuple[str, ...]) -> dict[str, str]:
+    found = dict(value.partition("=")[::2] for value in values)
+    for value in values:
+        if "=" not in value:
+            raise ConfigError(f"{option} {value}: write KEY=VALUE")
+    return found

@@ -1,0 +1,130 @@
+"""A Spark session as edged wants it: Java found, quiet, in UTC, and under `local` on loopback."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edged.central.package import zip_edged
+from edged.errors import CentralError, ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+_INSTALL = {
+    "apt-get": "apt-get install -y openjdk-17-jre-headless",
+    "dnf": "dnf install -y java-17-openjdk-headless",
+    "apk": "apk add openjdk17-jre-headless",
+    "pacman": "pacman -S --noconfirm jre17-openjdk-headless",
+    "zypper": "zypper install -y java-17-openjdk-headless",
+    "brew": "brew install openjdk@17",
+}
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
+"""
+
+
+def open_session(
+    master: str = "local[*]", name: str = "edged", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session on `master`, with `conf` over edged's own settings.
+
+    Raises CentralError where Java is missing or too old, ConfigError where PySpark is.
+    """
+    check_pyspark()
+    check_java()
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    local = master.startswith("local")
+    settings = {**_settings(master), **(conf or {})}
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as problem:
+        raise CentralError(
+            f"Spark did not start: {problem}. What Java said stands above; memory and the "
+            "address it binds to are the usual reasons"
+        ) from problem
+    if not local:
+        place = Path(tempfile.mkdtemp(prefix="edged-")) / "edged.zip"
+        spark.sparkContext.addPyFile(str(zip_edged(place)))
+    return spark
+
+
+def check_pyspark() -> None:
+    """Raise ConfigError, with the command that installs it, where PySpark is missing."""
+    if find_spec("pyspark") is None:
+        raise ConfigError(
+            "PySpark is not installed here; install it with: "
+            f"{sys.executable} -m pip install 'edged[central]'"
+        )
+
+
+def check_java() -> None:
+    """Raise CentralError, with the command that installs it, where no Java 17 is found."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    advice = f"install it with: {install_command()}"
+    if java is None:
+        where = f"in JAVA_HOME={home}" if home else "on the PATH, and JAVA_HOME is not set"
+        raise CentralError(f"Spark needs Java {JAVA_MIN} or newer; there is none {where}: {advice}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is not None and int(version[1]) < JAVA_MIN:
+        raise CentralError(
+            f"Spark needs Java {JAVA_MIN} or newer; {java} is {said.splitlines()[0]}: {advice}"
+        )
+
+
+def install_command() -> str:
+    """The command that installs Java on this machine."""
+    for tool, command in _INSTALL.items():
+        if shutil.which(tool):
+            root = tool == "brew" or (hasattr(os, "geteuid") and os.geteuid() == 0)
+            return command if root else f"sudo {command}"
+    return "your system's package manager (a Java 17 runtime, headless)"
+
+
+def _settings(master: str) -> dict[str, str]:
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if master.startswith("local"):
+        log4j = Path(tempfile.gettempdir()) / f"edged-log4j2-{os.getpid()}.properties"
+        log4j.write_text(_LOG4J, "utf-8")
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(_cores(master)),
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        }
+    return settings
+
+
+def _cores(master: str) -> int:
+    given = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master)
+    return int(given[1]) if given else (os.cpu_count() or 1) if "[" in master else 1
