@@ -1,0 +1,155 @@
+"""The uplink's process: the daemon's socket on one side, lanes to the centre on the other.
+
+From the daemon, a line of JSON each: first `{"config": {...}}`, then
+`{"offer": [[file, [[stream, partition, seq, offset, length], ...]], ...]}`, `{"retry": true}` or
+`{"token": "..."}`.  To the daemon: `{"acked": [[stream, partition, seq], ...], "status": {...}}` after
+an answer that acknowledged pages or changed the state.
+
+Threads: this one reads the daemon's socket and nothing else; each lane asks the sender for a task,
+carries it out on blocking sockets, and hands back the result.  Idle means: every thread sleeps in
+the kernel without a timer.  Of idle lanes the one that worked last is woken, so that few pages use
+one warm connection.  The process ends when the daemon's end of the socket closes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from typing import Any
+
+from edged.uplink.backlog import Place
+from edged.uplink.client import Client
+from edged.uplink.pages import PageReader, WrongPage
+from edged.uplink.sender import Batch, NoReply, Register, Reply, Result, Sender, Task, Unreadable
+
+_READ_BYTES = 1 << 18
+
+
+class Child:
+    """The sender, its lock, and what both sides share."""
+
+    def __init__(self, channel: socket.socket, config: dict[str, Any]) -> None:
+        self._channel = channel
+        self._config = config
+        self._token = str(config["token"] or "")
+        self._sender = Sender(
+            [(s, int(v), text) for s, v, text in config["schemas"]],
+            random.random,
+            int(config["request_bytes"]),
+        )
+        self._lock = threading.Lock()
+        self._idle: list[threading.Condition] = []
+        self._writing = threading.Lock()
+
+    def start(self) -> None:
+        """Start the lanes."""
+        for i in range(int(self._config["lanes"])):
+            threading.Thread(target=self._lane, name=f"lane-{i}", daemon=True).start()
+
+    def command(self, message: dict[str, Any]) -> None:
+        """Take in a line from the daemon."""
+        with self._lock:
+            for file, pages in message.get("offer", ()):
+                for stream, partition, seq, offset, length in pages:
+                    self._sender.offer(Place(stream, partition, seq, file, offset, length))
+            if "token" in message:
+                self._token = str(message["token"] or "")
+                self._sender.retry()
+            if message.get("retry"):
+                self._sender.retry()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake the lane that fell idle last; the lock is held."""
+        if self._idle:
+            self._idle.pop().notify()
+
+    def _lane(self) -> None:
+        woken = threading.Condition(self._lock)
+        client = Client(self._config["url"], self._headers(), self._config["ca"])
+        reader = PageReader()
+        while True:
+            task = self._wait(woken)
+            client.headers = self._headers()
+            try:
+                result = _carry_out(task, client, reader)
+            except Exception as problem:
+                result = NoReply(f"{type(problem).__name__}: {problem}")
+            self._done(task, result)
+
+    def _headers(self) -> dict[str, str]:
+        config = self._config
+        headers = {
+            "X-Edged-Device": config["device"],
+            "X-Edged-Epoch": str(config["epoch"]),
+            "X-Edged-Session": "{}:{}".format(*config["session"]),
+            "Content-Type": "application/octet-stream",
+        }
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    def _wait(self, woken: threading.Condition) -> Task:
+        """The next task; wakes another lane where there is another task."""
+        with self._lock:
+            while True:
+                now_s = time.monotonic()
+                task = self._sender.next(now_s)
+                if isinstance(task, Register | Batch):
+                    if self._sender.more(now_s):
+                        self._wake()
+                    return task
+                self._idle.append(woken)
+                woken.wait(None if task is None else max(0.001, task - now_s))
+                if woken in self._idle:
+                    self._idle.remove(woken)
+
+    def _done(self, task: Task, result: Result) -> None:
+        with self._writing:
+            with self._lock:
+                self._sender.done(task, result, time.monotonic())
+                acks = self._sender.take_acks()
+                if not acks and not self._sender.news:
+                    return
+                self._sender.news = False
+                status = self._sender.status()
+            line = json.dumps({"acked": acks, "status": status}).encode() + b"\n"
+            self._channel.sendall(line)
+
+
+def _carry_out(task: Task, client: Client, reader: PageReader) -> Reply | NoReply | Unreadable:
+    if isinstance(task, Register):
+        return client.put_schema(task.stream, task.version, task.text)
+    try:
+        pages = reader.read(task.places)
+    except WrongPage as problem:
+        return Unreadable(problem.place, problem.detail)
+    return client.post_pages(pages)
+
+
+def run(fd: int) -> None:
+    """Serve the daemon at the other end of socket `fd` until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the daemon's to handle
+    channel = socket.socket(fileno=fd)
+    child: Child | None = None
+    rest = b""
+    while True:
+        try:
+            data = channel.recv(_READ_BYTES)
+        except ConnectionError:
+            data = b""
+        if not data:
+            os._exit(0)
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if child is None:
+                child = Child(channel, message["config"])
+                child.start()
+            else:
+                child.command(message)

@@ -1,0 +1,83 @@
+"""One connection to the centre, kept open, made anew when it is gone."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from edged.uplink.sender import NoReply, Reply
+
+TIMEOUT_S = 30.0
+_REPLY_BYTES_MAX = 4 << 20
+
+
+class Client:
+    """Requests one after the other; `headers` may be changed in between.  Never raises for what
+    the network or the centre does: that is a NoReply."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], ca: str | None) -> None:
+        self.headers = dict(headers)
+        parts = urlsplit(url)
+        self._path = parts.path.rstrip("/")
+        host, port = parts.hostname or "", parts.port
+        self._connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cafile=ca)
+            self._connection = http.client.HTTPSConnection(
+                host, port, timeout=TIMEOUT_S, context=context
+            )
+        else:
+            self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+
+    def put_schema(self, stream: str, version: int, text: str) -> Reply | NoReply:
+        """Register a schema."""
+        return self._send("PUT", f"/v1/schemas/{quote(stream)}/{version}", text.encode())
+
+    def post_pages(self, pages: memoryview) -> Reply | NoReply:
+        """Send pages."""
+        return self._send("POST", "/v1/pages", pages)
+
+    def _send(self, method: str, path: str, body: bytes | memoryview) -> Reply | NoReply:
+        kept = self._connection.sock is not None
+        try:
+            return self._once(method, path, body)
+        except (OSError, http.client.HTTPException, ValueError) as problem:
+            self._connection.close()
+            gone = isinstance(problem, ConnectionError)  # the centre closed an idle connection
+            if not (kept and gone):
+                return NoReply(f"{type(problem).__name__}: {problem}")
+        try:
+            return self._once(method, path, body)
+        except (OSError, http.client.HTTPException, ValueError) as problem:
+            self._connection.close()
+            return NoReply(f"{type(problem).__name__}: {problem}")
+
+    def _once(self, method: str, path: str, body: bytes | memoryview) -> Reply:
+        connection = self._connection
+        connection.putrequest(method, self._path + path, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            connection.putheader(name, value)
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders()
+        sent = len(body)
+        try:
+            connection.send(body)
+        except (BrokenPipeError, ConnectionResetError):
+            sent = 0  # it may have answered without reading all: 401, 413
+        response = connection.getresponse()
+        data = response.read(_REPLY_BYTES_MAX)
+        if response.will_close or not response.isclosed():
+            connection.close()
+        return Reply(response.status, _json(data), sent)
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(data) if data else {}
+    except ValueError:
+        body = {}
+    return body if isinstance(body, dict) else {}

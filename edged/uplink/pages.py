@@ -1,0 +1,105 @@
+"""Reading pages from the places that the daemon named, and knowing when they are not there.
+
+A place may be out of date: the page has moved, its file is gone or holds something else by now.
+`edged/pages/format.py` says what a header is; the few fields that tell a page from another are read
+here by themselves, because that module brings pyarrow along.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+
+from edged.uplink.backlog import Place
+
+_HEADER = struct.Struct("<4s8xI16xI8xQ16xI100x64s")
+_HEADER_BYTES = 224
+_CHECKSUM_AT = 28
+_FILES_MAX = 8
+
+
+class WrongPage(Exception):
+    """`place` does not hold the page that it should."""
+
+    def __init__(self, place: Place, detail: str) -> None:
+        super().__init__(detail)
+        self.place, self.detail = place, detail
+
+
+class PageReader:
+    """Reads batches into one buffer that it keeps; at most `_FILES_MAX` files are open a batch."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def read(self, places: Sequence[Place]) -> memoryview:
+        """The pages of `places` end to end, valid until the next call.
+
+        Stops before the first page that is not at its place; WrongPage where that is the first.
+        The checksum of a page that is read alone is checked too.
+        """
+        size = sum(p.length for p in places)
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        view = memoryview(self._buffer)
+        files: dict[str, int] = {}
+        at = 0
+        try:
+            for place in places:
+                target = view[at : at + place.length]
+                problem = _read(files, place, target) or _other(place, target)
+                if not problem and len(places) == 1:
+                    problem = _damage(target)
+                if problem and at == 0:
+                    raise WrongPage(place, f"{_name(place)} in {place.file}: {problem}")
+                if problem:
+                    break
+                at += place.length
+        finally:
+            for fd in files.values():
+                os.close(fd)
+        return view[:at]
+
+
+def _name(place: Place) -> str:
+    return f"{place.stream} partition {place.partition} seq {place.seq}"
+
+
+def _read(files: dict[str, int], place: Place, target: memoryview) -> str:
+    """Fill `target`; what is wrong, empty where nothing is."""
+    try:
+        fd = files.get(place.file)
+        if fd is None:
+            if len(files) >= _FILES_MAX:
+                os.close(files.pop(next(iter(files))))
+            fd = files[place.file] = os.open(place.file, os.O_RDONLY | os.O_CLOEXEC)
+        at = 0
+        while at < len(target):
+            count = os.preadv(fd, [target[at:]], place.offset + at)
+            if not count:
+                return f"the file ends before byte {place.offset + len(target)}"
+            at += count
+    except OSError as problem:
+        return os.strerror(problem.errno or 0)
+    return ""
+
+
+def _other(place: Place, page: memoryview) -> str:
+    """Whether the bytes are another page or none."""
+    if len(page) < _HEADER_BYTES:
+        return "shorter than a header"
+    magic, stored_bytes, _, seq, partition, stream = _HEADER.unpack_from(page)
+    named = (b"EDGP", place.length, place.seq, place.partition, place.stream.encode())
+    if (magic, stored_bytes, seq, partition, stream.rstrip(b"\0")) != named:
+        return f"another page or none lies at byte {place.offset}"
+    return ""
+
+
+def _damage(page: memoryview) -> str:
+    crc = zlib.crc32(bytes(4), zlib.crc32(page[:_CHECKSUM_AT]))
+    crc = zlib.crc32(page[_CHECKSUM_AT + 4 :], crc)
+    if crc != int.from_bytes(page[_CHECKSUM_AT : _CHECKSUM_AT + 4], "little"):
+        return "its checksum is wrong on the device's own disk"
+    return ""

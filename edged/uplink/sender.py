@@ -1,0 +1,349 @@
+"""What to send next and what to make of the answer: decisions only, no sockets, clock or threads.
+
+1. Schemas are registered before the first page; again when the centre does not know one.
+2. A partition's pages go in order of seq, at most one request at a time has pages of it.  A request
+   takes pages of as many partitions as fit, so that few pages make one request, and many use every
+   lane.
+3. Network trouble (no answer, or 5xx, 408, 429) holds everything with one backoff; then one request
+   goes ahead, and when it is answered, all go.
+4. A wrong token holds everything for `UNAUTHORIZED_S`.
+5. `fenced` stops the sender for good: another process speaks for this device.
+6. Trouble with one partition (gap, conflict, limit, schema, damage, missing file) holds that one
+   with its own slower backoff, and its next request has only its first page.
+7. `retry` ends every hold at once.  So does a page's newer place for its partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edged.uplink.backlog import Backlog, Partition, Place
+from edged.uplink.backoff import Backoff
+
+UNAUTHORIZED_S = 30.0
+TROUBLE_BASE_S, TROUBLE_CAP_S = 1.0, 300.0
+FILE_BASE_S = 0.05
+_ERROR_TEXT_MAX = 500
+
+SENDING, DOWN, UNAUTHORIZED, FENCED = "sending", "down", "unauthorized", "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Task: PUT this schema."""
+
+    stream: str
+    version: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Task: POST these pages."""
+
+    places: Sequence[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Result: the centre answered."""
+
+    status: int
+    body: dict[str, Any]
+    sent_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NoReply:
+    """Result: it did not."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Result: nothing was sent, because the page at `place` cannot be read as what it should be."""
+
+    place: Place
+    detail: str
+
+
+Task = Register | Batch
+Result = Reply | NoReply | Unreadable
+
+
+@dataclass(slots=True)
+class _Trouble:
+    backoff: Backoff
+    problem: str
+    detail: str
+    expected: int | None = None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has been done since the start."""
+
+    requests: int = 0
+    bytes: int = 0
+    acked_pages: int = 0
+    failures: int = 0
+
+
+class Sender:
+    """The state machine.  `now_s` is a monotonic clock's reading in seconds."""
+
+    def __init__(
+        self,
+        schemas: Sequence[tuple[str, int, str]],
+        random: Callable[[], float],
+        request_bytes: int,
+    ) -> None:
+        self.backlog = Backlog()
+        self.counters = Counters()
+        self.state = SENDING
+        self.last_error = ""
+        self.desired: Any = None
+        self.news = False
+        self._random = random
+        self._request_bytes = request_bytes
+        self._schemas = {(s, v): text for s, v, text in schemas}
+        self._unregistered = list(self._schemas)
+        self._registering = 0
+        self._refused: set[str] = set()
+        self._backoff = Backoff(random)
+        self._hold_until_s = 0.0
+        self._probe: Task | None = None
+        self._troubles: dict[tuple[str, int], _Trouble] = {}
+        self._acks: dict[tuple[str, int], int] = {}
+
+    # -- what comes in
+
+    def offer(self, place: Place) -> None:
+        """A page to send, or the newer place of one."""
+        self.backlog.offer(place)
+        trouble = self._troubles.get((place.stream, place.partition))
+        if trouble is not None and (
+            trouble.problem == "unreadable" or trouble.expected == place.seq
+        ):
+            self.backlog.partitions[place.stream, place.partition].hold_until_s = 0.0
+
+    def retry(self) -> None:
+        """End every hold."""
+        self._hold_until_s = 0.0
+        for part in self.backlog.partitions.values():
+            part.hold_until_s = 0.0
+
+    # -- what goes out
+
+    def next(self, now_s: float) -> Task | float | None:
+        """A task; or when to ask again, if nothing happens before; None: when something happens."""
+        if self.state == FENCED or not self._has_work():
+            return None
+        if self.state != SENDING:
+            if self._probe is not None:
+                return None
+            if now_s < self._hold_until_s:
+                return self._hold_until_s
+        task = self._next_task(now_s)
+        if self.state != SENDING and isinstance(task, Register | Batch):
+            self._probe = task
+        return task
+
+    def more(self, now_s: float) -> bool:
+        """Whether another lane would find a task now."""
+        if self.state != SENDING:
+            return False
+        return bool(self._unregistered or (not self._registering and self._ready(now_s)[0]))
+
+    def _has_work(self) -> bool:
+        return bool(self._unregistered) or self.backlog.pages > 0
+
+    def _next_task(self, now_s: float) -> Task | float | None:
+        if self._unregistered:
+            key = self._unregistered.pop()
+            self._registering += 1
+            return Register(*key, self._schemas[key])
+        if self._registering:
+            return None
+        ready, wake_s = self._ready(now_s)
+        places: list[Place] = []
+        room = self._request_bytes
+        for part in ready:
+            troubled = (part.stream, part.partition) in self._troubles
+            if troubled and places:
+                continue
+            taken = list(self.backlog.first(part, 0 if troubled else room))
+            size = sum(p.length for p in taken)
+            if places and size > room:
+                continue
+            self._take(part)
+            places += taken
+            room -= size
+            if room <= 0 or troubled:
+                break
+        return Batch(places) if places else wake_s
+
+    def _take(self, part: Partition) -> None:
+        """Mark `part` as in flight, and let it be the last next time."""
+        part.in_flight = True
+        key = (part.stream, part.partition)
+        self.backlog.partitions[key] = self.backlog.partitions.pop(key)
+
+    def _ready(self, now_s: float) -> tuple[list[Partition], float | None]:
+        """Partitions that may be sent, the longest waiting first; else when the next may be."""
+        ready = []
+        wake_s: float | None = None
+        for part in self.backlog.partitions.values():
+            if part.in_flight or not len(part) or part.stream in self._refused:
+                continue
+            if part.hold_until_s > now_s:
+                wake_s = min(part.hold_until_s, wake_s or part.hold_until_s)
+            else:
+                ready.append(part)
+        return ready, wake_s
+
+    # -- what comes back
+
+    def done(self, task: Task, result: Result, now_s: float) -> None:
+        """Take in the result of a task that `next` gave."""
+        if isinstance(task, Batch):
+            for place in task.places:
+                self.backlog.partitions[place.stream, place.partition].in_flight = False
+        else:
+            self._registering -= 1
+        probe = task is self._probe
+        if probe:
+            self._probe = None
+        if isinstance(result, Unreadable):
+            place = result.place
+            self._trouble(place.stream, place.partition, "unreadable", result.detail, now_s)
+            return
+        if isinstance(result, NoReply):
+            self._failed(task, DOWN, result.detail, now_s, probe)
+            return
+        self.counters.requests += 1
+        self.counters.bytes += result.sent_bytes
+        if result.status == 401:
+            self._failed(task, UNAUTHORIZED, _detail(result), now_s, probe)
+        elif result.status in (408, 429) or result.status >= 500:
+            self._take_acks(result)
+            self._failed(task, DOWN, _detail(result), now_s, probe)
+        else:
+            self._answered(task, result, now_s)
+
+    def _failed(self, task: Task, state: str, detail: str, now_s: float, probe: bool) -> None:
+        self.counters.failures += 1
+        if isinstance(task, Register):
+            self._unregistered.append((task.stream, task.version))
+        if self.state == SENDING or probe or state == UNAUTHORIZED:
+            delay_s = UNAUTHORIZED_S if state == UNAUTHORIZED else self._backoff.failed()
+            self._hold_until_s = now_s + delay_s
+        self._say(state, detail)
+
+    def _say(self, state: str, detail: str) -> None:
+        self.news = self.news or state != self.state or detail not in ("", self.last_error)
+        if self.state != FENCED:
+            self.state = state
+        if detail:
+            self.last_error = detail[:_ERROR_TEXT_MAX]
+
+    def _answered(self, task: Task, result: Reply, now_s: float) -> None:
+        self._backoff.succeeded()
+        self._say(SENDING, "")
+        if isinstance(task, Register):
+            if result.status >= 300:
+                self._refused.add(task.stream)
+                self._say(SENDING, f"schema {task.stream}@{task.version}: {_detail(result)}")
+            return
+        self.desired = result.body.get("desired", self.desired)
+        self._take_acks(result)
+        if result.status == 413:
+            self._too_large(task, _detail(result), now_s)
+        elif result.status != 200:
+            self._problem(task, result, now_s)
+
+    def _too_large(self, task: Batch, detail: str, now_s: float) -> None:
+        if len(task.places) > 1:
+            self._request_bytes = sum(p.length for p in task.places) // 2
+        else:
+            place = task.places[0]
+            self._trouble(place.stream, place.partition, "too_large", detail, now_s)
+
+    def _problem(self, task: Batch, result: Reply, now_s: float) -> None:
+        body = result.body
+        problem = str(body.get("problem", f"status {result.status}"))
+        stream, partition = body.get("stream"), body.get("partition")
+        if problem == "fenced":
+            self._say(FENCED, _detail(result))
+            return
+        key = (stream, body.get("version"))
+        if problem == "unknown_schema" and key in self._schemas and key not in self._unregistered:
+            self._unregistered.append((str(stream), int(body["version"])))
+        if (stream, partition) not in {(p.stream, p.partition) for p in task.places}:
+            stream, partition = task.places[0].stream, task.places[0].partition
+        expected = body.get("expected")
+        self._trouble(str(stream), int(str(partition)), problem, _detail(result), now_s, expected)
+
+    def _trouble(
+        self,
+        stream: str,
+        partition: int,
+        problem: str,
+        detail: str,
+        now_s: float,
+        expected: int | None = None,
+    ) -> None:
+        trouble = self._troubles.get((stream, partition))
+        if trouble is None or trouble.problem != problem:
+            base_s = FILE_BASE_S if problem in ("unreadable", "damaged") else TROUBLE_BASE_S
+            trouble = _Trouble(Backoff(self._random, base_s, TROUBLE_CAP_S), problem, detail)
+            self._troubles[stream, partition] = trouble
+        trouble.detail, trouble.expected = detail, expected
+        part = self.backlog.partitions[stream, partition]
+        part.hold_until_s = now_s + trouble.backoff.failed()
+        self._say(self.state, f"{problem}: {detail}")
+
+    def _take_acks(self, result: Reply) -> None:
+        for stream, partition, seq in result.body.get("acked", ()):
+            count = self.backlog.acked(stream, partition, seq)
+            if count:
+                self.counters.acked_pages += count
+                self._acks[stream, partition] = seq
+                self._troubles.pop((stream, partition), None)
+                self.backlog.partitions[stream, partition].hold_until_s = 0.0
+
+    # -- what the daemon is told
+
+    def take_acks(self) -> list[tuple[str, int, int]]:
+        """Cumulative acks since the last call."""
+        acks = [(stream, partition, seq) for (stream, partition), seq in self._acks.items()]
+        self._acks.clear()
+        return acks
+
+    def status(self) -> dict[str, Any]:
+        """Figures and states for people."""
+        stuck = [
+            {"stream": s, "partition": p, "problem": t.problem, "detail": t.detail}
+            | ({} if t.expected is None else {"expected": t.expected})
+            for (s, p), t in self._troubles.items()
+        ]
+        return {
+            "state": self.state,
+            "backlog_pages": self.backlog.pages,
+            "backlog_bytes": self.backlog.bytes,
+            "requests": self.counters.requests,
+            "bytes": self.counters.bytes,
+            "acked_pages": self.counters.acked_pages,
+            "failures": self.counters.failures,
+            "last_error": self.last_error,
+            "stuck": stuck,
+            "refused_streams": sorted(self._refused),
+            "desired": self.desired,
+        }
+
+
+def _detail(result: Reply) -> str:
+    return str(result.body.get("detail", f"the centre answered with status {result.status}"))
