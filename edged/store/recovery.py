@@ -80,14 +80,13 @@ def _extend(chain: list[Linked], segment: Segment, entry: Entry, base: int) -> N
 
 
 def doubtful(chain: Sequence[Linked], base: int) -> list[Linked]:
-    """The end of the chain that a commit meant to be durable, without proof that it is.
+    """The end of the chain that nothing proves to be durable; it has to be written once more.
 
-    After a failed fdatasync the kernel may show such a record though the medium does not have it;
-    so it has to be written once more, elsewhere.  Commits that asked for no sync are as they are.
+    After a failed fdatasync the kernel may show a record though the medium does not have it; and
+    a commit without fdatasync may be what a later, durable one will stand on.
     """
     proven = max([base, *(x.entry.header.durable for x in chain)])
-    tail = [x for x in chain if x.number > proven]
-    return tail if any(x.entry.header.sync for x in tail) else []
+    return [x for x in chain if x.number > proven]
 
 
 def check_reach(chain: Sequence[Linked], base: int, damaged: dict[int, str]) -> None:
