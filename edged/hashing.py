@@ -6,7 +6,7 @@ The top 6 bits of a hash are the row's logical partition, the low bits its place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -25,7 +25,6 @@ PARALLEL_ROWS = 16_384
 """Fewer rows than this are hashed on the calling thread: waking another costs more."""
 
 Hashes = npt.NDArray[np.uint64]
-_Range = Callable[[int, int], object]
 
 
 def hash_columns(
@@ -42,18 +41,33 @@ def hash_columns(
     """
     scratch = Scratch() if scratch is None else scratch
     out: Hashes = scratch.get(f"{name}.hash", batch.rows, np.uint64)
+    following: Hashes = scratch.get(f"{name}.next", batch.rows, np.uint64)
+    if workers is None or workers.count == 1 or batch.rows < PARALLEL_ROWS:
+        hash_range(batch, names, 0, batch.rows, out, following)
+        return out
+    edges = [batch.rows * i // workers.count for i in range(workers.count + 1)]
+    workers.run(
+        [partial(hash_range, batch, names, a, b, out, following) for a, b in pairwise(edges)]
+    )
+    return out
+
+
+def hash_range(
+    batch: Batch, names: Sequence[str], start: int, stop: int, out: Hashes, following: Hashes
+) -> None:
+    """`hash_columns` for the rows `start..stop` of arrays as long as the batch.
+
+    `following` is scratch for the second column and on.
+    """
     if not names:
-        out[:] = 0
+        out[start:stop] = 0
     for i, column in enumerate(names):
         dtype = batch.schema.field(column).dtype
         if i == 0:
-            _hash_column(batch[column], dtype, batch.rows, out, workers)
-            continue
-        following: Hashes = scratch.get(f"{name}.next", batch.rows, np.uint64)
-        _hash_column(batch[column], dtype, batch.rows, following, workers)
-        combine = partial(_combine, following, out)
-        _split(combine, batch.rows, workers)
-    return out
+            _hash_column(batch[column], dtype, start, stop, out)
+        else:
+            _hash_column(batch[column], dtype, start, stop, following)
+            kernels.hash_combine(following, start, stop, out)
 
 
 def exact_bits(schema: Schema, names: Sequence[str]) -> int:
@@ -83,13 +97,7 @@ def all_valid(
     return out
 
 
-def _hash_column(
-    column: Column, dtype: DType, rows: int, out: Hashes, workers: Workers | None
-) -> None:
-    _split(partial(_hash_range, column, dtype, out), rows, workers)
-
-
-def _hash_range(column: Column, dtype: DType, out: Hashes, start: int, stop: int) -> None:
+def _hash_column(column: Column, dtype: DType, start: int, stop: int, out: Hashes) -> None:
     source = address(column.values)
     if column.offsets is not None:
         kernels.hash_variable(source, address(column.offsets), start, stop, out)
@@ -99,16 +107,3 @@ def _hash_range(column: Column, dtype: DType, out: Hashes, start: int, stop: int
         kernels.hash_fixed(dtype.width, source, start, stop, out)
     if column.valid is not None:
         kernels.hash_nulls(address(column.valid), start, stop, out)
-
-
-def _combine(following: Hashes, out: Hashes, start: int, stop: int) -> None:
-    kernels.hash_combine(following, start, stop, out)
-
-
-def _split(work: _Range, rows: int, workers: Workers | None) -> None:
-    """Run `work(start, stop)` over all rows, by several workers where it pays."""
-    if workers is None or workers.count == 1 or rows < PARALLEL_ROWS:
-        work(0, rows)
-        return
-    edges = [rows * i // workers.count for i in range(workers.count + 1)]
-    workers.run([partial(work, a, b) for a, b in pairwise(edges)])

@@ -1,0 +1,282 @@
+"""One side of an interval join: its window's columns, and the rings that find rows in them.
+
+`Store` keeps columns of the rows that may still match, in arrival order and contiguous: rows
+`start..stop` of its arrays are held.  Appending is a copy; when an array is full, what is held
+moves to the front, into an array at least twice as large where it fills more than half.
+
+`Rings` owns the memory of the rings and chain heads that `kernels.cpu.chain` works on.
+
+`Side` is both, and what a beat does with its half of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.columns import Array, Batch, Column, address
+from edged.hashing import Hashes, all_valid, hash_range
+from edged.operators.base import PARTITIONS, Scratch
+from edged.schema import Field, Schema
+from kernels.cpu import chain, partition
+
+ROWS_MIN = 1024
+"""Rows that a store has room for at first."""
+RING_MIN = 64
+"""Entries that a partition's ring has room for at first."""
+HEADS_PER_ENTRY = 2
+"""Chain heads a ring slot: two to five a live row, as rings are a third to wholly full."""
+
+Calls = list[Callable[[], Any]]
+Int64s = npt.NDArray[np.int64]
+
+
+class Store:
+    """Columns of `schema` for the rows held; see the module's docstring."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.start = self.stop = 0
+        self._capacity = ROWS_MIN
+        self._columns = [_Growing(f) for f in schema.fields]
+
+    @property
+    def rows(self) -> int:
+        """Rows held."""
+        return self.stop - self.start
+
+    def append(self, batch: Batch, calls: Calls) -> int:
+        """Make room for `batch`, which has the store's columns among its own.
+
+        The copying itself is added to `calls`.  Returns by how many rows the rows held have moved
+        towards the front.
+        """
+        moved = 0
+        if self.stop + batch.rows > self._capacity:
+            moved = self.start
+            need = self.rows + batch.rows
+            self._capacity = max(self._capacity, ROWS_MIN, 1 << (2 * need - 1).bit_length())
+            for column in self._columns:
+                column.move(self.start, self.stop, self._capacity)
+            self.start, self.stop = 0, self.rows
+        for column, field in zip(self._columns, self.schema.fields, strict=True):
+            column.append(self.stop, batch[field.name], batch.rows, calls)
+        self.stop += batch.rows
+        return moved
+
+    def view(self) -> Batch:
+        """All rows up to `stop`; those before `start` are dead but readable."""
+        columns = tuple(c.view(self.stop) for c in self._columns)
+        return Batch(self.schema, self.stop, columns)
+
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(c.nbytes() for c in self._columns)
+
+
+class _Growing:
+    """One column's arrays with room to grow."""
+
+    def __init__(self, field: Field) -> None:
+        self._values = np.empty(ROWS_MIN, field.dtype.numpy)
+        self._valid = np.empty(ROWS_MIN, np.uint8) if field.nullable else None
+        self._offsets = np.zeros(ROWS_MIN + 1, np.int64) if field.dtype.variable else None
+
+    def move(self, start: int, stop: int, capacity: int) -> None:
+        """Move rows `start..stop` to the front of arrays of `capacity` rows."""
+        if self._valid is not None:
+            self._valid = _moved(self._valid, start, stop, capacity)
+        if self._offsets is None:
+            self._values = _moved(self._values, start, stop, capacity)
+            return
+        first, last = int(self._offsets[start]), int(self._offsets[stop])
+        self._values = _moved(self._values, first, last, self._values.size)
+        self._offsets = _moved(self._offsets, start, stop + 1, capacity + 1)
+        self._offsets[: stop - start + 1] -= first
+
+    def append(self, at: int, column: Column, rows: int, calls: Calls) -> None:
+        if self._valid is not None and column.valid is not None:
+            calls.append(partial(np.copyto, self._valid[at : at + rows], column.valid))
+        if self._offsets is None or column.offsets is None:
+            calls.append(partial(np.copyto, self._values[at : at + rows], column.values))
+            return
+        first, last = int(column.offsets[0]), int(column.offsets[rows])
+        end = int(self._offsets[at])
+        if end + last - first > self._values.size:
+            self._values = _moved(self._values, 0, end, 2 * (end + last - first))
+        into = self._offsets[at + 1 : at + rows + 1]
+        np.add(column.offsets[1 : rows + 1], end - first, out=into)
+        target = self._values[end : end + last - first]
+        calls.append(partial(np.copyto, target, column.values[first:last]))
+
+    def view(self, stop: int) -> Column:
+        valid = None if self._valid is None else self._valid[:stop]
+        if self._offsets is None:
+            return Column(self._values[:stop], valid)
+        return Column(self._values, valid, self._offsets[: stop + 1])
+
+    def nbytes(self) -> int:
+        arrays = (self._values, self._valid, self._offsets)
+        return sum(a.nbytes for a in arrays if a is not None)
+
+
+def _moved(array: Array, start: int, stop: int, capacity: int) -> Array:
+    """`array[start:stop]` at the front of this array or, where it is too small, of a new one."""
+    target = array if capacity <= array.size else np.empty(capacity, array.dtype)
+    target[: stop - start] = array[start:stop]
+    return target
+
+
+class Rings:
+    """Rings and heads of all partitions; `table` is what the chain kernels take."""
+
+    def __init__(self, position: int = 1) -> None:
+        """Empty rings whose first entry gets `position`."""
+        self.table: Int64s = np.zeros((PARTITIONS, chain.FIELDS), np.int64)
+        self._allocate(np.full(PARTITIONS, RING_MIN, np.int64))
+        self.table[:, [chain.TAIL, chain.HEAD, chain.GENERATION]] = position
+
+    def live(self) -> Int64s:
+        """int64[64]: live entries of each partition."""
+        return self.table[:, chain.HEAD] - self.table[:, chain.TAIL]
+
+    def reserve(self, counts: Int64s) -> None:
+        """Make room for `counts` (int64[64]) more entries; nothing live is lost."""
+        need = self.live() + counts
+        capacity = self.table[:, chain.RING_MASK] + 1
+        last = self.table[:, chain.HEAD] + counts
+        if (need <= capacity).all() and (last <= chain.POSITION_MAX).all():
+            return
+        old, memory = self.table.copy(), (self._entries, self._rows, self._heads)
+        # Rings that are nearly full grow now too: their turn would come in the next beats.
+        wanted = np.where(need > 0.7 * capacity, 2 * need, capacity)
+        self._allocate(np.maximum(RING_MIN, 1 << _bits(wanted - 1)))
+        self.table[:, [chain.TAIL, chain.HEAD, chain.GENERATION]] = 1
+        chain.rebuild(old, self.table)
+        del memory
+
+    def nbytes(self) -> int:
+        """Bytes of rings, row numbers and heads."""
+        return self._entries.nbytes + self._rows.nbytes + self._heads.nbytes
+
+    def _allocate(self, capacity: Int64s) -> None:
+        """Empty rings of `capacity` (powers of two) in one piece each, so that huge pages help."""
+        first = np.cumsum(capacity) - capacity
+        total = int(capacity.sum())
+        self._entries = np.zeros(2 * total, np.int64)
+        self._rows = np.empty(total, np.uint32)
+        self._heads = np.empty(HEADS_PER_ENTRY * total, np.uint32)
+        self._heads.fill(0)
+        table = self.table
+        table[:, chain.RING] = address(self._entries) + 16 * first
+        table[:, chain.ROWS] = address(self._rows) + 4 * first
+        table[:, chain.HEADS] = address(self._heads) + 4 * HEADS_PER_ENTRY * first
+        table[:, chain.RING_MASK] = capacity - 1
+        table[:, chain.HEADS_MASK] = HEADS_PER_ENTRY * capacity - 1
+        table[:, [chain.NEWEST_OLD, chain.NEWEST_NEW]] = chain.TIME_MIN
+        table[:, [chain.DISORDER_OLD, chain.DISORDER_NEW]] = 0
+
+
+def _bits(values: Int64s) -> Int64s:
+    """The bit length of each value >= 0."""
+    return np.frexp(values.astype(np.float64))[1].astype(np.int64)
+
+
+class Side:
+    """One side's window.  `base` is the row number (mod 2^32) of row 0 of the store's arrays."""
+
+    def __init__(self, schema: Schema, keys: Sequence[str], time: str, start: int = 0) -> None:
+        """An empty window of `schema`'s columns.
+
+        `start` (>= 0) is the number of the first row, and of the first ring position less one.
+        """
+        self.store = Store(schema)
+        self.rings = Rings((start + 1) % 2**32 or 1)
+        self.base = start % 2**32
+        self._keys, self._time = tuple(keys), time
+        self._scratch = Scratch()
+        self._batch, self._valid, self._first = Batch(schema, 0, ()), 0, 0
+        self._ranges: list[tuple[int, int]] = []
+
+    def arrive(self, batch: Batch, ranges: int, calls: Calls) -> None:
+        """Begin with a beat's rows: `calls` store, hash and count them."""
+        self._batch, rows = batch, batch.rows
+        self.base = (self.base + self.store.append(batch, calls)) % 2**32
+        self._first = self.base + self.store.stop - rows
+        self._hashes: Hashes = self._scratch.get("hashes", rows, np.uint64)
+        following: Hashes = self._scratch.get("following", rows, np.uint64)
+        mask = all_valid(batch, self._keys, self._scratch)
+        self._valid = 0 if mask is None else address(mask)
+        self._cut(rows, ranges)
+        for k, (a, b) in enumerate(self._ranges):
+            calls.append(partial(self._count, following, k, a, b))
+
+    def _cut(self, rows: int, ranges: int) -> None:
+        edges = [rows * k // ranges for k in range(ranges + 1)]
+        self._ranges = list(pairwise(edges))
+        self._counts = self._scratch.get("counts", ranges * PARTITIONS, np.int64)
+        self._counts = self._counts.reshape(ranges, PARTITIONS)
+
+    def _count(self, following: Hashes, k: int, start: int, stop: int) -> None:
+        hash_range(self._batch, self._keys, start, stop, self._hashes, following)
+        partition.count(self._hashes, self._valid, start, stop, self._counts[k])
+
+    def place(self, calls: Calls) -> Int64s:
+        """When all is counted: make room in the rings; `calls` write the partitioned records.
+
+        Returns the records of each partition, int64[64].
+        """
+        times = address(self._batch[self._time].values) if self._batch.rows else 0
+        return self._place(times, calls)
+
+    def _place(self, times: int, calls: Calls) -> Int64s:
+        counts: Int64s = self._counts.sum(axis=0)
+        self.rings.reserve(counts)
+        total = int(counts.sum())
+        records = self._scratch.get("records", 2 * (total + chain.AHEAD), np.int64)
+        table = self.rings.table
+        table[:, chain.BATCH] = address(records) + chain.RECORD_BYTES * (counts.cumsum() - counts)
+        table[:, chain.BATCH_ROWS] = counts
+        by_partition = self._counts.T.ravel()
+        cursors = (by_partition.cumsum() - by_partition).reshape(PARTITIONS, -1).T
+        cursors = np.ascontiguousarray(cursors)
+        scatter = partial(partition.scatter, self._hashes, self._valid, times, self._first)
+        for k, (a, b) in enumerate(self._ranges):
+            calls.append(partial(scatter, a, b, cursors[k], address(records)))
+        return counts
+
+    def settle(self) -> None:
+        """End a beat: let go of the stored rows before the oldest live one."""
+        store = self.store
+        store.start = int(chain.oldest(self.rings.table, self.base, store.stop))
+
+    def live_rows(self) -> tuple[Int64s, Hashes]:
+        """Store rows that are live, ascending, and for each its tag with its partition on top."""
+        rows = self.store.stop
+        hashes, alive = np.zeros(rows, np.uint64), np.zeros(rows, np.uint8)
+        chain.live(self.rings.table, self.base, hashes, alive)
+        found = np.flatnonzero(alive).astype(np.int64)
+        return found, hashes[found]
+
+    def restore(self, batch: Batch, hashes: Hashes) -> None:
+        """Take in the rows and hashes that `live_rows` named, into an empty window."""
+        calls: Calls = []
+        self.base = (self.base + self.store.append(batch, calls)) % 2**32
+        self._first = self.base + self.store.stop - batch.rows
+        self._hashes, self._valid = hashes, 0
+        self._cut(batch.rows, 1)
+        partition.count(hashes, 0, 0, batch.rows, self._counts[0])
+        self._place(address(batch[self._time].values), calls)
+        for call in calls:
+            call()
+        chain.insert_all(self.rings.table)
+        self.rings.table[:, chain.BATCH_ROWS] = 0
+
+    def nbytes(self) -> int:
+        """Bytes of the window's memory."""
+        return self.store.nbytes() + self.rings.nbytes()

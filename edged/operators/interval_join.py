@@ -1,0 +1,365 @@
+"""`interval_join`: pairs of two streams' rows with equal keys and times near each other.
+
+    [operators.joined]
+    type = "interval_join"; left = "power"; right = "wind"
+    on = ["turbine"]                  # or "left_name = right_name"; several must all be equal
+    before = "5min"; after = "5min"   # -before <= right.time - left.time <= after, default 0
+    columns = { time = "left.time", kw = "left.power_kw", wind = "right.wind_m_s" }     # optional
+
+Without `columns` the output has the key columns once (by the left's names), then all other columns
+of the left, then all others of the right; where names clash the right's get the suffix `_right`.
+The output's event time is the left's time column, which must be among the columns.
+
+Keys are equal as in DuckDB: null equals nothing, NaN equals NaN, -0.0 equals 0.0; both columns of a
+pair must have one type.  Each pair comes out once, in the beat in which its second row arrives.
+Rows are held until the other side's watermark rules out a partner.  A row that comes late, where
+the job lets it through, meets the partners that are still held.
+
+Output watermark: least of the left's watermark and the right's less `after`; an ended side does
+not hold it back.  From one beat to the next, output times run back by no more than both inputs'
+disorder plus `before` plus `after`.
+
+The order of the output, and so every page made of it, depends on the input's rows and beats only:
+(partition, pass, probing row, partner newest first) as `kernels.cpu.chain` says.  Workers share the
+work by ranges of partitions and of rows.  What is saved are the live rows; see `save`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.columns import Batch, Column, address, empty_batch
+from edged.errors import JobError
+from edged.gather import take
+from edged.hashing import exact_bits
+from edged.job.document import did_you_mean, duration, names, table
+from edged.job.units import show_duration
+from edged.operators._join_lanes import Lanes
+from edged.operators._join_window import Calls, Side
+from edged.operators.base import (
+    WATERMARK_MAX_US,
+    WATERMARK_MIN_US,
+    BeatContext,
+    Flow,
+    Link,
+    Operator,
+    OperatorPlan,
+    Scratch,
+    State,
+    operator,
+)
+from edged.schema import Field, Schema
+from edged.workers import Workers
+from kernels.cpu import chain
+
+PARALLEL_ROWS = 4096
+"""Beats with fewer rows on both sides are joined on the calling thread."""
+_SIDES = ("left", "right")
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output column: its name, the side it comes from (0 left, 1 right), and its name there."""
+
+    name: str
+    side: int
+    source: str
+
+
+@operator("interval_join")
+@dataclass(frozen=True)
+class IntervalJoinPlan(OperatorPlan):
+    """A checked interval join."""
+
+    id: str
+    inputs: tuple[Link, Link]
+    on: tuple[tuple[str, str], ...]
+    before_us: int
+    after_us: int
+    columns: tuple[Output, ...]
+    output: Link
+
+    links: ClassVar[tuple[str, ...]] = ("left", "right")
+    keys: ClassVar[frozenset[str]] = frozenset({"on", "before", "after", "columns"})
+
+    @classmethod
+    def parse(
+        cls, path: str, id: str, document: Mapping[str, Any], inputs: Sequence[Link]
+    ) -> IntervalJoinPlan:
+        """Check keys, bounds and columns against both inputs."""
+        left, right = inputs
+        on = _keys(path, document, left, right)
+        before_us = duration(path, document, "before", 0)
+        after_us = duration(path, document, "after", 0)
+        if "columns" in document:
+            columns = _chosen(f"{path}.columns", table(path, document, "columns"), left, right)
+        else:
+            columns = _default(f"{path}.columns", left, right, on)
+        time = next((c.name for c in columns if c.side == 0 and c.source == left.time), None)
+        if time is None:
+            advice = f'add e.g. {left.time} = "left.{left.time}": it is the output\'s event time'
+            raise JobError(f"{path}.columns", "the left time column is missing", advice)
+        disorder_us = left.disorder_us + right.disorder_us + before_us + after_us
+        output = Link(_schema(columns, (left, right)), time, disorder_us)
+        return cls(id, (left, right), on, before_us, after_us, columns, output)
+
+    def build(self, workers: Workers) -> IntervalJoin:
+        """The running join."""
+        return IntervalJoin(self)
+
+    def kept(self, side: int) -> Schema:
+        """The columns that a side's window holds: for the output, the times, and keys to verify."""
+        link = self.inputs[side]
+        wanted = {c.source for c in self.columns if c.side == side} | {link.time}
+        if exact_bits(link.schema, self.key_names(side)) != 32:
+            wanted |= set(self.key_names(side))
+        return Schema.of(f for f in link.schema if f.name in wanted)
+
+    def key_names(self, side: int) -> tuple[str, ...]:
+        """The key columns of a side."""
+        return tuple(pair[side] for pair in self.on)
+
+    def describe(self) -> list[str]:
+        """What is joined, how, and what is held."""
+        keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in self.on)
+        low, high = show_duration(self.before_us), show_duration(self.after_us)
+        verified = exact_bits(self.inputs[0].schema, self.key_names(0)) != 32
+        check = "64-bit hash, then compared" if verified else "32-bit hash, exact"
+        held = [", ".join(self.kept(side).names) for side in range(2)]
+        return [
+            f"left and right on {keys}, right {low} before to {high} after left",
+            f"kernel chain (CPU), keys by {check}",
+            f"window of {show_duration(self.before_us + self.after_us)}:"
+            f" left {held[0]}; right {held[1]}; ring and heads 28 to 72 bytes a row",
+        ]
+
+    def signature_facts(self) -> list[Any]:
+        """Schemas, keys, bounds and columns."""
+        return [
+            [(link.schema.to_json(), link.time) for link in self.inputs],
+            self.on,
+            self.before_us,
+            self.after_us,
+            [(c.name, c.side, c.source) for c in self.columns],
+        ]
+
+
+class IntervalJoin(Operator):
+    """A running interval join."""
+
+    def __init__(self, plan: IntervalJoinPlan, start: int = 0) -> None:
+        """`start` numbers the first rows and ring positions: tests begin near the 32-bit limit."""
+        self._plan = plan
+        links = plan.inputs
+        left, right = (Side(plan.kept(i), plan.key_names(i), links[i].time, start) for i in (0, 1))
+        self._sides = (left, right)
+        self._verify = exact_bits(links[0].schema, plan.key_names(0)) != 32
+        self._lanes = Lanes()
+        self._job = np.zeros(chain.JOB_FIELDS, np.int64)
+        self._scratch = Scratch()
+        self._sources = [
+            Schema.of(
+                f for f in plan.kept(i) if f.name in {c.source for c in plan.columns if c.side == i}
+            )
+            for i in (0, 1)
+        ]
+        self._watermarks = (WATERMARK_MIN_US, WATERMARK_MIN_US)
+        self._arrived = [0, 0]
+        self._matches = 0
+
+    def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
+        """One beat's pairs."""
+        left, right = inputs
+        watermarks = (left.watermark_us, right.watermark_us)
+        watermark_us = self._watermark(*watermarks)
+        rows = left.batch.rows + right.batch.rows
+        if rows == 0 and watermarks == self._watermarks:
+            return Flow(empty_batch(self._plan.output.schema), watermark_us)
+        self._watermarks = watermarks
+        workers = beat.workers if rows >= PARALLEL_ROWS else None
+        counts = self._arrive((left.batch, right.batch), workers)
+        self._set_job(*watermarks)
+        tables = [side.rings.table for side in self._sides]
+        pairs = self._lanes.join(tables, self._job, self._key_table(), counts, workers)
+        output = self._materialise(pairs, workers)
+        for side in self._sides:
+            side.settle()
+        self._matches += output.rows
+        return Flow(output, watermark_us)
+
+    def _watermark(self, left_us: int, right_us: int) -> int:
+        if right_us != WATERMARK_MAX_US:
+            right_us = max(WATERMARK_MIN_US, right_us - self._plan.after_us)
+        return min(left_us, right_us)
+
+    def _arrive(self, batches: Sequence[Batch], workers: Workers | None) -> npt.NDArray[np.int64]:
+        """Store, hash and partition both batches; records of each partition, both sides."""
+        ranges = 1 if workers is None else workers.count
+        calls: Calls = []
+        for i, batch in enumerate(batches):
+            self._sides[i].arrive(batch, ranges, calls)
+            self._arrived[i] += batch.rows
+        _run(calls, workers)
+        calls = []
+        counts = sum(side.place(calls) for side in self._sides)
+        _run(calls, workers)
+        return np.asarray(counts)
+
+    def _set_job(self, left_us: int, right_us: int) -> None:
+        """Bounds, bases, and what is dead once this beat is done."""
+        plan, job = self._plan, self._job
+        left, right = self._sides
+        job[chain.BEFORE], job[chain.AFTER] = plan.before_us, plan.after_us
+        job[chain.LEFT_BASE], job[chain.RIGHT_BASE] = left.base, right.base
+        job[chain.LEFT_BOUND] = max(WATERMARK_MIN_US, right_us - plan.after_us)
+        job[chain.RIGHT_BOUND] = max(WATERMARK_MIN_US, left_us - plan.before_us)
+        job[chain.LEFT_ALL] = right_us == WATERMARK_MAX_US
+        job[chain.RIGHT_ALL] = left_us == WATERMARK_MAX_US
+
+    def _key_table(self) -> npt.NDArray[np.int64]:
+        """The key columns of both stores, for the kernel to compare."""
+        plan = self._plan
+        keys = np.zeros((len(plan.on) if self._verify else 0, 5), np.int64)
+        views = [side.store.view() for side in self._sides]
+        for k in range(keys.shape[0]):
+            dtype = plan.inputs[0].schema.field(plan.on[k][0]).dtype
+            keys[k, chain.KEY_CODE] = dtype.width + (chain.CODE_FLOAT if dtype.floating else 0)
+            for i, at in enumerate((chain.KEY_LEFT, chain.KEY_RIGHT)):
+                column = views[i][plan.on[k][i]]
+                keys[k, at] = address(column.values)
+                keys[k, at + 1] = 0 if column.offsets is None else address(column.offsets)
+        return keys
+
+    def _materialise(
+        self, pairs: Sequence[npt.NDArray[np.int64]], workers: Workers | None
+    ) -> Batch:
+        """The output columns of the pairs (left rows, right rows)."""
+        taken: list[Batch] = []
+        for i, side in enumerate(self._sides):
+            view = side.store.view()
+            columns = tuple(view[name] for name in self._sources[i].names)
+            source = Batch(self._sources[i], view.rows, columns)
+            taken.append(take(source, pairs[i], self._scratch, _SIDES[i], workers))
+        output = tuple(taken[c.side][c.source] for c in self._plan.columns)
+        return Batch(self._plan.output.schema, pairs[0].size, output)
+
+    def save(self) -> State:
+        """Per side its live rows in arrival order: `<side>.hash` (uint64: partition on top, tag
+        below) and, for column i of `kept`, `<side>.<i>.values`, `.valid`, `.offsets`."""
+        state: State = {"matches": np.array([self._matches], np.int64)}
+        for name, side in zip(_SIDES, self._sides, strict=True):
+            rows, hashes = side.live_rows()
+            state[f"{name}.hash"] = hashes
+            batch = take(side.store.view(), rows, Scratch())
+            for i, column in enumerate(batch.columns):
+                state[f"{name}.{i}.values"] = column.values
+                if column.valid is not None:
+                    state[f"{name}.{i}.valid"] = column.valid
+                if column.offsets is not None:
+                    state[f"{name}.{i}.offsets"] = column.offsets
+        return state
+
+    def load(self, state: State) -> None:
+        """Take over a saved window; this join must be new."""
+        self._matches = int(state["matches"][0])
+        for k, name in enumerate(_SIDES):
+            schema, hashes = self._plan.kept(k), state[f"{name}.hash"]
+            columns = tuple(
+                Column(
+                    state[f"{name}.{i}.values"],
+                    state.get(f"{name}.{i}.valid"),
+                    state.get(f"{name}.{i}.offsets"),
+                )
+                for i in range(len(schema))
+            )
+            self._sides[k].restore(Batch(schema, hashes.size, columns), hashes)
+
+    def state_bytes(self) -> int:
+        """Bytes of both windows."""
+        return sum(side.nbytes() for side in self._sides)
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Rows that arrived on each side, rows held now, pairs found."""
+        live = [int(side.rings.live().sum()) for side in self._sides]
+        return {
+            "left_rows": self._arrived[0],
+            "right_rows": self._arrived[1],
+            "left_live": live[0],
+            "right_live": live[1],
+            "matches": self._matches,
+        }
+
+
+def _run(calls: Calls, workers: Workers | None) -> None:
+    if workers is not None:
+        workers.run(calls)
+        return
+    for call in calls:
+        call()
+
+
+def _keys(
+    path: str, document: Mapping[str, Any], left: Link, right: Link
+) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for i, text in enumerate(names(path, document, "on")):
+        where = f"{path}.on[{i}]"
+        first, equals, second = (part.strip() for part in text.partition("="))
+        pair = (first, second if equals else first)
+        for name, link, side in zip(pair, (left, right), _SIDES, strict=True):
+            if name not in link.schema:
+                advice = did_you_mean(name, link.schema.names)
+                raise JobError(where, f"{side} has no column {name}", advice)
+        kinds = [link.schema.field(n).dtype for n, link in zip(pair, (left, right), strict=True)]
+        if kinds[0] is not kinds[1]:
+            problem = f"left.{pair[0]} is {kinds[0]}, right.{pair[1]} is {kinds[1]}"
+            raise JobError(where, problem, "cast one of them with a map before the join")
+        pairs.append(pair)
+    return tuple(pairs)
+
+
+def _default(
+    path: str, left: Link, right: Link, on: tuple[tuple[str, str], ...]
+) -> tuple[Output, ...]:
+    keys = [a for a, _ in on], [b for _, b in on]
+    columns = [Output(name, 0, name) for name in dict.fromkeys(keys[0])]
+    columns += [Output(name, 0, name) for name in left.schema.names if name not in keys[0]]
+    taken = {c.name for c in columns}
+    for name in right.schema.names:
+        if name in keys[1]:
+            continue
+        out = f"{name}_right" if name in taken else name
+        if out in taken:
+            advice = "give the output's columns with `columns`"
+            raise JobError(path, f"both {name} and {out} would stand twice in the output", advice)
+        taken.add(out)
+        columns.append(Output(out, 1, name))
+    return tuple(columns)
+
+
+def _chosen(path: str, given: Mapping[str, Any], left: Link, right: Link) -> tuple[Output, ...]:
+    columns = []
+    for name, source in given.items():
+        where = f"{path}.{name}"
+        side, dot, column = source.partition(".") if isinstance(source, str) else ("", "", "")
+        if side not in _SIDES or not dot:
+            raise JobError(where, f"{source!r} is not a column", 'write "left.x" or "right.x"')
+        link = (left, right)[_SIDES.index(side)]
+        if column not in link.schema:
+            advice = did_you_mean(column, link.schema.names)
+            raise JobError(where, f"{side} has no column {column}", advice)
+        columns.append(Output(name, _SIDES.index(side), column))
+    return tuple(columns)
+
+
+def _schema(columns: Sequence[Output], inputs: tuple[Link, Link]) -> Schema:
+    fields = []
+    for c in columns:
+        f = inputs[c.side].schema.field(c.source)
+        fields.append(Field(c.name, f.dtype, f.nullable))
+    return Schema.of(fields)

@@ -1,0 +1,371 @@
+"""The chained-ring interval join: R ⋈ S on equal keys and −before ≤ s.time − r.time ≤ after.
+
+State.  Each side keeps, for each of 64 logical partitions, a ring of its rows in arrival order and
+the heads of hash chains through it.  One row of `int64[64, FIELDS]` describes a partition:
+
+    RING       address of `capacity` entries of 16 bytes:
+               int64 time (µs) | uint32 tag | uint32 next (position of the chain's next older entry)
+    ROWS       address of uint32[capacity]: the entry's row number
+    HEADS      address of uint32[heads]: position of a chain's newest entry
+    RING_MASK  capacity - 1;  HEADS_MASK  heads - 1  (both sizes are powers of two)
+    TAIL, HEAD positions of the oldest live entry and of the next one to be written
+    NEWEST_*, DISORDER_*, GENERATION   see below
+    BATCH, BATCH_ROWS   address of this beat's records (see `partition`) and their count
+
+An entry at position p lies in slot p & RING_MASK and hangs in chain tag & HEADS_MASK.
+
+Invariants.
+  1. Positions grow by one an entry; 1 <= TAIL <= HEAD < 2^32 and HEAD - TAIL <= capacity.
+     `rebuild` numbers the live entries from 1 again before HEAD can reach 2^32.
+  2. Entries at TAIL..HEAD are intact: a live entry is never overwritten.  A head or `next` below
+     TAIL is the end of its chain (0 always is), so that eviction touches neither.
+  3. Along a chain positions fall.  Times may not: for each live entry, every older live entry of
+     the partition has time <= its own + max(DISORDER_OLD, DISORDER_NEW).  A walk may stop at the
+     first entry below the probe's lower bound less that disorder.
+  4. Rows of equal key meet in the same order whatever the sizes of rings and tables are: newest
+     arrival first.  Growth, renumbering and restoring change no output.
+
+Disorder is what was really seen, so a single stray row would lengthen walks for ever; therefore it
+is kept in two generations.  Positions below GENERATION are the old one; when the last of them is
+evicted the new generation becomes the old.  NEWEST_* is the largest time seen in each.
+
+A beat.  `join` does partitions first..last, for each of them: left records probe the right side,
+then are inserted; right records probe the left side, the new ones included, then are inserted: each
+pair is seen exactly once.  Then both tails move over rows that nothing to come can match.  Output
+pairs are rows of the two sides' stores in the order (partition, pass, probing row, newest partner
+first).  Where the output is full, `join` undoes the probe in hand and returns 0: call it again with
+more room.
+
+Tags are the low 32 bits of the key's hash.  For keys of up to 32 bits equal tags are equal keys;
+for others `keys` names the key columns of both stores, which are compared for each candidate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cpu import mem
+from kernels.registry import device, kernel
+
+RING, ROWS, HEADS, RING_MASK, HEADS_MASK, TAIL, HEAD = range(7)
+NEWEST_OLD, NEWEST_NEW, DISORDER_OLD, DISORDER_NEW, GENERATION = range(7, 12)
+BATCH, BATCH_ROWS = 12, 13
+FIELDS = 16
+"""Width of a partition's row: 128 bytes, so that two workers never share a cache line."""
+
+BEFORE, AFTER, LEFT_BASE, RIGHT_BASE, LEFT_BOUND, RIGHT_BOUND, LEFT_ALL, RIGHT_ALL = range(8)
+JOB_FIELDS = 8
+"""What `job` (int64[8]) holds: the bounds (µs); the row number (mod 2^32) of each store's first
+row; the time below which each side's rows are dead; 1 where all of that side's are."""
+
+PARTITION, PASS, RECORD, PAIRS = range(4)
+"""What `progress` (int64[4]) holds: where to go on, and the pairs written so far."""
+
+KEY_CODE, KEY_LEFT, KEY_LEFT_OFFSETS, KEY_RIGHT, KEY_RIGHT_OFFSETS = range(5)
+CODE_FLOAT = 16
+"""A row of `keys` (int64[columns, 5]): the width in bytes (0: variable; CODE_FLOAT + width: float),
+then values and offsets of the left store's column and of the right one's."""
+
+ENTRY, RECORD_BYTES = 16, 16
+AHEAD = 24
+"""How many records ahead heads are prefetched; `BATCH` must be readable so far past its end."""
+ENTRIES_AHEAD = 12
+CHUNK = 256
+CANDIDATES = CHUNK + ENTRIES_AHEAD
+"""Size of the `candidates` scratch array."""
+POSITION_MAX = 2**32 - 1
+TIME_MIN, TIME_MAX = np.int64(-(2**63)), np.int64(2**63 - 1)
+
+
+@device
+def later(time: int, us: int) -> int:
+    """`time + us` for us >= 0, at most TIME_MAX."""
+    return time + us if time <= TIME_MAX - us else TIME_MAX
+
+
+@device
+def earlier(time: int, us: int) -> int:
+    """`time - us` for us >= 0, at least TIME_MIN."""
+    return time - us if time >= TIME_MIN + us else TIME_MIN
+
+
+@device
+def same_bytes(a: int, b: int, size: int) -> bool:
+    """Whether `size` bytes at two addresses agree."""
+    at = 0
+    while at + 8 <= size:
+        if mem.load_u64(a + at) != mem.load_u64(b + at):
+            return False
+        at += 8
+    while at < size:
+        if mem.load_u8(a + at) != mem.load_u8(b + at):
+            return False
+        at += 1
+    return True
+
+
+@device
+def same_float(a: int, b: int, width: int) -> Any:
+    """Whether two floats are one key: zeros are equal, NaNs are equal."""
+    if width == 8:
+        x, y = mem.load_u64(a), mem.load_u64(b)
+        size_x, size_y = x & np.uint64(TIME_MAX), y & np.uint64(TIME_MAX)
+        inf = np.uint64(0x7FF0000000000000)
+        return x == y or (size_x | size_y) == np.uint64(0) or (size_x > inf and size_y > inf)
+    v, w = mem.load_u32(a), mem.load_u32(b)
+    size_v, size_w = v & np.uint32(0x7FFFFFFF), w & np.uint32(0x7FFFFFFF)
+    top = np.uint32(0x7F800000)
+    return v == w or (size_v | size_w) == np.uint32(0) or (size_v > top and size_w > top)
+
+
+@device
+def same_key(keys: Any, left: int, right: int) -> bool:
+    """Whether the keys of two rows of the stores are equal."""
+    for k in range(keys.shape[0]):
+        code, a, b = keys[k, KEY_CODE], keys[k, KEY_LEFT], keys[k, KEY_RIGHT]
+        if code == 0:
+            at_a = keys[k, KEY_LEFT_OFFSETS] + 8 * left
+            at_b = keys[k, KEY_RIGHT_OFFSETS] + 8 * right
+            a0, b0 = mem.load_i64(at_a), mem.load_i64(at_b)
+            size = mem.load_i64(at_a + 8) - a0
+            if size != mem.load_i64(at_b + 8) - b0 or not same_bytes(a + a0, b + b0, size):
+                return False
+        elif code > CODE_FLOAT:
+            width = code - CODE_FLOAT
+            if not same_float(a + width * left, b + width * right, width):
+                return False
+        elif not same_bytes(a + code * left, b + code * right, code):
+            return False
+    return True
+
+
+@device
+def find_candidates(mine: Any, other: Any, first: int, last: int, candidates: int) -> int:
+    """Records first..last whose chain in `other` has a live head: (record, head) pairs."""
+    records, heads, mask = mine[BATCH], other[HEADS], other[HEADS_MASK]
+    tail = other[TAIL]
+    found = 0
+    for i in range(first, last):
+        tag = np.int64(mem.load_u32(records + RECORD_BYTES * (i + AHEAD) + 8))
+        mem.prefetch(heads + 4 * (tag & mask))
+        tag = np.int64(mem.load_u32(records + RECORD_BYTES * i + 8))
+        head = mem.load_u32(heads + 4 * (tag & mask))
+        mem.store_u32(candidates + 8 * found, np.uint32(i))
+        mem.store_u32(candidates + 8 * found + 4, head)
+        found += np.int64(head) >= tail
+    return found
+
+
+@device
+def walk(
+    mine: Any,
+    other: Any,
+    swapped: bool,
+    job: Any,
+    keys: Any,
+    record: int,
+    head: int,
+    out_left: Any,
+    out_right: Any,
+    pairs: int,
+) -> int:
+    """Follow one chain; the number of pairs after it, or -1 where they do not fit."""
+    at = mine[BATCH] + RECORD_BYTES * record
+    time, tag = mem.load_i64(at), mem.load_u32(at + 8)
+    low = earlier(time, job[AFTER] if swapped else job[BEFORE])
+    high = later(time, job[BEFORE] if swapped else job[AFTER])
+    disorder = max(other[DISORDER_OLD], other[DISORDER_NEW])
+    stop = earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
+    ring, mask, tail = other[RING], other[RING_MASK], other[TAIL]
+    while head >= tail:
+        entry = ring + ENTRY * (head & mask)
+        when = mem.load_i64(entry)
+        if when < stop:
+            break
+        if mem.load_u32(entry + 8) == tag and low <= when and when <= high:
+            row = mem.load_u32(at + 12)
+            met = mem.load_u32(other[ROWS] + 4 * (head & mask))
+            left = np.int64(np.uint32((met if swapped else row) - np.uint32(job[LEFT_BASE])))
+            right = np.int64(np.uint32((row if swapped else met) - np.uint32(job[RIGHT_BASE])))
+            if keys.shape[0] == 0 or same_key(keys, left, right):
+                if pairs == out_left.size:
+                    return -1
+                out_left[pairs] = left
+                out_right[pairs] = right
+                pairs += 1
+        head = np.int64(mem.load_u32(entry + 12))
+    return pairs
+
+
+@device
+def probe(
+    mine: Any,
+    other: Any,
+    swapped: bool,
+    job: Any,
+    keys: Any,
+    progress: Any,
+    candidates: int,
+    out_left: Any,
+    out_right: Any,
+) -> bool:
+    """Probe `other` with the records of `mine` from progress[RECORD] on; False: output full."""
+    n = mine[BATCH_ROWS] if other[HEAD] > other[TAIL] else 0
+    pairs, ring, mask = progress[PAIRS], other[RING], other[RING_MASK]
+    for start in range(progress[RECORD], n, CHUNK):
+        found = find_candidates(mine, other, start, min(n, start + CHUNK), candidates)
+        for c in range(found):
+            ahead = np.int64(mem.load_u32(candidates + 8 * (c + ENTRIES_AHEAD) + 4))
+            mem.prefetch(ring + ENTRY * (ahead & mask))
+            record = np.int64(mem.load_u32(candidates + 8 * c))
+            head = np.int64(mem.load_u32(candidates + 8 * c + 4))
+            now = walk(mine, other, swapped, job, keys, record, head, out_left, out_right, pairs)
+            if now < 0:
+                progress[RECORD], progress[PAIRS] = record, pairs
+                return False
+            pairs = now
+    progress[RECORD], progress[PAIRS] = 0, pairs
+    return True
+
+
+@device
+def insert(mine: Any) -> None:
+    """Put the batch's records into the partition's ring; the caller has made room."""
+    records, heads, heads_mask = mine[BATCH], mine[HEADS], mine[HEADS_MASK]
+    ring, mask, rows, position = mine[RING], mine[RING_MASK], mine[ROWS], mine[HEAD]
+    newest = max(mine[NEWEST_OLD], mine[NEWEST_NEW])
+    newest_new, disorder = mine[NEWEST_NEW], mine[DISORDER_NEW]
+    for i in range(mine[BATCH_ROWS]):
+        at = records + RECORD_BYTES * i
+        tag = np.int64(mem.load_u32(at + RECORD_BYTES * AHEAD + 8))
+        mem.prefetch(heads + 4 * (tag & heads_mask))
+        time, word = mem.load_i64(at), mem.load_u32(at + 8)
+        head = heads + 4 * (np.int64(word) & heads_mask)
+        entry = ring + ENTRY * (position & mask)
+        mem.store_i64(entry, time)
+        mem.store_u32(entry + 8, word)
+        mem.store_u32(entry + 12, mem.load_u32(head))
+        mem.store_u32(head, np.uint32(position))
+        mem.store_u32(rows + 4 * (position & mask), mem.load_u32(at + 12))
+        position += 1
+        if time < newest:
+            # Unsigned, since LLVM takes it that a signed difference does not overflow.
+            behind = np.uint64(newest) - np.uint64(time)
+            disorder = max(disorder, np.int64(min(behind, np.uint64(TIME_MAX))))
+        else:
+            newest = time
+        newest_new = max(newest_new, time)
+    mine[HEAD], mine[NEWEST_NEW], mine[DISORDER_NEW] = position, newest_new, disorder
+
+
+@device
+def evict(mine: Any, bound: int, everything: bool) -> None:
+    """Move the tail over entries below `bound`, and the generations on."""
+    ring, mask, tail, head = mine[RING], mine[RING_MASK], mine[TAIL], mine[HEAD]
+    if everything:
+        tail = head
+    while tail < head and mem.load_i64(ring + ENTRY * (tail & mask)) < bound:
+        tail += 1
+    mine[TAIL] = tail
+    if tail >= mine[GENERATION]:
+        mine[NEWEST_OLD], mine[DISORDER_OLD] = mine[NEWEST_NEW], mine[DISORDER_NEW]
+        mine[NEWEST_NEW], mine[DISORDER_NEW] = TIME_MIN, 0
+        mine[GENERATION] = head
+    if tail == head:
+        mine[NEWEST_OLD] = mine[NEWEST_NEW] = TIME_MIN
+        mine[DISORDER_OLD] = mine[DISORDER_NEW] = 0
+
+
+@kernel(
+    "int64(int64, int64[:, ::1], int64[:, ::1], int64[::1], int64[:, ::1], int64[::1],"
+    " int64[::1], int64[::1], int64[::1])",
+    twin="tests.naive.chain.join",
+)
+def join(
+    last: int,
+    left: Any,
+    right: Any,
+    job: Any,
+    keys: Any,
+    progress: Any,
+    candidates: Any,
+    out_left: Any,
+    out_right: Any,
+) -> int:
+    """One beat's join of the partitions from progress[PARTITION] to `last`; 0: output full."""
+    scratch = candidates.ctypes.data
+    while progress[PARTITION] < last:
+        p = progress[PARTITION]
+        ours, theirs = left[p], right[p]
+        if progress[PASS] == 0:
+            if not probe(ours, theirs, False, job, keys, progress, scratch, out_left, out_right):
+                return 0
+            insert(ours)
+            progress[PASS] = 1
+        if not probe(theirs, ours, True, job, keys, progress, scratch, out_left, out_right):
+            return 0
+        insert(theirs)
+        evict(ours, job[LEFT_BOUND], job[LEFT_ALL] != 0)
+        evict(theirs, job[RIGHT_BOUND], job[RIGHT_ALL] != 0)
+        progress[PASS] = 0
+        progress[PARTITION] = p + 1
+    return 1
+
+
+@kernel("void(int64[:, ::1])", twin="tests.naive.chain.insert")
+def insert_all(side: Any) -> None:
+    """Insert every partition's batch without probing: how a saved state comes back."""
+    for p in range(side.shape[0]):
+        insert(side[p])
+
+
+@kernel("void(int64[:, ::1], int64[:, ::1])", twin="tests.naive.chain.insert")
+def rebuild(old: Any, new: Any) -> None:
+    """Move the live entries of `old` into the empty, larger or equal rings of `new`.
+
+    Both describe all partitions; `new` has its addresses, masks, TAIL = HEAD = 1 and cleared heads.
+    """
+    for p in range(old.shape[0]):
+        source, target = old[p], new[p]
+        ring, mask = source[RING], source[RING_MASK]
+        for position in range(source[TAIL], source[HEAD]):
+            entry = ring + ENTRY * (position & mask)
+            tag = mem.load_u32(entry + 8)
+            slot = target[HEAD] & target[RING_MASK]
+            head = target[HEADS] + 4 * (np.int64(tag) & target[HEADS_MASK])
+            mem.store_i64(target[RING] + ENTRY * slot, mem.load_i64(entry))
+            mem.store_u32(target[RING] + ENTRY * slot + 8, tag)
+            mem.store_u32(target[RING] + ENTRY * slot + 12, mem.load_u32(head))
+            mem.store_u32(head, np.uint32(target[HEAD]))
+            row = mem.load_u32(source[ROWS] + 4 * (position & mask))
+            mem.store_u32(target[ROWS] + 4 * slot, row)
+            target[HEAD] += 1
+        for field in range(NEWEST_OLD, GENERATION):
+            target[field] = source[field]
+        target[GENERATION] = max(0, source[GENERATION] - source[TAIL]) + target[TAIL]
+
+
+@kernel("int64(int64[:, ::1], int64, int64)", twin="tests.naive.chain.oldest")
+def oldest(side: Any, base: int, rows: int) -> int:
+    """The store's first row that a live entry names; `rows` where nothing is live."""
+    first = rows
+    for p in range(side.shape[0]):
+        if side[p, TAIL] < side[p, HEAD]:
+            slot = side[p, TAIL] & side[p, RING_MASK]
+            row = mem.load_u32(side[p, ROWS] + 4 * slot)
+            first = min(first, np.int64(np.uint32(row - np.uint32(base))))
+    return first
+
+
+@kernel("void(int64[:, ::1], int64, uint64[::1], uint8[::1])", twin="tests.naive.chain.live")
+def live(side: Any, base: int, hashes: Any, alive: Any) -> None:
+    """For every live entry's store row: its partition (top 6 bits) and tag, and alive = 1."""
+    for p in range(side.shape[0]):
+        for position in range(side[p, TAIL], side[p, HEAD]):
+            slot = position & side[p, RING_MASK]
+            row = np.uint32(mem.load_u32(side[p, ROWS] + 4 * slot) - np.uint32(base))
+            tag = np.uint64(mem.load_u32(side[p, RING] + ENTRY * slot + 8))
+            hashes[row] = np.uint64(p) << np.uint64(58) | tag
+            alive[row] = 1

@@ -1,0 +1,233 @@
+"""The interval join against nested loops, DuckDB and itself: batches, workers, restarts."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from edged.columns import Batch
+from edged.operators import interval_join
+from edged.operators.base import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link
+from edged.operators.interval_join import IntervalJoin, IntervalJoinPlan
+from edged.schema import TYPES, Field, Schema
+from edged.workers import Workers
+from tests.naive import chain as naive
+from tests.naive.hash import hash_combine, hash_value
+
+ALONE = Workers(1)
+MICRO = 1
+KEYS = {
+    "int32": st.sampled_from([0, 1, 2, 2**31 - 1, -(2**31)]),
+    "int64": st.sampled_from([0, 1, 2**63 - 1, -(2**63), 2**32, 2**32 + 1]),
+    "uint8": st.integers(0, 3),
+    "bool": st.booleans(),
+    "timestamp": st.sampled_from([0, 1, 10**15]),
+    "string": st.sampled_from(["", "a", "b", "ab", "R80711", "ü" * 9, "R80711" * 4]),
+    "binary": st.sampled_from([b"", b"\0", b"\0\0", b"x" * 17]),
+    "float32": st.sampled_from([0.0, -0.0, 1.5, math.nan, -math.nan, math.inf]),
+    "float64": st.sampled_from([0.0, -0.0, 1.5, math.nan, -math.nan, -math.inf]),
+}
+SHAPES = [(name,) for name in KEYS] + [("string", "int32"), ("int32", "float64", "bool")]
+
+
+def schema_of(kinds, nullable, payload):
+    keys = [Field(f"k{i}", TYPES[kind], nullable) for i, kind in enumerate(kinds)]
+    return Schema.of([*keys, Field("time", TYPES["timestamp"]), Field(payload, TYPES["int64"])])
+
+
+def batch_of(schema, rows, first=0):
+    """Rows (time, key) as a batch whose payload numbers them from `first`."""
+    width = len(schema) - 2
+    columns = [[key[i] for _, key in rows] for i in range(width)]
+    columns += [[t for t, _ in rows], list(range(first, first + len(rows)))]
+    arrays = [
+        pa.array(values, pa.int64() if f.dtype.name == "timestamp" else f.dtype.arrow).cast(
+            f.dtype.arrow
+        )
+        for values, f in zip(columns, schema.fields, strict=True)
+    ]
+    return Batch.from_arrow(pa.RecordBatch.from_arrays(arrays, list(schema.names)), schema)
+
+
+def plan_of(kinds, nullable, before, after):
+    links = [Link(schema_of(kinds, nullable, p), "time") for p in ("r", "s")]
+    on = [f"k{i}" for i in range(len(kinds))]
+    return IntervalJoinPlan.parse("j", "j", {"on": on, "before": before, "after": after}, links)
+
+
+class Case:
+    """Two streams cut into beats; `lateness` is what the watermark allows for."""
+
+    def __init__(self, kinds, nullable, before, after, left, right, cuts, lateness):
+        self.kinds, self.before, self.after = kinds, before, after
+        self.plan = plan_of(kinds, nullable, before, after)
+        self.left, self.right = left, right
+        n = len(cuts) + 1
+        self.beats = []
+        marks = [WATERMARK_MIN_US, WATERMARK_MIN_US]
+        edges = [
+            [0, *sorted(min(c[side], len(rows)) for c in cuts), len(rows)]
+            for side, rows in enumerate((left, right))
+        ]
+        for b in range(n):
+            parts = []
+            for side, rows in enumerate((left, right)):
+                first, last = edges[side][b], edges[side][b + 1]
+                part = rows[first:last]
+                times = [t for t, _ in part]
+                marks[side] = max(
+                    [marks[side], *(max(WATERMARK_MIN_US, t - lateness) for t in times)]
+                )
+                if last == len(rows):
+                    marks[side] = WATERMARK_MAX_US
+                parts.append((part, first, marks[side]))
+            self.beats.append(tuple(parts))
+
+    def flows(self, beat):
+        for (part, first, mark), link in zip(beat, self.plan.inputs, strict=True):
+            yield Flow(batch_of(link.schema, part, first), mark)
+
+    def run(self, join=None, workers=ALONE, restart_after=None):
+        """The output of every beat."""
+        join = join or IntervalJoin(self.plan)
+        outputs = []
+        for number, beat in enumerate(self.beats):
+            flow = join.run(BeatContext(number, 0, workers), list(self.flows(beat)))
+            outputs.append((image(flow.batch), flow.watermark_us))
+            if restart_after == number:
+                state = {name: array.copy() for name, array in join.save().items()}
+                join = IntervalJoin(self.plan)
+                join.load(state)
+        return outputs
+
+    def expected(self):
+        """What the naive twin says: pairs of row numbers for every beat."""
+        return naive.join(
+            [
+                (self.records(left), self.records(right), left[2], right[2])
+                for left, right in self.beats
+            ],
+            self.before,
+            self.after,
+        )
+
+    def records(self, part):
+        rows, first, _ = part
+        return [(t, k, self.partition(k), first + i) for i, (t, k) in enumerate(rows)]
+
+    def partition(self, key):
+        if None in key:
+            return None
+        h = None
+        for kind, value in zip(self.kinds, key, strict=True):
+            word = hash_value(kind, TYPES[kind].width, value)
+            h = word if h is None else hash_combine([h], [word])[0]
+        return h >> 58
+
+
+def image(batch):
+    """Everything that a page could show of a batch."""
+    arrays = []
+    for c in batch.columns:
+        arrays += [None if a is None else a.tobytes() for a in (c.values, c.valid, c.offsets)]
+    return batch.rows, arrays, pairs_of(batch)
+
+
+def pairs_of(batch):
+    return list(zip(batch["r"].values.tolist(), batch["s"].values.tolist(), strict=True))
+
+
+def found(outputs):
+    return [output[0][2] for output in outputs]
+
+
+@st.composite
+def cases(draw, kinds=None, max_rows=24):
+    kinds = kinds or draw(st.sampled_from(SHAPES))
+    nullable = draw(st.booleans())
+    before, after = draw(st.sampled_from([(0, 0), (3, 0), (0, 4), (2, 7), (100, 100)]))
+    lateness = draw(st.sampled_from([0, 2, 5]))
+    origin = draw(st.sampled_from([0, 10**15, -(10**6)]))
+
+    def stream():
+        key = st.tuples(*(KEYS[k] | st.none() if nullable else KEYS[k] for k in kinds))
+        few = draw(st.booleans())
+        one = draw(key)
+        steps = draw(
+            st.lists(st.tuples(st.integers(0, 3), st.integers(0, lateness), key), max_size=max_rows)
+        )
+        time, rows = origin, []
+        for step, back, k in steps:
+            time += step
+            rows.append((time - back, one if few else k))
+        return rows
+
+    left, right = stream(), stream()
+    cut = st.tuples(st.integers(0, max_rows), st.integers(0, max_rows))
+    cuts = draw(st.lists(cut, max_size=5))
+    return Case(kinds, nullable, before, after, left, right, cuts, lateness)
+
+
+@settings(max_examples=250, deadline=None)
+@given(cases())
+def test_every_beat_gives_the_pairs_of_the_nested_loops_in_their_order(case):
+    assert found(case.run()) == case.expected()
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases())
+def test_all_pairs_within_lateness_come_out_once_whatever_the_beats(case):
+    pairs = [pair for beat in found(case.run()) for pair in beat]
+    assert sorted(pairs) == naive.pairs(case.left, case.right, case.before, case.after)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.integers(0, 3))
+def test_a_join_saved_and_loaded_between_beats_goes_on_byte_for_byte(case, after):
+    assert case.run(restart_after=after) == case.run()
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.integers(0, 40))
+def test_positions_and_row_numbers_wrap_around_unnoticed(case, short_of_limit):
+    near = IntervalJoin(case.plan, start=2**32 - 1 - short_of_limit)
+    assert case.run(near) == case.run()
+
+
+@settings(max_examples=25, deadline=None)
+@given(cases())
+def test_two_and_four_workers_give_the_bytes_of_one(case):
+    alone = case.run()
+    threshold = interval_join.PARALLEL_ROWS
+    interval_join.PARALLEL_ROWS = 0
+    try:
+        for count in (2, 4):
+            workers = Workers(count)
+            assert case.run(workers=workers) == alone
+            workers.close()
+    finally:
+        interval_join.PARALLEL_ROWS = threshold
+
+
+EXTREMES = st.sampled_from(
+    [-(2**63), -(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1, 2**62, -(2**62)]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(EXTREMES, max_size=12),
+    st.lists(EXTREMES, max_size=12),
+    st.sampled_from([0, 1, 10**15, 36_525 * 86_400_000_000]),
+    st.integers(0, 12),
+)
+@example([-(2**63)], [2**63 - 1], 0, 1)
+def test_times_at_the_ends_of_int64_neither_overflow_nor_match_wrongly(left, right, bound, cut):
+    """Any order: the watermark stays unknown until the end, so that no row is late."""
+    rows = [(t, (7,)) for t in left], [(t, (7,)) for t in right]
+    case = Case(("int32",), False, bound, bound // 2, *rows, [(cut, cut)], 2**64)
+    pairs = [pair for beat in found(case.run()) for pair in beat]
+    assert sorted(pairs) == naive.pairs(*rows, bound, bound // 2)
