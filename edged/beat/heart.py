@@ -17,12 +17,15 @@ from edged.beat.attempts import Attempts
 from edged.beat.batcher import Batcher, Beaten
 from edged.beat.committer import Commit, Committer
 from edged.beat.record import BeatFacts, JobFacts, buffers
+from edged.beat.recover import replaced
 from edged.beat.runtime import JobRuntime, logged_inputs
 from edged.beat.stats import BeatTimes, Stats
 from edged.beat.waiter import Waiter
 from edged.clock import Clock
+from edged.errors import JobError
+from edged.job.plan import JobPlan
 from edged.operators.base import BeatContext, State
-from edged.sinks.base import SealedPage
+from edged.sinks.base import SealedPage, SinkContext
 from edged.sources.base import Source
 from edged.store import BeatRecord, Store
 from edged.workers import Workers
@@ -101,6 +104,31 @@ class Heart:
                 arrays[f"{job.plan.name}/{key}"] = value
         documents = {job.plan.name: job.plan.document for job in self.jobs}
         return json.dumps({"jobs": documents}, separators=(",", ":")).encode(), arrays
+
+    def replace(self, plan: JobPlan, context: SinkContext) -> list[str]:
+        """Swap a running job for `plan` between two beats; returns what was kept and what not.
+
+        The streams stay as they are, because their sources are running: a document that changes
+        them takes effect by restarting the daemon.  Raises JobError where that is so, or where a
+        state cannot be carried over; the old job then goes on untouched.
+        """
+        at = [job.plan.name for job in self.jobs].index(plan.name) if self._runs(plan) else -1
+        if at < 0:
+            raise JobError("name", f"no job {plan.name} is running", "restart to add jobs")
+        old = self.jobs[at]
+        if old.plan.document["streams"] != plan.document["streams"]:
+            raise JobError("streams", "cannot change while running", "restart the daemon with it")
+        self._committer.wait()
+        notes: list[str] = []
+        job = replaced(old, plan, context, notes)
+        job.streams = old.streams
+        self.jobs[at] = job
+        with self._committer.lock:
+            self._store.snapshot(self.beat, *self.save())
+        return notes
+
+    def _runs(self, plan: JobPlan) -> bool:
+        return any(job.plan.name == plan.name for job in self.jobs)
 
     def _await_input(self) -> int | None:
         """Wait for something to do; the arrival time of the oldest of it, None for nothing."""

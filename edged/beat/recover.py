@@ -17,7 +17,7 @@ from edged.beat.record import BeatFacts
 from edged.beat.runtime import JobRuntime
 from edged.clock import Clock
 from edged.errors import StoreCorrupt
-from edged.job.carry import carry_over
+from edged.job.carry import compare
 from edged.job.plan import JobPlan, parse_job
 from edged.operators.base import WATERMARK_MIN_US, BeatContext, State
 from edged.sinks.base import SealedPage, SinkContext
@@ -85,7 +85,7 @@ def replay(jobs: Mapping[str, JobRuntime], record: BeatRecord, context: SinkCont
             mine = {s for p in job.plan.sinks.values() for s, _, _ in p.schemas()}
             pages += [p for p in record.pages if p.key.stream in mine]
             job.advance(record.pages)
-    _compare(record, pages)
+    _check_pages(record, pages)
     return rows
 
 
@@ -97,11 +97,12 @@ def replaced(
     if old is None:
         notes.append(f"job {plan.name} is new")
         return job
-    carry = carry_over(old.plan, plan)
+    carry = compare(old.plan, plan)
     carry.check()
-    notes.extend(f"job {plan.name}: {line}" for line in carry.lines())
-    state = old.save()
-    job.load({k: v for k, v in state.items() if carry.keeps(k)})
+    notes.extend(f"job {plan.name} {line}" for line in carry.lines())
+    kept = {path.replace(".", "/", 1) for path in carry.kept}
+    state = {k: v for k, v in old.save().items() if "/".join(k.split("/", 2)[:2]) in kept}
+    job.load(state)
     return job
 
 
@@ -110,7 +111,7 @@ def under(arrays: State, prefix: str) -> State:
     return {k[len(prefix) + 1 :]: v for k, v in arrays.items() if k.startswith(prefix + "/")}
 
 
-def _compare(record: BeatRecord, pages: Sequence[SealedPage]) -> None:
+def _check_pages(record: BeatRecord, pages: Sequence[SealedPage]) -> None:
     logged = {p.key: bytes(p.data) for p in record.pages}
     made = {p.key: bytes(p.data) for p in pages}
     if logged != made:

@@ -6,7 +6,7 @@ from the log.  Nothing else differs, and nothing else may be read from the world
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,6 +142,11 @@ class JobRuntime:
             s.staging.consume(f.take_chunks, f.take_rows)
             s.rows += f.take_rows
         return pages
+
+    def advance(self, pages: Sequence[SealedPage]) -> None:
+        """Move the sinks' sequence numbers past pages that are durable but were not remade."""
+        for sink in self.sinks.values():
+            sink.advance([p.key for p in pages])
 
     def ended(self) -> bool:
         """Whether every stream has said its end and all of it was processed."""

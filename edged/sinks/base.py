@@ -66,6 +66,9 @@ class Sink(ABC):
     def load(self, state: State) -> None:
         """Take over a saved state."""
 
+    def advance(self, keys: Sequence[PageKey]) -> None:  # noqa: B027 - sinks without pages keep it
+        """Pages of these names are durable already: number the next ones after them."""
+
     def counters(self) -> Mapping[str, int | float]:
         """Figures for people."""
         return {}

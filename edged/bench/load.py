@@ -1,0 +1,260 @@
+"""The load generator: `python -m edged.bench.load CONFIG.json`, a process of its own.
+
+It sends two streams, `r` and `s`, of (key int32, value float32, ts timestamp), in step, as Arrow
+IPC messages over many connections.  Keys and values come from a pool that is far longer than the
+join's window and is cycled, so that sending costs little: a message is a template that pyarrow
+wrote, in which a kernel puts the sequence number and the three columns.
+
+Two modes.  `full`: as fast as the sockets take it, with times that advance by one microsecond every
+`tuples_per_us` rows of a stream.  `rate`: open loop; every `tick_s` the rows that are due are sent,
+stamped with the time at which they were due, whether or not the sockets kept up.
+
+JSON lines on standard output: `{"ready": true}` when connected, `{"sent": rows a stream, …}` when
+all is sent and committed.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.int32(), nullable=False),
+        pa.field("value", pa.float32(), nullable=False),
+        pa.field("ts", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+START_US = 1_704_067_200_000_000
+"""Event time of the first row in mode `full`: 2024-01-01."""
+_DIGITS = 14
+_POOL_ROWS = 1 << 23
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to send."""
+
+    address: str
+    connections: int
+    """Per stream."""
+    batch: int
+    keys: int
+    """Keys are uniform in 0..keys-1."""
+    seed: int = 1
+    mode: str = "full"
+    seconds: float = 60.0
+    tuples_per_us: int = 5
+    rate: float = 0.0
+    """Rows a second and stream in mode `rate`."""
+    tick_s: float = 0.01
+
+    def pool(self, stream: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """The keys and values that rows of a stream cycle through."""
+        rows = _POOL_ROWS - _POOL_ROWS % self.batch
+        random = np.random.default_rng([self.seed, ord(stream)])
+        keys = random.integers(0, self.keys, rows, dtype=np.int32)
+        return keys, random.random(rows, dtype=np.float32)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def fill(
+    out: Any,
+    template: Any,
+    count: int,
+    sequence: int,
+    digits_at: int,
+    body: Any,
+    batch: int,
+    key: Any,
+    value: Any,
+    first: int,
+    ts: int,
+    per_us: int,
+) -> None:
+    """`count` messages into `out`: templates with sequence numbers and columns put in.
+
+    `body` are the offsets of the three columns in the template.  Row j of message m has the time
+    `ts + (m * batch + j) // per_us`, or `ts` for all where `per_us` is 0.
+    """
+    size = template.size
+    phase = 0
+    for m in range(count):
+        at = m * size
+        out[at : at + size] = template
+        number = sequence + m
+        for d in range(_DIGITS):
+            out[at + digits_at + _DIGITS - 1 - d] = 48 + number % 10
+            number //= 10
+        start = first + m * batch
+        span = out[at + body[0] : at + body[0] + 4 * batch].view(np.int32)
+        span[:] = key[start : start + batch]
+        reals = out[at + body[1] : at + body[1] + 4 * batch].view(np.float32)
+        reals[:] = value[start : start + batch]
+        times = out[at + body[2] : at + body[2] + 8 * batch].view(np.int64)
+        for j in range(batch):
+            times[j] = ts
+            phase += 1
+            if phase == per_us:
+                phase, ts = 0, ts + 1
+
+
+class _Template:
+    """One message of `batch` rows as pyarrow writes it, and where its parts stand."""
+
+    def __init__(self, batch: int) -> None:
+        columns = [
+            pa.array(np.full(batch, 0x1A2B3C4D, np.int32)),
+            pa.array(np.full(batch, np.float32(123456.0))),
+            pa.array(np.full(batch, 0x0A0B0C0D0E0F, np.int64)).cast(SCHEMA.field("ts").type),
+        ]
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA) as writer:
+            opened = sink.tell()
+            rows = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+            writer.write_batch(rows, custom_metadata={"edged.seq": "7" * _DIGITS})
+            data = sink.tell()
+        text = sink.getvalue().to_pybytes()[opened:data]
+        self.bytes = np.frombuffer(bytearray(text), np.uint8)
+        self.digits_at = text.index(b"7" * _DIGITS)
+        marks = (struct.pack("<i", 0x1A2B3C4D), struct.pack("<f", 123456.0),
+                 struct.pack("<q", 0x0A0B0C0D0E0F))  # fmt: skip
+        self.body = np.array([text.index(m * batch) for m in marks], np.int64)
+
+
+class _Connection:
+    """One producer's connection."""
+
+    def __init__(self, load: Load, stream: str, number: int) -> None:
+        host, _, port = load.address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)))
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        meta = {"edged.stream": stream, "edged.producer": f"load-{stream}-{number}"}
+        sink = pa.BufferOutputStream()
+        pa.ipc.new_stream(sink, SCHEMA.with_metadata(meta))
+        self.socket.sendall(sink.getvalue())
+        self.sequence = 0
+        self._heard = b""
+        self.acked = -1
+        self.ended = False
+
+    def listen(self, block: bool) -> None:
+        """Take in acks; with `block`, at least one frame."""
+        self.socket.setblocking(block)
+        try:
+            data = self.socket.recv(1 << 16)
+        except BlockingIOError:
+            data = b""
+        else:
+            if not data:
+                raise ConnectionError("the daemon closed the connection")
+        self.socket.setblocking(True)
+        self._heard += data
+        while len(self._heard) >= 8:
+            kind, size = struct.unpack_from("<II", self._heard)
+            if len(self._heard) < 8 + size:
+                break
+            payload, self._heard = self._heard[8 : 8 + size], self._heard[8 + size :]
+            if kind == 3:
+                raise ConnectionError(payload.decode())
+            if kind in (1, 2):
+                self.acked = struct.unpack("<Q", payload)[0]
+            self.ended |= kind == 4
+
+
+class Generator:
+    """Sends both streams in step."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.template = _Template(load.batch)
+        self.pools = {s: load.pool(s) for s in "rs"}
+        self.lines = {s: [_Connection(load, s, i) for i in range(load.connections)] for s in "rs"}
+        for lines in self.lines.values():
+            for line in lines:
+                line.listen(block=True)
+        self.rows = 0
+        self.run = max(1, min(64, (1 << 20) // self.template.bytes.size))
+        self.buffer = np.empty(self.run * self.template.bytes.size, np.uint8)
+        self._turn = 0
+
+    def full(self) -> None:
+        """As fast as the sockets take it, for `seconds`."""
+        end = time.monotonic() + self.load.seconds
+        while time.monotonic() < end:
+            self._round(START_US + self.rows // self.load.tuples_per_us, self.load.tuples_per_us)
+
+    def open_loop(self) -> None:
+        """At `rate` rows a second and stream, for `seconds`, stamped with the due time."""
+        start_wall, start = time.time_ns() // 1000, time.monotonic()
+        ticks = int(self.load.seconds / self.load.tick_s)
+        for tick in range(ticks):
+            due = start + tick * self.load.tick_s
+            time.sleep(max(0.0, due - time.monotonic()))
+            stamp = start_wall + int(tick * self.load.tick_s * 1e6)
+            while self.rows < self.load.rate * self.load.tick_s * (tick + 1):
+                self._round(stamp, 0, runs=1)
+
+    def end(self) -> None:
+        """Say end-of-stream everywhere and wait until it is committed."""
+        marker = struct.pack("<II", 0xFFFFFFFF, 0)
+        everyone = [line for lines in self.lines.values() for line in lines]
+        for line in everyone:
+            line.socket.sendall(marker)
+        for line in everyone:
+            while not line.ended:
+                line.listen(block=True)
+
+    def _round(self, ts: int, per_us: int, runs: int | None = None) -> None:
+        """A run of messages on the next connection of either stream."""
+        t, n, count = self.template, self.load.batch, runs or self.run
+        pool_rows = self.pools["r"][0].size
+        first = self.rows % pool_rows
+        count = min(count, (pool_rows - first) // n)
+        size = count * t.bytes.size
+        for stream in "rs":
+            key, value = self.pools[stream]
+            line = self.lines[stream][self._turn]
+            fill(self.buffer, t.bytes, count, line.sequence + 1, t.digits_at, t.body, n,
+                 key, value, first, ts, per_us)  # fmt: skip
+            line.sequence += count
+            line.socket.sendall(memoryview(self.buffer)[:size])
+            line.listen(block=False)
+        self.rows += count * n
+        self._turn = (self._turn + 1) % self.load.connections
+
+
+def main() -> None:
+    """Run the load that the configuration file describes."""
+    load = Load(**json.loads(Path(sys.argv[1]).read_text()))
+    generator = Generator(load)
+    _say({"ready": True})
+    generator.full() if load.mode == "full" else generator.open_loop()
+    sent = time.monotonic()
+    generator.end()
+    _say({"sent": generator.rows, "sent_at": sent, "committed_at": time.monotonic()})
+
+
+def write_config(load: Load, path: Path) -> None:
+    """Store `load` where `main` reads it."""
+    path.write_text(json.dumps(asdict(load)))
+
+
+def _say(event: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

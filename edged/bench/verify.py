@@ -1,0 +1,86 @@
+"""The independent join, and the order-free hash that compares two sets of result rows.
+
+A result row is (key, r_value, r_ts, s_value, s_ts).  Its hash is a 64-bit mix of its 28 bytes; a
+set's hash is the wrapping sum of its rows' hashes, so that order does not matter but every row and
+every repetition does.  The expected rows come from DuckDB, slice by slice over the same input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from edged.bench.load import START_US, Load
+
+SLICE_ROWS = 2_000_000
+_COLUMNS = ("key", "r_value", "r_ts", "s_value", "s_ts")
+
+
+@dataclass
+class Digest:
+    """How many rows, and the wrapping sum of their hashes."""
+
+    rows: int = 0
+    hash: int = 0
+
+    def add(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Count in the rows of a table with the five result columns."""
+        self.rows += table.num_rows
+        self.hash = (self.hash + int(_hashes(table).sum(dtype=np.uint64))) % (1 << 64)
+
+
+def expected(load: Load, rows: int, bound_us: int) -> Iterator[Digest]:
+    """The digest of the join of the first `rows` rows of either stream; grows slice by slice."""
+    db = duckdb.connect()
+    db.execute("SET threads = 2")
+    digest = Digest()
+    reach = (bound_us + 1) * load.tuples_per_us
+    for start in range(0, rows, SLICE_ROWS):
+        stop = min(rows, start + SLICE_ROWS)
+        db.register("r", _rows(load, "r", start, stop))
+        db.register("s", _rows(load, "s", max(0, start - reach), min(rows, stop + reach)))
+        found = db.execute(
+            "SELECT r.key AS key, r.value AS r_value, r.ts AS r_ts, s.value AS s_value, "
+            f"s.ts AS s_ts FROM r JOIN s ON r.key = s.key AND abs(s.ts - r.ts) <= {bound_us}"
+        )
+        digest.add(found.to_arrow_table())
+        yield digest
+
+
+def _rows(load: Load, stream: str, start: int, stop: int) -> pa.Table:
+    key, value = _pool(load, stream)
+    index = np.arange(start, stop, dtype=np.int64)
+    at = index % key.size
+    ts = START_US + index // load.tuples_per_us
+    return pa.table({"key": key[at], "value": value[at], "ts": ts})
+
+
+_pools: dict[tuple[Load, str], Any] = {}
+
+
+def _pool(load: Load, stream: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    if (load, stream) not in _pools:
+        _pools[load, stream] = load.pool(stream)
+    found: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] = _pools[load, stream]
+    return found
+
+
+def _hashes(table: pa.Table | pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    h = np.full(table.num_rows, 0x9E3779B97F4A7C15, np.uint64)
+    for name in _COLUMNS:
+        column = table.column(name)
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        bits = column.to_numpy(zero_copy_only=False)
+        bits = bits.view(np.uint32 if bits.itemsize == 4 else np.uint64).astype(np.uint64)
+        h = (h ^ bits) * np.uint64(0xBF58476D1CE4E5B9)
+        h ^= h >> np.uint64(29)
+    return h
