@@ -1,0 +1,265 @@
+"""The run from beginning to end: start the parts, kill the daemon in the middle, check the tables."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import shutil
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.live import Live
+
+from edged.central.segments import read_index
+from edged.central.tables import read as read_table
+from edged.central.tokens import new_token, token_line
+from edged.demo.picture import draw
+from edged.demo.screen import Scene, show_tables, show_verdicts
+from edged.demo.truth import Truth, Verdict
+from edged.door import ask
+from edged.errors import ConfigError, EdgedError
+from edged.job.document import load_document
+from edged.processes import Part, PartFailed, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data"
+EXAMPLES = ROOT / "examples"
+DEVICE = "la-haute-borne"
+DEADLINE_S = 170.0
+"""The whole run must be over by then; it usually takes a third of it."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Files of one run."""
+
+    build: Path
+
+    @property
+    def work(self) -> Path:
+        """Everything that is thrown away by the next run."""
+        return self.build / "run"
+
+    @property
+    def door(self) -> Path:
+        """The daemon's control socket."""
+        return self.work / "door"
+
+
+class DemoFailed(EdgedError):
+    """The demo could not be finished, or its tables differ from DuckDB's."""
+
+
+class Story:
+    """One run of the demo."""
+
+    def __init__(self, build: Path, console: Console, seconds: float, kills: int) -> None:
+        self.places = Places(build)
+        self.console, self.seconds, self.kills_wanted = console, seconds, kills
+        self.scada = DATA / "scada_source_order.parquet"
+        self.truth = Truth(self.scada, DATA / "plant_meter.parquet")
+        self.scene = Scene(2 * pq.ParquetFile(self.scada).metadata.num_rows)
+        self.started = time.monotonic()
+        self.kills = 0
+        self._parts: list[Part] = []
+
+    def run(self) -> dict[str, Any]:
+        """Play it; returns the summary that is also written to `summary.json`."""
+        self._prepare()
+        try:
+            with Live(
+                self.scene.render(), console=self.console, refresh_per_second=4, transient=False
+            ) as live:
+                for _ in self._play():
+                    self._look()
+                    live.update(self.scene.render())
+                    time.sleep(0.2)
+        finally:
+            for part in reversed(self._parts):
+                part.stop(5.0)
+        return self._finish()
+
+    # the parts -------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        shutil.rmtree(self.places.work, ignore_errors=True)
+        (self.places.work / "logs").mkdir(parents=True)
+        work, token = self.places.work, new_token()
+        for name, text in (("token", token), ("tokens", token_line(DEVICE, token) + "\n")):
+            (work / name).touch(mode=0o600)
+            (work / name).write_text(text)
+        document = load_document(EXAMPLES / "power_curve.toml")
+        self.address = f"127.0.0.1:{free_port()}"
+        for stream in document["streams"].values():
+            stream["source"] |= {"listen": self.address, "token_file": str(work / "token")}
+        (work / "job.json").write_text(json.dumps(document, indent=1))
+
+    def _start(self, name: str, *arguments: str) -> Part:
+        part = Part(name, arguments, self.places.work / "logs")
+        self._parts.append(part)
+        return part
+
+    def _play(self) -> Iterator[None]:
+        """The run, step by step; yields whenever the screen should be drawn."""
+        work, say = self.places.work, self.scene.say
+        self.collector = self._start(
+            "collector", "edged", "central", "collect", "--landing", str(work / "landing"),
+            "--listen", "127.0.0.1:0", "--tokens", str(work / "tokens"), "--json",
+        )  # fmt: skip
+        url = f"http://{self.collector.ready()['listen']}"
+        self.collector_url = url
+        say(f"collector listens on {url}")
+        yield
+        self.daemon = self._start(
+            "daemon", "edged", "run", str(work / "job.json"), "--store", str(work / "store"),
+            "--device", DEVICE, "--uplink", url, "--token-file", str(work / "token"),
+            "--door", str(self.places.door), "--json",
+        )  # fmt: skip
+        self.daemon.ready()
+        say(f"daemon takes tuples on {self.address}")
+        yield from self._until(lambda: len(list((work / "landing/schemas").glob("*.json"))) == 2)
+        self.spark = self._start(
+            "spark", "edged", "central", "aggregate", str(EXAMPLES / "power_curve_tables.toml"),
+            "--landing", str(work / "landing"), "--output", str(work / "tables"),
+            "--checkpoint", str(work / "checkpoint"), "--master", "local[2]",
+            "--trigger", "2s", "--json",
+        )  # fmt: skip
+        sensors = [
+            self._start(
+                f"sensor-{stream}", "edged.demo.sensors", stream, self.address,
+                "--token-file", str(work / "token"), "--scada", str(self.scada),
+                "--seconds", str(self.seconds),
+            )
+            for stream in ("power", "wind")
+        ]  # fmt: skip
+        say("Spark is starting; two sensors of four turbines each replay 2014 and 2015")
+        yield from self._kills()
+        yield from self._until(lambda: not any(s.running() for s in sensors))
+        say("all readings are sent and acknowledged")
+        yield from self._until(self._drained)
+        say("every page has landed; Spark takes in the rest")
+        yield from self._until(self._aggregated)
+        say("Spark has taken in every row")
+        yield
+
+    def _kills(self) -> Iterator[None]:
+        """`kill -9` the daemon at equal parts of the way, and start it again."""
+        for k in range(self.kills_wanted):
+            goal = self.scene.tuples_total * (k + 1) // (self.kills_wanted + 1)
+            yield from self._until(lambda goal=goal: self.scene.tuples >= goal)  # type: ignore[misc]
+            self.daemon.kill()
+            self.kills += 1
+            self.scene.say(
+                f"[bold red]kill -9[/] of the daemon at {self.scene.tuples:,} tuples, in mid-work"
+            )
+            yield
+            self.daemon.restart()
+            ready = self.daemon.ready()
+            self.scene.say(
+                f"[bold green]it is back[/]: recovered to beat {ready['recovered_beat']} "
+                f"({ready['replayed_beats']} beats replayed), the sensors reconnect"
+            )
+            yield
+
+    def _until(self, done: Any) -> Iterator[None]:
+        while not done():
+            if time.monotonic() - self.started > DEADLINE_S:
+                raise PartFailed(f"not done after {DEADLINE_S:.0f} s; see {self.places.work}/logs")
+            yield
+
+    # looking ---------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Bring the scene up to date; raises PartFailed where a part has died by itself."""
+        self.scene.seconds = time.monotonic() - self.started
+        for part in self._parts:
+            part.check()
+        with contextlib.suppress(ConfigError):
+            self.scene.daemon = ask(self.places.door, "status", timeout_s=5)
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"{self.collector_url}/v1/stats", timeout=5) as answer,
+        ):
+            self.scene.collector = json.load(answer)
+        if hasattr(self, "spark"):
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self._heard(self.spark.events.get_nowait())
+
+    def _heard(self, event: dict[str, Any]) -> None:
+        if event.get("event") == "batch":
+            if not self.scene.spark_batches:
+                self.scene.say("Spark has merged its first batch")
+            self.scene.spark_batches += 1
+            self.scene.spark_rows += event["rows"]
+
+    def _drained(self) -> bool:
+        status = self.scene.daemon
+        return bool(
+            status
+            and all(j["ended"] for j in status["jobs"].values())
+            and status["store"]["backlog_pages"] == 0
+        )
+
+    def _landed_rows(self) -> int:
+        return sum(
+            int(read_index(path)["tuples"].sum())
+            for path in (self.places.work / "landing/segments").glob("*.idx")
+        )
+
+    def _aggregated(self) -> bool:
+        return self.scene.spark_rows >= self._landed_rows()
+
+    # the end ---------------------------------------------------------------------------------
+
+    def _finish(self) -> dict[str, Any]:
+        tables = self.places.work / "tables"
+        curve, energy = read_table(tables / "power_curve"), read_table(tables / "energy")
+        verdicts = [self.truth.compare("power_curve", curve), self.truth.compare("energy", energy)]
+        matches = self._operator("matches")
+        if matches != self.truth.matches():
+            wrong = f"the join found {matches} pairs, DuckDB {self.truth.matches()}"
+            verdicts[0].differences.insert(0, wrong)
+        months = self.truth.months(energy)
+        picture = self.places.build / "power_curve.png"
+        draw(curve, months, picture)
+        show_tables(self.console, curve, months)
+        show_verdicts(self.console, verdicts)
+        summary = self._summary(verdicts, curve, months)
+        path = self.places.build / "summary.json"
+        path.write_text(json.dumps(summary, indent=1) + "\n")
+        self.console.print(f"picture: {picture}   summary: {path}   ({summary['seconds']:.0f} s)")
+        return summary
+
+    def _summary(
+        self, verdicts: list[Verdict], curve: pa.Table, months: list[tuple[str, float, float]]
+    ) -> dict[str, Any]:
+        turbines, meter = sum(m[1] for m in months), sum(m[2] for m in months)
+        return {
+            "identical": all(v.identical for v in verdicts),
+            "tuples_in": self.scene.tuples,
+            "matches": self._operator("matches"),
+            "rows_landed": self._landed_rows(),
+            "rows_out": sum(v.rows for v in verdicts),
+            "kills": self.kills,
+            "seconds": round(time.monotonic() - self.started, 1),
+            "worst_relative_difference": max(v.worst for v in verdicts),
+            "differences": [d for v in verdicts for d in v.differences[:20]],
+            "pages": self.scene.collector.get("pages"),
+            "spark_batches": self.scene.spark_batches,
+            "latency_ms_p50": self.scene.daemon.get("latency_ms_p50"),
+            "latency_ms_p99": self.scene.daemon.get("latency_ms_p99"),
+            "energy_mwh": {"turbines": turbines / 1000, "meter": meter / 1000},
+        }
+
+    def _operator(self, figure: str) -> int:
+        jobs = self.scene.daemon["jobs"].values()
+        return sum(int(o.get(figure, 0)) for j in jobs for o in j["operators"].values())
