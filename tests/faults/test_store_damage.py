@@ -1,0 +1,199 @@
+"""Torn tails, flipped bits and vanished files: cut off, named, or proven harmless; never guessed."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from edged.errors import StoreCorrupt
+from edged.sinks.base import PageKey, SealedPage
+from edged.store import BeatRecord, Store
+from edged.store.records import ALIGN
+from tests.store.simdisk import SimDisk
+
+SEGMENT = 64 << 10
+PAGES = {
+    (1, 1): b"first page" * 50,
+    (1, 2): b"second" * 77,
+    (2, 1): b"third" * 9,
+    (3, 1): b"last page" * 33,
+}
+LOG = "/store/log/0000000000000001.log"
+
+
+def three_beats(disk: SimDisk) -> list[BeatRecord]:
+    records = []
+    with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
+        for n in (1, 2, 3):
+            pages = [
+                SealedPage(PageKey("curve", p, n), data)
+                for (beat, p), data in PAGES.items()
+                if beat == n
+            ]
+            inputs = [np.arange(n * 100, dtype=np.int64)]
+            records.append(BeatRecord(n, b"facts %d" % n, inputs, pages))
+            store.commit(records[-1])
+    return records
+
+
+def reopened(disk: SimDisk) -> list[int]:
+    """The beats that come back; their pages are checked byte for byte on the way."""
+    with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
+        numbers = []
+        for record in store.recover().records:
+            numbers.append(record.number)
+            assert record.facts == b"facts %d" % record.number
+            assert bytes(record.inputs[0]) == np.arange(record.number * 100).tobytes()
+        for ref in store.pending():
+            data = disk.content(ref.file)[ref.offset : ref.offset + ref.length]
+            assert data == PAGES[ref.key.seq, ref.key.partition]
+        expected = [k for k in PAGES if k[0] in numbers]
+        assert sorted((r.key.seq, r.key.partition) for r in store.pending()) == expected
+    return numbers
+
+
+def ends(disk: SimDisk) -> list[int]:
+    """Where each of the three records ends."""
+    data = bytes(disk.content(LOG))
+    starts = [i for i in range(0, len(data), ALIGN) if data[i : i + 4] == b"EdgR"]
+    return [*starts[1:], starts[-1] + int.from_bytes(data[starts[-1] + 40 :][:8], "little")]
+
+
+def test_the_log_cut_at_every_byte_gives_exactly_the_records_that_are_whole():
+    disk = SimDisk()
+    three_beats(disk)
+    whole = bytes(disk.content(LOG))
+    stops = ends(disk)
+    for cut in range(ALIGN, stops[-1] + 1):
+        twin = disk.after_kill()
+        twin.put(LOG, whole[:cut])
+        found = reopened(twin)
+        assert found == [1, 2, 3][: sum(cut >= stop for stop in stops)], f"cut at {cut}"
+
+
+def test_a_store_that_was_cut_goes_on_and_its_past_does_not_come_back():
+    disk = SimDisk()
+    records = three_beats(disk)
+    whole = bytes(disk.content(LOG))
+    for cut in range(ALIGN, ends(disk)[-1], 997):
+        twin = disk.after_kill()
+        twin.put(LOG, whole[:cut])
+        last = max([0, *reopened(twin)])
+        with Store.open("/store", twin, segment_bytes=SEGMENT) as store:
+            for record in records[last:]:
+                store.commit(record)
+        assert reopened(twin) == [1, 2, 3]
+
+
+def test_a_flipped_bit_before_the_last_record_is_refused_and_in_the_last_one_cut_off():
+    disk = SimDisk()
+    three_beats(disk)
+    whole = bytes(disk.content(LOG))
+    stops = ends(disk)
+    rng = random.Random(7)
+    meaningful = [i for i in range(stops[-1]) if whole[i]] + list(range(64, 4096, 256))
+    named = 0
+    for at in meaningful:
+        twin = disk.after_kill()
+        data = bytearray(whole)
+        data[at] ^= 1 << rng.randrange(8)
+        twin.put(LOG, data)
+        try:
+            found = reopened(twin)
+        except StoreCorrupt as problem:
+            named += 1
+            assert at < stops[1]
+            assert LOG in str(problem)
+            assert "offset" in str(problem)
+            continue
+        if at < 64 or ALIGN <= at < stops[1]:
+            pytest.fail(f"the flip at {at} went unnoticed")
+        assert found == ([1, 2, 3] if at < ALIGN else [1, 2])
+    assert named > 1000
+
+
+def test_nothing_changes_on_the_disk_while_a_damaged_store_is_refused():
+    disk = SimDisk()
+    three_beats(disk)
+    data = bytearray(disk.content(LOG))
+    data[ALIGN + 100] ^= 1
+    disk.put(LOG, data)
+    before = {p: bytes(i.current) for p, i in disk.names.items() if not p.endswith(CHANGES)}
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match="nothing was changed"):
+            reopened(disk)
+    after = {p: bytes(i.current) for p, i in disk.names.items() if not p.endswith(CHANGES)}
+    assert before == after
+
+
+CHANGES = ("/lock", "/session")
+
+
+def test_two_records_that_changed_places_are_refused():
+    disk = SimDisk()
+    with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
+        for n in (1, 2, 3, 4):
+            store.commit(BeatRecord(n, b"facts %d" % n))
+    data = bytearray(disk.content(LOG))
+    one, two = slice(ALIGN, 2 * ALIGN), slice(2 * ALIGN, 3 * ALIGN)
+    data[one], data[two] = data[two], data[one]
+    disk.put(LOG, data)
+    with pytest.raises(StoreCorrupt):
+        reopened(disk)
+
+
+def several_segments(disk: SimDisk, beats: int = 12) -> None:
+    with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
+        for n in range(1, beats + 1):
+            store.commit(BeatRecord(n, b"facts %d" % n, [np.full(20_000, n, "u1")]))
+
+
+def test_a_segment_that_vanished_between_others_is_noticed():
+    disk = SimDisk()
+    several_segments(disk)
+    names = [p for p in disk.names if p.endswith(".log")]
+    assert len(names) > 3
+    for name in sorted(names)[:-1]:
+        twin = disk.after_kill()
+        twin.unlink(name)
+        with pytest.raises(StoreCorrupt, match="beats that were durable are gone"):
+            Store.open("/store", twin, segment_bytes=SEGMENT)
+
+
+def test_the_end_of_a_segment_before_the_last_is_not_taken_for_a_torn_tail():
+    disk = SimDisk()
+    several_segments(disk)
+    first = sorted(p for p in disk.names if p.endswith(".log"))[0]
+    data = disk.content(first)
+    offset = max(i for i in range(0, len(data), ALIGN) if data[i : i + 4] == b"EdgR")
+    twin = disk.after_kill()
+    twin.put(first, data[:offset] + bytes(len(data) - offset))
+    with pytest.raises(StoreCorrupt, match="beats that were durable are gone"):
+        Store.open("/store", twin, segment_bytes=SEGMENT)
+
+
+def test_a_spool_file_with_a_damaged_table_is_refused_and_a_damaged_page_is_not_copied():
+    disk = SimDisk()
+    with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
+        for n in range(1, 9):
+            page = SealedPage(PageKey("curve", 0, n), bytes([n]) * 9000)
+            store.commit(BeatRecord(n, b"", [np.zeros(9000, "u1")], [page]))
+        twin = disk.after_kill()
+        store.snapshot(8, b"", {})
+    (spool,) = [p for p in disk.names if p.endswith(".pages")]
+    for at in (0, 20, 63, 64, 100, 150):
+        damaged = disk.after_kill()
+        data = bytearray(disk.content(spool))
+        data[at] ^= 4
+        damaged.put(spool, data)
+        with pytest.raises(StoreCorrupt, match="pages: the table of a spool file"):
+            Store.open("/store", damaged, segment_bytes=SEGMENT)
+
+    with Store.open("/store", twin, segment_bytes=SEGMENT) as store:
+        ref = store.pending()[0]
+        twin.content(ref.file)[ref.offset + 5] ^= 1
+        with pytest.raises(StoreCorrupt, match=r"page .*seq=1.* is damaged"):
+            store.snapshot(8, b"", {})
+    assert not [p for p in twin.names if p.endswith(".pages")]
