@@ -10,7 +10,8 @@ an exclusive flock of itself, so that several collectors can share a landing.
            8  8 u64    generation: a new value before every change; whoever remembers the file's
                        content under an equal generation need not read it again
           16  4 u32    in doubt: 1 while rows are being committed that are not counted yet
-          20 44        zero
+          20  4 u32    entries: how many follow
+          24 40        zero
 
     entry  two slots of 48 bytes; the valid one with the greater (seq, serial) counts
            0  8 u64  stream_hash  first 8 bytes, little-endian, of sha256(stream); 0 in a session
@@ -53,7 +54,7 @@ HEAD_BYTES = 64
 SLOT_BYTES = 48
 HIGH, SESSION = 1, 2
 ENTRIES_MAX = 1 << 16
-_HEAD = struct.Struct("<4sIQI44x")
+_HEAD = struct.Struct("<4sIQII40x")
 _SLOT = struct.Struct("<QQQQIII")
 _CRC = struct.Struct("<I")
 _ZERO = bytes(SLOT_BYTES)
@@ -149,7 +150,7 @@ class Record:
     def _head(self, doubt: int) -> None:
         table = self.table
         table.generation = (table.generation + 1) & 0xFFFFFFFFFFFFFFFF
-        os.pwrite(self._fd, _HEAD.pack(MAGIC, FORMAT, table.generation, doubt), 0)
+        os.pwrite(self._fd, _pack_head(table, doubt), 0)
 
     def intend(self) -> None:
         """Mark the record as in doubt where `table` has changes."""
@@ -235,8 +236,8 @@ class Records:
         return table
 
 
-def _pack_head(table: Table) -> bytes:
-    return _HEAD.pack(MAGIC, FORMAT, table.generation, 0)
+def _pack_head(table: Table, doubt: int = 0) -> bytes:
+    return _HEAD.pack(MAGIC, FORMAT, table.generation, doubt, table.places)
 
 
 def _pack(key: Key, entry: _Entry) -> bytes:
@@ -250,7 +251,7 @@ def _load(fd: int, head: bytes) -> Table:
     table = Table(suspect=True)
     if len(head) < HEAD_BYTES:
         return table
-    magic, version, table.generation, doubt = _HEAD.unpack(head)
+    magic, version, table.generation, doubt, places = _HEAD.unpack(head)
     if magic == MAGIC and version > FORMAT:
         raise CentralError(
             f"a high-water record has format {version}, this collector knows {FORMAT}: "
@@ -261,6 +262,8 @@ def _load(fd: int, head: bytes) -> Table:
     table.places = -(-len(body) // (2 * SLOT_BYTES))
     for at in range(0, len(body), SLOT_BYTES):
         _load_slot(table, at, body[at : at + SLOT_BYTES])
+    if len(body) != 2 * SLOT_BYTES * places or len(table.entries) != places:
+        table.suspect = True
     return table
 
 
@@ -284,6 +287,7 @@ def _load_slot(table: Table, at: int, slot: bytes) -> None:
 def _write_anew(fd: int, table: Table) -> None:
     """Write the whole record, entries packed from the first place on, durably."""
     table.generation = (table.generation + 1) & 0xFFFFFFFFFFFFFFFF
+    table.places = len(table.entries)
     data = bytearray(_pack_head(table))
     for place, (key, entry) in enumerate(table.entries.items()):
         entry.place, entry.serial = place, 0
@@ -291,6 +295,5 @@ def _write_anew(fd: int, table: Table) -> None:
     os.pwrite(fd, data, 0)
     os.ftruncate(fd, len(data))
     os.fsync(fd)
-    table.places = len(table.entries)
     table.dirty.clear()
     table.suspect = False

@@ -2,8 +2,8 @@
 
 From the daemon, a line of JSON each: first `{"config": {...}}`, then
 `{"offer": [[file, [[stream, partition, seq, offset, length], ...]], ...]}`, `{"retry": true}` or
-`{"token": "..."}`.  To the daemon: `{"acked": [[stream, partition, seq], ...], "status": {...}}` after
-an answer that acknowledged pages or changed the state.
+`{"token": "..."}`.  To the daemon, after an answer that acknowledged pages or changed the state:
+`{"acked": [[stream, partition, seq], ...], "status": {...}}`.
 
 Threads: this one reads the daemon's socket and nothing else; each lane asks the sender for a task,
 carries it out on blocking sockets, and hands back the result.  Idle means: every thread sleeps in
