@@ -72,6 +72,8 @@ def loads(text: str, name: str = "job", *, json_text: bool = False) -> dict[str,
         raise JobError(name, f"is not TOML: {problem}") from None
     except ValueError as problem:
         raise JobError(name, f"is not JSON: {problem}") from None
+    except RecursionError:
+        raise JobError(name, "is nested too deeply", "this is not a job document") from None
     if not isinstance(parsed, dict):
         raise JobError(name, "is not a table", "a job is an object with name, streams and sinks")
     document: dict[str, Any] = plain(parsed)

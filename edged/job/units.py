@@ -28,7 +28,7 @@ SIZE_BYTES_MAX = 1 << 50
 
 _DURATION_ADVICE = "write e.g. 250ms, 1s, 5min, 1h30min or an integer of microseconds"
 _SIZE_ADVICE = "write e.g. 64KiB, 512MiB, 1GiB or an integer of bytes"
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)\s*")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]+)\s*")
 
 
 def duration_us(path: str, value: object, *, least: int = 0, negative: bool = False) -> int:

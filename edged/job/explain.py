@@ -1,0 +1,177 @@
+"""What a plan says of itself: as a document of JSON values, and drawn for a person.
+
+The drawing is the graph from the streams on; what has several inputs is drawn below the first and
+named again, with an arrow, below the others:
+
+    power_curve
+    ├── power  tcp
+    │   ├── joined  interval_join of power, wind
+    │   │   └── producing  filter
+    │   │       └── ▣ curve  pages
+    │   └── daily  window
+    │       └── ▣ energy  pages
+    └── wind  tcp
+        └── ↑ joined
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edged.job.plan import JobPlan, StreamPlan, warnings
+from edged.job.units import show_duration, show_size
+from edged.operators.base import Link
+from edged.schema import Field, Schema
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.tree import Tree
+
+
+def explain(plan: JobPlan) -> dict[str, Any]:
+    """The plan as JSON values: promises, every part with its lines and schema, and warnings."""
+    p = plan.promises
+    return {
+        "name": plan.name,
+        "promises": {
+            "latency_us": p.latency_us,
+            "ack_within_us": p.ack_within_us,
+            "memory_bytes": p.memory_bytes,
+            "durability": p.durability,
+        },
+        "streams": {name: _stream(stream) for name, stream in plan.streams.items()},
+        "order": list(plan.order),
+        "operators": {
+            id: {
+                "type": plan.operators[id].kind,
+                "inputs": list(plan.inputs[id]),
+                "does": plan.operators[id].describe(),
+                **_link(plan.operators[id].output),
+                "signature": plan.operators[id].signature(),
+            }
+            for id in plan.order
+        },
+        "sinks": {
+            id: {
+                "type": sink.kind,
+                "input": plan.inputs[id][0],
+                "does": sink.describe(),
+                "schema": _schema(plan.links[plan.inputs[id][0]].schema),
+                "signature": sink.signature(),
+            }
+            for id, sink in plan.sinks.items()
+        },
+        "warnings": warnings(plan),
+    }
+
+
+def show(plan: JobPlan, console: Console) -> None:
+    """Print the plan: promises, graph, every part, and warnings."""
+    from rich.text import Text
+
+    facts = explain(plan)
+    p = plan.promises
+    console.print(
+        Text.assemble(
+            (plan.name, "bold"),
+            f"  results within {show_duration(p.latency_us)}, acks within"
+            f" {show_duration(p.ack_within_us)}, memory {show_size(p.memory_bytes)},"
+            f" durability {p.durability}",
+        )
+    )
+    console.print()
+    console.print(graph(plan))
+    for section in ("streams", "operators", "sinks"):
+        for id, part in facts[section].items():
+            console.print()
+            _part(console, section, id, part)
+    for warning in facts["warnings"]:
+        console.print()
+        console.print(Text.assemble(("warning: ", "yellow"), warning))
+
+
+def graph(plan: JobPlan) -> Tree:
+    """The drawing of the graph."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    root = Tree(Text(plan.name, "bold"))
+    drawn: set[str] = set()
+
+    def grow(at: Tree, link: str) -> None:
+        for id in plan.readers(link):
+            if id in drawn:
+                at.add(Text.assemble(("↑ ", "dim"), id))
+                continue
+            drawn.add(id)
+            if id in plan.sinks:
+                at.add(Text.assemble(("▣ ", "green"), (id, "bold"), f"  {plan.sinks[id].kind}"))
+                continue
+            inputs = plan.inputs[id]
+            several = f" of {', '.join(inputs)}" if len(inputs) > 1 else ""
+            label = Text.assemble((id, "bold"), f"  {plan.operators[id].kind}{several}")
+            grow(at.add(label), id)
+
+    for name, stream in plan.streams.items():
+        branch = root.add(Text.assemble((name, "bold cyan"), f"  {stream.source.kind}"))
+        grow(branch, name)
+        if f"{name}.late" in plan.links:
+            grow(branch.add(Text.assemble((f"{name}.late", "cyan"), "  late rows")), f"{name}.late")
+    return root
+
+
+def _stream(stream: StreamPlan) -> dict[str, Any]:
+    return {
+        "type": stream.source.kind,
+        "does": stream.source.describe(),
+        "time": stream.time,
+        "lateness_us": stream.lateness_us,
+        "idle_after_us": stream.idle_after_us,
+        "max_ahead_us": stream.max_ahead_us,
+        "late": stream.late,
+        "schema": _schema(stream.schema),
+    }
+
+
+def _link(link: Link) -> dict[str, Any]:
+    return {"time": link.time, "disorder_us": link.disorder_us, "schema": _schema(link.schema)}
+
+
+def _schema(schema: Schema) -> list[dict[str, Any]]:
+    return [{**f.to_json(), "arrow": _arrow(f), "spark": f.dtype.spark} for f in schema]
+
+
+def _arrow(f: Field) -> str:
+    return str(f.dtype.arrow)
+
+
+def _part(console: Console, section: str, id: str, part: dict[str, Any]) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text.assemble((f"{section}.{id}", "bold"), f"  {part['type']}"))
+    lines = list(part["does"])
+    if section == "streams":
+        lines.append(_times(part))
+    for line in lines:
+        console.print(Padding(Text(line), (0, 0, 0, 2)))
+    if section == "sinks":
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("column", "type", "Spark", ""):
+        table.add_column(heading)
+    for row in part["schema"]:
+        mark = "event time" if row["name"] == part["time"] else ""
+        name, kind = row["name"], row["type"] + ("?" if row["nullable"] else "")
+        table.add_row(*(Text(cell) for cell in (name, kind, row["spark"], mark)))
+    console.print(Padding(table, (0, 0, 0, 4)))
+
+
+def _times(part: dict[str, Any]) -> str:
+    late = {"drop": "dropped", "process": "processed", "dead_letter": "sent to the late link"}
+    return (
+        f"lateness {show_duration(part['lateness_us'])}, late rows are {late[part['late']]};"
+        f" idle after {show_duration(part['idle_after_us'])},"
+        f" refused when more than {show_duration(part['max_ahead_us'])} ahead"
+    )
