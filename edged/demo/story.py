@@ -1,4 +1,4 @@
-"""The run from beginning to end: start the parts, kill the daemon in the middle, check the tables."""
+"""The run from beginning to end: start the parts, kill the daemon on the way, check the tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.live import Live
 
-from edged.central.segments import read_index
+from edged.central.segments import list_segments, read_rows
 from edged.central.tables import read as read_table
 from edged.central.tokens import new_token, token_line
 from edged.demo.picture import draw
@@ -210,10 +210,9 @@ class Story:
         )
 
     def _landed_rows(self) -> int:
-        return sum(
-            int(read_index(path)["tuples"].sum())
-            for path in (self.places.work / "landing/segments").glob("*.idx")
-        )
+        landing = self.places.work / "landing"
+        names = list_segments(landing)
+        return sum(int(read_rows(landing, name)["tuples"].sum()) for name in names)
 
     def _aggregated(self) -> bool:
         return self.scene.spark_rows >= self._landed_rows()

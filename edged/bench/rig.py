@@ -1,0 +1,183 @@
+"""The processes of a benchmark, and what they cost: collector, daemon and load on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from edged.bench.load import Load, write_config
+from edged.door import ask
+from edged.processes import Part, free_port
+
+
+def join_job(address: str, bound_us: int, latency: str, memory: str = "1GiB") -> dict[str, Any]:
+    """The benchmark's job: r ⋈ s on key with |s.ts − r.ts| <= bound, shipped in pages."""
+    columns = {"key": "int32", "value": "float32", "ts": "timestamp"}
+    stream = {
+        "source": {"type": "tcp", "listen": address},
+        "columns": columns,
+        "time": "ts",
+        "idle_after": "60s",
+    }
+    return {
+        "name": "bench",
+        "promises": {"latency": latency, "memory": memory, "durability": "exactly_once"},
+        "streams": {"r": dict(stream), "s": dict(stream)},
+        "operators": {
+            "j": {
+                "type": "interval_join",
+                "left": "r",
+                "right": "s",
+                "on": ["key"],
+                "before": bound_us,
+                "after": bound_us,
+                "columns": {
+                    "key": "left.key",
+                    "r_value": "left.value",
+                    "r_ts": "left.ts",
+                    "s_value": "right.value",
+                    "s_ts": "right.ts",
+                },
+            }
+        },
+        "sinks": {
+            "out": {
+                "type": "pages",
+                "input": "j",
+                "stream": "matches",
+                "partitions": 4,
+                "partition_by": ["key"],
+            }
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The processes at one moment."""
+
+    at_s: float
+    rows: int
+    cpu_s: dict[str, float]
+    """CPU seconds so far by part: daemon, uplink, collector, load."""
+    status: dict[str, Any]
+
+    @property
+    def cpu_total_s(self) -> float:
+        """All parts together."""
+        return sum(self.cpu_s.values())
+
+
+class Rig:
+    """A directory with a collector and a daemon in it; `load` adds a generator."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.landing = directory / "landing"
+        self.trace = directory / "trace.jsonl"
+        self.address = f"127.0.0.1:{free_port()}"
+        self.parts: dict[str, Part] = {}
+        (directory / "logs").mkdir()
+
+    def start(self, job: dict[str, Any], uplink: bool = True, extra: Sequence[str] = ()) -> None:
+        """Start collector and daemon."""
+        path = self.directory / "job.json"
+        path.write_text(json.dumps(job))
+        arguments = ["run", str(path), "--store", str(self.directory / "store"),
+                     "--device", "bench", "--door", str(self.directory / "door"),
+                     "--trace", str(self.trace), "--json", *extra]  # fmt: skip
+        if uplink:
+            self._add("collector", "central", "collect", "--landing", str(self.landing),
+                      "--listen", "127.0.0.1:0", "--json")  # fmt: skip
+            listen = self.parts["collector"].ready()["listen"]
+            arguments += ["--uplink", f"http://{listen}"]
+        self._add("daemon", *arguments)
+        self.parts["daemon"].ready()
+
+    def load(self, load: Load) -> Part:
+        """Start the load generator and wait until it is connected."""
+        config = self.directory / "load.json"
+        write_config(load, config)
+        part = Part("load", ["edged.bench.load", str(config)], self.directory / "logs")
+        self.parts["load"] = part
+        part.ready()
+        return part
+
+    def sample(self) -> Sample:
+        """Rows so far and CPU time so far."""
+        status = ask(self.directory / "door", "status")
+        rows = sum(s["rows"] for s in status["jobs"]["bench"]["streams"].values())
+        cpu: dict[str, float] = {}
+        for name, part in self.parts.items():
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(part.process.pid)
+                cpu[name] = cpu_s(process)
+                for child in process.children(recursive=True):
+                    cpu[f"{name}'s uplink"] = cpu_s(child)
+        return Sample(time.monotonic(), rows, cpu, status)
+
+    def drained(self) -> bool:
+        """Whether the job has ended and every page is acknowledged."""
+        status = ask(self.directory / "door", "status")
+        job = status["jobs"]["bench"]
+        return bool(job["ended"] and status["store"]["backlog_pages"] == 0)
+
+    def stop(self) -> None:
+        """End all parts."""
+        for part in reversed(self.parts.values()):
+            part.stop()
+
+    def _add(self, name: str, *arguments: str) -> None:
+        self.parts[name] = Part(name, ["edged", *arguments], self.directory / "logs")
+
+
+@contextlib.contextmanager
+def rig(keep: Path | None = None) -> Iterator[Rig]:
+    """A rig in a fresh directory, removed at the end (or kept where `keep` says)."""
+    parent = None if keep is None else str(keep)
+    directory = Path(
+        tempfile.mkdtemp(prefix="edged-bench-", dir=parent or os.environ.get("TMPDIR"))
+    )
+    made = Rig(directory)
+    try:
+        yield made
+    finally:
+        made.stop()
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """CPU seconds of a process so far, to the nanosecond where the kernel says."""
+    total = 0
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        for task in Path(f"/proc/{process.pid}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[0])
+        return total / 1e9
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    model = ""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
