@@ -94,7 +94,7 @@ class DirectoryLanding:
         self._schemas = Schemas(self.path)
         self._records = Records(self.path / "devices", self._highs_of)
         self._crcs: OrderedDict[tuple[str, int, str, int, int], int] = OrderedDict()
-        self._desired: dict[str, tuple[int, Any]] = {}
+        self._desired: dict[str, tuple[tuple[int, int, int], Any]] = {}
         self.instance, self._claim = _claim_instance(self.path)
         self._number = 0
         self._writer: SegmentWriter | None = None
@@ -117,11 +117,12 @@ class DirectoryLanding:
         path = self.path / "desired" / f"{device}.json"
         try:
             stat = path.stat()
+            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
             known = self._desired.get(device)
-            if known is None or known[0] != stat.st_mtime_ns:
+            if known is None or known[0] != stamp:
                 if stat.st_size > _DESIRED_BYTES_MAX:
                     raise ValueError(f"more than {_DESIRED_BYTES_MAX} bytes")
-                known = (stat.st_mtime_ns, json.loads(path.read_bytes()))
+                known = (stamp, json.loads(path.read_bytes()))
                 self._desired[device] = known
             return known[1]
         except FileNotFoundError:
