@@ -21,5 +21,4 @@ def command(job: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(explain(plan), indent=2))
         return
-    console = Console(highlight=False, soft_wrap=True)
-    show(plan, console)
+    show(plan, Console(highlight=False))

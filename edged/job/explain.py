@@ -146,8 +146,6 @@ def _arrow(f: Field) -> str:
 
 
 def _part(console: Console, section: str, id: str, part: dict[str, Any]) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     console.print(Text.assemble((f"{section}.{id}", "bold"), f"  {part['type']}"))
@@ -155,17 +153,26 @@ def _part(console: Console, section: str, id: str, part: dict[str, Any]) -> None
     if section == "streams":
         lines.append(_times(part))
     for line in lines:
-        console.print(Padding(Text(line), (0, 0, 0, 2)))
-    if section == "sinks":
-        return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("column", "type", "Spark", ""):
-        table.add_column(heading)
+        console.print(Text(f"  {line}"), soft_wrap=True)
+    if section != "sinks":
+        heading, *rows = _columns(part)
+        console.print(Text(heading, "dim"), soft_wrap=True)
+        for row in rows:
+            console.print(Text(row), soft_wrap=True)
+
+
+def _columns(part: dict[str, Any]) -> list[str]:
+    """The schema as lines of a table, its heading first."""
+    cells = [("column", "type", "Spark", "")]
     for row in part["schema"]:
+        kind = row["type"] + ("?" if row["nullable"] else "")
         mark = "event time" if row["name"] == part["time"] else ""
-        name, kind = row["name"], row["type"] + ("?" if row["nullable"] else "")
-        table.add_row(*(Text(cell) for cell in (name, kind, row["spark"], mark)))
-    console.print(Padding(table, (0, 0, 0, 4)))
+        cells.append((row["name"], kind, row["spark"], mark))
+    widths = [max(len(row[i]) for row in cells) for i in range(3)]
+    return [
+        ("    " + "  ".join(c.ljust(w) for c, w in zip(row, [*widths, 0], strict=True))).rstrip()
+        for row in cells
+    ]
 
 
 def _times(part: dict[str, Any]) -> str:

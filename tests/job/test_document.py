@@ -6,6 +6,7 @@ import copy
 import json
 import textwrap
 from functools import reduce
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -361,3 +362,22 @@ def test_pages_of_a_stream_may_not_move_to_another_sink():
     carry = compare(parse_job(GOOD), parse_job(document))
     with pytest.raises(JobError, match=r"sinks.found: lost is shipped by sinks.lost"):
         carry.check()
+
+
+# --- the documentation ---------------------------------------------------------------------------
+
+
+def test_the_documented_types_are_the_types():
+    text = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
+    section = text.split("## Types")[1].split("##")[0]
+    rows = [line.replace("`", "").split("|")[1:-1] for line in section.splitlines() if "|" in line]
+    told = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows[2:]}
+    assert told == {
+        name: [
+            str(t.width) if t.width else "any",
+            t.numpy.name + (" and offsets" if t.variable else ""),
+            str(t.arrow),
+            t.spark,
+        ]
+        for name, t in TYPES.items()
+    }

@@ -73,6 +73,14 @@ def test_a_person_sees_promises_every_part_and_what_it_becomes_in_spark():
     assert "lateness 1s, late rows are sent to the late link" in text
 
 
+def test_nothing_is_cut_off_on_a_narrow_terminal():
+    plan = job().plan()
+    text = shown(plan, width=40)
+    for id in plan.order:
+        for line in plan.operators[id].describe():
+            assert f"  {line}\n" in text
+
+
 def test_a_program_gets_the_same_as_json():
     facts = explain(job().plan())
     assert facts == json.loads(json.dumps(facts))
