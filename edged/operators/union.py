@@ -7,9 +7,9 @@ The inputs have one schema (names, types, nullability, order) and one time colum
 come out in the order of `inputs`, within an input in its order; the watermark is the least of
 theirs.  A beat in which one input alone has rows passes its batch through without a copy.
 
-The output's `disorder_us` is the greatest of the inputs'.  That is true as long as no input runs
-ahead of another's watermark by more than it, which is how the beat takes rows of streams that
-meet in a union.
+The output's `disorder_us` is the greatest of the inputs', as declared.  Inputs that come at
+different speeds are further apart than that: the watermark, which waits for the slowest, is what
+tells rows that are late from rows that are not; operators that must look back measure how far.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import numpy as np
 
 from edged.columns import Batch, Column
 from edged.errors import JobError
-from edged.job.units import show_duration
 from edged.operators.base import (
     BeatContext,
     Flow,
@@ -66,10 +65,7 @@ class UnionPlan(OperatorPlan):
 
     def describe(self) -> list[str]:
         """What it does."""
-        lines = [f"rows of {', '.join(self.names)}, in this order within a beat; no state"]
-        if self.output.disorder_us:
-            lines.append(f"out of order by up to {show_duration(self.output.disorder_us)}")
-        return lines
+        return [f"rows of {', '.join(self.names)}, in this order within a beat; no state"]
 
     def signature_facts(self) -> list[Any]:
         """A union keeps no state, so that any union may replace it."""
