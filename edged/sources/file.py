@@ -136,8 +136,11 @@ class _Replay:
     def fill(self, limit_us: int | None, monotonic_us: int, wall_us: int) -> bool:
         """Stage rows that are due up to event time `limit_us` (None: all) while there is room.
 
-        Returns whether due rows were left behind because staging is full.
+        Returns whether due rows were left behind because staging is full.  A replay that has rows
+        left gives a sign of life each time: it is not silent, its next row is known.
         """
+        if self.head() is not None:
+            self._staging.producers.seen_us[self._producer] = monotonic_us
         while (head := self.head()) is not None:
             due = head.rows
             if limit_us is not None:
@@ -148,14 +151,12 @@ class _Replay:
             if room <= 0:
                 return True
             take = min(due, max(1, room * head.rows // max(1, head.nbytes())))
-            self._stage(head, take, monotonic_us, wall_us)
+            self._stage(head, take, wall_us)
         return False
 
-    def _stage(self, head: Batch, take: int, monotonic_us: int, wall_us: int) -> None:
-        producers = self._staging.producers
+    def _stage(self, head: Batch, take: int, wall_us: int) -> None:
         self._staging.append(head.slice(0, take), self._producer, wall_us)
-        producers.seq[self._producer] += take
-        producers.seen_us[self._producer] = monotonic_us
+        self._staging.producers.seq[self._producer] += take
         self.rows += take
         self._head = head.slice(take, head.rows) if take < head.rows else None
         self._latest = self._latest[take:]

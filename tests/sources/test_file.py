@@ -202,6 +202,19 @@ def test_streams_of_one_pace_share_their_clock(tmp_path):
     source.close()
 
 
+def test_a_replay_whose_next_row_is_not_due_yet_is_not_silent(tmp_path):
+    pq.write_table(table(2, t=_seconds([100, 110])), tmp_path / "a.parquet")
+    p = plan(SMALL, "t", path=str(tmp_path / "a.parquet"), pace=1)
+    into = staging(p)
+    source = p.build({"power": into}, {"power": p})
+    source.start()
+    for second in (1, 4, 7):
+        source.ingest(second * SECOND, WALL_US)
+        assert into.rows == 1
+        assert into.producers.seen_us[into.producers.number(p.producer)] == second * SECOND
+    source.close()
+
+
 def test_the_descriptor_is_readable_when_a_row_is_due_and_silent_at_the_end(tmp_path):
     pq.write_table(table(2, t=_seconds([0, 1])), tmp_path / "a.parquet")
     p = plan(SMALL, "t", path=str(tmp_path / "a.parquet"), pace="20x")
