@@ -161,7 +161,8 @@ class Rows:
         if self._zipf is not None:
             return self._zipf.draw(rng, row.size)
         if self._plan.keys_of == "sequential":
-            return row % self._plan.key_max
+            sequential: Ints = row % self._plan.key_max
+            return sequential
         uniform: Ints = rng.integers(0, self._plan.key_max, row.size)
         return uniform
 
