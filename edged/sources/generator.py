@@ -184,7 +184,7 @@ class Zipf:
     def draw(self, rng: np.random.Generator, count: int) -> Ints:
         """`count` ranks."""
         at = rng.random(count) * (self._sums[-1] + self._tail)
-        ranks = np.searchsorted(self._sums, at, side="right").astype(np.int64)
+        ranks: Ints = np.searchsorted(self._sums, at, side="right").astype(np.int64)
         behind = at >= self._sums[-1]
         if behind.any():
             tail = np.rint(self._inverse(at[behind] - self._sums[-1])).astype(np.int64) - 1
