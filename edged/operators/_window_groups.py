@@ -1,0 +1,312 @@
+"""The state of a window operator: groups in lanes, and the columns that finished groups become.
+
+A `Lane` owns the groups of the hashes that are its own, in the arrays of `kernels.cpu.window`,
+which grow by doubling.  Lanes are there for the workers: neither results nor saved state depend on
+their number, because a group lives in one lane, sees its rows in arrival order, and comes out in
+the order of (window start, first row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.columns import Batch, Column
+from edged.operators.base import State
+from edged.schema import DType, Field, Schema
+from kernels.cpu import accumulate as acc
+from kernels.cpu import window as kernels
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+GROUPS_LEAST, STORE_LEAST = 64, 4096
+TYPE_CODES = {
+    "bool": acc.U1, "int8": acc.I1, "int16": acc.I2, "int32": acc.I4, "int64": acc.I8,
+    "uint8": acc.U1, "uint16": acc.U2, "uint32": acc.U4, "uint64": acc.U8, "float32": acc.F4,
+    "float64": acc.F8, "timestamp": acc.I8, "string": acc.VARIABLE, "binary": acc.VARIABLE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One aggregate of a job: its output name, function and column ("" for `count(*)`)."""
+
+    name: str
+    function: str
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How groups lie in memory: see `kernels.cpu.window` for the tables."""
+
+    schema: Schema
+    keys: Ints
+    aggs: Ints
+    words: int
+    places: tuple[int, ...]
+    """First word of each measure's accumulator."""
+
+
+def shape_of(schema: Schema, keys: Sequence[str], measures: Sequence[Measure]) -> Shape:
+    """Lay out groups; measures over equal accumulators share them."""
+    at, key_rows = kernels.KEYS, []
+    for name in keys:
+        c = schema.index(name)
+        key_rows.append([c, TYPE_CODES[schema.fields[c].dtype.name], at])
+        at += 2 if schema.fields[c].dtype.variable else 1
+    known: dict[tuple[int, int, int], int] = {}
+    places = []
+    for m in measures:
+        wanted = _accumulator(schema, m)
+        if wanted not in known:
+            known[wanted] = at
+            at += acc.WORDS[wanted[0]]
+        places.append(known[wanted])
+    agg_rows = [[*key, place] for key, place in known.items()]
+    return Shape(
+        schema,
+        np.array(key_rows, np.int64).reshape(-1, 3),
+        np.array(agg_rows, np.int64).reshape(-1, 4),
+        at,
+        tuple(places),
+    )
+
+
+def _accumulator(schema: Schema, m: Measure) -> tuple[int, int, int]:
+    """(kind, column, type code) of what a measure accumulates."""
+    if not m.column:
+        return acc.ROWS, 0, 0
+    c = schema.index(m.column)
+    dtype = schema.fields[c].dtype
+    if m.function == "count":
+        return acc.COUNT, c, 0
+    kinds = {
+        "sum": (acc.SUM_INT, acc.SUM_FLOAT), "mean": (acc.SUM_INT, acc.SUM_FLOAT),
+        "min": (acc.MIN_INT, acc.MIN_FLOAT), "max": (acc.MAX_INT, acc.MAX_FLOAT),
+        "variance": (acc.MOMENTS, acc.MOMENTS),
+    }  # fmt: skip
+    return kinds[m.function][dtype.floating], c, TYPE_CODES[dtype.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups taken out of lanes, with the store that their strings lie in."""
+
+    rows: Ints
+    store: Bytes
+
+
+class Lane:
+    """Groups of one worker."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self.state: Ints = np.zeros(kernels.STATE, np.int64)
+        self.state[kernels.OLDEST] = kernels.OLDEST_NONE
+        self._groups: Ints = np.empty((GROUPS_LEAST, shape.words), np.int64)
+        self._store: Bytes = np.empty(STORE_LEAST, np.uint8)
+        self._table = _table(GROUPS_LEAST)
+
+    def absorb(
+        self, columns: Ints, settings: Ints, hashes: npt.NDArray[np.uint64], rows: int
+    ) -> None:
+        """Take this lane's rows of a batch."""
+        at = 0
+        while True:
+            at = kernels.absorb(
+                columns, self._shape.keys, self._shape.aggs, settings, hashes, at, rows,
+                self._groups, self._groups.view(np.float64), self._table, self._store, self.state,
+            )  # fmt: skip
+            if at == rows:
+                return
+            count = int(self.state[kernels.GROUPS])
+            self._reserve(
+                count + int(settings[kernels.HOPS]),
+                int(self.state[kernels.BYTES] + self.state[kernels.NEED]),
+            )
+
+    def expire(self, before: int) -> Groups:
+        """Take out the groups that start before `before`."""
+        count, found = int(self.state[kernels.GROUPS]), np.zeros(2, np.int64)
+        if self.state[kernels.OLDEST] < before:
+            kernels.count_expired(self._shape.keys, self._groups[:count], before, found)
+        gone = Groups(
+            np.empty((int(found[0]), self._shape.words), np.int64),
+            np.empty(int(found[1]), np.uint8),
+        )
+        if found[0]:
+            kernels.expire(
+                self._shape.keys, self._groups, self._store, self.state, self._table, before,
+                gone.rows, gone.store,
+            )  # fmt: skip
+        return gone
+
+    def copy(self) -> Groups:
+        """All groups, as copies."""
+        count, size = int(self.state[kernels.GROUPS]), int(self.state[kernels.BYTES])
+        return Groups(self._groups[:count].copy(), self._store[:size].copy())
+
+    def adopt(self, groups: Groups) -> None:
+        """Hold these groups instead of the present ones."""
+        count, size = len(groups.rows), groups.store.size
+        self.state[:] = 0
+        self._reserve(count, size)
+        self._groups[:count] = groups.rows
+        self._store[:size] = groups.store
+        self.state[kernels.GROUPS], self.state[kernels.BYTES] = count, size
+        starts = groups.rows[:, kernels.START]
+        self.state[kernels.OLDEST] = starts.min() if count else kernels.OLDEST_NONE
+        kernels.rebuild(self._groups[:count], self._table)
+
+    def nbytes(self) -> int:
+        """Memory of the arrays."""
+        return self._groups.nbytes + self._store.nbytes + self._table.nbytes
+
+    def _reserve(self, groups: int, size: int) -> None:
+        """Room for so many groups and store bytes; what is there stays."""
+        count, used = int(self.state[kernels.GROUPS]), int(self.state[kernels.BYTES])
+        if groups > len(self._groups):
+            larger: Ints = np.empty((1 << (groups - 1).bit_length(), self._shape.words), np.int64)
+            larger[:count] = self._groups[:count]
+            self._groups, self._table = larger, _table(len(larger))
+            kernels.rebuild(self._groups[:count], self._table)
+        if size > self._store.size:
+            bytes_: Bytes = np.empty(1 << (size - 1).bit_length(), np.uint8)
+            bytes_[:used] = self._store[:used]
+            self._store = bytes_
+
+
+def _table(groups: int) -> npt.NDArray[np.int32]:
+    return np.full(2 * groups, -1, np.int32)
+
+
+def merged(shape: Shape, parts: Sequence[Groups]) -> Groups:
+    """The groups of all lanes by (window start, first row), their strings in the same order."""
+    if not any(len(p.rows) for p in parts):
+        return Groups(np.empty((0, shape.words), np.int64), np.empty(0, np.uint8))
+    shift, shifted = 0, []
+    for p in parts:
+        rows = p.rows.copy()
+        rows[:, _string_words(shape)] += shift
+        shifted.append(rows)
+        shift += p.store.size
+    rows = np.concatenate(shifted)
+    rows = np.ascontiguousarray(rows[np.lexsort((rows[:, kernels.FIRST], rows[:, kernels.START]))])
+    laid: Bytes = np.empty(shift, np.uint8)
+    kernels.lay_out(shape.keys, rows, np.concatenate([p.store for p in parts]), laid)
+    return Groups(rows, laid)
+
+
+def dealt(shape: Shape, groups: Groups, lanes: int) -> list[Groups]:
+    """The inverse of `merged` for a number of lanes."""
+    partition = groups.rows[:, kernels.HASH].astype(np.uint64) >> np.uint64(58)
+    lane = (partition * np.uint64(lanes)) >> np.uint64(6)
+    parts = []
+    for i in range(lanes):
+        rows = np.ascontiguousarray(groups.rows[lane == i])
+        words = [w + 1 for w in _string_words(shape)]
+        store: Bytes = np.empty(int(rows[:, words].sum()), np.uint8)
+        kernels.lay_out(shape.keys, rows, groups.store, store)
+        parts.append(Groups(rows, store))
+    return parts
+
+
+def _string_words(shape: Shape) -> list[int]:
+    return [int(w) for _, code, w in shape.keys if code == acc.VARIABLE]
+
+
+def to_state(groups: Groups) -> State:
+    """Groups as saved arrays."""
+    return {"groups": groups.rows, "store": groups.store}
+
+
+def from_state(shape: Shape, state: State) -> Groups:
+    """Groups from saved arrays; a snapshot may flatten or freeze them."""
+    rows = np.array(state["groups"], np.int64).reshape(-1, shape.words)
+    return Groups(rows, np.array(state["store"], np.uint8))
+
+
+@dataclass(slots=True)
+class Emitter:
+    """Makes the output batch of finished groups; counts sums that int64 cannot hold."""
+
+    shape: Shape
+    measures: tuple[Measure, ...]
+    size_us: int
+    output: Schema
+    nothing: Batch
+    """What comes out of a beat in which no window ends."""
+    sums_overflowed: int = 0
+
+    def batch(self, groups: Groups) -> Batch:
+        """Key columns, window start and end, then every measure's columns."""
+        rows, columns = groups.rows, []
+        if not len(rows):
+            return self.nothing
+        for k in range(len(self.shape.keys)):
+            field = self.shape.schema.fields[int(self.shape.keys[k, 0])]
+            columns.append(self._key(k, field, groups))
+        start = np.ascontiguousarray(rows[:, kernels.START])
+        columns += [Column(start), Column(start + self.size_us)]
+        for measure, place in zip(self.measures, self.shape.places, strict=True):
+            columns += self._measured(measure, np.ascontiguousarray(rows[:, place : place + 3]))
+        return Batch(self.output, len(rows), tuple(columns))
+
+    def _key(self, k: int, field: Field, groups: Groups) -> Column:
+        _, code, w = self.shape.keys[k]
+        rows = groups.rows
+        valid: Bytes | None = None
+        if field.nullable:
+            valid = ((rows[:, kernels.NULLS] >> k & 1) ^ 1).astype(np.uint8)
+        if code != acc.VARIABLE:
+            return Column(_narrowed(rows[:, w], field.dtype), valid)
+        sizes = np.ascontiguousarray(rows[:, w + 1])
+        offsets: Ints = np.empty(len(rows) + 1, np.int64)
+        values: Bytes = np.empty(int(sizes.sum()), np.uint8)
+        kernels.strings(groups.store, np.ascontiguousarray(rows[:, w]), sizes, offsets, values)
+        return Column(values, valid, offsets)
+
+    def _measured(self, measure: Measure, words: Ints) -> list[Column]:
+        if measure.function == "count":
+            return [Column(words[:, 0].copy())]
+        dtype = self.shape.schema.field(measure.column).dtype
+        if measure.function == "variance":
+            floats = words.view(np.float64)
+            return [Column(c.copy()) for c in (words[:, 0], floats[:, 1], floats[:, 2])]
+        if measure.function in ("min", "max"):
+            return [self._extreme(measure, words, dtype)]
+        if dtype.floating:
+            count, total = words[:, 1].copy(), words.view(np.float64)[:, 0].copy()
+            whole: npt.NDArray[Any] = total
+            fits = np.ones(len(words), np.bool_)
+        else:
+            count, whole = words[:, 2].copy(), words[:, 0].copy()
+            fits = words[:, 1] == whole >> 63
+            total = np.where(fits, whole, words[:, 1] * 2.0**64 + whole.view(np.uint64))
+        if measure.function == "mean":
+            return [Column(count), Column(total)]
+        self.sums_overflowed += int((~fits).sum())
+        if not self.output.field(measure.name).nullable:
+            return [Column(whole)]
+        return [Column(whole, ((count > 0) & fits).astype(np.uint8))]
+
+    def _extreme(self, measure: Measure, words: Ints, dtype: DType) -> Column:
+        if dtype.floating:
+            values = words.view(np.float64)[:, 0].astype(dtype.numpy)
+        else:
+            values = _narrowed(words[:, 0], dtype)
+        if not self.output.field(measure.name).nullable:
+            return Column(values)
+        return Column(values, (words[:, 1] > 0).astype(np.uint8))
+
+
+def _narrowed(words: Ints, dtype: DType) -> npt.NDArray[Any]:
+    """The low bytes of 64-bit words as values of a fixed-width type."""
+    narrow = np.ascontiguousarray(words).astype(f"u{dtype.width}")
+    return narrow.view(dtype.numpy)

@@ -1,0 +1,327 @@
+"""The `window` operator: tumbling and hopping windows that emit mergeable partial aggregates.
+
+    [operators.daily]
+    type = "window"
+    input = "power"
+    keys = ["turbine"]          # default: none, one group per window
+    size = "1d"
+    every = "1d"                # default: size (tumbling); any every <= size
+    aggregates = { n = "count(*)", power = "sum(power_kw)", spread = "variance(power_kw)" }
+
+Windows are [start, start + size) with start a multiple of `every` from 1970-01-01 UTC (floored for
+times before it).  A row belongs to every window that holds its time.  A window is emitted once the
+watermark reaches its end; empty windows are not.  Null keys form a group of their own, all NaN keys
+one group, and so do 0.0 and -0.0 (which come out as 0.0).
+
+Output: the keys, `window_start` (its event time), `window_end`, then for each aggregate `a`
+
+    count(*)     a: int64                       rows
+    count(c)     a: int64                       values that are not null
+    sum(c)       a: int64 or float64            null where all values are; int64 also where the sum
+                                                does not fit: counted as `sums_overflowed`
+    min(c)       a: the column's type           NaN is greater than every number; null where all
+    max(c)       a: the column's type           values are
+    mean(c)      a_count: int64, a_sum: float64
+    variance(c)  a_count: int64, a_mean: float64, a_m2: float64
+
+Partials of one window and key merge: counts and sums add, minima and maxima compare, means are
+sum(a_sum) / sum(a_count), and variances merge with Chan's formula: for two parts with n, mean, m2
+and d = mean2 - mean1: n = n1 + n2, mean = mean1 + d * n2 / n and
+m2 = m2_1 + m2_2 + d * d * n1 * n2 / n; the sample variance is m2 / (n - 1).  More than one partial
+of a window comes out where rows arrive after it was emitted (a stream with `late = "process"`):
+each beat emits what it got.
+
+Invariants
+1. Output depends on the rows, their order and the watermarks; not on the cut into batches or the
+   workers.  Float sums and moments are taken in arrival order.
+2. Rows come out by (window start, first arrival).  The output's watermark is the smallest start of
+   any window still to come, so its event time never runs backwards: disorder 0.
+3. Integer sums are exact (128 bits inside).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.columns import empty_batch
+from edged.errors import JobError
+from edged.hashing import hash_columns
+from edged.job import document as doc
+from edged.job.units import show_duration
+from edged.operators._window_groups import (
+    Emitter,
+    Lane,
+    Measure,
+    dealt,
+    from_state,
+    merged,
+    shape_of,
+    to_state,
+)
+from edged.operators.base import (
+    WATERMARK_MAX_US,
+    WATERMARK_MIN_US,
+    BeatContext,
+    Flow,
+    Link,
+    Operator,
+    OperatorPlan,
+    Scratch,
+    State,
+    operator,
+)
+from edged.schema import FLOAT64, INT64, TIMESTAMP, DType, Field, Schema
+from edged.workers import Workers
+from kernels.cpu import window as kernels
+
+HOPS_MAX = 10_000
+"""Windows that a row may belong to."""
+KEYS_MAX = 32
+PARALLEL_ROWS = 16_384
+"""Fewer rows than this are taken on the calling thread."""
+_CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(\s*(\*|[A-Za-z_]\w*)\s*\)\s*")
+_FUNCTIONS = ("count", "sum", "min", "max", "mean", "variance")
+
+
+class Window(Operator):
+    """A running window operator."""
+
+    def __init__(self, plan: WindowPlan, workers: Workers) -> None:
+        self._plan = plan
+        schema = plan.input.schema
+        self._shape = shape_of(schema, plan.by, plan.measures)
+        self._lanes = [Lane(self._shape) for _ in range(workers.count if plan.by else 1)]
+        output = plan.output.schema
+        self._emitter = Emitter(
+            self._shape, plan.measures, plan.size_us, output, empty_batch(output)
+        )
+        self._settings = _settings(plan, schema)
+        self._scratch = Scratch()
+        self._rows = self._emitted = 0
+
+    def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
+        """Take the rows, emit the windows that the watermark has reached."""
+        flow = inputs[0]
+        if flow.batch.rows:
+            self._absorb(beat, flow)
+        before = _start_bound(flow.watermark_us, self._plan.size_us)
+        gone = merged(self._shape, [lane.expire(before) for lane in self._lanes])
+        self._emitted += len(gone.rows)
+        return Flow(self._emitter.batch(gone), self._watermark(flow.watermark_us))
+
+    def save(self) -> State:
+        """Open groups and counters."""
+        numbers = [self._rows, self._emitted, self._errors(), self._emitter.sums_overflowed]
+        groups = merged(self._shape, [lane.copy() for lane in self._lanes])
+        return {"numbers": np.array(numbers, np.int64), **to_state(groups)}
+
+    def load(self, state: State) -> None:
+        """Take over a saved state, whatever the number of workers was."""
+        parts = dealt(self._shape, from_state(self._shape, state), len(self._lanes))
+        for lane, part in zip(self._lanes, parts, strict=True):
+            lane.adopt(part)
+        self._rows, self._emitted, errors, self._emitter.sums_overflowed = map(
+            int, state["numbers"]
+        )
+        self._lanes[0].state[kernels.ERRORS] = errors
+
+    def state_bytes(self) -> int:
+        """Memory of the groups."""
+        return sum(lane.nbytes() for lane in self._lanes)
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Groups open and emitted; sums and rows that could not be taken."""
+        return {
+            "rows": self._rows,
+            "groups": sum(int(lane.state[kernels.GROUPS]) for lane in self._lanes),
+            "groups_emitted": self._emitted,
+            "rows_in_error": self._errors(),
+            "sums_overflowed": self._emitter.sums_overflowed,
+        }
+
+    def _absorb(self, beat: BeatContext, flow: Flow) -> None:
+        batch, count = flow.batch, len(self._lanes)
+        columns = batch.addresses()
+        hashes = hash_columns(batch, self._plan.by, self._scratch, workers=beat.workers)
+        calls = []
+        for number, lane in enumerate(self._lanes):
+            settings = self._settings.copy()
+            settings[kernels.LANE], settings[kernels.LANES] = number, count
+            settings[kernels.BASE] = self._rows
+            calls.append(partial(lane.absorb, columns, settings, hashes, batch.rows))
+        if count > 1 and batch.rows >= PARALLEL_ROWS:
+            beat.workers.run(calls)
+        else:
+            for call in calls:
+                call()
+        self._rows += batch.rows
+
+    def _watermark(self, watermark_us: int) -> int:
+        if watermark_us == WATERMARK_MAX_US:
+            return watermark_us
+        every = self._plan.every_us
+        following = ((watermark_us - self._plan.size_us) // every + 1) * every
+        return max(WATERMARK_MIN_US, following)
+
+    def _errors(self) -> int:
+        return sum(int(lane.state[kernels.ERRORS]) for lane in self._lanes)
+
+
+def _start_bound(watermark_us: int, size_us: int) -> int:
+    """Windows that start before this have ended at the watermark."""
+    if watermark_us == WATERMARK_MAX_US:
+        return WATERMARK_MAX_US
+    return max(WATERMARK_MIN_US, watermark_us - size_us + 1)
+
+
+def _settings(plan: WindowPlan, schema: Schema) -> npt.NDArray[np.int64]:
+    settings: npt.NDArray[np.int64] = np.zeros(kernels.SETTINGS, np.int64)
+    settings[kernels.TIME] = schema.index(plan.input.time)
+    settings[kernels.SIZE], settings[kernels.EVERY] = plan.size_us, plan.every_us
+    settings[kernels.HOPS] = -(-plan.size_us // plan.every_us)
+    settings[kernels.TIME_LOW] = -(2**63) + 2 * (plan.size_us + plan.every_us)
+    settings[kernels.TIME_HIGH] = 2**63 - 1 - 2 * (plan.size_us + plan.every_us)
+    return settings
+
+
+@operator("window")
+@dataclass(frozen=True)
+class WindowPlan(OperatorPlan):
+    """A checked `window` operator."""
+
+    links = ("input",)
+    keys = frozenset({"keys", "size", "every", "aggregates"})
+
+    id: str
+    input: Link
+    by: tuple[str, ...]
+    """Key columns."""
+    size_us: int
+    every_us: int
+    measures: tuple[Measure, ...]
+    output: Link
+
+    @classmethod
+    def parse(
+        cls, path: str, id: str, document: Mapping[str, Any], inputs: Sequence[Link]
+    ) -> WindowPlan:
+        """Check `document`; raises JobError."""
+        schema = inputs[0].schema
+        by = doc.names(path, document, "keys", ())
+        for i, name in enumerate(by):
+            if name not in schema:
+                advice = doc.did_you_mean(name, schema.names)
+                raise JobError(f"{path}.keys[{i}]", f"no column {name!r} in the input", advice)
+        if len(by) > KEYS_MAX:
+            raise JobError(f"{path}.keys", f"{len(by)} keys", f"at most {KEYS_MAX}")
+        size = doc.duration(path, document, "size", least=1)
+        every = doc.duration(path, document, "every", size, least=1)
+        if every > size:
+            raise JobError(
+                f"{path}.every", "is longer than size: rows between windows would be lost",
+                f"at most {show_duration(size)}",
+            )  # fmt: skip
+        if -(-size // every) > HOPS_MAX:
+            raise JobError(
+                f"{path}.every", f"puts a row into {-(-size // every)} windows",
+                f"at most {HOPS_MAX}",
+            )  # fmt: skip
+        measures = _measures(f"{path}.aggregates", doc.table(path, document, "aggregates"), schema)
+        output = Link(_output(path, schema, by, measures), "window_start", 0)
+        return cls(id, inputs[0], by, size, every, measures, output)
+
+    def build(self, workers: Workers) -> Window:
+        """The running operator."""
+        return Window(self, workers)
+
+    def describe(self) -> list[str]:
+        """Lines for `edged explain`."""
+        size, every = show_duration(self.size_us), show_duration(self.every_us)
+        kind = "tumbling" if self.size_us == self.every_us else f"hopping, every {every}"
+        by = f" by {', '.join(self.by)}" if self.by else ""
+        shape = shape_of(self.input.schema, self.by, self.measures)
+        calls = ", ".join(f"{m.function}({m.column or '*'})" for m in self.measures)
+        return [
+            f"windows of {size}, {kind}{by}: {calls}",
+            f"hash table, {8 * shape.words + 8} bytes a group; a row is in {self._hops()} windows",
+        ]
+
+    def signature_facts(self) -> list[Any]:
+        """What open groups depend on."""
+        return [
+            self.input.schema.to_json(), self.input.time, list(self.by), self.size_us,
+            self.every_us, [[m.name, m.function, m.column] for m in self.measures],
+        ]  # fmt: skip
+
+    def _hops(self) -> int:
+        return -(-self.size_us // self.every_us)
+
+
+def _measures(path: str, calls: Mapping[str, Any], schema: Schema) -> tuple[Measure, ...]:
+    """The aggregates of a document; raises JobError at the one that is wrong."""
+    if not calls:
+        raise JobError(path, "is empty", 'name at least one, e.g. n = "count(*)"')
+    return tuple(_measure(f"{path}.{name}", name, call, schema) for name, call in calls.items())
+
+
+def _measure(path: str, name: str, call: object, schema: Schema) -> Measure:
+    match = _CALL.fullmatch(call) if isinstance(call, str) else None
+    if match is None:
+        raise JobError(path, f"{call!r} is not an aggregate", "write e.g. mean(power_kw)")
+    if not doc.COLUMN.fullmatch(name):
+        raise JobError(path, f"{name!r} cannot name a column")
+    function, column = match[1].lower(), match[2]
+    if function not in _FUNCTIONS:
+        raise JobError(path, f"unknown aggregate {match[1]}", f"known: {', '.join(_FUNCTIONS)}")
+    if column == "*":
+        if function != "count":
+            raise JobError(path, f"{function}(*) means nothing", f"write {function}(a column)")
+        return Measure(name, function, "")
+    if column not in schema:
+        advice = doc.did_you_mean(column, schema.names)
+        raise JobError(path, f"no column {column!r} in the input", advice)
+    dtype = schema.field(column).dtype
+    takes_time = function in ("count", "min", "max")
+    if (dtype.variable and function != "count") or (dtype is TIMESTAMP and not takes_time):
+        raise JobError(path, f"{function} does not take {dtype.name}", "give it a number")
+    return Measure(name, function, column)
+
+
+def _output(path: str, schema: Schema, by: Sequence[str], measures: Sequence[Measure]) -> Schema:
+    """The output's schema; raises JobError where two columns have one name."""
+    fields = [schema.field(name) for name in by]
+    fields += [Field("window_start", TIMESTAMP), Field("window_end", TIMESTAMP)]
+    seen = {f.name for f in fields}
+    if len(seen) < len(fields):
+        raise JobError(f"{path}.keys", "window_start and window_end are the window's own columns")
+    for m in measures:
+        for field in _fields(schema, m):
+            if field.name in seen:
+                problem = f"there is a column {field.name!r} already"
+                raise JobError(f"{path}.aggregates.{m.name}", problem, "choose another name")
+            seen.add(field.name)
+            fields.append(field)
+    return Schema.of(fields)
+
+
+def _fields(schema: Schema, m: Measure) -> list[Field]:
+    """The output columns of a measure."""
+    if m.function == "count":
+        return [Field(m.name, INT64)]
+    if m.function == "mean":
+        return [Field(f"{m.name}_count", INT64), Field(f"{m.name}_sum", FLOAT64)]
+    if m.function == "variance":
+        moments = [Field(f"{m.name}_mean", FLOAT64), Field(f"{m.name}_m2", FLOAT64)]
+        return [Field(f"{m.name}_count", INT64), *moments]
+    field = schema.field(m.column)
+    if m.function == "sum":
+        total: DType = FLOAT64 if field.dtype.floating else INT64
+        return [Field(m.name, total, field.nullable or total is INT64)]
+    return [Field(m.name, field.dtype, field.nullable)]

@@ -1,0 +1,222 @@
+"""Accumulators: what a group keeps of its rows, and how blocks of rows are added to it.
+
+An accumulator is a few consecutive words of a group's row, seen as int64 (`groups`) or float64
+(`floats`: the same memory).  Kinds and words:
+
+    ROWS       n
+    COUNT      n
+    SUM_INT    low, high (one 128-bit integer), n
+    SUM_FLOAT  sum, n
+    MIN_INT MAX_INT MIN_FLOAT MAX_FLOAT  value, n
+    MOMENTS    n, mean, m2 (Welford: the sum of squared deviations from the mean)
+
+where n counts the values that are not null.  NaN is greater than every number, as in DuckDB.  Type
+codes name how a column's values are read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from kernels.cpu import mem
+from kernels.registry import device
+
+I1, I2, I4, I8, U1, U2, U4, U8, F4, F8, VARIABLE = range(11)
+ROWS, COUNT, SUM_INT, SUM_FLOAT, MIN_INT, MAX_INT, MIN_FLOAT, MAX_FLOAT, MOMENTS = range(9)
+WORDS = (1, 1, 3, 2, 2, 2, 2, 2, 3)
+"""Words of each kind."""
+SIGN = np.int64(-(2**63))
+
+
+def _float_loader(kind: Any, llvm: Any) -> Any:
+    @intrinsic
+    def load(typingctx: Any, at: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.load(builder.inttoptr(args[0], llvm.as_pointer()))
+            value.align = 1
+            return value
+
+        return kind(types.int64), codegen
+
+    return load
+
+
+load_f32 = _float_loader(types.float32, ir.FloatType())
+load_f64 = _float_loader(types.float64, ir.DoubleType())
+
+
+@device
+def load_int(kind: int, at: int) -> Any:
+    """An integer of any width as int64 (uint64: its bits)."""
+    if kind in (I8, U8):
+        return mem.load_i64(at)
+    if kind == I4:
+        return np.int64(mem.load_i32(at))
+    if kind == U4:
+        return np.int64(mem.load_u32(at))
+    if kind == I2:
+        return np.int64(np.int16(mem.load_u16(at)))
+    if kind == U2:
+        return np.int64(mem.load_u16(at))
+    if kind == I1:
+        return np.int64(np.int8(mem.load_u8(at)))
+    return np.int64(mem.load_u8(at))
+
+
+@device
+def load_float(kind: int, at: int) -> Any:
+    """Any number as float64."""
+    if kind == F8:
+        return load_f64(at)
+    if kind == F4:
+        return np.float64(load_f32(at))
+    if kind == U8:
+        return np.float64(mem.load_u64(at))
+    return np.float64(load_int(kind, at))
+
+
+@device
+def add_integers(
+    kind: int, values: int, width: int, rows: Any, to: Any, ok: Any, n: int, groups: Any, w: int
+) -> None:
+    """SUM_INT: 128-bit sums, which no window overflows."""
+    for j in range(n):
+        if ok[j]:
+            group = groups[to[j]]
+            value = load_int(kind, values + width * rows[j])
+            low = np.uint64(group[w]) + np.uint64(value)
+            if low < np.uint64(value):
+                group[w + 1] += 1
+            if kind != U8 and value < 0:
+                group[w + 1] -= 1
+            group[w] = np.int64(low)
+            group[w + 2] += 1
+
+
+@device
+def extreme_integers(
+    kind: int,
+    sign: int,
+    values: int,
+    width: int,
+    rows: Any,
+    to: Any,
+    ok: Any,
+    n: int,
+    groups: Any,
+    w: int,
+) -> None:
+    """MIN_INT (sign 1) and MAX_INT (sign -1); the bits of uint64 are ordered with a flip."""
+    flip = SIGN if kind == U8 else np.int64(0)
+    for j in range(n):
+        if ok[j]:
+            group = groups[to[j]]
+            value = load_int(kind, values + width * rows[j])
+            a, b = value ^ flip, group[w] ^ flip
+            if group[w + 1] == 0 or (a < b if sign > 0 else b < a):
+                group[w] = value
+            group[w + 1] += 1
+
+
+@device
+def extreme_floats(
+    kind: int,
+    sign: int,
+    values: int,
+    width: int,
+    rows: Any,
+    to: Any,
+    ok: Any,
+    n: int,
+    groups: Any,
+    floats: Any,
+    w: int,
+) -> None:
+    """MIN_FLOAT (sign 1) and MAX_FLOAT (sign -1), NaN the greatest."""
+    for j in range(n):
+        if ok[j]:
+            g = to[j]
+            new, old = load_float(kind, values + width * rows[j]), floats[g, w]
+            a, b = (new, old) if sign > 0 else (old, new)
+            if groups[g, w + 1] == 0 or a < b or (b != b and a == a):
+                floats[g, w] = new
+            groups[g, w + 1] += 1
+
+
+@device
+def add_floats(
+    kind: int,
+    values: int,
+    width: int,
+    rows: Any,
+    to: Any,
+    ok: Any,
+    n: int,
+    groups: Any,
+    floats: Any,
+    w: int,
+) -> None:
+    """SUM_FLOAT, in arrival order."""
+    for j in range(n):
+        if ok[j]:
+            floats[to[j], w] += load_float(kind, values + width * rows[j])
+            groups[to[j], w + 1] += 1
+
+
+@device
+def add_moments(
+    kind: int,
+    values: int,
+    width: int,
+    rows: Any,
+    to: Any,
+    ok: Any,
+    n: int,
+    groups: Any,
+    floats: Any,
+    w: int,
+) -> None:
+    """MOMENTS: Welford's update of mean and sum of squared deviations."""
+    for j in range(n):
+        if ok[j]:
+            g = to[j]
+            value = load_float(kind, values + width * rows[j])
+            groups[g, w] += 1
+            delta = value - floats[g, w + 1]
+            floats[g, w + 1] += delta / groups[g, w]
+            floats[g, w + 2] += delta * (value - floats[g, w + 1])
+
+
+@device
+def update(
+    columns: Any, agg: Any, rows: Any, to: Any, ok: Any, n: int, groups: Any, floats: Any
+) -> None:
+    """One accumulator takes a block's pairs."""
+    kind, c, code, w = agg[0], agg[1], agg[2], agg[3]
+    if kind == ROWS:
+        for j in range(n):
+            groups[to[j], w] += 1
+        return
+    width, values, valid = columns[c, 0], columns[c, 1], columns[c, 2]
+    for j in range(n):
+        ok[j] = 1 if valid == 0 else mem.load_u8(valid + rows[j])
+    if kind == COUNT:
+        for j in range(n):
+            groups[to[j], w] += ok[j]
+    elif kind == SUM_INT:
+        add_integers(code, values, width, rows, to, ok, n, groups, w)
+    elif kind == SUM_FLOAT:
+        add_floats(code, values, width, rows, to, ok, n, groups, floats, w)
+    elif kind in (MIN_INT, MAX_INT):
+        sign = 1 if kind == MIN_INT else -1
+        extreme_integers(code, sign, values, width, rows, to, ok, n, groups, w)
+    elif kind in (MIN_FLOAT, MAX_FLOAT):
+        sign = 1 if kind == MIN_FLOAT else -1
+        extreme_floats(code, sign, values, width, rows, to, ok, n, groups, floats, w)
+    else:
+        add_moments(code, values, width, rows, to, ok, n, groups, floats, w)

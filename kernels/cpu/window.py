@@ -1,0 +1,409 @@
+"""Windowed groups: rows find their (key, window) group in a hash table and update its aggregates.
+
+A group is one row of `groups` (int64[capacity, words]; `floats` is the same memory as float64):
+
+    [START] the window's start  [FIRST] number of the first row in it  [HASH] its key's hash
+    [NULLS] bit k: key column k is null  [KEYS...] key words  [...] accumulator words
+
+A fixed key column has one word, its bits zero-extended, floats with one zero and one NaN; a string
+or binary one has two, place and size in `store` (uint8[bytes]).  `table` (int32, a power of two,
+at least twice the capacity) holds group numbers, -1 where empty, probed linearly.  Groups stand in
+the order of their making and so do their bytes in the store.  `state` (int64[STATE]) counts:
+
+    [GROUPS] groups  [BYTES] of the store in use  [OLDEST] smallest window start of any group
+    [ERRORS] rows whose windows lie outside of 64-bit time  [NEED] store bytes that a row lacked
+
+Key columns are `keys` (int64[k, 3]): column, type code, first key word.  Accumulators are `aggs`
+(int64[a, 4]): kind, column, type code, first word in a group.  `settings` (int64[SETTINGS]): see
+the names below.  With several lanes a lane takes the rows whose hash is its own; each group belongs
+to one lane and sees its rows in arrival order, so that float sums do not depend on the lanes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cpu import mem
+from kernels.cpu.accumulate import (
+    F4,
+    F8,
+    I2,
+    I4,
+    I8,
+    U2,
+    U4,
+    U8,
+    VARIABLE,
+    load_f32,
+    load_f64,
+    update,
+)
+from kernels.registry import device, kernel
+
+START, FIRST, HASH, NULLS, KEYS = range(5)
+GROUPS, BYTES, OLDEST, ERRORS, NEED, STATE = range(6)
+TIME, SIZE, EVERY, HOPS, TIME_LOW, TIME_HIGH, LANE, LANES, BASE, SETTINGS = range(10)
+BLOCK = 1024
+"""Rows, and about as many (row, window) pairs, that are looked up before they are aggregated."""
+PREFETCH_GROUPS = 4096
+"""With more groups than this the table is fetched ahead."""
+OLDEST_NONE = 2**63 - 1
+K1, K2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_ABSORB = (
+    "int64(int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[::1], uint64[::1], int64, int64,"
+    " int64[:, ::1], float64[:, ::1], int32[::1], uint8[::1], int64[::1])"
+)
+
+
+@device
+def spread(key_hash: Any, start: int) -> Any:
+    """A group's hash: of its key and its window."""
+    x = key_hash ^ (np.uint64(start) * K1)
+    x ^= x >> np.uint64(32)
+    x *= K2
+    return x ^ (x >> np.uint64(29))
+
+
+@device
+def key_word(kind: int, at: int) -> Any:
+    """A fixed-width key's bits, zero-extended; floats have one zero and one NaN."""
+    if kind in (I8, U8):
+        return mem.load_i64(at)
+    if kind == F8:
+        x = load_f64(at)
+        if x != x:
+            return np.int64(0x7FF8000000000000)
+        return np.int64(0) if x == 0.0 else mem.load_i64(at)
+    if kind == F4:
+        y = load_f32(at)
+        if y != y:
+            return np.int64(0x7FC00000)
+        return np.int64(0) if y == 0.0 else np.int64(mem.load_u32(at))
+    if kind in (I4, U4):
+        return np.int64(mem.load_u32(at))
+    if kind in (I2, U2):
+        return np.int64(mem.load_u16(at))
+    return np.int64(mem.load_u8(at))
+
+
+@device
+def load_keys(columns: Any, keys: Any, rows: Any, count: int, words: Any) -> None:
+    """The block's keys as in a group from NULLS on; the place of a string is its address."""
+    for j in range(count):
+        words[j, 0] = 0
+    for k in range(keys.shape[0]):
+        c, kind, w = keys[k, 0], keys[k, 1], keys[k, 2] - NULLS
+        width, values, valid, offsets = columns[c, 0], columns[c, 1], columns[c, 2], columns[c, 3]
+        for j in range(count):
+            row = rows[j]
+            if kind == VARIABLE:
+                begin = mem.load_i64(offsets + 8 * row)
+                words[j, w] = values + begin
+                words[j, w + 1] = mem.load_i64(offsets + 8 * row + 8) - begin
+            else:
+                words[j, w] = key_word(kind, values + width * row)
+            if valid != 0 and mem.load_u8(valid + row) == 0:
+                words[j, 0] |= np.int64(1) << k
+                words[j, w] = 0
+                if kind == VARIABLE:
+                    words[j, w + 1] = 0
+
+
+@device
+def same_bytes(a: int, b: int, size: int) -> bool:
+    """Whether `size` bytes at two addresses are equal."""
+    whole = size & ~7
+    for at in range(0, whole, 8):
+        if mem.load_u64(a + at) != mem.load_u64(b + at):
+            return False
+    for at in range(whole, size):  # noqa: SIM110 - a generator does not compile
+        if mem.load_u8(a + at) != mem.load_u8(b + at):
+            return False
+    return True
+
+
+@device
+def same_key(keys: Any, group: Any, words: Any, store: int) -> bool:
+    """Whether a group has the key in `words`."""
+    if group[NULLS] != words[0]:
+        return False
+    for k in range(keys.shape[0]):
+        w = keys[k, 2]
+        if keys[k, 1] == VARIABLE:
+            size = group[w + 1]
+            if size != words[w + 1 - NULLS]:
+                return False
+            if not same_bytes(store + group[w], words[w - NULLS], size):
+                return False
+        elif group[w] != words[w - NULLS]:
+            return False
+    return True
+
+
+@device
+def key_bytes(keys: Any, words: Any) -> Any:
+    """Store bytes that a group with this key takes."""
+    total = 0
+    for k in range(keys.shape[0]):
+        if keys[k, 1] == VARIABLE:
+            total += words[keys[k, 2] + 1 - NULLS]
+    return total
+
+
+@device
+def make_group(
+    keys: Any, start: int, first: int, key_hash: Any, words: Any, groups: Any, store: int,
+    state: Any,
+) -> Any:  # fmt: skip
+    """Append a group; there is room."""
+    g = state[GROUPS]
+    group = groups[g]
+    for w in range(group.size):
+        group[w] = 0
+    group[START], group[FIRST], group[HASH] = start, first, np.int64(key_hash)
+    for w in range(words.size):
+        group[NULLS + w] = words[w]
+    for k in range(keys.shape[0]):
+        if keys[k, 1] == VARIABLE:
+            w = keys[k, 2]
+            mem.copy_bytes(store + state[BYTES], group[w], group[w + 1])
+            group[w] = state[BYTES]
+            state[BYTES] += group[w + 1]
+    state[GROUPS] = g + 1
+    state[OLDEST] = min(state[OLDEST], start)
+    return g
+
+
+@device
+def find_group(
+    keys: Any, start: int, first: int, key_hash: Any, words: Any, groups: Any, table: Any,
+    store: int, state: Any,
+) -> Any:  # fmt: skip
+    """The group of a key and window, made where there is none."""
+    mask = np.uint64(table.size - 1)
+    i = spread(key_hash, start) & mask
+    while True:
+        g = table[i]
+        if g < 0:
+            g = make_group(keys, start, first, key_hash, words, groups, store, state)
+            table[i] = g
+            return g
+        group = groups[g]
+        if (
+            group[START] == start
+            and group[HASH] == np.int64(key_hash)
+            and same_key(keys, group, words, store)
+        ):
+            return g
+        i = (i + np.uint64(1)) & mask
+
+
+@device
+def pick_rows(settings: Any, hashes: Any, at: int, stop: int, rows: Any) -> Any:
+    """The lane's next rows, a block of them; returns (count, row to go on from)."""
+    lane, lanes = np.uint64(settings[LANE]), np.uint64(settings[LANES])
+    most = max(1, BLOCK // settings[HOPS])
+    count = 0
+    if settings[LANES] == 1:
+        count = min(most, stop - at)
+        for j in range(count):
+            rows[j] = at + j
+        return count, at + count
+    while at < stop and count < most:
+        if ((hashes[at] >> np.uint64(58)) * lanes) >> np.uint64(6) == lane:
+            rows[count] = at
+            count += 1
+        at += 1
+    return count, at
+
+
+@device
+def fetch_ahead(
+    settings: Any, hashes: Any, times: int, rows: Any, count: int, groups: Any, table: Any
+) -> None:
+    """Bring a block's table entries and then its groups near (of its newest windows)."""
+    every, mask = settings[EVERY], np.uint64(table.size - 1)
+    table_at, groups_at = np.int64(table.ctypes.data), np.int64(groups.ctypes.data)
+    places = np.empty(BLOCK, np.int64)
+    for j in range(count):
+        start = mem.load_i64(times + 8 * rows[j]) // every * every
+        places[j] = np.int64(spread(hashes[rows[j]], start) & mask)
+        mem.prefetch(table_at + 4 * places[j])
+    for j in range(count):
+        g = table[places[j]]
+        if g >= 0:
+            mem.prefetch(groups_at + 8 * groups.shape[1] * g)
+
+
+@device
+def find_groups(
+    settings: Any, keys: Any, hashes: Any, times: int, rows: Any, count: int, words: Any,
+    groups: Any, table: Any, store: Any, state: Any, pair_rows: Any, pair_groups: Any,
+) -> Any:  # fmt: skip
+    """Pairs of row and group for a block's rows, as far as there is room.
+
+    Returns (rows done, pairs).  A row is done in all of its windows or in none.
+    """
+    size, every, hops = settings[SIZE], settings[EVERY], settings[HOPS]
+    store_at = np.int64(store.ctypes.data)
+    pairs, newest = 0, np.int64(0)
+    for j in range(count):
+        row = rows[j]
+        need = key_bytes(keys, words[j]) * hops
+        if state[GROUPS] + hops > groups.shape[0] or state[BYTES] + need > store.size:
+            state[NEED] = need
+            return j, pairs
+        time = mem.load_i64(times + 8 * row)
+        if time < settings[TIME_LOW] or time > settings[TIME_HIGH]:
+            state[ERRORS] += 1
+            continue
+        if j == 0 or time < newest or time - newest >= every:
+            newest = time // every * every
+        start = newest
+        while start + size > time:
+            pair_rows[pairs] = row
+            pair_groups[pairs] = find_group(
+                keys, start, settings[BASE] + row, hashes[row], words[j], groups, table, store_at,
+                state,
+            )  # fmt: skip
+            pairs += 1
+            start -= every
+    return count, pairs
+
+
+@kernel(_ABSORB, twin="tests.naive.window.absorb")
+def absorb(
+    columns: Any, keys: Any, aggs: Any, settings: Any, hashes: Any, at: int, stop: int,
+    groups: Any, floats: Any, table: Any, store: Any, state: Any,
+) -> Any:  # fmt: skip
+    """Take the lane's rows of `at..stop-1` into their groups.
+
+    Returns the first row that is not done: `stop`, or less where groups or store lack room
+    (`state[NEED]` store bytes, and groups for one row's windows): grow them and go on from there.
+    """
+    most = max(BLOCK, settings[HOPS])
+    rows, ok = np.empty(BLOCK, np.int64), np.empty(most, np.uint8)
+    to, pair_rows = np.empty(most, np.int64), np.empty(most, np.int64)
+    width = KEYS - NULLS
+    for k in range(keys.shape[0]):
+        width += 2 if keys[k, 1] == VARIABLE else 1
+    words = np.empty((BLOCK, width), np.int64)
+    times = columns[settings[TIME], 1]
+    while at < stop:
+        count, following = pick_rows(settings, hashes, at, stop, rows)
+        load_keys(columns, keys, rows, count, words)
+        if state[GROUPS] > PREFETCH_GROUPS:
+            fetch_ahead(settings, hashes, times, rows, count, groups, table)
+        done, pairs = find_groups(
+            settings, keys, hashes, times, rows, count, words, groups, table, store, state,
+            pair_rows, to,
+        )  # fmt: skip
+        for a in range(aggs.shape[0]):
+            update(columns, aggs[a], pair_rows, to, ok, pairs, groups, floats)
+        if done < count:
+            return rows[done]
+        at = following
+    return stop
+
+
+@kernel(
+    "void(int64[:, ::1], int64[:, ::1], int64, int64[::1])", twin="tests.naive.window.count_expired"
+)
+def count_expired(keys: Any, groups: Any, before: int, found: Any) -> None:
+    """Fill `found` with the number of groups that start before `before`, and their store bytes."""
+    found[0] = found[1] = 0
+    for g in range(groups.shape[0]):
+        if groups[g, START] < before:
+            found[0] += 1
+            found[1] += key_bytes(keys, groups[g, NULLS:])
+
+
+@kernel(
+    "void(int64[:, ::1], int64[:, ::1], uint8[::1], int64[::1], int32[::1], int64,"
+    " int64[:, ::1], uint8[::1])",
+    twin="tests.naive.window.expire",
+)
+def expire(
+    keys: Any, groups: Any, store: Any, state: Any, table: Any, before: int, gone: Any,
+    gone_store: Any,
+) -> None:  # fmt: skip
+    """Move the groups that start before `before` to `gone`, close the gaps and rebuild the table.
+
+    `gone` and `gone_store` have the sizes of `count_expired`; the order of groups is kept.
+    """
+    count, kept, kept_bytes, gone_count, gone_bytes = state[GROUPS], 0, 0, 0, 0
+    state[OLDEST] = OLDEST_NONE
+    for g in range(count):
+        group = groups[g]
+        if group[START] < before:
+            gone[gone_count] = group
+            gone_bytes = move_bytes(keys, store, gone[gone_count], gone_store, gone_bytes)
+            gone_count += 1
+        else:
+            state[OLDEST] = min(state[OLDEST], group[START])
+            kept_bytes = move_bytes(keys, store, group, store, kept_bytes)
+            if kept != g:
+                groups[kept] = group
+            kept += 1
+    state[GROUPS], state[BYTES] = kept, kept_bytes
+    fill_table(groups, kept, table)
+
+
+@device
+def move_bytes(keys: Any, store: Any, group: Any, to: Any, at: int) -> Any:
+    """Move a group's strings to `at` (never behind their old place, if in the same store)."""
+    for k in range(keys.shape[0]):
+        if keys[k, 1] == VARIABLE:
+            w = keys[k, 2]
+            begin, size = group[w], group[w + 1]
+            for b in range(size):
+                to[at + b] = store[begin + b]
+            group[w] = at
+            at += size
+    return at
+
+
+@device
+def fill_table(groups: Any, count: int, table: Any) -> None:
+    """The hash table of the first `count` groups."""
+    mask = np.uint64(table.size - 1)
+    table[:] = -1
+    for g in range(count):
+        i = spread(np.uint64(groups[g, HASH]), groups[g, START]) & mask
+        while table[i] >= 0:
+            i = (i + np.uint64(1)) & mask
+        table[i] = g
+
+
+@kernel(
+    "void(int64[:, ::1], int64[:, ::1], uint8[::1], uint8[::1])", twin="tests.naive.window.lay_out"
+)
+def lay_out(keys: Any, groups: Any, store: Any, to: Any) -> None:
+    """Copy the groups' strings from `store` to `to` in the order of groups."""
+    at = 0
+    for g in range(groups.shape[0]):
+        at = move_bytes(keys, store, groups[g], to, at)
+
+
+@kernel("void(int64[:, ::1], int32[::1])", twin="tests.naive.window.rebuild")
+def rebuild(groups: Any, table: Any) -> None:
+    """Make the hash table of `groups` anew."""
+    fill_table(groups, groups.shape[0], table)
+
+
+@kernel(
+    "int64(uint8[::1], int64[::1], int64[::1], int64[::1], uint8[::1])",
+    twin="tests.naive.window.strings",
+)
+def strings(store: Any, begins: Any, sizes: Any, offsets: Any, to: Any) -> int:
+    """Strings at `begins`, one behind the other in `to`; fills `offsets` (int64[n+1])."""
+    at = 0
+    offsets[0] = 0
+    for g in range(begins.size):
+        for b in range(sizes[g]):
+            to[at + b] = store[begins[g] + b]
+        at += sizes[g]
+        offsets[g + 1] = at
+    return at
