@@ -12,6 +12,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import httpx
@@ -59,43 +60,36 @@ class Collector:
     """A real `edged central collect` process."""
 
     def __init__(self, landing, port=0, *options):
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                "-m",
-                "edged",
-                "central",
-                "collect",
-                "--landing",
-                str(landing),
-                "--listen",
-                f"127.0.0.1:{port}",
-                "--json",
-                *options,
-            ],
+            [sys.executable, "-W", "error", "-m", "edged", "central", "collect",
+             "--landing", str(landing), "--listen", f"127.0.0.1:{port}", "--json", *options],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+            stderr=self._stderr,
+        )  # fmt: skip
         line = self.process.stdout.readline()
         if not line:
-            raise AssertionError(self.process.communicate()[1].decode())
+            self.stop()
+            raise AssertionError(self.log)
         self.address = json.loads(line)["listen"]
         self.port = int(self.address.rpartition(":")[2])
         self.url = f"http://{self.address}"
-        self.log = ""
 
     def kill(self):
         self._end(signal.SIGKILL)
 
     def stop(self):
+        """The exit status; `log` holds what it said."""
         return self._end(signal.SIGTERM)
 
     def _end(self, number):
-        if self.process.returncode is None:
+        if not self._stderr.closed:
             self.process.send_signal(number)
-            self.log += self.process.communicate(timeout=20)[1].decode()
+            self.process.wait(20)
+            self.process.stdout.close()
+            self._stderr.seek(0)
+            self.log = self._stderr.read().decode()
+            self._stderr.close()
         return self.process.returncode
 
 
