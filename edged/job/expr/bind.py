@@ -221,6 +221,8 @@ def _integer_arithmetic(b: Binder, op: str, left: Node, right: Node, what: str) 
     fault = f"overflow of {kind} in {what}"
     if op in ("idiv", "mod"):
         fault = f"division by zero, or overflow of {kind}, in {what}"
+        divisor = args[1].value if isinstance(args[1], Const) else 0
+        fault = fault if divisor in (0, -1, None) else ""
     return call(kind, op, *args, fault=fault)
 
 
@@ -325,7 +327,7 @@ def _when(b: Binder, subject: Node | None, value: Any) -> Node:
     return compare(b, "eq", subject, b.bind(value), parse.say(value))
 
 
-def case(b: Binder, conditions: list[Node], values: list[Node], what: str) -> Node:
+def case(b: Binder, conditions: Sequence[Node], values: Sequence[Node], what: str) -> Node:
     """CASE with one more value (the default) than conditions."""
     kind, values = b.unify(values, what)
     if kind == t.HUGEINT:

@@ -36,7 +36,7 @@ _UNITS: dict[str, tuple[str, ...]] = {
     "epoch": (),
 }
 _ALIASES = {alias: unit for unit, names in _UNITS.items() for alias in (unit, *names)}
-_FIXED_US = {
+FIXED_US = {
     "microsecond": 1,
     "millisecond": 1_000,
     "second": 1_000_000,
@@ -45,8 +45,8 @@ _FIXED_US = {
     "day": US_PER_DAY,
     "week": 7 * US_PER_DAY,
 }
-_MONTHS = {"month": 1, "quarter": 3, "year": 12}
-TRUNC_UNITS = (*_FIXED_US, *_MONTHS)
+MONTHS = {"month": 1, "quarter": 3, "year": 12}
+TRUNC_UNITS = (*FIXED_US, *MONTHS)
 """Units that date_trunc takes."""
 PART_UNITS = tuple(_UNITS)
 """Parts that extract takes."""
@@ -98,15 +98,15 @@ def unit(text: str, allowed: tuple[str, ...]) -> str:
 def interval(text: str) -> tuple[int, int]:
     """(months, microseconds) of `'1 hour 30 minutes'`: numbers and units, decimals up to weeks."""
     months, us, at = 0, 0, 0
-    for match in iter(lambda: _INTERVAL_PART.match(text, at), None):
+    while match := _INTERVAL_PART.match(text, at):
         whole, fraction, name = match.groups()
         of = unit(name, TRUNC_UNITS)
-        if of in _MONTHS and fraction:
+        if of in MONTHS and fraction:
             raise ValueError(f"a fraction of a {of} is not a fixed time in INTERVAL '{text}'")
-        if of in _MONTHS:
-            months += int(whole) * _MONTHS[of]
+        if of in MONTHS:
+            months += int(whole) * MONTHS[of]
         else:
-            us += _micros(whole, fraction, _FIXED_US[of], text)
+            us += _micros(whole, fraction, FIXED_US[of], text)
         at = match.end()
     if at == 0 or text[at:].strip():
         raise ValueError(f"INTERVAL '{text}' is not like '5 minutes' or '1 hour 30 minutes'")
@@ -150,6 +150,6 @@ _BOOLS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
 
 def _is_float(text: str) -> bool:
     try:
-        return "_" not in text and not math.isnan(float(text)) or text.strip().lower() == "nan"
+        return "_" not in text and (not math.isnan(float(text)) or text.lower() == "nan")
     except ValueError:
         return False

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from edged.job.expr.types import NULL, SqlType
 
+ANY, ONE = 0xFF, 0xFE
+"""What `%` and `_` are in a LIKE pattern's bytes: neither occurs in UTF-8."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -77,7 +80,7 @@ def children(node: Node) -> tuple[Node, ...]:
     if isinstance(node, Call):
         return node.args
     if isinstance(node, Case):
-        return tuple(n for arm in node.arms for n in arm) + (node.default,)
+        return (*(n for arm in node.arms for n in arm), node.default)
     return (node.arg,) if isinstance(node, Try) else ()
 
 

@@ -1,0 +1,96 @@
+"""`filter`: the rows where a SQL condition is TRUE (not FALSE, not NULL).
+
+    [operators.producing]
+    type = "filter"
+    input = "joined"
+    where = "power_kw > 0"
+
+Stateless.  A batch of which every row passes is passed on as it is, without a copy.  A row whose
+evaluation is an error is left out and counted as `rows_in_error`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from edged.gather import take
+from edged.job.expr.program import Predicate, Selector
+from edged.operators.base import (
+    BeatContext,
+    Flow,
+    Link,
+    Operator,
+    OperatorPlan,
+    Scratch,
+    operator,
+)
+from edged.workers import Workers
+
+
+class Filter(Operator):
+    """A running filter."""
+
+    def __init__(self, selector: Selector) -> None:
+        self._selector = selector
+        self._scratch = Scratch()
+
+    def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
+        """The rows that pass, under the same watermark."""
+        (flow,) = inputs
+        if flow.batch.rows == 0:
+            return flow
+        rows = self._selector.select(flow.batch, beat.workers)
+        if rows.size == flow.batch.rows:
+            return flow
+        kept = take(flow.batch, rows, self._scratch, "kept", beat.workers)
+        return Flow(kept, flow.watermark_us)
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Rows left out since the condition could not be evaluated."""
+        return {"rows_in_error": self._selector.errors}
+
+    @property
+    def first_error(self) -> str:
+        """What the first row in error was, "" for none."""
+        return self._selector.first_error
+
+
+@operator("filter")
+@dataclass(frozen=True)
+class FilterPlan(OperatorPlan):
+    """A checked filter."""
+
+    links: ClassVar[tuple[str, ...]] = ("input",)
+    keys: ClassVar[frozenset[str]] = frozenset({"where"})
+
+    id: str
+    output: Link
+    where: str
+    predicate: Predicate
+
+    @classmethod
+    def parse(
+        cls, path: str, id: str, document: Mapping[str, Any], inputs: Sequence[Link]
+    ) -> FilterPlan:
+        """Check `where`; raises ExpressionError at `path.where`."""
+        (link,) = inputs
+        where = document.get("where", "")
+        predicate = Predicate.of(f"{path}.where", where, link.schema)
+        return cls(id, link, " ".join(where.split()), predicate)
+
+    def build(self, workers: Workers) -> Filter:
+        """The running filter, its kernel compiled."""
+        return Filter(self.predicate.build())
+
+    def describe(self) -> list[str]:
+        """The condition, and whether a row can be in error."""
+        lines = [f"keeps rows where {self.where}", "one generated kernel; no state"]
+        if self.predicate.source.fallible:
+            lines.append("rows that cannot be evaluated are left out and counted")
+        return lines
+
+    def signature_facts(self) -> list[Any]:
+        """Nothing is saved: any filter may take another's place."""
+        return []

@@ -1,0 +1,115 @@
+"""`map`: new columns, each a SQL expression over the input's.
+
+    [operators.m]
+    type = "map"
+    input = "power"
+    columns = { mw = "power_kw / 1000", turbine = "turbine", time = "time" }
+
+The event-time column must be among the outputs as it is: a bare reference to the input's, under
+its own name or another.  Columns passed on as they are are not copied.  Stateless.  A row of which
+any expression is an error is left out and counted as `rows_in_error`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from edged.columns import empty_batch
+from edged.errors import JobError
+from edged.job.expr.program import Projection, Projector
+from edged.operators.base import (
+    BeatContext,
+    Flow,
+    Link,
+    Operator,
+    OperatorPlan,
+    operator,
+)
+from edged.workers import Workers
+
+
+class Map(Operator):
+    """A running map."""
+
+    def __init__(self, projection: Projection, projector: Projector) -> None:
+        self._projector = projector
+        self._empty = empty_batch(projection.output)
+
+    def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
+        """The computed rows, under the same watermark."""
+        (flow,) = inputs
+        if flow.batch.rows == 0:
+            return Flow(self._empty, flow.watermark_us)
+        return Flow(self._projector.project(flow.batch, beat.workers), flow.watermark_us)
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Rows left out since an expression could not be evaluated."""
+        return {"rows_in_error": self._projector.errors}
+
+    @property
+    def first_error(self) -> str:
+        """What the first row in error was, "" for none."""
+        return self._projector.first_error
+
+
+@operator("map")
+@dataclass(frozen=True)
+class MapPlan(OperatorPlan):
+    """A checked map."""
+
+    links: ClassVar[tuple[str, ...]] = ("input",)
+    keys: ClassVar[frozenset[str]] = frozenset({"columns"})
+
+    id: str
+    output: Link
+    columns: tuple[tuple[str, str], ...]
+    projection: Projection
+
+    @classmethod
+    def parse(
+        cls, path: str, id: str, document: Mapping[str, Any], inputs: Sequence[Link]
+    ) -> MapPlan:
+        """Check `columns`; raises JobError at `path.columns` or below."""
+        (link,) = inputs
+        columns = document.get("columns")
+        if not isinstance(columns, Mapping) or not columns:
+            raise JobError(
+                f"{path}.columns", "a table of output names and expressions is expected",
+                'columns = { time = "time", mw = "power_kw / 1000" }',
+            )  # fmt: skip
+        if not all(isinstance(name, str) and name for name in columns):
+            raise JobError(f"{path}.columns", "an output column has no name")
+        projection = Projection.of(f"{path}.columns", columns, link.schema)
+        time = _time_column(f"{path}.columns", projection, link.time)
+        output = Link(projection.output, time, link.disorder_us)
+        texts = tuple((name, " ".join(sql.split())) for name, sql in columns.items())
+        return cls(id, output, texts, projection)
+
+    def build(self, workers: Workers) -> Map:
+        """The running map, its kernel compiled."""
+        return Map(self.projection, self.projection.build())
+
+    def describe(self) -> list[str]:
+        """The columns, and whether a row can be in error."""
+        lines = [f"{name} = {sql}" for name, sql in self.columns]
+        lines.append("one generated kernel; no state")
+        if self.projection.source.fallible:
+            lines.append("rows that cannot be evaluated are left out and counted")
+        return lines
+
+    def signature_facts(self) -> list[Any]:
+        """Nothing is saved: any map may take another's place."""
+        return []
+
+
+def _time_column(path: str, projection: Projection, time: str) -> str:
+    """The output that is the input's event-time column; the one of the same name is preferred."""
+    same = [name for name, source in projection.passed().items() if source == time]
+    if not same:
+        raise JobError(
+            path, f"the event-time column '{time}' is not among the outputs",
+            f'add {time} = "{time}"; later operators need it as it is',
+        )  # fmt: skip
+    return time if time in same else same[0]
