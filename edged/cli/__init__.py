@@ -40,11 +40,10 @@ def cli() -> None:
 def main() -> None:
     """Entry point: errors that edged raises on purpose become one line and an exit code."""
     try:
-        cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False)  # an exit that a command asks for is returned
+        sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Abort:
         sys.exit(130)
-    except click.exceptions.Exit as request:
-        sys.exit(request.exit_code)
     except click.ClickException as problem:
         problem.show()
         sys.exit(64)

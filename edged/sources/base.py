@@ -26,7 +26,11 @@ class Source(ABC):
 
     @abstractmethod
     def fileno(self) -> int:
-        """Readable when there is something to ingest (an epoll, timerfd or eventfd)."""
+        """Readable when there is something to ingest (an epoll, timerfd or eventfd).
+
+        Input that `ingest` left behind because staging was full does not make it readable: the
+        loop comes back for it when rows were taken.
+        """
 
     @abstractmethod
     def ingest(self, monotonic_us: int, wall_us: int) -> None:

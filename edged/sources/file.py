@@ -228,9 +228,9 @@ class FileSource(Source):
     def _arm(self) -> None:
         nexts = [t for replay in self._replays if (t := replay.next_us()) is not None]
         self._finished = not nexts
-        if not nexts:
+        if not nexts or self._more:
             self._timer.disarm()
-        elif self._more or self._origin is None:
+        elif self._origin is None:
             self._timer.arm(0)
         else:
             event_us, start_us = self._origin

@@ -299,7 +299,9 @@ class GeneratorSource(Source):
         if self.finished():
             self._staging.producers.ended[self._producer] = 1
             self._timer.disarm()
-        elif self._more or not self._plan.rate:
+        elif self._more:
+            self._timer.disarm()
+        elif not self._plan.rate:
             self._timer.arm(0)
         else:
             assert self._began_us is not None
