@@ -1,12 +1,11 @@
-"""One side of an interval join: its window's columns, and the rings that find rows in them.
+"""One side of an interval join: its window's columns, and what a beat does with its rows.
 
 `Store` keeps columns of the rows that may still match, in arrival order and contiguous: rows
 `start..stop` of its arrays are held.  Appending is a copy; when an array is full, what is held
 moves to the front, into an array at least twice as large where it fills more than half.
 
-`Rings` owns the memory of the rings and chain heads that `kernels.cpu.chain` works on.
-
-`Side` is both, and what a beat does with its half of the input.
+`Side` is a store with its half of the join's rings (`_join_rings`): it stores, hashes and
+partitions a beat's rows, and knows which stored rows are live.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ROWS_MIN = 1024
 """Rows that a store has room for at first."""
 RING_MIN = 64
 """Entries that a partition's ring has room for at first."""
-HEADS_PER_ENTRY = 2
+HEADS_PER_ENTRY = 4
 """Chain heads a ring slot: two to five a live row, as rings are a third to wholly full."""
 
 Calls = list[Callable[[], Any]]
@@ -132,72 +131,20 @@ def _moved(array: Array, start: int, stop: int, capacity: int) -> Array:
     return target
 
 
-class Rings:
-    """Rings and heads of all partitions; `table` is what the chain kernels take."""
-
-    def __init__(self, position: int = 1) -> None:
-        """Empty rings whose first entry gets `position`."""
-        self.table: Int64s = np.zeros((PARTITIONS, chain.FIELDS), np.int64)
-        self._allocate(np.full(PARTITIONS, RING_MIN, np.int64))
-        self.table[:, [chain.TAIL, chain.HEAD, chain.GENERATION]] = position
-
-    def live(self) -> Int64s:
-        """int64[64]: live entries of each partition."""
-        return self.table[:, chain.HEAD] - self.table[:, chain.TAIL]
-
-    def reserve(self, counts: Int64s) -> None:
-        """Make room for `counts` (int64[64]) more entries; nothing live is lost."""
-        need = self.live() + counts
-        capacity = self.table[:, chain.RING_MASK] + 1
-        last = self.table[:, chain.HEAD] + counts
-        if (need <= capacity).all() and (last <= chain.POSITION_MAX).all():
-            return
-        old, memory = self.table.copy(), (self._entries, self._rows, self._heads)
-        # Rings that are nearly full grow now too: their turn would come in the next beats.
-        wanted = np.where(need > 0.7 * capacity, 2 * need, capacity)
-        self._allocate(np.maximum(RING_MIN, 1 << _bits(wanted - 1)))
-        self.table[:, [chain.TAIL, chain.HEAD, chain.GENERATION]] = 1
-        chain.rebuild(old, self.table)
-        del memory
-
-    def nbytes(self) -> int:
-        """Bytes of rings, row numbers and heads."""
-        return self._entries.nbytes + self._rows.nbytes + self._heads.nbytes
-
-    def _allocate(self, capacity: Int64s) -> None:
-        """Empty rings of `capacity` (powers of two) in one piece each, so that huge pages help."""
-        first = np.cumsum(capacity) - capacity
-        total = int(capacity.sum())
-        self._entries = np.zeros(2 * total, np.int64)
-        self._rows = np.empty(total, np.uint32)
-        self._heads = np.empty(HEADS_PER_ENTRY * total, np.uint32)
-        self._heads.fill(0)
-        table = self.table
-        table[:, chain.RING] = address(self._entries) + 16 * first
-        table[:, chain.ROWS] = address(self._rows) + 4 * first
-        table[:, chain.HEADS] = address(self._heads) + 4 * HEADS_PER_ENTRY * first
-        table[:, chain.RING_MASK] = capacity - 1
-        table[:, chain.HEADS_MASK] = HEADS_PER_ENTRY * capacity - 1
-        table[:, [chain.NEWEST_OLD, chain.NEWEST_NEW]] = chain.TIME_MIN
-        table[:, [chain.DISORDER_OLD, chain.DISORDER_NEW]] = 0
-
-
-def _bits(values: Int64s) -> Int64s:
-    """The bit length of each value >= 0."""
-    return np.frexp(values.astype(np.float64))[1].astype(np.int64)
-
-
 class Side:
     """One side's window.  `base` is the row number (mod 2^32) of row 0 of the store's arrays."""
 
-    def __init__(self, schema: Schema, keys: Sequence[str], time: str, start: int = 0) -> None:
+    def __init__(
+        self, schema: Schema, keys: Sequence[str], time: str, table: Int64s, start: int = 0
+    ) -> None:
         """An empty window of `schema`'s columns.
 
-        `start` (>= 0) is the number of the first row, and of the first ring position less one.
+        `table` (int64[64, FIELDS]) describes this side's rings; `start` is the first row's number.
         """
         self.store = Store(schema)
-        self.rings = Rings((start + 1) % 2**32 or 1)
         self.base = start % 2**32
+        self.counts: Int64s = np.zeros(PARTITIONS, np.int64)
+        self._table = table
         self._keys, self._time = tuple(keys), time
         self._scratch = Scratch()
         self._batch, self._valid, self._first = Batch(schema, 0, ()), 0, 0
@@ -205,9 +152,8 @@ class Side:
 
     def arrive(self, batch: Batch, ranges: int, calls: Calls) -> None:
         """Begin with a beat's rows: `calls` store, hash and count them."""
-        self._batch, rows = batch, batch.rows
-        self.base = (self.base + self.store.append(batch, calls)) % 2**32
-        self._first = self.base + self.store.stop - rows
+        self._keep(batch, calls)
+        rows = batch.rows
         self._hashes: Hashes = self._scratch.get("hashes", rows, np.uint64)
         following: Hashes = self._scratch.get("following", rows, np.uint64)
         mask = all_valid(batch, self._keys, self._scratch)
@@ -216,67 +162,60 @@ class Side:
         for k, (a, b) in enumerate(self._ranges):
             calls.append(partial(self._count, following, k, a, b))
 
+    def _keep(self, batch: Batch, calls: Calls) -> None:
+        self._batch = batch
+        self.base = (self.base + self.store.append(batch, calls)) % 2**32
+        self._first = self.base + self.store.stop - batch.rows
+
     def _cut(self, rows: int, ranges: int) -> None:
         edges = [rows * k // ranges for k in range(ranges + 1)]
         self._ranges = list(pairwise(edges))
-        self._counts = self._scratch.get("counts", ranges * PARTITIONS, np.int64)
-        self._counts = self._counts.reshape(ranges, PARTITIONS)
+        by_range = self._scratch.get("counts", ranges * PARTITIONS, np.int64)
+        self._by_range = by_range.reshape(ranges, PARTITIONS)
 
     def _count(self, following: Hashes, k: int, start: int, stop: int) -> None:
         hash_range(self._batch, self._keys, start, stop, self._hashes, following)
-        partition.count(self._hashes, self._valid, start, stop, self._counts[k])
+        partition.count(self._hashes, self._valid, start, stop, self._by_range[k])
 
-    def place(self, calls: Calls) -> Int64s:
-        """When all is counted: make room in the rings; `calls` write the partitioned records.
+    def counted(self) -> Int64s:
+        """When all is counted: the records of each partition, int64[64]."""
+        self.counts = self._by_range.sum(axis=0)
+        return self.counts
 
-        Returns the records of each partition, int64[64].
-        """
-        times = address(self._batch[self._time].values) if self._batch.rows else 0
-        return self._place(times, calls)
-
-    def _place(self, times: int, calls: Calls) -> Int64s:
-        counts: Int64s = self._counts.sum(axis=0)
-        self.rings.reserve(counts)
+    def place(self, calls: Calls) -> None:
+        """When the rings have room: `calls` write the records, partition by partition."""
+        counts, by_range, table = self.counts, self._by_range, self._table
         total = int(counts.sum())
         records = self._scratch.get("records", 2 * (total + chain.AHEAD), np.int64)
-        table = self.rings.table
         table[:, chain.BATCH] = address(records) + chain.RECORD_BYTES * (counts.cumsum() - counts)
         table[:, chain.BATCH_ROWS] = counts
-        by_partition = self._counts.T.ravel()
-        cursors = (by_partition.cumsum() - by_partition).reshape(PARTITIONS, -1).T
-        cursors = np.ascontiguousarray(cursors)
+        flat = by_range.T.ravel()
+        cursors = np.ascontiguousarray((flat.cumsum() - flat).reshape(PARTITIONS, -1).T)
+        times = address(self._batch[self._time].values) if self._batch.rows else 0
         scatter = partial(partition.scatter, self._hashes, self._valid, times, self._first)
         for k, (a, b) in enumerate(self._ranges):
             calls.append(partial(scatter, a, b, cursors[k], address(records)))
-        return counts
 
     def settle(self) -> None:
         """End a beat: let go of the stored rows before the oldest live one."""
         store = self.store
-        store.start = int(chain.oldest(self.rings.table, self.base, store.stop))
+        store.start = int(chain.oldest(self._table, self.base, store.stop))
+
+    def live(self) -> int:
+        """Rows that may still match."""
+        return int((self._table[:, chain.HEAD] - self._table[:, chain.TAIL]).sum())
 
     def live_rows(self) -> tuple[Int64s, Hashes]:
         """Store rows that are live, ascending, and for each its tag with its partition on top."""
         rows = self.store.stop
         hashes, alive = np.zeros(rows, np.uint64), np.zeros(rows, np.uint8)
-        chain.live(self.rings.table, self.base, hashes, alive)
+        chain.live(self._table, self.base, hashes, alive)
         found = np.flatnonzero(alive).astype(np.int64)
         return found, hashes[found]
 
-    def restore(self, batch: Batch, hashes: Hashes) -> None:
-        """Take in the rows and hashes that `live_rows` named, into an empty window."""
-        calls: Calls = []
-        self.base = (self.base + self.store.append(batch, calls)) % 2**32
-        self._first = self.base + self.store.stop - batch.rows
+    def restore(self, batch: Batch, hashes: Hashes, calls: Calls) -> None:
+        """Begin to take in the rows and hashes that `live_rows` named, into an empty window."""
+        self._keep(batch, calls)
         self._hashes, self._valid = hashes, 0
         self._cut(batch.rows, 1)
-        partition.count(hashes, 0, 0, batch.rows, self._counts[0])
-        self._place(address(batch[self._time].values), calls)
-        for call in calls:
-            call()
-        chain.insert_all(self.rings.table)
-        self.rings.table[:, chain.BATCH_ROWS] = 0
-
-    def nbytes(self) -> int:
-        """Bytes of the window's memory."""
-        return self.store.nbytes() + self.rings.nbytes()
+        partition.count(hashes, 0, 0, batch.rows, self._by_range[0])

@@ -40,6 +40,7 @@ from edged.hashing import exact_bits
 from edged.job.document import did_you_mean, duration, names, table
 from edged.job.units import show_duration
 from edged.operators._join_lanes import Lanes
+from edged.operators._join_rings import Rings
 from edged.operators._join_window import Calls, Side
 from edged.operators.base import (
     WATERMARK_MAX_US,
@@ -156,7 +157,11 @@ class IntervalJoin(Operator):
         """`start` numbers the first rows and ring positions: tests begin near the 32-bit limit."""
         self._plan = plan
         links = plan.inputs
-        left, right = (Side(plan.kept(i), plan.key_names(i), links[i].time, start) for i in (0, 1))
+        self._rings = Rings(start)
+        left, right = (
+            Side(plan.kept(i), plan.key_names(i), links[i].time, self._rings.tables[i], start)
+            for i in (0, 1)
+        )
         self._sides = (left, right)
         self._verify = exact_bits(links[0].schema, plan.key_names(0)) != 32
         self._lanes = Lanes()
@@ -184,8 +189,7 @@ class IntervalJoin(Operator):
         workers = beat.workers if rows >= PARALLEL_ROWS else None
         counts = self._arrive((left.batch, right.batch), workers)
         self._set_job(*watermarks)
-        tables = [side.rings.table for side in self._sides]
-        pairs = self._lanes.join(tables, self._job, self._key_table(), counts, workers)
+        pairs = self._lanes.join(self._rings.tables, self._job, self._key_table(), counts, workers)
         output = self._materialise(pairs, workers)
         for side in self._sides:
             side.settle()
@@ -205,10 +209,16 @@ class IntervalJoin(Operator):
             self._sides[i].arrive(batch, ranges, calls)
             self._arrived[i] += batch.rows
         _run(calls, workers)
-        calls = []
-        counts = sum(side.place(calls) for side in self._sides)
+        self._place(workers)
+        left, right = self._sides
+        return left.counts + right.counts
+
+    def _place(self, workers: Workers | None) -> None:
+        self._rings.reserve([side.counted() for side in self._sides])
+        calls: Calls = []
+        for side in self._sides:
+            side.place(calls)
         _run(calls, workers)
-        return np.asarray(counts)
 
     def _set_job(self, left_us: int, right_us: int) -> None:
         """Bounds, bases, and what is dead once this beat is done."""
@@ -267,6 +277,7 @@ class IntervalJoin(Operator):
     def load(self, state: State) -> None:
         """Take over a saved window; this join must be new."""
         self._matches = int(state["matches"][0])
+        calls: Calls = []
         for k, name in enumerate(_SIDES):
             schema, hashes = self._plan.kept(k), state[f"{name}.hash"]
             columns = tuple(
@@ -277,20 +288,24 @@ class IntervalJoin(Operator):
                 )
                 for i in range(len(schema))
             )
-            self._sides[k].restore(Batch(schema, hashes.size, columns), hashes)
+            self._sides[k].restore(Batch(schema, hashes.size, columns), hashes, calls)
+        _run(calls, None)
+        self._place(None)
+        for rings in self._rings.tables:
+            chain.insert_all(rings)
 
     def state_bytes(self) -> int:
         """Bytes of both windows."""
-        return sum(side.nbytes() for side in self._sides)
+        return self._rings.nbytes() + sum(side.store.nbytes() for side in self._sides)
 
     def counters(self) -> Mapping[str, int | float]:
         """Rows that arrived on each side, rows held now, pairs found."""
-        live = [int(side.rings.live().sum()) for side in self._sides]
+        left, right = self._sides
         return {
             "left_rows": self._arrived[0],
             "right_rows": self._arrived[1],
-            "left_live": live[0],
-            "right_live": live[1],
+            "left_live": left.live(),
+            "right_live": right.live(),
             "matches": self._matches,
         }
 

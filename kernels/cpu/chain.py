@@ -6,13 +6,15 @@ the heads of hash chains through it.  One row of `int64[64, FIELDS]` describes a
     RING       address of `capacity` entries of 16 bytes:
                int64 time (µs) | uint32 tag | uint32 next (position of the chain's next older entry)
     ROWS       address of uint32[capacity]: the entry's row number
-    HEADS      address of uint32[heads]: position of a chain's newest entry
-    RING_MASK  capacity - 1;  HEADS_MASK  heads - 1  (both sizes are powers of two)
+    HEADS      address of chain 0's head: uint32 position of the chain's newest entry
+    RING_MASK  capacity - 1;  HEADS_MASK  chains - 1  (both sizes are powers of two)
     TAIL, HEAD positions of the oldest live entry and of the next one to be written
     NEWEST_*, DISORDER_*, GENERATION   see below
     BATCH, BATCH_ROWS   address of this beat's records (see `partition`) and their count
 
-An entry at position p lies in slot p & RING_MASK and hangs in chain tag & HEADS_MASK.
+An entry at position p lies in slot p & RING_MASK and hangs in chain tag & HEADS_MASK.  Both sides
+have the same number of chains, and the two heads of a chain lie beside each other (8 bytes a pair,
+left then right): a row probes one and is inserted at the other, at the cost of one cache line.
 
 Invariants.
   1. Positions grow by one an entry; 1 <= TAIL <= HEAD < 2^32 and HEAD - TAIL <= capacity.
@@ -68,8 +70,8 @@ CODE_FLOAT = 16
 """A row of `keys` (int64[columns, 5]): the width in bytes (0: variable; CODE_FLOAT + width: float),
 then values and offsets of the left store's column and of the right one's."""
 
-ENTRY, RECORD_BYTES = 16, 16
-AHEAD = 24
+ENTRY, RECORD_BYTES, PAIR = 16, 16, 8
+AHEAD = 64
 """How many records ahead heads are prefetched; `BATCH` must be readable so far past its end."""
 ENTRIES_AHEAD = 12
 CHUNK = 256
@@ -142,61 +144,48 @@ def same_key(keys: Any, left: int, right: int) -> bool:
 
 
 @device
-def find_candidates(mine: Any, other: Any, first: int, last: int, candidates: int) -> int:
-    """Records first..last whose chain in `other` has a live head: (record, head) pairs."""
-    records, heads, mask = mine[BATCH], other[HEADS], other[HEADS_MASK]
-    tail = other[TAIL]
-    found = 0
-    for i in range(first, last):
-        tag = np.int64(mem.load_u32(records + RECORD_BYTES * (i + AHEAD) + 8))
-        mem.prefetch(heads + 4 * (tag & mask))
-        tag = np.int64(mem.load_u32(records + RECORD_BYTES * i + 8))
-        head = mem.load_u32(heads + 4 * (tag & mask))
-        mem.store_u32(candidates + 8 * found, np.uint32(i))
-        mem.store_u32(candidates + 8 * found + 4, head)
-        found += np.int64(head) >= tail
-    return found
+def find_candidates(
+    records: int, first: int, last: int, heads: int, mask: int, tail: int, candidates: int
+) -> int:
+    """Records first..last whose chain has a live head: (record, head) pairs."""
+    found = candidates
+    end = records + RECORD_BYTES * last
+    at = records + RECORD_BYTES * first
+    i = np.uint32(first)
+    while at < end:
+        tag = np.int64(mem.load_u32(at + RECORD_BYTES * AHEAD + 8))
+        mem.prefetch(heads + PAIR * (tag & mask))
+        tag = np.int64(mem.load_u32(at + 8))
+        head = mem.load_u32(heads + PAIR * (tag & mask))
+        mem.store_u32(found, i)
+        mem.store_u32(found + 4, head)
+        found += 8 * np.int64(np.int64(head) >= tail)
+        at += RECORD_BYTES
+        i = np.uint32(i + 1)
+    return (found - candidates) >> 3
 
 
 @device
-def walk(
-    mine: Any,
-    other: Any,
+def emit(
+    row: Any,
+    met: Any,
     swapped: bool,
     job: Any,
     keys: Any,
-    record: int,
-    head: int,
     out_left: Any,
     out_right: Any,
     pairs: int,
 ) -> int:
-    """Follow one chain; the number of pairs after it, or -1 where they do not fit."""
-    at = mine[BATCH] + RECORD_BYTES * record
-    time, tag = mem.load_i64(at), mem.load_u32(at + 8)
-    low = earlier(time, job[AFTER] if swapped else job[BEFORE])
-    high = later(time, job[BEFORE] if swapped else job[AFTER])
-    disorder = max(other[DISORDER_OLD], other[DISORDER_NEW])
-    stop = earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
-    ring, mask, tail = other[RING], other[RING_MASK], other[TAIL]
-    while head >= tail:
-        entry = ring + ENTRY * (head & mask)
-        when = mem.load_i64(entry)
-        if when < stop:
-            break
-        if mem.load_u32(entry + 8) == tag and low <= when and when <= high:
-            row = mem.load_u32(at + 12)
-            met = mem.load_u32(other[ROWS] + 4 * (head & mask))
-            left = np.int64(np.uint32((met if swapped else row) - np.uint32(job[LEFT_BASE])))
-            right = np.int64(np.uint32((row if swapped else met) - np.uint32(job[RIGHT_BASE])))
-            if keys.shape[0] == 0 or same_key(keys, left, right):
-                if pairs == out_left.size:
-                    return -1
-                out_left[pairs] = left
-                out_right[pairs] = right
-                pairs += 1
-        head = np.int64(mem.load_u32(entry + 12))
-    return pairs
+    """Write a pair of row numbers whose tags agree, if their keys do; -1: the output is full."""
+    left = np.int64(np.uint32((met if swapped else row) - np.uint32(job[LEFT_BASE])))
+    right = np.int64(np.uint32((row if swapped else met) - np.uint32(job[RIGHT_BASE])))
+    if keys.shape[0] != 0 and not same_key(keys, left, right):
+        return pairs
+    if pairs == out_left.size:
+        return -1
+    out_left[pairs] = left
+    out_right[pairs] = right
+    return pairs + 1
 
 
 @device
@@ -211,44 +200,65 @@ def probe(
     out_left: Any,
     out_right: Any,
 ) -> bool:
-    """Probe `other` with the records of `mine` from progress[RECORD] on; False: output full."""
-    n = mine[BATCH_ROWS] if other[HEAD] > other[TAIL] else 0
-    pairs, ring, mask = progress[PAIRS], other[RING], other[RING_MASK]
+    """Probe `other` with the records of `mine` from progress[RECORD] on, and insert them.
+
+    False: the output is full.  Work goes by chunks, so that a head is still near when its row
+    comes to be inserted.
+    """
+    records = mine[BATCH]
+    n = mine[BATCH_ROWS]
+    heads, heads_mask, tail = other[HEADS], other[HEADS_MASK], other[TAIL]
+    ring, mask, rows = other[RING], other[RING_MASK], other[ROWS]
+    back = job[AFTER] if swapped else job[BEFORE]
+    ahead = job[BEFORE] if swapped else job[AFTER]
+    disorder = max(other[DISORDER_OLD], other[DISORDER_NEW])
+    pairs = progress[PAIRS]
     for start in range(progress[RECORD], n, CHUNK):
-        found = find_candidates(mine, other, start, min(n, start + CHUNK), candidates)
+        end = min(n, start + CHUNK)
+        found = find_candidates(records, start, end, heads, heads_mask, tail, candidates)
         for c in range(found):
-            ahead = np.int64(mem.load_u32(candidates + 8 * (c + ENTRIES_AHEAD) + 4))
-            mem.prefetch(ring + ENTRY * (ahead & mask))
+            to_come = np.int64(mem.load_u32(candidates + 8 * (c + ENTRIES_AHEAD) + 4))
+            mem.prefetch(ring + ENTRY * (to_come & mask))
             record = np.int64(mem.load_u32(candidates + 8 * c))
-            head = np.int64(mem.load_u32(candidates + 8 * c + 4))
-            now = walk(mine, other, swapped, job, keys, record, head, out_left, out_right, pairs)
-            if now < 0:
-                progress[RECORD], progress[PAIRS] = record, pairs
-                return False
-            pairs = now
+            position = np.int64(mem.load_u32(candidates + 8 * c + 4))
+            at = records + RECORD_BYTES * record
+            time, tag = mem.load_i64(at), mem.load_u32(at + 8)
+            low, high = earlier(time, back), later(time, ahead)
+            stop = earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
+            before = pairs
+            while position >= tail:
+                entry = ring + ENTRY * (position & mask)
+                when = mem.load_i64(entry)
+                if when < stop:
+                    break
+                if mem.load_u32(entry + 8) == tag and low <= when and when <= high:
+                    met = mem.load_u32(rows + 4 * (position & mask))
+                    row = mem.load_u32(at + 12)
+                    pairs = emit(row, met, swapped, job, keys, out_left, out_right, pairs)
+                    if pairs < 0:
+                        insert(mine, start, record)
+                        progress[RECORD], progress[PAIRS] = record, before
+                        return False
+                position = np.int64(mem.load_u32(entry + 12))
+        insert(mine, start, end)
     progress[RECORD], progress[PAIRS] = 0, pairs
     return True
 
 
 @device
-def insert(mine: Any) -> None:
-    """Put the batch's records into the partition's ring; the caller has made room."""
+def insert(mine: Any, first: int, last: int) -> None:
+    """Put records first..last into the partition's ring; the caller has made room."""
     records, heads, heads_mask = mine[BATCH], mine[HEADS], mine[HEADS_MASK]
     ring, mask, rows, position = mine[RING], mine[RING_MASK], mine[ROWS], mine[HEAD]
     newest = max(mine[NEWEST_OLD], mine[NEWEST_NEW])
     newest_new, disorder = mine[NEWEST_NEW], mine[DISORDER_NEW]
-    for i in range(mine[BATCH_ROWS]):
+    for i in range(first, last):
         at = records + RECORD_BYTES * i
-        tag = np.int64(mem.load_u32(at + RECORD_BYTES * AHEAD + 8))
-        mem.prefetch(heads + 4 * (tag & heads_mask))
-        time, word = mem.load_i64(at), mem.load_u32(at + 8)
-        head = heads + 4 * (np.int64(word) & heads_mask)
-        entry = ring + ENTRY * (position & mask)
-        mem.store_i64(entry, time)
-        mem.store_u32(entry + 8, word)
-        mem.store_u32(entry + 12, mem.load_u32(head))
+        time, tag, row = mem.load_i64(at), mem.load_u32(at + 8), mem.load_u32(at + 12)
+        head = heads + PAIR * (np.int64(tag) & heads_mask)
+        slot = position & mask
+        put(ring, rows, slot, time, tag, mem.load_u32(head), row)
         mem.store_u32(head, np.uint32(position))
-        mem.store_u32(rows + 4 * (position & mask), mem.load_u32(at + 12))
         position += 1
         if time < newest:
             # Unsigned, since LLVM takes it that a signed difference does not overflow.
@@ -258,6 +268,16 @@ def insert(mine: Any) -> None:
             newest = time
         newest_new = max(newest_new, time)
     mine[HEAD], mine[NEWEST_NEW], mine[DISORDER_NEW] = position, newest_new, disorder
+
+
+@device
+def put(ring: int, rows: int, slot: int, time: int, tag: Any, following: Any, row: Any) -> None:
+    """Write one entry."""
+    entry = ring + ENTRY * slot
+    mem.store_i64(entry, time)
+    mem.store_u32(entry + 8, tag)
+    mem.store_u32(entry + 12, following)
+    mem.store_u32(rows + 4 * slot, row)
 
 
 @device
@@ -295,18 +315,16 @@ def join(
     out_right: Any,
 ) -> int:
     """One beat's join of the partitions from progress[PARTITION] to `last`; 0: output full."""
-    scratch = candidates.ctypes.data
+    scratch = np.int64(candidates.ctypes.data)
     while progress[PARTITION] < last:
         p = progress[PARTITION]
         ours, theirs = left[p], right[p]
         if progress[PASS] == 0:
             if not probe(ours, theirs, False, job, keys, progress, scratch, out_left, out_right):
                 return 0
-            insert(ours)
             progress[PASS] = 1
         if not probe(theirs, ours, True, job, keys, progress, scratch, out_left, out_right):
             return 0
-        insert(theirs)
         evict(ours, job[LEFT_BOUND], job[LEFT_ALL] != 0)
         evict(theirs, job[RIGHT_BOUND], job[RIGHT_ALL] != 0)
         progress[PASS] = 0
@@ -318,14 +336,14 @@ def join(
 def insert_all(side: Any) -> None:
     """Insert every partition's batch without probing: how a saved state comes back."""
     for p in range(side.shape[0]):
-        insert(side[p])
+        insert(side[p], 0, side[p, BATCH_ROWS])
 
 
 @kernel("void(int64[:, ::1], int64[:, ::1])", twin="tests.naive.chain.insert")
 def rebuild(old: Any, new: Any) -> None:
     """Move the live entries of `old` into the empty, larger or equal rings of `new`.
 
-    Both describe all partitions; `new` has its addresses, masks, TAIL = HEAD = 1 and cleared heads.
+    Both describe all partitions; `new` has its addresses, masks, TAIL = HEAD = 1 and heads below 1.
     """
     for p in range(old.shape[0]):
         source, target = old[p], new[p]
@@ -334,13 +352,11 @@ def rebuild(old: Any, new: Any) -> None:
             entry = ring + ENTRY * (position & mask)
             tag = mem.load_u32(entry + 8)
             slot = target[HEAD] & target[RING_MASK]
-            head = target[HEADS] + 4 * (np.int64(tag) & target[HEADS_MASK])
-            mem.store_i64(target[RING] + ENTRY * slot, mem.load_i64(entry))
-            mem.store_u32(target[RING] + ENTRY * slot + 8, tag)
-            mem.store_u32(target[RING] + ENTRY * slot + 12, mem.load_u32(head))
-            mem.store_u32(head, np.uint32(target[HEAD]))
+            head = target[HEADS] + PAIR * (np.int64(tag) & target[HEADS_MASK])
+            time = mem.load_i64(entry)
             row = mem.load_u32(source[ROWS] + 4 * (position & mask))
-            mem.store_u32(target[ROWS] + 4 * slot, row)
+            put(target[RING], target[ROWS], slot, time, tag, mem.load_u32(head), row)
+            mem.store_u32(head, np.uint32(target[HEAD]))
             target[HEAD] += 1
         for field in range(NEWEST_OLD, GENERATION):
             target[field] = source[field]

@@ -1,0 +1,86 @@
+"""The memory of an interval join's rings and chain heads, as `kernels.cpu.chain` lays it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.columns import Array, address
+from edged.operators.base import PARTITIONS
+from kernels.cpu import chain
+
+RING_MIN = 64
+"""Entries that a partition's ring has room for at first."""
+CHAINS_PER_ENTRY = 4
+"""Chains for each slot of the larger of a partition's two rings.  With rings two fifths to wholly
+full, that is four to ten a live row."""
+FULL = 0.7
+"""Where one ring must grow, those fuller than this grow too: their turn would come in the next
+beats, and each growth moves everything."""
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Rings:
+    """Both sides' rings; `tables` (left, right) are what the chain kernels take."""
+
+    def __init__(self, start: int = 0) -> None:
+        """Empty rings whose first entry gets the position `start` + 1."""
+        self.tables = tuple(np.zeros((PARTITIONS, chain.FIELDS), np.int64) for _ in range(2))
+        self._entries: list[Array] = []
+        self._rows: list[Array] = []
+        smallest = np.full(PARTITIONS, RING_MIN, np.int64)
+        self._allocate([smallest, smallest], (start + 1) % 2**32 or 1)
+
+    def reserve(self, counts: Sequence[Int64s]) -> None:
+        """Make room for `counts` (each side's int64[64]) more entries; nothing live is lost."""
+        capacity = [table[:, chain.RING_MASK] + 1 for table in self.tables]
+        need = [
+            table[:, chain.HEAD] - table[:, chain.TAIL] + count
+            for table, count in zip(self.tables, counts, strict=True)
+        ]
+        full = any((n > c).any() for n, c in zip(need, capacity, strict=True))
+        last = [t[:, chain.HEAD] + c for t, c in zip(self.tables, counts, strict=True)]
+        if not full and max(int(x.max()) for x in last) <= chain.POSITION_MAX:
+            return
+        old = [table.copy() for table in self.tables]
+        kept = self._entries, self._rows, self._heads
+        larger = [
+            np.where(n > FULL * c, _power_of_two(n + n // 4), c)
+            for n, c in zip(need, capacity, strict=True)
+        ]
+        self._allocate(larger, 1)
+        for before, after in zip(old, self.tables, strict=True):
+            chain.rebuild(before, after)
+        del kept
+
+    def nbytes(self) -> int:
+        """Bytes of rings, row numbers and heads."""
+        return sum(a.nbytes for a in (*self._entries, *self._rows, self._heads))
+
+    def _allocate(self, capacity: Sequence[Int64s], position: int) -> None:
+        """Empty rings of `capacity` (powers of two), each kind in one piece for huge pages."""
+        chains = CHAINS_PER_ENTRY * np.maximum(*capacity)
+        heads = np.zeros(2 * int(chains.sum()), np.uint32)
+        self._entries = [np.empty(2 * int(c.sum()), np.int64) for c in capacity]
+        self._rows = [np.empty(int(c.sum()), np.uint32) for c in capacity]
+        self._heads = heads
+        for side, table in enumerate(self.tables):
+            first = np.cumsum(capacity[side]) - capacity[side]
+            table[:, chain.RING] = address(self._entries[side]) + chain.ENTRY * first
+            table[:, chain.ROWS] = address(self._rows[side]) + 4 * first
+            table[:, chain.HEADS] = address(heads) + chain.PAIR * (chains.cumsum() - chains)
+            table[:, chain.HEADS] += 4 * side
+            table[:, chain.RING_MASK] = capacity[side] - 1
+            table[:, chain.HEADS_MASK] = chains - 1
+            table[:, [chain.TAIL, chain.HEAD, chain.GENERATION]] = position
+            table[:, [chain.NEWEST_OLD, chain.NEWEST_NEW]] = chain.TIME_MIN
+            table[:, [chain.DISORDER_OLD, chain.DISORDER_NEW]] = 0
+
+
+def _power_of_two(least: Int64s) -> Int64s:
+    """The smallest power of two that is not below each value, at least RING_MIN."""
+    bits = np.frexp((np.maximum(least, RING_MIN) - 1).astype(np.float64))[1]
+    return np.left_shift(1, bits.astype(np.int64))
