@@ -1,0 +1,288 @@
+"""The sender's decisions, with a made-up centre and a made-up clock."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edged.uplink.backlog import Place
+from edged.uplink.sender import (
+    UNAUTHORIZED_S,
+    Batch,
+    NoReply,
+    Register,
+    Reply,
+    Sender,
+    Unreadable,
+)
+
+SCHEMAS = [("s", 1, "[1]"), ("t", 1, "[2]")]
+
+
+def place(seq, stream="s", partition=0, length=100, file="f"):
+    return Place(stream, partition, seq, file, 0, length)
+
+
+def sender(*places, schemas=(), request_bytes=1000, jitter=1.0):
+    made = Sender(schemas, lambda: jitter, request_bytes)
+    for p in places:
+        made.offer(p)
+    return made
+
+
+def ok(*acked):
+    return Reply(200, {"acked": list(acked), "desired": None})
+
+
+def problem(kind, stream="s", partition=0, status=409, acked=(), **more):
+    body = {"problem": kind, "detail": kind, "stream": stream, "partition": partition}
+    return Reply(status, {**body, "acked": list(acked), "desired": None, **more})
+
+
+def names(task):
+    return [(p.stream, p.partition, p.seq) for p in task.places]
+
+
+def test_schemas_go_first_and_pages_wait_for_them():
+    s = sender(place(1), schemas=SCHEMAS)
+    tasks = [s.next(0.0), s.next(0.0)]
+    assert {t.stream for t in tasks} == {"s", "t"} and all(isinstance(t, Register) for t in tasks)
+    assert s.next(0.0) is None
+    s.done(tasks[0], Reply(204, {}), 0.0)
+    assert s.next(0.0) is None
+    s.done(tasks[1], Reply(204, {}), 0.0)
+    assert names(s.next(0.0)) == [("s", 0, 1)]
+
+
+def test_a_request_takes_what_fits_of_many_partitions():
+    s = sender(*[place(q, partition=p) for p in range(3) for q in (1, 2)], request_bytes=450)
+    first, second = s.next(0.0), s.next(0.0)
+    assert names(first) == [("s", 0, 1), ("s", 0, 2), ("s", 1, 1), ("s", 1, 2)]
+    assert names(second) == [("s", 2, 1), ("s", 2, 2)]
+    assert s.next(0.0) is None
+
+
+def test_no_partition_starves():
+    s = sender(*[place(q, partition=p) for p in range(3) for q in range(1, 50)], request_bytes=100)
+    turns = []
+    for _ in range(9):
+        task = s.next(0.0)
+        [(_, partition, seq)] = names(task)
+        turns.append(partition)
+        s.done(task, ok(("s", partition, seq)), 0.0)
+    assert turns == [0, 1, 2] * 3
+
+
+def test_a_partition_is_in_one_request_at_a_time():
+    s = sender(*[place(q) for q in range(1, 30)], request_bytes=300)
+    task = s.next(0.0)
+    assert names(task)[-1] == ("s", 0, 3) and s.next(0.0) is None
+    s.done(task, ok(("s", 0, 3)), 0.0)
+    assert names(s.next(0.0))[0] == ("s", 0, 4)
+
+
+def test_network_trouble_backs_off_and_one_goes_ahead():
+    s = sender(*[place(1, partition=p) for p in range(3)], request_bytes=100)
+    a, b = s.next(0.0), s.next(0.0)
+    s.done(a, NoReply("refused"), 10.0)
+    s.done(b, NoReply("refused"), 10.1)  # no second step: it was under way already
+    assert s.state == "down" and s.next(10.1) == 10.25
+    waits, now = [], 10.25
+    for _ in range(9):
+        probe = s.next(now)
+        assert isinstance(probe, Batch) and s.next(now) is None
+        s.done(probe, NoReply("refused"), now)
+        waits.append(s.next(now) - now)
+        now = s.next(now)
+    assert waits == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30, 30])
+    probe = s.next(now)
+    s.done(probe, ok((*names(probe)[0],)), now)
+    assert s.state == "sending"
+    assert isinstance(s.next(now), Batch) and isinstance(s.next(now), Batch)
+
+
+def test_a_server_error_is_network_trouble_but_its_acks_count():
+    s = sender(place(1), place(2))
+    s.done(s.next(0.0), problem("full", status=507, acked=[("s", 0, 1)]), 0.0)
+    assert s.state == "down" and s.take_acks() == [("s", 0, 1)]
+    assert names(s.next(0.25)) == [("s", 0, 2)]
+
+
+def test_a_wrong_token_is_tried_again_slowly_or_when_told():
+    s = sender(place(1))
+    s.done(s.next(0.0), Reply(401, {"detail": "token"}), 0.0)
+    assert s.state == "unauthorized" and s.next(1.0) == UNAUTHORIZED_S
+    s.retry()
+    task = s.next(1.0)
+    s.done(task, ok(("s", 0, 1)), 1.0)
+    assert s.state == "sending" and s.next(1.0) is None
+
+
+def test_fenced_is_the_end():
+    s = sender(place(1), place(1, partition=1), request_bytes=100)
+    a, b = s.next(0.0), s.next(0.0)
+    s.done(a, problem("fenced"), 0.0)
+    s.done(b, ok(("s", 1, 1)), 0.0)
+    s.offer(place(9))
+    s.retry()
+    assert s.state == "fenced" and s.next(1e9) is None
+    assert s.status()["state"] == "fenced"
+
+
+def test_an_unknown_schema_is_registered_again():
+    s = sender(place(1), schemas=SCHEMAS[:1])
+    s.done(s.next(0.0), Reply(204, {}), 0.0)
+    s.done(s.next(0.0), problem("unknown_schema", version=1), 0.0)
+    assert s.next(0.0) == Register("s", 1, "[1]")
+    s.done(Register("s", 1, "[1]"), Reply(204, {}), 0.0)
+    wake = s.next(0.0)
+    assert 0 < wake <= 1.0
+    task = s.next(wake)
+    s.done(task, ok(("s", 0, 1)), wake)
+    assert s.backlog.pages == 0 and s.status()["stuck"] == []
+
+
+def test_a_refused_schema_keeps_its_stream_back_and_no_other():
+    s = sender(place(1), place(1, stream="t"), schemas=SCHEMAS)
+    for _ in range(2):
+        task = s.next(0.0)
+        s.done(task, Reply(409 if task.stream == "s" else 204, {"detail": "other columns"}), 0.0)
+    task = s.next(0.0)
+    assert names(task) == [("t", 0, 1)]
+    s.done(task, ok(("t", 0, 1)), 0.0)
+    assert s.next(0.0) is None
+    assert s.status()["refused_streams"] == ["s"] and "other columns" in s.status()["last_error"]
+
+
+@pytest.mark.parametrize("kind, status", [("gap", 409), ("conflict", 409), ("limit", 409)])
+def test_a_stuck_partition_holds_up_no_other_and_is_tried_ever_more_slowly(kind, status):
+    s = sender(*[place(q) for q in (5, 6)], place(1, partition=1))
+    s.done(s.next(0.0), problem(kind, status=status, expected=3), 0.0)
+    task = s.next(0.0)
+    assert names(task) == [("s", 1, 1)]
+    s.done(task, ok(("s", 1, 1)), 0.0)
+    waits, now = [], 0.0
+    for _ in range(12):
+        wake = s.next(now)
+        waits.append(wake - now)
+        now = wake
+        task = s.next(now)
+        assert names(task) == [("s", 0, 5)]  # only its first page
+        s.done(task, problem(kind, status=status, expected=3), now)
+    assert waits[:3] == [1.0, 2.0, 4.0] and waits[-1] == 300.0
+    [stuck] = s.status()["stuck"]
+    assert (stuck["problem"], stuck["partition"], stuck["expected"]) == (kind, 0, 3)
+
+
+def test_a_hole_that_is_filled_lets_the_partition_go_on_at_once():
+    s = sender(place(1), place(3))
+    s.done(s.next(0.0), problem("gap", expected=2, acked=[("s", 0, 1)]), 0.0)
+    assert isinstance(s.next(0.0), float)
+    s.offer(place(2))
+    task = s.next(0.0)
+    assert names(task) == [("s", 0, 2)]
+    s.done(task, ok(("s", 0, 2)), 0.0)
+    assert names(s.next(0.0)) == [("s", 0, 3)]
+
+
+def test_a_page_that_has_moved_is_tried_as_soon_as_its_new_place_is_known():
+    s, now = sender(place(1)), 0.0
+    for _ in range(5):
+        s.done(s.next(now), Unreadable(place(1), "no such file"), now)
+        now = s.next(now)
+    assert now > 0.5 and s.next(now - 0.5) == now
+    assert "no such file" in s.status()["last_error"]
+    s.offer(place(1, file="spool"))
+    task = s.next(now - 0.5)
+    assert task.places[0].file == "spool"
+
+
+def test_too_large_a_request_is_made_smaller():
+    s = sender(*[place(q) for q in range(1, 9)], request_bytes=800)
+    sizes = []
+    while True:
+        task = s.next(0.0)
+        sizes.append(len(task.places))
+        if len(task.places) <= 2:
+            break
+        s.done(task, Reply(413, {}), 0.0)
+    assert sizes == [8, 4, 2]
+    s.done(task, ok(("s", 0, 2)), 0.0)
+    assert len(s.next(0.0).places) == 2
+
+
+def test_an_idle_sender_wants_no_timer():
+    s = sender(schemas=SCHEMAS)
+    for _ in SCHEMAS:
+        s.done(s.next(0.0), Reply(204, {}), 0.0)
+    assert s.next(0.0) is None
+    s.offer(place(1))
+    s.done(s.next(0.0), ok(("s", 0, 1)), 0.0)
+    assert s.next(0.0) is None
+
+
+class Centre:
+    """A made-up collector with all its rules."""
+
+    def __init__(self, rng):
+        self.rng, self.high, self.landed, self.known = rng, {}, [], set()
+
+    def answer(self, task):
+        luck = self.rng.random()
+        if luck < 0.15:
+            return NoReply("lost on the way there")
+        if isinstance(task, Register):
+            self.known.add((task.stream, task.version))
+            return Reply(204, {})
+        if luck < 0.2:
+            self.known.clear()
+        if luck < 0.25:
+            return problem("damaged", status=422)
+        reply = self.land(task)
+        return NoReply("lost on the way back") if 0.25 < luck < 0.4 else reply
+
+    def land(self, task):
+        acked = {}
+        for p in task.places:
+            high = self.high.get((p.stream, p.partition), 0)
+            if (p.stream, 1) not in self.known:
+                acks = [(*k, v) for k, v in acked.items()]
+                return problem("unknown_schema", p.stream, p.partition, acked=acks, version=1)
+            assert p.seq <= high + 1, "a gap"
+            if p.seq == high + 1:
+                self.landed.append((p.stream, p.partition, p.seq))
+                self.high[p.stream, p.partition] = p.seq
+            acked[p.stream, p.partition] = self.high[p.stream, p.partition]
+        return ok(*[(*k, v) for k, v in acked.items()])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(50, 2000))
+def test_whatever_goes_wrong_all_pages_arrive_in_order_once(seed, lanes, request_bytes):
+    rng = random.Random(seed)
+    s = Sender(SCHEMAS, rng.random, request_bytes)
+    centre, now, busy, acks = Centre(rng), 0.0, [], {}
+    todo = [(st_, p, q) for q in range(1, 9) for st_ in "st" for p in range(3)]
+    for _ in range(20_000):
+        if todo and rng.random() < 0.3:
+            stream, partition, seq = todo.pop(0)
+            s.offer(place(seq, stream, partition, rng.randint(1, 300)))
+        task = s.next(now) if len(busy) < lanes else None
+        if isinstance(task, float):
+            now = task
+        elif task is not None:
+            busy.append(task)
+        if busy and (len(busy) == lanes or rng.random() < 0.5):
+            task = busy.pop(rng.randrange(len(busy)))
+            s.done(task, centre.answer(task), now)
+            for stream, partition, seq in s.take_acks():
+                assert seq > acks.get((stream, partition), 0)
+                acks[stream, partition] = seq
+        if not todo and not busy and not s.backlog.pages:
+            break
+    assert sorted(centre.landed) == sorted(
+        (x, p, q) for x in "st" for p in range(3) for q in range(1, 9)
+    )
+    assert acks == {(x, p): 8 for x in "st" for p in range(3)}
+    assert s.status()["stuck"] == [] and s.backlog.bytes == 0
