@@ -1,0 +1,1 @@
+"""Sending rows to edged: the producer's side of the wire; see `frames` for what it is."""

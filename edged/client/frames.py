@@ -1,0 +1,80 @@
+"""What stands on the wire beside Arrow: metadata keys, and the frames that come back.
+
+Producer → edged is a plain Arrow IPC stream.  Metadata of the schema: `edged.stream` (required),
+`edged.producer` (this producer's id), `edged.token`.  Metadata of each record batch: `edged.seq`,
+decimal ASCII, counting 1, 2, 3 … per producer.
+
+edged → producer are frames, little-endian, and only where the producer gave an id (errors always):
+
+    u32 kind | u32 payload length | payload
+
+    1 HELLO    u64 sequence number of the last committed batch (0: none): go on behind it
+    2 ACK      u64 all batches up to this number are committed
+    3 ERROR    UTF-8 text: what was wrong.  The connection ends; trying again will not help
+    4 END_ACK  the end of stream is committed
+    5 AGAIN    UTF-8 text: the connection ends for a reason that passes; connect again
+"""
+
+from __future__ import annotations
+
+import struct
+
+STREAM_KEY, PRODUCER_KEY, TOKEN_KEY = b"edged.stream", b"edged.producer", b"edged.token"
+SEQ_KEY = b"edged.seq"
+
+HELLO, ACK, ERROR, END_ACK, AGAIN = 1, 2, 3, 4, 5
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""Arrow's end-of-stream marker."""
+PAYLOAD_MAX = 1 << 16
+SEQ_MAX = 10**18 - 1
+
+_HEAD = struct.Struct("<II")
+_NUMBERED = struct.Struct("<IIQ")
+
+
+def numbered(kind: int, seq: int) -> bytes:
+    """A HELLO or ACK frame."""
+    return _NUMBERED.pack(kind, 8, seq)
+
+
+def told(kind: int, text: str) -> bytes:
+    """An ERROR or AGAIN frame."""
+    payload = text.encode()[:PAYLOAD_MAX]
+    return _HEAD.pack(kind, len(payload)) + payload
+
+
+def end_ack() -> bytes:
+    """An END_ACK frame."""
+    return _HEAD.pack(END_ACK, 0)
+
+
+class FrameReader:
+    """Cuts what was received into frames: feed it bytes, get (kind, payload) pairs."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        """The frames that are whole now.  Raises ValueError where these are no frames."""
+        self._rest += data
+        frames, at = [], 0
+        while len(self._rest) - at >= _HEAD.size:
+            kind, length = _HEAD.unpack_from(self._rest, at)
+            if length > PAYLOAD_MAX:
+                raise ValueError(
+                    f"a frame of {length} bytes: the peer does not speak this protocol"
+                )
+            if len(self._rest) - at - _HEAD.size < length:
+                break
+            at += _HEAD.size
+            frames.append((kind, self._rest[at : at + length]))
+            at += length
+        self._rest = self._rest[at:]
+        return frames
+
+
+def seq_of(payload: bytes) -> int:
+    """The number in a HELLO's or ACK's payload.  Raises ValueError where it is not 8 bytes."""
+    if len(payload) != 8:
+        raise ValueError(f"a sequence number of {len(payload)} bytes")
+    return int.from_bytes(payload, "little")

@@ -1,0 +1,170 @@
+"""One connection of the TCP source: its socket, what it has sent so far, what it is still to get.
+
+Received bytes live in the source's arena for one round; what is left of a message waits here,
+short ones as `tail`, longer ones in a buffer of the connection's own (`own`) into which the rest is
+received directly.
+
+Only the loop's thread receives and closes.  Frames are sent by both threads, so everything below
+`send` and `close` happens under the source's lock: a closed socket's number may be another's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edged.client import frames
+
+if TYPE_CHECKING:
+    from edged.sources._tcp_feed import Feed
+    from edged.sources._tcp_slow import SlowReader
+
+GREETING, OPEN, LEAVING, CLOSED = "greeting", "open", "leaving", "closed"
+OWN_BYTES_MIN = 256 << 10
+"""Size that a connection's own buffer starts with."""
+
+
+class Memory:
+    """Bytes that all connections' unfinished messages take together."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+class Connection:
+    """See the module's docstring.  `slot` is its row in its feed's table."""
+
+    __slots__ = (
+        "_ack",
+        "_memory",
+        "_others",
+        "_rest",
+        "blocked",
+        "discarded",
+        "ended",
+        "expect",
+        "fd",
+        "feed",
+        "filled",
+        "fresh",
+        "hung_up",
+        "id",
+        "layout",
+        "need",
+        "number",
+        "own",
+        "peer",
+        "reader",
+        "schema_message",
+        "since_us",
+        "slot",
+        "slow",
+        "sock",
+        "state",
+        "tail",
+        "tls_shaking",
+        "view",
+    )  # fmt: skip
+
+    def __init__(
+        self, sock: socket.socket, peer: str, since_us: int, tls: bool, memory: Memory
+    ) -> None:
+        self._memory = memory
+        self.sock, self.fd, self.peer, self.since_us = sock, sock.fileno(), peer, since_us
+        self.state, self.tls_shaking = GREETING, tls
+        self.hung_up = self.fresh = self.ended = self.blocked = self.slow = False
+        self.feed: Feed | None = None
+        self.id, self.number, self.slot, self.layout = "", 0, -1, 0
+        self.schema_message = b""
+        self.reader: SlowReader | None = None
+        self.tail = b""
+        self.own: Any = None
+        self.view: memoryview | None = None
+        self.filled = self.need = self.expect = self.discarded = 0
+        self._rest = b""
+        self._ack = -1
+        self._others: list[bytes] = []
+
+    @property
+    def name(self) -> str:
+        """Who this is, for people."""
+        return f"{self.id} at {self.peer}" if self.id else self.peer
+
+    def held(self) -> int:
+        """Bytes of memory that its unfinished message takes."""
+        return len(self.tail) + (0 if self.own is None else self.own.size)
+
+    def keep(self, tail: bytes) -> None:
+        """Keep the beginning of a message, in place of what was kept before."""
+        self._memory.bytes += len(tail) - len(self.tail)
+        self.tail = tail
+
+    def grow_own(self, size: int) -> None:
+        """Give it a buffer of its own with room for `size` bytes, keeping what is there."""
+        if self.own is None or self.own.size < size:
+            own = np.empty(max(size, OWN_BYTES_MIN), np.uint8)
+            if self.filled:
+                own[: self.filled] = self.own[: self.filled]
+            self._memory.bytes += own.size - (0 if self.own is None else self.own.size)
+            self.own, self.view = own, memoryview(own.data)
+
+    def drop_own(self) -> None:
+        """Give the own buffer up, and what is in it."""
+        self._memory.bytes -= 0 if self.own is None else self.own.size
+        self.own = self.view = None
+        self.filled = self.need = self.expect = 0
+
+    def forget(self) -> None:
+        """Give up what was received and not staged."""
+        self.drop_own()
+        self.keep(b"")
+        self.reader, self.fresh = None, False
+
+    def ack(self, seq: int) -> bool:
+        """Send an ACK, or keep the newest one for when the peer reads again."""
+        self._ack = seq
+        return self.flush()
+
+    def send(self, frame: bytes) -> bool:
+        """Send a frame, or keep it for when the peer reads again."""
+        self._others.append(frame)
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what waits; False where some of it still does."""
+        if self.state == CLOSED:
+            self._rest, self._ack, self._others = b"", -1, []
+            return True
+        try:
+            while self.wants_to_send():
+                if not self._rest:
+                    parts = [] if self._ack < 0 else [frames.numbered(frames.ACK, self._ack)]
+                    self._rest = b"".join(parts + self._others)
+                    self._ack, self._others = -1, []
+                sent = self.sock.send(self._rest)
+                self._rest = self._rest[sent:]
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return False
+        except OSError:  # the loop will meet the error when it receives
+            self._rest, self._ack, self._others = b"", -1, []
+        return True
+
+    def wants_to_send(self) -> bool:
+        """Whether frames wait for the peer to read."""
+        return bool(self._rest or self._ack >= 0 or self._others)
+
+    def finish_sending(self) -> None:
+        """No more frames: the peer sees the end after the last one."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.state = CLOSED
+        self.forget()
+        with contextlib.suppress(OSError):
+            self.sock.close()

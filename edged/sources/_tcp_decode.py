@@ -1,0 +1,163 @@
+"""Received bytes become staged rows: the kernels' passes over all connections of one stream.
+
+The caller fills a table of regions (see `kernels.cpu.ipc`) and calls `Decoder.run`; afterwards the
+table tells, region by region, what was consumed and what was wrong.  What a refused message's
+connection sent before it is staged, the message itself and all after it are not.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.operators.base import Scratch
+from edged.staging import CLOCK_SANE_US, TIME_MAX_US, Staging, Target
+from kernels.cpu import ipc, ipc_columns
+
+if TYPE_CHECKING:
+    from edged.sources._tcp_schema import Layout
+    from edged.workers import Workers
+
+Int64s = npt.NDArray[np.int64]
+
+MESSAGE_BYTES_MIN = 48
+"""No record batch message of at least one column is smaller."""
+SLOW_LAYOUT = 0
+LAYOUTS_MAX = 256
+"""Orders of columns that are kept; senders with yet another one go the slow way."""
+SPLIT_ROWS = 1 << 17
+"""Rows from which on the copy is dealt to workers."""
+
+
+class Decoder:
+    """Decodes into one stream's staging."""
+
+    def __init__(
+        self, staging: Staging, message_bytes_max: int, workers: Workers | None = None
+    ) -> None:
+        self.staging, self._workers = staging, workers
+        schema = staging.schema
+        self._variable = [i for i, f in enumerate(schema) if f.dtype.variable]
+        self._width = max(1, len(self._variable))
+        row_bytes = sum((f.dtype.width or 8) + int(f.nullable) for f in schema)
+        staged_max = staging.batch_bytes_max
+        self.message_bytes_max = min(message_bytes_max, staged_max + ipc.METADATA_MAX)
+        self._limits = np.array([self.message_bytes_max, staged_max, row_bytes], np.int64)
+        self._layouts = np.zeros((1, len(schema), 5), np.int64)
+        self._layouts[0, :, 4] = -1
+        self._known: dict[bytes, int] = {}
+        self._scratch = Scratch()
+        self._messages = np.empty((0, ipc.MESSAGE_WIDTH), np.int64)
+        self._count = 0
+
+    def layout(self, layout: Layout) -> int:
+        """The number of a layout, for R_LAYOUT; 0, the slow way, also where there are too many."""
+        if layout.table is None:
+            return SLOW_LAYOUT
+        key = layout.table.tobytes()
+        if key not in self._known:
+            if len(self._layouts) > LAYOUTS_MAX:
+                return SLOW_LAYOUT
+            self._known[key] = len(self._layouts)
+            self._layouts = np.concatenate([self._layouts, layout.table[None]])
+        return self._known[key]
+
+    def run(self, regions: Int64s, wall_us: int) -> Int64s:
+        """Stage all whole messages of `regions`; returns the messages that are for the slow way.
+
+        The caller sets R_ADDRESS to R_SLOW; R_SEQ is filled in here.
+        """
+        producers = self.staging.producers
+        regions[:, ipc.R_SEQ] = producers.seq[regions[:, ipc.R_PRODUCER]]
+        most = int(regions[:, ipc.R_LENGTH].sum()) // MESSAGE_BYTES_MIN + 1
+        messages = self._scratch.get("messages", most * ipc.MESSAGE_WIDTH, np.int64)
+        messages = messages.reshape(most, ipc.MESSAGE_WIDTH)
+        sizes = self._scratch.get("sizes", most * self._width, np.int64)
+        sizes = sizes.reshape(most, self._width)
+        if not self._variable:
+            sizes[:] = 0
+        count = ipc.scan(regions, self._layouts, self._limits, messages, sizes)
+        messages, sizes = messages[:count], sizes[:count]
+        if count:
+            self._stage(regions, messages, sizes, wall_us)
+        slow: Int64s = messages[messages[:, ipc.M_STATE] == ipc.SLOW]
+        return slow
+
+    def _stage(self, regions: Int64s, messages: Int64s, sizes: Int64s, wall_us: int) -> None:
+        staging, count = self.staging, len(messages)
+        places = self._scratch.get("places", count * self._width, np.int64)
+        places = places.reshape(count, self._width)
+        totals = np.zeros(2 + self._width, np.int64)
+        ipc_columns.place(messages, count, sizes, places, totals)
+        rows, chunks = int(totals[0]), int(totals[1])
+        bytes_each = np.zeros(len(staging.schema), np.int64)
+        bytes_each[self._variable] = totals[2 : 2 + len(self._variable)]
+        to = staging.reserve(rows, bytes_each, chunks)
+        self._copy(messages, regions, places, to, rows)
+        facts = np.zeros(5, np.int64)
+        facts[0] = staging.limit_us(wall_us) if wall_us >= CLOCK_SANE_US else TIME_MAX_US
+        facts[1], facts[2] = staging.latest_us, staging.max_ahead_us
+        time = staging.time_index
+        ipc_columns.admit(messages, count, regions, self._layouts, time, sizes, facts)
+        if facts[4]:
+            ipc_columns.place(messages, count, sizes, places, totals)
+            rows = int(totals[0])
+            self._copy(messages, regions, places, to, rows)
+        staging.refused_ahead += int(facts[3])
+        log, producers = to.chunks, staging.producers
+        chunks = ipc_columns.finish(
+            messages, count, regions, to.row, log.tail, log.producer, log.stop, log.time_min,
+            log.time_max, producers.seq, producers.latest_us, producers.ended,
+        )  # fmt: skip
+        staging.extend(rows, chunks, int(facts[1]))
+
+    def _copy(
+        self, messages: Int64s, regions: Int64s, places: Int64s, to: Target, rows: int
+    ) -> None:
+        cuts = [0, len(messages)]
+        if self._workers is not None and self._workers.count > 1 and rows >= SPLIT_ROWS:
+            parts = np.arange(1, self._workers.count) * rows // self._workers.count
+            ends = np.cumsum(messages[:, ipc.M_KEPT])
+            cuts[1:1] = np.searchsorted(ends, parts).tolist()
+        calls = [
+            partial(
+                ipc_columns.copy, messages, first, last, regions, self._layouts,
+                self.staging.time_index, places, to.addresses, to.row, to.bytes_at, to.times,
+            )
+            for first, last in pairwise(cuts)
+            if first < last
+        ]  # fmt: skip
+        if len(calls) == 1 or self._workers is None:
+            for call in calls:
+                call()
+        else:
+            self._workers.run(calls)
+
+
+def problem(region: Int64s, staging: Staging, message_bytes_max: int) -> str:
+    """What R_ERROR says, for the peer."""
+    error, detail = int(region[ipc.R_ERROR]), int(region[ipc.R_DETAIL])
+    column = staging.schema.names[int(region[ipc.R_COLUMN])]
+    texts = {
+        ipc.E_MAGIC: "this is not an Arrow IPC stream (a message begins with FF FF FF FF)",
+        ipc.E_SIZE: f"a message claims {detail} bytes; at most {message_bytes_max} are accepted",
+        ipc.E_METADATA: "a message's metadata is damaged",
+        ipc.E_HEADER: f"a message of type {detail} where a record batch was expected",
+        ipc.E_VERSION: "an Arrow metadata version other than V4 and V5",
+        ipc.E_GAP: f"batch {detail} follows batch {int(region[ipc.R_SEQ])}: batches are missing",
+        ipc.E_COLUMNS: "a batch has another number of columns than its schema",
+        ipc.E_BUFFER: f"column {column}: a buffer lies outside its batch or is too short",
+        ipc.E_NULLS: f"column {column} holds nulls but is not nullable",
+        ipc.E_OFFSETS: f"column {column}: offsets fall or point outside their data",
+        ipc.E_UTF8: f"column {column} holds text that is not UTF-8",
+        ipc.E_LENGTH: f"column {column}: its length or null count contradicts the batch's length",
+        ipc.E_SEQ: "edged.seq is not a number from 1 to 999999999999999999",
+        ipc.E_AFTER_END: "bytes follow the end of the stream",
+        ipc.E_STAGED: f"a batch takes {detail} bytes of memory, more than this stream may hold"
+        " at once; send smaller batches",
+    }
+    return texts[error]

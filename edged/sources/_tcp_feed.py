@@ -1,0 +1,282 @@
+"""Everything about one stream of a TCP source: its connections, their regions, its acks.
+
+`table` has a row per connection in the shape of `kernels.cpu.ipc`'s regions with the fields that
+never change filled in; a round's regions are picked from it, decoded by one pass of the kernels,
+and then looked at only where something is left over or out of the ordinary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.errors import PeerError
+from edged.sources._tcp_decode import Decoder, problem
+from edged.sources._tcp_slow import SlowReader
+from edged.staging import Staging
+from kernels.cpu import ipc
+
+if TYPE_CHECKING:
+    from edged.sources._tcp_connection import Connection
+
+Int64s = npt.NDArray[np.int64]
+
+SMALL_BYTES = 64 << 10
+"""Messages above this size are received into a buffer of the connection's own."""
+
+
+@dataclass
+class Sealed:
+    """What a ticket holds of one stream: producers whose last staged number has changed, those
+    numbers, and producers whose end of stream was staged."""
+
+    feed: Feed
+    numbers: list[int]
+    seqs: list[int]
+    ends: list[int]
+
+
+@dataclass
+class Outcome:
+    """What a round found out about one connection, where that is more than rows."""
+
+    connection: Connection
+    error: str | None = None
+    ended: bool = False
+    duplicate: int = 0
+
+
+@dataclass
+class Round:
+    """Regions received in one round: slots, where their bytes are, and which of the regions lie in
+    buffers of connections' own."""
+
+    slots: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    own: list[int] = field(default_factory=list)
+
+
+class Feed:
+    """One stream; see the module's docstring."""
+
+    def __init__(self, staging: Staging, decoder: Decoder) -> None:
+        self.staging, self.decoder = staging, decoder
+        self.connections: list[Connection | None] = []
+        self.by_number: dict[int, Connection] = {}
+        self.waiting: dict[Connection, None] = {}
+        """Connections with input that staging had no room for."""
+        self.budget = 0
+        self.round = Round()
+        self.duplicates = self.messages = self.slow_messages = 0
+        self._table = np.zeros((64, ipc.REGION_WIDTH), np.int64)
+        self._free: list[int] = []
+        self._committed = np.zeros(64, np.int64)
+        self._sealed = np.zeros(64, np.int64)
+        self._ends: list[int] = []
+
+    def start(self) -> None:
+        """What was recovered is committed."""
+        seq = self.staging.producers.seq
+        self._committed, self._sealed = seq.copy(), seq.copy()
+
+    def wire_room(self) -> int:
+        """Bytes that may be received for this stream now."""
+        return int(self.staging.room() / self.staging.staged_per_wire_byte)
+
+    def attach(self, connection: Connection, producer: str, monotonic_us: int) -> None:
+        """Give the connection its row; its producer counts as seen."""
+        producers = self.staging.producers
+        number = producers.number(producer) if producer else 0
+        producers.seen_us[number] = monotonic_us
+        connection.id, connection.number, connection.feed = producer, number, self
+        if self._free:
+            slot = self._free.pop()
+            self.connections[slot] = connection
+        else:
+            slot = len(self.connections)
+            self.connections.append(connection)
+            if slot == len(self._table):
+                self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+        connection.slot = slot
+        row = self._table[slot]
+        row[:] = 0
+        row[ipc.R_LAYOUT], row[ipc.R_PRODUCER] = connection.layout, number
+        row[ipc.R_NAMED], row[ipc.R_SLOW] = int(number != 0), int(connection.slow)
+        if number:
+            self.by_number[number] = connection
+
+    def detach(self, connection: Connection) -> None:
+        """Forget a connection that is going."""
+        self.waiting.pop(connection, None)
+        if connection.slot >= 0:
+            self.connections[connection.slot] = None
+            self._free.append(connection.slot)
+            connection.slot = -1
+        if self.by_number.get(connection.number) is connection:
+            del self.by_number[connection.number]
+
+    def named(self, producer: str) -> Connection | None:
+        """The connection of a producer, if it has one."""
+        producers = self.staging.producers
+        if not producer or not producers.known(producer):
+            return None
+        return self.by_number.get(producers.number(producer))
+
+    def committed(self, number: int) -> int:
+        """The last committed sequence number of a producer."""
+        return int(self._committed[number]) if number < self._committed.size else 0
+
+    def commit(self, numbers: list[int], seqs: list[int]) -> None:
+        """Batches up to these numbers are durable.  (Under the source's lock.)"""
+        if numbers:
+            self._committed = _at_least(self._committed, max(numbers) + 1)
+            np.maximum.at(self._committed, numbers, seqs)
+
+    def end(self, connection: Connection) -> None:
+        """The connection said end-of-stream; anonymous ones end together, with the last."""
+        number = connection.number
+        if number == 0:
+            others = (c for c in self.connections if c is not None and c.number == 0)
+            if any(c is not connection and not c.ended for c in others):
+                return
+        else:
+            self._ends.append(number)
+        self.staging.producers.ended[number] = 1
+
+    def seal(self) -> Sealed | None:
+        """What has been staged since the last call; None for nothing."""
+        seq = self.staging.producers.seq
+        self._sealed = _at_least(self._sealed, seq.size)
+        changed = np.flatnonzero(seq != self._sealed[: seq.size])
+        ends, self._ends = self._ends, []
+        if changed.size == 0 and not ends:
+            return None
+        self._sealed[changed] = seq[changed]
+        return Sealed(self, changed.tolist(), seq[changed].tolist(), ends)
+
+    def add(self, connection: Connection, start: int, length: int) -> None:
+        """A region of this round: `length` bytes at address `start`."""
+        if connection.own is not None:
+            self.round.own.append(len(self.round.slots))
+        self.round.slots.append(connection.slot)
+        self.round.starts.append(start)
+        self.round.lengths.append(length)
+
+    def decode(
+        self, monotonic_us: int, wall_us: int, arena: memoryview, base: int
+    ) -> list[Outcome]:
+        """Stage what the round has received; `arena` is the memory at address `base`."""
+        if not self.round.slots:
+            return []
+        slots = np.array(self.round.slots, np.int64)
+        regions = self._table[slots]
+        regions[:, ipc.R_ADDRESS] = self.round.starts
+        regions[:, ipc.R_LENGTH] = self.round.lengths
+        own = self.round.own
+        self.round = Round()
+        slow = self.decoder.run(regions, wall_us)
+        self.staging.producers.seen_us[regions[:, ipc.R_PRODUCER]] = monotonic_us
+        texts = self._decode_slow(slow, slots, regions, wall_us) if len(slow) else {}
+        self.messages += int(np.maximum(regions[:, ipc.R_MESSAGES], 0).sum())
+        self.duplicates += int(regions[:, ipc.R_DUPLICATES].sum())
+        left = regions[:, ipc.R_LENGTH] - regions[:, ipc.R_CONSUMED]
+        for i in own:
+            self._keep_own(self._at(int(slots[i])), regions[i], int(left[i]))
+        left[own] = 0
+        for i in np.flatnonzero(left).tolist():
+            self._keep(self._at(int(slots[i])), regions[i], int(left[i]), arena, base)
+        return self._outcomes(slots, regions, texts)
+
+    def _at(self, slot: int) -> Connection:
+        connection = self.connections[slot]
+        assert connection is not None
+        return connection
+
+    def _keep(
+        self, connection: Connection, region: Int64s, left: int, arena: memoryview, base: int
+    ) -> None:
+        """Keep the beginning of a message that is in the arena."""
+        at = int(region[ipc.R_ADDRESS] + region[ipc.R_CONSUMED]) - base
+        need = int(region[ipc.R_NEED])
+        if need <= SMALL_BYTES:
+            connection.keep(bytes(arena[at : at + left]))
+            return
+        connection.grow_own(min(need, 2 * left))
+        connection.own[:left] = np.frombuffer(arena[at : at + left], np.uint8)
+        connection.filled, connection.need, connection.expect = left, need, need
+
+    def _keep_own(self, connection: Connection, region: Int64s, left: int) -> None:
+        """Keep the beginning of a message that is in the connection's own buffer."""
+        consumed, need = int(region[ipc.R_CONSUMED]), int(region[ipc.R_NEED])
+        if consumed and left:
+            connection.own[:left] = connection.own[consumed : consumed + left].copy()
+        connection.filled, connection.need = left, need
+        if need > SMALL_BYTES:
+            connection.expect = need
+        elif left <= SMALL_BYTES and consumed < SMALL_BYTES:
+            connection.keep(bytes(connection.own[:left]))
+            connection.drop_own()
+
+    def _decode_slow(
+        self, slow: Int64s, slots: Int64s, regions: Int64s, wall_us: int
+    ) -> dict[int, str]:
+        """Decode messages for pyarrow; returns what was wrong, by region."""
+        texts: dict[int, str] = {}
+        producers = self.staging.producers
+        for message in slow:
+            r = int(message[ipc.M_REGION])
+            if r in texts or regions[r, ipc.R_MESSAGES] < 0:
+                continue
+            connection = self._at(int(slots[r]))
+            try:
+                batch = self._reader(connection).take(message)
+            except PeerError as wrong:
+                texts[r] = str(wrong)
+                continue
+            if batch is None:
+                continue
+            self.slow_messages += 1
+            self.staging.append(batch, connection.number, wall_us)
+            producers.ended[connection.number] = 0
+            if message[ipc.M_SEQ]:
+                producers.seq[connection.number] = message[ipc.M_SEQ]
+        return texts
+
+    def _reader(self, connection: Connection) -> SlowReader:
+        if connection.reader is None:
+            connection.reader = SlowReader(
+                connection.schema_message, self.staging.schema, self.staging.batch_bytes_max
+            )
+        return connection.reader
+
+    def _outcomes(self, slots: Int64s, regions: Int64s, texts: dict[int, str]) -> list[Outcome]:
+        """What the source must know: errors, ends, duplicates."""
+        self._table[slots, ipc.R_SLOW] = regions[:, ipc.R_SLOW]
+        odd = (regions[:, ipc.R_ERROR] != 0) | (regions[:, ipc.R_END] != 0)
+        odd |= regions[:, ipc.R_DUPLICATES] != 0
+        odd[list(texts)] = True
+        outcomes = []
+        for i in np.flatnonzero(odd).tolist():
+            outcome = Outcome(self._at(int(slots[i])))
+            if i in texts:
+                outcome.error = texts[i]
+            elif regions[i, ipc.R_ERROR]:
+                most = self.decoder.message_bytes_max
+                outcome.error = problem(regions[i], self.staging, most)
+            outcome.ended = outcome.error is None and bool(regions[i, ipc.R_END])
+            outcome.duplicate = int(regions[i, ipc.R_DUPLICATE_SEQ])
+            outcomes.append(outcome)
+        return outcomes
+
+
+def _at_least(array: Int64s, size: int) -> Int64s:
+    """`array`, grown with zeros to `size` elements or more."""
+    if array.size >= size:
+        return array
+    grown = np.zeros(max(size, 2 * array.size), np.int64)
+    grown[: array.size] = array
+    return grown

@@ -1,0 +1,77 @@
+"""A connection's first message: the schema, and in its metadata who speaks and to which stream."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from edged.client import frames
+from edged.columns import address
+from edged.errors import ProtocolError, Unauthorized
+from kernels.cpu import ipc
+
+GREETING_BYTES_MAX = 1 << 20
+"""Largest schema message that is accepted."""
+ID_BYTES_MAX = 256
+"""Longest producer id, in bytes of UTF-8."""
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What the first message says; `size` is how many bytes it took."""
+
+    stream: str
+    producer: str
+    schema: pa.Schema
+    message: bytes
+    size: int
+
+
+def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
+    """The greeting at the start of `data`, None where it is not whole yet.
+
+    Raises ProtocolError where it is none, Unauthorized where the token is not `token`.
+    """
+    out = np.zeros(5, np.int64)
+    copy = np.frombuffer(bytearray(data), np.uint8)
+    ipc.frame(address(copy), len(data), out)
+    error, size, kind = int(out[0]), int(out[1]), int(out[2])
+    if error == ipc.E_MAGIC:
+        raise ProtocolError("this is not an Arrow IPC stream (it begins with FF FF FF FF)")
+    if error or size > GREETING_BYTES_MAX:
+        raise ProtocolError(
+            f"the first message is damaged or larger than {GREETING_BYTES_MAX} bytes"
+        )
+    if size == 0 or size > len(data):
+        return None
+    if kind != ipc.SCHEMA:
+        raise ProtocolError("the first message is not a schema")
+    if out[4]:
+        raise ProtocolError("the sender is big-endian; send little-endian buffers")
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(data[:size]))
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise ProtocolError(f"the schema cannot be read: {problem}") from None
+    metadata = schema.metadata or {}
+    if token is not None and not hmac.compare_digest(metadata.get(frames.TOKEN_KEY, b""), token):
+        raise Unauthorized("edged.token in the schema's metadata is missing or wrong")
+    if frames.STREAM_KEY not in metadata:
+        raise ProtocolError("edged.stream is missing in the schema's metadata")
+    stream = metadata[frames.STREAM_KEY].decode(errors="replace")
+    return Greeting(stream, _producer(metadata), schema, data[:size], size)
+
+
+def _producer(metadata: dict[bytes, bytes]) -> str:
+    raw = metadata.get(frames.PRODUCER_KEY, b"")
+    try:
+        id = raw.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("edged.producer is not UTF-8") from None
+    if len(raw) > ID_BYTES_MAX or not id.isprintable():
+        raise ProtocolError(
+            f"edged.producer must be printable and at most {ID_BYTES_MAX} bytes long"
+        )
+    return id

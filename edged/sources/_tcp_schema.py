@@ -1,0 +1,103 @@
+"""A peer's Arrow schema against the stream's: which columns the kernels take as they come.
+
+Columns go by name; their order may differ, their set may not.  A column *fits* if its Arrow type is
+the stream's own (a timestamp: microseconds, any zone, since they all count from 1970 UTC).  One
+that can be cast without loss makes the connection slow: pyarrow decodes its batches.  These are
+integers of another width (values are checked), float32 for float64, other units of timestamp and
+timestamps without a zone (taken as UTC), large, view and dictionary forms of string and binary,
+fixed-size binary.  Anything else is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from edged.errors import SchemaMismatch
+from edged.schema import BINARY, BOOL, FLOAT64, STRING, TIMESTAMP, Field, Schema
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a peer's batches stand: the kernel's layout table, or None for the slow way."""
+
+    table: npt.NDArray[np.int64] | None
+
+
+def match(wire: pa.Schema, schema: Schema, stream: str) -> Layout:
+    """How batches of `wire` become rows of `schema`.  Raises SchemaMismatch with all that is wrong
+    about the set of columns, or the first column whose type does not do."""
+    problems = []
+    missing = [name for name in schema.names if name not in wire.names]
+    extra = [name for name in wire.names if name not in schema]
+    twice = sorted({name for name in wire.names if wire.names.count(name) > 1})
+    for what, names in (("lacks", missing), ("does not know", extra), ("has twice", twice)):
+        if names:
+            who = "the stream" if what == "does not know" else "the sender"
+            problems.append(f"{who} {what} {', '.join(names)}")
+    if problems:
+        raise SchemaMismatch(
+            f"stream {stream} has the columns {', '.join(schema.names)}: {'; '.join(problems)}"
+        )
+    slow = False
+    for f in schema:
+        kind = wire.field(f.name).type
+        if _fits(kind, f):
+            continue
+        if not _castable(kind, f):
+            raise SchemaMismatch(
+                f"stream {stream}, column {f.name}: {kind} arrives, {f.dtype.arrow} is expected"
+            )
+        slow = True
+    return Layout(None if slow else _table(wire, schema))
+
+
+def _fits(kind: pa.DataType, f: Field) -> bool:
+    if f.dtype is TIMESTAMP:
+        return bool(pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None)
+    return bool(kind.equals(f.dtype.arrow))
+
+
+def _castable(kind: pa.DataType, f: Field) -> bool:
+    types = pa.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+        if _fits(kind, f):
+            return True
+    if f.dtype is TIMESTAMP:
+        return bool(types.is_timestamp(kind))
+    if f.dtype is STRING:
+        return bool(types.is_large_string(kind) or _is_view(kind, "string_view"))
+    if f.dtype is BINARY:
+        fixed = types.is_fixed_size_binary(kind)
+        return bool(types.is_large_binary(kind) or _is_view(kind, "binary_view") or fixed)
+    if f.dtype.integer:
+        return bool(types.is_integer(kind))
+    if f.dtype is FLOAT64:
+        return bool(types.is_float32(kind))
+    return False
+
+
+def _is_view(kind: pa.DataType, name: str) -> bool:
+    return str(kind) == name
+
+
+def _table(wire: pa.Schema, schema: Schema) -> npt.NDArray[np.int64]:
+    """The kernel's layout table int64[columns, 5]; see `kernels.cpu.ipc`."""
+    first_buffer, at = [], 0
+    for name in wire.names:
+        first_buffer.append(at)
+        at += 3 if schema.field(name).dtype.variable else 2
+    table = np.empty((len(schema), 5), np.int64)
+    ordinal = 0
+    for i, f in enumerate(schema):
+        node = wire.names.index(f.name)
+        kind = 0 if f.dtype is BOOL else f.dtype.width
+        if f.dtype.variable:
+            kind = -1 if f.dtype is STRING else -2
+        table[i] = node, first_buffer[node], kind, f.nullable, ordinal if kind < 0 else -1
+        ordinal += kind < 0
+    return table

@@ -1,0 +1,94 @@
+"""The slow way: batches that the kernels do not take are decoded by pyarrow, one by one.
+
+Compressed bodies, dictionaries, other string layouts, other integer widths.  One pyarrow stream
+reader lives as long as the connection, so that dictionaries and their deltas are its business; it
+is fed exactly whole messages and asked for a batch only when one is there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from edged.columns import Batch
+from edged.errors import ProtocolError, SchemaMismatch
+from edged.schema import Schema
+from kernels.cpu import ipc
+
+
+class _Feed:
+    """A file that holds what was fed to it."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._parts += data
+
+    def read(self, size: int = -1) -> bytes:
+        size = len(self._parts) if size < 0 else size
+        data = bytes(self._parts[:size])
+        del self._parts[:size]
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+
+class SlowReader:
+    """Decodes one connection's messages; `schema_message` is the first, as it came."""
+
+    def __init__(self, schema_message: bytes, schema: Schema, bytes_max: int) -> None:
+        self._feed = _Feed()
+        self._feed.feed(schema_message)
+        self._reader = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"))
+        self._schema, self._bytes_max = schema, bytes_max
+        self._out = np.zeros(5, np.int64)
+        self._dictionary_bytes = 0
+
+    def take(self, message: npt.NDArray[np.int64]) -> Batch | None:
+        """The batch in a row of the message table; None for a dictionary.
+
+        Raises ProtocolError or SchemaMismatch for what cannot be read or does not fit.
+        """
+        address = int(message[ipc.M_META])
+        meta = int(message[ipc.M_BODY]) - address - 8
+        body = int(message[ipc.M_BODY_LENGTH])
+        claim = ipc.inflated(address + 8, meta, body)
+        ipc.frame(address, 8 + meta + body, self._out)
+        kind = int(self._out[2])
+        if claim < 0:
+            raise ProtocolError("a batch's metadata is damaged")
+        if kind == ipc.DICTIONARY:
+            self._dictionary_bytes = claim + (self._dictionary_bytes if self._out[4] else 0)
+        if max(claim, self._dictionary_bytes) > self._bytes_max:
+            raise ProtocolError(
+                f"a batch or dictionary unpacks to {claim} bytes, more than this stream may hold"
+                " at once; send smaller ones"
+            )
+        self._feed.feed(ctypes.string_at(address, 8 + meta + body))
+        if kind != ipc.RECORD_BATCH:
+            return None
+        return self._decode()
+
+    def _decode(self) -> Batch:
+        try:
+            batch: Any = self._reader.read_next_batch()
+            batch.validate(full=True)
+            staged = Batch.from_arrow(batch, self._schema)
+        except ValueError as problem:
+            raise SchemaMismatch(f"a batch does not fit the stream: {problem}") from None
+        except (pa.ArrowException, OSError, KeyError, StopIteration) as problem:
+            raise ProtocolError(f"a batch cannot be read: {problem}") from None
+        if staged.nbytes() > self._bytes_max:
+            raise ProtocolError(
+                f"a batch takes {staged.nbytes()} bytes of memory, more than this stream may hold"
+                " at once; send smaller batches"
+            )
+        return staged

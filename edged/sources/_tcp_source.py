@@ -1,0 +1,489 @@
+"""The running TCP source: accept, receive, decode, acknowledge.
+
+An epoll of the source's own, edge-triggered, holds the listener and all connections; its descriptor
+is what the loop polls.  `ingest` notes who has input and goes round: each connection with input is
+received from once a round (into one arena that is reused, or into its own buffer within a long
+message), then one pass of the kernels a stream stages what is whole.  A connection whose stream
+has no room is not received from: its bytes stay in the kernel, TCP closes the window.
+
+No work is done for a message in Python, and none for a connection without input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import select
+import socket
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edged.client import frames
+from edged.columns import address
+from edged.errors import PeerError, ProtocolError, SchemaMismatch, Unauthorized
+from edged.sources._tcp_connection import CLOSED, GREETING, LEAVING, OPEN, Connection, Memory
+from edged.sources._tcp_decode import SLOW_LAYOUT, Decoder
+from edged.sources._tcp_feed import Feed, Sealed
+from edged.sources._tcp_greeting import GREETING_BYTES_MAX, read_greeting
+from edged.sources._tcp_schema import match
+from edged.sources._tcp_socket import TcpSettings, listen, raise_descriptor_limit, tune
+from edged.sources.base import Source
+from edged.staging import Staging
+
+if TYPE_CHECKING:
+    from edged.workers import Workers
+
+ARENA_BYTES = 4 << 20
+"""Memory that a round receives into."""
+READ_BYTES_MIN = 32 << 10
+"""A round ends when less of the arena is free."""
+BUDGET_BYTES_MIN = 4 << 10
+READ_BYTES_MAX = 1 << 20
+"""Most that one connection receives into the arena in a round."""
+GREETING_US_MAX = 10_000_000
+LEAVING_US_MAX = 5_000_000
+DISCARD_BYTES_MAX = 64 << 20
+"""Most that is read and thrown away so that a peer gets to see its error."""
+
+_IN = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+_GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
+
+
+class TcpSource(Source):
+    """Feeds the streams of one listener; see the module's docstring."""
+
+    def __init__(
+        self,
+        settings: TcpSettings,
+        stagings: Mapping[str, Staging],
+        workers: Workers | None = None,
+    ) -> None:
+        self._settings = settings
+        self._feeds = {
+            name: Feed(staging, Decoder(staging, settings.message_bytes_max, workers))
+            for name, staging in stagings.items()
+        }
+        self._memory = Memory()
+        self._memory_max = max(8 << 20, sum(s.bytes_max for s in stagings.values()) // 2)
+        self._arena = np.empty(ARENA_BYTES, np.uint8)
+        self._view, self._base = memoryview(self._arena.data), address(self._arena)
+        self._at = 0
+        self._greetings: list[tuple[Connection, bytes]] = []
+        self._connections: dict[int, Connection] = {}
+        self._unsettled: dict[Connection, None] = {}
+        self._ready: dict[Connection, None] = {}
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._acks = 0
+        self._epoll: Any = None
+        self._listener: socket.socket | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._token: bytes | None = None
+        self._accepting = False
+
+    @property
+    def port(self) -> int:
+        """The port that is bound (where the job says 0, the one the kernel gave)."""
+        assert self._listener is not None
+        return int(self._listener.getsockname()[1])
+
+    def start(self) -> None:
+        """Bind and listen; read token and certificate."""
+        settings = self._settings
+        self._token, self._tls = settings.read_token(), settings.tls_context()
+        raise_descriptor_limit(settings.connections_max)
+        self._listener = listen(settings.host, settings.port)
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener.fileno(), select.EPOLLIN | select.EPOLLET)
+        for feed in self._feeds.values():
+            feed.start()
+
+    def fileno(self) -> int:
+        """The epoll's descriptor."""
+        return int(self._epoll.fileno())
+
+    def ingest(self, monotonic_us: int, wall_us: int) -> None:
+        """Receive and stage what has arrived, as far as there is room."""
+        self._take_events()
+        if self._accepting:
+            self._accept(monotonic_us)
+        if self._unsettled:
+            self._part_with_the_slow(monotonic_us)
+        for feed in self._feeds.values():
+            if feed.waiting and feed.staging.room():
+                self._ready.update(feed.waiting)
+                feed.waiting.clear()
+        while self._ready:
+            for feed in self._feeds.values():
+                feed.budget = feed.wire_room()
+            self._receive_round(monotonic_us)
+            for feed in self._feeds.values():
+                for outcome in feed.decode(monotonic_us, wall_us, self._view, self._base):
+                    self._settle(feed, outcome, monotonic_us)
+            greetings, self._greetings = self._greetings, []
+            for connection, data in greetings:
+                self._greet(connection, data, monotonic_us)
+            if self._memory.bytes > self._memory_max:
+                self._free_memory()
+
+    def more(self) -> bool:
+        """Whether connections wait because their stream's staging is full."""
+        return any(feed.waiting for feed in self._feeds.values())
+
+    def seal(self) -> list[Sealed]:
+        """Producers and numbers that were staged since the last call."""
+        return [s for s in (feed.seal() for feed in self._feeds.values()) if s is not None]
+
+    def committed(self, ticket: Sequence[Sealed]) -> None:
+        """Acknowledge; on the commit thread."""
+        for sealed in ticket:
+            feed = sealed.feed
+            with self._lock:
+                feed.commit(sealed.numbers, sealed.seqs)
+            for number, seq in zip(sealed.numbers, sealed.seqs, strict=True):
+                if number:
+                    self._acknowledge(feed, number, seq)
+            for number in sealed.ends:
+                self._acknowledge(feed, number, None)
+
+    def finished(self) -> bool:
+        """Never: somebody may always connect."""
+        return False
+
+    def close(self) -> None:
+        """Tell every peer to come again, and close."""
+        frame = frames.told(frames.AGAIN, "this edged is stopping")
+        for connection in list(self._connections.values()):
+            with self._lock:
+                if connection.state == OPEN and connection.number:
+                    connection.send(frame)
+            self._close(connection)
+        if self._listener is not None:
+            self._listener.close()
+        if self._epoll is not None:
+            self._epoll.close()
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Connections, bytes, messages, and every reason why something was refused."""
+        feeds = self._feeds.values()
+        return {
+            "connections": len(self._connections),
+            "messages": sum(f.messages for f in feeds),
+            "slow_messages": sum(f.slow_messages for f in feeds),
+            "duplicates": sum(f.duplicates for f in feeds),
+            "acks": self._acks,
+            **self._counts,
+        }
+
+    # Who has input -----------------------------------------------------------------------------
+
+    def _take_events(self) -> None:
+        listener = self._listener.fileno() if self._listener is not None else -1
+        for fd, mask in self._epoll.poll(0, len(self._connections) + 2):
+            if fd == listener:
+                self._accepting = True
+                continue
+            connection = self._connections.get(fd)
+            if connection is None:
+                continue
+            if mask & _GONE:
+                connection.hung_up = True
+            if mask & select.EPOLLOUT:
+                self._unblock(connection)
+            if mask & ~select.EPOLLOUT:
+                self._ready[connection] = None
+
+    def _accept(self, monotonic_us: int) -> None:
+        assert self._listener is not None
+        while True:
+            try:
+                sock, peer = self._listener.accept()
+            except BlockingIOError:
+                self._accepting = False
+                return
+            except OSError as problem:  # out of descriptors: tried again in the next beat
+                self._counts["accept_failed"] += 1
+                if problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    return
+                continue
+            sock.setblocking(False)
+            self._counts["accepted"] += 1
+            if len(self._connections) >= self._settings.connections_max:
+                self._counts["refused_full"] += 1
+                with contextlib.suppress(OSError):
+                    sock.send(frames.told(frames.AGAIN, "too many connections"))
+                sock.close()
+                continue
+            self._welcome(sock, f"{peer[0]}:{peer[1]}", monotonic_us)
+
+    def _welcome(self, sock: socket.socket, peer: str, monotonic_us: int) -> None:
+        tune(sock, len(self._connections))
+        if self._tls is not None:
+            sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        tls = self._tls is not None
+        connection = Connection(sock, peer, monotonic_us, tls, self._memory)
+        self._connections[connection.fd] = connection
+        self._unsettled[connection] = None
+        self._epoll.register(connection.fd, _IN)
+        self._ready[connection] = None
+
+    def _part_with_the_slow(self, monotonic_us: int) -> None:
+        """Close those that took too long to greet or to leave."""
+        for connection in list(self._unsettled):
+            waited = monotonic_us - connection.since_us
+            if connection.state == LEAVING and waited > LEAVING_US_MAX:
+                self._close(connection)
+            elif connection.state == GREETING and waited > GREETING_US_MAX:
+                self._refuse(connection, "no schema arrived in time", "timeout", monotonic_us)
+
+    # Receiving ---------------------------------------------------------------------------------
+
+    def _receive_round(self, monotonic_us: int) -> None:
+        """Receive from everybody with input, once, as far as arena and budgets go."""
+        self._at = 0
+        ready, self._ready = self._ready, {}
+        for connection in ready:
+            feed = connection.feed
+            if feed is not None and feed.budget <= 0 and connection.state == OPEN:
+                feed.waiting[connection] = None
+            elif ARENA_BYTES - self._at < READ_BYTES_MIN + len(connection.tail):
+                self._ready[connection] = None
+            elif connection.state != CLOSED:
+                self._receive(connection, monotonic_us)
+
+    def _receive(self, connection: Connection, monotonic_us: int) -> None:
+        if connection.tls_shaking and not self._shake_hands(connection):
+            return
+        target, kept = self._target(connection)
+        got = self._receive_into(connection, target)
+        if got < 0:
+            self._lost(connection)
+            return
+        self._counts["bytes"] += got
+        if got == len(target) or (connection.hung_up and got):
+            self._ready[connection] = None
+        if connection.state == LEAVING:
+            self._discard(connection, got)
+        elif got or connection.fresh:
+            if connection.state == GREETING:
+                data = bytes(self._view[self._at : self._at + kept + got])
+                self._greetings.append((connection, data))
+            else:
+                self._offer(connection, kept, got)
+
+    def _target(self, connection: Connection) -> tuple[memoryview, int]:
+        """Where to receive to, and how many bytes of an unfinished message stand before it."""
+        feed = connection.feed
+        budget = READ_BYTES_MAX if feed is None else max(feed.budget, BUDGET_BYTES_MIN)
+        if connection.own is None and connection.expect > 0 and not connection.tail:
+            connection.grow_own(0)
+        if connection.own is not None:
+            filled, need = connection.filled, connection.need or connection.expect
+            if filled == connection.own.size:
+                connection.grow_own(min(max(need, filled + 1), 2 * filled))
+            stop = min(connection.own.size, max(need, filled + 1), filled + budget)
+            assert connection.view is not None
+            return connection.view[filled:stop], filled
+        start, kept = self._at, len(connection.tail)
+        if kept:
+            self._view[start : start + kept] = connection.tail
+        size = min(ARENA_BYTES - start - kept, READ_BYTES_MAX, budget)
+        return self._view[start + kept : start + kept + size], kept
+
+    def _receive_into(self, connection: Connection, target: memoryview) -> int:
+        """Bytes received; 0: nothing is there now; -1: the connection is over."""
+        if self._tls is not None:
+            return self._receive_tls(connection, target)
+        try:
+            got = connection.sock.recv_into(target)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return -1
+        return got or -1
+
+    def _receive_tls(self, connection: Connection, target: memoryview) -> int:
+        """As `_receive_into`: TLS gives a record at a time, so until it has no more."""
+        got = 0
+        while got < len(target):
+            try:
+                with self._lock:
+                    n = connection.sock.recv_into(target[got:])
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return got
+            except OSError:
+                n = 0
+            if n == 0:
+                connection.hung_up = True
+                return got or -1
+            got += n
+        return got
+
+    def _offer(self, connection: Connection, kept: int, got: int) -> None:
+        """Make what was received, with what stood before it, a region of this round."""
+        feed = connection.feed
+        assert feed is not None
+        connection.fresh = False
+        feed.budget -= kept + got
+        if connection.own is not None:
+            connection.filled = kept + got
+            feed.add(connection, address(connection.own), kept + got)
+            return
+        connection.keep(b"")
+        feed.add(connection, self._base + self._at, kept + got)
+        self._at += (kept + got + 7) & ~7
+
+    def _discard(self, connection: Connection, got: int) -> None:
+        connection.discarded += got
+        if connection.discarded > DISCARD_BYTES_MAX:
+            self._close(connection)
+
+    def _shake_hands(self, connection: Connection) -> bool:
+        """Go on with the TLS handshake; whether it is done."""
+        sock: Any = connection.sock
+        try:
+            with self._lock:
+                sock.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            if connection.hung_up:
+                self._lost(connection)
+            return False
+        except OSError:
+            self._counts["refused_tls"] += 1
+            self._close(connection)
+            return False
+        connection.tls_shaking = False
+        return True
+
+    # Greeting and parting ----------------------------------------------------------------------
+
+    def _greet(self, connection: Connection, data: bytes, monotonic_us: int) -> None:
+        try:
+            greeting = read_greeting(data, self._token)
+            if greeting is None:
+                if len(data) > GREETING_BYTES_MAX:
+                    raise ProtocolError("the first message is too large")
+                connection.keep(data)
+                return
+            feed = self._feeds.get(greeting.stream)
+            if feed is None:
+                known = ", ".join(sorted(self._feeds))
+                raise ProtocolError(f"no stream {greeting.stream!r} here; there are: {known}")
+            layout = feed.decoder.layout(
+                match(greeting.schema, feed.staging.schema, greeting.stream)
+            )
+        except PeerError as problem:
+            self._refuse(connection, str(problem), _reason(problem), monotonic_us)
+            return
+        connection.layout, connection.slow = layout, layout == SLOW_LAYOUT
+        connection.schema_message = greeting.message
+        older = feed.named(greeting.producer)
+        if older is not None:
+            text = f"a newer connection of producer {greeting.producer} took over"
+            self._refuse(older, text, "taken_over", monotonic_us)
+        with self._lock:
+            feed.attach(connection, greeting.producer, monotonic_us)
+            connection.state = OPEN
+            if connection.number:
+                connection.send(frames.numbered(frames.HELLO, feed.committed(connection.number)))
+        self._unsettled.pop(connection, None)
+        connection.keep(data[greeting.size :])
+        connection.fresh = bool(connection.tail)
+        self._ready[connection] = None
+
+    def _settle(self, feed: Feed, outcome: Any, monotonic_us: int) -> None:
+        """Act on what decoding found out about a connection."""
+        connection = outcome.connection
+        if outcome.error is not None:
+            self._refuse(connection, outcome.error, "batch", monotonic_us)
+            return
+        if outcome.duplicate:
+            committed = feed.committed(connection.number)
+            if outcome.duplicate <= committed:
+                with self._lock:
+                    self._flushed(connection, connection.ack(committed))
+        if outcome.ended:
+            connection.ended = True
+            feed.end(connection)
+
+    def _refuse(self, connection: Connection, text: str, reason: str, monotonic_us: int) -> None:
+        """Tell the peer what was wrong, then let it go; what it still sends is thrown away."""
+        self._counts[f"refused_{reason}"] += 1
+        with self._lock:
+            connection.send(frames.told(frames.ERROR, text))
+            connection.finish_sending()
+            if connection.feed is not None:
+                connection.feed.detach(connection)
+            connection.state, connection.since_us = LEAVING, monotonic_us
+            connection.forget()
+        self._unsettled[connection] = None
+        self._ready[connection] = None
+
+    def _free_memory(self) -> None:
+        """Unfinished messages take too much memory: free empty buffers, then send away those that
+        hold most, to come again later."""
+        holders = sorted(self._connections.values(), key=Connection.held, reverse=True)
+        for connection in holders:
+            if connection.own is not None and connection.filled == 0:
+                connection.drop_own()
+        text = "unfinished messages take too much memory here"
+        for connection in holders:
+            if self._memory.bytes <= self._memory_max:
+                return
+            self._counts["sent_away"] += 1
+            with self._lock:
+                if connection.number:
+                    connection.send(frames.told(frames.AGAIN, text))
+            self._close(connection)
+
+    def _lost(self, connection: Connection) -> None:
+        """The peer closed, or the connection broke."""
+        if connection.state == OPEN and not connection.ended:
+            self._counts["lost"] += 1
+            if connection.tail or connection.filled:
+                self._counts["half_messages"] += 1
+        self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        with self._lock:
+            if connection.feed is not None:
+                connection.feed.detach(connection)
+            self._connections.pop(connection.fd, None)
+            connection.close()
+        self._unsettled.pop(connection, None)
+        self._ready.pop(connection, None)
+
+    # Frames that had to wait -------------------------------------------------------------------
+
+    def _acknowledge(self, feed: Feed, number: int, seq: int | None) -> None:
+        """Send a producer an ACK, or where `seq` is None its END_ACK."""
+        with self._lock:
+            connection = feed.by_number.get(number)
+            if connection is None or connection.state != OPEN:
+                return
+            self._acks += 1
+            sent = connection.send(frames.end_ack()) if seq is None else connection.ack(seq)
+            self._flushed(connection, sent)
+
+    def _flushed(self, connection: Connection, done: bool) -> None:
+        """Ask for an event when the peer reads again, where something had to wait."""
+        if not done and not connection.blocked:
+            connection.blocked = True
+            self._epoll.modify(connection.fd, _IN | select.EPOLLOUT)
+
+    def _unblock(self, connection: Connection) -> None:
+        with self._lock:
+            if connection.state != CLOSED and connection.flush() and connection.blocked:
+                connection.blocked = False
+                self._epoll.modify(connection.fd, _IN)
+
+
+def _reason(problem: PeerError) -> str:
+    if isinstance(problem, Unauthorized):
+        return "token"
+    return "schema" if isinstance(problem, SchemaMismatch) else "greeting"

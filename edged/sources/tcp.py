@@ -1,0 +1,92 @@
+"""`tcp`: Arrow IPC streams from thousands of connections.
+
+    source = { type = "tcp", listen = "127.0.0.1:7400" }
+
+- `listen`: `host:port` or `[v6]:port`; port 0 takes a free one.  Streams with the same `listen`
+  share one listener; a sender says in its schema's metadata which one it feeds.
+- `token_file`: file with the secret that senders must give.  `tls_cert`, `tls_key`: PEM files.
+- `connections_max` (default 16384), `message_bytes_max` (default 64 MiB): more is refused.
+
+`docs/producers.md` says what a sender writes and what comes back; `edged.client.Producer` does it.
+A plain Arrow stream writer does too, without acks.  A peer that sends what it should not loses its
+own connection, is told why, and nothing of the batch in question is staged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from edged.errors import JobError
+from edged.job import document as doc
+from edged.sources._tcp_socket import TcpSettings, split_address
+from edged.sources._tcp_source import TcpSource
+from edged.sources.base import SourcePlan, source
+
+if TYPE_CHECKING:
+    from edged.staging import Staging
+    from edged.workers import Workers
+
+
+@source("tcp")
+@dataclass(frozen=True)
+class TcpPlan(SourcePlan):
+    """A checked `tcp` source."""
+
+    stream: str
+    listen: str
+    settings: TcpSettings
+
+    keys: ClassVar[frozenset[str]] = frozenset(
+        {"listen", "token_file", "tls_cert", "tls_key", "connections_max", "message_bytes_max"}
+    )
+
+    @classmethod
+    def parse(cls, path: str, document: Mapping[str, Any], stream: Any) -> TcpPlan:
+        """Check the table."""
+        listen = doc.text(path, document, "listen")
+        try:
+            host, port = split_address(listen)
+        except ValueError as problem:
+            raise JobError(f"{path}.listen", str(problem), "e.g. 127.0.0.1:7400") from None
+        given = [key for key in ("tls_cert", "tls_key") if key in document]
+        if len(given) == 1:
+            raise JobError(f"{path}.{given[0]}", "tls_cert and tls_key go together")
+        settings = TcpSettings(
+            host,
+            port,
+            doc.text(path, document, "token_file", None),
+            doc.text(path, document, "tls_cert", None),
+            doc.text(path, document, "tls_key", None),
+            doc.integer(path, document, "connections_max", 16384, least=1, most=1 << 20),
+            doc.size(path, document, "message_bytes_max", 64 << 20),
+        )
+        return cls(stream.name, listen, settings)
+
+    def share_key(self) -> str:
+        """Streams with the same address share the listener."""
+        return f"tcp:{self.listen}"
+
+    def build(
+        self,
+        stagings: Mapping[str, Staging],
+        plans: Mapping[str, SourcePlan],
+        workers: Workers | None = None,
+    ) -> TcpSource:
+        """The running listener.  Raises JobError where streams that share it disagree."""
+        for name, plan in plans.items():
+            if isinstance(plan, TcpPlan) and plan.settings != self.settings:
+                raise JobError(
+                    f"streams.{name}.source",
+                    f"listens on {self.listen} like stream {self.stream}, with other settings",
+                    "give all streams of one listener the same token, TLS and limits",
+                )
+        return TcpSource(self.settings, stagings, workers)
+
+    def describe(self) -> list[str]:
+        """Where it listens, and who may come."""
+        s = self.settings
+        door = f"Arrow IPC over {'TLS' if s.tls_cert else 'TCP'} on {self.listen}"
+        guard = "a token is wanted" if s.token_file else "no token is wanted"
+        return [f"{door}; {guard}; up to {s.connections_max} connections"]
