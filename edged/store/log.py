@@ -2,8 +2,8 @@
 
 A segment is `log/<number:016d>.log`: a block of 4096 bytes whose first 64 are its header, then
 records (see edged/store/records.py) without gaps.  Header, little-endian: u32 magic 0x4C676445
-("EdgL"), u16 version 1, u16 zero, u64 number, u64 random nonce, u64 device epoch, 28 zero bytes,
-u32 CRC-32 of the 60 bytes before.
+("EdgL"), u16 version 1, u16 zero, u64 number, u64 random nonce, u64 device epoch, u64 beat of
+the record before its first one, 20 zero bytes, u32 CRC-32 of the 60 bytes before.
 
 Invariants:
 
@@ -19,13 +19,13 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from dataclasses import dataclass
 
 from edged.disk import Disk, File
 from edged.errors import StoreCorrupt
+from edged.store import identity
 from edged.store.backlog import Holder
 from edged.store.errors import DISK_FULL, StoreFull
 from edged.store.records import (
@@ -39,7 +39,7 @@ from edged.store.records import (
 )
 
 SEGMENT_MAGIC = 0x4C676445
-_HEADER = struct.Struct("<IHHQQQ28xI")
+_HEADER = struct.Struct("<IHHQQQQ20xI")
 _VERSION = 1
 _SPARES_MAX = 4
 
@@ -47,13 +47,13 @@ _SPARES_MAX = 4
 class Segment(Holder):
     """One segment file."""
 
-    def __init__(self, path: str, number: int, nonce: int, size: int) -> None:
+    def __init__(self, path: str, number: int, nonce: int, follows: int, size: int) -> None:
         super().__init__(path)
         self.number = number
         self.seed = zlib.crc32(struct.pack("<Q", nonce))
         self.size = size
         self.end = ALIGN
-        self.follows = 0
+        self.follows = follows
         """Beat of the record before its first one."""
         self.last = 0
         """Newest beat in it; 0: none."""
@@ -112,7 +112,7 @@ class Log:
         file = self._disk.open(path)
         try:
             size = file.size()
-            segment = Segment(path, number, self._nonce(file, path, number), size)
+            segment = Segment(path, number, *self._header(file, path, number), size)
             reader = RecordReader(file, number, segment.seed, size)
             entries = []
             while (entry := reader.entry(segment.end)) is not None:
@@ -127,10 +127,10 @@ class Log:
         finally:
             file.close()
 
-    def _nonce(self, file: File, path: str, number: int) -> int:
+    def _header(self, file: File, path: str, number: int) -> tuple[int, int]:
         head = file.pread(_HEADER.size, 0)
         if len(head) == _HEADER.size:
-            magic, version, _, own, nonce, epoch, crc = _HEADER.unpack(head)
+            magic, version, _, own, nonce, epoch, follows, crc = _HEADER.unpack(head)
             fields = (magic, version, own, epoch)
             if crc == zlib.crc32(head[:-4]) and fields == (
                 SEGMENT_MAGIC,
@@ -138,7 +138,7 @@ class Log:
                 number,
                 self._epoch,
             ):
-                return int(nonce)
+                return nonce, follows
         raise StoreCorrupt(
             f"{path}: the segment's header (offset 0) is damaged or belongs to another store; "
             "see docs/store.md, 'When the store is damaged'"
@@ -204,8 +204,6 @@ class Log:
             self._active.sync()
             self.durable = record.number
         entry = record.entry(segment.end, *facts)
-        if not segment.last:
-            segment.follows = self.last
         segment.end += record.length
         segment.last = self.last = record.number
         return segment, entry
@@ -219,16 +217,16 @@ class Log:
     def _roll(self, length: int) -> Segment:
         size = max(self._segment_bytes, ALIGN + length)
         path = f"{self._directory}/{self._next_number:016d}.log"
-        nonce = int.from_bytes(os.urandom(8), "little")
+        nonce = identity.random_u64()
         reuse = size == self._segment_bytes and bool(self._spares)
         made = self._spares[-1] if reuse else path + ".tmp"
         file = self._disk.open(made, create=not reuse)
         try:
             if not reuse:
                 self._allocate(file, made, size, ALIGN + length)
-            segment = Segment(path, self._next_number, nonce, file.size())
+            segment = Segment(path, self._next_number, nonce, self.last, file.size())
             head = _HEADER.pack(
-                SEGMENT_MAGIC, _VERSION, 0, self._next_number, nonce, self._epoch, 0
+                SEGMENT_MAGIC, _VERSION, 0, self._next_number, nonce, self._epoch, self.last, 0
             )
             crc = struct.pack("<I", zlib.crc32(head[:-4]))
             file.pwritev([head[:-4] + crc + bytes(ALIGN - _HEADER.size)], 0)

@@ -47,7 +47,7 @@ def link(scanned: Sequence[Scanned], base: int) -> list[Linked]:
     for part in scanned:
         for entry in part.entries:
             _extend(chain, part.segment, entry, base)
-        newest = part.entries[-1].header.number if part.entries else _newest(chain)
+        newest = part.entries[-1].header.number if part.entries else part.segment.follows
         if part.proof > newest:
             raise StoreCorrupt(
                 f"{part.segment.path}: the record at offset {part.segment.end} (the one after beat "

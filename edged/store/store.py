@@ -218,8 +218,7 @@ class Store:
         certain = chain[: len(chain) - len(tail)]
         kept: dict[int, Segment] = {}
         for x in certain:
-            if kept.setdefault(x.segment.number, x.segment) and x.segment.follows == 0:
-                x.segment.follows = x.entry.header.previous
+            kept[x.segment.number] = x.segment
             x.segment.last = x.number
             self._backlog.add(x.segment, x.entry.pages)
         proven = max([0, *(x.entry.header.durable for x in chain)])
@@ -253,11 +252,11 @@ class Store:
         Raises StoreFull, with nothing written, where there is no room: take a snapshot, wait for
         acks, try again.  Raises StoreFailed where the disk fails: the process has to end.
         """
-        newest = max(self._log.last, self._snapshot_beat)
-        if record.number <= newest:
-            raise StoreError(f"beat {record.number} cannot be committed after beat {newest}")
-        encoded = Encoded(record)
         with self._latching(f"committing beat {record.number}"):
+            newest = max(self._log.last, self._snapshot_beat)
+            if record.number <= newest:
+                raise StoreError(f"beat {record.number} cannot be committed after beat {newest}")
+            encoded = Encoded(record)
             try:
                 self._check_room(encoded.length)
                 segment, entry = self._log.append(encoded, sync)
@@ -287,12 +286,10 @@ class Store:
         Returns the new places of unacked pages that moved to the spool.  Raises StoreFull, with
         the former snapshot and the log as they were, where there is no room.
         """
-        if beat < self._snapshot_beat:
-            raise StoreError(
-                f"a snapshot of beat {beat} cannot follow one of {self._snapshot_beat}"
-            )
         path = snapshots.path_of(f"{self._path}/snapshots", beat)
         with self._latching(f"writing the snapshot of beat {beat}"):
+            if beat < self._snapshot_beat:
+                raise StoreError(f"a snapshot of beat {beat} cannot follow {self._snapshot_beat}")
             self._log.sync()
             try:
                 size = snapshots.write_snapshot(

@@ -1,4 +1,4 @@
-"""Torn tails, flipped bits and vanished files: cut off, named, or proven harmless; never guessed."""
+"""Torn tails, flipped bits and vanished files: cut off, named or harmless; never guessed."""
 
 from __future__ import annotations
 

@@ -100,8 +100,8 @@ class SimFile:
 
 
 class SimDisk:
-    """See the module.  `capacity` is bytes over all files; syncs of paths that end in one of `lies` do
-    nothing."""
+    """See the module.  `capacity` is bytes over all files; syncs of paths that end in one of `lies`
+    do nothing."""
 
     def __init__(self, capacity=1 << 40, lies=()):
         self.names, self._durable_names, self._events = {}, {}, []
@@ -256,6 +256,6 @@ def _tear(content, offset, data, size, rng):
         fate = mood if mood < 0.5 else rng.random()
         if fate < 0.25 or 0.5 <= fate < 0.75:
             _apply(content, offset + at, piece, None)
-        elif 0.9 < fate:
+        elif fate > 0.9:
             _apply(content, offset + at, rng.randbytes(step), None)
         at += step

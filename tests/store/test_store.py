@@ -28,7 +28,9 @@ def page(seq: int, size: int = 1000, stream: str = "curve", partition: int = 0) 
 
 
 def beat(number: int, *pages: SealedPage, inputs: int = 1000) -> BeatRecord:
-    return BeatRecord(number, b"facts %d" % number, [np.full(inputs, number % 251, "u1")], list(pages))
+    return BeatRecord(
+        number, b"facts %d" % number, [np.full(inputs, number % 251, "u1")], list(pages)
+    )
 
 
 def read(ref: PageRef) -> bytes:
