@@ -76,9 +76,7 @@ class TableQuery:
         self.table, self.options = table, options
         self.directory = TableDirectory(Path(options.output) / table.name)
         self.failure: BaseException | None = None
-        # Temp views and the registration are a session's own; the Spark context is shared.
-        self.spark = spark.newSession()
-        self.spark.dataSource.register(EdgedDataSource)
+        self.spark = spark
         self.source_options, schema = self._resolve(spec.streams[table.source])
         try:
             self.state = self._checked(schema)

@@ -1,7 +1,7 @@
 """Which of a stream's columns a query uses, so that only those are decoded.
 
-Spark does not tell a Python data source; the text of the query does.  Names are matched without
-regard to case and scope, so the answer may hold a column too many, never one too few.
+Spark does not tell a Python data source; the words of the query do.  Every word counts, whatever it
+means there, so the answer may hold a column too many, never one too few.
 """
 
 from __future__ import annotations
@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlglot
-from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+_OPERANDS = (
+    TokenType.VAR,
+    TokenType.IDENTIFIER,
+    TokenType.NUMBER,
+    TokenType.R_PAREN,
+    TokenType.R_BRACKET,
+)
 
 
 def needed_columns(sql: str, columns: Sequence[str], also: Sequence[str] = ()) -> list[str]:
@@ -18,12 +26,20 @@ def needed_columns(sql: str, columns: Sequence[str], also: Sequence[str] = ()) -
     A query that names none, as `count(*)` alone does, needs the first.
     """
     try:
-        tree = sqlglot.parse_one(sql, dialect="spark")
+        tokens = sqlglot.tokenize(sql, dialect="spark")
     except sqlglot.errors.SqlglotError:
         return list(columns)
-    stars = [s for s in tree.find_all(exp.Star) if not isinstance(s.parent, exp.Count)]
-    if stars:
+    for i, token in enumerate(tokens):
+        if token.token_type == TokenType.STAR and not _counts_or_multiplies(tokens[:i]):
+            return list(columns)
+    words = {t.text.lower() for t in tokens} | {name.lower() for name in also}
+    if "select" not in words or "table" in words or "|>" in sql:  # TABLE t, FROM t |> …
         return list(columns)
-    named = {str(i.this).lower() for i in tree.find_all(exp.Identifier)}
-    named |= {name.lower() for name in also}
-    return [c for c in columns if c.lower() in named] or list(columns[:1])
+    return [c for c in columns if c.lower() in words] or list(columns[:1])
+
+
+def _counts_or_multiplies(before: Sequence[sqlglot.tokens.Token]) -> bool:
+    """Whether a star behind these tokens is that of `count(*)` or of a product."""
+    if before and before[-1].token_type in _OPERANDS:
+        return True
+    return [t.text.lower() for t in before[-2:]] == ["count", "("]

@@ -1,7 +1,11 @@
-"""A Spark session as edged wants it: Java found, quiet, in UTC, and under `local` on loopback."""
+"""A Spark session as edged wants it: Java found, quiet, in UTC, the page source registered.
+
+Under a `local` master Spark listens on loopback only and uses this Python.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -42,7 +46,7 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 def open_session(
     master: str = "local[*]", name: str = "edged", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session on `master`, with `conf` over edged's own settings.
+    """A session on `master` that knows `format("edged")`, with `conf` over edged's own settings.
 
     Raises CentralError where Java is missing or too old, ConfigError where PySpark is.
     """
@@ -51,6 +55,8 @@ def open_session(
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    # Errors come back as exceptions; PySpark would print each with its Java trace as well.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     local = master.startswith("local")
     settings = {**_settings(master), **(conf or {})}
     if local:
@@ -69,7 +75,20 @@ def open_session(
     if not local:
         place = Path(tempfile.mkdtemp(prefix="edged-")) / "edged.zip"
         spark.sparkContext.addPyFile(str(zip_edged(place)))
+    _register(spark)
     return spark
+
+
+def _register(spark: SparkSession) -> None:
+    from pyspark.errors import AnalysisException
+
+    from edged.central.datasource import EdgedDataSource
+
+    try:
+        spark.dataSource.register(EdgedDataSource)
+    except AnalysisException as problem:  # the session was there before, and knows it
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(problem):
+            raise
 
 
 def check_pyspark() -> None:
@@ -112,6 +131,7 @@ def _settings(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # in UTC, and says so
     }
     if master.startswith("local"):
         log4j = Path(tempfile.gettempdir()) / f"edged-log4j2-{os.getpid()}.properties"

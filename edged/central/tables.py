@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from edged.errors import CentralError
 
@@ -142,6 +141,8 @@ def read(path: str | Path, part: str | None = None) -> pa.Table:
 
 
 def _read(table: TableDirectory, manifest: Manifest, part: str | None) -> pa.Table:
+    import pyarrow.dataset as ds  # executors, who only write marks, start faster without it
+
     places, kind = table.shown(manifest), manifest.format
     if part == "state" or manifest.shown == "state":
         places, kind = [table.version(manifest.version) / "state"], "parquet"

@@ -139,10 +139,12 @@ def readings(seq, n=1000, *, stream="curve", first_time_us=0, **names):
 
 
 def readings_table(seqs, n=1000, first_time_us=0):
-    """The rows of the pages `readings(seq)` for `seqs`, made without any page, as an Arrow table."""
+    """The rows of the pages `readings(seq)` for `seqs`, made without any page."""
     parts = [
-        pa.table([pa.array(c).cast(f.dtype.arrow) for c, f in zip(columns, READINGS, strict=True)],
-                 names=READINGS.names)
+        pa.table(
+            [pa.array(c).cast(f.dtype.arrow) for c, f in zip(columns, READINGS, strict=True)],
+            names=READINGS.names,
+        )
         for columns in (reading_columns(seq, n, first_time_us) for seq in seqs)
     ]
     return pa.concat_tables(parts)
