@@ -87,15 +87,15 @@ def add_integers(
     """SUM_INT: 128-bit sums, which no window overflows."""
     for j in range(n):
         if ok[j]:
-            group = groups[to[j]]
+            g = to[j]
             value = load_int(kind, values + width * rows[j])
-            low = np.uint64(group[w]) + np.uint64(value)
+            low = np.uint64(groups[g, w]) + np.uint64(value)
             if low < np.uint64(value):
-                group[w + 1] += 1
+                groups[g, w + 1] += 1
             if kind != U8 and value < 0:
-                group[w + 1] -= 1
-            group[w] = np.int64(low)
-            group[w + 2] += 1
+                groups[g, w + 1] -= 1
+            groups[g, w] = np.int64(low)
+            groups[g, w + 2] += 1
 
 
 @device
@@ -115,12 +115,12 @@ def extreme_integers(
     flip = SIGN if kind == U8 else np.int64(0)
     for j in range(n):
         if ok[j]:
-            group = groups[to[j]]
+            g = to[j]
             value = load_int(kind, values + width * rows[j])
-            a, b = value ^ flip, group[w] ^ flip
-            if group[w + 1] == 0 or (a < b if sign > 0 else b < a):
-                group[w] = value
-            group[w + 1] += 1
+            a, b = value ^ flip, groups[g, w] ^ flip
+            if groups[g, w + 1] == 0 or (a < b if sign > 0 else b < a):
+                groups[g, w] = value
+            groups[g, w + 1] += 1
 
 
 @device
@@ -194,10 +194,10 @@ def add_moments(
 
 @device
 def update(
-    columns: Any, agg: Any, rows: Any, to: Any, ok: Any, n: int, groups: Any, floats: Any
+    columns: Any, aggs: Any, a: int, rows: Any, to: Any, ok: Any, n: int, groups: Any, floats: Any
 ) -> None:
     """One accumulator takes a block's pairs."""
-    kind, c, code, w = agg[0], agg[1], agg[2], agg[3]
+    kind, c, code, w = aggs[a, 0], aggs[a, 1], aggs[a, 2], aggs[a, 3]
     if kind == ROWS:
         for j in range(n):
             groups[to[j], w] += 1

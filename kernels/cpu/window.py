@@ -125,78 +125,74 @@ def same_bytes(a: int, b: int, size: int) -> bool:
 
 
 @device
-def same_key(keys: Any, group: Any, words: Any, store: int) -> bool:
-    """Whether a group has the key in `words`."""
-    if group[NULLS] != words[0]:
-        return False
-    for k in range(keys.shape[0]):
-        w = keys[k, 2]
-        if keys[k, 1] == VARIABLE:
-            size = group[w + 1]
-            if size != words[w + 1 - NULLS]:
+def same_key(kinds: int, width: int, group: int, words: int, store: int) -> Any:
+    """Whether a group's key words (from NULLS on, at address `group`) are those at `words`."""
+    for w in range(width):
+        a, b = mem.load_i64(group + 8 * w), mem.load_i64(words + 8 * w)
+        if mem.load_u8(kinds + w) == 0:
+            if a != b:
                 return False
-            if not same_bytes(store + group[w], words[w - NULLS], size):
+        else:
+            size = mem.load_i64(words + 8 * w + 8)
+            if mem.load_i64(group + 8 * w + 8) != size or not same_bytes(store + a, b, size):
                 return False
-        elif group[w] != words[w - NULLS]:
-            return False
     return True
 
 
 @device
-def key_bytes(keys: Any, words: Any) -> Any:
-    """Store bytes that a group with this key takes."""
+def key_bytes(keys: Any, words: Any, j: int, first: int) -> Any:
+    """Store bytes that key `j` of `words` takes; `first` is the column of its NULLS word."""
     total = 0
     for k in range(keys.shape[0]):
         if keys[k, 1] == VARIABLE:
-            total += words[keys[k, 2] + 1 - NULLS]
+            total += words[j, first + keys[k, 2] + 1 - NULLS]
     return total
 
 
 @device
 def make_group(
-    keys: Any, start: int, first: int, key_hash: Any, words: Any, groups: Any, store: int,
-    state: Any,
+    keys: Any, start: int, first: int, key_hash: Any, words: Any, j: int, groups: Any,
+    store: int, state: Any,
 ) -> Any:  # fmt: skip
-    """Append a group; there is room."""
+    """Append a group with the block's key `j`; there is room."""
     g = state[GROUPS]
-    group = groups[g]
-    for w in range(group.size):
-        group[w] = 0
-    group[START], group[FIRST], group[HASH] = start, first, np.int64(key_hash)
-    for w in range(words.size):
-        group[NULLS + w] = words[w]
+    for w in range(groups.shape[1]):
+        groups[g, w] = 0
+    groups[g, START], groups[g, FIRST], groups[g, HASH] = start, first, np.int64(key_hash)
+    for w in range(words.shape[1]):
+        groups[g, NULLS + w] = words[j, w]
     for k in range(keys.shape[0]):
         if keys[k, 1] == VARIABLE:
             w = keys[k, 2]
-            mem.copy_bytes(store + state[BYTES], group[w], group[w + 1])
-            group[w] = state[BYTES]
-            state[BYTES] += group[w + 1]
+            mem.copy_bytes(store + state[BYTES], groups[g, w], groups[g, w + 1])
+            groups[g, w] = state[BYTES]
+            state[BYTES] += groups[g, w + 1]
     state[GROUPS] = g + 1
     state[OLDEST] = min(state[OLDEST], start)
     return g
 
 
 @device
-def find_group(
-    keys: Any, start: int, first: int, key_hash: Any, words: Any, groups: Any, table: Any,
-    store: int, state: Any,
+def probe(
+    table: int, mask: Any, groups: int, row_bytes: int, kinds: int, width: int, start: int,
+    key_hash: Any, words: int, store: int,
 ) -> Any:  # fmt: skip
-    """The group of a key and window, made where there is none."""
-    mask = np.uint64(table.size - 1)
+    """The table's place of a key and window: of its group, or empty where there is none.
+
+    Takes addresses only: passing arrays costs more than the work.
+    """
     i = spread(key_hash, start) & mask
     while True:
-        g = table[i]
+        g = np.int64(mem.load_i32(table + 4 * np.int64(i)))
         if g < 0:
-            g = make_group(keys, start, first, key_hash, words, groups, store, state)
-            table[i] = g
-            return g
-        group = groups[g]
+            return np.int64(i)
+        group = groups + row_bytes * g
         if (
-            group[START] == start
-            and group[HASH] == np.int64(key_hash)
-            and same_key(keys, group, words, store)
+            mem.load_i64(group + 8 * START) == start
+            and mem.load_u64(group + 8 * HASH) == key_hash
+            and same_key(kinds, width, group + 8 * NULLS, words, store)
         ):
-            return g
+            return np.int64(i)
         i = (i + np.uint64(1)) & mask
 
 
@@ -240,34 +236,44 @@ def fetch_ahead(
 @device
 def find_groups(
     settings: Any, keys: Any, hashes: Any, times: int, rows: Any, count: int, words: Any,
-    groups: Any, table: Any, store: Any, state: Any, pair_rows: Any, pair_groups: Any,
+    kinds: Any, groups: Any, table: Any, store: Any, state: Any, pair_rows: Any, pair_groups: Any,
 ) -> Any:  # fmt: skip
     """Pairs of row and group for a block's rows, as far as there is room.
 
     Returns (rows done, pairs).  A row is done in all of its windows or in none.
     """
     size, every, hops = settings[SIZE], settings[EVERY], settings[HOPS]
-    store_at = np.int64(store.ctypes.data)
+    store_at, table_at = np.int64(store.ctypes.data), np.int64(table.ctypes.data)
+    groups_at, row_bytes = np.int64(groups.ctypes.data), 8 * groups.shape[1]
+    words_at, width = np.int64(words.ctypes.data), words.shape[1]
+    kinds_at = np.int64(kinds.ctypes.data)
+    mask, capacity = np.uint64(table.size - 1), groups.shape[0]
     pairs, newest = 0, np.int64(0)
     for j in range(count):
         row = rows[j]
-        need = key_bytes(keys, words[j]) * hops
-        if state[GROUPS] + hops > groups.shape[0] or state[BYTES] + need > store.size:
+        need = key_bytes(keys, words, j, 0) * hops
+        if state[GROUPS] + hops > capacity or state[BYTES] + need > store.size:
             state[NEED] = need
             return j, pairs
         time = mem.load_i64(times + 8 * row)
         if time < settings[TIME_LOW] or time > settings[TIME_HIGH]:
             state[ERRORS] += 1
             continue
-        if j == 0 or time < newest or time - newest >= every:
+        if time < newest or time >= newest + every:
             newest = time // every * every
         start = newest
         while start + size > time:
-            pair_rows[pairs] = row
-            pair_groups[pairs] = find_group(
-                keys, start, settings[BASE] + row, hashes[row], words[j], groups, table, store_at,
-                state,
+            place = probe(
+                table_at, mask, groups_at, row_bytes, kinds_at, width, start, hashes[row],
+                words_at + 8 * width * j, store_at,
             )  # fmt: skip
+            if table[place] < 0:
+                table[place] = make_group(
+                    keys, start, settings[BASE] + row, hashes[row], words, j, groups, store_at,
+                    state,
+                )  # fmt: skip
+            pair_rows[pairs] = row
+            pair_groups[pairs] = table[place]
             pairs += 1
             start -= every
     return count, pairs
@@ -289,7 +295,10 @@ def absorb(
     width = KEYS - NULLS
     for k in range(keys.shape[0]):
         width += 2 if keys[k, 1] == VARIABLE else 1
-    words = np.empty((BLOCK, width), np.int64)
+    words, kinds = np.empty((BLOCK, width), np.int64), np.zeros(width, np.uint8)
+    for k in range(keys.shape[0]):
+        if keys[k, 1] == VARIABLE:
+            kinds[keys[k, 2] - NULLS] = 1
     times = columns[settings[TIME], 1]
     while at < stop:
         count, following = pick_rows(settings, hashes, at, stop, rows)
@@ -297,11 +306,11 @@ def absorb(
         if state[GROUPS] > PREFETCH_GROUPS:
             fetch_ahead(settings, hashes, times, rows, count, groups, table)
         done, pairs = find_groups(
-            settings, keys, hashes, times, rows, count, words, groups, table, store, state,
-            pair_rows, to,
+            settings, keys, hashes, times, rows, count, words, kinds, groups, table, store,
+            state, pair_rows, to,
         )  # fmt: skip
         for a in range(aggs.shape[0]):
-            update(columns, aggs[a], pair_rows, to, ok, pairs, groups, floats)
+            update(columns, aggs, a, pair_rows, to, ok, pairs, groups, floats)
         if done < count:
             return rows[done]
         at = following
@@ -317,7 +326,7 @@ def count_expired(keys: Any, groups: Any, before: int, found: Any) -> None:
     for g in range(groups.shape[0]):
         if groups[g, START] < before:
             found[0] += 1
-            found[1] += key_bytes(keys, groups[g, NULLS:])
+            found[1] += key_bytes(keys, groups, g, NULLS)
 
 
 @kernel(

@@ -89,7 +89,7 @@ def write_all(stream, batches, *, workers=ONE):
 
 def bits(row):
     """A row in which equal means the same bits: NaN is NaN, -0.0 is not 0.0."""
-    return [struct.pack("<d", v) if isinstance(v, float) and v == v else str(v) for v in row]
+    return [str(struct.pack("<d", v) if isinstance(v, float) and v == v else v) for v in row]
 
 
 def arrow_rows(batch, schema):
