@@ -87,7 +87,7 @@ def cut(counts: Int64s, ranges: int) -> list[int]:
     """Edges, from 0 to 64, of `ranges` ranges of partitions with about equal sums of `counts`."""
     upto = np.cumsum(counts)
     aims = upto[-1] * np.arange(1, ranges) // ranges
-    return [0, *np.searchsorted(upto, aims).tolist(), PARTITIONS]
+    return [0, *np.searchsorted(upto, aims, side="right").tolist(), PARTITIONS]
 
 
 def _doubled(array: Int64s, kept: int) -> Int64s:

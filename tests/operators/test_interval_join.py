@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 
+import duckdb
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edged.columns import Batch
+from edged.columns import Batch, empty_batch
+from edged.errors import JobError
 from edged.operators import interval_join
 from edged.operators.base import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link
 from edged.operators.interval_join import IntervalJoin, IntervalJoinPlan
@@ -18,7 +22,6 @@ from tests.naive import chain as naive
 from tests.naive.hash import hash_combine, hash_value
 
 ALONE = Workers(1)
-MICRO = 1
 KEYS = {
     "int32": st.sampled_from([0, 1, 2, 2**31 - 1, -(2**31)]),
     "int64": st.sampled_from([0, 1, 2**63 - 1, -(2**63), 2**32, 2**32 + 1]),
@@ -145,7 +148,7 @@ def found(outputs):
 
 
 @st.composite
-def cases(draw, kinds=None, max_rows=24):
+def cases(draw, kinds=None, max_rows=24, late=False):
     kinds = kinds or draw(st.sampled_from(SHAPES))
     nullable = draw(st.booleans())
     before, after = draw(st.sampled_from([(0, 0), (3, 0), (0, 4), (2, 7), (100, 100)]))
@@ -157,7 +160,10 @@ def cases(draw, kinds=None, max_rows=24):
         few = draw(st.booleans())
         one = draw(key)
         steps = draw(
-            st.lists(st.tuples(st.integers(0, 3), st.integers(0, lateness), key), max_size=max_rows)
+            st.lists(
+                st.tuples(st.integers(0, 3), st.integers(0, lateness + 20 * late), key),
+                max_size=max_rows,
+            )
         )
         time, rows = origin, []
         for step, back, k in steps:
@@ -184,21 +190,27 @@ def test_all_pairs_within_lateness_come_out_once_whatever_the_beats(case):
     assert sorted(pairs) == naive.pairs(case.left, case.right, case.before, case.after)
 
 
-@settings(max_examples=60, deadline=None)
-@given(cases(), st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+@given(cases(late=True))
+def test_late_rows_that_are_let_through_meet_the_partners_still_held(case):
+    assert found(case.run()) == case.expected()
+
+
+@settings(max_examples=80, deadline=None)
+@given(cases(late=True), st.integers(0, 3))
 def test_a_join_saved_and_loaded_between_beats_goes_on_byte_for_byte(case, after):
     assert case.run(restart_after=after) == case.run()
 
 
 @settings(max_examples=60, deadline=None)
-@given(cases(), st.integers(0, 40))
+@given(cases(late=True), st.integers(0, 40))
 def test_positions_and_row_numbers_wrap_around_unnoticed(case, short_of_limit):
     near = IntervalJoin(case.plan, start=2**32 - 1 - short_of_limit)
     assert case.run(near) == case.run()
 
 
 @settings(max_examples=25, deadline=None)
-@given(cases())
+@given(cases(late=True))
 def test_two_and_four_workers_give_the_bytes_of_one(case):
     alone = case.run()
     threshold = interval_join.PARALLEL_ROWS
@@ -231,3 +243,183 @@ def test_times_at_the_ends_of_int64_neither_overflow_nor_match_wrongly(left, rig
     case = Case(("int32",), False, bound, bound // 2, *rows, [(cut, cut)], 2**64)
     pairs = [pair for beat in found(case.run()) for pair in beat]
     assert sorted(pairs) == naive.pairs(*rows, bound, bound // 2)
+
+
+PAYLOAD = Schema.of(
+    [
+        Field("k", TYPES["string"], True),
+        Field("time", TYPES["timestamp"]),
+        Field("x", TYPES["float64"], True),
+        Field("note", TYPES["binary"], True),
+    ]
+)
+
+
+def random_rows(seed, n, keys, step, skew):
+    """n rows in rough time order; a share `skew` of them has one key."""
+    rng = np.random.default_rng(seed)
+    key = rng.integers(0, keys, n)
+    key[rng.random(n) < skew] = 0
+    times = rng.integers(0, step + 1, n).cumsum() - rng.integers(0, 50, n)
+    null = rng.random((3, n)) < 0.1
+    return pa.record_batch(
+        {
+            "k": pa.array([None if z else f"key {k}" for k, z in zip(key, null[0], strict=True)]),
+            "time": pa.array(times).cast(pa.timestamp("us", tz="UTC")),
+            "x": pa.array(rng.random(n), mask=null[1]),
+            "note": pa.array(
+                [None if z else bytes([i % 256]) * (i % 37) for i, z in enumerate(null[2])],
+                pa.binary(),
+            ),
+        }
+    )
+
+
+def stream(plan, left, right, batch_rows, workers=ALONE):
+    """Both inputs beat by beat; the join and all of its output."""
+    join, outputs, marks = plan.build(workers), [], [WATERMARK_MIN_US] * 2
+    n = max(-(-b.num_rows // r) for b, r in zip((left, right), batch_rows, strict=True))
+    for beat in range(n):
+        flows = []
+        for side, (rows, size) in enumerate(zip((left, right), batch_rows, strict=True)):
+            part = Batch.from_arrow(rows.slice(min(beat * size, rows.num_rows), size), PAYLOAD)
+            if part.rows:
+                marks[side] = max(marks[side], int(part["time"].values.max()) - 50)
+            else:
+                marks[side] = WATERMARK_MAX_US
+            flows.append(Flow(part, marks[side]))
+        outputs.append(join.run(BeatContext(beat, 0, workers), flows).batch.to_arrow())
+    return join, pa.Table.from_batches(outputs)
+
+
+@pytest.mark.parametrize(
+    ("keys", "skew", "batch_rows"),
+    [
+        (200, 0.0, (700, 2300)),
+        (20_000, 0.0, (5000, 5000)),
+        (50, 0.3, (64, 999)),
+        (1, 1.0, (99, 88)),
+    ],
+)
+def test_every_column_of_every_pair_is_what_duckdb_joins(keys, skew, batch_rows):
+    n = 1500 if keys == 1 else 6000
+    left, right = random_rows(1, n, keys, 3, skew), random_rows(2, n + 777, keys, 3, skew)
+    links = [Link(PAYLOAD, "time", 50)] * 2
+    document = {"on": ["k"], "before": 200, "after": 45}
+    plan = IntervalJoinPlan.parse("j", "j", document, links)
+    join, output = stream(plan, left, right, batch_rows)
+    query = """
+        SELECT l.k, l.time, l.x, l.note, r.time AS time_right, r.x AS x_right, r.note AS note_right
+        FROM l JOIN r ON l.k = r.k
+        WHERE epoch_us(r.time) - epoch_us(l.time) BETWEEN -200 AND 45
+    """
+    l, r = pa.Table.from_batches([left]), pa.Table.from_batches([right])  # noqa: E741
+    expected = duckdb.connect().register("l", l).register("r", r).sql(query)
+    order = [(name, "ascending") for name in plan.output.schema.names]
+    expected = expected.to_arrow_table().cast(plan.output.schema.to_arrow())
+    assert output.num_rows > 40
+    assert output.sort_by(order).equals(expected.sort_by(order))
+    assert join.counters()["matches"] == output.num_rows
+
+
+def test_what_is_held_is_bounded_by_the_window_not_by_the_input():
+    left, right = random_rows(3, 40_000, 500, 3, 0.0), random_rows(3, 40_000, 500, 3, 0.0)
+    plan = IntervalJoinPlan.parse(
+        "j", "j", {"on": ["k"], "before": 300, "after": 300}, [Link(PAYLOAD, "time", 50)] * 2
+    )
+    join, _ = stream(plan, left, right, (400, 400))
+    counters = join.counters()
+    assert counters["left_rows"] == 40_000
+    assert 0 < counters["left_live"] < 1000
+    assert join.state_bytes() < 2_500_000
+
+
+def test_once_a_side_has_ended_the_other_is_probed_with_but_not_held():
+    case = Case(("int32",), False, 100, 100, [(5, (1,))], [(6, (1,))], [], 0)
+    join = IntervalJoin(case.plan)
+    flows = list(case.flows(case.beats[0]))
+    assert pairs_of(join.run(BeatContext(0, 0, ALONE), flows).batch) == [(0, 0)]
+    assert (join.counters()["left_live"], join.counters()["right_live"]) == (0, 0)
+
+
+def run_empty(plan, left_us, right_us):
+    flows = [
+        Flow(empty_batch(link.schema), mark)
+        for link, mark in zip(plan.inputs, (left_us, right_us), strict=True)
+    ]
+    return IntervalJoin(plan).run(BeatContext(0, 0, ALONE), flows).watermark_us
+
+
+def test_the_output_watermark_is_what_left_times_of_later_pairs_can_be():
+    plan = plan_of(("int32",), False, 7, 30)
+    assert run_empty(plan, 100, 120) == 90
+    assert run_empty(plan, 80, 120) == 80
+    assert run_empty(plan, WATERMARK_MAX_US, 120) == 90
+    assert run_empty(plan, 100, WATERMARK_MAX_US) == 100
+    assert run_empty(plan, WATERMARK_MAX_US, WATERMARK_MAX_US) == WATERMARK_MAX_US
+    assert run_empty(plan, 100, WATERMARK_MIN_US) == WATERMARK_MIN_US
+    assert run_empty(plan, WATERMARK_MIN_US, 0) == WATERMARK_MIN_US
+
+
+def parse(document, left=None, right=None):
+    side = Schema.of(
+        [
+            Field("id", TYPES["int32"]),
+            Field("time", TYPES["timestamp"]),
+            Field("x", TYPES["float32"], True),
+        ]
+    )
+    links = [Link(left or side, "time", 4), Link(right or side, "time", 5)]
+    return IntervalJoinPlan.parse("operators.j", "j", document, links)
+
+
+def test_without_columns_keys_stand_once_and_clashes_get_a_suffix():
+    plan = parse({"on": ["id"], "before": "1ms", "after": 2})
+    assert plan.output.schema.names == ("id", "time", "x", "time_right", "x_right")
+    assert plan.output.schema.field("x_right").nullable
+    assert plan.output.time == "time"
+    assert plan.output.disorder_us == 4 + 5 + 1000 + 2
+    assert plan.kept(1).names == ("time", "x")
+
+
+def test_columns_choose_and_rename_from_both_sides():
+    columns = {"at": "left.time", "a": "left.x", "b": "right.x", "again": "right.x"}
+    plan = parse({"on": ["id = id"], "columns": columns})
+    assert plan.output.schema.names == ("at", "a", "b", "again")
+    assert plan.output.time == "at"
+    case = [Flow(empty_batch(link.schema), 0) for link in plan.inputs]
+    batch = plan.build(ALONE).run(BeatContext(0, 0, ALONE), case).batch
+    assert batch.schema == plan.output.schema
+    assert plan.signature() != parse({"on": ["id"], "before": 1}).signature()
+    assert plan.describe()
+
+
+TWO = Schema.of(
+    [
+        Field("id", TYPES["int64"]),
+        Field("time", TYPES["timestamp"]),
+        Field("time_right", TYPES["bool"]),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "schemas", "where", "what"),
+    [
+        ({}, {}, "on", "is missing"),
+        ({"on": []}, {}, "on", "is empty"),
+        ({"on": ["idd"]}, {}, "on[0]", "left has no column idd"),
+        ({"on": ["id = no"]}, {}, "on[0]", "right has no column no"),
+        ({"on": ["id"]}, {"right": TWO}, "on[0]", "left.id is int32, right.id is int64"),
+        ({"on": ["time"], "before": "-1s"}, {}, "before", "too short"),
+        ({"on": ["id"], "columns": {"x": "left.x"}}, {}, "columns", "time column is missing"),
+        ({"on": ["id"], "columns": {"x": "x"}}, {}, "columns.x", "is not a column"),
+        ({"on": ["id"], "columns": {"x": "right.y"}}, {}, "columns.x", "right has no column y"),
+        ({"on": ["id"]}, {"left": TWO, "right": TWO}, "columns", "would stand twice"),
+    ],
+)
+def test_a_wrong_document_is_refused_at_its_fault(document, schemas, where, what):
+    with pytest.raises(JobError, match=r"operators\.j") as refusal:
+        parse(document, **schemas)
+    assert refusal.value.path == f"operators.j.{where}"
+    assert what in str(refusal.value)

@@ -1,0 +1,154 @@
+"""Rings and chains at the kernel's own level: order, growth, renumbering, eviction, full output."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edged.columns import address
+from edged.operators._join_lanes import Lanes, cut
+from edged.operators._join_rings import RING_MIN, Rings
+from edged.workers import Workers
+from kernels.cpu import chain
+from tests.naive import chain as naive
+
+RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
+NO_KEYS = np.zeros((0, 5), np.int64)
+ROWS = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 5), st.sampled_from([0, 1, 63])), max_size=60
+)
+
+
+class Model:
+    """A join of rings and lanes without columns, beside its naive twin."""
+
+    def __init__(self, before, after, start=0):
+        self.rings, self.lanes = Rings(start), Lanes()
+        self.twin = naive.Join(before, after)
+        self.rows = [0, 0]
+        self.kept = []
+
+    def records(self, side, rows):
+        """Rows (time, tag, partition) as the kernel's records and as the twin's."""
+        first = self.rows[side]
+        self.rows[side] += len(rows)
+        numbered = [(t, (k,), p, first + i) for i, (t, k, p) in enumerate(rows)]
+        by_partition = sorted(numbered, key=lambda row: row[2])
+        records = np.zeros(len(rows) + chain.AHEAD, RECORD)
+        records[: len(rows)] = [(t, k, r % 2**32) for t, (k,), _, r in by_partition]
+        counts = np.bincount([p for *_, p, _ in numbered], minlength=64).astype(np.int64)
+        table = self.rings.tables[side]
+        table[:, chain.BATCH] = address(records) + 16 * (counts.cumsum() - counts)
+        table[:, chain.BATCH_ROWS] = counts
+        self.kept.append(records)
+        return numbered, counts
+
+    def beat(self, left, right, marks=(-(2**63), -(2**63)), workers=None):
+        """One beat: the kernel's pairs and the twin's."""
+        ours, left_counts = self.records(0, left)
+        theirs, right_counts = self.records(1, right)
+        self.rings.reserve([left_counts, right_counts])
+        job = np.zeros(chain.JOB_FIELDS, np.int64)
+        job[chain.BEFORE], job[chain.AFTER] = self.twin.before, self.twin.after
+        job[chain.LEFT_BOUND] = max(-(2**63), marks[1] - self.twin.after)
+        job[chain.RIGHT_BOUND] = max(-(2**63), marks[0] - self.twin.before)
+        counts = left_counts + right_counts
+        pairs = self.lanes.join(self.rings.tables, job, NO_KEYS, counts, workers)
+        found = list(zip(*(side.tolist() for side in pairs), strict=True))
+        return found, self.twin.join(ours, theirs, *marks)
+
+    def grow(self):
+        """Move everything into larger rings."""
+        for table in self.rings.tables:
+            table[:, chain.BATCH_ROWS] = 0
+        room = self.rings.tables[0][:, chain.RING_MASK] + 1
+        self.rings.reserve([room, room])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(ROWS, ROWS, st.integers(0, 40)), max_size=4), st.booleans())
+def test_pairs_and_their_order_are_the_twins_also_after_growth(beats, grow):
+    model = Model(3, 9)
+    for left, right, mark in beats:
+        found, expected = model.beat(left, right, (mark, mark))
+        assert found == expected
+        if grow:
+            model.grow()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(ROWS, ROWS), max_size=4), st.integers(0, 90))
+def test_positions_are_numbered_anew_before_they_reach_their_limit(beats, short):
+    model = Model(5, 5, start=chain.POSITION_MAX - 1 - short)
+    for left, right in beats:
+        found, expected = model.beat(left, right)
+        assert found == expected
+        assert all((table[:, chain.HEAD] <= 2**32 - 1).all() for table in model.rings.tables)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_full_output_is_grown_and_no_pair_is_lost_or_repeated(workers):
+    rows = [(i // 50, i % 2, i % 3) for i in range(900)]
+    model, pool = Model(4, 4), Workers(workers)
+    found, expected = model.beat(rows, rows, workers=pool)
+    assert len(expected) > 20 * 1024
+    assert found == expected
+    again, more = model.beat(rows[:50], rows[-50:], workers=pool)
+    pool.close()
+    assert again == more
+
+
+def test_one_row_with_more_partners_than_the_output_holds():
+    model = Model(10, 10)
+    model.beat([], [(5, 1, 7)] * 5000)
+    found, expected = model.beat([(5, 1, 7)], [])
+    assert found == expected
+    assert len(found) == 5000
+
+
+def test_rings_grow_without_losing_what_is_live():
+    model = Model(100, 100)
+    for k in range(6):
+        rows = [(k, i % 7, 3) for i in range(RING_MIN)]
+        found, expected = model.beat(rows, rows[::2], (0, 0))
+        assert found == expected
+    assert model.rings.tables[0][3, chain.RING_MASK] + 1 >= 6 * RING_MIN
+    assert model.rings.tables[0][4, chain.RING_MASK] + 1 == RING_MIN
+
+
+def test_the_disorder_of_a_stray_row_is_forgotten_once_it_has_left():
+    model = Model(5, 5)
+    model.beat([(1000, 1, 0), (10, 1, 0)], [])
+    table = model.rings.tables[0]
+    assert table[0, [chain.DISORDER_OLD, chain.DISORDER_NEW]].max() == 990
+    for time in range(2000, 2200, 10):
+        model.beat([(time, 1, 0)], [], (time, time))
+    assert table[0, [chain.DISORDER_OLD, chain.DISORDER_NEW]].max() == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(ROWS, st.integers(0, 40), st.sampled_from([0, 2**32 - 30]))
+def test_the_live_rows_and_the_oldest_of_them_are_known(rows, mark, base):
+    model = Model(0, 0)
+    model.rows[0] = base
+    model.beat(rows, [], (mark, mark))
+    n, table, held = len(rows), model.rings.tables[0], model.twin.left
+    for part in held:
+        part[:] = [(t, k, r - base) for t, k, r in part]
+    hashes, alive = np.zeros(n, np.uint64), np.zeros(n, np.uint8)
+    chain.live(table, base, hashes, alive)
+    expected = naive.live(held)
+    assert np.flatnonzero(alive).tolist() == sorted(expected)
+    assert all(int(hashes[r]) == p << 58 | rows[r][1] for r, p in expected.items())
+    assert chain.oldest(table, base, n) == naive.oldest(held, n)
+
+
+def test_partitions_are_cut_into_ranges_of_about_equal_work():
+    even = np.full(64, 10, np.int64)
+    assert cut(even, 4) == [0, 16, 32, 48, 64]
+    skewed = np.zeros(64, np.int64)
+    skewed[5] = 1000
+    assert cut(skewed, 2) == [0, 5, 64]
+    assert cut(np.zeros(64, np.int64), 4)[-1] == 64
