@@ -260,6 +260,10 @@ class TcpSource(Source):
         if connection.tls_shaking and not self._shake_hands(connection):
             return
         target, kept = self._target(connection)
+        if connection.fresh:  # what came with the greeting, before the connection may end
+            self._ready[connection] = None
+            self._offer(connection, kept, 0)
+            return
         got = self._receive_into(connection, target)
         if got < 0:
             self._lost(connection)
@@ -269,12 +273,11 @@ class TcpSource(Source):
             self._ready[connection] = None
         if connection.state == LEAVING:
             self._discard(connection, got)
-        elif got or connection.fresh:
-            if connection.state == GREETING:
-                data = bytes(self._view[self._at : self._at + kept + got])
-                self._greetings.append((connection, data))
-            else:
-                self._offer(connection, kept, got)
+        elif got and connection.state == GREETING:
+            data = bytes(self._view[self._at : self._at + kept + got])
+            self._greetings.append((connection, data))
+        elif got:
+            self._offer(connection, kept, got)
 
     def _target(self, connection: Connection) -> tuple[memoryview, int]:
         """Where to receive to, and how many bytes of an unfinished message stand before it."""

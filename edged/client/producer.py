@@ -1,0 +1,347 @@
+"""`Producer`: batches go out numbered, are kept until edged has committed them, and are sent again
+after a lost connection.
+
+No thread of its own: the socket is looked after within the calls, so a producer that goes quiet
+with batches unacknowledged should call `flush` (or `poll`, which does not wait).  All methods may
+be called from several threads; one works at a time.
+
+    with Producer("127.0.0.1:7400", "power", schema, producer="turbine-7") as producer:
+        producer.send({"turbine": ["R80711"], "time": [now], "power_kw": [731.2]})
+
+A producer that starts again under its old id is told the last committed number; `connect` returns
+it, and new batches are numbered on from there.  Whoever can make the same batches again (from a
+file) leaves that many out, and nothing is lost or repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import ssl
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from edged.client import frames
+from edged.client.link import Link
+from edged.client.messages import Prepared, Serializer
+from edged.errors import PeerError, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    import pyarrow as pa
+
+BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 5.0
+"""Pause before connecting again: doubled each time, with full jitter above the half."""
+
+
+class Producer:
+    """A producer of one stream; see the module's docstring.
+
+    `tls` is an SSLContext, the path of a CA's PEM file, or True for the system's CAs.  Without
+    `producer` nothing is acknowledged or sent again.  `timeout_s` is how long a call may wait.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        stream: str,
+        schema: pa.Schema,
+        producer: str | None = None,
+        token: str | None = None,
+        tls: ssl.SSLContext | str | bool | None = None,
+        *,
+        unacked_bytes_max: int = 64 << 20,
+        timeout_s: float = 30.0,
+        connect_timeout_s: float = 5.0,
+    ) -> None:
+        self._host, self._port = _split(address)
+        self._address, self._stream, self._id = address, stream, producer
+        self._serializer = Serializer(schema)
+        self._greeting = self._serializer.greeting(stream, producer, token)
+        self._tls = _tls_context(tls)
+        self._unacked_bytes_max = unacked_bytes_max
+        self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
+        self._lock = threading.RLock()
+        self._link: Link | None = None
+        self._greeted = self._ended = self._ending = self._end_sent = False
+        self._fatal: PeerError | None = None
+        self._retry_at, self._backoff_s = 0.0, BACKOFF_S_MIN
+        self._unacked: deque[tuple[int, Prepared]] = deque()
+        self._unacked_bytes = 0
+        self._sent = 0
+        self._known = producer is None
+        self._last = self._acked = 0
+        self.connections = 0
+        """Connections made so far."""
+
+    @property
+    def acked(self) -> int:
+        """Number of the last batch that is committed."""
+        return self._acked
+
+    @property
+    def sent(self) -> int:
+        """Number of the last batch that `send` took."""
+        return self._last
+
+    @property
+    def unacked_bytes(self) -> int:
+        """Bytes kept until they are acknowledged."""
+        return self._unacked_bytes
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema that batches are sent under."""
+        return self._serializer.schema
+
+    def connect(self) -> int:
+        """Connect now, trying again for `timeout_s`; returns the last committed number."""
+        with self._lock:
+            self._run(lambda: self._link is not None and self._ready(), "no connection")
+            return self._acked
+
+    def prepare(self, batch: pa.RecordBatch) -> Prepared:
+        """Serialise a batch once, to `send` it several times."""
+        return self._serializer.prepare(next(self._serializer.batches(batch)))
+
+    def send(self, data: pa.RecordBatch | pa.Table | dict[str, Any] | Prepared) -> int:
+        """Send rows; returns the number of their last batch.
+
+        Waits where the connection was never made yet, and while `unacked_bytes_max` bytes are
+        unacknowledged.  Raises TimeoutError when that takes longer than `timeout_s`, and PeerError
+        where edged has refused this producer.  While a lost connection is not back, batches are
+        kept.
+        """
+        with self._lock:
+            if self._ending:
+                raise ProtocolError("the end of the stream was said; make a new Producer")
+            if isinstance(data, Prepared):
+                return self._send(data)
+            for batch in self._serializer.batches(data):
+                self._send(self._serializer.prepare(batch))
+            return self._last
+
+    def poll(self) -> int:
+        """Take acks, go on sending, reconnect where it is time; returns the last committed number.
+
+        Does not wait for anything but the connection itself.
+        """
+        with self._lock:
+            self._step()
+            return self._acked
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until everything is committed.  Without an id: until all is on its way."""
+        with self._lock:
+            self._run(lambda: not self._unacked and self._idle(), "no ack", timeout_s)
+
+    def end(self, timeout_s: float | None = None) -> None:
+        """Say end-of-stream and wait until that is committed, and with it all batches."""
+        with self._lock:
+            self._ending = True
+            self._run(lambda: self._ended, "the end of the stream is not committed", timeout_s)
+
+    def close(self) -> None:
+        """Close the connection; what is not acknowledged by now is forgotten here."""
+        with self._lock:
+            self._drop()
+            self._unacked.clear()
+            self._unacked_bytes = 0
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None and not self._ending:
+                self.flush()
+        finally:
+            self.close()
+
+    # One batch ---------------------------------------------------------------------------------
+
+    def _send(self, message: Prepared) -> int:
+        if not self._known or self._id is None:
+            self._run(self._ready, "no connection")
+
+        def room() -> bool:
+            most = self._unacked_bytes_max
+            return not self._unacked or self._unacked_bytes + message.size <= most
+
+        self._step()
+        if not room():
+            self._run(room, f"{self._unacked_bytes} bytes are not acknowledged")
+        self._last += 1
+        self._unacked.append((self._last, message))
+        self._unacked_bytes += message.size
+        self._transmit()
+        return self._last
+
+    # The connection ----------------------------------------------------------------------------
+
+    def _ready(self) -> bool:
+        return self._link is not None and self._greeted
+
+    def _idle(self) -> bool:
+        return self._link is not None and self._link.idle
+
+    def _run(self, done: Callable[[], bool], what: str, timeout_s: float | None = None) -> None:
+        """Work on the connection until `done`; TimeoutError says `what` is the matter."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._step()
+            if done():
+                return
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"{self._address}: {what} after {timeout_s:g} s")
+            if self._link is not None:
+                self._link.wait(left)
+            else:
+                time.sleep(max(0.0, min(left, self._retry_at - time.monotonic())))
+
+    def _step(self) -> None:
+        """Connect if it is time, take what has come, send what goes.  Raises PeerError."""
+        if self._fatal is not None:
+            raise self._fatal
+        link = self._link or self._connect()
+        if link is None:
+            return
+        try:
+            for kind, payload in link.receive():
+                self._frame(kind, payload)
+                if self._link is not link:
+                    return
+        except (OSError, ValueError):
+            self._lost()
+            return
+        self._transmit()
+
+    def _connect(self) -> Link | None:
+        """A new connection, where it is time for one and there is somebody."""
+        if time.monotonic() < self._retry_at:
+            return None
+        try:
+            link = Link(self._host, self._port, self._tls, self._connect_timeout_s)
+            link.give([self._greeting])
+        except ssl.SSLCertVerificationError as problem:
+            raise PeerError(f"{self._address}: {problem}") from None
+        except OSError:
+            self._lost()
+            return None
+        self.connections += 1
+        self._link, self._greeted = link, self._id is None
+        return link
+
+    def _lost(self) -> None:
+        """The connection is over; when to try the next."""
+        self._drop()
+        self._retry_at = time.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
+        self._backoff_s = min(BACKOFF_S_MAX, self._backoff_s * 2)
+
+    def _drop(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._link, self._greeted, self._end_sent, self._sent = None, False, False, 0
+
+    def _transmit(self) -> None:
+        """Send batches that were not yet sent on this connection, as far as that goes."""
+        link = self._link
+        if link is None or not self._greeted:
+            return
+        try:
+            if not link.send():
+                return
+            while self._sent < len(self._unacked):
+                seq, message = self._unacked[self._sent]
+                self._sent += 1
+                whole = link.give(message.numbered(seq))
+                if self._id is None:
+                    self._forget(seq)
+                if not whole:
+                    return
+            if self._ending and not self._end_sent:
+                self._end_sent = True
+                link.give([frames.END_OF_STREAM])
+            if self._end_sent and self._id is None and link.idle:
+                self._ended = True
+        except OSError:
+            self._explain_loss()
+
+    def _explain_loss(self) -> None:
+        """Sending failed: edged may have said why before it closed."""
+        with contextlib.suppress(OSError, ValueError):
+            while self._link is not None:
+                received = self._link.receive()
+                for kind, payload in received:
+                    self._frame(kind, payload)
+                if not received:
+                    break
+        if self._link is not None:
+            self._lost()
+
+    # What edged says ---------------------------------------------------------------------------
+
+    def _frame(self, kind: int, payload: bytes) -> None:
+        if kind == frames.HELLO:
+            self._hello(frames.seq_of(payload))
+        elif kind == frames.ACK:
+            self._forget(frames.seq_of(payload))
+        elif kind == frames.END_ACK:
+            self._forget(self._last)
+            self._ended = True
+        elif kind == frames.AGAIN:
+            self._lost()
+        elif kind == frames.ERROR:
+            self._drop()
+            text = payload.decode(errors="replace")
+            self._fatal = PeerError(f"{self._address}, stream {self._stream}: {text}")
+            raise self._fatal
+
+    def _hello(self, seq: int) -> None:
+        first = self._unacked[0][0] if self._unacked else self._last + 1
+        if self._known and seq < first - 1:
+            self._drop()
+            self._fatal = ProtocolError(
+                f"{self._address}, stream {self._stream}: edged knows batches up to {seq} of"
+                f" {self._id}, but has acknowledged {first - 1}: its store is another one or was"
+                " reset; take a new producer id"
+            )
+            raise self._fatal
+        self._known, self._greeted, self._backoff_s = True, True, BACKOFF_S_MIN
+        self._last = max(self._last, seq)
+        self._forget(seq)
+        self._sent = 0
+
+    def _forget(self, seq: int) -> None:
+        """Batches up to `seq` are committed."""
+        self._acked = max(self._acked, seq)
+        while self._unacked and self._unacked[0][0] <= seq:
+            self._unacked_bytes -= self._unacked.popleft()[1].size
+            self._sent = max(0, self._sent - 1)
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{address!r} is not host:port")
+    return host, int(port)
+
+
+def _tls_context(tls: ssl.SSLContext | str | bool | None) -> ssl.SSLContext | None:
+    if tls is None or tls is False:
+        return None
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    return ssl.create_default_context(cafile=tls if isinstance(tls, str) else None)
