@@ -9,6 +9,7 @@ import time
 import pyarrow as pa
 
 from edged.columns import Batch
+from edged.operators.base import State
 from edged.schema import FLOAT64, INT32, STRING, TIMESTAMP, Field, Schema
 from edged.sources._tcp_socket import TcpSettings
 from edged.sources._tcp_source import TcpSource
@@ -78,11 +79,14 @@ class Rig:
         bytes_max: int = 16 << 20,
         streams: tuple[str, ...] = ("s",),
         workers: Workers | None = None,
+        recovered: State | None = None,
     ) -> None:
         hour = 3_600_000_000
         self.stagings = {
             name: Staging(name, schema, "time", bytes_max, 24 * hour) for name in streams
         }
+        if recovered is not None:
+            self.stagings[streams[0]].load(recovered)
         self.source = TcpSource(settings or TcpSettings("127.0.0.1", 0), self.stagings, workers)
         self.source.start()
         self.port = self.source.port
