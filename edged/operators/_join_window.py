@@ -2,7 +2,7 @@
 
 `Store` keeps columns of the rows that may still match, in arrival order and contiguous: rows
 `start..stop` of its arrays are held.  Appending is a copy; when an array is full, what is held
-moves to the front, into an array at least twice as large where it fills more than half.
+moves to the front, into an array twice its size where it fills more than half.
 
 `Side` is a store with its half of the join's rings (`_join_rings`): it stores, hashes and
 partitions a beat's rows, and knows which stored rows are live.
@@ -59,7 +59,7 @@ class Store:
         if self.stop + batch.rows > self._capacity:
             moved = self.start
             need = self.rows + batch.rows
-            self._capacity = max(self._capacity, ROWS_MIN, 1 << (2 * need - 1).bit_length())
+            self._capacity = max(self._capacity, 2 * need)
             for column in self._columns:
                 column.move(self.start, self.stop, self._capacity)
             self.start, self.stop = 0, self.rows

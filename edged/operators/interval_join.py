@@ -136,7 +136,7 @@ class IntervalJoinPlan(OperatorPlan):
             f"left and right on {keys}, right {low} before to {high} after left",
             f"kernel chain (CPU), keys by {check}",
             f"window of {show_duration(self.before_us + self.after_us)}:"
-            f" left {held[0]}; right {held[1]}; ring and heads 28 to 72 bytes a row",
+            f" left {held[0]}; right {held[1]}; ring and heads 36 to 100 bytes a row",
         ]
 
     def signature_facts(self) -> list[Any]:

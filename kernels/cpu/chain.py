@@ -166,26 +166,25 @@ def find_candidates(
 
 
 @device
-def emit(
-    row: Any,
-    met: Any,
-    swapped: bool,
-    job: Any,
-    keys: Any,
-    out_left: Any,
-    out_right: Any,
-    pairs: int,
+def resolve(
+    mine: Any, met: Any, base: Any, met_base: Any, swapped: bool, keys: Any, first: int, last: int
 ) -> int:
-    """Write a pair of row numbers whose tags agree, if their keys do; -1: the output is full."""
-    left = np.int64(np.uint32((met if swapped else row) - np.uint32(job[LEFT_BASE])))
-    right = np.int64(np.uint32((row if swapped else met) - np.uint32(job[RIGHT_BASE])))
-    if keys.shape[0] != 0 and not same_key(keys, left, right):
-        return pairs
-    if pairs == out_left.size:
-        return -1
-    out_left[pairs] = left
-    out_right[pairs] = right
-    return pairs + 1
+    """Turn raw pairs first..last into pairs of store rows; those whose keys differ are left out.
+
+    A raw pair is the probing row's number and the address of its partner's.  They are looked up
+    here, after the walks, so that the misses overlap.  Returns the number of pairs there are now.
+    """
+    pairs = first
+    for i in range(first, last):
+        row = np.int64(np.uint32(np.uint32(mine[i]) - np.uint32(base)))
+        other = np.int64(np.uint32(mem.load_u32(met[i]) - np.uint32(met_base)))
+        left, right = (other, row) if swapped else (row, other)
+        if keys.shape[0] != 0 and not same_key(keys, left, right):
+            continue
+        mine[pairs] = row
+        met[pairs] = other
+        pairs += 1
+    return pairs
 
 
 @device
@@ -197,8 +196,8 @@ def probe(
     keys: Any,
     progress: Any,
     candidates: int,
-    out_left: Any,
-    out_right: Any,
+    out_mine: Any,
+    out_met: Any,
 ) -> bool:
     """Probe `other` with the records of `mine` from progress[RECORD] on, and insert them.
 
@@ -212,9 +211,11 @@ def probe(
     back = job[AFTER] if swapped else job[BEFORE]
     ahead = job[BEFORE] if swapped else job[AFTER]
     disorder = max(other[DISORDER_OLD], other[DISORDER_NEW])
+    base = job[RIGHT_BASE] if swapped else job[LEFT_BASE]
+    met_base = job[LEFT_BASE] if swapped else job[RIGHT_BASE]
     pairs = progress[PAIRS]
     for start in range(progress[RECORD], n, CHUNK):
-        end = min(n, start + CHUNK)
+        end, first = min(n, start + CHUNK), pairs
         found = find_candidates(records, start, end, heads, heads_mask, tail, candidates)
         for c in range(found):
             to_come = np.int64(mem.load_u32(candidates + 8 * (c + ENTRIES_AHEAD) + 4))
@@ -232,14 +233,20 @@ def probe(
                 if when < stop:
                     break
                 if mem.load_u32(entry + 8) == tag and low <= when and when <= high:
-                    met = mem.load_u32(rows + 4 * (position & mask))
-                    row = mem.load_u32(at + 12)
-                    pairs = emit(row, met, swapped, job, keys, out_left, out_right, pairs)
-                    if pairs < 0:
+                    if pairs == out_mine.size:
                         insert(mine, start, record)
-                        progress[RECORD], progress[PAIRS] = record, before
+                        pairs = resolve(
+                            out_mine, out_met, base, met_base, swapped, keys, first, before
+                        )
+                        progress[RECORD], progress[PAIRS] = record, pairs
                         return False
+                    met = rows + 4 * (position & mask)
+                    mem.prefetch(met)
+                    out_mine[pairs] = mem.load_u32(at + 12)
+                    out_met[pairs] = met
+                    pairs += 1
                 position = np.int64(mem.load_u32(entry + 12))
+        pairs = resolve(out_mine, out_met, base, met_base, swapped, keys, first, pairs)
         insert(mine, start, end)
     progress[RECORD], progress[PAIRS] = 0, pairs
     return True
@@ -323,7 +330,7 @@ def join(
             if not probe(ours, theirs, False, job, keys, progress, scratch, out_left, out_right):
                 return 0
             progress[PASS] = 1
-        if not probe(theirs, ours, True, job, keys, progress, scratch, out_left, out_right):
+        if not probe(theirs, ours, True, job, keys, progress, scratch, out_right, out_left):
             return 0
         evict(ours, job[LEFT_BOUND], job[LEFT_ALL] != 0)
         evict(theirs, job[RIGHT_BOUND], job[RIGHT_ALL] != 0)
