@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from edged.uplink.backlog import Place
 
-_HEADER = struct.Struct("<4s8xI16xI8xQ16xI100x64s")
+_HEADER = struct.Struct("<4s8xI12xI8xQ8xI100x64s")
 _HEADER_BYTES = 224
 _CHECKSUM_AT = 28
 _FILES_MAX = 8
