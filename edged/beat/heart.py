@@ -133,8 +133,8 @@ class Heart:
     def _await_input(self) -> int | None:
         """Wait for something to do; the arrival time of the oldest of it, None for nothing."""
         now = self._clock.monotonic_us()
-        if self._left_us is not None and self._can_go_on():
-            return min(self._left_us, self._last_ingest_us)
+        if self._can_go_on():
+            return self._last_ingest_us if self._left_us is None else self._left_us
         if self._waiter.ready_now():
             return self._last_ingest_us
         deadline = self._deadline(now)
@@ -145,7 +145,11 @@ class Heart:
 
     def _can_go_on(self) -> bool:
         """Whether the last beat left work that needs no new input: it was cut, not held back."""
-        return self._cut or (self._took and any(s.more() for s in self.sources))
+        return (
+            self._cut
+            or any(s.unread() for s in self.sources)
+            or (self._took and any(s.more() for s in self.sources))
+        )
 
     def _deadline(self, now: int) -> int | None:
         """When to beat though nothing arrives: pages to flush, held rows whose peer falls idle."""
@@ -204,7 +208,7 @@ class Heart:
             facts.flush = race and (flush or job.plan.promises.durability == "results")
             taken = sum(f.take_rows for f in facts.streams.values())
             self._took |= taken > 0
-            self._cut |= race and 0 < taken < job.staged() and taken >= rows_max
+            self._cut |= race and job.cut
         self._left_us = oldest_us if any(job.staged() for job in self.jobs) or not race else None
         return BeatFacts(wall, jobs)
 

@@ -64,6 +64,8 @@ class JobRuntime:
             name: s.build(_sink_context(context, name)) for name, s in plan.sinks.items()
         }
         self.couplings = couplings(plan)
+        self.cut = False
+        """Whether the last decision left rows staged only because a beat takes no more."""
         self.spent_us: dict[str, int] = {}
 
     def staged(self) -> int:
@@ -89,7 +91,8 @@ class JobRuntime:
             )
             for name, s in self.streams.items()
         }
-        for name, count in decide_take(waiting, self.couplings, rows_max).items():
+        take, self.cut = decide_take(waiting, self.couplings, rows_max)
+        for name, count in take.items():
             f, s = facts[name], self.streams[name]
             f.take_chunks = count
             f.take_rows = int(chunks[name].stop[count - 1]) if count else 0

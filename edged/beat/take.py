@@ -41,21 +41,25 @@ class Coupling:
 
 def decide_take(
     waiting: Mapping[str, Waiting], couplings: Sequence[Coupling], rows_max: int
-) -> dict[str, int]:
-    """Chunks to take per stream; `rows_max` bounds the rows of all together (at least a chunk)."""
+) -> tuple[dict[str, int], bool]:
+    """Chunks to take per stream, and whether `rows_max` cut them short.
+
+    `rows_max` bounds the rows of all streams together, but a chunk is always taken.
+    """
     take = {name: _allowed(name, w, waiting, couplings) for name, w in waiting.items()}
     if not any(take.values()):
         held = [(int(w.time_min[0]), name) for name, w in waiting.items() if w.stop.size]
         if held and len(held) == len(waiting):
             take[min(held)[1]] = 1
-        return take
+        return take, False
     total = sum(_rows(waiting[name], count) for name, count in take.items())
     if total <= rows_max:
-        return take
-    return {
+        return take, False
+    cut = {
         name: _within(waiting[name], count, rows_max * _rows(waiting[name], count) // total)
         for name, count in take.items()
     }
+    return cut, cut != take
 
 
 def _allowed(

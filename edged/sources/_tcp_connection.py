@@ -44,6 +44,7 @@ class Connection:
         "_others",
         "_rest",
         "blocked",
+        "burst",
         "discarded",
         "ended",
         "expect",
@@ -84,7 +85,7 @@ class Connection:
         self.tail = b""
         self.own: Any = None
         self.view: memoryview | None = None
-        self.filled = self.need = self.expect = self.discarded = 0
+        self.filled = self.need = self.expect = self.discarded = self.burst = 0
         self._rest = b""
         self._ack = -1
         self._others: list[bytes] = []

@@ -45,6 +45,10 @@ READ_BYTES_MIN = 32 << 10
 BUDGET_BYTES_MIN = 4 << 10
 READ_BYTES_MAX = 1 << 20
 """Most that one connection receives into the arena in a round."""
+BURST_BYTES = 4 << 20
+"""A connection that had so much waiting is taken to have had its buffer full."""
+INGEST_BYTES_MAX = 16 << 20
+"""Most that one `ingest` receives, so that a fast sender cannot keep it going for ever."""
 GREETING_US_MAX = 10_000_000
 LEAVING_US_MAX = 5_000_000
 DISCARD_BYTES_MAX = 64 << 20
@@ -85,6 +89,8 @@ class TcpSource(Source):
         self._tls: ssl.SSLContext | None = None
         self._token: bytes | None = None
         self._accepting = False
+        self._received = 0
+        self._pressure = 0.0
 
     @property
     def port(self) -> int:
@@ -118,7 +124,8 @@ class TcpSource(Source):
             if feed.waiting and feed.staging.room():
                 self._ready.update(feed.waiting)
                 feed.waiting.clear()
-        while self._ready:
+        self._received, self._pressure = 0, 0.0
+        while self._ready and self._received < INGEST_BYTES_MAX:
             for feed in self._feeds.values():
                 feed.budget = feed.wire_room()
             self._receive_round(monotonic_us)
@@ -134,6 +141,14 @@ class TcpSource(Source):
     def more(self) -> bool:
         """Whether connections wait because their stream's staging is full."""
         return any(feed.waiting for feed in self._feeds.values())
+
+    def unread(self) -> bool:
+        """Whether `ingest` stopped at INGEST_BYTES_MAX with connections left."""
+        return bool(self._ready)
+
+    def pressure(self) -> float:
+        """How much of the kernel's buffer the fullest connection had waiting."""
+        return 1.0 if self._ready or self.more() else min(1.0, self._pressure)
 
     def seal(self) -> list[Sealed]:
         """Producers and numbers that were staged since the last call."""
@@ -269,6 +284,9 @@ class TcpSource(Source):
             self._lost(connection)
             return
         self._counts["bytes"] += got
+        self._received += got
+        connection.burst = got if got < READ_BYTES_MAX else connection.burst + got
+        self._pressure = max(self._pressure, connection.burst / BURST_BYTES)
         if got == len(target) or (connection.hung_up and got):
             self._ready[connection] = None
         if connection.state == LEAVING:

@@ -40,6 +40,10 @@ class Source(ABC):
     def more(self) -> bool:
         """Whether `ingest` left arrived input behind because staging was full."""
 
+    def unread(self) -> bool:
+        """Whether `ingest` ended with input left that staging has room for: call it again soon."""
+        return False
+
     def pressure(self) -> float:
         """How full the fullest of the senders' buffers was at the last ingest, 0 to 1."""
         return 1.0 if self.more() else 0.0

@@ -22,36 +22,37 @@ def both(ahead: int) -> list[Coupling]:
 
 
 def test_a_fast_stream_stops_at_the_slow_ones_horizon_plus_the_bound():
-    got = decide_take(
+    got, _ = decide_take(
         {"r": waiting([0, 50, 100, 151, 200], 250), "s": waiting([40], 50)}, both(100), MANY
     )
     assert got == {"r": 3, "s": 1}
 
 
 def test_a_stream_in_which_nobody_counts_holds_nobody_back():
-    got = decide_take({"r": waiting([0, 10**9], 10**9), "s": waiting([], None)}, both(100), MANY)
+    got, _ = decide_take({"r": waiting([0, 10**9], 10**9), "s": waiting([], None)}, both(100), MANY)
     assert got == {"r": 2, "s": 0}
 
 
 def test_uncoupled_streams_are_taken_whole():
-    got = decide_take({"r": waiting([0, 10**9], 10**9), "s": waiting([5], 5)}, [], MANY)
+    got, _ = decide_take({"r": waiting([0, 10**9], 10**9), "s": waiting([5], 5)}, [], MANY)
     assert got == {"r": 2, "s": 1}
 
 
 def test_a_stream_waits_for_one_that_has_nothing_waiting_yet():
-    got = decide_take({"r": waiting([1000], 1000), "s": waiting([], 10)}, both(100), MANY)
+    got, _ = decide_take({"r": waiting([1000], 1000), "s": waiting([], 10)}, both(100), MANY)
     assert got == {"r": 0, "s": 0}
 
 
 def test_streams_that_hold_each_other_back_crosswise_still_move():
-    got = decide_take({"r": waiting([1000], 10), "s": waiting([900], 10)}, both(100), MANY)
+    got, _ = decide_take({"r": waiting([1000], 10), "s": waiting([900], 10)}, both(100), MANY)
     assert got == {"r": 0, "s": 1}
 
 
 def test_rows_are_bounded_in_proportion_but_a_chunk_is_always_taken():
-    got = decide_take({"r": waiting([0] * 80, 0), "s": waiting([0] * 20, 0)}, both(0), 500)
+    got, cut = decide_take({"r": waiting([0] * 80, 0), "s": waiting([0] * 20, 0)}, both(0), 500)
+    assert cut
     assert got == {"r": 40, "s": 10}
-    assert decide_take({"r": waiting([0], 0, rows=9999)}, [], 10) == {"r": 1}
+    assert decide_take({"r": waiting([0], 0, rows=9999)}, [], 10) == ({"r": 1}, False)
 
 
 @given(
@@ -65,7 +66,8 @@ def test_alternating_beats_always_drain_both_streams(r, s, ahead):
     horizon = {name: max(times, default=None) for name, times in left.items()}
     for _ in range(100):
         state = {n: waiting(t, horizon[n]) for n, t in left.items()}
-        for name, count in decide_take(state, both(ahead), MANY).items():
+        take, _ = decide_take(state, both(ahead), MANY)
+        for name, count in take.items():
             del left[name][:count]
             if not left[name]:
                 horizon[name] = None
