@@ -14,7 +14,7 @@ Invariants:
 3. Numbers are never used twice with the same nonce.  A retired file is reused under a new name,
    number and nonce, and only after its old name is durably gone.
 4. Records are written in order, and one that asked for it is durable before the next begins.
-   Each says which record precedes it and which one was known durable.
+   Each says which record precedes it, which one was known durable, and the newest snapshot.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from edged.store.records import (
     BeatRecord,
     Encoded,
     Entry,
+    Lineage,
     RecordReader,
     parse_header,
 )
@@ -83,6 +84,8 @@ class Log:
         """Newest beat in the log."""
         self.durable = 0
         """Newest beat that is known durable."""
+        self.snapshot = 0
+        """Beat of the newest snapshot; records say it."""
 
     @property
     def bytes(self) -> int:
@@ -122,7 +125,7 @@ class Log:
             proof = 0
             for offset in range(segment.end, size, ALIGN):
                 header = parse_header(file.pread(HEADER_BYTES, offset), number, segment.seed)
-                proof = max(proof, header.durable if header else 0)
+                proof = max(proof, header.lineage.durable if header else 0)
             return Scanned(segment, entries, proof)
         finally:
             file.close()
@@ -144,11 +147,12 @@ class Log:
             "see docs/store.md, 'When the store is damaged'"
         )
 
-    def adopt(self, segments: list[Segment], last: int, durable: int) -> None:
+    def adopt(self, segments: list[Segment], last: int, durable: int, snapshot: int) -> None:
         """Go on behind these segments, with `last` as the newest beat in use.
 
         What they hold beyond their valid end is cut off, which gives preallocated room back."""
         self.segments, self.last, self.durable = segments, last, durable
+        self.snapshot = snapshot
         for segment in segments:
             if segment.size > segment.end:
                 file = self._disk.open(segment.path)
@@ -197,13 +201,13 @@ class Log:
         if segment is None or segment.end + record.length > segment.size:
             segment = self._roll(record.length)
         assert self._active is not None
-        facts = (self.last, self.durable, sync)
-        buffers = record.buffers(segment.number, segment.seed, *facts)
+        lineage = Lineage(self.last, self.durable, self.snapshot, sync)
+        buffers = record.buffers(segment.number, segment.seed, lineage)
         self._active.pwritev(buffers, segment.end)
         if sync:
             self._active.sync()
             self.durable = record.number
-        entry = record.entry(segment.end, *facts)
+        entry = record.entry(segment.end, lineage)
         segment.end += record.length
         segment.last = self.last = record.number
         return segment, entry

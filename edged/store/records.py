@@ -12,12 +12,13 @@ whole blocks of 4096, so that writing one never touches a sector or page that ho
 | 16 | u64 | beat number, from 1 |
 | 24 | u64 | beat number of the record before it in the log; 0: it is the first of all |
 | 32 | u64 | the newest beat that was known durable when this record was written |
-| 40 | u64 | length of the record with header and padding, a multiple of 4096 |
-| 48 | u32 | number of inputs |
-| 52 | u32 | number of pages |
-| 56 | u32 | CRC-32 over table, facts and inputs (with their padding) |
-| 60 | u32 | CRC-32 over bytes 0 to 60 |
-| 64 | | the table: u64 length of the facts, u64 length of each input, a page entry for each page |
+| 40 | u64 | beat of the newest snapshot when this record was written; 0: none |
+| 48 | u64 | length of the record with header and padding, a multiple of 4096 |
+| 56 | u32 | number of inputs |
+| 60 | u32 | number of pages |
+| 64 | u32 | CRC-32 over table, facts and inputs (with their padding) |
+| 68 | u32 | CRC-32 over bytes 0 to 68 |
+| 72 | | the table: u64 length of the facts, u64 length of each input, a page entry for each page |
 | | | facts, inputs and pages, each padded with zeros to a multiple of 8 |
 
 A page entry is 88 bytes: u64 sequence number, u64 length, u32 partition, u32 CRC-32 of the page,
@@ -43,11 +44,11 @@ from edged.errors import StoreError
 from edged.sinks.base import PageKey, SealedPage
 
 ALIGN = 4096
-HEADER_BYTES = 64
+HEADER_BYTES = 72
 RECORD_MAGIC = 0x52676445
 VERSION = 1
 FLAG_SYNC = 1
-_HEADER = struct.Struct("<IHHQQQQQIIII")
+_HEADER = struct.Struct("<IHHQQQQQQIIII")
 _PAGE = struct.Struct("<QQII64s")
 _ZEROS = bytes(ALIGN)
 
@@ -75,13 +76,21 @@ class PageEntry:
 
 
 @dataclass(frozen=True)
-class RecordHeader:
-    """The fixed 64 bytes, checked."""
+class Lineage:
+    """What a record knows of what came before it: beats, and whether it asked for a sync."""
 
-    sync: bool
-    number: int
     previous: int
     durable: int
+    snapshot: int
+    sync: bool
+
+
+@dataclass(frozen=True)
+class RecordHeader:
+    """The fixed 72 bytes, checked."""
+
+    number: int
+    lineage: Lineage
     length: int
     inputs: int
     pages: int
@@ -150,27 +159,24 @@ class Encoded:
         self._pages_at = size - sum(map(len, self._pages))
         self._keys = [(p.key, len(d), c) for p, d, c in zip(record.pages, datas, crcs, strict=True)]
 
-    def buffers(
-        self, segment: int, seed: int, previous: int, durable: int, sync: bool
-    ) -> list[Buffer]:
+    def buffers(self, segment: int, seed: int, lineage: Lineage) -> list[Buffer]:
         """Everything to write, in order."""
         crc = zlib.crc32(self._head, seed)
         for part in self._inputs:
             crc = zlib.crc32(flat(part), crc)
-        fields = (RECORD_MAGIC, VERSION, FLAG_SYNC if sync else 0, segment, self.number, previous)
-        header = _HEADER.pack(*fields, durable, self.length, *self._counts, crc, 0)[:60]
+        fields = (RECORD_MAGIC, VERSION, FLAG_SYNC if lineage.sync else 0, segment, self.number)
+        past = (lineage.previous, lineage.durable, lineage.snapshot)
+        header = _HEADER.pack(*fields, *past, self.length, *self._counts, crc, 0)[:-4]
         header += struct.pack("<I", zlib.crc32(header, seed))
         return [header + self._head, *self._inputs, *self._pages, _ZEROS[: self._tail]]
 
-    def entry(self, offset: int, previous: int, durable: int, sync: bool) -> Entry:
+    def entry(self, offset: int, lineage: Lineage) -> Entry:
         """What a scan would find once the record is written at file `offset`."""
         places, at = [], offset + self._pages_at
         for key, length, crc in self._keys:
             places.append(PageEntry(key, at, length, crc))
             at += length + padding(length)
-        header = RecordHeader(
-            sync, self.number, previous, durable, self.length, *self._counts, crc=0
-        )
+        header = RecordHeader(self.number, lineage, self.length, *self._counts, crc=0)
         return Entry(header, offset, tuple(places))
 
 
@@ -187,15 +193,14 @@ def parse_header(data: bytes | memoryview, segment: int, seed: int) -> RecordHea
     """The header in `data[:64]` where it is one of this segment, else None."""
     if len(data) < _HEADER.size:
         return None
-    magic, version, flags, number_of, beat, previous, durable, length, inputs, pages, crc, own = (
-        _HEADER.unpack_from(data)
-    )
+    magic, version, flags, number_of, beat, *rest = _HEADER.unpack_from(data)
+    previous, durable, snapshot, length, inputs, pages, crc, own = rest
     if magic != RECORD_MAGIC or version != VERSION or number_of != segment:
         return None
-    if own != zlib.crc32(data[:60], seed):
+    if own != zlib.crc32(data[: HEADER_BYTES - 4], seed):
         return None
-    sync = bool(flags & FLAG_SYNC)
-    return RecordHeader(sync, beat, previous, durable, length, inputs, pages, crc)
+    lineage = Lineage(previous, durable, snapshot, bool(flags & FLAG_SYNC))
+    return RecordHeader(beat, lineage, length, inputs, pages, crc)
 
 
 class RecordReader:

@@ -13,7 +13,9 @@ that was durable when it was written (`durable`).  `base` is the beat of the sna
 4. A record that stands behind the first invalid one of its segment and vouches for that one
    (`durable` reaches it) means the same: StoreCorrupt.  An invalid record that nobody vouches for
    is the torn tail.
-5. The chain must reach the beat of every newer snapshot that turned out damaged.
+5. The chain must reach the beat of every newer snapshot that turned out damaged; and a record that
+   was written on top of a snapshot needs that one or a newer one, unless the records from `base`
+   on lead up to it.
 """
 
 from __future__ import annotations
@@ -61,21 +63,26 @@ def _newest(chain: Sequence[Linked]) -> int:
 
 
 def _extend(chain: list[Linked], segment: Segment, entry: Entry, base: int) -> None:
-    header = entry.header
-    while chain and chain[-1].number > header.previous:
+    header, lineage = entry.header, entry.header.lineage
+    while chain and chain[-1].number > lineage.previous:
         chain.pop()
     newest = _newest(chain)
-    if header.previous != newest:
+    if lineage.previous != newest:
         retired = not chain or segment.number > chain[-1].segment.number + 1
-        below = header.previous <= base
-        if not (below and retired) and header.durable > (newest if below else max(newest, base)):
+        below = lineage.previous <= base
+        if not (below and retired) and lineage.durable > (newest if below else max(newest, base)):
             raise StoreCorrupt(
                 f"{segment.path}: the record of beat {header.number} at offset {entry.offset} "
-                f"follows beat {header.previous}, but the log before it ends at beat {newest} and "
+                f"follows beat {lineage.previous}, but the log before it ends at beat {newest} and "
                 f"the snapshot at {base}: beats that were durable are gone; {_ADVICE}"
             )
         if not below:
             return
+    if header.number > base and lineage.snapshot > max(base, lineage.previous):
+        raise StoreCorrupt(
+            f"{segment.path}: the record of beat {header.number} at offset {entry.offset} builds "
+            f"on the snapshot of beat {lineage.snapshot}, which is missing or damaged; {_ADVICE}"
+        )
     chain.append(Linked(segment, entry))
 
 
@@ -85,7 +92,7 @@ def doubtful(chain: Sequence[Linked], base: int) -> list[Linked]:
     After a failed fdatasync the kernel may show a record though the medium does not have it; and
     a commit without fdatasync may be what a later, durable one will stand on.
     """
-    proven = max([base, *(x.entry.header.durable for x in chain)])
+    proven = max([base, *(x.entry.header.lineage.durable for x in chain)])
     return [x for x in chain if x.number > proven]
 
 

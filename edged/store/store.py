@@ -221,8 +221,10 @@ class Store:
             kept[x.segment.number] = x.segment
             x.segment.last = x.number
             self._backlog.add(x.segment, x.entry.pages)
-        proven = max([0, *(x.entry.header.durable for x in chain)])
-        self._log.adopt(list(kept.values()), certain[-1].number if certain else 0, proven)
+        proven = max([0, *(x.entry.header.lineage.durable for x in chain)])
+        last = tail[0].entry.header.lineage.previous if tail else 0
+        last = certain[-1].number if certain else last
+        self._log.adopt(list(kept.values()), last, min(last, proven), base)
         for i, x in enumerate(tail):
             again = Encoded(self._log.read(x.segment, x.entry))
             segment, entry = self._log.append(again, sync=i == len(tail) - 1)
@@ -300,7 +302,7 @@ class Store:
                     raise StoreFull(f"{path}: no room for a snapshot: {problem}") from problem
                 raise
             self._snapshots[beat] = size
-            self._snapshot_beat = beat
+            self._snapshot_beat = self._log.snapshot = beat
             self.log_bytes_since_snapshot = 0
             self._write_acks()
             moved = self._retire(move=True)

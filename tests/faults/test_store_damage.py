@@ -58,7 +58,7 @@ def ends(disk: SimDisk) -> list[int]:
     """Where each of the three records ends."""
     data = bytes(disk.content(LOG))
     starts = [i for i in range(0, len(data), ALIGN) if data[i : i + 4] == b"EdgR"]
-    return [*starts[1:], starts[-1] + int.from_bytes(data[starts[-1] + 40 :][:8], "little")]
+    return [*starts[1:], starts[-1] + int.from_bytes(data[starts[-1] + 48 :][:8], "little")]
 
 
 def test_the_log_cut_at_every_byte_gives_exactly_the_records_that_are_whole():

@@ -63,7 +63,7 @@ class StoreModel(RuleBasedStateMachine):
     )
     def commit(self, step, sizes, pages, sync, cut, seed):
         rng = random.Random(seed)
-        last = self.records[-1].number if self.records else self.floor
+        last = max([self.floor, *(r.number for r in self.records)])
         record = BeatRecord(
             last + step,
             rng.randbytes(rng.randrange(60)),
@@ -87,15 +87,19 @@ class StoreModel(RuleBasedStateMachine):
         if sync:
             self.sure = len(self.records)
 
-    @rule(cut=st.none() | st.integers(1, 40), seed=st.integers(0, 2**32))
+    @rule(
+        ahead=st.sampled_from([0, 0, 0, 1, 3]),
+        cut=st.none() | st.integers(1, 40),
+        seed=st.integers(0, 2**32),
+    )
     @precondition(lambda self: self.records)
-    def snapshot(self, cut, seed):
+    def snapshot(self, ahead, cut, seed):
         state = b""
         for record in self.records:
             state = digest(state, record)
         if cut:
             self.disk.cut_at = self.disk.operations + cut
-        beat = self.records[-1].number
+        beat = max(self.records[-1].number, self.floor) + ahead
         try:
             arrays = {"state": np.frombuffer(state, np.uint8), "none": np.empty((0, 3))}
             moved = self.store.snapshot(beat, b"after %d" % beat, arrays)
@@ -103,7 +107,7 @@ class StoreModel(RuleBasedStateMachine):
             self.power_cut(seed)
             return
         self.disk.cut_at = None
-        self.sure = len(self.records)
+        self.sure, self.floor = len(self.records), beat
         pending = set(self.store.pending())
         assert all(ref in pending for ref in moved)
 
@@ -132,6 +136,20 @@ class StoreModel(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 2**32))
     def power_cut(self, seed):
         self.disk = self.disk.after_power_cut(random.Random(seed))
+        self.open()
+
+    @rule(cut=st.integers(1, 60), seed=st.integers(0, 2**32))
+    def power_cut_while_opening(self, cut, seed):
+        rng = random.Random(seed)
+        self.disk = self.disk.after_power_cut(rng)
+        self.disk.cut_at = cut
+        try:
+            Store.open("/store", self.disk, segment_bytes=64 << 10)
+        except PowerCut:
+            pass
+        else:
+            self.disk = self.disk.after_kill()
+        self.disk = self.disk.after_power_cut(rng)
         self.open()
 
     @rule()
@@ -217,9 +235,9 @@ def test_a_torn_first_record_behind_a_log_that_was_retired_whole_is_only_a_torn_
         model = StoreModel()
         for _ in range(2):
             model.commit(step=1, sizes=[], pages=[], sync=True, cut=None, seed=0)
-        model.snapshot(cut=None, seed=0)
+        model.snapshot(ahead=0, cut=None, seed=0)
         model.power_cut(seed=0)
-        model.snapshot(cut=None, seed=0)
+        model.snapshot(ahead=0, cut=None, seed=0)
         model.commit(step=1, sizes=[1], pages=[], sync=True, cut=8, seed=seed)
         model.teardown()
 

@@ -252,6 +252,32 @@ def test_a_damaged_snapshot_with_an_empty_log_stops_the_store(tmp_path):
         open_store(tmp_path)
 
 
+def test_records_that_build_on_a_damaged_snapshot_are_not_replayed_without_it(tmp_path):
+    with open_store(tmp_path) as store:
+        store.commit(beat(1))
+        store.snapshot(1, b"", {"a": np.arange(10)})
+        store.commit(beat(2))
+        store.snapshot(5, b"beats 3 to 5 were not logged", {"a": np.arange(100)})
+        store.commit(beat(6))
+    damage(newest(tmp_path / "snapshots"), 300)
+    with pytest.raises(StoreCorrupt, match=r"beat 6 .* builds on the snapshot of beat 5"):
+        open_store(tmp_path)
+
+
+def test_a_damaged_snapshot_behind_which_the_log_was_retired_is_not_skipped(tmp_path):
+    with open_store(tmp_path) as store:
+        store.commit(beat(1))
+        store.snapshot(1, b"", {})
+    with open_store(tmp_path) as store:
+        store.snapshot(1, b"", {"a": np.arange(100)})
+    with open_store(tmp_path) as store:
+        store.commit(beat(2))
+        assert len(list((tmp_path / "log").iterdir())) == 1
+    damage(newest(tmp_path / "snapshots"), 300)
+    with pytest.raises(StoreCorrupt):
+        open_store(tmp_path)
+
+
 def newest(directory: Path) -> Path:
     return max(directory.iterdir())
 
