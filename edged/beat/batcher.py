@@ -30,8 +30,10 @@ class Beaten:
     """What one beat was like."""
 
     rows: int
+    """Rows that the operators took."""
+    ingest_us: int
     race_us: int
-    """Ingest, operators and sealing."""
+    """Operators and sealing."""
     fill: float
     """How full the fullest of the senders' buffers was when the beat ingested (0 to 1)."""
 
@@ -52,13 +54,15 @@ class Batcher:
         self.ack_within_us = min(ack_within_us, latency_us)
         self.margin_us = max(MARGIN_US_MIN, latency_us // 50)
         self.race_us = 0.0
+        """Expected ingest, operators and sealing together."""
         self.commit_us = 0.0
         self.row_us = 0.0
         self.fill_us = float(latency_us)
 
     def beaten(self, beat: Beaten) -> None:
         """Learn from a beat.  Costs rise at once and fall slowly (a peak holder)."""
-        self.race_us = max(float(beat.race_us), 0.9 * self.race_us + 0.1 * beat.race_us)
+        spent = beat.ingest_us + beat.race_us
+        self.race_us = max(float(spent), 0.9 * self.race_us + 0.1 * spent)
         if beat.rows >= 1024:
             cost = beat.race_us / beat.rows
             self.row_us = cost if self.row_us == 0.0 else 0.8 * self.row_us + 0.2 * cost

@@ -170,8 +170,9 @@ class Heart:
         woke = self._clock.monotonic_us()
         self._governor.race(Forecast(0, int(self.batcher.race_us), oldest_us + self.latency_us))
         wall = self._clock.wall_us()
-        for source in self.sources:
-            source.ingest(woke, wall)
+        if not self._cut:
+            for source in self.sources:
+                source.ingest(woke, wall)
         self._last_ingest_us = ingested = self._clock.monotonic_us()
         tickets = [(source, source.seal()) for source in self.sources]
         facts = self._decide(ingested, wall, race, oldest_us, last)
@@ -195,7 +196,7 @@ class Heart:
         times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken)
         self._hand_over(facts, logged, pages, tickets, times)
         self._governor.idle()
-        self.batcher.beaten(Beaten(taken, raced - woke, self._fill()))
+        self.batcher.beaten(Beaten(taken, ingested - woke, raced - ingested, self._fill()))
 
     def _decide(self, now: int, wall: int, race: bool, oldest_us: int, last: bool) -> BeatFacts:
         rows_max = self.batcher.rows_max()

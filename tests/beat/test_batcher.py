@@ -13,7 +13,7 @@ SECOND = 1_000_000
 def test_an_idle_stream_is_batched_for_nearly_the_whole_tolerance():
     b = Batcher(SECOND, SECOND)
     for _ in range(20):
-        b.beaten(Beaten(rows=1000, race_us=2_000, fill=0.01))
+        b.beaten(Beaten(rows=1000, ingest_us=0, race_us=2_000, fill=0.01))
         b.committed(1_000)
     wake = b.wake(oldest_us=0, first_us=0)
     assert wake.race
@@ -29,7 +29,7 @@ def test_an_idle_stream_is_batched_for_nearly_the_whole_tolerance():
 def test_a_wake_leaves_time_for_the_expected_race_and_commit(latency, ack, races, oldest):
     b = Batcher(latency, ack)
     for race in races:
-        b.beaten(Beaten(rows=race * 10, race_us=race, fill=0.0))
+        b.beaten(Beaten(rows=race * 10, ingest_us=0, race_us=race, fill=0.0))
         b.committed(race // 2)
     wake = b.wake(oldest, oldest)
     assert wake.at_us >= oldest
@@ -50,26 +50,26 @@ def test_a_short_ack_promise_commits_without_racing():
 def test_full_buffers_shorten_the_wait_to_nothing_and_it_grows_back():
     b = Batcher(SECOND, SECOND)
     for _ in range(40):
-        b.beaten(Beaten(rows=10**6, race_us=20_000, fill=0.9))
+        b.beaten(Beaten(rows=10**6, ingest_us=0, race_us=20_000, fill=0.9))
     assert b.wake(0, 0).at_us == 0
     for _ in range(40):
-        b.beaten(Beaten(rows=10**4, race_us=1_000, fill=0.1))
+        b.beaten(Beaten(rows=10**4, ingest_us=0, race_us=1_000, fill=0.1))
     assert b.wake(0, 0).at_us > SECOND // 2
 
 
 def test_a_race_is_kept_under_half_the_tolerance():
     b = Batcher(SECOND, SECOND)
     for _ in range(50):
-        b.beaten(Beaten(rows=100_000, race_us=200_000, fill=0.0))
+        b.beaten(Beaten(rows=100_000, ingest_us=0, race_us=200_000, fill=0.0))
     assert abs(b.rows_max() - 250_000) < 1_000
     for _ in range(50):
-        b.beaten(Beaten(rows=2_000, race_us=900_000, fill=0.0))
+        b.beaten(Beaten(rows=2_000, ingest_us=0, race_us=900_000, fill=0.0))
     assert b.rows_max() == ROWS_MIN
 
 
 def test_pages_are_flushed_when_the_next_beat_would_be_too_late_and_not_before():
     b = Batcher(SECOND, SECOND)
     for _ in range(60):
-        b.beaten(Beaten(rows=10**5, race_us=5_000, fill=0.9))
+        b.beaten(Beaten(rows=10**5, ingest_us=0, race_us=5_000, fill=0.9))
     assert not b.must_flush(oldest_open_us=0, now_us=100_000)
     assert b.must_flush(oldest_open_us=0, now_us=970_000)
