@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.errors import JobError
+from edged.operators._window_groups import Lane, Measure, shape_of
 from edged.operators.base import (
     OPERATORS,
     WATERMARK_MAX_US,
@@ -21,9 +22,10 @@ from edged.operators.base import (
     Flow,
     Link,
 )
-from edged.operators.window import WindowPlan
+from edged.operators.window import WindowPlan, _settings
 from edged.schema import BINARY, TYPES, Field, Schema
 from edged.workers import Workers
+from kernels.cpu import window as kernels
 from tests.naive import window as naive
 from tests.pages import shapes
 
@@ -265,6 +267,32 @@ def test_sums_are_exact_and_what_does_not_fit_is_null_and_counted():
     assert [r[2] for r in found] == [top, None, None]
     assert [r[4] for r in found] == [float(top), float(top), -float(top)]
     assert operator.counters()["sums_overflowed"] == 2
+
+
+def test_sums_of_unsigned_values_above_the_signed_range_are_not_taken_for_negative():
+    schema = Schema.of([shapes.TIME, Field("v", TYPES["uint64"])])
+    p = plan(schema, aggregates={"s": "sum(v)", "a": "mean(v)"})
+    rows = [[0, 2**63], [1, 1], [11, 2**64 - 1], [12, 2**64 - 1], [20, 2**63 - 1]]
+    found = run(p, [shapes.batch_of(schema, rows)], [WATERMARK_MIN_US])[-1]
+    assert [r[2] for r in found] == [None, None, 2**63 - 1]
+    assert [r[4] for r in found] == [2.0**63, 2.0**65, 2.0**63]
+
+
+def test_keys_whose_hashes_are_equal_stay_apart():
+    schema = Schema.of(
+        [Field("k", TYPES["int32"], True), Field("s", TYPES["string"], True), shapes.TIME]
+    )
+    keys = [(1, "a"), (2, "a"), (1, "b"), (1, "ab"), (None, "a"), (1, None), (0, "a"), (1, "")]
+    rows = [[*key, 5] for key in keys * 3]
+    lane = Lane(shape_of(schema, ["k", "s"], [Measure("n", "count", "")]))
+    p = plan(schema, keys=["k", "s"])
+    columns = shapes.batch_of(schema, rows)
+    table = _settings(p, schema)
+    table[kernels.LANES] = 1
+    lane.absorb(columns.addresses(), table, np.zeros(len(rows), np.uint64), len(rows))
+    groups = lane.copy().rows
+    assert groups[:, kernels.FIRST].tolist() == list(range(len(keys)))
+    assert groups[:, -1].tolist() == [3] * len(keys)
 
 
 def test_times_at_the_edge_of_64_bits_are_counted_as_errors():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -179,3 +182,11 @@ def test_asking_for_no_column_is_refused():
         PageDecoder(SLOTTED, [])
     with pytest.raises(KeyError):
         PageDecoder(SLOTTED, ["nothing"])
+
+
+def test_the_reader_needs_neither_numba_nor_lz4():
+    code = (
+        "import sys, edged.pages.read; "
+        "sys.exit(any(m in sys.modules for m in ('numba', 'lz4', 'kernels')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
