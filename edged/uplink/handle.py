@@ -14,6 +14,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from edged.errors import ConfigError
+from edged.uplink.sender import Sender
 
 if TYPE_CHECKING:
     from edged.store.backlog import PageRef
@@ -22,7 +23,6 @@ REQUEST_BYTES = 4 << 20
 LANES = 4
 _REFS_A_LINE = 256
 _READ_BYTES = 1 << 18
-_SOCKET_BYTES = 1 << 20
 _END_SECONDS = 5.0
 
 
@@ -72,14 +72,13 @@ class Uplink:
         self._alive = False
         self._starts = 0
         self._last_ack_s: float | None = None
-        self._status: dict[str, Any] = {"state": "sending", "backlog_pages": 0, "backlog_bytes": 0}
+        self._status = Sender((), lambda: 0.0, request_bytes).status()
 
     def start(self) -> None:
         """Start the child."""
         ours, theirs = socket.socketpair()
         try:
             ours.setblocking(False)
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "edged.uplink", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
