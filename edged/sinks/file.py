@@ -1,0 +1,275 @@
+"""The `file` sink: rows end in files of a directory, as Parquet or as NDJSON.
+
+    [sinks.copy]
+    type = "file"
+    input = "daily"
+    path = "out/daily"        # absolute, or below the sink's own directory in the store
+    format = "parquet"        # default; or "ndjson"
+    rows = 1000000            # a file is finished at the end of the beat that reaches this,
+    bytes = "64MiB"           # or this much (in memory, not encoded),
+    every = "10min"           # or this age by the beats' wall clock; default: no limit
+
+A flush finishes the open file whatever it holds; so the job's latency also bounds how long a row
+waits, and a longer latency makes larger files.
+
+Files are `part-<sink>-<epoch>-<first beat>-<last beat>.<format>`.  Invariants:
+
+1. A file appears whole, under its name, and durable, before its last beat is committed.
+2. Name and bytes depend on the beats alone: a replay writes the same file again.
+3. Rows stand in exactly one file or in the saved state: a file whose beat was never committed
+   (the process died in between) is removed in the same call that would bring its rows again.
+
+NDJSON, one object a row: numbers and booleans as such; NaN, Infinity and -Infinity as strings of
+that spelling; timestamps as `"2026-11-21T09:00:00.000000Z"`; binary as hex; nulls as null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from edged.disk import Disk, SystemDisk, write_whole
+from edged.errors import JobError, StoreError
+from edged.job import document as doc
+from edged.job.units import show_duration, show_size
+from edged.operators.base import BeatContext, Flow, Link, State
+from edged.sinks.base import SealedPage, Sink, SinkContext, SinkPlan, sink
+
+FORMATS = ("parquet", "ndjson")
+_CHUNK_ROWS = 1 << 16
+_HEX = np.frombuffer(b"".join(b"%02x" % i for i in range(256)), np.uint16)
+
+
+class FileSink(Sink):
+    """Rows gathered as Arrow batches until the file is finished at the end of a beat."""
+
+    def __init__(self, plan: FilePlan, context: SinkContext, disk: Disk) -> None:
+        self._plan, self._disk = plan, disk
+        self._directory = str(Path(context.directory, plan.path))
+        self._prefix = f"part-{plan.id}-{context.epoch:016x}-"
+        self._batches: list[pa.RecordBatch] = []
+        self._first_beat = self._opened_us = self._rows = self._bytes = 0
+        self._sealed_beat = 0
+        self._unconfirmed: dict[str, int] | None = None
+        self._counts = {"rows": 0, "files": 0, "file_bytes": 0}
+
+    def write(self, beat: BeatContext, flow: Flow) -> None:
+        """Copy the rows."""
+        if flow.batch.rows == 0:
+            return
+        if not self._batches:
+            self._first_beat, self._opened_us = beat.number, beat.wall_us
+        self._batches.append(flow.batch.to_arrow())
+        self._rows += flow.batch.rows
+        self._bytes += flow.batch.nbytes()
+
+    def seal(self, beat: BeatContext, flush: bool) -> list[SealedPage]:
+        """Finish the file if it is time; never returns pages."""
+        name = ""
+        if self._batches and (flush or self._due(beat.wall_us)):
+            name = f"{self._prefix}{self._first_beat:012d}-{beat.number:012d}.{self._plan.format}"
+        try:
+            self._disk.mkdir(self._directory)
+            self._sweep(beat.number, name)
+            if name:
+                self._finish(f"{self._directory}/{name}")
+        except OSError as problem:
+            raise StoreError(
+                f"sinks.{self._plan.id}: writing to {self._directory} failed: {problem}; "
+                "the rows are kept and come again after a restart"
+            ) from problem
+        return []
+
+    def _due(self, wall_us: int) -> bool:
+        plan = self._plan
+        old = plan.every_us > 0 and abs(wall_us - self._opened_us) >= plan.every_us
+        return old or self._rows >= plan.rows or self._bytes >= plan.bytes
+
+    def _finish(self, path: str) -> None:
+        table = pa.Table.from_batches(self._batches, self._plan.input.schema.to_arrow())
+        data = _parquet(table) if self._plan.format == "parquet" else ndjson(table)
+        write_whole(self._disk, path, data)
+        self._counts["rows"] += self._rows
+        self._counts["files"] += 1
+        self._counts["file_bytes"] += sum(map(len, data))
+        self._batches, self._rows, self._bytes = [], 0, 0
+
+    def _sweep(self, beat: int, name: str) -> None:
+        """Remove what an earlier process wrote for beats up to this one but did not commit."""
+        if self._unconfirmed is None:
+            pattern = re.compile(re.escape(self._prefix) + r"[0-9]+-([0-9]+)\.[a-z]+(\.tmp)?")
+            found = [pattern.fullmatch(n) for n in self._disk.listdir(self._directory)]
+            last = {m.group(): int(m.group(1)) for m in found if m}
+            sure = self._sealed_beat or beat - 1
+            self._unconfirmed = {n: number for n, number in last.items() if number > sure}
+        for old, number in list(self._unconfirmed.items()):
+            if number <= beat:
+                del self._unconfirmed[old]
+                if old != name:
+                    self._disk.unlink(f"{self._directory}/{old}")
+        self._sealed_beat = beat
+
+    def open_rows(self) -> int:
+        """Rows that are in no file yet."""
+        return self._rows
+
+    def save(self) -> State:
+        """The rows of the open file as an Arrow IPC stream, and when it was opened."""
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, self._plan.input.schema.to_arrow()) as writer:
+            for batch in self._batches:
+                writer.write_batch(batch)
+        numbers = [self._first_beat, self._opened_us, self._rows, self._bytes, self._sealed_beat]
+        return {
+            "open": np.frombuffer(out.getvalue(), np.uint8).copy(),
+            "numbers": np.array(numbers, np.int64),
+        }
+
+    def load(self, state: State) -> None:
+        """Take over a saved state."""
+        with pa.ipc.open_stream(pa.py_buffer(state["open"].tobytes())) as reader:
+            self._batches = list(reader)
+        first, opened_us, rows, size, sealed = (int(n) for n in state["numbers"])
+        self._first_beat, self._opened_us = first, opened_us
+        self._rows, self._bytes, self._sealed_beat = rows, size, sealed
+
+    def counters(self) -> Mapping[str, int | float]:
+        """Rows, files and bytes written since the start, and what is open."""
+        return {**self._counts, "open_rows": self._rows, "open_bytes": self._bytes}
+
+
+def _parquet(table: pa.Table) -> list[memoryview]:
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out)
+    return [memoryview(out.getvalue())]
+
+
+def ndjson(table: pa.Table) -> list[memoryview]:
+    """The rows as lines of JSON, in parts; see the module's docstring."""
+    parts = []
+    for batch in table.to_batches(max_chunksize=_CHUNK_ROWS):
+        pieces: list[Any] = []
+        for i, name in enumerate(batch.schema.names):
+            pieces += [pa.scalar(("," if i else "{") + f'"{name}":'), _json(batch.column(i))]
+        lines = pc.binary_join_element_wise(
+            *pieces, pa.scalar("}\n"), "", null_handling="replace", null_replacement="null"
+        )
+        parts.append(memoryview(_text(lines)))
+    return parts
+
+
+def _text(lines: pa.Array) -> bytes:
+    """The bytes of a string array, one value after the other."""
+    _, offsets, data = lines.buffers()
+    ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    return b"" if data is None else bytes(memoryview(data)[ends[0] : ends[-1]])
+
+
+def _json(column: pa.Array) -> pa.Array:
+    """Each value as JSON text, null where it is null."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        return _quoted(_escaped(column))
+    if pa.types.is_binary(kind):
+        return _quoted(_hex(column))
+    if pa.types.is_timestamp(kind):
+        return _quoted(pc.replace_substring(column.cast(pa.string()), " ", "T"))
+    text = column.cast(pa.string())
+    if not pa.types.is_floating(kind):
+        return text
+    for spelling, is_it in (
+        ('"NaN"', pc.is_nan(column)),
+        ('"Infinity"', pc.equal(column, float("inf"))),
+        ('"-Infinity"', pc.equal(column, float("-inf"))),
+    ):
+        text = pc.if_else(is_it, spelling, text)
+    return text
+
+
+def _quoted(text: pa.Array) -> pa.Array:
+    mark = pa.scalar('"')
+    return pc.binary_join_element_wise(mark, text, mark, "")
+
+
+def _escaped(text: pa.Array) -> pa.Array:
+    for plain in ("\\", '"'):
+        text = pc.replace_substring(text, plain, "\\" + plain)
+    if pc.any(pc.match_substring_regex(text, "[\\x00-\\x1f]")).as_py():
+        for code in range(32):
+            text = pc.replace_substring(text, chr(code), f"\\u{code:04x}")
+    return text
+
+
+def _hex(column: pa.Array) -> pa.Array:
+    n = len(column)
+    if n == 0:
+        return pa.array([], pa.string())
+    mask, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + n + 1]
+    values = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    digits = np.ascontiguousarray(_HEX[values[ends[0] : ends[-1]]])
+    twice = pa.py_buffer(np.ascontiguousarray((ends - ends[0]) * 2, np.int32))
+    text = pa.Array.from_buffers(pa.string(), n, [None, twice, pa.py_buffer(digits)])
+    return text if mask is None else pc.if_else(column.is_valid(), text, None)
+
+
+@sink("file")
+@dataclass(frozen=True)
+class FilePlan(SinkPlan):
+    """A checked `file` sink."""
+
+    keys = frozenset({"path", "format", "rows", "bytes", "every"})
+
+    id: str
+    input: Link
+    path: str
+    format: str
+    rows: int
+    bytes: int
+    every_us: int
+    """0: age does not matter."""
+
+    @classmethod
+    def parse(cls, path: str, id: str, document: Mapping[str, Any], input: Link) -> FilePlan:
+        """Check `document`; raises JobError."""
+        where = doc.text(path, document, "path")
+        if ".." in PurePath(where).parts:
+            raise JobError(f"{path}.path", f"{where!r} leads out of its directory", "no '..'")
+        every = doc.duration(path, document, "every", "0s")
+        if "every" in document and every == 0:
+            raise JobError(f"{path}.every", "is zero", "leave it out for no limit by age")
+        return cls(
+            id,
+            input,
+            where,
+            doc.choice(path, document, "format", FORMATS, "parquet"),
+            doc.integer(path, document, "rows", 1_000_000, least=1),
+            doc.size(path, document, "bytes", "64MiB", least=1),
+            every,
+        )
+
+    def build(self, context: SinkContext) -> FileSink:
+        """The running sink."""
+        return FileSink(self, context, SystemDisk())
+
+    def describe(self) -> list[str]:
+        """Lines for `edged explain`."""
+        age = f" or {show_duration(self.every_us)}" if self.every_us else ""
+        return [
+            f"{self.format} files in {self.path}",
+            f"a new file after {self.rows} rows, {show_size(self.bytes)}{age}, or on flush",
+        ]
+
+    def signature(self) -> str:
+        """What the rows of the open file depend on: the schema; where they end may change."""
+        facts = [self.kind, self.version, self.input.schema.to_json()]
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
