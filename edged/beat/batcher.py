@@ -75,13 +75,13 @@ class Batcher:
         """Learn how long a commit took."""
         self.commit_us = max(float(commit_us), 0.9 * self.commit_us + 0.1 * commit_us)
 
-    def wake(self, oldest_us: int, first_us: int) -> Wake:
+    def wake(self, oldest_us: int, first_us: int, unraced_us: int | None = None) -> Wake:
         """When to wake for tuples that may have arrived at `oldest_us`, first seen at `first_us`.
 
         `oldest_us` is the end of the last ingest where input stood ready at once after it, and
-        the first readiness otherwise.
+        the first readiness otherwise; `unraced_us` the arrival of what was committed but not raced.
         """
-        race_by = self.race_by(oldest_us)
+        race_by = self.race_by(oldest_us if unraced_us is None else min(oldest_us, unraced_us))
         ack_by = oldest_us + self.ack_within_us - int(self.commit_us) - self.margin_us
         fill_by = first_us + int(self.fill_us)
         at = min(race_by, ack_by, fill_by)

@@ -72,7 +72,7 @@ class Heart:
         self.set_aside_rows = 0
         self._last_ingest_us = clock.monotonic_us()
         self._oldest_open_us: int | None = None
-        self._left_us: int | None = None
+        self._unraced_us: int | None = None
         self._cut = self._took = False
         self._stopping = False
         for source in sources:
@@ -89,7 +89,7 @@ class Heart:
             oldest = self._await_input()
             if self._stopping or oldest is None:
                 continue
-            wake = self.batcher.wake(oldest, self._clock.monotonic_us())
+            wake = self.batcher.wake(oldest, self._clock.monotonic_us(), self._unraced_us)
             self._waiter.until(wake.at_us, lambda: self._stopping)
             self._beat(oldest, wake.race and not self._stopping)
         self._beat(self._clock.monotonic_us(), True, last=True)
@@ -134,7 +134,7 @@ class Heart:
         """Wait for something to do; the arrival time of the oldest of it, None for nothing."""
         now = self._clock.monotonic_us()
         if self._can_go_on():
-            return self._last_ingest_us if self._left_us is None else self._left_us
+            return self._last_ingest_us
         if self._waiter.ready_now():
             return self._last_ingest_us
         deadline = self._deadline(now)
@@ -152,10 +152,9 @@ class Heart:
         )
 
     def _deadline(self, now: int) -> int | None:
-        """When to beat though nothing arrives: pages to flush, held rows whose peer falls idle."""
-        due = []
-        if self._oldest_open_us is not None:
-            due.append(self.batcher.race_by(self._oldest_open_us))
+        """When to beat though nothing arrives: rows to race, pages to flush, producers idle."""
+        waiting = (self._oldest_open_us, self._unraced_us)
+        due = [self.batcher.race_by(since) for since in waiting if since is not None]
         for job in self.jobs:
             for s in job.streams.values():
                 idle = s.time.idle_at(s.staging.producers, now)
@@ -210,7 +209,10 @@ class Heart:
             taken = sum(f.take_rows for f in facts.streams.values())
             self._took |= taken > 0
             self._cut |= race and job.cut
-        self._left_us = oldest_us if any(job.staged() for job in self.jobs) or not race else None
+        if race:
+            self._unraced_us = None
+        elif self._unraced_us is None:
+            self._unraced_us = oldest_us
         return BeatFacts(wall, jobs)
 
     def _race(self, facts: BeatFacts) -> list[SealedPage]:

@@ -47,6 +47,13 @@ def test_a_short_ack_promise_commits_without_racing():
     assert wake.at_us <= SECOND // 2
 
 
+def test_what_was_only_committed_is_raced_before_its_own_tolerance_ends():
+    b = Batcher(10 * SECOND, SECOND // 2)
+    wake = b.wake(9_600_000, 9_600_000, unraced_us=0)
+    assert wake.race
+    assert wake.at_us <= 10 * SECOND
+
+
 def test_full_buffers_shorten_the_wait_to_nothing_and_it_grows_back():
     b = Batcher(SECOND, SECOND)
     for _ in range(40):
