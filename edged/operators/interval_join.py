@@ -139,6 +139,11 @@ class IntervalJoinPlan(OperatorPlan):
             f" left {held[0]}; right {held[1]}; ring and heads 36 to 100 bytes a row",
         ]
 
+    def ahead_us(self) -> tuple[int, int]:
+        """A left row further than `before` ahead of the right stream meets nothing yet, nor does a
+        right row further than `after` ahead of the left."""
+        return self.before_us, self.after_us
+
     def signature_facts(self) -> list[Any]:
         """Schemas, keys, bounds and columns."""
         return [
