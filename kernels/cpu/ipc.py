@@ -279,7 +279,10 @@ def frame(address: int, length: int, out: Any) -> None:
             out[4] = load_u16(base + endian) != 0
     elif out[2] == DICTIONARY:
         delta = field_at(base, size, header, 2, 1)
-        out[4] = delta > 0 and load_u8(base + delta) != 0
+        if delta < 0:
+            out[0] = E_METADATA
+        elif delta > 0:
+            out[4] = load_u8(base + delta) != 0
 
 
 @kernel("int64(int64, int64, int64)", twin="tests.naive.ipc.inflated")
