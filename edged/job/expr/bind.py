@@ -78,8 +78,6 @@ class Binder:
             to = met
         if texts and to == t.NULL:
             return t.VARCHAR
-        if texts and to.kind not in ("text", "blob", "timestamp", "interval"):
-            self.mixed(to, t.VARCHAR, what)
         return to
 
     def mixed(self, a: SqlType, b: SqlType, what: str) -> NoReturn:
@@ -341,10 +339,10 @@ def case(b: Binder, conditions: Sequence[Node], values: Sequence[Node], what: st
 
 
 def _if(b: Binder, node: Any) -> Node:
-    value = b.bind(node.args["true"])
-    other = node.args.get("false")
-    default = null_of(t.NULL) if other is None else b.bind(other)
-    return case(b, [b.condition(node.this)], [value, default], parse.say(node))
+    if node.args.get("false") is None:
+        b.fail(f"{parse.say(node)}: IF takes a condition and two values")
+    values = [b.bind(node.args["true"]), b.bind(node.args["false"])]
+    return case(b, [b.condition(node.this)], values, parse.say(node))
 
 
 def _coalesce(b: Binder, node: Any) -> Node:

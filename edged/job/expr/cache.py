@@ -44,18 +44,23 @@ COMPILE_SECONDS_MAX = 600
 _LOADED: dict[str, Any] = {}
 
 
-def kernel(source: str) -> Any:
-    """The compiled kernel of a generated source.  Raises KernelError where it cannot be had."""
+def kernel(source: str, child: bool = True) -> Any:
+    """The compiled kernel of a generated source.  Raises KernelError where it cannot be had.
+
+    Where it is not in the cache it is compiled in a child process, or here without `child`.
+    """
     text = f"# edged expression {_version()}\n{source}"
     name = f"expr_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     if name not in _LOADED:
         directory = cache_directory()
         path = directory / f"{name}.py"
         _write(path, text)
-        if not _marker(path).exists():
+        built = _marker(path).exists()
+        if child and not built:
             _compile(path)
-            _marker(path).touch()
         _LOADED[name] = load(path)
+        if not built:
+            _marker(path).touch()
     return _LOADED[name]
 
 

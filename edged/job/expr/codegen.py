@@ -37,8 +37,8 @@ SIGNATURE = (
 
 _IMPORTS = """\
 from math import (
-    acos, asin, atan, atan2, cos, cosh, degrees, exp, fmod, isfinite, isinf, isnan, log, log2,
-    log10, pow, radians, sin, sinh, sqrt, tan, tanh,
+    acos, acosh, asin, asinh, atan, atan2, atanh, cos, cosh, degrees, exp, isfinite, isinf, isnan,
+    log, log2, log10, pow, radians, sin, sinh, sqrt, tan, tanh,
 )
 from numba import boolean, float32, float64, int64, njit, uint64
 from edged.job.expr import runtime_time as time

@@ -146,6 +146,8 @@ class Emitter:
         else:
             name = self.let(made.value)
             bad = made.bad.replace("$", name)
+        if bad and node.type.kind == "timestamp":
+            bad = f"({bad}) | time.out_of_range({name})"
         if bad and node.op == "try_cast":
             return Value(name, self.let(bad if null == "False" else f"{null} | ({bad})", "n"))
         if bad and node.fault is not None:

@@ -62,6 +62,7 @@ def bind_call(b: Binder, node: Any) -> Node:
     name, args = _call_of(node)
     handler = FUNCTIONS.get(name)
     if handler is None:
+        name = what.split("(")[0].lower()
         b.fail(f"function {name}() is not supported", f"there are {', '.join(sorted(FUNCTIONS))}")
     return handler(b, args, what)
 
@@ -268,7 +269,7 @@ FUNCTIONS: dict[str, Handler] = {
     "sign": _sign,
     **{f: _double(f) for f in (
         "sqrt", "exp", "ln", "sin", "cos", "tan", "asin", "acos", "atan",
-        "sinh", "cosh", "tanh", "degrees", "radians",
+        "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "degrees", "radians",
     )},
     "log": _log,
     "log2": _named("log2"),

@@ -2,6 +2,11 @@
 
 Loads and stores take a column's address and a row: one pointer made before the loop, one
 `getelementptr` a row, so that LLVM may vectorise.  All are marked `align 1`: nothing is assumed.
+
+numba marks its own signed `+ - *` as never overflowing (`nsw`), so that LLVM may drop a later check
+of it, and even code around it.  Values of rows in error, or under a NULL, may well overflow:
+integers of expressions are added with `wadd` and its like, which wrap, or with `sadd` and its like,
+which say whether they did.
 """
 
 from __future__ import annotations
@@ -72,26 +77,31 @@ load_float32, store_float32 = _pair("float32", types.float32)
 load_float64, store_float64 = _pair("float64", types.float64)
 
 
-def _division(name: str, kind: Any) -> Any:
-    """C's division: towards zero; the caller excludes a zero divisor and the overflow."""
+def _plain(name: str, kind: Any) -> Any:
+    """One LLVM instruction of two operands, without flags."""
 
-    def divide(typingctx: Any, a: Any, b: Any) -> Any:
+    def operate(typingctx: Any, a: Any, b: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return getattr(builder, name)(args[0], args[1])
 
         return kind(kind, kind), codegen
 
-    return instruction(divide)
+    return instruction(operate)
 
 
-sdiv, srem = _division("sdiv", types.int64), _division("srem", types.int64)
-udiv, urem = _division("udiv", types.uint64), _division("urem", types.uint64)
+wadd, wsub, wmul = (_plain(name, types.int64) for name in ("add", "sub", "mul"))
+sdiv, srem = _plain("sdiv", types.int64), _plain("srem", types.int64)
+udiv, urem = _plain("udiv", types.uint64), _plain("urem", types.uint64)
+"""Towards zero, as in C; the caller excludes a zero divisor and the overflow."""
+frem_float32 = _plain("frem", types.float32)
+frem_float64 = _plain("frem", types.float64)
+"""fmod."""
 
 
-def _multiplication(name: str, kind: Any) -> Any:
-    """`(product, overflowed)` of two 64-bit integers."""
+def _checked(name: str, kind: Any) -> Any:
+    """`(result, overflowed)` of two 64-bit integers."""
 
-    def multiply(typingctx: Any, a: Any, b: Any) -> Any:
+    def operate(typingctx: Any, a: Any, b: Any) -> Any:
         result = types.Tuple((kind, types.boolean))
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -101,11 +111,13 @@ def _multiplication(name: str, kind: Any) -> Any:
 
         return result(kind, kind), codegen
 
-    return instruction(multiply)
+    return instruction(operate)
 
 
-smul = _multiplication("smul_with_overflow", types.int64)
-umul = _multiplication("umul_with_overflow", types.uint64)
+sadd = _checked("sadd_with_overflow", types.int64)
+ssub = _checked("ssub_with_overflow", types.int64)
+smul = _checked("smul_with_overflow", types.int64)
+umul = _checked("umul_with_overflow", types.uint64)
 
 
 def _rounding(name: str, kind: Any, bits: Any) -> Any:

@@ -77,11 +77,14 @@ _MATH = {
     "log10": "log10({0})",
     "pow": "pow({0}, {1})",
     "atan2": "atan2({0}, {1})",
-    "fmod": "fmod({0}, {1})",
+    "fmod": "frem_float64({0}, {1})",
     "degrees": "degrees({0})",
     "radians": "radians({0})",
-    **{f: f"{f}({{0}})" for f in ("sin", "cos", "tan", "asin", "acos", "atan")},
-    **{f: f"{f}({{0}})" for f in ("sinh", "cosh", "tanh", "isnan", "isinf", "isfinite")},
+    **{
+        f: f"{f}({{0}})"
+        for f in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
+    },
+    **{f: f"{f}({{0}})" for f in ("asinh", "acosh", "atanh", "isnan", "isinf", "isfinite")},
     **{f: f"{f}_{{kind}}({{0}})" for f in ("floor", "ceil")},
 }
 
@@ -94,17 +97,15 @@ def _range(kind: SqlType) -> str:
 def _INTEGER(op: str, kind: SqlType, names: Sequence[str]) -> Made:
     a, b = (*names, "")[:2]
     wide = kind.bits == 64
-    signs = {"add": "+", "sub": "-"}
-    if op in signs:
-        bad = f"{op}_bad({a}, {b}, $)" if wide else _range(kind)
-        return Made(f"{a} {signs[op]} {b}", bad)
-    if op == "mul":
-        return Made(f"mul_int64({a}, {b})", pair=True) if wide else Made(f"{a} * {b}", _range(kind))
+    if op in ("add", "sub", "mul"):
+        if wide:
+            return Made(f"s{op}({a}, {b})", pair=True)
+        return Made(f"w{op}({a}, {b})", _range(kind))
     if op in ("idiv", "mod"):
         overflow = "" if kind.kind == "uint" else f" | (({a} == {kind.low}) & ({b} == -1))"
         return Made(f"{'div' if op == 'idiv' else 'mod'}_int64({a}, {b})", f"({b} == 0){overflow}")
     if op in ("neg", "abs"):
-        value = f"-{a}" if op == "neg" else f"abs({a})"
+        value = f"wsub(0, {a})" if op == "neg" else f"abs_int64({a})"
         return Made(value, f"{a} == {kind.low}" if kind.kind != "uint" else _range(kind))
     if op == "sign":
         return Made(f"int64({a} > 0) - int64({a} < 0)")
@@ -135,7 +136,7 @@ def _UNSIGNED(op: str, kind: SqlType, names: Sequence[str]) -> Made:
     simple = {
         "add": Made(f"{a} + {b}", f"$ < {a}"),
         "sub": Made(f"{a} - {b}", f"{a} < {b}"),
-        "mul": Made(f"mul_uint64({a}, {b})", pair=True),
+        "mul": Made(f"umul({a}, {b})", pair=True),
         "idiv": Made(f"div_uint64({a}, {b})", f"{b} == uint64(0)"),
         "mod": Made(f"mod_uint64({a}, {b})", f"{b} == uint64(0)"),
         "neg": Made("uint64(0)", f"{a} != uint64(0)"),
@@ -161,7 +162,7 @@ def _FLOAT(op: str, kind: SqlType, names: Sequence[str]) -> Made:
         "mul": Made(f"{a} * {b}"),
         "div": Made(f"{a} / {b}"),
         "idiv": Made(f"{a} / {b}", f"{b} == 0"),
-        "mod": Made(f"fmod({a}, {b})", f"{b} == 0"),
+        "mod": Made(f"frem_{c}({a}, {b})", f"{b} == 0"),
         "neg": Made(f"-{a}"),
         "abs": Made(f"abs({a})"),
         "sign": Made(f"sign_float({a})"),
@@ -261,13 +262,13 @@ def _time(node: Call, names: Sequence[str]) -> Made:
     simple = {
         "epoch": Made(f"float64({a}) / 1000000.0"),
         "epoch_us": Made(a),
-        "epoch_ms": Made(f"{a} // 1000"),
+        "epoch_ms": Made(f"time.milliseconds({a})"),
         "interval_ms": Made(f"div_int64({a}, 1000)"),
     }
     if node.op in simple:
         return simple[node.op]
     args = ", ".join((a, *(f"{int(x):d}" for x in extra)))
-    function = "mul_int64" if node.op == "make_timestamp" else f"time.{node.op}"
+    function = "smul" if node.op == "make_timestamp" else f"time.{node.op}"
     return Made(f"{function}({args})", pair=True)
 
 

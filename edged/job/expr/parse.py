@@ -1,18 +1,19 @@
 """From SQL text to sqlglot's tree, with what DuckDB would read differently refused.
 
-sqlglot's DuckDB dialect agrees with DuckDB on precedence but for two things, which are refused
-with advice: chained comparisons (DuckDB refuses them too) and `~x` as an operand of arithmetic
-(in DuckDB `~` binds looser than `+`).
+sqlglot's DuckDB dialect reads some things that DuckDB refuses or reads otherwise.  These are refused
+with advice: chained comparisons, `~x` as an operand of arithmetic (in DuckDB `~` binds looser than
+`+`), `!x`, `<=>`, and a unit without quotes in date_trunc.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
 
 from edged.errors import ExpressionError
 
@@ -34,6 +35,7 @@ def parse(path: str, sql: object) -> Any:
     if "\0" in sql:
         raise ExpressionError(path, "the expression holds a NUL character")
     try:
+        _refuse_tokens(path, sqlglot.tokenize(sql, read="duckdb"))
         trees = sqlglot.parse(sql, read="duckdb")
         if len(trees) != 1 or trees[0] is None:
             raise ExpressionError(path, "one expression is expected, without ';'")
@@ -44,6 +46,19 @@ def parse(path: str, sql: object) -> Any:
     except RecursionError:
         raise ExpressionError(path, "the expression is nested too deeply") from None
     return trees[0]
+
+
+def _refuse_tokens(path: str, tokens: Sequence[Any]) -> None:
+    for token, *rest in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if token.text.lower() not in ("date_trunc", "datetrunc", "date_part", "datepart"):
+            continue
+        if rest[0].text == "(" and rest[1].token_type != TokenType.STRING:
+            raise ExpressionError(
+                path, f"{token.text} takes a unit in quotes", f"{token.text}('hour', time)"
+            )
+    for token in tokens:
+        if token.text in ("!", "<=>") and token.token_type != TokenType.STRING:
+            raise ExpressionError(path, f"there is no operator {token.text}", "write NOT, or IS")
 
 
 def _levels(tree: Any) -> Iterator[tuple[Any, int]]:

@@ -75,9 +75,9 @@ class Predicate:
         source = _generate(path, codegen.predicate, bound)
         return cls(schema, source, tuple(binder.derived))
 
-    def build(self) -> Selector:
-        """The running form, its kernel compiled."""
-        return Selector(self)
+    def build(self, child: bool = True) -> Selector:
+        """The running form, its kernel compiled (in a child process, or here)."""
+        return Selector(self, child)
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ class Projection:
             if isinstance(bound, tree.Column) and bound.index < n
         }
 
-    def build(self) -> Projector:
-        """The running form, its kernel compiled."""
-        return Projector(self)
+    def build(self, child: bool = True) -> Projector:
+        """The running form, its kernel compiled (in a child process, or here)."""
+        return Projector(self, child)
 
 
 def _field(path: str, name: str, node: Node) -> Field:
@@ -132,8 +132,8 @@ def _field(path: str, name: str, node: Node) -> Field:
 class _Runner:
     """What selectors and projectors share: literals, input addresses, the count of errors."""
 
-    def __init__(self, source: codegen.Source, derived: Sequence[Call]) -> None:
-        self._kernel = cache.kernel(source.text)
+    def __init__(self, source: codegen.Source, derived: Sequence[Call], child: bool) -> None:
+        self._kernel = cache.kernel(source.text, child)
         self._faults = source.faults
         self._derived = derived
         self._scratch = Scratch()
@@ -176,8 +176,8 @@ _NO_OUTPUTS: _Addresses = np.zeros((0, 4), np.int64)
 class Selector(_Runner):
     """Finds the rows of a batch where a predicate is TRUE."""
 
-    def __init__(self, plan: Predicate) -> None:
-        super().__init__(plan.source, plan.derived)
+    def __init__(self, plan: Predicate, child: bool) -> None:
+        super().__init__(plan.source, plan.derived, child)
 
     def select(self, batch: Batch, workers: Workers) -> npt.NDArray[np.int64]:
         """The kept rows in order; the array is good until the next call."""
@@ -207,8 +207,8 @@ class Selector(_Runner):
 class Projector(_Runner):
     """Computes the output columns of batches."""
 
-    def __init__(self, plan: Projection) -> None:
-        super().__init__(plan.source, plan.derived)
+    def __init__(self, plan: Projection, child: bool) -> None:
+        super().__init__(plan.source, plan.derived, child)
         self._plan = plan
         self._fallible = plan.source.fallible
         self._computed = any(not isinstance(n, tree.Column) for n in plan.trees)

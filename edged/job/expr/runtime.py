@@ -16,14 +16,14 @@ import numba
 from edged.job.expr.intrinsics import (
     load_uint8,
     round_float64,
+    sadd,
     sdiv,
-    smul,
     srem,
     store_int64,
     trunc_float64,
     udiv,
-    umul,
     urem,
+    wsub,
 )
 
 INF = math.inf
@@ -42,27 +42,9 @@ def helper(function: Callable[..., Any]) -> Any:
 
 
 @inline
-def add_bad(a: Any, b: Any, sum: Any) -> Any:
-    """Whether int64 `a + b`, which is `sum`, overflowed."""
-    return ((a ^ sum) & (b ^ sum)) < 0
-
-
-@inline
-def sub_bad(a: Any, b: Any, difference: Any) -> Any:
-    """Whether int64 `a - b` overflowed."""
-    return ((a ^ b) & (a ^ difference)) < 0
-
-
-@inline
-def mul_int64(a: Any, b: Any) -> Any:
-    """`(product, overflowed)`."""
-    return smul(a, b)
-
-
-@inline
-def mul_uint64(a: Any, b: Any) -> Any:
-    """`(product, overflowed)`."""
-    return umul(a, b)
+def abs_int64(a: Any) -> Any:
+    """|a|; the least integer stays itself."""
+    return wsub(0, a) if a < 0 else a
 
 
 @inline
@@ -176,6 +158,8 @@ def sign_float(x: Any) -> Any:
 def round_digits_float(x: Any, digits: Any) -> Any:
     """round(x, digits) of a double."""
     scale = math.pow(10.0, abs(float(digits)))
+    if math.isinf(x) or math.isnan(x):
+        return x
     if digits < 0:
         y = round_float64(x / scale) * scale
         return 0.0 if math.isinf(y) or math.isnan(y) else y
@@ -187,6 +171,8 @@ def round_digits_float(x: Any, digits: Any) -> Any:
 def trunc_digits_float(x: Any, digits: Any) -> Any:
     """trunc(x, digits) of a double."""
     scale = math.pow(10.0, abs(float(digits)))
+    if math.isinf(x) or math.isnan(x):
+        return x
     if digits < 0:
         y = trunc_float64(x / scale) * scale
         return 0.0 if math.isinf(y) or math.isnan(y) else y
@@ -217,8 +203,7 @@ def round_digits_int(x: Any, digits: Any) -> Any:
     down = x - rest
     if abs(rest) * 2 < scale:
         return down, False
-    up = down + (scale if x > 0 else -scale)
-    return up, (up > 0) != (x > 0)
+    return sadd(down, scale if x > 0 else -scale)
 
 
 @helper
@@ -235,10 +220,8 @@ def trunc_digits_uint(x: Any, digits: Any) -> Any:
     """A uint64 cut to `digits` < 0."""
     if digits >= 0:
         return x
-    if digits == -19:
-        return x - urem(x, numba.uint64(10_000_000_000_000_000_000))
     scale = numba.uint64(power_of_ten(digits))
-    return numba.uint64(0) if digits < -19 else x - urem(x, scale)
+    return numba.uint64(0) if digits < -18 else x - urem(x, scale)
 
 
 @helper

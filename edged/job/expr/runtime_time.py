@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edged.job.expr.intrinsics import smul
-from edged.job.expr.runtime import add_bad, helper, inline
+from edged.job.expr.intrinsics import sadd, smul, ssub, wmul, wsub
+from edged.job.expr.runtime import helper, inline
 
 US_PER_DAY = 86_400_000_000
 
@@ -120,23 +120,37 @@ def microsecond(us: Any) -> Any:
 
 
 @inline
+def milliseconds(us: Any) -> Any:
+    """The whole time in milliseconds, rounded half away from zero."""
+    whole = us // 1_000
+    rest = us % 1_000
+    return whole + (rest >= (500 if us >= 0 else 501))
+
+
+@inline
+def out_of_range(us: Any) -> Any:
+    """Whether a time is none of DuckDB's finite timestamps."""
+    return (us < -9_223_372_022_400_000_000) | (us == 9_223_372_036_854_775_807)
+
+
+@inline
 def trunc_fixed(us: Any, unit: Any) -> Any:
     """The last multiple of `unit` µs."""
-    return us - us % unit
+    return wsub(us, us % unit)
 
 
 @inline
 def trunc_week(us: Any) -> Any:
     """Midnight of the week's Monday."""
     d = us // US_PER_DAY
-    return (d - (d + 3) % 7) * US_PER_DAY
+    return wmul(d - (d + 3) % 7, US_PER_DAY)
 
 
 @helper
 def trunc_months(us: Any, months: Any) -> Any:
     """Midnight of the first day of the month, quarter (3) or year (12)."""
     y, m, _ = civil(us // US_PER_DAY)
-    return days(y, (m - 1) // months * months + 1, 1) * US_PER_DAY
+    return wmul(days(y, (m - 1) // months * months + 1, 1), US_PER_DAY)
 
 
 @helper
@@ -148,15 +162,14 @@ def add_months(us: Any, months: Any) -> Any:
     y, m = index // 12, index % 12 + 1
     last = days(y + m // 12, m % 12 + 1, 1) - days(y, m, 1)
     start, bad = smul(days(y, m, min(dom, last)), US_PER_DAY)
-    moved = start + us % US_PER_DAY
-    return moved, bad | add_bad(start, us % US_PER_DAY, moved)
+    moved, past = sadd(start, us % US_PER_DAY)
+    return moved, bad | past
 
 
 @helper
 def bucket(us: Any, width: Any, origin: Any) -> Any:
     """`(start, overflowed)` of the bucket of `width` µs that holds the time."""
-    shifted = us - origin
-    start = shifted // width * width
-    moved = start + origin
-    bad = ((us ^ origin) & (us ^ shifted)) < 0
-    return moved, bad | (start > shifted) | add_bad(start, origin, moved)
+    shifted, bad = ssub(us, origin)
+    start = wmul(shifted // width, width)
+    moved, past = sadd(start, origin)
+    return moved, bad | (start > shifted) | past
