@@ -19,6 +19,7 @@ problem in the request is landed and in `acked`, nothing after it was looked at:
     409 fenced, gap, unknown_schema, conflict, limit    422 damaged    507 full
 
 400 headers are missing or wrong, 401 token, 413 the body is too large, 503 the landing has failed.
+Both sides may send `X-Edged-Check` (see `edged/uplink/check.py`); answers to pages always carry it.
 A body is read only when there is room for it among `BODIES_BYTES_MAX`, so a slow disk closes the
 senders' TCP windows.
 """
@@ -48,6 +49,7 @@ from edged.central.stats import Stats
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, PageError, SchemaMismatch
 from edged.pages.format import Header, iter_pages, verify
+from edged.uplink.check import HEADER, body_check, request_check
 
 BODY_BYTES_MAX = 32 << 20
 BODIES_BYTES_MAX = 256 << 20
@@ -149,6 +151,7 @@ class Collector:
         """Register a schema."""
         self._device(request)
         body = await self._body(request, SCHEMA_BYTES_MAX)
+        _guard(request, f"{stream}@{version}", bytes(body))
         loop = asyncio.get_running_loop()
         try:
             text = body.decode()
@@ -162,6 +165,7 @@ class Collector:
     async def post_pages(self, request: Request) -> Response:
         """Land pages."""
         sender = self._sender(request)
+        _guard(request, "pages")
         async with self._room.take(self._announced(request, self._body_bytes_max)):
             body = await self._body(request, self._body_bytes_max)
             if len(body) > VERIFY_INLINE_BYTES:
@@ -186,11 +190,11 @@ class Collector:
         }
         problem = outcome.problem
         if problem is None:
-            return JSONResponse(content)
+            return _checked(content, 200)
         level = logging.ERROR if problem.problem == CONFLICT else logging.WARNING
         _LOG.log(level, "%s: %s: %s", sender.device, problem.problem, problem.detail)
         content |= {k: v for k, v in asdict(problem).items() if v is not None}
-        return JSONResponse(content, {DAMAGED: 422, FULL: 507}.get(problem.problem, 409))
+        return _checked(content, {DAMAGED: 422, FULL: 507}.get(problem.problem, 409))
 
     # -- what a request must bring
 
@@ -230,6 +234,21 @@ class Collector:
             raise Refused(400, "the sender hung up") from None
         except asyncio.TimeoutError:
             raise Refused(408, f"the body took longer than {BODY_SECONDS_MAX} s") from None
+
+
+def _guard(request: Request, what: str, body: bytes = b"") -> None:
+    """Refuse a request whose check says that it was damaged on its way."""
+    sent = request.headers.get(HEADER)
+    names = ("x-edged-device", "x-edged-epoch", "x-edged-session")
+    device, epoch, session = (request.headers.get(name, "") for name in names)
+    if sent is not None and sent != request_check(device, epoch, session, what, body):
+        raise Refused(400, "the request was damaged on its way: its X-Edged-Check is wrong")
+
+
+def _checked(content: dict[str, Any], status: int) -> Response:
+    response = JSONResponse(content, status)
+    response.headers[HEADER] = body_check(bytes(response.body))
+    return response
 
 
 async def _read(request: Request, bytes_max: int) -> bytearray:

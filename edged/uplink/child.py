@@ -71,7 +71,9 @@ class Child:
 
     def _lane(self) -> None:
         woken = threading.Condition(self._lock)
-        client = Client(self._config["url"], self._headers(), self._config["ca"])
+        client = Client(
+            self._config["url"], self._headers(), self._config["ca"], self._config["timeout_s"]
+        )
         reader = PageReader()
         while True:
             task = self._wait(woken)

@@ -9,17 +9,20 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from edged.uplink import check
 from edged.uplink.sender import NoReply, Reply
 
-TIMEOUT_S = 30.0
 _REPLY_BYTES_MAX = 4 << 20
 
 
 class Client:
     """Requests one after the other; `headers` may be changed in between.  Never raises for what
-    the network or the centre does: that is a NoReply."""
+    the network or the centre does: that is a NoReply.  `timeout_s` is how long either may be
+    silent."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], ca: str | None) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], ca: str | None, timeout_s: float
+    ) -> None:
         self.headers = dict(headers)
         parts = urlsplit(url)
         self._path = parts.path.rstrip("/")
@@ -28,39 +31,49 @@ class Client:
         if parts.scheme == "https":
             context = ssl.create_default_context(cafile=ca)
             self._connection = http.client.HTTPSConnection(
-                host, port, timeout=TIMEOUT_S, context=context
+                host, port, timeout=timeout_s, context=context
             )
         else:
-            self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+            self._connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
 
     def put_schema(self, stream: str, version: int, text: str) -> Reply | NoReply:
         """Register a schema."""
-        return self._send("PUT", f"/v1/schemas/{quote(stream)}/{version}", text.encode())
+        body = text.encode()
+        guard = self._check(f"{stream}@{version}", body)
+        return self._send("PUT", f"/v1/schemas/{quote(stream)}/{version}", body, guard)
 
     def post_pages(self, pages: memoryview) -> Reply | NoReply:
         """Send pages."""
-        return self._send("POST", "/v1/pages", pages)
+        return self._send("POST", "/v1/pages", pages, self._check("pages", b""))
 
-    def _send(self, method: str, path: str, body: bytes | memoryview) -> Reply | NoReply:
+    def _check(self, what: str, body: bytes) -> str:
+        names = ("X-Edged-Device", "X-Edged-Epoch", "X-Edged-Session")
+        device, epoch, session = (self.headers.get(name, "") for name in names)
+        return check.request_check(device, epoch, session, what, body)
+
+    def _send(
+        self, method: str, path: str, body: bytes | memoryview, guard: str
+    ) -> Reply | NoReply:
         kept = self._connection.sock is not None
         try:
-            return self._once(method, path, body)
+            return self._once(method, path, body, guard)
         except (OSError, http.client.HTTPException, ValueError) as problem:
             self._connection.close()
             gone = isinstance(problem, ConnectionError)  # the centre closed an idle connection
             if not (kept and gone):
                 return NoReply(f"{type(problem).__name__}: {problem}")
         try:
-            return self._once(method, path, body)
+            return self._once(method, path, body, guard)
         except (OSError, http.client.HTTPException, ValueError) as problem:
             self._connection.close()
             return NoReply(f"{type(problem).__name__}: {problem}")
 
-    def _once(self, method: str, path: str, body: bytes | memoryview) -> Reply:
+    def _once(self, method: str, path: str, body: bytes | memoryview, guard: str) -> Reply:
         connection = self._connection
         connection.putrequest(method, self._path + path, skip_accept_encoding=True)
         for name, value in self.headers.items():
             connection.putheader(name, value)
+        connection.putheader(check.HEADER, guard)
         connection.putheader("Content-Length", str(len(body)))
         connection.endheaders()
         sent = len(body)
@@ -72,6 +85,8 @@ class Client:
         data = response.read(_REPLY_BYTES_MAX)
         if response.will_close or not response.isclosed():
             connection.close()
+        if response.getheader(check.HEADER, check.body_check(data)) != check.body_check(data):
+            raise ValueError("the answer was damaged on its way")
         return Reply(response.status, _json(data), sent)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES = 4 << 20
 LANES = 4
+TIMEOUT_S = 30.0
 _REFS_A_LINE = 256
 _READ_BYTES = 1 << 18
 _END_SECONDS = 5.0
@@ -31,7 +32,9 @@ class Uplink:
 
     `session` is the store's (counter, nonce), `schemas` are (stream, version, JSON text) of all
     streams that pages may be of, `ca` is a file of certificates to trust for https in place of the
-    system's.  No method blocks.  Not for use by several threads.
+    system's.  `lanes` requests of at most about `request_bytes` each are under way at a time, and a
+    centre that is silent for `timeout_s` has not answered.  No method but `close` blocks.  Not for
+    use by several threads.
 
     Call `poll` whenever `fileno()` is readable.  When `restart_if_dead` returns True, a new child
     knows of no pages: offer everything that is pending again, which repeats nothing at the centre.
@@ -49,6 +52,7 @@ class Uplink:
         ca: str | None = None,
         lanes: int = LANES,
         request_bytes: int = REQUEST_BYTES,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(
@@ -64,6 +68,7 @@ class Uplink:
             "ca": ca,
             "lanes": lanes,
             "request_bytes": request_bytes,
+            "timeout_s": timeout_s,
         }
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None

@@ -1,6 +1,7 @@
 """What to send next and what to make of the answer: decisions only, no sockets, clock or threads.
 
 1. Schemas are registered before the first page; again when the centre does not know one.
+   A schema that the centre refuses keeps its stream's pages back, until `retry`.
 2. A partition's pages go in order of seq, at most one request at a time has pages of it.  A request
    takes pages of as many partitions as fit, so that few pages make one request, and many use every
    lane.
@@ -23,6 +24,7 @@ from edged.uplink.backlog import Backlog, Partition, Place
 from edged.uplink.backoff import Backoff
 
 UNAUTHORIZED_S = 30.0
+SCHEMA_TRIES = 5
 TROUBLE_BASE_S, TROUBLE_CAP_S = 1.0, 300.0
 FILE_BASE_S = 0.05
 _ERROR_TEXT_MAX = 500
@@ -112,7 +114,8 @@ class Sender:
         self._schemas = {(s, v): text for s, v, text in schemas}
         self._unregistered = list(self._schemas)
         self._registering = 0
-        self._refused: set[str] = set()
+        self._refused: dict[tuple[str, int], str] = {}
+        self._tries: dict[tuple[str, int], int] = {}
         self._backoff = Backoff(random)
         self._hold_until_s = 0.0
         self._probe: Task | None = None
@@ -133,6 +136,8 @@ class Sender:
     def retry(self) -> None:
         """End every hold."""
         self._hold_until_s = 0.0
+        self._unregistered += self._refused
+        self._refused.clear()
         for part in self.backlog.partitions.values():
             part.hold_until_s = 0.0
 
@@ -195,9 +200,10 @@ class Sender:
     def _ready(self, now_s: float) -> tuple[list[Partition], float | None]:
         """Partitions that may be sent, the longest waiting first; else when the next may be."""
         ready = []
+        refused = {stream for stream, _ in self._refused}
         wake_s: float | None = None
         for part in self.backlog.partitions.values():
-            if part.in_flight or not len(part) or part.stream in self._refused:
+            if part.in_flight or not len(part) or part.stream in refused:
                 continue
             if part.hold_until_s > now_s:
                 wake_s = min(part.hold_until_s, wake_s or part.hold_until_s)
@@ -254,9 +260,7 @@ class Sender:
         self._backoff.succeeded()
         self._say(SENDING, "")
         if isinstance(task, Register):
-            if result.status >= 300:
-                self._refused.add(task.stream)
-                self._say(SENDING, f"schema {task.stream}@{task.version}: {_detail(result)}")
+            self._registered(task, result)
             return
         self.desired = result.body.get("desired", self.desired)
         self._take_acks(result)
@@ -264,6 +268,34 @@ class Sender:
             self._too_large(task, _detail(result), now_s)
         elif result.status != 200:
             self._problem(task, result, now_s)
+        else:
+            self._expect_acks(task, now_s)
+
+    def _registered(self, task: Register, result: Reply) -> None:
+        key = (task.stream, task.version)
+        if result.status < 300:
+            self._tries.pop(key, None)
+            return
+        self._tries[key] = self._tries.get(key, 0) + 1
+        detail = f"schema {task.stream}@{task.version}: {_detail(result)}"
+        if result.status == 409 or self._tries[key] >= SCHEMA_TRIES:
+            self._refused[key] = detail
+        else:
+            self._unregistered.append(key)
+        self._say(SENDING, detail)
+
+    def _expect_acks(self, task: Batch, now_s: float) -> None:
+        """A 200 acknowledges all; whoever says it without (some proxy) is not trusted for long."""
+        for place in task.places:
+            if self.backlog.partitions[place.stream, place.partition].acked < place.seq:
+                self._trouble(
+                    place.stream,
+                    place.partition,
+                    "unacknowledged",
+                    "answered with status 200, but without acknowledging the pages",
+                    now_s,
+                )
+                return
 
     def _too_large(self, task: Batch, detail: str, now_s: float) -> None:
         if len(task.places) > 1:
@@ -340,7 +372,7 @@ class Sender:
             "failures": self.counters.failures,
             "last_error": self.last_error,
             "stuck": stuck,
-            "refused_streams": sorted(self._refused),
+            "refused_streams": sorted({stream for stream, _ in self._refused}),
             "desired": self.desired,
         }
 

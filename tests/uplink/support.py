@@ -82,7 +82,7 @@ class Daemon:
 
 
 class Proxy:
-    """Passes bytes on to `port`; each connection may lose, flip or break off what the sender sends.
+    """Passes bytes on to `port`, in both directions through `harm`.
 
     `harm(rng, data)` returns what to pass on instead of `data`, None to break the connection.
     """
@@ -116,18 +116,15 @@ class Proxy:
                 return
             server = socket.create_connection(("127.0.0.1", self._port))
             self._open += [client, server]
-            for source, target, harm in (
-                (client, server, self._harm),
-                (server, client, lambda _, data: data),
-            ):
-                thread = threading.Thread(target=self._pass, args=(source, target, harm))
+            for ends in ((client, server), (server, client)):
+                thread = threading.Thread(target=self._pass, args=ends)
                 self._threads.append(thread)
                 thread.start()
 
-    def _pass(self, source, target, harm):
+    def _pass(self, source, target):
         try:
             while data := source.recv(1 << 16):
-                data = harm(self._rng, data)
+                data = self._harm(self._rng, data)
                 if data is None:
                     break
                 target.sendall(data)

@@ -135,6 +135,7 @@ def test_a_daemon_that_starts_again_takes_up_where_it_was(landing, spool):
 
 
 def _flip(rng, data):
+    """Any bit, headers and acks included."""
     if rng.random() < 0.3:
         data = bytearray(data)
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
@@ -145,7 +146,7 @@ def test_a_line_that_flips_bits_and_breaks_costs_only_time(landing, spool):
     with (
         collecting(landing) as collector,
         Proxy(collector.port, _flip) as proxy,
-        Daemon(proxy.url, request_bytes=20_000) as daemon,
+        Daemon(proxy.url, request_bytes=20_000, timeout_s=1.0) as daemon,
     ):
         for seq in range(1, 600, 20):
             daemon.offer(spool.add(range(seq, seq + 20), partitions=range(2)))
