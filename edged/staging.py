@@ -95,6 +95,10 @@ class _Half:
         self.batch = Batch(schema, rows_max, tuple(columns))
         self.addresses = self.batch.addresses()
 
+    def nbytes(self) -> int:
+        arrays = [a for c in self.batch.columns for a in (c.values, c.valid, c.offsets)]
+        return sum(a.nbytes for a in arrays if a is not None)
+
     def view(self, start: int, stop: int) -> Batch:
         return self.batch.slice(start, stop)
 
@@ -209,6 +213,10 @@ class Staging:
             assert offsets is not None
             total += int(offsets[self._tail] - offsets[start])
         return total
+
+    def memory_bytes(self) -> int:
+        """Memory that is set aside: both halves, used or not."""
+        return self._half.nbytes() + self._other.nbytes()
 
     def room(self) -> int:
         """Bytes that may be staged before the source must stop reading; 0 until below the low
