@@ -84,8 +84,8 @@ class Log:
         """Newest beat in the log."""
         self.durable = 0
         """Newest beat that is known durable."""
-        self.snapshot = 0
-        """Beat of the newest snapshot; records say it."""
+        self.snapshots = 0
+        """One more than the beat of the newest snapshot, 0 without one; records say it."""
 
     @property
     def bytes(self) -> int:
@@ -147,12 +147,11 @@ class Log:
             "see docs/store.md, 'When the store is damaged'"
         )
 
-    def adopt(self, segments: list[Segment], last: int, durable: int, snapshot: int) -> None:
+    def adopt(self, segments: list[Segment], last: int, durable: int) -> None:
         """Go on behind these segments, with `last` as the newest beat in use.
 
         What they hold beyond their valid end is cut off, which gives preallocated room back."""
         self.segments, self.last, self.durable = segments, last, durable
-        self.snapshot = snapshot
         for segment in segments:
             if segment.size > segment.end:
                 file = self._disk.open(segment.path)
@@ -201,7 +200,7 @@ class Log:
         if segment is None or segment.end + record.length > segment.size:
             segment = self._roll(record.length)
         assert self._active is not None
-        lineage = Lineage(self.last, self.durable, self.snapshot, sync)
+        lineage = Lineage(self.last, self.durable, self.snapshots, sync)
         buffers = record.buffers(segment.number, segment.seed, lineage)
         self._active.pwritev(buffers, segment.end)
         if sync:

@@ -12,7 +12,7 @@ whole blocks of 4096, so that writing one never touches a sector or page that ho
 | 16 | u64 | beat number, from 1 |
 | 24 | u64 | beat number of the record before it in the log; 0: it is the first of all |
 | 32 | u64 | the newest beat that was known durable when this record was written |
-| 40 | u64 | beat of the newest snapshot when this record was written; 0: none |
+| 40 | u64 | one more than the beat of the newest snapshot at that time; 0: there was none |
 | 48 | u64 | length of the record with header and padding, a multiple of 4096 |
 | 56 | u32 | number of inputs |
 | 60 | u32 | number of pages |
@@ -77,11 +77,11 @@ class PageEntry:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a record knows of what came before it: beats, and whether it asked for a sync."""
+    """What a record knows of what came before it (see the header), and if it asked for a sync."""
 
     previous: int
     durable: int
-    snapshot: int
+    snapshots: int
     sync: bool
 
 
@@ -165,7 +165,7 @@ class Encoded:
         for part in self._inputs:
             crc = zlib.crc32(flat(part), crc)
         fields = (RECORD_MAGIC, VERSION, FLAG_SYNC if lineage.sync else 0, segment, self.number)
-        past = (lineage.previous, lineage.durable, lineage.snapshot)
+        past = (lineage.previous, lineage.durable, lineage.snapshots)
         header = _HEADER.pack(*fields, *past, self.length, *self._counts, crc, 0)[:-4]
         header += struct.pack("<I", zlib.crc32(header, seed))
         return [header + self._head, *self._inputs, *self._pages, _ZEROS[: self._tail]]
@@ -194,12 +194,12 @@ def parse_header(data: bytes | memoryview, segment: int, seed: int) -> RecordHea
     if len(data) < _HEADER.size:
         return None
     magic, version, flags, number_of, beat, *rest = _HEADER.unpack_from(data)
-    previous, durable, snapshot, length, inputs, pages, crc, own = rest
+    previous, durable, snapshots, length, inputs, pages, crc, own = rest
     if magic != RECORD_MAGIC or version != VERSION or number_of != segment:
         return None
     if own != zlib.crc32(data[: HEADER_BYTES - 4], seed):
         return None
-    lineage = Lineage(previous, durable, snapshot, bool(flags & FLAG_SYNC))
+    lineage = Lineage(previous, durable, snapshots, bool(flags & FLAG_SYNC))
     return RecordHeader(beat, lineage, length, inputs, pages, crc)
 
 

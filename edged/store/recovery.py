@@ -14,8 +14,8 @@ that was durable when it was written (`durable`).  `base` is the beat of the sna
    (`durable` reaches it) means the same: StoreCorrupt.  An invalid record that nobody vouches for
    is the torn tail.
 5. The chain must reach the beat of every newer snapshot that turned out damaged; and a record that
-   was written on top of a snapshot needs that one or a newer one, unless the records from `base`
-   on lead up to it.
+   was written on top of a snapshot needs that one or a newer one, unless the records lead up to
+   it from an older snapshot.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ class Linked:
         return self.entry.header.number
 
 
-def link(scanned: Sequence[Scanned], base: int) -> list[Linked]:
-    """The chain of records, oldest first.  Raises StoreCorrupt, naming file and offset."""
+def link(scanned: Sequence[Scanned], base: int, based: bool) -> list[Linked]:
+    """The chain of records, oldest first.  Raises StoreCorrupt, naming file and offset.
+
+    `based` says whether there is a snapshot at `base`; without one `base` is 0.
+    """
     chain: list[Linked] = []
     for part in scanned:
         for entry in part.entries:
-            _extend(chain, part.segment, entry, base)
+            _extend(chain, part.segment, entry, base, based)
         newest = part.entries[-1].header.number if part.entries else part.segment.follows
         if part.proof > newest:
             raise StoreCorrupt(
@@ -62,7 +65,7 @@ def _newest(chain: Sequence[Linked]) -> int:
     return chain[-1].number if chain else 0
 
 
-def _extend(chain: list[Linked], segment: Segment, entry: Entry, base: int) -> None:
+def _extend(chain: list[Linked], segment: Segment, entry: Entry, base: int, based: bool) -> None:
     header, lineage = entry.header, entry.header.lineage
     while chain and chain[-1].number > lineage.previous:
         chain.pop()
@@ -78,10 +81,12 @@ def _extend(chain: list[Linked], segment: Segment, entry: Entry, base: int) -> N
             )
         if not below:
             return
-    if header.number > base and lineage.snapshot > max(base, lineage.previous):
+    reached = max(base, lineage.previous) + 1 if based else 0
+    if header.number > base and lineage.snapshots > reached:
         raise StoreCorrupt(
             f"{segment.path}: the record of beat {header.number} at offset {entry.offset} builds "
-            f"on the snapshot of beat {lineage.snapshot}, which is missing or damaged; {_ADVICE}"
+            f"on the snapshot of beat {lineage.snapshots - 1}, which is missing or damaged; "
+            f"{_ADVICE}"
         )
     chain.append(Linked(segment, entry))
 

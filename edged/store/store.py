@@ -26,18 +26,17 @@ any other at the same time.
 
 from __future__ import annotations
 
-import json
 import os
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edged.disk import Disk, File, SystemDisk, write_whole
+from edged.disk import Disk, File, SystemDisk
 from edged.errors import StoreBusy, StoreCorrupt, StoreError, StoreFailed
 from edged.store import identity, recovery, snapshots
-from edged.store.backlog import Backlog, PageRef, Route
+from edged.store.acks import read_acks, write_acks
+from edged.store.backlog import Backlog, PageRef
 from edged.store.errors import DISK_FULL, StoreFull
 from edged.store.log import Log, Segment
 from edged.store.records import BeatRecord, Encoded
@@ -147,7 +146,8 @@ class Store:
         self._log = Log(disk, f"{self._path}/log", self.device_epoch, self._segment_bytes)
         spool = f"{self._path}/spool"
         self._spool = Spool(disk, spool, self.device_epoch, self._segment_bytes)
-        self._backlog = Backlog(self._read_acks())
+        acks = f"{self._path}/acks"
+        self._backlog = Backlog(read_acks(disk, acks, self.device_epoch))
         self._recover()
 
     def _take_lock(self) -> None:
@@ -177,15 +177,17 @@ class Store:
         snapshot, damaged = self._newest_snapshot()
         base = snapshot.beat if snapshot else 0
         scanned = self._log.scan()
-        chain = recovery.link(scanned, base)
+        chain = recovery.link(scanned, base, snapshot is not None)
         recovery.check_reach(chain, base, damaged)
         for holder, pages in self._spool.scan():
             self._backlog.add(holder, pages)
             if not holder.places:
                 self._spool.delete(holder)
         self._quarantine(damaged)
+        self._snapshot_beat = base
+        self._log.snapshots = base + 1 if snapshot else 0
         self._adopt([part.segment for part in scanned], chain, base)
-        self._recovered, self._snapshot_beat = snapshot, base
+        self._recovered = snapshot
 
     def _newest_snapshot(self) -> tuple[Snapshot | None, dict[int, str]]:
         directory = f"{self._path}/snapshots"
@@ -224,7 +226,7 @@ class Store:
         proven = max([0, *(x.entry.header.lineage.durable for x in chain)])
         last = tail[0].entry.header.lineage.previous if tail else 0
         last = certain[-1].number if certain else last
-        self._log.adopt(list(kept.values()), last, min(last, proven), base)
+        self._log.adopt(list(kept.values()), last, min(last, proven))
         for i, x in enumerate(tail):
             again = Encoded(self._log.read(x.segment, x.entry))
             segment, entry = self._log.append(again, sync=i == len(tail) - 1)
@@ -282,11 +284,14 @@ class Store:
                 "take a snapshot, wait until pages are acked, or raise the limit"
             )
 
-    def snapshot(self, beat: int, facts: bytes, arrays: Mapping[str, Array]) -> list[PageRef]:
+    def snapshot(
+        self, beat: int, facts: bytes, arrays: Mapping[str, Array], *, barrier: bool = False
+    ) -> list[PageRef]:
         """Make the state after `beat` durable; retire the log segments that it replaces.
 
         Returns the new places of unacked pages that moved to the spool.  Raises StoreFull, with
-        the former snapshot and the log as they were, where there is no room.
+        the former snapshot and the log as they were, where there is no room.  With `barrier` no
+        replay may ever start before this beat (the job was replaced): older snapshots go.
         """
         path = snapshots.path_of(f"{self._path}/snapshots", beat)
         with self._latching(f"writing the snapshot of beat {beat}"):
@@ -302,11 +307,12 @@ class Store:
                     raise StoreFull(f"{path}: no room for a snapshot: {problem}") from problem
                 raise
             self._snapshots[beat] = size
-            self._snapshot_beat = self._log.snapshot = beat
+            self._snapshot_beat = beat
+            self._log.snapshots = beat + 1
             self.log_bytes_since_snapshot = 0
             self._write_acks()
             moved = self._retire(move=True)
-            self._forget_snapshots()
+            self._forget_snapshots(barrier)
         return moved
 
     def _retire(self, move: bool) -> list[PageRef]:
@@ -332,14 +338,17 @@ class Store:
         self._log.retire(old, reusable)
         return refs
 
-    def _forget_snapshots(self) -> None:
+    def _forget_snapshots(self, barrier: bool) -> None:
         """Keep the newest, and the one before it while the log still leads on from there."""
-        *older, newest = self._snapshots
-        for i, beat in enumerate(reversed(older)):
-            covered = self._log.segments and self._log.segments[0].follows <= beat
-            if i > 0 or beat == newest or not covered:
+        older = sorted(self._snapshots)[:-1]
+        first = self._log.segments[0].follows if self._log.segments else self._log.last
+        keep = [] if barrier else [beat for beat in older[-1:] if first <= beat]
+        for beat in older:
+            if beat not in keep:
                 del self._snapshots[beat]
                 self._disk.unlink(snapshots.path_of(f"{self._path}/snapshots", beat))
+        if barrier:
+            self._disk.sync_directory(f"{self._path}/snapshots")
 
     # -- pages ---------------------------------------------------------------------------------
 
@@ -369,32 +378,9 @@ class Store:
         """Bytes on disk: log with what is preallocated, spool and snapshots."""
         return self._log.bytes + self._spool.bytes + sum(list(self._snapshots.values()))
 
-    def _read_acks(self) -> dict[Route, int]:
-        path = f"{self._path}/acks"
-        if not self._disk.exists(path):
-            return {}
-        file = self._disk.open(path)
-        try:
-            text = file.pread(file.size(), 0)
-        finally:
-            file.close()
-        body, _, crc = text.rstrip(b"\n").rpartition(b"\n")
-        if crc != str(zlib.crc32(body)).encode():
-            return {}
-        document = json.loads(body)
-        if document["epoch"] != f"{self.device_epoch:016x}":
-            return {}
-        return {(str(s), int(p)): int(q) for s, p, q in document["acks"]}
-
     def _write_acks(self) -> None:
-        acks = [[s, p, q] for (s, p), q in sorted(self._backlog.high_water().items())]
-        body = json.dumps({"epoch": f"{self.device_epoch:016x}", "acks": acks}).encode()
-        crc = str(zlib.crc32(body)).encode()
-        try:
-            write_whole(self._disk, f"{self._path}/acks", [body + b"\n" + crc + b"\n"], sync=False)
-        except OSError as problem:
-            if problem.errno not in DISK_FULL:
-                raise
+        acked = self._backlog.high_water()
+        write_acks(self._disk, f"{self._path}/acks", self.device_epoch, acked)
 
     @contextmanager
     def _latching(self, doing: str) -> Iterator[None]:

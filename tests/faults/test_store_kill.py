@@ -18,7 +18,10 @@ KILLS = 60
 
 
 def one_life(zygote: subprocess.Popen, path: Path, seed: int, rng: random.Random) -> list[str]:
-    """Start a process, kill it after up to 100 ms, return the lines that it wrote."""
+    """Start a process and kill it, while it opens the store or among its first beats.
+
+    Returns the lines that it wrote.
+    """
     zygote.stdin.write(f"{path} {seed}\n")
     zygote.stdin.flush()
     lines = []
@@ -28,7 +31,11 @@ def one_life(zygote: subprocess.Popen, path: Path, seed: int, rng: random.Random
         lines.append(line)
         if line.startswith("pid "):
             pid = int(line.split()[1])
-    time.sleep(rng.random() ** 2 * 0.1)
+    commits = rng.choice([0, 1, 2, 5, 9])
+    while commits:
+        lines.append(zygote.stdout.readline())
+        commits -= lines[-1].startswith("commit ")
+    time.sleep(rng.random() * 0.02)
     os.kill(pid, signal.SIGKILL)
     while lines[-1] != "dead\n":
         lines.append(zygote.stdout.readline())

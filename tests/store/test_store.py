@@ -264,6 +264,31 @@ def test_records_that_build_on_a_damaged_snapshot_are_not_replayed_without_it(tm
         open_store(tmp_path)
 
 
+def test_a_snapshot_before_the_first_beat_counts_like_any_other(tmp_path):
+    with open_store(tmp_path) as store:
+        store.snapshot(0, b"the job", {})
+        store.commit(beat(1))
+    with open_store(tmp_path) as store:
+        recovery = store.recover()
+        assert (recovery.snapshot.beat, recovery.snapshot.facts) == (0, b"the job")
+        assert [r.number for r in recovery.records] == [1]
+    damage(newest(tmp_path / "snapshots"), 64)
+    with pytest.raises(StoreCorrupt, match=r"beat 1 .* builds on the snapshot of beat 0"):
+        open_store(tmp_path)
+
+
+def test_behind_a_barrier_no_older_snapshot_is_ever_used(tmp_path):
+    with open_store(tmp_path) as store:
+        for i in range(1, 4):
+            store.commit(beat(i))
+            store.snapshot(i, b"%d" % i, {"a": np.arange(9)}, barrier=i == 3)
+        store.commit(beat(4))
+    assert len(list((tmp_path / "snapshots").iterdir())) == 1
+    damage(newest(tmp_path / "snapshots"), 64)
+    with pytest.raises(StoreCorrupt, match=r"builds on the snapshot of beat"):
+        open_store(tmp_path)
+
+
 def test_a_damaged_snapshot_behind_which_the_log_was_retired_is_not_skipped(tmp_path):
     with open_store(tmp_path) as store:
         store.commit(beat(1))

@@ -1,0 +1,45 @@
+"""The file of acks: what the centre confirmed, so that a restart sends less again.
+
+`acks` is two lines: JSON `{"epoch": "<16 hex digits>", "acks": [[stream, partition, seq], …]}`, and
+the CRC-32 of the first line in decimal.  It is a hint: written without a sync, it may lag, be
+missing or be garbage, and then pages are offered once more and the centre drops them.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+from edged.disk import Disk, write_whole
+from edged.store.backlog import Route
+from edged.store.errors import DISK_FULL
+
+
+def read_acks(disk: Disk, path: str, epoch: int) -> dict[Route, int]:
+    """The acked sequence number of each (stream, partition); nothing where the file is no good."""
+    if not disk.exists(path):
+        return {}
+    file = disk.open(path)
+    try:
+        text = file.pread(file.size(), 0)
+    finally:
+        file.close()
+    body, _, crc = text.rstrip(b"\n").rpartition(b"\n")
+    if crc != str(zlib.crc32(body)).encode():
+        return {}
+    document = json.loads(body)
+    if document["epoch"] != f"{epoch:016x}":
+        return {}
+    return {(str(s), int(p)): int(q) for s, p, q in document["acks"]}
+
+
+def write_acks(disk: Disk, path: str, epoch: int, acked: dict[Route, int]) -> None:
+    """Replace the file; a full disk is no reason to fail."""
+    acks = [[s, p, q] for (s, p), q in sorted(acked.items())]
+    body = json.dumps({"epoch": f"{epoch:016x}", "acks": acks}).encode()
+    crc = str(zlib.crc32(body)).encode()
+    try:
+        write_whole(disk, path, [body + b"\n" + crc + b"\n"], sync=False)
+    except OSError as problem:
+        if problem.errno not in DISK_FULL:
+            raise
