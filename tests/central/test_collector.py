@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 
 import httpx
 import pytest
@@ -176,6 +177,26 @@ def test_bad_headers_are_refused(shared, headers):
     good = {"X-Edged-Device": "d", "X-Edged-Epoch": "1", "X-Edged-Session": "1:1"}
     reply = httpx.post(shared[0].url + "/v1/pages", headers=good | headers, content=b"")
     assert reply.status_code == 400
+
+
+def test_a_request_whose_check_is_wrong_is_refused_and_answers_carry_one(mine):
+    device, page, landed = mine
+    http = device.http
+    sender = "\n".join(device.headers.values()) + "\n"
+    right = _crc(sender + "pages\n")
+    for check, status in ((right, 200), (_crc(sender + "wind@1\n"), 400), ("", 400)):
+        reply = http.post("/v1/pages", content=page(1), headers={"X-Edged-Check": check})
+        assert reply.status_code == status
+        if status == 200:
+            assert reply.headers["X-Edged-Check"] == _crc(reply.text)
+    for check, status in ((_crc(sender + "guarded@1\n" + SCHEMA), 204), (right, 400)):
+        reply = http.put("/v1/schemas/guarded/1", content=SCHEMA, headers={"X-Edged-Check": check})
+        assert reply.status_code == status
+    assert landed() == {("power", 0): {1: page(1)}}
+
+
+def _crc(text):
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def test_what_is_desired_comes_with_the_answer(shared, mine):

@@ -155,6 +155,22 @@ def test_a_refused_schema_keeps_its_stream_back_and_no_other():
     assert s.status()["refused_streams"] == ["s"] and "other columns" in s.status()["last_error"]
 
 
+def test_a_garbled_registration_is_tried_again_and_not_for_ever():
+    s = sender(place(1), schemas=SCHEMAS[:1])
+    for _ in range(5):
+        s.done(s.next(0.0), Reply(400, {"detail": "garbled"}), 0.0)
+    assert s.next(0.0) is None and s.status()["refused_streams"] == ["s"]
+    s.retry()
+    s.done(s.next(0.0), Reply(204, {}), 0.0)
+    assert names(s.next(0.0)) == [("s", 0, 1)]
+
+
+def test_an_answer_that_acknowledges_nothing_is_no_success():
+    s = sender(place(1))
+    s.done(s.next(0.0), ok(), 0.0)
+    assert s.next(0.0) == 1.0 and s.status()["stuck"][0]["problem"] == "unacknowledged"
+
+
 @pytest.mark.parametrize("kind, status", [("gap", 409), ("conflict", 409), ("limit", 409)])
 def test_a_stuck_partition_holds_up_no_other_and_is_tried_ever_more_slowly(kind, status):
     s = sender(*[place(q) for q in (5, 6)], place(1, partition=1))

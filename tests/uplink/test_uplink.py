@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from edged.central.tokens import token_line
 from edged.errors import ConfigError
 from edged.store.backlog import PageRef
 from edged.uplink import Uplink
@@ -23,7 +25,6 @@ from tests.central.support import (
     collecting,
     make_page,
 )
-from tests.central.test_collector import token_line
 from tests.uplink.support import Daemon, Proxy, Spool
 
 
@@ -382,6 +383,33 @@ def test_offering_never_blocks_even_if_the_child_is_stopped(landing, spool):
         daemon.drain()
         assert not daemon.uplink.wants_write()
     assert list(by_partition(landing)[DEVICE, "power", 0]) == list(range(1, 20))
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """(certificate, key) of 127.0.0.1."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    at = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=centre", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", at / "key.pem", "-out", at / "cert.pem"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return at / "cert.pem", at / "key.pem"
+
+
+def test_over_tls_only_a_centre_that_is_trusted_gets_pages(landing, spool, certificate):
+    cert, key = map(str, certificate)
+    with collecting(landing, "--tls-cert", cert, "--tls-key", key) as collector:
+        url = collector.url.replace("http:", "https:")
+        with Daemon(url) as stranger:
+            stranger.until(lambda: "CERTIFICATE_VERIFY" in stranger.uplink.status()["last_error"])
+        with Daemon(url, ca=cert) as daemon:
+            daemon.offer(spool.add(range(1, 50)))
+            daemon.drain()
+    check_landed(landing, spool)
 
 
 def test_an_address_that_is_none_is_refused():
