@@ -97,7 +97,7 @@ class JobRuntime:
             f.take_chunks = count
             f.take_rows = int(chunks[name].stop[count - 1]) if count else 0
             s.time.take(chunks[name], count)
-            left = s.staging.rows - f.take_rows
+            left = chunks[name].producer[count:]
             f.watermark_us = s.time.propose(s.staging.producers, left, monotonic_us)
         self._follow(facts, waiting)
         return job
@@ -195,10 +195,12 @@ class JobRuntime:
         )
 
     def _follow(self, facts: dict[str, StreamFacts], waiting: Mapping[str, Waiting]) -> None:
-        """A stream in which nobody counts follows the streams that it is joined with."""
+        """A stream in which nobody counts and nothing waits follows those it is joined with."""
         for name, own in facts.items():
             others = {c.other for c in self.couplings if c.stream == name}
             if waiting[name].horizon_us is not None or not others:
+                continue
+            if self.streams[name].staging.rows > own.take_rows:
                 continue
             lowest = min(facts[o].watermark_us for o in others)
             if lowest != WATERMARK_MAX_US:

@@ -2,9 +2,10 @@
 
 A stream's watermark is the minimum over its active producers of (latest time − lateness), never
 falling.  A producer counts from its first contact; one silent for `idle_after` no longer counts,
-one that said end-of-stream neither.  Where nobody counts because all are silent, the watermark is
-what the most advanced of them allows; where all have ended and nothing is staged, it is
-`WATERMARK_MAX_US`.  What is decided here is written into the beat's record; replay reads it there.
+one that said end-of-stream neither, but both do as long as rows of theirs wait in staging.  Where
+nobody counts because all are silent, the watermark is what the most advanced of them allows; where
+all have ended and nothing is staged, it is `WATERMARK_MAX_US`.  What is decided here is written
+into the beat's record; replay reads it there.
 
 `latest` is per producer and of *taken* rows: a watermark must not pass rows that still wait in
 staging.
@@ -33,6 +34,7 @@ class StreamTime:
         self.idle_after_us = idle_after_us
         self.watermark_us = WATERMARK_MIN_US
         self.latest_us: Times = np.empty(0, np.int64)
+        self._since_us: int | None = None
 
     def take(self, chunks: Chunks, count: int) -> None:
         """The first `count` chunks are taken: their producers have come as far as their times."""
@@ -41,35 +43,42 @@ class StreamTime:
             self._grow(int(producers.max()) + 1)
             np.maximum.at(self.latest_us, producers, chunks.time_max[:count])
 
-    def propose(self, producers: Producers, staged: int, monotonic_us: int) -> int:
-        """The watermark that the state of the producers allows now (not yet applied)."""
+    def propose(self, producers: Producers, left: npt.NDArray[np.int32], monotonic_us: int) -> int:
+        """The watermark that the state of the producers allows now (not yet applied).
+
+        `left` are the numbers of the producers of all chunks that stay in staging.
+        """
         n = len(producers.ids)
         self._grow(n)
         latest = self.latest_us[:n]
         ended = producers.ended[:n] != 0
         known = (producers.seen_us[:n] > 0) & ~ended
-        fresh = monotonic_us - producers.seen_us[:n] < self.idle_after_us
-        waiting = producers.latest_us[:n] > latest
-        active = known & (fresh | waiting)
+        active = known & (monotonic_us - producers.seen_us[:n] < self.idle_after_us)
+        active[left] = True
         if active.any():
             return max(self.watermark_us, behind(int(latest[active].min()), self.lateness_us))
-        if ended.any() and not known.any() and staged == 0:
+        if ended.any() and not known.any():
             return WATERMARK_MAX_US
         best = int(latest.max()) if n else WATERMARK_MIN_US
         return max(self.watermark_us, behind(best, self.lateness_us))
 
     def horizon(self, producers: Producers, monotonic_us: int) -> int | None:
-        """The slowest active producer's latest *staged* time; None where nobody counts.
+        """The slowest active producer's latest *staged* time; None where nobody counts (any more).
 
         It is what bounds how far another stream may run ahead of this one.
         """
+        if self._awaited_until(producers, monotonic_us) > monotonic_us:
+            return WATERMARK_MIN_US
         n = len(producers.ids)
         known = (producers.seen_us[:n] > 0) & (producers.ended[:n] == 0)
         active = known & (monotonic_us - producers.seen_us[:n] < self.idle_after_us)
         return int(producers.latest_us[:n][active].min()) if active.any() else None
 
     def idle_at(self, producers: Producers, monotonic_us: int) -> int | None:
-        """When the next active producer will have been silent for `idle_after`."""
+        """When the next active producer will have been silent for `idle_after`, or when the first
+        one is no longer waited for."""
+        if (until := self._awaited_until(producers, monotonic_us)) > monotonic_us:
+            return until
         n = len(producers.ids)
         known = (producers.seen_us[:n] > 0) & (producers.ended[:n] == 0)
         due = producers.seen_us[:n][known] + self.idle_after_us
@@ -78,15 +87,24 @@ class StreamTime:
 
     def save(self) -> State:
         """Watermark and latest times."""
+        known = np.flatnonzero(self.latest_us != WATERMARK_MIN_US)
         return {
             "watermark_us": np.array([self.watermark_us], np.int64),
-            "latest_us": self.latest_us.copy(),
+            "latest_us": self.latest_us[: known[-1] + 1 if known.size else 0].copy(),
         }
 
     def load(self, state: State) -> None:
         """Take over a saved state."""
         self.watermark_us = int(state["watermark_us"][0])
         self.latest_us = np.array(state["latest_us"], np.int64)
+
+    def _awaited_until(self, producers: Producers, monotonic_us: int) -> int:
+        """Until when somebody is waited for; 0 where somebody has come."""
+        if producers.seen_us[: len(producers.ids)].any():
+            return 0
+        if self._since_us is None:
+            self._since_us = monotonic_us
+        return self._since_us + self.idle_after_us
 
     def _grow(self, n: int) -> None:
         if self.latest_us.size < n:

@@ -42,8 +42,9 @@ class Stream:
         self.producers.latest_us[n] = max(self.producers.latest_us[n], time)
         self.time.take(chunk(n, time, time), 1)
 
-    def watermark(self, staged: int = 0) -> int:
-        self.time.watermark_us = self.time.propose(self.producers, staged, self.now)
+    def watermark(self, *left: int) -> int:
+        numbers = np.array(left, np.int32)
+        self.time.watermark_us = self.time.propose(self.producers, numbers, self.now)
         return self.time.watermark_us
 
 
@@ -80,17 +81,26 @@ def test_a_producer_that_ended_no_longer_counts(stream):
     assert stream.watermark() == 9_000 - LATENESS
 
 
+def test_a_producer_that_ended_counts_while_rows_of_it_wait_in_staging(stream):
+    stream.send("a", 2_000)
+    stream.send("b", 9_000)
+    stream.producers.ended[1] = 1
+    assert stream.watermark(1, 2) == 2_000 - LATENESS
+    stream.send("a", 5_000)
+    assert stream.watermark(2) == 9_000 - LATENESS
+
+
 def test_when_all_have_ended_and_nothing_is_staged_the_stream_is_over(stream):
     stream.send("a", 2_000)
     stream.producers.ended[1] = 1
-    assert stream.watermark(staged=3) == 2_000 - LATENESS
-    assert stream.watermark(staged=0) == WATERMARK_MAX_US
+    assert stream.watermark(1) == 2_000 - LATENESS
+    assert stream.watermark() == WATERMARK_MAX_US
 
 
 def test_a_watermark_never_passes_rows_that_still_wait(stream):
     stream.send("a", 2_000)
     stream.producers.latest_us[1] = 8_000
-    assert stream.watermark(staged=1) == 2_000 - LATENESS
+    assert stream.watermark(1) == 2_000 - LATENESS
 
 
 def test_nobody_has_sent_anything_and_nothing_is_known(stream):
@@ -119,7 +129,7 @@ def test_state_survives_save_and_load(stream):
     other = StreamTime(LATENESS, IDLE)
     other.load(stream.time.save())
     assert other.watermark_us == 5_000 - LATENESS
-    assert other.propose(stream.producers, 0, stream.now) == 5_000 - LATENESS
+    assert other.propose(stream.producers, np.empty(0, np.int32), stream.now) == 5_000 - LATENESS
 
 
 @pytest.mark.parametrize("end", [WATERMARK_MIN_US, WATERMARK_MAX_US])
