@@ -130,7 +130,6 @@ class Committer:
         if self._uplink is not None:
             if refs:
                 self._uplink.offer(refs)
-            self._uplink.restart_if_dead()
             self._take_acks()
         if commit.snapshot is not None:
             moved = self._store.snapshot(commit.record.number, *commit.snapshot)
@@ -150,10 +149,12 @@ class Committer:
                 if self._uplink is None or self._closing:
                     raise
                 select.select([self._uplink.fileno()], [], [], 1.0)
-                self._uplink.restart_if_dead()
                 self._take_acks()
 
     def _take_acks(self) -> None:
+        """Hear of acks; an uplink that has died is started again and told of all that is left."""
         if self._uplink is not None:
             for stream, partition, seq in self._uplink.poll():
                 self._store.acked(stream, partition, seq)
+            if self._uplink.restart_if_dead():
+                self._uplink.offer(self._store.pending())
