@@ -191,8 +191,10 @@ class Log:
         size = max(self._segment_bytes, ALIGN + length)
         return 0 if self._spares and size == self._segment_bytes else size
 
-    def append(self, record: Encoded, sync: bool) -> tuple[Segment, Entry]:
+    def append(self, record: Encoded, sync: bool, copy: bool = False) -> tuple[Segment, Entry]:
         """Write a record, with one fdatasync where `sync`.  Returns where it stands.
+
+        `copy` says that an older segment holds it as well, without proof that it is durable there.
 
         Raises StoreFull, with nothing written, where a new segment is needed and does not fit.
         """
@@ -200,7 +202,7 @@ class Log:
         if segment is None or segment.end + record.length > segment.size:
             segment = self._roll(record.length)
         assert self._active is not None
-        lineage = Lineage(self.last, self.durable, self.snapshots, sync)
+        lineage = Lineage(self.last, self.durable, self.snapshots, sync, copy)
         buffers = record.buffers(segment.number, segment.seed, lineage)
         self._active.pwritev(buffers, segment.end)
         if sync:

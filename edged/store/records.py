@@ -7,7 +7,7 @@ whole blocks of 4096, so that writing one never touches a sector or page that ho
 |---|---|---|
 | 0 | u32 | magic 0x52676445, "EdgR" |
 | 4 | u16 | version of this layout: 1 |
-| 6 | u16 | flags: bit 0 set where the commit asked for an fdatasync |
+| 6 | u16 | flags: bit 0 the commit asked for an fdatasync, bit 1 a copy that a restart made |
 | 8 | u64 | number of the segment that it was written to |
 | 16 | u64 | beat number, from 1 |
 | 24 | u64 | beat number of the record before it in the log; 0: it is the first of all |
@@ -48,6 +48,7 @@ HEADER_BYTES = 72
 RECORD_MAGIC = 0x52676445
 VERSION = 1
 FLAG_SYNC = 1
+FLAG_COPY = 2
 _HEADER = struct.Struct("<IHHQQQQQQIIII")
 _PAGE = struct.Struct("<QQII64s")
 _ZEROS = bytes(ALIGN)
@@ -77,12 +78,13 @@ class PageEntry:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a record knows of what came before it (see the header), and if it asked for a sync."""
+    """What a record knows of what came before it, and its flags; see the header."""
 
     previous: int
     durable: int
     snapshots: int
     sync: bool
+    copy: bool
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,8 @@ class Encoded:
         crc = zlib.crc32(self._head, seed)
         for part in self._inputs:
             crc = zlib.crc32(flat(part), crc)
-        fields = (RECORD_MAGIC, VERSION, FLAG_SYNC if lineage.sync else 0, segment, self.number)
+        flags = FLAG_SYNC * lineage.sync | FLAG_COPY * lineage.copy
+        fields = (RECORD_MAGIC, VERSION, flags, segment, self.number)
         past = (lineage.previous, lineage.durable, lineage.snapshots)
         header = _HEADER.pack(*fields, *past, self.length, *self._counts, crc, 0)[:-4]
         header += struct.pack("<I", zlib.crc32(header, seed))
@@ -199,7 +202,8 @@ def parse_header(data: bytes | memoryview, segment: int, seed: int) -> RecordHea
         return None
     if own != zlib.crc32(data[: HEADER_BYTES - 4], seed):
         return None
-    lineage = Lineage(previous, durable, snapshots, bool(flags & FLAG_SYNC))
+    marks = bool(flags & FLAG_SYNC), bool(flags & FLAG_COPY)
+    lineage = Lineage(previous, durable, snapshots, *marks)
     return RecordHeader(beat, lineage, length, inputs, pages, crc)
 
 

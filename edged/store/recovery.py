@@ -4,8 +4,9 @@ Records form a chain: each names the beat of the record before it (`previous`) a
 that was durable when it was written (`durable`).  `base` is the beat of the snapshot in use.
 
 1. A record whose `previous` is the newest one of the chain extends it.
-2. One whose `previous` is older replaces what came after that: the tail that a restart wrote again
-   or gave up.
+2. One whose `previous` is older replaces what came after that: a tail that a restart gave up.  A
+   copy that a restart made of a record in the chain stands in for that one alone, because the
+   restart may have died before it copied the next.
 3. One whose `previous` is newer reveals a hole.  A hole that ends at or below `base` is what
    retired segments leave.  Where `durable` reaches into the hole, something that was durable is
    gone: StoreCorrupt.  Otherwise the hole was never durable (commits without fdatasync, lost in a
@@ -67,6 +68,11 @@ def _newest(chain: Sequence[Linked]) -> int:
 
 def _extend(chain: list[Linked], segment: Segment, entry: Entry, base: int, based: bool) -> None:
     header, lineage = entry.header, entry.header.lineage
+    if lineage.copy:
+        for i in range(len(chain) - 1, -1, -1):
+            if chain[i].number == header.number:
+                chain[i] = Linked(segment, entry)
+                return
     while chain and chain[-1].number > lineage.previous:
         chain.pop()
     newest = _newest(chain)

@@ -226,10 +226,10 @@ class Store:
         proven = max([0, *(x.entry.header.lineage.durable for x in chain)])
         last = tail[0].entry.header.lineage.previous if tail else 0
         last = certain[-1].number if certain else last
-        self._log.adopt(list(kept.values()), last, min(last, proven))
+        self._log.adopt([kept[n] for n in sorted(kept)], last, min(last, proven))
         for i, x in enumerate(tail):
             again = Encoded(self._log.read(x.segment, x.entry))
-            segment, entry = self._log.append(again, sync=i == len(tail) - 1)
+            segment, entry = self._log.append(again, sync=i == len(tail) - 1, copy=True)
             self._backlog.add(segment, entry.pages)
             certain.append(Linked(segment, entry))
         self._log.remove([s for s in segments if s.number not in kept])

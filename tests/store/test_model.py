@@ -242,6 +242,16 @@ def test_a_torn_first_record_behind_a_log_that_was_retired_whole_is_only_a_torn_
         model.teardown()
 
 
+def test_a_restart_that_dies_among_the_copies_of_the_tail_loses_none_of_it():
+    for cut in range(1, 60):
+        for seed in range(5):
+            model = StoreModel()
+            model.commit(step=1, sizes=[0], pages=[], sync=False, cut=None, seed=0)
+            model.commit(step=1, sizes=[20_000], pages=[], sync=True, cut=None, seed=0)
+            model.power_cut_while_opening(cut=cut, seed=seed)
+            model.teardown()
+
+
 @pytest.mark.parametrize(
     "lies",
     [
