@@ -5,15 +5,15 @@ stream `b` than the join's bound cannot match anything yet, and would only swell
 `a` is taken up to the horizon of `b` (its slowest active producer's latest staged time) plus the
 bound.  Whole chunks are taken: a chunk whose earliest row lies within the limit goes.
 
-Progress is guaranteed: where every stream has rows and every one is held back (fast and slow
-producers crosswise), the one whose first waiting row is the oldest gives its first chunk all the
-same.  A stream held back by one that has nothing waiting simply waits: the other will send, end,
-or fall silent and stop counting.
+Progress is guaranteed: where all streams that are joined with each other have rows and every one
+is held back (fast and slow producers crosswise), the one whose first waiting row is the oldest
+gives its first chunk all the same.  A stream held back by one that has nothing waiting simply
+waits: the other will send, end, or fall silent and stop counting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,11 +47,9 @@ def decide_take(
     `rows_max` bounds the rows of all streams together, but a chunk is always taken.
     """
     take = {name: _allowed(name, w, waiting, couplings) for name, w in waiting.items()}
-    if not any(take.values()):
-        held = [(int(w.time_min[0]), name) for name, w in waiting.items() if w.stop.size]
-        if held and len(held) == len(waiting):
-            take[min(held)[1]] = 1
-        return take, False
+    for group in _groups(waiting, couplings):
+        if all(waiting[n].stop.size and not take[n] for n in group):
+            take[min(group, key=lambda n: (int(waiting[n].time_min[0]), n))] = 1
     total = sum(_rows(waiting[name], count) for name, count in take.items())
     if total <= rows_max:
         return take, False
@@ -60,6 +58,16 @@ def decide_take(
         for name, count in take.items()
     }
     return cut, cut != take
+
+
+def _groups(names: Iterable[str], couplings: Sequence[Coupling]) -> list[set[str]]:
+    """The streams, those together that are coupled directly or through others."""
+    groups = [{name} for name in names]
+    for c in couplings:
+        ends = [g for g in groups if c.stream in g or c.other in g]
+        if len(ends) == 2:
+            groups = [g for g in groups if g not in ends] + [ends[0] | ends[1]]
+    return groups
 
 
 def _allowed(
