@@ -23,6 +23,8 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+import numpy as np
+
 from edged.disk import Disk, File
 from edged.errors import StoreCorrupt
 from edged.store import identity
@@ -31,6 +33,7 @@ from edged.store.errors import DISK_FULL, StoreFull
 from edged.store.records import (
     ALIGN,
     HEADER_BYTES,
+    RECORD_MAGIC,
     BeatRecord,
     Encoded,
     Entry,
@@ -43,6 +46,7 @@ SEGMENT_MAGIC = 0x4C676445
 _HEADER = struct.Struct("<IHHQQQQ20xI")
 _VERSION = 1
 _SPARES_MAX = 4
+_CHUNK = 1 << 20
 
 
 class Segment(Holder):
@@ -68,6 +72,19 @@ class Scanned:
     segment: Segment
     entries: list[Entry]
     proof: int
+
+
+def _proof(file: File, segment: Segment) -> int:
+    """The largest `durable` of the headers behind the segment's valid end; 0: there are none."""
+    proof = 0
+    for start in range(segment.end, segment.size, _CHUNK):
+        data = file.pread(min(_CHUNK, segment.size - start), start)
+        words = np.frombuffer(data, "<u4", len(data) // 4)[:: ALIGN // 4]
+        for block in np.flatnonzero(words == RECORD_MAGIC):
+            at = int(block) * ALIGN
+            header = parse_header(data[at : at + HEADER_BYTES], segment.number, segment.seed)
+            proof = max(proof, header.lineage.durable if header else 0)
+    return proof
 
 
 class Log:
@@ -122,11 +139,7 @@ class Log:
                 entries.append(entry)
                 segment.end += entry.header.length
                 segment.last = entry.header.number
-            proof = 0
-            for offset in range(segment.end, size, ALIGN):
-                header = parse_header(file.pread(HEADER_BYTES, offset), number, segment.seed)
-                proof = max(proof, header.lineage.durable if header else 0)
-            return Scanned(segment, entries, proof)
+            return Scanned(segment, entries, _proof(file, segment))
         finally:
             file.close()
 
