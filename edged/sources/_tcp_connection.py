@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edged.sources._tcp_slow import SlowReader
 
 GREETING, OPEN, LEAVING, CLOSED = "greeting", "open", "leaving", "closed"
-OWN_BYTES_MIN = 256 << 10
+OWN_BYTES_MIN = 64 << 10
 """Size that a connection's own buffer starts with."""
 
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 SMALL_BYTES = 64 << 10
-"""Messages above this size are received into a buffer of the connection's own."""
+"""Messages above this size are received into a buffer of the connection's own ..."""
+TAIL_BYTES_MAX = 16 << 10
+"""... once more than this of them is here."""
 
 
 @dataclass
@@ -126,6 +128,12 @@ class Feed:
             return None
         return self.by_number.get(producers.number(producer))
 
+    def hear_waiting(self, monotonic_us: int) -> None:
+        """Whoever has input that there is no room for is not silent: it must not become idle."""
+        if self.waiting:
+            numbers = [connection.number for connection in self.waiting]
+            self.staging.producers.seen_us[numbers] = monotonic_us
+
     def committed(self, number: int) -> int:
         """The last committed sequence number of a producer."""
         return int(self._committed[number]) if number < self._committed.size else 0
@@ -202,7 +210,7 @@ class Feed:
         """Keep the beginning of a message that is in the arena."""
         at = int(region[ipc.R_ADDRESS] + region[ipc.R_CONSUMED]) - base
         need = int(region[ipc.R_NEED])
-        if need <= SMALL_BYTES:
+        if need <= SMALL_BYTES or left <= TAIL_BYTES_MAX:
             connection.keep(bytes(arena[at : at + left]))
             return
         connection.grow_own(min(need, 2 * left))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import select
 import socket
 import ssl
@@ -43,6 +44,8 @@ ARENA_BYTES = 4 << 20
 READ_BYTES_MIN = 32 << 10
 """A round ends when less of the arena is free."""
 BUDGET_BYTES_MIN = 4 << 10
+INGEST_BYTES_MAX = 64 << 20
+"""What one `ingest` receives at most; where there is more, `fileno` is readable again at once."""
 READ_BYTES_MAX = 1 << 20
 """Most that one connection receives into the arena in a round."""
 BURST_BYTES = 4 << 20
@@ -106,6 +109,8 @@ class TcpSource(Source):
         self._listener = listen(settings.host, settings.port)
         self._epoll = select.epoll()
         self._epoll.register(self._listener.fileno(), select.EPOLLIN | select.EPOLLET)
+        self._again = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._again, select.EPOLLIN)
         for feed in self._feeds.values():
             feed.start()
 
@@ -137,6 +142,8 @@ class TcpSource(Source):
                 self._greet(connection, data, monotonic_us)
             if self._memory.bytes > self._memory_max:
                 self._free_memory()
+        for feed in self._feeds.values():
+            feed.hear_waiting(monotonic_us)
 
     def more(self) -> bool:
         """Whether connections wait because their stream's staging is full."""
@@ -182,6 +189,7 @@ class TcpSource(Source):
             self._listener.close()
         if self._epoll is not None:
             self._epoll.close()
+            os.close(self._again)
 
     def counters(self) -> Mapping[str, int | float]:
         """Connections, bytes, messages, and every reason why something was refused."""
@@ -199,9 +207,12 @@ class TcpSource(Source):
 
     def _take_events(self) -> None:
         listener = self._listener.fileno() if self._listener is not None else -1
-        for fd, mask in self._epoll.poll(0, len(self._connections) + 2):
+        for fd, mask in self._epoll.poll(0, len(self._connections) + 3):
             if fd == listener:
                 self._accepting = True
+                continue
+            if fd == self._again:
+                os.eventfd_read(self._again)
                 continue
             connection = self._connections.get(fd)
             if connection is None:
@@ -248,12 +259,13 @@ class TcpSource(Source):
         self._ready[connection] = None
 
     def _part_with_the_slow(self, monotonic_us: int) -> None:
-        """Close those that took too long to greet or to leave."""
+        """Close those that take too long to leave, and where connections run short, to greet."""
+        scarce = 4 * len(self._connections) > 3 * self._settings.connections_max
         for connection in list(self._unsettled):
             waited = monotonic_us - connection.since_us
             if connection.state == LEAVING and waited > LEAVING_US_MAX:
                 self._close(connection)
-            elif connection.state == GREETING and waited > GREETING_US_MAX:
+            elif connection.state == GREETING and scarce and waited > GREETING_US_MAX:
                 self._refuse(connection, "no schema arrived in time", "timeout", monotonic_us)
 
     # Receiving ---------------------------------------------------------------------------------
@@ -266,10 +278,15 @@ class TcpSource(Source):
             feed = connection.feed
             if feed is not None and feed.budget <= 0 and connection.state == OPEN:
                 feed.waiting[connection] = None
-            elif ARENA_BYTES - self._at < READ_BYTES_MIN + len(connection.tail):
+            elif self._round_is_full(connection):
                 self._ready[connection] = None
             elif connection.state != CLOSED:
                 self._receive(connection, monotonic_us)
+
+    def _round_is_full(self, connection: Connection) -> bool:
+        """Whether arena or memory must be seen to before this connection is received from."""
+        free = ARENA_BYTES - self._at - len(connection.tail)
+        return free < READ_BYTES_MIN or self._memory.bytes > self._memory_max
 
     def _receive(self, connection: Connection, monotonic_us: int) -> None:
         if connection.tls_shaking and not self._shake_hands(connection):

@@ -94,7 +94,7 @@ class Rig:
         self.staging = self.stagings[streams[0]]
         self.taken: dict[str, list[pa.RecordBatch]] = {name: [] for name in streams}
         self.taking = self.committing = True
-        self.beats = self.peak_bytes = 0
+        self.beats = self.peak_bytes = self.late_us = 0
         self.problem: BaseException | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -147,7 +147,7 @@ class Rig:
 
     def beat(self) -> None:
         self.beats += 1
-        self.source.ingest(time.monotonic_ns() // 1000, time.time_ns() // 1000)
+        self.source.ingest(time.monotonic_ns() // 1000 + self.late_us, time.time_ns() // 1000)
         self._tickets.append(self.source.seal())
         live = sum(s.live_bytes() for s in self.stagings.values())
         self.peak_bytes = max(self.peak_bytes, live)

@@ -13,6 +13,7 @@ import pytest
 from edged.client import frames
 from edged.schema import BOOL, INT64, STRING, TIMESTAMP, Field, Schema
 from edged.sources._tcp_socket import TcpSettings
+from edged.sources._tcp_source import ARENA_BYTES
 from edged.workers import Workers
 from tests.sources.tcp_rig import ARROW, NOW_US, Rig, messages, metadata, rows
 
@@ -453,3 +454,45 @@ class TestTimesTooFarAhead:
             assert got["b"] == [True, None, True] * 2
             assert rig.staging.refused_ahead == 5
             assert rig.staging.producers.latest_us.tolist()[1] == NOW_US + 5
+
+
+class TestPeersThatSayNothing:
+    def test_may_stay_until_connections_run_short(self) -> None:
+        with Rig(TcpSettings("127.0.0.1", 0, connections_max=4)) as rig:
+            rig.late_us = 11_000_000
+            with contextlib.ExitStack() as stack:
+                peers = [stack.enter_context(dial(rig)) for _ in range(2)]
+                rig.until(lambda: rig.counter("connections") == 2)
+                time.sleep(0.1)
+                peers[0].sendall(messages([rows(0, 5)]))
+                rig.until(lambda: rig.count() == 5)
+                peers += [stack.enter_context(dial(rig)) for _ in range(2)]
+                rig.until(lambda: rig.counter("refused_timeout") >= 1)
+
+
+class TestMemoryForUnfinishedMessages:
+    def test_is_bounded_by_sending_those_that_hold_most_away(self) -> None:
+        body = messages([rows(0, 20_000)])
+        with Rig(bytes_max=8 << 20) as rig, contextlib.ExitStack() as stack:
+            peers = [stack.enter_context(dial(rig)) for _ in range(40)]
+            for peer in peers:
+                peer.sendall(body[:-10])
+                assert rig.source._memory.bytes <= rig.source._memory_max + ARENA_BYTES
+            rig.until(lambda: rig.counter("sent_away") > 5)
+            rig.until(lambda: rig.source._memory.bytes <= rig.source._memory_max)
+            rig.until(lambda: rig.counter("connections") + rig.counter("sent_away") == 40)
+            with dial(rig) as healthy:
+                healthy.sendall(messages([rows(0, 7)]))
+                rig.until(lambda: rig.count() == 7)
+
+
+class TestAFlood:
+    def test_of_batches_without_rows_does_not_hold_up_the_beat(self, monkeypatch) -> None:
+        monkeypatch.setattr("edged.sources._tcp_source.INGEST_BYTES_MAX", 100_000)
+        flood = messages([rows(0, 0)] * 3000)
+        with Rig() as rig, dial(rig) as peer, dial(rig) as other:
+            peer.sendall(flood)
+            other.sendall(messages([rows(0, 10)]))
+            rig.until(lambda: rig.source.counters()["messages"] == 3001)
+            assert rig.count() == 10
+            assert rig.beats >= len(flood) // 2_000_000
