@@ -1,0 +1,182 @@
+"""Fast and slow side by side: no stream outruns another's window, none is made late by another."""
+
+from __future__ import annotations
+
+from tests.beat.support import MANY, SECOND, T0, Live, changed, join_job, stream
+
+IDLE = 10 * SECOND
+
+
+def pairs_of(left, right, before=100, after=100):
+    """The naive join of rows (key, time, value), as the job's output columns."""
+    return sorted(
+        (k, t, v, u, w)
+        for k, t, v in left
+        for k2, u, w in right
+        if k == k2 and -before <= u - t <= after
+    )
+
+
+def rows(first, count, step=10):
+    return [(i % 3, T0 + i * step, i) for i in range(first, first + count)]
+
+
+def live_rows(live):
+    counters = live.job.operators["joined"].counters()
+    return counters["left_live"] + counters["right_live"]
+
+
+def test_a_fast_stream_is_held_at_the_slow_ones_horizon_plus_the_bound():
+    with Live(join_job(before=100, after=100)) as live:
+        live.send("s", rows(0, 1))
+        for i in range(100):
+            live.send("r", rows(i * 10, 10))
+        live.beat()
+        taken = live.facts[-1].streams["r"].take_rows
+        assert taken == 20, "two chunks begin no later than 100 after the slow stream's 0"
+        live.send("s", rows(1, 1))
+        live.beat()
+        assert live.facts[-1].streams["r"].take_rows == 0
+        live.send("s", rows(10, 1))
+        live.beat()
+        assert live.facts[-1].streams["r"].take_rows == 10
+
+
+def test_each_side_may_run_ahead_by_its_own_bound():
+    with Live(join_job(before=50, after=300)) as live:
+        live.send("r", [(1, T0, 0)])
+        live.send("s", [(1, T0, 0)])
+        for i in range(1, 20):
+            live.send("r", [(1, T0 + 100 * i, i)], producer="later")
+            live.send("s", [(1, T0 + 100 * i, i)], producer="later")
+        live.beat()
+        facts = live.facts[-1].streams
+        assert facts["r"].take_rows == 1, "a left row more than `before` ahead waits"
+        assert facts["s"].take_rows == 1 + 3, "a right row up to `after` ahead is taken"
+
+
+def test_the_window_stays_small_however_fast_one_stream_comes_and_the_result_is_exact():
+    left, right = rows(0, 4000), rows(0, 400)
+    with Live(join_job()) as live:
+        most = 0
+        for i in range(40):
+            live.send("r", left[i * 100 : i * 100 + 100])
+            live.send("s", right[i * 10 : i * 10 + 10])
+            live.beat()
+            most = max(most, live_rows(live))
+        assert most < 200, "of 4000 rows only those around the slow stream's time are held"
+        assert live.job.streams["r"].staging.rows > 3000
+        live.drain()
+        assert sorted(live.rows("pairs")) == pairs_of(left, right)
+        assert live.late("r") == live.late("s") == 0
+
+
+def test_what_is_held_keeps_the_fast_source_from_reading_on():
+    document = join_job()
+    document["promises"] = {"memory": "1MiB"}
+    with Live(document) as live:
+        live.send("s", rows(0, 1))
+        sent = 0
+        while live.job.streams["r"].staging.room():
+            live.send("r", rows(sent, 100))
+            live.beat()
+            sent += 100
+            assert sent < 1 << 20
+        assert live.job.streams["r"].staging.live_bytes() <= 1 << 19
+        assert live_rows(live) < 300
+
+
+def test_the_stream_whose_producers_connect_first_does_not_make_the_other_late():
+    left, right = rows(0, 100), rows(0, 100)
+    with Live(join_job()) as live:
+        live.send("r", left)
+        live.beat()
+        assert live.facts[-1].streams["r"].take_rows == 0
+        live.clock.advance(3 * SECOND)
+        live.send("s", right)
+        live.drain()
+        assert live.late("s") == 0
+        assert sorted(live.rows("pairs")) == pairs_of(left, right)
+
+
+def test_a_stream_that_nobody_comes_to_is_waited_for_until_idle_after_and_not_longer():
+    with Live(join_job()) as live:
+        live.beat()
+        live.send("r", rows(0, 100))
+        live.clock.advance(IDLE - 1)
+        live.connect("r", "p")
+        live.beat()
+        assert live.facts[-1].streams["r"].take_rows == 0
+        time = live.job.streams["s"].time
+        due = time.idle_at(live.job.streams["s"].staging.producers, live.clock.now)
+        assert due == live.clock.now + 1, "the heart knows when to look again"
+        live.clock.advance(1)
+        live.beat()
+        assert live.facts[-1].streams["r"].take_rows == 100
+
+
+def test_a_stream_whose_producers_fell_silent_releases_the_other():
+    with Live(join_job()) as live:
+        live.send("s", rows(0, 1))
+        live.send("r", rows(0, 10))
+        live.send("r", rows(100, 10))
+        live.beat()
+        assert live.job.staged() == 10
+        live.clock.advance(IDLE)
+        live.connect("r", "p")
+        live.beat()
+        assert live.job.staged() == 0
+        assert live.watermark("s") == live.watermark("r"), "it follows, so that windows are let go"
+
+
+def test_a_stream_that_has_ended_releases_the_other():
+    with Live(join_job()) as live:
+        live.send("s", rows(0, 1))
+        live.send("r", rows(0, 10))
+        live.send("r", rows(100, 10))
+        live.end("s")
+        live.beat()
+        assert live.job.staged() == 0
+
+
+def three_streams():
+    return changed(
+        join_job(),
+        streams={"other": stream()},
+        sinks={"others": {"type": "pages", "input": "other"}},
+    )
+
+
+def test_streams_that_hold_each_other_back_move_on_beside_one_that_always_flows():
+    """Found by reading: the way out of the standstill was only taken when no stream at all moved.
+
+    Both joined streams have a producer that lags and one that is far ahead; staging being full, the
+    laggards would never be read again.
+    """
+    with Live(three_streams()) as live:
+        for name in "rs":
+            live.send(name, rows(0, 1), producer="laggard")
+            live.send(name, rows(1000, 1), producer="leader")
+        live.beat()
+        assert live.job.staged() == 2, "both leaders are held"
+        live.send("other", rows(0, 1))
+        live.beat()
+        assert live.job.streams["r"].staging.rows == 0
+
+
+def test_results_of_streams_in_step_and_far_out_of_step_are_the_same():
+    left, right = rows(0, 600), rows(0, 600)
+    results = []
+    for block in (1, 50, 600):
+        with Live(join_job()) as live:
+            live.connect("r", "p"), live.connect("s", "p")
+            for at in range(0, 600, block):
+                live.send("r", left[at : at + block])
+                live.beat(rows_max=MANY)
+            for at in range(0, 600, 7):
+                live.send("s", right[at : at + 7])
+                live.beat(rows_max=40)
+            live.drain()
+            results.append(sorted(live.rows("pairs")))
+            assert live.late("r") == live.late("s") == 0
+    assert results[0] == results[1] == results[2] == pairs_of(left, right)
