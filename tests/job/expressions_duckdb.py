@@ -147,9 +147,8 @@ def compare(batch: Batch, connection: duckdb.DuckDBPyConnection, expressions: li
         assert plan.trees[i].type.name == kind, f"{sql}: {plan.trees[i].type} is {kind} in DuckDB"
         ours_i, wanted_i = plain(ours.column(i)), plain(wanted.column(i))
         for row, (a, b) in enumerate(zip(ours_i, wanted_i, strict=True)):
-            assert same(a, b, kind), (
-                f"{sql}: row {row}: {a!r} is {b!r} in DuckDB, over {batch.slice(row, row + 1).to_arrow().to_pylist()}"
-            )
+            where = f"{sql}: row {row}: {batch.slice(row, row + 1).to_arrow().to_pylist()}"
+            assert same(a, b, kind), f"{a!r} is {b!r} in DuckDB: {where}"
 
 
 def plain(array) -> list:

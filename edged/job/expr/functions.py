@@ -15,7 +15,8 @@ from sqlglot import exp
 
 from edged.job.expr import parse, text, times
 from edged.job.expr import types as t
-from edged.job.expr.bind import Binder, arithmetic, bits, call
+from edged.job.expr.arithmetic import arithmetic, bits
+from edged.job.expr.bind import Binder, call
 from edged.job.expr.tree import Call, Const, Node, null_of
 
 Handler = Callable[[Binder, list[Any], str], Node]
@@ -274,7 +275,7 @@ FUNCTIONS: dict[str, Handler] = {
     "log": _log,
     "log2": _named("log2"),
     "log10": _named("log10"),
-    **{f: _double(f, 2) for f in ("pow", "atan2", "fmod")},
+    **{f: _double(f, 2) for f in ("pow", "atan2")},
     "pi": _pi,
     "floor": _whole("floor"),
     "ceil": _whole("ceil"),

@@ -77,7 +77,6 @@ _MATH = {
     "log10": "log10({0})",
     "pow": "pow({0}, {1})",
     "atan2": "atan2({0}, {1})",
-    "fmod": "frem_float64({0}, {1})",
     "degrees": "degrees({0})",
     "radians": "radians({0})",
     **{

@@ -1,8 +1,8 @@
 """From SQL text to sqlglot's tree, with what DuckDB would read differently refused.
 
-sqlglot's DuckDB dialect reads some things that DuckDB refuses or reads otherwise.  These are refused
-with advice: chained comparisons, `~x` as an operand of arithmetic (in DuckDB `~` binds looser than
-`+`), `!x`, `<=>`, and a unit without quotes in date_trunc.
+sqlglot's DuckDB dialect reads some things that DuckDB refuses or reads otherwise.  These are
+refused with advice: chained comparisons, `~x` as an operand of arithmetic (in DuckDB `~` binds
+looser than `+`), `!x`, `<=>`, and a unit without quotes in date_trunc.
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ and counted; the first one's message is kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from edged.job.expr import cache, codegen, parse, text, tree
 from edged.job.expr import types as t
 from edged.job.expr.bind import Binder
 from edged.job.expr.emit import TooDeep
+from edged.job.expr.handlers import dispatch
 from edged.job.expr.tree import Call, Node
 from edged.operators.base import Scratch
 from edged.schema import Field, Schema
@@ -38,20 +39,16 @@ PARALLEL_ROWS = 16_384
 _Addresses = npt.NDArray[np.int64]
 
 
-def _bind(path: str, sql: object, binder: Binder) -> Node:
-    binder.path = path
-    try:
-        return binder.bind(parse.parse(path, sql))
-    except RecursionError:
-        raise ExpressionError(path, "the expression is nested too deeply", "split it") from None
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 
 
-def _generate(path: str, make: Any, trees: Any) -> codegen.Source:
+def _shallow(path: str, make: Callable[[_Given], _Made], given: _Given) -> _Made:
+    """`make(given)`, where running out of stack or of indentation is the expression's fault."""
     try:
-        source: codegen.Source = make(trees)
+        return make(given)
     except (TooDeep, RecursionError):
         raise ExpressionError(path, "the expression is nested too deeply", "split it") from None
-    return source
 
 
 @dataclass(frozen=True)
@@ -65,14 +62,10 @@ class Predicate:
     @classmethod
     def of(cls, path: str, sql: object, schema: Schema) -> Predicate:
         """Check `sql`.  Raises ExpressionError at `path`."""
-        binder = Binder(schema, path)
+        binder = Binder(schema, dispatch)
         binder.path = path
-        parsed = parse.parse(path, sql)
-        try:
-            bound = binder.condition(parsed)
-        except RecursionError:
-            raise ExpressionError(path, "the expression is nested too deeply") from None
-        source = _generate(path, codegen.predicate, bound)
+        bound = _shallow(path, binder.condition, parse.parse(path, sql))
+        source = _shallow(path, codegen.predicate, bound)
         return cls(schema, source, tuple(binder.derived))
 
     def build(self, child: bool = True) -> Selector:
@@ -93,15 +86,16 @@ class Projection:
     @classmethod
     def of(cls, path: str, columns: Mapping[str, object], schema: Schema) -> Projection:
         """Check `columns`, name to SQL.  Raises ExpressionError at `path.<name>`."""
-        binder = Binder(schema, path)
+        binder = Binder(schema, dispatch)
         trees: list[Node] = []
         fields: list[Field] = []
         for name, sql in columns.items():
-            bound = _bind(f"{path}.{name}", sql, binder)
-            fields.append(_field(f"{path}.{name}", name, bound))
+            binder.path = f"{path}.{name}"
+            bound = _shallow(binder.path, binder.bind, parse.parse(binder.path, sql))
+            fields.append(_field(binder.path, name, bound))
             trees.append(bound)
         computed = [n for n in trees if not isinstance(n, tree.Column)]
-        source = _generate(path, codegen.projection, computed)
+        source = _shallow(path, codegen.projection, computed)
         return cls(schema, Schema.of(fields), tuple(trees), source, tuple(binder.derived))
 
     def passed(self) -> dict[str, str]:
