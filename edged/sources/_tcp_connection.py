@@ -29,10 +29,14 @@ OWN_BYTES_MIN = 64 << 10
 
 
 class Memory:
-    """Bytes that all connections' unfinished messages take together."""
+    """Bytes that all connections' unfinished messages take together, and may take."""
 
-    def __init__(self) -> None:
-        self.bytes = 0
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes, self.bytes_max = 0, bytes_max
+
+    def spent(self) -> bool:
+        """Whether it is more than may be."""
+        return self.bytes > self.bytes_max
 
 
 class Connection:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import select
 import socket
 import ssl
@@ -22,15 +21,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edged.client import frames
-from edged.columns import address
 from edged.errors import PeerError, ProtocolError, SchemaMismatch, Unauthorized
 from edged.sources._tcp_connection import CLOSED, GREETING, LEAVING, OPEN, Connection, Memory
 from edged.sources._tcp_decode import SLOW_LAYOUT, Decoder
 from edged.sources._tcp_feed import Feed, Sealed
 from edged.sources._tcp_greeting import GREETING_BYTES_MAX, read_greeting
+from edged.sources._tcp_receive import READ_BYTES_MAX, Receiver
 from edged.sources._tcp_schema import match
 from edged.sources._tcp_socket import TcpSettings, listen, raise_descriptor_limit, tune
 from edged.sources.base import Source
@@ -39,15 +36,8 @@ from edged.staging import Staging
 if TYPE_CHECKING:
     from edged.workers import Workers
 
-ARENA_BYTES = 4 << 20
-"""Memory that a round receives into."""
-READ_BYTES_MIN = 32 << 10
-"""A round ends when less of the arena is free."""
-BUDGET_BYTES_MIN = 4 << 10
-INGEST_BYTES_MAX = 64 << 20
-"""What one `ingest` receives at most; where there is more, `fileno` is readable again at once."""
-READ_BYTES_MAX = 1 << 20
-"""Most that one connection receives into the arena in a round."""
+MEMORY_BYTES_MIN = 8 << 20
+"""Memory for unfinished messages, however little the streams have."""
 BURST_BYTES = 4 << 20
 """A connection that had so much waiting is taken to have had its buffer full."""
 INGEST_BYTES_MAX = 16 << 20
@@ -75,16 +65,14 @@ class TcpSource(Source):
             name: Feed(staging, Decoder(staging, settings.message_bytes_max, workers))
             for name, staging in stagings.items()
         }
-        self._memory = Memory()
-        self._memory_max = max(8 << 20, sum(s.bytes_max for s in stagings.values()) // 2)
-        self._arena = np.empty(ARENA_BYTES, np.uint8)
-        self._view, self._base = memoryview(self._arena.data), address(self._arena)
-        self._at = 0
+        total = sum(s.bytes_max for s in stagings.values())
+        self._memory = Memory(max(MEMORY_BYTES_MIN, total // 2))
         self._greetings: list[tuple[Connection, bytes]] = []
         self._connections: dict[int, Connection] = {}
         self._unsettled: dict[Connection, None] = {}
         self._ready: dict[Connection, None] = {}
         self._lock = threading.Lock()
+        self._receiver = Receiver(settings.tls_cert is not None, self._lock, self._memory)
         self._counts: Counter[str] = Counter()
         self._acks = 0
         self._epoll: Any = None
@@ -109,8 +97,6 @@ class TcpSource(Source):
         self._listener = listen(settings.host, settings.port)
         self._epoll = select.epoll()
         self._epoll.register(self._listener.fileno(), select.EPOLLIN | select.EPOLLET)
-        self._again = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._again, select.EPOLLIN)
         for feed in self._feeds.values():
             feed.start()
 
@@ -135,12 +121,14 @@ class TcpSource(Source):
                 feed.budget = feed.wire_room()
             self._receive_round(monotonic_us)
             for feed in self._feeds.values():
-                for outcome in feed.decode(monotonic_us, wall_us, self._view, self._base):
+                for outcome in feed.decode(
+                    monotonic_us, wall_us, self._receiver.view, self._receiver.base
+                ):
                     self._settle(feed, outcome, monotonic_us)
             greetings, self._greetings = self._greetings, []
             for connection, data in greetings:
                 self._greet(connection, data, monotonic_us)
-            if self._memory.bytes > self._memory_max:
+            if self._memory.spent():
                 self._free_memory()
         for feed in self._feeds.values():
             feed.hear_waiting(monotonic_us)
@@ -189,7 +177,6 @@ class TcpSource(Source):
             self._listener.close()
         if self._epoll is not None:
             self._epoll.close()
-            os.close(self._again)
 
     def counters(self) -> Mapping[str, int | float]:
         """Connections, bytes, messages, and every reason why something was refused."""
@@ -207,12 +194,9 @@ class TcpSource(Source):
 
     def _take_events(self) -> None:
         listener = self._listener.fileno() if self._listener is not None else -1
-        for fd, mask in self._epoll.poll(0, len(self._connections) + 3):
+        for fd, mask in self._epoll.poll(0, len(self._connections) + 2):
             if fd == listener:
                 self._accepting = True
-                continue
-            if fd == self._again:
-                os.eventfd_read(self._again)
                 continue
             connection = self._connections.get(fd)
             if connection is None:
@@ -272,31 +256,25 @@ class TcpSource(Source):
 
     def _receive_round(self, monotonic_us: int) -> None:
         """Receive from everybody with input, once, as far as arena and budgets go."""
-        self._at = 0
+        self._receiver.begin()
         ready, self._ready = self._ready, {}
         for connection in ready:
             feed = connection.feed
             if feed is not None and feed.budget <= 0 and connection.state == OPEN:
                 feed.waiting[connection] = None
-            elif self._round_is_full(connection):
+            elif self._receiver.full(connection):
                 self._ready[connection] = None
             elif connection.state != CLOSED:
                 self._receive(connection, monotonic_us)
 
-    def _round_is_full(self, connection: Connection) -> bool:
-        """Whether arena or memory must be seen to before this connection is received from."""
-        free = ARENA_BYTES - self._at - len(connection.tail)
-        return free < READ_BYTES_MIN or self._memory.bytes > self._memory_max
-
     def _receive(self, connection: Connection, monotonic_us: int) -> None:
         if connection.tls_shaking and not self._shake_hands(connection):
             return
-        target, kept = self._target(connection)
         if connection.fresh:  # what came with the greeting, before the connection may end
             self._ready[connection] = None
-            self._offer(connection, kept, 0)
+            self._receiver.offer(connection, 0)
             return
-        got = self._receive_into(connection, target)
+        got, wanted = self._receiver.receive(connection)
         if got < 0:
             self._lost(connection)
             return
@@ -304,77 +282,14 @@ class TcpSource(Source):
         self._received += got
         connection.burst = got if got < READ_BYTES_MAX else connection.burst + got
         self._pressure = max(self._pressure, connection.burst / BURST_BYTES)
-        if got == len(target) or (connection.hung_up and got):
+        if got == wanted or (connection.hung_up and got):
             self._ready[connection] = None
         if connection.state == LEAVING:
             self._discard(connection, got)
         elif got and connection.state == GREETING:
-            data = bytes(self._view[self._at : self._at + kept + got])
-            self._greetings.append((connection, data))
+            self._greetings.append((connection, self._receiver.received(connection, got)))
         elif got:
-            self._offer(connection, kept, got)
-
-    def _target(self, connection: Connection) -> tuple[memoryview, int]:
-        """Where to receive to, and how many bytes of an unfinished message stand before it."""
-        feed = connection.feed
-        budget = READ_BYTES_MAX if feed is None else max(feed.budget, BUDGET_BYTES_MIN)
-        if connection.own is None and connection.expect > 0 and not connection.tail:
-            connection.grow_own(0)
-        if connection.own is not None:
-            filled, need = connection.filled, connection.need or connection.expect
-            if filled == connection.own.size:
-                connection.grow_own(min(max(need, filled + 1), 2 * filled))
-            stop = min(connection.own.size, max(need, filled + 1), filled + budget)
-            assert connection.view is not None
-            return connection.view[filled:stop], filled
-        start, kept = self._at, len(connection.tail)
-        if kept:
-            self._view[start : start + kept] = connection.tail
-        size = min(ARENA_BYTES - start - kept, READ_BYTES_MAX, budget)
-        return self._view[start + kept : start + kept + size], kept
-
-    def _receive_into(self, connection: Connection, target: memoryview) -> int:
-        """Bytes received; 0: nothing is there now; -1: the connection is over."""
-        if self._tls is not None:
-            return self._receive_tls(connection, target)
-        try:
-            got = connection.sock.recv_into(target)
-        except BlockingIOError:
-            return 0
-        except OSError:
-            return -1
-        return got or -1
-
-    def _receive_tls(self, connection: Connection, target: memoryview) -> int:
-        """As `_receive_into`: TLS gives a record at a time, so until it has no more."""
-        got = 0
-        while got < len(target):
-            try:
-                with self._lock:
-                    n = connection.sock.recv_into(target[got:])
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                return got
-            except OSError:
-                n = 0
-            if n == 0:
-                connection.hung_up = True
-                return got or -1
-            got += n
-        return got
-
-    def _offer(self, connection: Connection, kept: int, got: int) -> None:
-        """Make what was received, with what stood before it, a region of this round."""
-        feed = connection.feed
-        assert feed is not None
-        connection.fresh = False
-        feed.budget -= kept + got
-        if connection.own is not None:
-            connection.filled = kept + got
-            feed.add(connection, address(connection.own), kept + got)
-            return
-        connection.keep(b"")
-        feed.add(connection, self._base + self._at, kept + got)
-        self._at += (kept + got + 7) & ~7
+            self._receiver.offer(connection, got)
 
     def _discard(self, connection: Connection, got: int) -> None:
         connection.discarded += got
@@ -471,7 +386,7 @@ class TcpSource(Source):
                 connection.drop_own()
         text = "unfinished messages take too much memory here"
         for connection in holders:
-            if self._memory.bytes <= self._memory_max:
+            if not self._memory.spent():
                 return
             self._counts["sent_away"] += 1
             with self._lock:

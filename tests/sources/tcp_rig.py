@@ -140,7 +140,7 @@ class Rig:
     def _loop(self) -> None:
         try:
             while not self._stop.is_set():
-                select.select([self.source.fileno()], [], [], 0.01)
+                select.select([self.source.fileno()], [], [], 0 if self.source.unread() else 0.01)
                 self.beat()
         except BaseException as problem:
             self.problem = problem

@@ -12,8 +12,8 @@ import pytest
 
 from edged.client import frames
 from edged.schema import BOOL, INT64, STRING, TIMESTAMP, Field, Schema
+from edged.sources._tcp_receive import ARENA_BYTES
 from edged.sources._tcp_socket import TcpSettings
-from edged.sources._tcp_source import ARENA_BYTES
 from edged.workers import Workers
 from tests.sources.tcp_rig import ARROW, NOW_US, Rig, messages, metadata, rows
 
@@ -477,9 +477,9 @@ class TestMemoryForUnfinishedMessages:
             peers = [stack.enter_context(dial(rig)) for _ in range(40)]
             for peer in peers:
                 peer.sendall(body[:-10])
-                assert rig.source._memory.bytes <= rig.source._memory_max + ARENA_BYTES
+                assert rig.source._memory.bytes <= rig.source._memory.bytes_max + ARENA_BYTES
             rig.until(lambda: rig.counter("sent_away") > 5)
-            rig.until(lambda: rig.source._memory.bytes <= rig.source._memory_max)
+            rig.until(lambda: not rig.source._memory.spent())
             rig.until(lambda: rig.counter("connections") + rig.counter("sent_away") == 40)
             with dial(rig) as healthy:
                 healthy.sendall(messages([rows(0, 7)]))
