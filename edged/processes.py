@@ -32,6 +32,7 @@ class Part:
         self.name, self.arguments = name, list(arguments)
         self.log = logs / f"{name}.log"
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.killed = False
         self._start()
 
     def _start(self) -> None:
@@ -47,11 +48,12 @@ class Part:
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            with contextlib.suppress(json.JSONDecodeError):
-                event = json.loads(line)
-                if isinstance(event, dict):
-                    self.events.put(event)
+        with process.stdout as lines:
+            for line in lines:
+                with contextlib.suppress(json.JSONDecodeError):
+                    event = json.loads(line)
+                    if isinstance(event, dict):
+                        self.events.put(event)
 
     def ready(self, timeout_s: float = 90.0) -> dict[str, Any]:
         """The part's first event that says `ready`; raises PartFailed where none comes."""
@@ -65,9 +67,9 @@ class Part:
         raise PartFailed(f"{self.name} is not ready after {timeout_s:.0f} s; see {self.log}")
 
     def check(self) -> None:
-        """Raise PartFailed where the process has ended with an error."""
+        """Raise PartFailed where the process has ended with an error that nobody asked for."""
         code = self.process.poll()
-        if code not in (None, 0):
+        if code not in (None, 0) and not self.killed:
             tail = self.log.read_text(errors="replace").strip().splitlines()[-5:]
             raise PartFailed(f"{self.name} ended with {code}; see {self.log}:\n" + "\n".join(tail))
 
@@ -77,12 +79,14 @@ class Part:
 
     def kill(self) -> None:
         """`kill -9`, the process alone: what belongs to it must notice by itself."""
+        self.killed = True
         self.process.kill()
         self.process.wait()
 
     def restart(self) -> None:
         """Start the same command again."""
         self._start()
+        self.killed = False
 
     def stop(self, timeout_s: float = 20.0) -> None:
         """SIGTERM, and after `timeout_s` SIGKILL for the whole session."""

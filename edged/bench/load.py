@@ -120,8 +120,8 @@ class _Template:
             pa.array(np.full(batch, 0x0A0B0C0D0E0F, np.int64)).cast(SCHEMA.field("ts").type),
         ]
         sink = pa.BufferOutputStream()
+        opened = SCHEMA.serialize().size
         with pa.ipc.new_stream(sink, SCHEMA) as writer:
-            opened = sink.tell()
             rows = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
             writer.write_batch(rows, custom_metadata={"edged.seq": "7" * _DIGITS})
             data = sink.tell()
@@ -141,9 +141,7 @@ class _Connection:
         self.socket = socket.create_connection((host, int(port)))
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         meta = {"edged.stream": stream, "edged.producer": f"load-{stream}-{number}"}
-        sink = pa.BufferOutputStream()
-        pa.ipc.new_stream(sink, SCHEMA.with_metadata(meta))
-        self.socket.sendall(sink.getvalue())
+        self.socket.sendall(SCHEMA.with_metadata(meta).serialize())
         self.sequence = 0
         self._heard = b""
         self.acked = -1

@@ -21,7 +21,7 @@ class Scene:
 
     tuples_total: int
     daemon: dict[str, Any] = field(default_factory=dict)
-    collector: dict[str, Any] = field(default_factory=dict)
+    pages: int = 0
     spark_batches: int = 0
     spark_rows: int = 0
     seconds: float = 0.0
@@ -54,7 +54,7 @@ class Scene:
         figures.add_row(
             f"[bold]{self.tuples:,}[/]",
             f"[bold]{self.matches:,}[/]",
-            f"[bold]{self.collector.get('pages', 0):,}[/] [dim](+{store.get('backlog_pages', 0)})",
+            f"[bold]{self.pages:,}[/] [dim](+{store.get('backlog_pages', 0)})",
             f"[bold]{self.spark_rows:,}[/] [dim]in {self.spark_batches} batches",
             f"[bold]{self.daemon.get('latency_ms_p50', 0):.0f}[/] / "
             f"[bold]{self.daemon.get('latency_ms_p99', 0):.0f}[/] ms",

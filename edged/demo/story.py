@@ -7,7 +7,6 @@ import json
 import queue
 import shutil
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.live import Live
 
-from edged.central.segments import list_segments, read_rows
+from edged.central.segments import list_segments, positions, read_rows
 from edged.central.tables import read as read_table
 from edged.central.tokens import new_token, token_line
 from edged.demo.picture import draw
@@ -115,7 +114,6 @@ class Story:
             "--listen", "127.0.0.1:0", "--tokens", str(work / "tokens"), "--json",
         )  # fmt: skip
         url = f"http://{self.collector.ready()['listen']}"
-        self.collector_url = url
         say(f"collector listens on {url}")
         yield
         self.daemon = self._start(
@@ -184,11 +182,7 @@ class Story:
             part.check()
         with contextlib.suppress(ConfigError):
             self.scene.daemon = ask(self.places.door, "status", timeout_s=5)
-        with (
-            contextlib.suppress(OSError),
-            urllib.request.urlopen(f"{self.collector_url}/v1/stats", timeout=5) as answer,
-        ):
-            self.scene.collector = json.load(answer)
+        self.scene.pages = sum(positions(self.places.work / "landing").values())
         if hasattr(self, "spark"):
             with contextlib.suppress(queue.Empty):
                 while True:
@@ -252,7 +246,7 @@ class Story:
             "seconds": round(time.monotonic() - self.started, 1),
             "worst_relative_difference": max(v.worst for v in verdicts),
             "differences": [d for v in verdicts for d in v.differences[:20]],
-            "pages": self.scene.collector.get("pages"),
+            "pages": self.scene.pages,
             "spark_batches": self.scene.spark_batches,
             "latency_ms_p50": self.scene.daemon.get("latency_ms_p50"),
             "latency_ms_p99": self.scene.daemon.get("latency_ms_p99"),
