@@ -11,10 +11,13 @@ kernels: a call with other types raises TypeError instead of compiling within a 
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -58,8 +61,28 @@ def load_all(package: str = "kernels.cpu") -> None:
         importlib.import_module(f"{package}.{module.name}")
 
 
+def forget_stale() -> None:
+    """Drop the on-disk cache where any source of `kernels` has changed since it was written.
+
+    numba looks at a kernel's own file only, and would keep kernels whose helpers have changed.
+    """
+    root = Path(__file__).parent
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sorted(root.rglob("*.py")):
+        digest.update(source.read_bytes())
+    stamp = root / "__pycache__" / "kernels.sha256"
+    if stamp.exists() and stamp.read_text() == digest.hexdigest():
+        return
+    with contextlib.suppress(OSError):  # a read-only installation was compiled when it was made
+        for cached in (*root.rglob("*.nbi"), *root.rglob("*.nbc")):
+            cached.unlink()
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.write_text(digest.hexdigest())
+
+
 def compile_all() -> Iterator[str]:
     """Compile (or load from the cache) every kernel, yielding each name when it is ready."""
+    forget_stale()
     load_all()
     for row in KERNELS.values():
         for signature in row.signatures:

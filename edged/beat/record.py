@@ -86,14 +86,23 @@ class BeatFacts:
         document = json.loads(data)
         jobs = {}
         for name, j in document["jobs"].items():
-            streams = {
-                s: StreamFacts(
-                    *f["logged"], *f["take"], f["watermark"], f["producers"], f["set_aside"]
-                )
-                for s, f in j["streams"].items()
-            }
+            streams = {s: _stream_facts(f) for s, f in j["streams"].items()}
             jobs[name] = JobFacts(j["race"], j["flush"], streams)
         return cls(document["wall"], jobs)
+
+
+def _stream_facts(document: dict[str, Any]) -> StreamFacts:
+    logged_rows, logged_chunks = document["logged"]
+    take_chunks, take_rows = document["take"]
+    return StreamFacts(
+        logged_rows,
+        logged_chunks,
+        take_chunks,
+        take_rows,
+        document["watermark"],
+        document["producers"],
+        document["set_aside"],
+    )
 
 
 def input_arrays(batch: Batch, chunks: Chunks) -> list[npt.NDArray[Any]]:

@@ -70,7 +70,7 @@ def recover(
 def replay(jobs: Mapping[str, JobRuntime], record: BeatRecord, context: SinkContext) -> int:
     """Run one record; returns the rows taken.  The pages must come out as they were logged."""
     facts = BeatFacts.decode(record.facts)
-    arrays = iter(record.inputs)
+    arrays = (np.asarray(buffer, np.uint8) for buffer in record.inputs)
     beat = BeatContext(record.number, facts.wall_us, context.workers)
     pages: list[SealedPage] = []
     rows = 0

@@ -227,7 +227,7 @@ class Generator:
             fill(self.buffer, t.bytes, count, line.sequence + 1, t.digits_at, t.body, n,
                  key, value, first, ts, per_us)  # fmt: skip
             line.sequence += count
-            line.socket.sendall(memoryview(self.buffer)[:size])
+            line.socket.sendall(self.buffer[:size].data)
             line.listen(block=False)
         self.rows += count * n
         self._turn = (self._turn + 1) % self.load.connections

@@ -43,7 +43,7 @@ def draw(curve: pa.Table, months: list[tuple[str, float, float]], path: Path) ->
     right.plot(names, [k / 1000 for _, _, k in months], color="#d1495b", marker="o", markersize=3,
                linewidth=1.2, label="plant's meter")  # fmt: skip
     right.set(ylabel="energy (MWh a month)", title="Energy beside the plant's own meter")
-    right.set_xticks(names[::3], names[::3], rotation=0)
+    right.set_xticks(names[::6], names[::6])
     right.legend(frameon=False)
     figure.text(0.995, 0.005, "Data: ENGIE, La Haute Borne, Open License 2.0 (Etalab)",
                 ha="right", color="#888888", fontsize=7)  # fmt: skip

@@ -152,7 +152,7 @@ class Story:
         """`kill -9` the daemon at equal parts of the way, and start it again."""
         for k in range(self.kills_wanted):
             goal = self.scene.tuples_total * (k + 1) // (self.kills_wanted + 1)
-            yield from self._until(lambda goal=goal: self.scene.tuples >= goal)  # type: ignore[misc]
+            yield from self._until(lambda goal=goal: self.scene.tuples >= goal)
             self.daemon.kill()
             self.kills += 1
             self.scene.say(

@@ -96,7 +96,8 @@ class Truth:
     def months(self, energy: pa.Table) -> list[tuple[str, float, float]]:
         """(month, kWh by the turbines' own power, kWh by the plant's meter)."""
         self._db.register("energy", energy)
-        return self._db.execute(_MONTHS.format(**self._files)).fetchall()
+        rows = self._db.execute(_MONTHS.format(**self._files)).fetchall()
+        return [(str(month), float(turbines), float(meter)) for month, turbines, meter in rows]
 
     def _compare_row(
         self, verdict: Verdict, names: list[str], key: Any, expected: Any, given: Any
@@ -118,4 +119,4 @@ def _difference(want: Any, got: Any) -> float:
         return 0.0
     if want is None or got is None or isinstance(want, int):
         return float("inf")
-    return abs(want - got) / max(abs(want), abs(got))
+    return float(abs(want - got) / max(abs(want), abs(got)))
