@@ -109,6 +109,15 @@ def test_map_passes_bare_columns_on_uncopied():
     assert plan.projection.passed() == {"who": "turbine", "time": "time"}
 
 
+def test_map_that_only_picks_and_renames_columns_computes_nothing():
+    """Found through a job: the generated loop had no body."""
+    rows = batch([1.0, None])
+    columns = {"time": "time", "kw": "power_kw", "at": "CAST(time AS TIMESTAMP)"}
+    _, _, flow = mapped(columns, rows)
+    assert flow.batch["kw"] is rows["power_kw"]
+    assert flow.batch.to_arrow().column("at").to_pylist() == rows.to_arrow()["time"].to_pylist()
+
+
 def test_map_leaves_rows_in_error_out_of_all_columns():
     _, operator, flow = mapped(
         {"time": "time", "p": "30000 + pitch"}, batch([1.0] * 3, [1, 9000, 2])

@@ -113,7 +113,7 @@ def projection(trees: Sequence[Node]) -> Source:
         *setup,
         "    for i in range(start, stop):",
         *(["        err = 0"] if fallible else []),
-        *emitter.lines,
+        *(emitter.lines or ["        pass"]),
         "    return 0",
     ]
     return _source(emitter, body, fallible)
