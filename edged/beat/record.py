@@ -6,7 +6,7 @@ replay of the record does exactly what the beat did.
 
     {"wall": µs, "jobs": {job: {"race": bool, "flush": bool, "streams": {stream:
         {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs, "producers": {…},
-         "set_aside": [chunks, rows]}}}}}
+         "refused": rows, "set_aside": [chunks, rows]}}}}}
 
 Inputs are the raw arrays, in the order of jobs and streams in the facts; for each stream with
 logged rows: chunk producer (int32), stop, time_min, time_max (int64); then per column the offsets
@@ -41,6 +41,8 @@ class StreamFacts:
     producers: dict[str, Any] = field(default_factory=dict)
     set_aside: list[int] = field(default_factory=list)
     """[chunks, rows] that were put into quarantine and dropped before the take."""
+    refused_ahead: int = 0
+    """Rows refused so far because their time was too far ahead."""
 
 
 @dataclass(slots=True)
@@ -71,6 +73,7 @@ class BeatFacts:
                         "take": [f.take_chunks, f.take_rows],
                         "watermark": f.watermark_us,
                         "producers": f.producers,
+                        "refused": f.refused_ahead,
                         "set_aside": f.set_aside,
                     }
                     for s, f in j.streams.items()
@@ -102,6 +105,7 @@ def _stream_facts(document: dict[str, Any]) -> StreamFacts:
         document["watermark"],
         document["producers"],
         document["set_aside"],
+        document["refused"],
     )
 
 

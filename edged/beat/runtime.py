@@ -111,6 +111,7 @@ class JobRuntime:
             if f.logged_rows:
                 batch, chunks = read_inputs(s.plan.schema, f, arrays)
                 s.staging.append_logged(batch, chunks)
+            s.staging.refused_ahead = f.refused_ahead
             if f.set_aside:
                 s.time.take(s.staging.chunks(), f.set_aside[0])
                 s.staging.consume(*f.set_aside)
@@ -192,6 +193,7 @@ class JobRuntime:
             0,
             s.time.watermark_us,
             s.staging.producers.changes() if s.staging.producers.changed() else {},
+            refused_ahead=s.staging.refused_ahead,
         )
 
     def _follow(self, facts: dict[str, StreamFacts], waiting: Mapping[str, Waiting]) -> None:
