@@ -12,6 +12,7 @@
     ├── PageError               a page is damaged or of an unknown version; never half-read  exit 65
     ├── StoreError              the store cannot go on                                      exit 75
     │   ├── StoreFailed         a write or fsync failed: latched, nothing is acked after it
+    │   ├── StoreFull           (in edged.store) no room for a record; nothing was written
     │   ├── StoreBusy           another daemon holds the store                              exit 73
     │   └── StoreCorrupt        a damaged record before the tail; quarantined, never guessed
     ├── CentralError            the collector or the landing cannot go on                   exit 75

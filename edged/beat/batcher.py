@@ -6,7 +6,8 @@ The batcher makes that wait as long as the promises allow, because long waits ar
     wake <= oldest arrival + latency    − expected race − expected commit − margin
     wake <= oldest arrival + ack_within − expected commit − margin     (commit without racing)
     wake <= first readiness + fill      where `fill` halves whenever the senders' buffers were
-                                        found more than half full, and grows back otherwise
+                                        found more than half full, and grows back when they
+                                        were less than a quarter full
 
 and a race is kept under half the latency by limiting the rows that one beat takes.
 
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 
 MARGIN_US_MIN = 2_000
 FILL_HIGH = 0.5
+FILL_LOW = 0.25
+"""Between the two the wait stays as it is, so that a fast sender meets a steady rhythm."""
 FILL_US_MIN = 500
 ROWS_MIN = 65_536
 """A beat may always take this many rows, however slow the last ones were."""
@@ -68,8 +71,9 @@ class Batcher:
             self.row_us = cost if self.row_us == 0.0 else 0.8 * self.row_us + 0.2 * cost
         if beat.fill >= FILL_HIGH:
             self.fill_us = self.fill_us / 2 if self.fill_us > FILL_US_MIN else 0.0
-        else:
-            self.fill_us = min(float(self.latency_us), max(FILL_US_MIN, self.fill_us * 1.5))
+        elif beat.fill < FILL_LOW:
+            grown = self.fill_us * (2.0 if beat.fill < FILL_LOW / 4 else 1.25)
+            self.fill_us = min(float(self.latency_us), max(FILL_US_MIN, grown))
 
     def committed(self, commit_us: int) -> None:
         """Learn how long a commit took."""

@@ -45,7 +45,10 @@ from edged.store.records import (
 SEGMENT_MAGIC = 0x4C676445
 _HEADER = struct.Struct("<IHHQQQQ20xI")
 _VERSION = 1
-_SPARES_MAX = 4
+_SPARES_MAX = 12
+"""Retired files that wait to be written again: with 64 MiB each they hold the log between two
+snapshots.  Overwriting costs 0.13 CPU-s/GB and 9 ms a 16 MiB record, a fresh file 1.75 CPU-s/GB
+and stalls of 100 ms (2-core VM, ext4 on virtio)."""
 _CHUNK = 1 << 20
 
 
