@@ -81,15 +81,15 @@ def fill(
     value: Any,
     first: int,
     ts: int,
+    phase: int,
     per_us: int,
 ) -> None:
     """`count` messages into `out`: templates with sequence numbers and columns put in.
 
     `body` are the offsets of the three columns in the template.  Row j of message m has the time
-    `ts + (m * batch + j) // per_us`, or `ts` for all where `per_us` is 0.
+    `ts + (phase + m * batch + j) // per_us`, or `ts` for all where `per_us` is 0.
     """
     size = template.size
-    phase = 0
     for m in range(count):
         at = m * size
         out[at : at + size] = template
@@ -218,14 +218,14 @@ class Generator:
         """A run of messages on the next connection of either stream."""
         t, n, count = self.template, self.load.batch, runs or self.run
         pool_rows = self.pools["r"][0].size
-        first = self.rows % pool_rows
+        first, phase = self.rows % pool_rows, self.rows % per_us if per_us else 0
         count = min(count, (pool_rows - first) // n)
         size = count * t.bytes.size
         for stream in "rs":
             key, value = self.pools[stream]
             line = self.lines[stream][self._turn]
             fill(self.buffer, t.bytes, count, line.sequence + 1, t.digits_at, t.body, n,
-                 key, value, first, ts, per_us)  # fmt: skip
+                 key, value, first, ts, phase, per_us)  # fmt: skip
             line.sequence += count
             line.socket.sendall(self.buffer[:size].data)
             line.listen(block=False)

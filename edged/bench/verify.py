@@ -45,7 +45,7 @@ def expected(load: Load, rows: int, bound_us: int) -> Iterator[Digest]:
         stop = min(rows, start + SLICE_ROWS)
         db.register("r", _rows(load, "r", start, stop))
         db.register("s", _rows(load, "s", max(0, start - reach), min(rows, stop + reach)))
-        found = db.execute(
+        found = db.sql(
             "SELECT r.key AS key, r.value AS r_value, r.ts AS r_ts, s.value AS s_value, "
             f"s.ts AS s_ts FROM r JOIN s ON r.key = s.key AND abs(s.ts - r.ts) <= {bound_us}"
         )
