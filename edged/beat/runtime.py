@@ -57,9 +57,7 @@ class JobRuntime:
             )
             for name, s in plan.streams.items()
         }
-        self.operators: dict[str, Operator] = {
-            name: plan.operators[name].build(context.workers) for name in plan.order
-        }
+        self.operators = self._new_operators(context)
         self.sinks: dict[str, Sink] = {
             name: s.build(_sink_context(context, name)) for name, s in plan.sinks.items()
         }
@@ -118,14 +116,26 @@ class JobRuntime:
             if facts.race:
                 s.time.take(s.staging.chunks(), f.take_chunks)
 
-    def skip(self, facts: JobFacts) -> None:
-        """Recover a record without its inputs (durability `results`): only positions move."""
+    def skip(
+        self, beat: int, facts: JobFacts, pages: Sequence[SealedPage], context: SinkContext
+    ) -> None:
+        """Recover a record without its inputs (durabilities `results` and `none`).
+
+        Positions and watermarks move on and what the beat sealed stands.  All that it may have
+        used up is forgotten: staged rows, the operators' windows, open pages.
+        """
         for name, f in facts.streams.items():
             s = self.streams[name]
             if f.producers:
                 s.staging.producers.apply(f.producers)
+            s.staging.refused_ahead = f.refused_ahead
+            s.staging.consume(len(s.staging.chunks()), s.staging.rows)
+            s.time.skip(s.staging.producers)
             if facts.race:
                 s.time.watermark_us = f.watermark_us
+        self.operators = self._new_operators(context)
+        for sink in self.sinks.values():
+            sink.skip(beat, [p.key for p in pages])
 
     def step(self, beat: BeatContext, facts: JobFacts) -> list[SealedPage]:
         """Run the job over what the facts take; returns the pages that were sealed."""
@@ -146,11 +156,6 @@ class JobRuntime:
             s.staging.consume(f.take_chunks, f.take_rows)
             s.rows += f.take_rows
         return pages
-
-    def advance(self, pages: Sequence[SealedPage]) -> None:
-        """Move the sinks' sequence numbers past pages that are durable but were not remade."""
-        for sink in self.sinks.values():
-            sink.advance([p.key for p in pages])
 
     def ended(self) -> bool:
         """Whether every stream has said its end and all of it was processed."""
@@ -183,6 +188,9 @@ class JobRuntime:
         for name, sink in self.sinks.items():
             if state := _get(arrays, f"sinks/{name}"):
                 sink.load(state)
+
+    def _new_operators(self, context: SinkContext) -> dict[str, Operator]:
+        return {name: self.plan.operators[name].build(context.workers) for name in self.plan.order}
 
     def _logged(self, s: StreamRuntime) -> StreamFacts:
         batch, chunks = s.staging.unlogged()

@@ -43,6 +43,12 @@ class StreamTime:
             self._grow(int(producers.max()) + 1)
             np.maximum.at(self.latest_us, producers, chunks.time_max[:count])
 
+    def skip(self, producers: Producers) -> None:
+        """All that is staged is given up: the producers have come as far as they have sent."""
+        n = len(producers.ids)
+        self._grow(n)
+        np.maximum(self.latest_us[:n], producers.latest_us[:n], out=self.latest_us[:n])
+
     def propose(self, producers: Producers, left: npt.NDArray[np.int32], monotonic_us: int) -> int:
         """The watermark that the state of the producers allows now (not yet applied).
 

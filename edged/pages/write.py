@@ -15,7 +15,7 @@ Partitions are dealt to the workers in ranges of about equal rows; a range is on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -187,6 +187,14 @@ class PageWriter:
             buffer[HEADER_BYTES : HEADER_BYTES + slots] = saved[:slots]
             buffer[buffer.size - data :] = saved[slots:]
             at += slots + data
+
+    def skip(self, last: Mapping[int, int]) -> None:
+        """Forget the open pages, and go on behind the page `last[partition]` in each partition."""
+        self._state[:, kernels.TUPLES] = self._state[:, kernels.DATA] = 0
+        self._state[:, kernels.TIME_MIN] = _TIME_MIN_NONE
+        self._state[:, kernels.TIME_MAX] = _TIME_MAX_NONE
+        for partition, seq in last.items():
+            self._seq[partition] = max(self._seq[partition], seq + 1)
 
     def _deal(self, batch: Batch, weights: npt.NDArray[np.int32] | None, workers: Workers) -> _Rows:
         """Find every row's partition, and lay out what the kernels need."""

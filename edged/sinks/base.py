@@ -66,8 +66,13 @@ class Sink(ABC):
     def load(self, state: State) -> None:
         """Take over a saved state."""
 
-    def advance(self, keys: Sequence[PageKey]) -> None:  # noqa: B027 - sinks without pages keep it
-        """Pages of these names are durable already: number the next ones after them."""
+    @abstractmethod
+    def skip(self, beat: int, keys: Sequence[PageKey]) -> None:
+        """A recovery passes over a durable beat whose inputs were not logged.
+
+        What it sealed stands, the pages of these names too: the next ones are numbered after them.
+        Rows that were not sealed before it are forgotten, since it may have sealed them.
+        """
 
     def counters(self) -> Mapping[str, int | float]:
         """Figures for people."""

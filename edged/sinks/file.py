@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -42,7 +42,7 @@ from edged.errors import JobError, StoreError
 from edged.job import document as doc
 from edged.job.units import show_duration, show_size
 from edged.operators.base import BeatContext, Flow, Link, State
-from edged.sinks.base import SealedPage, Sink, SinkContext, SinkPlan, sink
+from edged.sinks.base import PageKey, SealedPage, Sink, SinkContext, SinkPlan, sink
 
 FORMATS = ("parquet", "ndjson")
 _CHUNK_ROWS = 1 << 16
@@ -141,6 +141,11 @@ class FileSink(Sink):
         first, opened_us, rows, size, sealed = (int(n) for n in state["numbers"])
         self._first_beat, self._opened_us = first, opened_us
         self._rows, self._bytes, self._sealed_beat = rows, size, sealed
+
+    def skip(self, beat: int, keys: Sequence[PageKey]) -> None:
+        """Forget the open file's rows; files up to this beat are committed."""
+        self._batches, self._rows, self._bytes = [], 0, 0
+        self._sealed_beat = beat
 
     def counters(self) -> Mapping[str, int | float]:
         """Rows, files and bytes written since the start, and what is open."""

@@ -61,6 +61,10 @@ class PagesSink(Sink):
         """Take over a saved state."""
         self._writer.load(state)
 
+    def skip(self, beat: int, keys: Sequence[PageKey]) -> None:
+        """Forget what is open; go on behind the pages that are durable."""
+        self._writer.skip({k.partition: k.seq for k in keys if k.stream == self._name})
+
     def counters(self) -> Mapping[str, int | float]:
         """Rows, pages and bytes; `rows_too_large` were not written (16 MiB is the limit)."""
         w = self._writer
