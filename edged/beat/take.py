@@ -5,10 +5,10 @@ stream `b` than the join's bound cannot match anything yet, and would only swell
 `a` is taken up to the horizon of `b` (its slowest active producer's latest staged time) plus the
 bound.  Whole chunks are taken: a chunk whose earliest row lies within the limit goes.
 
-Progress is guaranteed: where all streams that are joined with each other have rows and every one
-is held back (fast and slow producers crosswise), the one whose first waiting row is the oldest
-gives its first chunk all the same.  A stream held back by one that has nothing waiting simply
-waits: the other will send, end, or fall silent and stop counting.
+Progress is guaranteed: where every one of the streams that are coupled has rows and is held back
+(fast and slow producers crosswise, further apart than the bound), all go on to the oldest waiting
+row plus the bound.  A stream held back by one that has nothing waiting simply waits: the other will
+send, end, or fall silent and stop counting.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def decide_take(
     take = {name: _allowed(name, w, waiting, couplings) for name, w in waiting.items()}
     for group in _groups(waiting, couplings):
         if all(waiting[n].stop.size and not take[n] for n in group):
-            take[min(group, key=lambda n: (int(waiting[n].time_min[0]), n))] = 1
+            ahead = max((c.ahead_us for c in couplings if c.stream in group), default=0)
+            limit = min(int(waiting[n].time_min[0]) for n in group) + ahead
+            take |= {n: _up_to(waiting[n], int(waiting[n].stop.size), limit) for n in group}
     total = sum(_rows(waiting[name], count) for name, count in take.items())
     if total <= rows_max:
         return take, False
@@ -80,9 +82,14 @@ def _allowed(
         horizon = waiting[c.other].horizon_us
         if horizon is None:
             continue
-        beyond = np.flatnonzero(own.time_min[:count] > horizon + c.ahead_us)
-        count = int(beyond[0]) if beyond.size else count
+        count = _up_to(own, count, horizon + c.ahead_us)
     return count
+
+
+def _up_to(w: Waiting, count: int, limit_us: int) -> int:
+    """How many of the first `count` chunks come before the first that begins after the limit."""
+    beyond = np.flatnonzero(w.time_min[:count] > limit_us)
+    return int(beyond[0]) if beyond.size else count
 
 
 def _rows(w: Waiting, count: int) -> int:

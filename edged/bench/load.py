@@ -38,6 +38,8 @@ SCHEMA = pa.schema(
 )
 START_US = 1_704_067_200_000_000
 """Event time of the first row in mode `full`: 2024-01-01."""
+SPREAD_ROWS = 250_000
+"""The connections of a stream are never further apart than about so many rows."""
 _DIGITS = 14
 _POOL_ROWS = 1 << 23
 
@@ -183,7 +185,8 @@ class Generator:
             for line in lines:
                 line.listen(block=True)
         self.rows = 0
-        self.run = max(1, min(64, (1 << 20) // self.template.bytes.size))
+        share = SPREAD_ROWS // (load.connections * load.batch)
+        self.run = max(1, min(64, (1 << 20) // self.template.bytes.size, share))
         self.buffer = np.empty(self.run * self.template.bytes.size, np.uint8)
         self._turn = 0
 

@@ -44,8 +44,9 @@ def test_a_stream_waits_for_one_that_has_nothing_waiting_yet():
 
 
 def test_streams_that_hold_each_other_back_crosswise_still_move():
-    got, _ = decide_take({"r": waiting([1000], 10), "s": waiting([900], 10)}, both(100), MANY)
-    assert got == {"r": 0, "s": 1}
+    held = {"r": waiting([1000, 1001], 10), "s": waiting([900, 950, 1001], 10)}
+    got, _ = decide_take(held, both(100), MANY)
+    assert got == {"r": 1, "s": 2}
 
 
 def test_rows_are_bounded_in_proportion_but_a_chunk_is_always_taken():
