@@ -30,9 +30,13 @@ from edged.sinks.base import SinkContext
 from edged.sources.base import Source, SourcePlan
 from edged.staging import Staging
 from edged.store import Store
+from edged.store.store import SEGMENT_BYTES
 from edged.uplink import Uplink
 from edged.workers import Workers
 from governors.base import LeaveAlone
+
+STORE_PER_MEMORY = 3
+"""Least size of a bounded store, as a multiple of the jobs' memory."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +54,33 @@ class Settings:
     snapshot_bytes: int = SNAPSHOT_BYTES
     trace: Path | None = None
 
+    def segment_bytes(self) -> int:
+        """Size of a file of the log: small beside a small store."""
+        share = SEGMENT_BYTES if self.store_bytes_max is None else self.store_bytes_max // 16
+        return max(1 << 20, min(SEGMENT_BYTES, share))
+
+    def snapshot_bytes_now(self) -> int:
+        """Log between snapshots: at most a quarter of the store, or it would fill up with log."""
+        if self.store_bytes_max is None:
+            return self.snapshot_bytes
+        return min(self.snapshot_bytes, self.store_bytes_max // 4)
+
 
 class Daemon:
     """A running daemon; `run` returns the exit code's cause or nothing."""
 
     def __init__(self, settings: Settings, plans: Sequence[JobPlan]) -> None:
         _check_together(plans)
+        _check_room(settings, plans)
         self.settings = settings
         self.clock = SystemClock()
         self.started_us = self.clock.monotonic_us()
         self.workers = Workers(settings.workers)
-        self.store = Store.open(settings.directory, bytes_max=settings.store_bytes_max)
+        self.store = Store.open(
+            settings.directory,
+            bytes_max=settings.store_bytes_max,
+            segment_bytes=settings.segment_bytes(),
+        )
         self.context = SinkContext(
             settings.device,
             self.store.device_epoch,
@@ -87,10 +107,10 @@ class Daemon:
             LeaveAlone(),
             beat=self.recovered.beat,
             directory=settings.directory,
-            snapshot_bytes=settings.snapshot_bytes,
+            snapshot_bytes=settings.snapshot_bytes_now(),
         )
         if self.recovered.fresh:
-            self.store.snapshot(self.recovered.beat, *self.heart.save())
+            self.store.snapshot(self.recovered.beat, *self.heart.save(), barrier=True)
         self.door = Door(settings.door or settings.directory / "door", self._command)
         self.waiter.add_control(self.door.fileno(), self.door.serve)
 
@@ -233,6 +253,20 @@ def _job_status(job: JobRuntime) -> dict[str, Any]:
         },
         "ended": job.ended(),
     }
+
+
+def _check_room(settings: Settings, plans: Sequence[JobPlan]) -> None:
+    """A store must have room for a snapshot beside the one before it, and for a beat's inputs.
+
+    Both are bounded by the jobs' memory; below that the store could be full for good.
+    """
+    least = STORE_PER_MEMORY * sum(plan.promises.memory_bytes for plan in plans)
+    if settings.store_bytes_max is not None and settings.store_bytes_max < least:
+        raise ConfigError(
+            f"a store of {settings.store_bytes_max} bytes is too small for the jobs' memory: allow "
+            f"at least {least} bytes ({STORE_PER_MEMORY} times what they promise to stay below), "
+            "or let them promise less memory"
+        )
 
 
 def _check_together(plans: Sequence[JobPlan]) -> None:

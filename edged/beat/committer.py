@@ -3,10 +3,14 @@
 One commit at a time.  `submit` hands one over and returns at once; it must only be called when
 `busy` is false (`wait` blocks on `fileno`, an eventfd that counts finished commits).  What fails
 here is raised again by the next `check`, on the beat's thread.
+
+A commit that finds the store full stays in flight until the centre has taken enough off it; the
+beats stop behind it, nothing is acked, and the sources fill up to their producers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -55,15 +59,17 @@ class Committer:
         self._failure: BaseException | None = None
         self._wake = threading.Semaphore(0)
         self._finished = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._closing = False
+        self._closing = self._giving_up = False
         self.busy = False
+        self.full = False
+        """Whether the commit in flight waits for room in the store."""
         self.lock = threading.Lock()
         """Held while the store and the uplink are in use."""
         self._thread = threading.Thread(target=self._run, name="edged-commit", daemon=True)
         self._thread.start()
 
     def fileno(self) -> int:
-        """Readable when a commit has finished since the last `check`."""
+        """Readable when a commit has finished, or the store was found full, since `clear`."""
         return self._finished
 
     def submit(self, commit: Commit) -> None:
@@ -84,10 +90,13 @@ class Committer:
         except BlockingIOError:
             return
 
-    def wait(self) -> None:
-        """Block until no commit is in flight."""
+    def wait(self, while_full: Callable[[], None] | None = None) -> None:
+        """Block until no commit is in flight; while the store is full, in `while_full`."""
         while self.busy:
-            select.select([self._finished], [], [])
+            if self.full and while_full is not None:
+                while_full()
+            else:
+                select.select([self._finished], [], [])
             self.clear()
         self.clear()
         self.check()
@@ -96,6 +105,10 @@ class Committer:
         """Take in what the centre has acknowledged (any thread)."""
         with self.lock:
             self._take_acks()
+
+    def give_up(self) -> None:
+        """Let a commit that waits for room fail with StoreFull, within a second."""
+        self._giving_up = True
 
     def close(self) -> None:
         """Finish what is in flight and end the thread."""
@@ -146,10 +159,23 @@ class Committer:
             try:
                 return self._store.commit(commit.record, sync=commit.sync)
             except StoreFull:
-                if self._uplink is None or self._closing:
+                if self._uplink is None or self._giving_up:
                     raise
-                select.select([self._uplink.fileno()], [], [], 1.0)
-                self._take_acks()
+                self._wait_for_room(self._uplink.fileno())
+            finally:
+                self.full = False
+
+    def _wait_for_room(self, uplink: int) -> None:
+        """Wait for acks; meanwhile others may look into store and uplink."""
+        self.full = True
+        os.eventfd_write(self._finished, 1)
+        self.lock.release()
+        try:
+            with contextlib.suppress(OSError, ValueError):  # closed by a restart of the uplink
+                select.select([uplink], [], [], 1.0)
+        finally:
+            self.lock.acquire()
+        self._take_acks()
 
     def _take_acks(self) -> None:
         """Hear of acks; an uplink that has died is started again and told of all that is left."""

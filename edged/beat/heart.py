@@ -27,7 +27,7 @@ from edged.job.plan import JobPlan
 from edged.operators.base import BeatContext, State
 from edged.sinks.base import SealedPage, SinkContext
 from edged.sources.base import Source
-from edged.store import BeatRecord, Store
+from edged.store import BeatRecord, Store, StoreFull
 from edged.workers import Workers
 from governors.base import Forecast, Governor
 
@@ -75,6 +75,7 @@ class Heart:
         self._unraced_us: int | None = None
         self._cut = self._took = False
         self._stopping = False
+        waiter.add_commit(committer.fileno())
         for source in sources:
             waiter.add_source(source)
 
@@ -84,16 +85,24 @@ class Heart:
         self._waiter.kick()
 
     def run(self) -> None:
-        """Beat until stopped."""
-        while not self._stopping:
-            oldest = self._await_input()
-            if self._stopping or oldest is None:
-                continue
-            wake = self.batcher.wake(oldest, self._clock.monotonic_us(), self._unraced_us)
-            self._waiter.until(wake.at_us, lambda: self._stopping)
-            self._beat(oldest, wake.race and not self._stopping)
-        self._beat(self._clock.monotonic_us(), True, last=True)
-        self._committer.wait()
+        """Beat until stopped.
+
+        Where the store is full when stopped, the beat that waits for room is given up: it was not
+        acked, so the producers have it still.
+        """
+        try:
+            while not self._stopping:
+                oldest = self._await_input()
+                if self._stopping or oldest is None:
+                    continue
+                wake = self.batcher.wake(oldest, self._clock.monotonic_us(), self._unraced_us)
+                self._waiter.until(wake.at_us, lambda: self._stopping)
+                self._beat(oldest, wake.race and not self._stopping)
+            self._beat(self._clock.monotonic_us(), True, last=True)
+            self._await_commit()
+        except StoreFull:
+            if not self._stopping:
+                raise
         self._attempts.close()
 
     def save(self) -> tuple[bytes, State]:
@@ -118,13 +127,15 @@ class Heart:
         old = self.jobs[at]
         if old.plan.document["streams"] != plan.document["streams"]:
             raise JobError("streams", "cannot change while running", "restart the daemon with it")
+        if self._committer.full:
+            raise StoreFull("the store is full; replace the job when the centre has taken pages")
         self._committer.wait()
         notes: list[str] = []
         job = replaced(old, plan, context, notes)
         job.streams = old.streams
         self.jobs[at] = job
         with self._committer.lock:
-            self._store.snapshot(self.beat, *self.save())
+            self._store.snapshot(self.beat, *self.save(), barrier=True)
         return notes
 
     def _runs(self, plan: JobPlan) -> bool:
@@ -177,7 +188,7 @@ class Heart:
         facts = self._decide(ingested, wall, race, oldest_us, last)
         inputs = {job.plan.name: logged_inputs(job) for job in self.jobs}
         if _is_empty(facts, self.jobs):
-            self._committer.wait()
+            self._await_commit()
             self._acknowledge(tickets)
             self._governor.idle()
             return
@@ -191,7 +202,7 @@ class Heart:
         taken = sum(f.take_rows for j in facts.jobs.values() for f in j.streams.values())
         rows = sum(f.logged_rows for j in facts.jobs.values() for f in j.streams.values())
         self._note_open(oldest_us, facts)
-        self._committer.wait()
+        self._await_commit()
         times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken)
         self._hand_over(facts, logged, pages, tickets, times)
         self._governor.idle()
@@ -251,7 +262,8 @@ class Heart:
     ) -> None:
         record = BeatRecord(self.beat, facts.encode(), logged, pages)
         commit = Commit(record, tickets, self._sync)
-        if self._store.log_bytes_since_snapshot >= self._snapshot_bytes:
+        size = sum(memoryview(b).nbytes for b in (*logged, *(p.data for p in pages)))
+        if self._store.log_bytes_since_snapshot + size >= self._snapshot_bytes:
             commit.snapshot = self.save()
         times.sealed_us = self._clock.monotonic_us()
 
@@ -261,6 +273,15 @@ class Heart:
 
         commit.done = done
         self._committer.submit(commit)
+
+    def _await_commit(self) -> None:
+        """Wait for the commit in flight; as long as the store is full, control is served."""
+        self._committer.wait(self._while_full)
+
+    def _while_full(self) -> None:
+        if self._stopping:
+            self._committer.give_up()
+        self._waiter.until_commit()
 
     def _note_open(self, oldest_us: int, facts: BeatFacts) -> None:
         if any(j.flush for j in facts.jobs.values()) or not any(j.open_rows() for j in self.jobs):

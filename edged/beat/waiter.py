@@ -1,4 +1,5 @@
-"""Waiting without polling: one epoll for everything, one for control while the reader is muted.
+"""Waiting without polling: one epoll for everything, one for control while the reader is muted,
+and one for control while a commit is awaited.
 
 The first readiness of a source starts the beat's timer; from then on the sources' descriptors are
 left alone, so that bytes pile up in the kernel and the cores sleep until the wake.
@@ -26,6 +27,7 @@ class Waiter:
         self._control: dict[int, Handler] = {}
         self._all = select.epoll()
         self._muted = select.epoll()
+        self._commit = select.epoll()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.add_control(self._kick, self._clear_kick)
         self.wakes = 0
@@ -33,12 +35,16 @@ class Waiter:
     def add_control(self, fd: int, handler: Handler) -> None:
         """Call `handler` whenever `fd` is readable, muted or not."""
         self._control[fd] = handler
-        self._all.register(fd, select.EPOLLIN)
-        self._muted.register(fd, select.EPOLLIN)
+        for poller in (self._all, self._muted, self._commit):
+            poller.register(fd, select.EPOLLIN)
 
     def add_source(self, source: Source) -> None:
         """Let the source's readiness end `until_input`."""
         self._all.register(source.fileno(), select.EPOLLIN)
+
+    def add_commit(self, fd: int) -> None:
+        """Let `fd` end `until_commit`."""
+        self._commit.register(fd, select.EPOLLIN)
 
     def kick(self) -> None:
         """End whatever wait is under way; safe from signal handlers and other threads."""
@@ -73,10 +79,14 @@ class Waiter:
         while not stop() and deadline_us - self._clock.monotonic_us() >= 1_000:
             self._wait(self._muted, deadline_us)
 
+    def until_commit(self) -> None:
+        """Wait for news of the commit, with the sources muted; control is served."""
+        self._wait(self._commit, None)
+
     def close(self) -> None:
         """Release the descriptors."""
-        self._all.close()
-        self._muted.close()
+        for poller in (self._all, self._muted, self._commit):
+            poller.close()
         os.close(self._kick)
 
     def _wait(self, poller: select.epoll, deadline_us: int | None) -> bool:
