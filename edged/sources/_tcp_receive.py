@@ -18,7 +18,7 @@ from edged.sources._tcp_connection import Connection, Memory
 
 ARENA_BYTES = 4 << 20
 """Memory that a round receives into."""
-READ_BYTES_MIN = 32 << 10
+READ_BYTES_MIN = 16 << 10
 """A round ends when less of the arena is free."""
 READ_BYTES_MAX = 1 << 20
 """Most that one connection receives into the arena in a round."""
@@ -34,6 +34,8 @@ class Receiver:
         self.view, self.base = memoryview(self._arena.data), address(self._arena)
         self._tls, self._lock, self._memory = tls, lock, memory
         self._at = 0
+        self.share = READ_BYTES_MAX
+        """Most that a connection receives in a round: less, the more of them there are."""
 
     def begin(self) -> None:
         """A new round: the arena is empty."""
@@ -85,7 +87,9 @@ class Receiver:
     def _target(self, connection: Connection) -> memoryview:
         """Where to receive to; in the arena what was kept is laid before it."""
         feed = connection.feed
-        budget = READ_BYTES_MAX if feed is None else max(feed.budget, BUDGET_BYTES_MIN)
+        budget = self.share
+        if feed is not None:
+            budget = max(min(budget, feed.budget), BUDGET_BYTES_MIN)
         if connection.own is None and connection.expect > 0 and not connection.tail:
             connection.grow_own(0)
         if connection.own is not None:

@@ -27,7 +27,7 @@ from edged.sources._tcp_connection import CLOSED, GREETING, LEAVING, OPEN, Conne
 from edged.sources._tcp_decode import SLOW_LAYOUT, Decoder
 from edged.sources._tcp_feed import Feed, Sealed
 from edged.sources._tcp_greeting import GREETING_BYTES_MAX, read_greeting
-from edged.sources._tcp_receive import READ_BYTES_MAX, Receiver
+from edged.sources._tcp_receive import READ_BYTES_MAX, READ_BYTES_MIN, Receiver
 from edged.sources._tcp_schema import match
 from edged.sources._tcp_socket import TcpSettings, listen, raise_descriptor_limit, tune
 from edged.sources.base import Source
@@ -116,6 +116,8 @@ class TcpSource(Source):
                 self._ready.update(feed.waiting)
                 feed.waiting.clear()
         self._received, self._pressure = 0, 0.0
+        share = INGEST_BYTES_MAX // max(1, len(self._connections))
+        self._receiver.share = max(READ_BYTES_MIN, min(READ_BYTES_MAX, share))
         while self._ready and self._received < INGEST_BYTES_MAX:
             for feed in self._feeds.values():
                 feed.budget = feed.wire_room()
@@ -255,17 +257,23 @@ class TcpSource(Source):
     # Receiving ---------------------------------------------------------------------------------
 
     def _receive_round(self, monotonic_us: int) -> None:
-        """Receive from everybody with input, once, as far as arena and budgets go."""
+        """Receive from everybody with input, once, as far as arena and budgets go.
+
+        Who had no turn comes first in the next round, so that connections stay side by side.
+        """
         self._receiver.begin()
         ready, self._ready = self._ready, {}
+        unserved: dict[Connection, None] = {}
         for connection in ready:
             feed = connection.feed
             if feed is not None and feed.budget <= 0 and connection.state == OPEN:
                 feed.waiting[connection] = None
             elif self._receiver.full(connection):
-                self._ready[connection] = None
+                unserved[connection] = None
             elif connection.state != CLOSED:
                 self._receive(connection, monotonic_us)
+        if unserved:
+            self._ready = unserved | self._ready
 
     def _receive(self, connection: Connection, monotonic_us: int) -> None:
         if connection.tls_shaking and not self._shake_hands(connection):
@@ -280,8 +288,10 @@ class TcpSource(Source):
             return
         self._counts["bytes"] += got
         self._received += got
-        connection.burst = got if got < READ_BYTES_MAX else connection.burst + got
+        connection.burst += got
         self._pressure = max(self._pressure, connection.burst / BURST_BYTES)
+        if got < wanted:
+            connection.burst = 0
         if got == wanted or (connection.hung_up and got):
             self._ready[connection] = None
         if connection.state == LEAVING:
