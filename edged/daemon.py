@@ -196,7 +196,9 @@ class Daemon:
             "wakes": self.waiter.wakes,
             "workers": self.workers.count,
             **self.stats.snapshot(),
-            "jobs": {job.plan.name: _job_status(job) for job in self.heart.jobs},
+            "jobs": {
+                job.plan.name: _job_status(job, self.committer.busy) for job in self.heart.jobs
+            },
             "sources": [dict(s.counters()) for s in self.sources],
             "store": {
                 "bytes": store.bytes_used,
@@ -227,7 +229,8 @@ def build_sources(jobs: Sequence[JobRuntime], workers: Workers) -> list[Source]:
     ]
 
 
-def _job_status(job: JobRuntime) -> dict[str, Any]:
+def _job_status(job: JobRuntime, committing: bool) -> dict[str, Any]:
+    """A job's part of the status.  `ended`: all streams are over and all results are durable."""
     return {
         "streams": {
             name: {
@@ -251,7 +254,7 @@ def _job_status(job: JobRuntime) -> dict[str, Any]:
             name: {"open_rows": sink.open_rows(), **sink.counters()}
             for name, sink in job.sinks.items()
         },
-        "ended": job.ended(),
+        "ended": job.ended() and not job.open_rows() and not committing,
     }
 
 
