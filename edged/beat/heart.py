@@ -145,6 +145,7 @@ class Heart:
         """Wait for something to do; the arrival time of the oldest of it, None for nothing."""
         now = self._clock.monotonic_us()
         if self._can_go_on():
+            self._waiter.serve_control()
             return self._last_ingest_us
         if self._waiter.ready_now():
             return self._last_ingest_us

@@ -74,6 +74,10 @@ class Waiter:
         """Whether a source is ready at this moment."""
         return self._wait(self._all, 0)
 
+    def serve_control(self) -> None:
+        """Serve what control wants, without waiting: for loops that do not sleep."""
+        self._wait(self._muted, 0)
+
     def until(self, deadline_us: int, stop: Callable[[], bool]) -> None:
         """Sleep with the sources muted until the deadline; control is served meanwhile."""
         while not stop() and deadline_us - self._clock.monotonic_us() >= 1_000:
