@@ -1,0 +1,71 @@
+"""The law: whatever is killed, nothing that was acknowledged is lost or repeated.
+
+Set EDGED_SEED to repeat a run's dice, EDGED_KILLS to multiply the kills.
+"""
+
+import contextlib
+import os
+import random
+import threading
+import time
+
+import psutil
+
+from tests.system.support import Killer, System, assert_exactly_once, law_job, say, seed
+
+MORE = max(1, int(os.environ.get("EDGED_KILLS") or 1))
+
+
+def test_killed_daemons_and_collectors_lose_and_repeat_nothing_that_was_acked(tmp_path):
+    dice = seed()
+    with System(tmp_path) as system:
+        collector = system.collect("--segment-bytes", str(256 << 10))
+        daemon = system.run(law_job(system.address), "--snapshot-bytes", str(1 << 20))
+        producers = system.produce()
+        daemon.kill()
+        before = time.monotonic()
+        daemon.restart()
+        daemon.ready()
+        startup_s = time.monotonic() - before
+        victims = [
+            Killer(daemon, 29 * MORE, dice, 2.6 * startup_s),
+            Killer(collector, 20 * MORE, dice + 1, 3.8 * startup_s),
+            Killer(producers, 3 * MORE, dice + 2, 20 * startup_s),
+        ]
+        over = threading.Event()
+        uplinks = threading.Thread(target=kill_uplinks, args=(daemon, dice + 3, over))
+        uplinks.start()
+        for victim in victims:
+            victim.start()
+        progress = set()
+        while any(v.is_alive() for v in victims):
+            progress.add((daemon.process.pid, sum(system.acked().values())))
+            time.sleep(0.1)
+        over.set()
+        uplinks.join()
+        assert [v.found_dead for v in victims] == [[], [], []], "died of themselves"
+        kills = 1 + sum(v.done for v in victims[:2])
+        assert kills >= 50
+        productive = {
+            pid for pid, acked in progress if acked > min(a for p, a in progress if p == pid)
+        }
+        assert len(productive) >= 10, "lives of the daemon in which something was acknowledged"
+        acked = system.acked()
+        batches = system.end_streams()
+        assert all(acked[p] <= batches[p] for p in acked)
+        status = system.drain()
+        daemon.stop()
+        collector.stop()
+        assert status["set_aside_rows"] == 0
+        assert all(s["late"] == 0 for s in status["jobs"]["law"]["streams"].values())
+        rows = assert_exactly_once(system.landing, system.config, batches)
+        say(f"{kills} kills, {sum(batches.values())} batches, {rows}")
+
+
+def kill_uplinks(daemon, seed, over):
+    """Now and then, kill the daemon's child that sends pages: the daemon alone must notice."""
+    dice = random.Random(seed)
+    while not over.wait(dice.uniform(5, 10)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(daemon.process.pid).children():
+                child.kill()
