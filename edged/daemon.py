@@ -110,7 +110,7 @@ class Daemon:
             snapshot_bytes=settings.snapshot_bytes_now(),
         )
         if self.recovered.fresh:
-            self.store.snapshot(self.recovered.beat, *self.heart.save(), barrier=True)
+            self.committer.snapshot(self.recovered.beat, *self.heart.save())
         self.door = Door(settings.door or settings.directory / "door", self._command)
         self.waiter.add_control(self.door.fileno(), self.door.serve)
 
@@ -138,19 +138,26 @@ class Daemon:
     def _start_uplink(self, plans: Sequence[JobPlan]) -> Uplink | None:
         if self.settings.uplink_url is None:
             return None
-        schemas = [s for plan in plans for sink in plan.sinks.values() for s in sink.schemas()]
+        self._shipped = _schemas(plans)
         uplink = Uplink(
             self.settings.uplink_url,
             self.settings.device,
             self.settings.uplink_token,
             self.store.device_epoch,
             self.store.session,
-            schemas,
+            self._shipped,
             ca=self.settings.uplink_ca,
         )
         uplink.start()
         uplink.offer(self.store.pending())
         return uplink
+
+    def _restart_uplink(self) -> Uplink | None:
+        """An uplink that knows the schemas of the jobs as they are now."""
+        if self.uplink is not None:
+            self.uplink.close()
+        self.uplink = self._start_uplink([job.plan for job in self.heart.jobs])
+        return self.uplink
 
     # the door --------------------------------------------------------------------------------
 
@@ -172,7 +179,11 @@ class Daemon:
     def _replace(self, request: dict[str, Any]) -> dict[str, Any]:
         """Replace a running job by another document of the same name, keeping its state."""
         plan = parse_job(request.get("job") or {})
+        others = [job.plan for job in self.heart.jobs if job.plan.name != plan.name]
+        _check_together([*others, plan])
         notes = self.heart.replace(plan, self.context)
+        if self.uplink is not None and _schemas([*others, plan]) != self._shipped:
+            self.committer.use(self._restart_uplink)
         return {"replaced": plan.name, "notes": notes}
 
     def status(self) -> dict[str, Any]:
@@ -270,6 +281,11 @@ def _check_room(settings: Settings, plans: Sequence[JobPlan]) -> None:
             f"at least {least} bytes ({STORE_PER_MEMORY} times what they promise to stay below), "
             "or let them promise less memory"
         )
+
+
+def _schemas(plans: Sequence[JobPlan]) -> list[tuple[str, int, str]]:
+    """Streams, versions and schemas of all pages that the jobs make."""
+    return [s for plan in plans for sink in plan.sinks.values() for s in sink.schemas()]
 
 
 def _check_together(plans: Sequence[JobPlan]) -> None:

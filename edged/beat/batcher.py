@@ -83,7 +83,8 @@ class Batcher:
         """When to wake for tuples that may have arrived at `oldest_us`, first seen at `first_us`.
 
         `oldest_us` is the end of the last ingest where input stood ready at once after it, and
-        the first readiness otherwise; `unraced_us` the arrival of what was committed but not raced.
+        the first readiness otherwise; `unraced_us` the arrival of what was committed but not raced,
+        or stands in open pages.
         """
         race_by = self.race_by(oldest_us if unraced_us is None else min(oldest_us, unraced_us))
         ack_by = oldest_us + self.ack_within_us - int(self.commit_us) - self.margin_us

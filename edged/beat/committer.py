@@ -63,6 +63,8 @@ class Committer:
         self.busy = False
         self.full = False
         """Whether the commit in flight waits for room in the store."""
+        self.failed: Callable[[], None] = lambda: None
+        """Called on the commit thread when a commit has failed, so that an idle loop hears it."""
         self.lock = threading.Lock()
         """Held while the store and the uplink are in use."""
         self._thread = threading.Thread(target=self._run, name="edged-commit", daemon=True)
@@ -101,6 +103,18 @@ class Committer:
         self.clear()
         self.check()
 
+    def snapshot(self, beat: int, facts: bytes, arrays: State) -> None:
+        """Take a snapshot behind which nothing older is replayed (any thread, none in flight)."""
+        with self.lock:
+            moved = self._store.snapshot(beat, facts, arrays, barrier=True)
+            if self._uplink is not None and moved:
+                self._uplink.offer(moved)
+
+    def use(self, make: Callable[[], Uplink | None]) -> None:
+        """Take another uplink, made while none is in use; it offers what is pending itself."""
+        with self.lock:
+            self._uplink = make()
+
     def settle(self) -> None:
         """Take in what the centre has acknowledged (any thread)."""
         with self.lock:
@@ -132,6 +146,8 @@ class Committer:
                 self._failure = problem
             self.busy = False
             os.eventfd_write(self._finished, 1)
+            if self._failure is not None:
+                self.failed()
 
     def _do(self, commit: Commit) -> None:
         started = self._clock.monotonic_us()

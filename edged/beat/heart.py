@@ -22,6 +22,7 @@ from edged.beat.runtime import JobRuntime, logged_inputs
 from edged.beat.stats import BeatTimes, Stats
 from edged.beat.waiter import Waiter
 from edged.clock import Clock
+from edged.disk import SystemDisk, write_whole
 from edged.errors import JobError
 from edged.job.plan import JobPlan
 from edged.operators.base import BeatContext, State
@@ -63,19 +64,16 @@ class Heart:
         self._quarantine = directory / "quarantine"
         self._attempts = Attempts(directory / "attempts", ATTEMPTS_MAX)
         self._snapshot_bytes = snapshot_bytes
-        promises = [job.plan.promises for job in jobs]
-        self.latency_us = min(p.latency_us for p in promises)
-        self.batcher = Batcher(self.latency_us, min(p.ack_within_us for p in promises))
-        self._exactly_once = any(p.durability == "exactly_once" for p in promises)
-        self._sync = any(p.durability != "none" for p in promises)
+        self._take_promises()
         self.beat = beat
         self.set_aside_rows = 0
         self._last_ingest_us = clock.monotonic_us()
         self._oldest_open_us: int | None = None
         self._unraced_us: int | None = None
         self._cut = self._took = False
-        self._stopping = False
+        self._stopping = self._beating = False
         waiter.add_commit(committer.fileno())
+        committer.failed = waiter.kick
         for source in sources:
             waiter.add_source(source)
 
@@ -92,10 +90,11 @@ class Heart:
         """
         try:
             while not self._stopping:
+                self._committer.check()
                 oldest = self._await_input()
                 if self._stopping or oldest is None:
                     continue
-                wake = self.batcher.wake(oldest, self._clock.monotonic_us(), self._unraced_us)
+                wake = self.batcher.wake(oldest, self._clock.monotonic_us(), self._unsealed_us())
                 self._waiter.until(wake.at_us, lambda: self._stopping)
                 self._beat(oldest, wake.race and not self._stopping)
             self._beat(self._clock.monotonic_us(), True, last=True)
@@ -127,16 +126,24 @@ class Heart:
         old = self.jobs[at]
         if old.plan.document["streams"] != plan.document["streams"]:
             raise JobError("streams", "cannot change while running", "restart the daemon with it")
-        if self._committer.full:
+        if self._beating:
             raise StoreFull("the store is full; replace the job when the centre has taken pages")
         self._committer.wait()
         notes: list[str] = []
         job = replaced(old, plan, context, notes)
         job.streams = old.streams
         self.jobs[at] = job
-        with self._committer.lock:
-            self._store.snapshot(self.beat, *self.save(), barrier=True)
+        self._take_promises()
+        self._committer.snapshot(self.beat, *self.save())
         return notes
+
+    def _take_promises(self) -> None:
+        """What the jobs promise together: the shortest times, the strongest durability."""
+        promises = [job.plan.promises for job in self.jobs]
+        self.latency_us = min(p.latency_us for p in promises)
+        self.batcher = Batcher(self.latency_us, min(p.ack_within_us for p in promises))
+        self._exactly_once = any(p.durability == "exactly_once" for p in promises)
+        self._sync = any(p.durability != "none" for p in promises)
 
     def _runs(self, plan: JobPlan) -> bool:
         return any(job.plan.name == plan.name for job in self.jobs)
@@ -165,8 +172,8 @@ class Heart:
 
     def _deadline(self, now: int) -> int | None:
         """When to beat though nothing arrives: rows to race, pages to flush, producers idle."""
-        waiting = (self._oldest_open_us, self._unraced_us)
-        due = [self.batcher.race_by(since) for since in waiting if since is not None]
+        since = self._unsealed_us()
+        due = [] if since is None else [self.batcher.race_by(since)]
         for job in self.jobs:
             for s in job.streams.values():
                 idle = s.time.idle_at(s.staging.producers, now)
@@ -174,10 +181,18 @@ class Heart:
                     due.append(idle)
         return min(due) if due else None
 
+    def _unsealed_us(self) -> int | None:
+        """Arrival of the oldest rows that are not raced, or in open pages."""
+        waiting = (self._oldest_open_us, self._unraced_us)
+        return min((since for since in waiting if since is not None), default=None)
+
     def _waits_for_time(self, job: JobRuntime) -> bool:
         return job.staged() > 0 or len(job.streams) > 1
 
     def _beat(self, oldest_us: int, race: bool, last: bool = False) -> None:
+        self._beating = True
+        if self._unraced_us is not None:
+            oldest_us = min(oldest_us, self._unraced_us)
         woke = self._clock.monotonic_us()
         self._governor.race(Forecast(0, int(self.batcher.race_us), oldest_us + self.latency_us))
         wall = self._clock.wall_us()
@@ -191,6 +206,7 @@ class Heart:
         if _is_empty(facts, self.jobs):
             self._await_commit()
             self._acknowledge(tickets)
+            self._beating = False
             self._governor.idle()
             return
         self.beat += 1
@@ -202,10 +218,11 @@ class Heart:
                 s.staging.mark_logged()
         taken = sum(f.take_rows for j in facts.jobs.values() for f in j.streams.values())
         rows = sum(f.logged_rows for j in facts.jobs.values() for f in j.streams.values())
-        self._note_open(oldest_us, facts)
+        self._note_open(oldest_us)
         self._await_commit()
         times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken)
         self._hand_over(facts, logged, pages, tickets, times)
+        self._beating = False
         self._governor.idle()
         self.batcher.beaten(Beaten(taken, ingested - woke, raced - ingested, self._fill()))
 
@@ -247,8 +264,10 @@ class Heart:
                 staging = job.streams[name].staging
                 batch = staging.pending().slice(0, f.take_rows).to_arrow()
                 path = self._quarantine / f"beat-{self.beat}-{job.plan.name}-{name}.arrow"
-                with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, batch.schema) as w:
-                    w.write_batch(batch)
+                out = pa.BufferOutputStream()
+                with pa.ipc.new_file(out, batch.schema) as writer:
+                    writer.write_batch(batch)
+                write_whole(SystemDisk(), str(path), [memoryview(out.getvalue())])
                 staging.consume(f.take_chunks, f.take_rows)
                 self.set_aside_rows += f.take_rows
                 f.set_aside, f.take_chunks, f.take_rows = [f.take_chunks, f.take_rows], 0, 0
@@ -284,8 +303,8 @@ class Heart:
             self._committer.give_up()
         self._waiter.until_commit()
 
-    def _note_open(self, oldest_us: int, facts: BeatFacts) -> None:
-        if any(j.flush for j in facts.jobs.values()) or not any(j.open_rows() for j in self.jobs):
+    def _note_open(self, oldest_us: int) -> None:
+        if not any(j.open_rows() for j in self.jobs):
             self._oldest_open_us = None
         elif self._oldest_open_us is None:
             self._oldest_open_us = oldest_us
