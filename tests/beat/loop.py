@@ -1,0 +1,153 @@
+"""A heart in this process, built as the daemon builds it, on a disk that the test may have made."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pyarrow as pa
+
+from edged.beat.committer import Committer
+from edged.beat.heart import Heart
+from edged.beat.recover import recover
+from edged.beat.stats import Stats
+from edged.beat.waiter import Waiter
+from edged.client import Producer
+from edged.clock import SystemClock
+from edged.daemon import build_sources
+from edged.disk import SystemDisk, SystemFile
+from edged.job.plan import parse_job
+from edged.sinks.base import SinkContext
+from edged.store import Store
+from edged.workers import Workers
+from governors.base import LeaveAlone
+
+ARROW = pa.schema(
+    [
+        pa.field("key", pa.int64()),
+        pa.field("time", pa.timestamp("us", tz="UTC")),
+        pa.field("value", pa.int64()),
+    ]
+)
+
+
+def now_us():
+    return time.time_ns() // 1000
+
+
+def batch(values, times=None):
+    """Rows with these values, of now."""
+    times = [now_us()] * len(values) if times is None else times
+    return {
+        "key": pa.array([0] * len(values), pa.int64()),
+        "time": pa.array(times, pa.int64()).cast(ARROW.field("time").type),
+        "value": pa.array(values, pa.int64()),
+    }
+
+
+class GateFile(SystemFile):
+    """A file whose sync waits while the disk's gate is closed, or fails."""
+
+    def sync(self):
+        disk = self.disk
+        if disk.fails:
+            raise OSError(5, "no such sector")
+        disk.syncing.set()
+        assert disk.gate.wait(30)
+        super().sync()
+        disk.syncs += 1
+
+
+class GateDisk(SystemDisk):
+    """The real disk, with a gate before every sync of a file."""
+
+    def __init__(self):
+        self.gate, self.syncing = threading.Event(), threading.Event()
+        self.gate.set()
+        self.syncs, self.fails = 0, False
+
+    def close_gate(self):
+        self.gate.clear()
+        self.syncing.clear()
+
+    def open(self, path, create=False):
+        file = super().open(path, create)
+        file.__class__ = GateFile
+        file.disk = self
+        return file
+
+
+class Loop:
+    """A running heart; `problem` is what ended it, if it did not just stop."""
+
+    def __init__(self, document, path, disk=None):
+        self.plan, self.path = parse_job(document), path
+        self.clock, self.workers = SystemClock(), Workers(1)
+        self.store = Store.open(path, disk)
+        context = SinkContext("dev", self.store.device_epoch, str(path / "sinks"), self.workers)
+        self.context = context
+        self.recovered = recover(self.store, [self.plan], context, self.clock)
+        self.committer = Committer(self.store, None, self.clock)
+        self.waiter = Waiter(self.clock)
+        self.stats = Stats(self.clock, None)
+        self.sources = build_sources(self.recovered.jobs, self.workers)
+        for source in self.sources:
+            source.start()
+        self.heart = Heart(
+            self.recovered.jobs, self.sources, self.store, self.committer, self.waiter,
+            self.stats, self.clock, self.workers, LeaveAlone(),
+            beat=self.recovered.beat, directory=path,
+        )  # fmt: skip
+        if self.recovered.fresh:
+            self.store.snapshot(self.recovered.beat, *self.heart.save())
+        self.problem = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self.heart.run()
+        except BaseException as problem:
+            self.problem = problem
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def ended(self, seconds=10):
+        """Wait until the heart has ended by itself; what ended it."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive()
+        return self.problem
+
+    def stop(self):
+        if self._thread.is_alive():
+            self.heart.stop()
+        self._thread.join()
+        for source in self.sources:
+            source.close()
+        self.committer.close()
+        self.waiter.close()
+        self.stats.close()
+        self.store.close()
+        self.workers.close()
+
+    @property
+    def job(self):
+        return self.heart.jobs[0]
+
+    def producer(self, stream="r", id="p", **options):
+        (source,) = self.sources
+        return Producer(f"127.0.0.1:{source.port}", stream, ARROW, id, **options)
+
+    def until(self, condition, seconds=10.0, producer=None):
+        """Wait for a condition, polling a producer meanwhile; returns the seconds it took."""
+        start = time.monotonic()
+        while not condition():
+            assert time.monotonic() < start + seconds
+            if producer is not None:
+                producer.poll()
+            time.sleep(0.002)
+        return time.monotonic() - start

@@ -1,0 +1,171 @@
+"""The loop itself: commits beside races, acks behind the disk, promises, input that kills."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+
+from edged.beat.heart import ATTEMPTS_MAX
+from edged.errors import StoreFailed
+from tests.beat import crashing
+from tests.beat.loop import GateDisk, Loop, batch
+from tests.beat.support import changed, copy_job, join_job
+
+QUICK = changed(copy_job(), promises={"latency": "40ms"})
+
+
+def test_acks_come_only_after_the_sync_has_returned(tmp_path):
+    disk = GateDisk()
+    with Loop(QUICK, tmp_path / "store", disk) as loop, loop.producer() as producer:
+        producer.connect()
+        disk.close_gate()
+        producer.send(batch([1]))
+        producer.poll()
+        assert disk.syncing.wait(10)
+        for _ in range(20):
+            time.sleep(0.01)
+            assert producer.poll() == 0
+        disk.gate.set()
+        loop.until(lambda: producer.acked == 1, producer=producer)
+
+
+def test_the_next_beat_races_while_the_last_ones_sync_is_under_way(tmp_path):
+    disk = GateDisk()
+    with Loop(QUICK, tmp_path / "store", disk) as loop, loop.producer() as producer:
+        producer.connect()
+        disk.close_gate()
+        producer.send(batch([1]))
+        producer.poll()
+        assert disk.syncing.wait(10)
+        producer.send(batch([2, 3]))
+        stream = loop.job.streams["r"]
+        loop.until(lambda: stream.rows == 3, producer=producer)
+        assert producer.poll() == 0
+        producer.send(batch([4]))
+        time.sleep(0.2)
+        producer.poll()
+        assert stream.rows == 3, "one commit and one race at a time, not more"
+        disk.gate.set()
+        loop.until(lambda: producer.acked == 3, producer=producer)
+
+
+def test_a_commit_that_fails_ends_the_daemon_though_nothing_more_arrives(tmp_path):
+    """Found by reading: an idle loop did not hear of it until the next input came."""
+    disk = GateDisk()
+    loop = Loop(QUICK, tmp_path / "store", disk)
+    try:
+        producer = loop.producer()
+        producer.connect()
+        disk.fails = True
+        producer.send(batch([1]))
+        assert isinstance(loop.ended(5), StoreFailed)
+        assert producer.acked == 0
+    finally:
+        producer.close()
+        loop.stop()
+
+
+def test_what_has_arrived_is_in_a_durable_page_within_the_latency(tmp_path):
+    document = changed(copy_job(), promises={"latency": "300ms"})
+    with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+        producer.connect()
+        for i in range(3):
+            producer.send(batch([i]))
+            took = loop.until(lambda i=i: loop.store.backlog_pages == i + 1, producer=producer)
+            assert 0.1 < took < 0.4, "batched for most of the tolerance, and not for longer"
+
+
+def test_an_ack_promise_below_the_latency_is_kept_without_racing(tmp_path):
+    document = changed(copy_job(), promises={"latency": "1500ms", "ack_within": "100ms"})
+    with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+        producer.connect()
+        start = time.monotonic()
+        producer.send(batch([1, 2, 3]))
+        took = loop.until(lambda: producer.acked == 1, producer=producer)
+        assert took < 0.3
+        assert loop.job.streams["r"].rows == 0, "committed, not raced"
+        assert loop.job.staged() == 3
+        loop.until(lambda: loop.store.backlog_pages == 1, producer=producer)
+        assert 1.0 < time.monotonic() - start < 1.8
+        assert loop.job.streams["r"].rows == 3
+
+
+def test_pages_left_open_by_early_beats_are_sealed_within_the_latency(tmp_path):
+    """Found by reading: the deadline of open pages began one more wait instead of a beat."""
+    document = changed(copy_job(), promises={"latency": "800ms"})
+    with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+        producer.connect()
+        loop.heart.batcher.fill_us = 350_000.0
+        start = time.monotonic()
+        producer.send(batch([1]))
+        loop.until(lambda: loop.job.open_rows() == 1, producer=producer)
+        loop.until(lambda: loop.store.backlog_pages == 1, producer=producer)
+        assert time.monotonic() - start < 0.9
+
+
+def test_rows_that_are_held_for_another_stream_cost_no_beats_while_they_wait(tmp_path):
+    document = changed(join_job(idle_after="1s"), promises={"latency": "20ms"})
+    with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+        producer.connect()
+        producer.send(batch([1]))
+        loop.until(lambda: producer.acked == 1, producer=producer)
+        wakes, beat = loop.waiter.wakes, loop.heart.beat
+        time.sleep(0.5)
+        assert loop.waiter.wakes - wakes <= 3
+        assert loop.heart.beat == beat
+        loop.until(lambda: loop.job.staged() == 0, seconds=5)
+
+
+def poisoned():
+    document = changed(QUICK, operators={"p": {"type": "poison", "input": "r"}})
+    return changed(document, sinks={"rows": {**QUICK["sinks"]["rows"], "input": "p"}})
+
+
+def quarantined(path):
+    found = []
+    for file in sorted((path / "quarantine").glob("*.arrow")):
+        with pa.ipc.open_file(file) as reader:
+            found += reader.read_all().column("value").to_pylist()
+    return found
+
+
+def poison_until_set_aside(path):
+    """Start, send, die of it, start again; the deaths until the beat was set aside."""
+    deaths, sent = 0, [7, crashing.RAISES]
+    while deaths <= ATTEMPTS_MAX:
+        loop = Loop(poisoned(), path)
+        producer = loop.producer()
+        assert producer.connect() == 0
+        producer.send(batch(sent))
+        loop.until(lambda p=producer, x=loop: p.acked or x.problem, producer=producer)
+        if producer.acked:
+            producer.send(batch([8, 9]))
+            producer.flush()
+            assert loop.heart.set_aside_rows == 2
+            assert loop.job.streams["r"].rows == 2
+            assert quarantined(path) == sent
+        else:
+            assert isinstance(loop.ended(), ArithmeticError)
+            deaths += 1
+        over = producer.acked
+        producer.close()
+        loop.stop()
+        if over:
+            break
+    return deaths
+
+
+def test_input_that_makes_an_operator_raise_is_set_aside_after_some_attempts(tmp_path):
+    assert poison_until_set_aside(tmp_path / "store") == ATTEMPTS_MAX
+
+
+def test_a_beat_that_was_set_aside_replays(tmp_path):
+    poison_until_set_aside(tmp_path / "store")
+    with Loop(poisoned(), tmp_path / "store") as loop, loop.producer() as producer:
+        assert loop.recovered.replayed_beats > 0
+        assert producer.connect() == 2
+        assert loop.job.staged() == 0
+        producer.send(batch([10]))
+        producer.flush()
+        assert loop.job.streams["r"].rows == 3
