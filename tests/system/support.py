@@ -272,16 +272,16 @@ def assert_exactly_once(landing, config, batches, **more):
         assert tables.keys() == truths.keys()
         for stream, truth in truths.items():
             db.register("landed", pa.Table.from_batches(tables[stream]))
-            rows[stream] = _assert_same(db, stream, truth)
+            rows[stream] = assert_same(db, stream, truth, "landed")
     return rows
 
 
-def _assert_same(db, name, truth):
-    """`landed` and the query `truth` hold the same rows as often."""
+def assert_same(db, name, truth, have):
+    """The table `have` and the query `truth` hold the same rows as often; returns how many."""
     db.execute(f"CREATE OR REPLACE TEMP TABLE truth AS {truth}")
     names = ", ".join(c[0] for c in db.execute("DESCRIBE truth").fetchall())
-    landed = f"SELECT {names} FROM landed"
-    for more, less, what in ((landed, "FROM truth", "too much"), ("FROM truth", landed, "missing")):
+    have = f"SELECT {names} FROM {have}"
+    for more, less, what in ((have, "FROM truth", "too much"), ("FROM truth", have, "missing")):
         rest = f"({more}) EXCEPT ALL ({less})"
         found = db.execute(f"SELECT COLUMNS(*)::VARCHAR FROM ({rest}) LIMIT 5").fetchall()
         assert not found, f"{what} in {name}: {found}"
