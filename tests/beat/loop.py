@@ -21,14 +21,7 @@ from edged.sinks.base import SinkContext
 from edged.store import Store
 from edged.workers import Workers
 from governors.base import LeaveAlone
-
-ARROW = pa.schema(
-    [
-        pa.field("key", pa.int64()),
-        pa.field("time", pa.timestamp("us", tz="UTC")),
-        pa.field("value", pa.int64()),
-    ]
-)
+from tests.beat.support import ARROW
 
 
 def now_us():

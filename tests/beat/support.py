@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from edged.beat.record import BeatFacts, buffers
 from edged.beat.runtime import JobRuntime, logged_inputs
+from edged.client import Producer
 from edged.columns import Batch
 from edged.door import ask
 from edged.job.plan import parse_job
 from edged.operators.base import BeatContext
 from edged.pages.read import read_page
-from edged.processes import Part
+from edged.processes import Part, free_port
 from edged.schema import Schema
 from edged.sinks.base import SinkContext
 from edged.store import BeatRecord, Store
@@ -30,6 +31,14 @@ SECOND = 1_000_000
 T0 = 1_750_000_000_000_000
 """Some time in 2025, microseconds UTC: where the wall clock and the rows of the tests begin."""
 MANY = 1 << 40
+ARROW = pa.schema(
+    [
+        pa.field("key", pa.int64()),
+        pa.field("time", pa.timestamp("us", tz="UTC")),
+        pa.field("value", pa.int64()),
+    ]
+)
+"""What `stream()` takes, as producers send it."""
 SOURCE = {"type": "tcp", "listen": "127.0.0.1:0"}
 
 
@@ -224,15 +233,15 @@ class Live:
 class Daemon(Part):
     """`edged run` as a process, its door, and what it said when it was ready."""
 
-    def __init__(self, path, document, *arguments, name="daemon"):
-        self.path = path
+    def __init__(self, path, document, *arguments, module="edged"):
+        self.path, self.port = path, free_port()
         self.job_file = path / "job.json"
-        self.job_file.write_text(json.dumps(document))
+        self.write(document)
         self.store = path / "store"
         self.door = path / "door"
-        words = ["edged", "run", str(self.job_file), "--store", str(self.store), "--json"]
+        words = [module, "run", str(self.job_file), "--store", str(self.store), "--json"]
         words += ["--door", str(self.door), "--device", "dev", "--workers", "1", *arguments]
-        super().__init__(name, words, path)
+        super().__init__("daemon", words, path)
 
     def __enter__(self):
         self.ready(120)
@@ -240,6 +249,21 @@ class Daemon(Part):
 
     def __exit__(self, *_):
         self.stop()
+
+    def write(self, document):
+        """The document that the next start reads."""
+        self.job_file.write_text(json.dumps(self.here(document)))
+
+    def here(self, document):
+        """The document with its listeners at this daemon's port."""
+        new = copy.deepcopy(document)
+        for table in new["streams"].values():
+            table["source"]["listen"] = f"127.0.0.1:{self.port}"
+        return new
+
+    def producer(self, stream="r", id="p", **options):
+        """A producer of key, time and value."""
+        return Producer(f"127.0.0.1:{self.port}", stream, ARROW, id, **options)
 
     def status(self):
         return ask(self.door, "status")
