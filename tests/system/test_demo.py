@@ -1,0 +1,72 @@
+"""The demo as a user runs it, at four times its speed."""
+
+import contextlib
+import json
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+TUPLES = 840_960
+"""Two streams of four turbines, 105 120 ten-minute readings each."""
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The summary that the demo printed, and its build directory."""
+    build = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(
+        [sys.executable, "-m", "edged", "demo", "--seconds", "8", "--kills", "1", "--json",
+         "--build", str(build)],
+        env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout), build
+
+
+def test_its_tables_are_identical_to_duckdbs_though_the_daemon_was_killed(demo):
+    summary, _ = demo
+    assert summary["identical"] is True and summary["differences"] == []
+    assert summary["kills"] == 1
+    assert summary["tuples_in"] == TUPLES
+    assert summary["matches"] > TUPLES // 2 and summary["rows_out"] > 4 * 700
+    assert summary["worst_relative_difference"] <= 1e-9
+    energy = summary["energy_mwh"]
+    assert abs(energy["turbines"] / energy["meter"] - 1) < 0.05, "as physics has it"
+
+
+def test_its_summary_is_written_as_well(demo):
+    summary, build = demo
+    assert json.loads((build / "summary.json").read_text()) == summary
+
+
+def test_its_picture_is_a_whole_png_with_something_on_it(demo):
+    _, build = demo
+    data = (build / "power_curve.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, chunks = 8, {}
+    while at < len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        body = data[at + 8 : at + 8 + size]
+        (crc,) = struct.unpack_from(">I", data, at + 8 + size)
+        assert crc == zlib.crc32(kind + body)
+        chunks[kind] = chunks.get(kind, b"") + body
+        at += 12 + size
+    width, height = struct.unpack_from(">II", chunks[b"IHDR"])
+    assert width > 1000 and height > 400
+    assert len(set(zlib.decompress(chunks[b"IDAT"]))) > 50
+
+
+def test_nothing_of_it_is_left_running(demo):
+    _, build = demo
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            assert str(build).encode() not in command.read_bytes()
