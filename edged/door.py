@@ -100,11 +100,12 @@ class Door:
     def _answer(self, request: bytes) -> Any:
         try:
             document = json.loads(request)
-            if not isinstance(document, dict):
-                return {"error": "a request is a JSON object with a key `cmd`"}
-            return self._handler(document)
-        except json.JSONDecodeError as problem:
+        except (ValueError, RecursionError) as problem:  # text that is not UTF-8 is a ValueError
             return {"error": f"the request is not JSON: {problem}"}
+        if not isinstance(document, dict):
+            return {"error": "a request is a JSON object with a key `cmd`"}
+        try:
+            return self._handler(document)
         except EdgedError as problem:
             return {"error": str(problem)}
 
