@@ -4,8 +4,8 @@ A stream's watermark is the minimum over its active producers of (latest time âˆ
 falling.  A producer counts from its first contact; one silent for `idle_after` no longer counts,
 one that said end-of-stream neither, but both do as long as rows of theirs wait in staging.  Where
 nobody counts because all are silent, the watermark is what the most advanced of them allows; where
-all have ended and nothing is staged, it is `WATERMARK_MAX_US`.  What is decided here is written
-into the beat's record; replay reads it there.
+all that ever sent a row have ended and nothing is staged, it is `WATERMARK_MAX_US`.  What is
+decided here is written into the beat's record; replay reads it there.
 
 `latest` is per producer and of *taken* rows: a watermark must not pass rows that still wait in
 staging.
@@ -63,7 +63,7 @@ class StreamTime:
         active[left] = True
         if active.any():
             return max(self.watermark_us, behind(int(latest[active].min()), self.lateness_us))
-        if ended.any() and not known.any():
+        if ended.any() and not (known & (producers.latest_us[:n] > WATERMARK_MIN_US)).any():
             return WATERMARK_MAX_US
         best = int(latest.max()) if n else WATERMARK_MIN_US
         return max(self.watermark_us, behind(best, self.lateness_us))

@@ -97,6 +97,23 @@ def test_when_all_have_ended_and_nothing_is_staged_the_stream_is_over(stream):
     assert stream.watermark() == WATERMARK_MAX_US
 
 
+def test_one_that_connected_and_never_sent_keeps_a_stream_open_for_idle_after_only(stream):
+    stream.send("a", 2_000)
+    stream.connect("vandal")
+    stream.producers.ended[1] = 1
+    assert stream.watermark() < WATERMARK_MAX_US
+    stream.now += IDLE
+    assert stream.watermark() == WATERMARK_MAX_US
+
+
+def test_one_that_sent_and_fell_silent_keeps_a_stream_open(stream):
+    stream.send("a", 2_000)
+    stream.send("silent", 3_000)
+    stream.producers.ended[1] = 1
+    stream.now += IDLE
+    assert stream.watermark() == 3_000 - LATENESS
+
+
 def test_a_watermark_never_passes_rows_that_still_wait(stream):
     stream.send("a", 2_000)
     stream.producers.latest_us[1] = 8_000
