@@ -37,6 +37,8 @@ from governors.base import LeaveAlone
 
 STORE_PER_MEMORY = 3
 """Least size of a bounded store, as a multiple of the jobs' memory."""
+UPLINK_LIFE_US_MIN = 5_000_000
+"""An uplink that dies younger than this is not started again before there is something to do."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,9 @@ class Daemon:
         self.uplink = self._start_uplink(plans)
         self.committer = Committer(self.store, self.uplink, self.clock)
         self.waiter = Waiter(self.clock)
+        self._uplink_started_us = -UPLINK_LIFE_US_MIN
+        self.committer.restarted = self._watch_uplink
+        self._watch_uplink()
         self.stats = Stats(self.clock, settings.trace)
         self.sources = build_sources(self.recovered.jobs, self.workers)
         for source in self.sources:
@@ -157,7 +162,19 @@ class Daemon:
         if self.uplink is not None:
             self.uplink.close()
         self.uplink = self._start_uplink([job.plan for job in self.heart.jobs])
+        self._uplink_started_us = -UPLINK_LIFE_US_MIN
+        self._watch_uplink()
         return self.uplink
+
+    def _watch_uplink(self) -> None:
+        """Hear of the uplink's death though nothing else happens: pages may be left to send.
+
+        One that dies soon after its start is left to the next beat, so that it costs no core.
+        """
+        since_us = self.clock.monotonic_us() - self._uplink_started_us
+        self._uplink_started_us = self.clock.monotonic_us()
+        if self.uplink is not None and since_us > UPLINK_LIFE_US_MIN:
+            self.waiter.add_hangup(self.uplink.fileno(), self.committer.settle)
 
     # the door --------------------------------------------------------------------------------
 

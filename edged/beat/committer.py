@@ -65,6 +65,8 @@ class Committer:
         """Whether the commit in flight waits for room in the store."""
         self.failed: Callable[[], None] = lambda: None
         """Called on the commit thread when a commit has failed, so that an idle loop hears it."""
+        self.restarted: Callable[[], None] = lambda: None
+        """Called when the uplink had died and was started again, with the lock held."""
         self.lock = threading.Lock()
         """Held while the store and the uplink are in use."""
         self._thread = threading.Thread(target=self._run, name="edged-commit", daemon=True)
@@ -200,3 +202,4 @@ class Committer:
                 self._store.acked(stream, partition, seq)
             if self._uplink.restart_if_dead():
                 self._uplink.offer(self._store.pending())
+                self.restarted()

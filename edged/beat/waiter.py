@@ -42,6 +42,15 @@ class Waiter:
         """Let the source's readiness end `until_input`."""
         self._all.register(source.fileno(), select.EPOLLIN)
 
+    def add_hangup(self, fd: int, handler: Handler) -> None:
+        """Call `handler` when the other end of socket `fd` has gone; what it sends wakes nobody.
+
+        A descriptor is forgotten when it is closed.  Any thread may call this.
+        """
+        self._control[fd] = handler
+        for poller in (self._all, self._muted, self._commit):
+            poller.register(fd, select.EPOLLRDHUP)
+
     def add_commit(self, fd: int) -> None:
         """Let `fd` end `until_commit`."""
         self._commit.register(fd, select.EPOLLIN)
