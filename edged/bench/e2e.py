@@ -7,8 +7,8 @@ generator and collector included.  `exact` is true only if an order-free hash of
 read back from the landing equals that of DuckDB's join of the same input.
 
 Latency is measured in an open loop at parts of the measured capacity: from the time at which a row
-was due to be sent to the moment at which the page that holds its match was durable.  The first half
-of each loop is warming up: windows fill, and the log's files are written for the first time.
+was due to be sent to the moment at which the page that holds its match was durable.  Of each loop
+the first 60 % are not counted: windows fill, and the log's files are written for the first time.
 """
 
 from __future__ import annotations
@@ -170,13 +170,14 @@ def latency(settings: Settings, capacity: float, part: float, say: Say) -> dict[
     with rig() as bench:
         bench.start(join_job(bench.address, bound_us, settings.latency), extra=settings.extra)
         load = replace(settings.load, address=bench.address, mode="rate", rate=rate, batch=batch,
-                       seconds=settings.latency_seconds)  # fmt: skip
+                       seconds=settings.latency_seconds,
+                       warm_s=settings.latency_seconds * 0.4)  # fmt: skip
         generator = bench.load(load)
         started = time.time_ns() // 1000
         _sent(generator)
         _drain(bench, lambda _: None)
         bench.stop()
-        values = _latencies_ms(bench, started + int(settings.latency_seconds * 0.5e6))
+        values = _latencies_ms(bench, started + int(settings.latency_seconds * 0.6e6))
     p50, p99 = (round(float(np.percentile(values, q)), 2) for q in (50, 99))
     say(f"at {part:.0%} of capacity: p50 {p50} ms, p99 {p99} ms ({values.size:,} matches)")
     return {"load": part, "tuples_per_s": round(2 * rate), "latency_ms_p50": p50,

@@ -61,6 +61,7 @@ class Load:
     rate: float = 0.0
     """Rows a second and stream in mode `rate`."""
     tick_s: float = 0.01
+    warm_s: float = 0.0
 
     def pool(self, stream: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         """The keys and values that rows of a stream cycle through."""
@@ -197,14 +198,20 @@ class Generator:
             self._round(START_US + self.rows // self.load.tuples_per_us, self.load.tuples_per_us)
 
     def open_loop(self) -> None:
-        """At `rate` rows a second and stream, for `seconds`, stamped with the due time."""
+        """At `rate` rows a second and stream, for `seconds`, stamped with the due time.
+
+        The first `warm_s` seconds go at half the rate: files and buffers are used the first time.
+        """
         start_wall, start = time.time_ns() // 1000, time.monotonic()
         ticks = int(self.load.seconds / self.load.tick_s)
+        due_rows = 0.0
         for tick in range(ticks):
             due = start + tick * self.load.tick_s
             time.sleep(max(0.0, due - time.monotonic()))
             stamp = start_wall + int(tick * self.load.tick_s * 1e6)
-            while self.rows < self.load.rate * self.load.tick_s * (tick + 1):
+            pace = 0.5 if tick * self.load.tick_s < self.load.warm_s else 1.0
+            due_rows += pace * self.load.rate * self.load.tick_s
+            while self.rows < due_rows:
                 self._round(stamp, 0, runs=1)
 
     def end(self) -> None:

@@ -113,8 +113,8 @@ class TcpSource(Source):
             self._part_with_the_slow(monotonic_us)
         for feed in self._feeds.values():
             if feed.waiting and feed.staging.room():
-                self._ready.update(feed.waiting)
-                feed.waiting.clear()
+                self._ready = feed.waiting | self._ready  # who had to wait comes first
+                feed.waiting = {}
         self._received, self._pressure = 0, 0.0
         share = INGEST_BYTES_MAX // max(1, len(self._connections))
         self._receiver.share = max(READ_BYTES_MIN, min(READ_BYTES_MAX, share))
