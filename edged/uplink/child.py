@@ -13,6 +13,7 @@ one warm connection.  The process ends when the daemon's end of the socket close
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -121,7 +122,8 @@ class Child:
                 self._sender.news = False
                 status = self._sender.status()
             line = json.dumps({"acked": acks, "status": status}).encode() + b"\n"
-            self._channel.sendall(line)
+            with contextlib.suppress(ConnectionError):  # the daemon has died, and so will this
+                self._channel.sendall(line)
 
 
 def _carry_out(task: Task, client: Client, reader: PageReader) -> Reply | NoReply | Unreadable:
