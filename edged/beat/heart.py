@@ -20,6 +20,7 @@ from edged.beat.record import BeatFacts, JobFacts, buffers
 from edged.beat.recover import replaced
 from edged.beat.runtime import JobRuntime, logged_inputs
 from edged.beat.stats import BeatTimes, Stats
+from edged.beat.take import ONE_CHUNK
 from edged.beat.waiter import Waiter
 from edged.clock import Clock
 from edged.disk import SystemDisk, write_whole
@@ -35,7 +36,7 @@ from governors.base import Forecast, Governor
 SNAPSHOT_BYTES = 512 << 20
 """Log since the last snapshot that makes the next one due: it bounds the recovery time."""
 ATTEMPTS_MAX = 5
-"""Races of one beat number that may die before its input is set aside."""
+"""Processes that may die in races before the input that they die of is set aside."""
 
 
 class Heart:
@@ -62,7 +63,7 @@ class Heart:
         self._stats, self._clock, self._workers = stats, clock, workers
         self._governor = governor
         self._quarantine = directory / "quarantine"
-        self._attempts = Attempts(directory / "attempts", ATTEMPTS_MAX)
+        self._attempts = Attempts(directory / "attempts", ATTEMPTS_MAX, clock.monotonic_us())
         self._snapshot_bytes = snapshot_bytes
         self._take_promises()
         self.beat = beat
@@ -222,12 +223,14 @@ class Heart:
         self._await_commit()
         times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken)
         self._hand_over(facts, logged, pages, tickets, times)
+        if self._attempts.careful:
+            self._await_commit()
         self._beating = False
         self._governor.idle()
         self.batcher.beaten(Beaten(taken, ingested - woke, raced - ingested, self._fill()))
 
     def _decide(self, now: int, wall: int, race: bool, oldest_us: int, last: bool) -> BeatFacts:
-        rows_max = self.batcher.rows_max()
+        rows_max = ONE_CHUNK if self._attempts.careful else self.batcher.rows_max()
         jobs = {job.plan.name: job.decide(now, rows_max, race) for job in self.jobs}
         open_since = oldest_us if self._oldest_open_us is None else self._oldest_open_us
         flush = last or self.batcher.must_flush(open_since, now)
@@ -246,31 +249,32 @@ class Heart:
 
     def _race(self, facts: BeatFacts) -> list[SealedPage]:
         """Run every job's step; input that has crashed too often is set aside instead."""
-        if not self._attempts.begin(self.beat):
-            self._set_aside(facts)
         beat = BeatContext(self.beat, facts.wall_us, self._workers)
         pages: list[SealedPage] = []
         for job in self.jobs:
-            pages += job.step(beat, facts.jobs[job.plan.name])
+            mine = facts.jobs[job.plan.name]
+            if not self._attempts.begin(job.fingerprint(mine) if self._attempts.careful else 0):
+                self._set_aside(job, mine)
+            pages += job.step(beat, mine)
+        self._attempts.end(self._clock.monotonic_us())
         return pages
 
-    def _set_aside(self, facts: BeatFacts) -> None:
-        """Write the rows of this beat to the quarantine and take none of them."""
+    def _set_aside(self, job: JobRuntime, facts: JobFacts) -> None:
+        """Write the rows that the job would take to the quarantine, and take none of them."""
         self._quarantine.mkdir(exist_ok=True)
-        for job in self.jobs:
-            for name, f in facts.jobs[job.plan.name].streams.items():
-                if not f.take_rows:
-                    continue
-                staging = job.streams[name].staging
-                batch = staging.pending().slice(0, f.take_rows).to_arrow()
-                path = self._quarantine / f"beat-{self.beat}-{job.plan.name}-{name}.arrow"
-                out = pa.BufferOutputStream()
-                with pa.ipc.new_file(out, batch.schema) as writer:
-                    writer.write_batch(batch)
-                write_whole(SystemDisk(), str(path), [memoryview(out.getvalue())])
-                staging.consume(f.take_chunks, f.take_rows)
-                self.set_aside_rows += f.take_rows
-                f.set_aside, f.take_chunks, f.take_rows = [f.take_chunks, f.take_rows], 0, 0
+        for name, f in facts.streams.items():
+            if not f.take_rows:
+                continue
+            staging = job.streams[name].staging
+            batch = staging.pending().slice(0, f.take_rows).to_arrow()
+            path = self._quarantine / f"beat-{self.beat}-{job.plan.name}-{name}.arrow"
+            out = pa.BufferOutputStream()
+            with pa.ipc.new_file(out, batch.schema) as writer:
+                writer.write_batch(batch)
+            write_whole(SystemDisk(), str(path), [memoryview(out.getvalue())])
+            staging.consume(f.take_chunks, f.take_rows)
+            self.set_aside_rows += f.take_rows
+            f.set_aside, f.take_chunks, f.take_rows = [f.take_chunks, f.take_rows], 0, 0
 
     def _hand_over(
         self,

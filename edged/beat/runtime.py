@@ -6,6 +6,7 @@ from the log.  Nothing else differs, and nothing else may be read from the world
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,6 +157,21 @@ class JobRuntime:
             s.staging.consume(f.take_chunks, f.take_rows)
             s.rows += f.take_rows
         return pages
+
+    def fingerprint(self, facts: JobFacts) -> int:
+        """A number that rows to be taken have whenever they are sent again; not 0."""
+        crc = zlib.crc32(self.plan.name.encode())
+        for name, f in facts.streams.items():
+            staging = self.streams[name].staging
+            for number in staging.chunks().producer[: f.take_chunks]:
+                crc = zlib.crc32(staging.producers.ids[number].encode(), crc)
+            for c in staging.pending().slice(0, f.take_rows).columns:
+                values: Any = c.values
+                if c.offsets is not None:
+                    values = values[c.offsets[0] : c.offsets[-1]]
+                    crc = zlib.crc32((c.offsets - c.offsets[0]).data, crc)
+                crc = zlib.crc32(values, crc)
+        return 1 << 32 | crc
 
     def ended(self) -> bool:
         """Whether every stream has said its end and all of it was processed."""

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+ONE_CHUNK = 0
+"""As `rows_max`: see `decide_take`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -44,7 +47,8 @@ def decide_take(
 ) -> tuple[dict[str, int], bool]:
     """Chunks to take per stream, and whether `rows_max` cut them short.
 
-    `rows_max` bounds the rows of all streams together, but a chunk is always taken.
+    `rows_max` bounds the rows of all streams together, but a chunk of each is always taken; with
+    ONE_CHUNK, the oldest chunk of all and no other.
     """
     take = {name: _allowed(name, w, waiting, couplings) for name, w in waiting.items()}
     for group in _groups(waiting, couplings):
@@ -52,6 +56,10 @@ def decide_take(
             ahead = max((c.ahead_us for c in couplings if c.stream in group), default=0)
             limit = min(int(waiting[n].time_min[0]) for n in group) + ahead
             take |= {n: _up_to(waiting[n], int(waiting[n].stop.size), limit) for n in group}
+    if rows_max == ONE_CHUNK:
+        wanted = [(int(waiting[n].time_min[0]), n) for n, count in take.items() if count]
+        one = {n: int(bool(wanted) and n == min(wanted)[1]) for n in take}
+        return one, one != take
     total = sum(_rows(waiting[name], count) for name, count in take.items())
     if total <= rows_max:
         return take, False

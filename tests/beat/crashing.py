@@ -1,4 +1,5 @@
-"""`edged` with an operator `poison` that passes rows on, and dies of a row whose value says so.
+"""`edged` with operators that no job should have: `poison` passes rows on and dies of a row whose
+value says so; `slow` passes on 100 000 rows a second.
 
 python -m tests.beat.crashing run JOB --store DIR ...
 """
@@ -6,6 +7,7 @@ python -m tests.beat.crashing run JOB --store DIR ...
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -28,10 +30,17 @@ class Poison(Operator):
         return inputs[0]
 
 
-@operator("poison")
+class Slow(Operator):
+    """Takes 10 µs a row."""
+
+    def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
+        time.sleep(inputs[0].batch.rows / 100_000)
+        return inputs[0]
+
+
 @dataclass(frozen=True)
-class PoisonPlan(OperatorPlan):
-    """A checked poison."""
+class OddPlan(OperatorPlan):
+    """A checked operator without options."""
 
     links: ClassVar[tuple[str, ...]] = ("input",)
     keys: ClassVar[frozenset[str]] = frozenset()
@@ -41,17 +50,26 @@ class PoisonPlan(OperatorPlan):
     @classmethod
     def parse(
         cls, path: str, id: str, document: Mapping[str, Any], inputs: Sequence[Link]
-    ) -> PoisonPlan:
+    ) -> OddPlan:
         return cls(id, inputs[0])
 
-    def build(self, workers: Workers) -> Poison:
-        return Poison()
-
     def describe(self) -> list[str]:
-        return ["dies of some rows"]
+        return ["for tests"]
 
     def signature_facts(self) -> list[Any]:
         return []
+
+
+@operator("poison")
+class PoisonPlan(OddPlan):
+    def build(self, workers: Workers) -> Poison:
+        return Poison()
+
+
+@operator("slow")
+class SlowPlan(OddPlan):
+    def build(self, workers: Workers) -> Slow:
+        return Slow()
 
 
 if __name__ == "__main__":
