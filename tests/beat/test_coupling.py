@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.beat.support import MANY, SECOND, T0, Live, changed, join_job, stream
+import time
+
+from tests.beat.loop import Loop, batch, now_us
+from tests.beat.support import MANY, SECOND, T0, Live, changed, copy_job, join_job, stream
 
 IDLE = 10 * SECOND
 
@@ -180,3 +183,55 @@ def test_results_of_streams_in_step_and_far_out_of_step_are_the_same():
             results.append(sorted(live.rows("pairs")))
             assert live.late("r") == live.late("s") == 0
     assert results[0] == results[1] == results[2] == pairs_of(left, right)
+
+
+def test_a_producer_that_waits_for_room_is_not_silent_however_long_it_waits(tmp_path):
+    """Found by reading: `idle_after` ran on while nobody read what a producer had sent.
+
+    The stream's staging is full with rows of a fast producer that are held for the other stream;
+    a slow producer's row stays in its socket for longer than `idle_after`.
+    """
+    document = changed(
+        join_job(idle_after="300ms", max_ahead="1d"),
+        promises={"latency": "20ms", "memory": "1MiB"},
+    )
+    base = now_us()
+    far = base + 3_600_000_000
+    with (
+        Loop(document, tmp_path / "store") as loop,
+        loop.producer("r", "steady") as steady,
+        loop.producer("s", "fast") as fast,
+        loop.producer("s", "slow") as slow,
+    ):
+        steady.send(batch([0], [base]))
+        slow.connect()
+        staging = loop.job.streams["s"].staging
+        while not staging.full:
+            fast.send(batch([1] * 500, [far] * 500))
+            loop.until(lambda: True)
+            fast.poll()
+        slow.send(batch([2], [base + 1]))
+        for i in range(30):
+            steady.send(batch([0], [base + i]))
+            time.sleep(0.04)
+            slow.poll(), fast.poll(), steady.poll()
+        assert loop.job.streams["s"].late == 0
+        assert slow.acked == 0, "its row is still in the socket"
+        steady.send(batch([0], [far]))
+        loop.until(lambda: slow.poll() and not fast.poll() < fast.sent and steady.poll())
+        assert loop.job.streams["s"].late == 0
+        matches = loop.job.operators["joined"].counters()["matches"]
+        assert matches >= 30, "the slow row met the steady ones"
+
+
+def test_a_row_of_the_year_2106_in_a_message_loses_its_message_nothing(tmp_path):
+    document = changed(copy_job(), promises={"latency": "20ms"})
+    base = now_us()
+    with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+        producer.send(batch([1, 2, 3], [base, 4_291_747_200_000_000, base + 1]))
+        producer.send(batch([4], [base + 2]))
+        producer.flush()
+        stream = loop.job.streams["r"]
+        loop.until(lambda: stream.rows == 3)
+        assert stream.staging.refused_ahead == 1
+        assert stream.late == 0
