@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from edged.bench.load import Load
+from edged.bench.plots import draw_e2e
 from edged.bench.rig import Rig, Sample, join_job, machine, rig
 from edged.bench.verify import Digest, expected
 from edged.central.segments import list_segments, read_pages, read_rows
@@ -218,6 +219,7 @@ def _latencies_ms(bench: Rig, after_us: int) -> Any:
 @click.option("--workers", type=int, help="Kernel threads of the daemon.")
 @click.option("--verify/--no-verify", default=True, help="Join the same input with DuckDB.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
 def command(
     seconds: float,
     window: int,
@@ -230,6 +232,7 @@ def command(
     workers: int | None,
     verify: bool,
     path: Path | None,
+    plot: Path | None,
 ) -> None:
     """Throughput, cost and latency of the whole way of a tuple."""
     from rich.console import Console
@@ -257,6 +260,8 @@ def command(
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
+    if plot is not None:
+        draw_e2e(result, plot)
     _show(console, result)
 
 
