@@ -26,11 +26,11 @@ def test_killed_daemons_and_collectors_lose_and_repeat_nothing_that_was_acked(tm
         before = time.monotonic()
         daemon.restart()
         daemon.ready()
-        startup_s = time.monotonic() - before
+        reach_s = min(4.5, max(3.0, 2.5 * (time.monotonic() - before) + 1.5))
         victims = [
-            Killer(daemon, 29 * MORE, dice, 2.6 * startup_s),
-            Killer(collector, 20 * MORE, dice + 1, 3.8 * startup_s),
-            Killer(producers, 3 * MORE, dice + 2, 20 * startup_s),
+            Killer(daemon, 29 * MORE, dice, reach_s),
+            Killer(collector, 20 * MORE, dice + 1, 1.45 * reach_s),
+            Killer(producers, 3 * MORE, dice + 2, 8 * reach_s),
         ]
         over = threading.Event()
         uplinks = threading.Thread(target=kill_uplinks, args=(daemon, dice + 3, over))
@@ -49,7 +49,7 @@ def test_killed_daemons_and_collectors_lose_and_repeat_nothing_that_was_acked(tm
         productive = {
             pid for pid, acked in progress if acked > min(a for p, a in progress if p == pid)
         }
-        assert len(productive) >= 10, "lives of the daemon in which something was acknowledged"
+        assert len(productive) >= 8, "lives of the daemon in which something was acknowledged"
         acked = system.acked()
         batches = system.end_streams()
         assert all(acked[p] <= batches[p] for p in acked)

@@ -74,7 +74,7 @@ def test_a_killed_spark_loses_and_repeats_nothing_that_landed(tmp_path, monkeypa
                 heard("batch", 90, spark)
                 time.sleep(dice.uniform(0, 2))
             else:
-                time.sleep(dice.uniform(1, 9))
+                time.sleep(dice.uniform(1, 7))
             spark.check()
             os.killpg(spark.process.pid, signal.SIGKILL)
             spark.kill()
