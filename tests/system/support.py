@@ -172,7 +172,12 @@ class System:
 
     def end_streams(self, timeout_s=120):
         """Let the producers end their streams; producer -> batches that it sent."""
-        self.parts["producers"].process.send_signal(signal.SIGUSR1)
+        process = self.parts["producers"].process
+        deadline = time.monotonic() + 30
+        while not _catches(process.pid, signal.SIGUSR1):  # it may have been started just now
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGUSR1)
         return self.end_streams_by_themselves(timeout_s)
 
     def end_streams_by_themselves(self, timeout_s=120):
@@ -300,3 +305,10 @@ def seed():
 def say(*lines):
     """Shown by pytest where the test fails."""
     sys.stdout.write("\n".join([*lines, ""]))
+
+
+def _catches(pid, number):
+    """Whether the process has a handler for the signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    mask = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
+    return bool(mask >> (number - 1) & 1)
