@@ -329,7 +329,8 @@ def test_few_pages_use_one_connection_and_one_request(landing, spool):
             daemon.drain()
         assert daemon.uplink.status()["requests"] == 10 + 1  # and the schema
         pid = daemon.uplink.status()["pid"]
-        links = [str(f.readlink()) for f in Path(f"/proc/{pid}/fd").iterdir()]
+        files = [f for f in Path(f"/proc/{pid}/fd").iterdir() if int(f.name) > 2]
+        links = [str(f.readlink()) for f in files]  # the standard ones may be anything
         assert sum("socket" in link for link in links) == 2  # the daemon and the centre
 
 
