@@ -46,6 +46,8 @@ class Child:
         self._lock = threading.Lock()
         self._idle: list[threading.Condition] = []
         self._writing = threading.Lock()
+        self._returning = 0
+        """Lanes on their way from a finished task to the next: they see new work by themselves."""
 
     def start(self) -> None:
         """Start the lanes."""
@@ -63,7 +65,8 @@ class Child:
                 self._sender.retry()
             if message.get("retry"):
                 self._sender.retry()
-            self._wake()
+            if not self._returning:
+                self._wake()
 
     def _wake(self) -> None:
         """Wake the lane that fell idle last; the lock is held."""
@@ -76,6 +79,8 @@ class Child:
             self._config["url"], self._headers(), self._config["ca"], self._config["timeout_s"]
         )
         reader = PageReader()
+        with self._lock:
+            self._returning += 1
         while True:
             task = self._wait(woken)
             client.headers = self._headers()
@@ -100,6 +105,7 @@ class Child:
     def _wait(self, woken: threading.Condition) -> Task:
         """The next task; wakes another lane where there is another task."""
         with self._lock:
+            self._returning -= 1
             while True:
                 now_s = time.monotonic()
                 task = self._sender.next(now_s)
@@ -115,6 +121,7 @@ class Child:
     def _done(self, task: Task, result: Result) -> None:
         with self._writing:
             with self._lock:
+                self._returning += 1
                 self._sender.done(task, result, time.monotonic())
                 acks = self._sender.take_acks()
                 if not acks and not self._sender.news:
