@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from edged.central.datasource import EdgedDataSource, corrupt_pages
 from edged.central.merge import conform, merged, state_schema
 from edged.central.needed import needed_columns
-from edged.central.session import open_session
+from edged.central.session import open_session, register_source
 from edged.central.spec import Spec, Table
 from edged.central.tables import FINAL, Manifest, TableDirectory
 from edged.errors import CentralError, EdgedError, JobError
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 _POLL_S = 0.2
-RESTARTS_MAX = 5
-_RACES = ("java.io.OptionalDataException", "java.util.ConcurrentModificationException")
-"""What Spark 4.3 ends a query with when a task was serialised while another query's start changed
-a map in it: seen once in some sixty starts of two queries.  Doing the batch again is harmless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,8 @@ class TableQuery:
 
     def start(self) -> Any:
         """Start the query; returns Spark's StreamingQuery."""
-        reader = self.spark.readStream.format("edged").options(**self.source_options)
+        source = register_source(self.spark, f"edged-{self.table.name}")
+        reader = self.spark.readStream.format(source).options(**self.source_options)
         rows = reader.load()
         if self.table.mode == "append":
             if self.table.watermark:
@@ -255,8 +252,6 @@ class Aggregation:
         self.options = options
         self.tables = {n: TableQuery(spark, spec, t, options) for n, t in spec.tables.items()}
         self.queries = {name: table.start() for name, table in self.tables.items()}
-        self.restarts = dict.fromkeys(self.tables, 0)
-        """How often Spark ended a query by its own race and it was started again."""
         self._seen = dict.fromkeys(self.tables, -1)
         self._busy_at = time.monotonic()
         self.rows = dict.fromkeys(self.tables, 0)
@@ -289,14 +284,10 @@ class Aggregation:
 
     def running(self) -> bool:
         """Whether any query still runs; raises what ended one, as edged's own error."""
-        for name, query in list(self.queries.items()):
+        for name, query in self.queries.items():
             problem = query.exception()
-            if problem is None:
-                continue
-            if self.restarts[name] >= RESTARTS_MAX or not _passing(problem):
+            if problem is not None:
                 raise self._error(name, problem)
-            self.restarts[name] += 1
-            self.queries[name] = self.tables[name].start()
         return any(query.isActive for query in self.queries.values())
 
     def idle_s(self) -> float:
@@ -377,12 +368,6 @@ def _query_id(rows: DataFrame) -> str:
 
 def _rows_in(place: Path) -> int:
     return sum(pq.ParquetFile(f).metadata.num_rows for f in place.glob("*.parquet"))
-
-
-def _passing(problem: Any) -> bool:
-    """Whether a query ended by a race of Spark's own, so that starting it again goes on."""
-    text = str(problem)
-    return any(race in text for race in _RACES)
 
 
 def _first_line(problem: Any) -> str:

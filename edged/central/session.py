@@ -75,20 +75,29 @@ def open_session(
     if not local:
         place = Path(tempfile.mkdtemp(prefix="edged-")) / "edged.zip"
         spark.sparkContext.addPyFile(str(zip_edged(place)))
-    _register(spark)
+    register_source(spark)
     return spark
 
 
-def _register(spark: SparkSession) -> None:
+def register_source(spark: SparkSession, name: str = "edged") -> str:
+    """Make `edged.central.datasource` known as format `name`; returns the name.
+
+    Streaming queries that run side by side each need a name of their own: Spark 4.3's
+    PythonStreamingSourceRunner puts settings into the environment map of the registered function
+    itself, a plain HashMap.  Queries that start at once corrupt a map that they share, and every
+    task that it is sent to then fails with java.io.OptionalDataException.
+    """
     from pyspark.errors import AnalysisException
 
     from edged.central.datasource import EdgedDataSource
 
+    source = type("EdgedDataSource", (EdgedDataSource,), {"name": classmethod(lambda cls: name)})
     try:
-        spark.dataSource.register(EdgedDataSource)
+        spark.dataSource.register(source)
     except AnalysisException as problem:  # the session was there before, and knows it
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(problem):
             raise
+    return name
 
 
 def check_pyspark() -> None:

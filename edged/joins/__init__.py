@@ -1,0 +1,1 @@
+"""The window join's family: see `edged.joins.base`."""

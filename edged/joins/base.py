@@ -1,0 +1,165 @@
+"""The window join's family: one interface, one order of results, a registry.
+
+A member finds the pairs of rows of two windows with equal keys and
+`-before <= right.time - left.time <= after`.  It knows nothing of columns: a row is a *record* of
+16 bytes, and what it answers are pairs of row numbers of the two sides' stores.
+
+    int64 time (µs) | uint32 tag (low 32 bits of the key's hash) | uint32 row (its number mod 2^32)
+
+A beat's records of one side lie partition by partition (64, by the top 6 bits of the hash), within
+a partition in arrival order.  Where 32 bits of hash do not decide, `Beat.keys` names the columns to
+compare, as `kernels.cpu.chain.same_key` does.
+
+The same for every member
+
+1. Pairs.  In a beat the left's records are matched with the right's window as it stood before,
+   then join the left's window; the right's are matched with that, then join theirs.  Each pair is
+   found once.  A window holds what was pushed and has not been let go.
+2. Letting go.  After the beat, rows of a side whose time is below its `bounds_us`, or all of them
+   where `everything` says so, *may* go, at any time; rows at or above it stay.  A member may match
+   a row that may have gone: whether a late row meets it is the only thing that may differ, so
+   members that the daemon runs keep to the oldest-first rule of `kernels.cpu.chain.evict`.
+3. Order, for `ordered` members: (partition, pass, probing record, partner newest arrival first),
+   whatever the batch size, the number of workers and the device.  Others answer in any order.
+
+A member is one file that registers itself; nothing else names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.workers import Workers
+from kernels.cpu import chain
+
+Int64s = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+PARTITIONS = 64
+
+
+@dataclass(frozen=True)
+class Records:
+    """A batch of one side: `data` is int64[2 * (rows + chain.AHEAD)], readable to its end; `counts`
+    (int64[64]) the records of each partition."""
+
+    data: Int64s
+    counts: Int64s
+
+    @property
+    def rows(self) -> int:
+        """Records of all partitions."""
+        return int(self.counts.sum())
+
+
+def no_keys() -> Int64s:
+    """The key table where equal tags are equal keys."""
+    return np.zeros((0, 5), np.int64)
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a beat's join is about; pairs are (left, right)."""
+
+    bases: tuple[int, int]
+    """The row number (mod 2^32) of row 0 of each side's store."""
+    bounds_us: tuple[int, int]
+    """The time below which each side's rows may go after this beat."""
+    everything: tuple[bool, bool] = (False, False)
+    """Whether all of a side's rows may go after this beat."""
+    keys: Int64s = field(default_factory=no_keys)
+    """int64[columns, 5], as in `kernels.cpu.chain`: the columns that decide whether keys are equal;
+    none where equal tags do."""
+
+
+class WindowJoin(ABC):
+    """Two windows, and the search for pairs between them.  Not thread-safe."""
+
+    name: ClassVar[str]
+    device: ClassVar[str]
+    """"cpu" or "cuda"."""
+    ordered: ClassVar[bool]
+    """Whether the daemon may run it: its pairs come in the family's order."""
+    twin: ClassVar[str] = "tests.naive.joins.join"
+    """The plain-Python reference of all members."""
+
+    def __init__(self, before_us: int, after_us: int, start: int = 0) -> None:
+        """Empty windows.  `start` numbers the first entry, where a member counts entries in 32
+        bits: tests begin near the limit."""
+        self.before_us, self.after_us = before_us, after_us
+
+    def buffer(self, side: int, rows: int) -> Int64s:
+        """Memory for a batch's `Records.data` (side 0 left, 1 right), good until the next call for
+        that side.  Members on a GPU give memory that it can read."""
+        held = self.__dict__.setdefault("_buffers", {})
+        size = 2 * (rows + chain.AHEAD)
+        if side not in held or held[side].size < size:
+            held[side] = np.zeros(max(size, 2 * held[side].size if side in held else 0), np.int64)
+        array: Int64s = held[side]
+        return array
+
+    @abstractmethod
+    def join(
+        self, left: Records, right: Records, beat: Beat, workers: Workers | None
+    ) -> tuple[Int64s, Int64s]:
+        """Push a batch of one side or of both; returns rows of the left store and of the right,
+        pair by pair, good until the next call.  `workers` None: on the calling thread."""
+
+    @abstractmethod
+    def restore(self, side: int, records: Records) -> None:
+        """Put records into a side's window without matching them."""
+
+    @abstractmethod
+    def live(self, side: int, base: int, rows: int) -> tuple[Int64s, Hashes]:
+        """The rows of the store (of `rows` rows, row 0 numbered `base`) that are held, ascending,
+        and for each its tag with its partition in the top 6 bits: what `restore` needs."""
+
+    @abstractmethod
+    def oldest(self, side: int, base: int, rows: int) -> int:
+        """The first row of the store that is held; `rows` where none is."""
+
+    @abstractmethod
+    def held(self, side: int) -> int:
+        """Rows of a side that are held."""
+
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Memory that the windows take."""
+
+    def close(self) -> None:
+        """Give up threads and device memory."""
+        return
+
+
+JOINS: dict[str, type[WindowJoin]] = {}
+_Member = TypeVar("_Member", bound=type[WindowJoin])
+
+
+def window_join(name: str, *, device: str, ordered: bool) -> Callable[[_Member], _Member]:
+    """Register a member of the family."""
+
+    def register(member: _Member) -> _Member:
+        member.name, member.device, member.ordered = name, device, ordered
+        JOINS[name] = member
+        return member
+
+    return register
+
+
+def load_joins() -> dict[str, type[WindowJoin]]:
+    """All members, by name; those of a device whose library is not installed are left out."""
+    package = importlib.import_module("edged.joins")
+    for module in pkgutil.iter_modules(package.__path__):
+        try:
+            importlib.import_module(f"edged.joins.{module.name}")
+        except ModuleNotFoundError as missing:
+            if not (missing.name or "").startswith("numba.cuda"):
+                raise
+    return dict(sorted(JOINS.items()))
