@@ -27,6 +27,7 @@ A member is one file that registers itself; nothing else names it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
@@ -71,7 +72,7 @@ class Beat:
     bases: tuple[int, int]
     """The row number (mod 2^32) of row 0 of each side's store."""
     bounds_us: tuple[int, int]
-    """The time below which each side's rows may go after this beat."""
+    """The time below which each side's rows may go after this beat; never falls."""
     everything: tuple[bool, bool] = (False, False)
     """Whether all of a side's rows may go after this beat."""
     keys: Int64s = field(default_factory=no_keys)
@@ -87,6 +88,8 @@ class WindowJoin(ABC):
     """"cpu" or "cuda"."""
     ordered: ClassVar[bool]
     """Whether the daemon may run it: its pairs come in the family's order."""
+    about: ClassVar[str] = ""
+    """A few words for `edged explain`: what its windows take."""
     twin: ClassVar[str] = "tests.naive.joins.join"
     """The plain-Python reference of all members."""
 
@@ -123,11 +126,12 @@ class WindowJoin(ABC):
 
     @abstractmethod
     def oldest(self, side: int, base: int, rows: int) -> int:
-        """The first row of the store that is held; `rows` where none is."""
+        """A row of the store before which none is held, the first held one where that is cheap to
+        know; `rows` where none is."""
 
     @abstractmethod
     def held(self, side: int) -> int:
-        """Rows of a side that are held."""
+        """Rows of a side that are in memory."""
 
     @abstractmethod
     def nbytes(self) -> int:
@@ -151,6 +155,14 @@ def window_join(name: str, *, device: str, ordered: bool) -> Callable[[_Member],
         return member
 
     return register
+
+
+def find_join(name: str) -> type[WindowJoin] | None:
+    """The member of that name; its file alone is imported where it bears the name."""
+    with contextlib.suppress(ModuleNotFoundError):
+        if name.isidentifier() and not name.startswith("_"):
+            importlib.import_module(f"edged.joins.{name}")
+    return JOINS.get(name) or load_joins().get(name)
 
 
 def load_joins() -> dict[str, type[WindowJoin]]:

@@ -4,8 +4,8 @@
 `start..stop` of its arrays are held.  Appending is a copy; when an array is full, what is held
 moves to the front, into an array twice its size where it fills more than half.
 
-`Side` is a store with its half of the join's rings (`_join_rings`): it stores, hashes and
-partitions a beat's rows, and knows which stored rows are live.
+`Side` is a store and the way into a `WindowJoin`: it stores, hashes and partitions a beat's rows,
+and writes the records that the join takes.  Which of them are held is the join's to say.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ import numpy.typing as npt
 
 from edged.columns import Array, Batch, Column, address
 from edged.hashing import Hashes, all_valid, hash_range
+from edged.joins.base import Records
 from edged.operators.base import PARTITIONS, Scratch
 from edged.schema import Field, Schema
-from kernels.cpu import chain, partition
+from kernels.cpu import partition
 
 ROWS_MIN = 1024
 """Rows that a store has room for at first."""
-RING_MIN = 64
-"""Entries that a partition's ring has room for at first."""
-HEADS_PER_ENTRY = 4
-"""Chain heads a ring slot: two to five a live row, as rings are a third to wholly full."""
-
 Calls = list[Callable[[], Any]]
+Lend = Callable[[int], npt.NDArray[np.int64]]
+"""Memory for the records of so many rows: a join's `buffer` of one side."""
 Int64s = npt.NDArray[np.int64]
 
 
@@ -134,17 +132,10 @@ def _moved(array: Array, start: int, stop: int, capacity: int) -> Array:
 class Side:
     """One side's window.  `base` is the row number (mod 2^32) of row 0 of the store's arrays."""
 
-    def __init__(
-        self, schema: Schema, keys: Sequence[str], time: str, table: Int64s, start: int = 0
-    ) -> None:
-        """An empty window of `schema`'s columns.
-
-        `table` (int64[64, FIELDS]) describes this side's rings; `start` is the first row's number.
-        """
+    def __init__(self, schema: Schema, keys: Sequence[str], time: str, start: int = 0) -> None:
+        """An empty window of `schema`'s columns; `start` is the first row's number."""
         self.store = Store(schema)
         self.base = start % 2**32
-        self.counts: Int64s = np.zeros(PARTITIONS, np.int64)
-        self._table = table
         self._keys, self._time = tuple(keys), time
         self._scratch = Scratch()
         self._batch, self._valid, self._first = Batch(schema, 0, ()), 0, 0
@@ -177,45 +168,38 @@ class Side:
         hash_range(self._batch, self._keys, start, stop, self._hashes, following)
         partition.count(self._hashes, self._valid, start, stop, self._by_range[k])
 
-    def counted(self) -> Int64s:
-        """When all is counted: the records of each partition, int64[64]."""
-        self.counts = self._by_range.sum(axis=0)
-        return self.counts
-
-    def place(self, calls: Calls) -> None:
-        """When the rings have room: `calls` write the records, partition by partition."""
-        counts, by_range, table = self.counts, self._by_range, self._table
-        total = int(counts.sum())
-        records = self._scratch.get("records", 2 * (total + chain.AHEAD), np.int64)
-        table[:, chain.BATCH] = address(records) + chain.RECORD_BYTES * (counts.cumsum() - counts)
-        table[:, chain.BATCH_ROWS] = counts
+    def place(self, lend: Lend, calls: Calls) -> Records:
+        """When all is counted: `calls` write the records, partition by partition."""
+        by_range = self._by_range
+        counts: Int64s = by_range.sum(axis=0)
+        records = Records(lend(int(counts.sum())), counts)
         flat = by_range.T.ravel()
         cursors = np.ascontiguousarray((flat.cumsum() - flat).reshape(PARTITIONS, -1).T)
         times = address(self._batch[self._time].values) if self._batch.rows else 0
         scatter = partial(partition.scatter, self._hashes, self._valid, times, self._first)
         for k, (a, b) in enumerate(self._ranges):
-            calls.append(partial(scatter, a, b, cursors[k], address(records)))
+            calls.append(partial(scatter, a, b, cursors[k], address(records.data)))
+        return records
 
-    def settle(self) -> None:
-        """End a beat: let go of the stored rows before the oldest live one."""
-        store = self.store
-        store.start = int(chain.oldest(self._table, self.base, store.stop))
-
-    def live(self) -> int:
-        """Rows that may still match."""
-        return int((self._table[:, chain.HEAD] - self._table[:, chain.TAIL]).sum())
-
-    def live_rows(self) -> tuple[Int64s, Hashes]:
-        """Store rows that are live, ascending, and for each its tag with its partition on top."""
-        rows = self.store.stop
-        hashes, alive = np.zeros(rows, np.uint64), np.zeros(rows, np.uint8)
-        chain.live(self._table, self.base, hashes, alive)
-        found = np.flatnonzero(alive).astype(np.int64)
-        return found, hashes[found]
-
-    def restore(self, batch: Batch, hashes: Hashes, calls: Calls) -> None:
-        """Begin to take in the rows and hashes that `live_rows` named, into an empty window."""
+    def load(self, batch: Batch) -> None:
+        """Take in a saved window's rows; this one must be empty."""
+        calls: Calls = []
         self._keep(batch, calls)
-        self._hashes, self._valid = hashes, 0
-        self._cut(batch.rows, 1)
-        partition.count(hashes, 0, 0, batch.rows, self._by_range[0])
+        for call in calls:
+            call()
+
+    def records(self, rows: Int64s, hashes: Hashes, lend: Lend) -> Records:
+        """The records of stored rows, ascending, whose hashes are known: for another join."""
+        self._batch, self._first = self.store.view(), self.base
+        self._hashes = np.zeros(self.store.stop, np.uint64)
+        self._hashes[rows] = hashes
+        alive = np.zeros(self.store.stop, np.uint8)
+        alive[rows] = 1
+        self._valid = address(alive)
+        self._cut(self.store.stop, 1)
+        calls: Calls = []
+        partition.count(self._hashes, self._valid, 0, self.store.stop, self._by_range[0])
+        records = self.place(lend, calls)
+        for call in calls:
+            call()
+        return records

@@ -5,6 +5,7 @@
     on = ["turbine"]                  # or "left_name = right_name"; several must all be equal
     before = "5min"; after = "5min"   # -before <= right.time - left.time <= after, default 0
     columns = { time = "left.time", kw = "left.power_kw", wind = "right.wind_m_s" }     # optional
+    kernel = "chain"                  # which member of `edged.joins` searches; optional
 
 Without `columns` the output has the key columns once (by the left's names), then all other columns
 of the left, then all others of the right; where names clash the right's get the suffix `_right`.
@@ -20,14 +21,16 @@ not hold it back.  From one beat to the next, output times run back by no more t
 disorder plus `before` plus `after`.
 
 The order of the output, and so every page made of it, depends on the input's rows and beats only:
-(partition, pass, probing row, partner newest first) as `kernels.cpu.chain` says.  Workers share the
-work by ranges of partitions and of rows.  What is saved are the live rows; see `save`.
+(partition, pass, probing row, partner newest first) as `edged.joins.base` says, whichever kernel
+runs.  What is saved are the live rows (see `save`), so a window goes from one kernel to another by
+`load`, or within the life of a join by `switch`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,10 +40,9 @@ from edged.columns import Batch, Column, address, empty_batch
 from edged.errors import JobError
 from edged.gather import take
 from edged.hashing import exact_bits
-from edged.job.document import did_you_mean, duration, names, table
+from edged.job.document import did_you_mean, duration, names, table, text
 from edged.job.units import show_duration
-from edged.operators._join_lanes import Lanes
-from edged.operators._join_rings import Rings
+from edged.joins.base import Beat, Records, WindowJoin, find_join, load_joins, no_keys
 from edged.operators._join_window import Calls, Side
 from edged.operators.base import (
     WATERMARK_MAX_US,
@@ -84,9 +86,10 @@ class IntervalJoinPlan(OperatorPlan):
     after_us: int
     columns: tuple[Output, ...]
     output: Link
+    kernel: str = "chain"
 
     links: ClassVar[tuple[str, ...]] = ("left", "right")
-    keys: ClassVar[frozenset[str]] = frozenset({"on", "before", "after", "columns"})
+    keys: ClassVar[frozenset[str]] = frozenset({"on", "before", "after", "columns", "kernel"})
 
     @classmethod
     def parse(
@@ -107,7 +110,9 @@ class IntervalJoinPlan(OperatorPlan):
             raise JobError(f"{path}.columns", "the left time column is missing", advice)
         disorder_us = left.disorder_us + right.disorder_us + before_us + after_us
         output = Link(_schema(columns, (left, right)), time, disorder_us)
-        return cls(id, (left, right), on, before_us, after_us, columns, output)
+        kernel = text(path, document, "kernel", "chain")
+        _member(f"{path}.kernel", kernel)
+        return cls(id, (left, right), on, before_us, after_us, columns, output, kernel)
 
     def build(self, workers: Workers) -> IntervalJoin:
         """The running join."""
@@ -132,11 +137,12 @@ class IntervalJoinPlan(OperatorPlan):
         verified = exact_bits(self.inputs[0].schema, self.key_names(0)) != 32
         check = "64-bit hash, then compared" if verified else "32-bit hash, exact"
         held = [", ".join(self.kept(side).names) for side in range(2)]
+        member = _member("kernel", self.kernel)
         return [
             f"left and right on {keys}, right {low} before to {high} after left",
-            f"kernel chain (CPU), keys by {check}",
+            f"kernel {member.name} ({member.device.upper()}), keys by {check}",
             f"window of {show_duration(self.before_us + self.after_us)}:"
-            f" left {held[0]}; right {held[1]}; ring and heads 36 to 100 bytes a row",
+            f" left {held[0]}; right {held[1]}; {member.about}",
         ]
 
     def ahead_us(self) -> tuple[int, int]:
@@ -145,7 +151,7 @@ class IntervalJoinPlan(OperatorPlan):
         return self.before_us, self.after_us
 
     def signature_facts(self) -> list[Any]:
-        """Schemas, keys, bounds and columns."""
+        """Schemas, keys, bounds and columns; what is saved does not depend on the kernel."""
         return [
             [(link.schema.to_json(), link.time) for link in self.inputs],
             self.on,
@@ -159,18 +165,13 @@ class IntervalJoin(Operator):
     """A running interval join."""
 
     def __init__(self, plan: IntervalJoinPlan, start: int = 0) -> None:
-        """`start` numbers the first rows and ring positions: tests begin near the 32-bit limit."""
+        """`start` numbers the first rows and the kernel's entries: tests begin near a limit."""
         self._plan = plan
         links = plan.inputs
-        self._rings = Rings(start)
-        left, right = (
-            Side(plan.kept(i), plan.key_names(i), links[i].time, self._rings.tables[i], start)
-            for i in (0, 1)
-        )
+        self._join = _member("kernel", plan.kernel)(plan.before_us, plan.after_us, start)
+        left, right = (Side(plan.kept(i), plan.key_names(i), links[i].time, start) for i in (0, 1))
         self._sides = (left, right)
         self._verify = exact_bits(links[0].schema, plan.key_names(0)) != 32
-        self._lanes = Lanes()
-        self._job = np.zeros(chain.JOB_FIELDS, np.int64)
         self._scratch = Scratch()
         self._sources = [
             Schema.of(
@@ -192,12 +193,11 @@ class IntervalJoin(Operator):
             return Flow(empty_batch(self._plan.output.schema), watermark_us)
         self._watermarks = watermarks
         workers = beat.workers if rows >= PARALLEL_ROWS else None
-        counts = self._arrive((left.batch, right.batch), workers)
-        self._set_job(*watermarks)
-        pairs = self._lanes.join(self._rings.tables, self._job, self._key_table(), counts, workers)
+        records = self._arrive((left.batch, right.batch), workers)
+        pairs = self._join.join(*records, self._about(*watermarks), workers)
         output = self._materialise(pairs, workers)
-        for side in self._sides:
-            side.settle()
+        for i, side in enumerate(self._sides):
+            side.store.start = self._join.oldest(i, side.base, side.store.stop)
         self._matches += output.rows
         return Flow(output, watermark_us)
 
@@ -206,40 +206,56 @@ class IntervalJoin(Operator):
             right_us = max(WATERMARK_MIN_US, right_us - self._plan.after_us)
         return min(left_us, right_us)
 
-    def _arrive(self, batches: Sequence[Batch], workers: Workers | None) -> npt.NDArray[np.int64]:
-        """Store, hash and partition both batches; records of each partition, both sides."""
+    def switch(self, kernel: str) -> None:
+        """Go on with another member: between two beats, losing and repeating no pair.
+
+        Raises JobError where the daemon may not run it; then all stays as it was.
+        """
+        if kernel == self._join.name:
+            return
+        plan = self._plan
+        join = _member("kernel", kernel)(plan.before_us, plan.after_us)
+        for i, side in enumerate(self._sides):
+            rows, hashes = self._join.live(i, side.base, side.store.stop)
+            join.restore(i, side.records(rows, hashes, partial(join.buffer, i)))
+        self._join.close()
+        self._join = join
+
+    @property
+    def kernel(self) -> str:
+        """The member that runs."""
+        return self._join.name
+
+    def _arrive(self, batches: Sequence[Batch], workers: Workers | None) -> tuple[Records, Records]:
+        """Store, hash and partition both batches."""
         ranges = 1 if workers is None else workers.count
         calls: Calls = []
         for i, batch in enumerate(batches):
             self._sides[i].arrive(batch, ranges, calls)
             self._arrived[i] += batch.rows
         _run(calls, workers)
-        self._place(workers)
-        left, right = self._sides
-        return left.counts + right.counts
-
-    def _place(self, workers: Workers | None) -> None:
-        self._rings.reserve([side.counted() for side in self._sides])
-        calls: Calls = []
-        for side in self._sides:
-            side.place(calls)
+        calls = []
+        left, right = (
+            side.place(partial(self._join.buffer, i), calls) for i, side in enumerate(self._sides)
+        )
         _run(calls, workers)
+        return left, right
 
-    def _set_job(self, left_us: int, right_us: int) -> None:
-        """Bounds, bases, and what is dead once this beat is done."""
-        plan, job = self._plan, self._job
+    def _about(self, left_us: int, right_us: int) -> Beat:
+        """Bases, what may go once this beat is done, and the keys."""
         left, right = self._sides
-        job[chain.BEFORE], job[chain.AFTER] = plan.before_us, plan.after_us
-        job[chain.LEFT_BASE], job[chain.RIGHT_BASE] = left.base, right.base
-        job[chain.LEFT_BOUND] = max(WATERMARK_MIN_US, right_us - plan.after_us)
-        job[chain.RIGHT_BOUND] = max(WATERMARK_MIN_US, left_us - plan.before_us)
-        job[chain.LEFT_ALL] = right_us == WATERMARK_MAX_US
-        job[chain.RIGHT_ALL] = left_us == WATERMARK_MAX_US
+        bounds = (
+            max(WATERMARK_MIN_US, right_us - self._plan.after_us),
+            max(WATERMARK_MIN_US, left_us - self._plan.before_us),
+        )
+        ended = (right_us == WATERMARK_MAX_US, left_us == WATERMARK_MAX_US)
+        keys = self._key_table() if self._verify else no_keys()
+        return Beat((left.base, right.base), bounds, ended, keys)
 
     def _key_table(self) -> npt.NDArray[np.int64]:
         """The key columns of both stores, for the kernel to compare."""
         plan = self._plan
-        keys = np.zeros((len(plan.on) if self._verify else 0, 5), np.int64)
+        keys = np.zeros((len(plan.on), 5), np.int64)
         views = [side.store.view() for side in self._sides]
         for k in range(keys.shape[0]):
             dtype = plan.inputs[0].schema.field(plan.on[k][0]).dtype
@@ -267,8 +283,8 @@ class IntervalJoin(Operator):
         """Per side its live rows in arrival order: `<side>.hash` (uint64: partition on top, tag
         below) and, for column i of `kept`, `<side>.<i>.values`, `.valid`, `.offsets`."""
         state: State = {"matches": np.array([self._matches], np.int64)}
-        for name, side in zip(_SIDES, self._sides, strict=True):
-            rows, hashes = side.live_rows()
+        for k, (name, side) in enumerate(zip(_SIDES, self._sides, strict=True)):
+            rows, hashes = self._join.live(k, side.base, side.store.stop)
             state[f"{name}.hash"] = hashes
             batch = take(side.store.view(), rows, Scratch())
             for i, column in enumerate(batch.columns):
@@ -282,8 +298,7 @@ class IntervalJoin(Operator):
     def load(self, state: State) -> None:
         """Take over a saved window; this join must be new."""
         self._matches = int(state["matches"][0])
-        calls: Calls = []
-        for k, name in enumerate(_SIDES):
+        for k, (name, side) in enumerate(zip(_SIDES, self._sides, strict=True)):
             schema, hashes = self._plan.kept(k), state[f"{name}.hash"]
             columns = tuple(
                 Column(
@@ -293,26 +308,32 @@ class IntervalJoin(Operator):
                 )
                 for i in range(len(schema))
             )
-            self._sides[k].restore(Batch(schema, hashes.size, columns), hashes, calls)
-        _run(calls, None)
-        self._place(None)
-        for rings in self._rings.tables:
-            chain.insert_all(rings)
+            side.load(Batch(schema, hashes.size, columns))
+            rows = np.arange(hashes.size)
+            self._join.restore(k, side.records(rows, hashes, partial(self._join.buffer, k)))
 
     def state_bytes(self) -> int:
         """Bytes of both windows."""
-        return self._rings.nbytes() + sum(side.store.nbytes() for side in self._sides)
+        return self._join.nbytes() + sum(side.store.nbytes() for side in self._sides)
 
     def counters(self) -> Mapping[str, int | float]:
         """Rows that arrived on each side, rows held now, pairs found."""
-        left, right = self._sides
         return {
             "left_rows": self._arrived[0],
             "right_rows": self._arrived[1],
-            "left_live": left.live(),
-            "right_live": right.live(),
+            "left_live": self._join.held(0),
+            "right_live": self._join.held(1),
             "matches": self._matches,
         }
+
+
+def _member(path: str, name: str) -> type[WindowJoin]:
+    """The member of that name that the daemon may run; JobError where there is none."""
+    member = find_join(name)
+    if member is None or not member.ordered:
+        choices = ", ".join(m.name for m in load_joins().values() if m.ordered)
+        raise JobError(path, f"{name!r} is not a kernel of a join", f"one of {choices}")
+    return member
 
 
 def _run(calls: Calls, workers: Workers | None) -> None:
@@ -327,9 +348,9 @@ def _keys(
     path: str, document: Mapping[str, Any], left: Link, right: Link
 ) -> tuple[tuple[str, str], ...]:
     pairs = []
-    for i, text in enumerate(names(path, document, "on")):
+    for i, entry in enumerate(names(path, document, "on")):
         where = f"{path}.on[{i}]"
-        first, equals, second = (part.strip() for part in text.partition("="))
+        first, equals, second = (part.strip() for part in entry.partition("="))
         pair = (first, second if equals else first)
         for name, link, side in zip(pair, (left, right), _SIDES, strict=True):
             if name not in link.schema:

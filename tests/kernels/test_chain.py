@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.columns import address
-from edged.operators._join_lanes import Lanes, cut
-from edged.operators._join_rings import RING_MIN, Rings
+from edged.joins._lanes import Lanes, cut
+from edged.joins._rings import RING_MIN, Rings
 from edged.workers import Workers
 from kernels.cpu import chain
 from tests.naive import chain as naive

@@ -1,4 +1,4 @@
-"""The memory of an interval join's rings and chain heads, as `kernels.cpu.chain` lays it out."""
+"""The memory of the chain join's rings and chain heads, as `kernels.cpu.chain` lays it out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.columns import Array, address
-from edged.operators.base import PARTITIONS
+from edged.joins.base import PARTITIONS
 from kernels.cpu import chain
 
 RING_MIN = 64

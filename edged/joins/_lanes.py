@@ -1,4 +1,4 @@
-"""The probing of an interval join, dealt to workers.
+"""The probing of the chain join, dealt to workers.
 
 The 64 partitions are cut into contiguous ranges of about equal numbers of records, one a worker.
 A `Lane` joins one range into buffers of its own, which grow when the kernel says that they are
@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from edged.operators.base import PARTITIONS
+from edged.joins.base import PARTITIONS
 from edged.workers import Workers
 from kernels.cpu import chain
 

@@ -1,0 +1,78 @@
+"""`chain`, the default: a ring a side and partition in arrival order, hash chains through it.
+
+Insert is two stores, a probe walks from new to old and stops at the bound plus the disorder seen,
+eviction is the ring moving on: there is no cleanup, no overflow and no atomic.  The layout and its
+invariants stand in `kernels.cpu.chain`, the memory in `_rings`, the dealing to workers in `_lanes`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edged.columns import address
+from edged.joins._lanes import Lanes
+from edged.joins._rings import Rings
+from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, window_join
+from edged.workers import Workers
+from kernels.cpu import chain
+
+
+@window_join("chain", device="cpu", ordered=True)
+class ChainJoin(WindowJoin):
+    """Rings and chains on the CPU."""
+
+    about = "ring and heads 36 to 100 bytes a row"
+
+    def __init__(self, before_us: int, after_us: int, start: int = 0) -> None:
+        super().__init__(before_us, after_us, start)
+        self._rings, self._lanes = Rings(start), Lanes()
+        self._job = np.zeros(chain.JOB_FIELDS, np.int64)
+        self._job[chain.BEFORE], self._job[chain.AFTER] = before_us, after_us
+
+    def join(
+        self, left: Records, right: Records, beat: Beat, workers: Workers | None
+    ) -> tuple[Int64s, Int64s]:
+        """One beat's pairs, in the family's order."""
+        self._rings.reserve([left.counts, right.counts])
+        for table, records in zip(self._rings.tables, (left, right), strict=True):
+            _point(table, records)
+        job = self._job
+        job[chain.LEFT_BASE], job[chain.RIGHT_BASE] = beat.bases
+        job[chain.LEFT_BOUND], job[chain.RIGHT_BOUND] = beat.bounds_us
+        job[chain.LEFT_ALL], job[chain.RIGHT_ALL] = beat.everything
+        counts = left.counts + right.counts
+        return self._lanes.join(self._rings.tables, job, beat.keys, counts, workers)
+
+    def restore(self, side: int, records: Records) -> None:
+        """Insert without probing."""
+        none = np.zeros_like(records.counts)
+        self._rings.reserve([none, records.counts] if side else [records.counts, none])
+        _point(self._rings.tables[side], records)
+        chain.insert_all(self._rings.tables[side])
+
+    def live(self, side: int, base: int, rows: int) -> tuple[Int64s, Hashes]:
+        """What lies between the tails and the heads."""
+        hashes, alive = np.zeros(rows, np.uint64), np.zeros(rows, np.uint8)
+        chain.live(self._rings.tables[side], base, hashes, alive)
+        found = np.flatnonzero(alive).astype(np.int64)
+        return found, hashes[found]
+
+    def oldest(self, side: int, base: int, rows: int) -> int:
+        """The first of the rows at the tails."""
+        return int(chain.oldest(self._rings.tables[side], base, rows))
+
+    def held(self, side: int) -> int:
+        """Entries between tails and heads."""
+        table = self._rings.tables[side]
+        return int((table[:, chain.HEAD] - table[:, chain.TAIL]).sum())
+
+    def nbytes(self) -> int:
+        """Bytes of rings, row numbers and heads."""
+        return self._rings.nbytes()
+
+
+def _point(table: Int64s, records: Records) -> None:
+    """Tell a side's partitions where this beat's records are."""
+    first = records.counts.cumsum() - records.counts
+    table[:, chain.BATCH] = address(records.data) + chain.RECORD_BYTES * first
+    table[:, chain.BATCH_ROWS] = records.counts
