@@ -1,8 +1,9 @@
 """The uplink's process: the daemon's socket on one side, lanes to the centre on the other.
 
 From the daemon, a line of JSON each: first `{"config": {...}}`, then
-`{"offer": [[file, [[stream, partition, seq, offset, length], ...]], ...]}`, `{"retry": true}` or
-`{"token": "..."}`.  To the daemon, after an answer that acknowledged pages or changed the state:
+`{"offer": [[file, [[stream, partition, seq, offset, length], ...]], ...]}`, `{"retry": true}`,
+`{"token": "..."}` or `{"schemas": [[stream, version, text], ...]}`, further ones.  To the daemon,
+after an answer that acknowledged pages or changed the state:
 `{"acked": [[stream, partition, seq], ...], "status": {...}}`.
 
 Threads: this one reads the daemon's socket and nothing else; each lane asks the sender for a task,
@@ -57,6 +58,8 @@ class Child:
     def command(self, message: dict[str, Any]) -> None:
         """Take in a line from the daemon."""
         with self._lock:
+            for stream, version, text in message.get("schemas", ()):
+                self._sender.register(stream, int(version), text)
             for file, pages in message.get("offer", ()):
                 for stream, partition, seq, offset, length in pages:
                     self._sender.offer(Place(stream, partition, seq, file, offset, length))

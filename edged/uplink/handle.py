@@ -1,9 +1,17 @@
-"""The daemon's side of the uplink: starts the child, tells it pages, hears of acks."""
+"""The daemon's side of the uplink: starts the child, tells it pages, hears of acks.
+
+A child that has died is started again by `restart_if_dead`: at once the first time, then after a
+backoff (`RESTART_BASE_S`, doubled up to `restart_s_max`, with jitter), until a child has lived for
+`LIFE_S_MIN`.  Whoever has nothing else to do waits on `watch_fileno()`: it tells of a death and of
+the end of the backoff, and of nothing else.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import random
+import select
 import socket
 import subprocess
 import sys
@@ -14,6 +22,8 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from edged.errors import ConfigError
+from edged.timerfd import TimerFd
+from edged.uplink.backoff import Backoff
 from edged.uplink.sender import Sender
 
 if TYPE_CHECKING:
@@ -22,6 +32,10 @@ if TYPE_CHECKING:
 REQUEST_BYTES = 4 << 20
 LANES = 4
 TIMEOUT_S = 30.0
+LIFE_S_MIN = 5.0
+"""A child that lived this long was well: the next one starts at once."""
+RESTART_BASE_S = 0.25
+RESTART_S_MAX = 30.0
 _REFS_A_LINE = 256
 _READ_BYTES = 1 << 18
 _END_SECONDS = 5.0
@@ -36,8 +50,9 @@ class Uplink:
     centre that is silent for `timeout_s` has not answered.  No method but `close` blocks.  Not for
     use by several threads.
 
-    Call `poll` whenever `fileno()` is readable.  When `restart_if_dead` returns True, a new child
-    knows of no pages: offer everything that is pending again, which repeats nothing at the centre.
+    Call `poll` and `restart_if_dead` whenever `fileno()` or `watch_fileno()` is readable.  When
+    `restart_if_dead` returns True, a new child knows of no pages: offer everything that is pending
+    again, which repeats nothing at the centre.
     """
 
     def __init__(
@@ -53,12 +68,13 @@ class Uplink:
         lanes: int = LANES,
         request_bytes: int = REQUEST_BYTES,
         timeout_s: float = TIMEOUT_S,
+        restart_s_max: float = RESTART_S_MAX,
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(
                 f"the collector's address {url!r} must begin with http:// or https://"
             )
-        self._config = {
+        self._config: dict[str, Any] = {
             "url": url,
             "device": device,
             "token": token,
@@ -76,6 +92,15 @@ class Uplink:
         self._rest = b""
         self._alive = False
         self._starts = 0
+        self._started_s = 0.0
+        self._restart_at_s: float | None = None
+        """When a dead child is followed by another; None: there is one, or none is wanted."""
+        self._backoff = Backoff(random.random, min(RESTART_BASE_S, restart_s_max), restart_s_max)
+        self._deaths = 0
+        """Of children in a row that did not live for LIFE_S_MIN."""
+        self._timer = TimerFd()
+        self._watch = select.epoll()
+        self._watch.register(self._timer, select.EPOLLIN)
         self._last_ack_s: float | None = None
         self._status = Sender((), lambda: 0.0, request_bytes).status()
 
@@ -95,15 +120,24 @@ class Uplink:
         finally:
             theirs.close()
         self._channel = ours
+        self._watch.register(ours, select.EPOLLRDHUP)
         self._out.clear()
         self._rest = b""
         self._alive = True
         self._starts += 1
+        self._started_s = time.monotonic()
         self._say({"config": self._config})
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when `poll` has something; changes with a restart."""
-        return -1 if self._channel is None else self._channel.fileno()
+        """A descriptor that becomes readable when `poll` or `restart_if_dead` has something to do.
+
+        It changes with every death and restart.
+        """
+        return self._timer.fileno() if self._channel is None else self._channel.fileno()
+
+    def watch_fileno(self) -> int:
+        """Readable when `restart_if_dead` has something to do; the same until `close`."""
+        return self._watch.fileno()
 
     def wants_write(self) -> bool:
         """Whether something waits for the descriptor to become writable; `poll` sends it too."""
@@ -119,8 +153,20 @@ class Uplink:
             ]
             self._say({"offer": files})
 
+    def register(self, schemas: Iterable[tuple[str, int, str]]) -> None:
+        """Let the centre know these schemas too, before any page that is offered from now on."""
+        known = self._config["schemas"]
+        new = [list(s) for s in schemas if list(s) not in known]
+        if new:
+            names = {(stream, version) for stream, version, _ in new}
+            self._config["schemas"] = [s for s in known if (s[0], s[1]) not in names] + new
+            self._say({"schemas": new})
+
     def retry(self) -> None:
-        """Try again now whatever waits for better times."""
+        """Try again now whatever waits for better times, a new child included."""
+        if self._restart_at_s is not None:
+            self._restart_at_s = time.monotonic()
+            self._timer.arm(0)
         self._say({"retry": True})
 
     def set_token(self, token: str | None) -> None:
@@ -154,19 +200,23 @@ class Uplink:
         }
 
     def restart_if_dead(self) -> bool:
-        """Start a new child where the old one has died; True where it has (see the class)."""
-        if self._process is None or (self._alive and self._process.poll() is None):
+        """Start a new child where the old one has died and it is time; True where it did."""
+        if self._process is not None:
+            if self._alive and self._process.poll() is None:
+                return False
+            self._bury(self._process)
+        if self._restart_at_s is None or time.monotonic() < self._restart_at_s:
             return False
-        self.close()
+        self._restart_at_s = None
+        self._timer.disarm()
         self.start()
         return True
 
     def close(self) -> None:
         """End the child, which gives up what is under way; that is sent again some other day."""
         self._alive = False
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        self._restart_at_s = None
+        self._hang_up()
         process, self._process = self._process, None
         if process is not None:
             try:
@@ -174,6 +224,29 @@ class Uplink:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self._watch.close()
+        self._timer.close()
+
+    def _bury(self, process: subprocess.Popen[bytes]) -> None:
+        """Let go of a child that has died, or hung up, and set the time of the next."""
+        self._alive = False
+        self._hang_up()
+        process.kill()
+        process.wait()
+        self._process = None
+        now_s = time.monotonic()
+        if now_s - self._started_s >= LIFE_S_MIN:
+            self._backoff.succeeded()
+            self._deaths = 0
+        self._deaths += 1
+        delay_s = 0.0 if self._deaths == 1 else self._backoff.failed()
+        self._restart_at_s = now_s + delay_s
+        self._timer.arm(int(self._restart_at_s * 1e6))
+
+    def _hang_up(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
     def _say(self, message: dict[str, Any]) -> None:
         if self._alive:

@@ -133,6 +133,16 @@ class Sender:
         ):
             self.backlog.partitions[place.stream, place.partition].hold_until_s = 0.0
 
+    def register(self, stream: str, version: int, text: str) -> None:
+        """A schema to register before the next page, in place of one of the same name."""
+        key = (stream, version)
+        self._schemas[key] = text
+        self._refused.pop(key, None)
+        self._tries.pop(key, None)
+        self.news = True
+        if key not in self._unregistered:
+            self._unregistered.append(key)
+
     def retry(self) -> None:
         """End every hold."""
         self._hold_until_s = 0.0

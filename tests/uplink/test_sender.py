@@ -55,6 +55,29 @@ def test_schemas_go_first_and_pages_wait_for_them():
     assert names(s.next(0.0)) == [("s", 0, 1)]
 
 
+def test_a_schema_that_comes_later_goes_before_the_next_page():
+    s = sender(place(1), schemas=SCHEMAS[:1])
+    s.done(s.next(0.0), Reply(204, {}), 0.0)
+    s.register(*SCHEMAS[1])
+    s.offer(place(1, stream="t"))
+    task = s.next(0.0)
+    assert task == Register(*SCHEMAS[1])
+    assert s.next(0.0) is None
+    s.done(task, Reply(204, {}), 0.0)
+    assert names(s.next(0.0)) == [("s", 0, 1), ("t", 0, 1)]
+
+
+def test_a_schema_that_was_refused_may_be_replaced_by_another():
+    s = sender(place(1), schemas=SCHEMAS[:1])
+    s.done(s.next(0.0), Reply(409, {"detail": "another one"}), 0.0)
+    assert s.next(0.0) is None and s.status()["refused_streams"] == ["s"]
+    s.register("s", 1, "[3]")
+    task = s.next(0.0)
+    assert task == Register("s", 1, "[3]")
+    s.done(task, Reply(204, {}), 0.0)
+    assert names(s.next(0.0)) == [("s", 0, 1)] and s.status()["refused_streams"] == []
+
+
 def test_a_request_takes_what_fits_of_many_partitions():
     s = sender(*[place(q, partition=p) for p in range(3) for q in (1, 2)], request_bytes=450)
     first, second = s.next(0.0), s.next(0.0)

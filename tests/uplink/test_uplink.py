@@ -2,6 +2,7 @@
 
 import os
 import random
+import select
 import shutil
 import signal
 import socket
@@ -25,7 +26,7 @@ from tests.central.support import (
     collecting,
     make_page,
 )
-from tests.uplink.support import Daemon, Proxy, Spool
+from tests.uplink.support import SCHEMAS, Daemon, Proxy, Spool
 
 
 @pytest.fixture
@@ -73,6 +74,36 @@ def test_schemas_are_registered_before_any_page(landing):
     assert (landing / "schemas" / "power@1.json").read_text() == SCHEMA
 
 
+def test_schemas_that_come_later_are_registered_by_the_same_child_and_by_the_next(landing, spool):
+    path = landing / "schemas" / "later@1.json"
+    first = Collector(landing)
+    with Daemon(first.url) as daemon:
+        daemon.offer(spool.add(range(1, 20)))
+        daemon.drain()
+        daemon.uplink.register([*SCHEMAS, ("later", 1, SCHEMA)])
+        daemon.offer(spool.add(range(1, 20), stream="later"))
+        daemon.drain()
+        assert daemon.uplink.status()["starts"] == 1
+        assert path.read_text() == SCHEMA
+        assert first.stop() == 0
+        path.unlink()
+        with collecting(landing, port=first.port):
+            os.kill(daemon.uplink.status()["pid"], signal.SIGKILL)
+            daemon.until(path.exists)
+    check_landed(landing, spool)
+
+
+def test_registering_waits_for_no_child_that_hangs(landing):
+    with collecting(landing) as collector, Daemon(collector.url) as daemon:
+        daemon.until(lambda: (landing / "schemas" / "power@1.json").exists())
+        os.kill(daemon.uplink.status()["pid"], signal.SIGSTOP)
+        begin = time.monotonic()
+        daemon.uplink.register([("later", 1, SCHEMA)])
+        assert time.monotonic() - begin < 1.0
+        os.kill(daemon.uplink.status()["pid"], signal.SIGCONT)
+        daemon.until(lambda: (landing / "schemas" / "later@1.json").exists())
+
+
 def test_pages_wait_for_a_collector_that_is_not_there_yet(landing, spool):
     port = Collector(landing)
     port.stop()
@@ -109,7 +140,8 @@ def test_the_collector_killed_20_times_under_load_costs_nothing(landing, spool):
 
 def test_the_child_killed_at_random_moments_costs_nothing(landing, spool):
     rng = random.Random(4)
-    with collecting(landing) as collector, Daemon(collector.url, request_bytes=2000) as daemon:
+    more = {"request_bytes": 2000, "restart_s_max": 0.0}
+    with collecting(landing) as collector, Daemon(collector.url, **more) as daemon:
         seq = 1
         for _ in range(20):
             end = time.monotonic() + rng.uniform(0.0, 0.25)
@@ -121,6 +153,78 @@ def test_the_child_killed_at_random_moments_costs_nothing(landing, spool):
         daemon.drain()
         assert daemon.uplink.status()["starts"] > 15
     check_landed(landing, spool)
+
+
+def _sleeps_until_restarted(daemon, timeout_s=20.0):
+    """Restart on news of `watch_fileno()` alone; returns how often that woke the sleeper."""
+    wakes, end = 0, time.monotonic() + timeout_s
+    while True:
+        assert select.select([daemon.uplink.watch_fileno()], [], [], end - time.monotonic())[0]
+        wakes += 1
+        for stream, partition, seq in daemon.uplink.poll():
+            daemon.acks[stream, partition] = seq
+        if daemon.uplink.restart_if_dead():
+            daemon.uplink.offer([daemon.pending[k] for k in sorted(daemon.pending)])
+            return wakes
+
+
+def test_children_that_die_young_are_followed_by_others_though_nothing_else_happens(landing, spool):
+    port = Collector(landing)
+    port.stop()
+    with Daemon(port.url) as daemon:
+        daemon.offer(spool.add(range(1, 50)))
+        watched = daemon.uplink.watch_fileno()
+        for _ in range(4):
+            os.kill(daemon.uplink.status()["pid"], signal.SIGKILL)
+            assert _sleeps_until_restarted(daemon) <= 3, "it sleeps through the backoff"
+            assert daemon.uplink.watch_fileno() == watched
+        assert daemon.uplink.status()["starts"] == 5
+        with collecting(landing, port=port.port):
+            daemon.uplink.retry()
+            daemon.drain()
+    check_landed(landing, spool)
+
+
+def test_what_a_living_child_says_does_not_wake_who_watches_for_its_death(landing, spool):
+    with collecting(landing) as collector, Daemon(collector.url) as daemon:
+        daemon.offer(spool.add(range(1, 50)))
+        assert select.select([daemon.uplink], [], [], 20.0)[0]
+        assert select.select([daemon.uplink.watch_fileno()], [], [], 0.0)[0] == []
+        daemon.drain()
+
+
+def test_children_that_keep_dying_are_started_ever_more_rarely(tmp_path, monkeypatch):
+    """Each dies at its start; the machine has better things to do."""
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with Daemon("http://127.0.0.1:9", restart_s_max=2.0) as daemon:
+        end = time.monotonic() + 6.0
+        while time.monotonic() < end:
+            select.select([daemon.uplink], [], [], max(0.0, end - time.monotonic()))
+            daemon.uplink.poll()
+            daemon.uplink.restart_if_dead()
+        assert 3 <= daemon.uplink.status()["starts"] <= 40
+
+
+def test_between_two_children_the_descriptor_is_one_to_sleep_on(tmp_path, monkeypatch):
+    """Else who waits for room in the store would spin."""
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with Daemon("http://127.0.0.1:9") as daemon:
+        while daemon.uplink.status()["pid"] is not None:
+            select.select([daemon.uplink], [], [], 20.0)
+            daemon.uplink.poll()
+            daemon.uplink.restart_if_dead()
+        starts = daemon.uplink.status()["starts"]
+        assert select.select([daemon.uplink], [], [], 40.0)[0]
+        daemon.uplink.restart_if_dead()
+        assert daemon.uplink.status()["starts"] == starts + 1
+        daemon.uplink.close()
+        assert daemon.uplink.fileno() == -1
 
 
 def test_a_daemon_that_starts_again_takes_up_where_it_was(landing, spool):
