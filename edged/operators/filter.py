@@ -6,7 +6,8 @@
     where = "power_kw > 0"
 
 Stateless.  A batch of which every row passes is passed on as it is, without a copy.  A row whose
-evaluation is an error is left out and counted as `rows_in_error`.
+evaluation is an error is left out and counted as `rows_in_error`; the first one's event time and
+what was wrong are shown beside the count.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from edged.gather import take
-from edged.job.expr.program import Predicate, Selector
+from edged.job.expr.program import FirstError, Predicate, Selector
 from edged.operators.base import (
     BeatContext,
     Flow,
@@ -32,8 +33,9 @@ from edged.workers import Workers
 class Filter(Operator):
     """A running filter."""
 
-    def __init__(self, selector: Selector) -> None:
+    def __init__(self, selector: Selector, time: str) -> None:
         self._selector = selector
+        self._first_error = FirstError(time)
         self._scratch = Scratch()
 
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
@@ -42,19 +44,15 @@ class Filter(Operator):
         if flow.batch.rows == 0:
             return flow
         rows = self._selector.select(flow.batch, beat.workers)
+        self._first_error.look(self._selector, flow.batch)
         if rows.size == flow.batch.rows:
             return flow
         kept = take(flow.batch, rows, self._scratch, "kept", beat.workers)
         return Flow(kept, flow.watermark_us)
 
-    def counters(self) -> Mapping[str, int | float]:
-        """Rows left out since the condition could not be evaluated."""
-        return {"rows_in_error": self._selector.errors}
-
-    @property
-    def first_error(self) -> str:
-        """What the first row in error was, "" for none."""
-        return self._selector.first_error
+    def counters(self) -> Mapping[str, Any]:
+        """Rows left out since the condition could not be evaluated, and the first of them."""
+        return self._first_error.counters(self._selector)
 
 
 @operator("filter")
@@ -82,7 +80,7 @@ class FilterPlan(OperatorPlan):
 
     def build(self, workers: Workers) -> Filter:
         """The running filter, its kernel compiled."""
-        return Filter(self.predicate.build())
+        return Filter(self.predicate.build(), self.output.time)
 
     def describe(self) -> list[str]:
         """The condition, and whether a row can be in error."""

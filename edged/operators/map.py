@@ -7,7 +7,8 @@
 
 The event-time column must be among the outputs as it is: a bare reference to the input's, under
 its own name or another.  Columns passed on as they are are not copied.  Stateless.  A row of which
-any expression is an error is left out and counted as `rows_in_error`.
+any expression is an error is left out and counted as `rows_in_error`; the first one's event time
+and what was wrong are shown beside the count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 
 from edged.columns import empty_batch
 from edged.errors import JobError
-from edged.job.expr.program import Projection, Projector
+from edged.job.expr.program import FirstError, Projection, Projector
 from edged.operators.base import (
     BeatContext,
     Flow,
@@ -33,8 +34,9 @@ from edged.workers import Workers
 class Map(Operator):
     """A running map."""
 
-    def __init__(self, projection: Projection, projector: Projector) -> None:
+    def __init__(self, projection: Projection, projector: Projector, time: str) -> None:
         self._projector = projector
+        self._first_error = FirstError(time)
         self._empty = empty_batch(projection.output)
 
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
@@ -42,16 +44,13 @@ class Map(Operator):
         (flow,) = inputs
         if flow.batch.rows == 0:
             return Flow(self._empty, flow.watermark_us)
-        return Flow(self._projector.project(flow.batch, beat.workers), flow.watermark_us)
+        done = self._projector.project(flow.batch, beat.workers)
+        self._first_error.look(self._projector, flow.batch)
+        return Flow(done, flow.watermark_us)
 
-    def counters(self) -> Mapping[str, int | float]:
-        """Rows left out since an expression could not be evaluated."""
-        return {"rows_in_error": self._projector.errors}
-
-    @property
-    def first_error(self) -> str:
-        """What the first row in error was, "" for none."""
-        return self._projector.first_error
+    def counters(self) -> Mapping[str, Any]:
+        """Rows left out since an expression could not be evaluated, and the first of them."""
+        return self._first_error.counters(self._projector)
 
 
 @operator("map")
@@ -89,7 +88,8 @@ class MapPlan(OperatorPlan):
 
     def build(self, workers: Workers) -> Map:
         """The running map, its kernel compiled."""
-        return Map(self.projection, self.projection.build())
+        time = self.projection.passed()[self.output.time]
+        return Map(self.projection, self.projection.build(), time)
 
     def describe(self) -> list[str]:
         """The columns, and whether a row can be in error."""

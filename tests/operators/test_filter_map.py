@@ -82,8 +82,11 @@ def test_filter_and_map_take_a_batch_of_no_rows():
 def test_filter_leaves_rows_in_error_out_and_counts_them():
     operator, flow = filtered("10 // pitch > 4", batch([1.0] * 4, [0, 1, 2, 5]))
     assert flow.batch.to_arrow().column("pitch").to_pylist() == [1, 2]
-    assert operator.counters() == {"rows_in_error": 1}
-    assert "10 // pitch" in operator.first_error
+    assert operator.counters() == {
+        "rows_in_error": 1,
+        "first_error": "division by zero, or overflow of SMALLINT, in 10 // pitch",
+        "first_error_time_us": 0,
+    }
 
 
 def test_map_computes_columns_in_the_order_of_the_document():
@@ -123,8 +126,43 @@ def test_map_leaves_rows_in_error_out_of_all_columns():
         {"time": "time", "p": "30000 + pitch"}, batch([1.0] * 3, [1, 9000, 2])
     )
     assert flow.batch.to_arrow().to_pydict()["p"] == [30001, 30002]
-    assert operator.counters() == {"rows_in_error": 1}
-    assert operator.first_error == "overflow of SMALLINT in 30000 + pitch"
+    assert operator.counters() == {
+        "rows_in_error": 1,
+        "first_error": "overflow of SMALLINT in 30000 + pitch",
+        "first_error_time_us": 1,
+    }
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("kind", ["filter", "map"])
+def test_the_first_row_in_error_of_all_is_kept_whatever_follows(kind, workers):
+    if kind == "filter":
+        plan = FilterPlan.parse("operators.f", "f", {"where": "10 // pitch > 4"}, [LINK])
+    else:
+        columns = {"at": "time", "p": "10 // pitch", "q": "pitch + 32767"}
+        plan = MapPlan.parse("operators.m", "m", {"columns": columns}, [LINK])
+    beat = BeatContext(1, 0, Workers(workers))
+    operator = plan.build(beat.workers)
+    n = 40_000
+    assert operator.counters() == {"rows_in_error": 0}
+    operator.run(beat, [Flow(batch([1.0] * n, [-1] * n), 99)])
+    assert operator.counters() == {"rows_in_error": 0}
+    pitch = np.full(n, -1)
+    pitch[[n // 2 + 3, n - 7]] = 0
+    operator.run(beat, [Flow(batch([1.0] * n, pitch), 99)])
+    first = operator.counters()
+    assert first["rows_in_error"] == 2 and first["first_error_time_us"] == n // 2 + 3
+    assert "10 // pitch" in first["first_error"]
+    operator.run(beat, [Flow(batch([1.0], [0]), 99)])
+    assert operator.counters() == {**first, "rows_in_error": 3}
+
+
+def test_the_text_of_an_error_is_bounded_however_long_the_expression_is():
+    terms = ", ".join(f"pitch + {i}" for i in range(100))
+    operator, _ = filtered(f"10 // greatest({terms}) > 4", batch([1.0], [-99]))
+    text = operator.counters()["first_error"]
+    assert text.startswith("division by zero") and text.endswith("...")
+    assert len(text) <= 200
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
     rows = run.select(batch, workers)
 
 Rows whose evaluation is an error (overflow, division by zero, a CAST out of range) are left out
-and counted; the first one's message is kept.
+and counted; the first one's message and event time are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -139,6 +139,8 @@ class _Runner:
         """Rows left out since evaluating them was an error."""
         self.first_error = ""
         """What the first of them was."""
+        self.first_row = -1
+        """Where it stood in its batch, -1 for none."""
 
     def _inputs(self, batch: Batch) -> tuple[list[Column], _Addresses]:
         """The derived columns, and the addresses of the batch's columns and of them."""
@@ -152,10 +154,35 @@ class _Runner:
             table[i, 2] = 0 if column.valid is None else address(column.valid)
         return made, np.concatenate([batch.addresses(), table])
 
-    def _note(self, count: int, fault: int) -> None:
+    def _note(self, count: int, rows: Callable[[], Array], fault: int) -> None:
+        """Count errors; `rows` gives where they are, the first one first."""
         self.errors += count
         if count and not self.first_error:
             self.first_error = self._faults[fault - 1]
+            self.first_row = int(rows()[0])
+
+
+class FirstError:
+    """The first row in error of an operator, for people: when it was, and what was wrong."""
+
+    def __init__(self, time: str) -> None:
+        self._time = time
+        self._time_us: int | None = None
+
+    def look(self, runner: _Runner, batch: Batch) -> None:
+        """Keep the event time of the first row in error, while `batch` is still there."""
+        if runner.first_error and self._time_us is None:
+            self._time_us = int(batch[self._time].values[runner.first_row])
+
+    def counters(self, runner: _Runner) -> Mapping[str, Any]:
+        """`rows_in_error`, and `first_error` and `first_error_time_us` once there is one."""
+        if self._time_us is None:
+            return {"rows_in_error": runner.errors}
+        return {
+            "rows_in_error": runner.errors,
+            "first_error": runner.first_error,
+            "first_error_time_us": self._time_us,
+        }
 
 
 def _ranges(rows: int, workers: Workers) -> list[tuple[int, int]]:
@@ -194,7 +221,7 @@ class Selector(_Runner):
             rows[kept : kept + count] = rows[start : start + count]
             kept += count
         for errors, flag in notes:
-            self._note(int(errors), int(flag) - 1)
+            self._note(int(errors), lambda: np.flatnonzero(flags > 1), int(flag) - 1)
         return rows[:kept]
 
 
@@ -229,7 +256,8 @@ class Projector(_Runner):
         done = Batch(self._plan.output, batch.rows, tuple(outputs))
         if rows is None:
             return done
-        self._note(batch.rows - rows.size, int(flags[flags != 0][0]))
+        wrong = np.flatnonzero(flags)
+        self._note(wrong.size, lambda: wrong, int(flags[wrong[0]]))
         return take(done, rows, self._scratch, "good", workers)
 
     def _output(self, k: int, node: Node, rows: int) -> Column:
