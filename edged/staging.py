@@ -13,7 +13,8 @@
 4. A row whose time is more than `max_ahead_us` ahead of the wall clock is refused and counted,
    never staged.  Where the wall clock stands before 2024 (a board without a battery that booted
    in 1970) the reference is the largest time staged so far, and with none the first row's own.
-5. Memory: each half may take `bytes_max / 2`.  `room` falls to 0 at 80 % of a half and comes back
+5. Rows that no beat could take yet should stay with their producers, see `read_until_us`.
+6. Memory: each half may take `bytes_max / 2`.  `room` falls to 0 at 80 % of a half and comes back
    below 50 %.  Only a source that does not heed `room` can make a half grow past its share.
 
 Staging belongs to the loop's thread.
@@ -167,8 +168,11 @@ class Staging:
         """Rows refused because their time was too far ahead."""
         self.latest_us = WATERMARK_MIN_US
         """Largest time staged by any producer."""
+        self.useful_us = TIME_MAX_US
+        """Rows later than this could not be taken by the next beat; the job moves it."""
         self._half_bytes = max(bytes_max // 2, 1)
         self._high, self._low = self._half_bytes * 4 // 5, self._half_bytes // 2
+        self._ahead = self._half_bytes // 8
         self._full = False
         self._row_bytes = sum((f.dtype.width or 8) + int(f.nullable) for f in schema)
         self._variable = [i for i, f in enumerate(schema) if f.dtype.variable]
@@ -224,6 +228,15 @@ class Staging:
         live = self.live_bytes()
         self._full = live > self._low if self._full else live >= self._high
         return 0 if self._full else self._high - live
+
+    def read_until_us(self) -> int:
+        """A producer whose last row is later than this is better left unread for now.
+
+        No beat could take its rows yet; they would lie here, and in every snapshot, until the
+        slowest producer has caught up.  An eighth of a half is spent on such rows, so that their
+        producers get their acks.
+        """
+        return self.useful_us if self.live_bytes() > self._ahead else TIME_MAX_US
 
     def pending(self) -> Batch:
         """All rows staged and not consumed, as views."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.beat.record import JobFacts, StreamFacts, read_inputs
-from edged.beat.take import Coupling, Waiting, decide_take
+from edged.beat.take import Coupling, Waiting, decide_take, limit_us
 from edged.beat.times import StreamTime
 from edged.columns import Batch, empty_batch
 from edged.gather import take as gather
@@ -29,7 +29,7 @@ from edged.operators.base import (
     State,
 )
 from edged.sinks.base import SealedPage, Sink, SinkContext
-from edged.staging import Chunks, Staging
+from edged.staging import TIME_MAX_US, Chunks, Staging
 
 
 @dataclass(slots=True)
@@ -91,6 +91,7 @@ class JobRuntime:
             for name, s in self.streams.items()
         }
         take, self.cut = decide_take(waiting, self.couplings, rows_max)
+        self._tell_useful(waiting)
         for name, count in take.items():
             f, s = facts[name], self.streams[name]
             f.take_chunks = count
@@ -219,6 +220,16 @@ class JobRuntime:
             s.staging.producers.changes() if s.staging.producers.changed() else {},
             refused_ahead=s.staging.refused_ahead,
         )
+
+    def _tell_useful(self, waiting: Mapping[str, Waiting]) -> None:
+        """Tell the stagings up to where rows are of use.
+
+        Nobody is held while a stream is full: whom the others wait for may be among its unread.
+        """
+        full = any(s.staging.full for s in self.streams.values())
+        for name, s in self.streams.items():
+            limit = None if full else limit_us(name, waiting, self.couplings)
+            s.staging.useful_us = TIME_MAX_US if limit is None else limit
 
     def _follow(self, facts: dict[str, StreamFacts], waiting: Mapping[str, Waiting]) -> None:
         """A stream in which nobody counts and nothing waits follows those it is joined with."""

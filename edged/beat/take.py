@@ -80,18 +80,24 @@ def _groups(names: Iterable[str], couplings: Sequence[Coupling]) -> list[set[str
     return groups
 
 
+def limit_us(
+    name: str, waiting: Mapping[str, Waiting], couplings: Sequence[Coupling]
+) -> int | None:
+    """The time up to which a stream's rows may be taken; None: no other one holds it back."""
+    limits = [
+        horizon + c.ahead_us
+        for c in couplings
+        if c.stream == name and (horizon := waiting[c.other].horizon_us) is not None
+    ]
+    return min(limits, default=None)
+
+
 def _allowed(
     name: str, own: Waiting, waiting: Mapping[str, Waiting], couplings: Sequence[Coupling]
 ) -> int:
     count = int(own.stop.size)
-    for c in couplings:
-        if c.stream != name or count == 0:
-            continue
-        horizon = waiting[c.other].horizon_us
-        if horizon is None:
-            continue
-        count = _up_to(own, count, horizon + c.ahead_us)
-    return count
+    limit = limit_us(name, waiting, couplings)
+    return count if limit is None or count == 0 else _up_to(own, count, limit)
 
 
 def _up_to(w: Waiting, count: int, limit_us: int) -> int:

@@ -8,6 +8,7 @@ from tests.beat.loop import Loop, batch, now_us
 from tests.beat.support import MANY, SECOND, T0, Live, changed, copy_job, join_job, stream
 
 IDLE = 10 * SECOND
+MANY_BATCHES = 500
 
 
 def pairs_of(left, right, before=100, after=100):
@@ -206,10 +207,9 @@ def test_a_producer_that_waits_for_room_is_not_silent_however_long_it_waits(tmp_
         steady.send(batch([0], [base]))
         slow.connect()
         staging = loop.job.streams["s"].staging
-        while not staging.full:
-            fast.send(batch([1] * 500, [far] * 500))
-            loop.until(lambda: True)
-            fast.poll()
+        whole = staging.batch_bytes_max // 24
+        fast.send(batch([1] * whole, [far] * whole))
+        loop.until(lambda: staging.full, producer=fast)
         slow.send(batch([2], [base + 1]))
         for i in range(30):
             steady.send(batch([0], [base + i]))
@@ -222,6 +222,40 @@ def test_a_producer_that_waits_for_room_is_not_silent_however_long_it_waits(tmp_
         assert loop.job.streams["s"].late == 0
         matches = loop.job.operators["joined"].counters()["matches"]
         assert matches >= 30, "the slow row met the steady ones"
+
+
+def test_a_producer_further_ahead_than_a_beat_could_take_is_left_unread(tmp_path):
+    """Found by measuring: a thousand producers' rows lay in staging, and in every snapshot, until
+    the slowest of them had caught up."""
+    document = changed(
+        join_job(idle_after="60s", max_ahead="1d"),
+        promises={"latency": "20ms", "memory": "32MiB"},
+    )
+    base = now_us()
+    far = base + 3_600_000_000
+    with (
+        Loop(document, tmp_path / "store") as loop,
+        loop.producer("r", "steady") as steady,
+        loop.producer("s", "fast") as fast,
+        loop.producer("s", "slow") as slow,
+    ):
+        steady.send(batch([0], [base]))
+        slow.send(batch([2], [base]))
+        fast.send(batch([1], [far]))
+        loop.until(lambda: steady.poll() == slow.poll() == fast.poll() == 1)
+        for _ in range(MANY_BATCHES):
+            fast.send(batch([1] * 1000, [far] * 1000))
+            fast.poll()
+        slow.send(batch([3], [base + 1]))
+        loop.until(lambda: slow.poll() == 2)
+        stream = loop.job.streams["s"]
+        assert not stream.staging.full
+        assert 1 < fast.poll() < 1 + MANY_BATCHES, "an eighth is for those ahead; the rest waits"
+        steady.send(batch([0], [far]))
+        slow.send(batch([4], [far]))
+        loop.until(lambda: fast.poll() == 1 + MANY_BATCHES)
+        loop.until(lambda: stream.rows == MANY_BATCHES * 1000 + 4)
+        assert stream.late == 0 and loop.job.streams["r"].late == 0
 
 
 def test_a_row_of_the_year_2106_in_a_message_loses_its_message_nothing(tmp_path):
