@@ -123,7 +123,7 @@ def _add(request: Request, decoder: PageDecoder, row: Any, page: memoryview) -> 
             f"{header.name} carries change weights; this version of the Spark source reads "
             "streams of inserts only"
         )
-    return decoder.add(page, verified=True)
+    return decoder.add(page, header)
 
 
 def _batch(decoder: PageDecoder, taken: list[tuple[Header, int]], out: pa.Schema) -> pa.RecordBatch:

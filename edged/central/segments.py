@@ -60,7 +60,8 @@ ROW = np.dtype(
 )
 ROW_BYTES = 64
 SEGMENT_BYTES = 64 << 20
-_READ_BYTES = 8 << 20
+_READ_BYTES = 1 << 20
+"""Read at a time: it stays in the cache from the copy to the checksum to the decoder."""
 _NAME = re.compile(r"seg-([a-z0-9_]+)-(\d{8})")
 _IOV_MAX = 1024
 
@@ -160,14 +161,20 @@ def read_pages(
 ) -> Iterator[memoryview]:
     """The bytes of the page of each of `rows`, in their order.
 
-    Neighbours are read together, about `read_bytes` at a time.  A view holds only what the file
-    has: shorter than the row's length where the file was cut.  Nothing is verified here.
+    Neighbours are read together, about `read_bytes` at a time, always into the same memory: a view
+    is good until the next is asked for.  It holds only what the file has: shorter than the row's
+    length where the file was cut.  Nothing is verified here.
+
+    (The file is read and not mapped: what is wrong with it is then an OSError, not a SIGBUS.)
     """
+    memory = memoryview(bytearray())
     with pages_path(landing, name).open("rb", buffering=0) as file:
         for first, stop in _runs(rows, read_bytes):
             start = int(rows["offset"][first])
             end = int(rows["offset"][stop - 1]) + int(rows["length"][stop - 1])
-            data = memoryview(_pread(file.fileno(), end - start, start))
+            if len(memory) < end - start:
+                memory = memoryview(bytearray(max(end - start, read_bytes)))
+            data = memory[: _pread_into(file.fileno(), memory[: end - start], start)]
             for at, length in zip(
                 (rows["offset"][first:stop] - np.uint64(start)).tolist(),
                 rows["length"][first:stop].tolist(),
@@ -200,6 +207,17 @@ def _pread(fd: int, length: int, offset: int) -> bytes:
         parts.append(part)
         length, offset = length - len(part), offset + len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _pread_into(fd: int, memory: memoryview, offset: int) -> int:
+    """Fill `memory` from `offset` on, or as much of it as there is; returns how much."""
+    filled = 0
+    while filled < len(memory):
+        got = os.preadv(fd, [memory[filled:]], offset + filled)
+        if not got:
+            break
+        filled += got
+    return filled
 
 
 class SegmentWriter:

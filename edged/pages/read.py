@@ -28,13 +28,14 @@ from edged.pages.format import (
     SLOT_BYTES,
     WEIGHT_BYTES,
     Header,
-    parse_header,
     tuple_layout,
     verify,
 )
 from edged.schema import Field, Schema
 
 Array = npt.NDArray[Any]
+_BYTE = np.dtype("u1")
+_LZ4 = pa.Codec("lz4_raw")
 
 BATCH_BYTES = 32 << 20
 """Page bytes that `read_pages` gathers into one batch."""
@@ -76,9 +77,9 @@ def read_weights(buffer: Any) -> npt.NDArray[np.int32]:
     header = verify(buffer)
     if not header.weighted:
         return np.ones(header.tuples, np.int32)
-    at = HEADER_BYTES + (SLOT_BYTES if header.layout == LAYOUT_SLOTTED else 0)
-    raw = _uncompressed(buffer, header)
-    return _strided(raw, np.dtype("<i4"), at, header.stride, header.tuples).astype(np.int32)
+    at = SLOT_BYTES if header.layout == LAYOUT_SLOTTED else 0
+    body = _body(buffer, header)
+    return _strided(body, np.dtype("<i4"), at, header.stride, header.tuples).astype(np.int32)
 
 
 class PageDecoder:
@@ -98,19 +99,22 @@ class PageDecoder:
         picked = [schema.fields[i] for i in self._indices]
         self._arrow = Schema.of(picked).to_arrow()
         self._gathered = [_Gathered(f) for f in picked]
+        self._layout = tuple_layout(schema)
+        self._weighted_layout = tuple_layout(schema, weighted=True)
 
-    def add(self, buffer: Any, *, verified: bool = False) -> Header:
+    def add(self, buffer: Any, verified: Header | None = None) -> Header:
         """Decode one page behind what is gathered; returns its header.
 
-        `verified` skips the checksum, for a page that `verify` has just passed.  Raises PageError
-        and gathers nothing where the page is damaged or does not fit the schema.
+        `verified` is what `verify` has just returned for this page: it is not checked again.
+        Raises PageError and gathers nothing where the page is damaged or does not fit the schema.
+        The page's bytes are copied: `buffer` may be used again.
         """
-        header = parse_header(buffer) if verified else verify(buffer)
-        raw = _uncompressed(buffer, header)
+        header = verify(buffer) if verified is None else verified
+        body = _body(buffer, header)
         if header.layout == LAYOUT_DENSE:
-            self._add_dense(header, raw)
+            self._add_dense(header, body)
         else:
-            self._add_slotted(header, raw)
+            self._add_slotted(header, body)
         self.rows += header.tuples
         self.raw_bytes += header.raw_bytes
         return header
@@ -121,8 +125,8 @@ class PageDecoder:
         self.rows = self.raw_bytes = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
-    def _add_dense(self, header: Header, raw: Array) -> None:
-        layout = tuple_layout(self.schema, header.weighted)
+    def _add_dense(self, header: Header, body: Array) -> None:
+        layout = self._weighted_layout if header.weighted else self._layout
         if not self.schema.fixed_width or header.stride != layout.fixed_bytes:
             raise PageError(
                 f"{header.name} does not fit its schema: rows of {header.stride} bytes, the schema "
@@ -131,29 +135,28 @@ class PageDecoder:
         n, at = header.tuples, self.rows
         for i, g in zip(self._indices, self._gathered, strict=True):
             g.reserve(at, n)
-            place = HEADER_BYTES + layout.places[i]
-            g.values[at : at + n] = _strided(raw, g.little, place, header.stride, n)
+            values = _strided(body, g.little, layout.places[i], header.stride, n)
+            g.values[at : at + n] = values
             if g.nullable:
-                place = HEADER_BYTES + layout.bitmap_at + i // 8
-                bits = _strided(raw, np.dtype("u1"), place, header.stride, n)
-                g.set_valid(at, n, bits, i)
+                place = layout.bitmap_at + i // 8
+                g.set_valid(at, n, _strided(body, _BYTE, place, header.stride, n), i)
 
-    def _add_slotted(self, header: Header, raw: Array) -> None:
+    def _add_slotted(self, header: Header, body: Array) -> None:
         if self.schema.fixed_width:
             raise PageError(f"{header.name} does not fit its schema: slotted, but all fixed width")
-        layout = tuple_layout(self.schema)
-        starts = _tuple_starts(header, raw, layout.fixed_bytes)
-        ends = _variable_ends(self.schema, header, raw, starts)
+        layout = self._layout
+        starts = _tuple_starts(header, body, layout.fixed_bytes)
+        ends = _variable_ends(self.schema, header, body, starts)
         n, at = header.tuples, self.rows
         chunks: list[tuple[_Gathered, pa.Array]] = []
         for i, g in zip(self._indices, self._gathered, strict=True):
             g.reserve(at, n)
             if g.variable:
-                chunks.append((g, _take_variable(raw, *ends[i], g.field.dtype.arrow)))
+                chunks.append((g, _take_variable(body, *ends[i], g.field.dtype.arrow)))
             elif n:
-                g.values[at : at + n] = _gather(raw, g.little, starts + layout.places[i])
+                g.values[at : at + n] = _gather(body, g.little, starts + layout.places[i])
             if g.nullable and n:
-                g.set_valid(at, n, raw[starts + (layout.bitmap_at + i // 8)], i)
+                g.set_valid(at, n, body[starts + (layout.bitmap_at + i // 8)], i)
         for g, chunk in chunks:
             g.chunks.append(chunk)
 
@@ -165,16 +168,18 @@ class _Gathered:
         self.field = field
         self.variable, self.nullable = field.dtype.variable, field.nullable
         self.little = field.dtype.numpy.newbyteorder("<")
-        self.values: Array = np.empty(0, field.dtype.numpy)
-        self.valid: Array = np.empty(0, np.uint8)
+        self.values = _room(0, field.dtype.numpy)
+        self.valid = _room(0, _BYTE)
         self.chunks: list[pa.Array] = []
+        self.usual = 0
+        """Rows that the last batch had: the next begins with room for as many."""
 
     def reserve(self, rows: int, more: int) -> None:
         """Room for `more` rows behind the first `rows`."""
         if not self.variable:
-            self.values = _grown(self.values, rows, more)
+            self.values = _grown(self.values, rows, more, self.usual)
         if self.nullable:
-            self.valid = _grown(self.valid, rows, more)
+            self.valid = _grown(self.valid, rows, more, self.usual)
 
     def set_valid(self, at: int, rows: int, bitmap: Array, column: int) -> None:
         """Presence of `rows` rows, from the byte of their bitmaps that holds this column's bit."""
@@ -194,35 +199,37 @@ class _Gathered:
             array = pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(bits)])
         else:
             array = pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(self.values[:rows])])
-        self.values = np.empty(0, self.values.dtype)
-        self.valid = np.empty(0, np.uint8)
+        self.values = _room(0, self.values.dtype)
+        self.valid = _room(0, _BYTE)
         self.chunks = []
+        self.usual = rows
         return array
 
 
-def _grown(array: Array, rows: int, more: int) -> Array:
+def _room(rows: int, dtype: np.dtype[Any]) -> Array:
+    """Writable memory from Arrow's pool, which keeps the pages that the last batch had."""
+    whole: Array = np.frombuffer(pa.allocate_buffer(rows * dtype.itemsize), dtype)
+    return whole
+
+
+def _grown(array: Array, rows: int, more: int, usual: int) -> Array:
     if array.size >= rows + more:
         return array
-    larger = np.empty(max(rows + more, 2 * array.size), array.dtype)
+    larger = _room(max(rows + more, 2 * array.size, usual), array.dtype)
     larger[:rows] = array[:rows]
     return larger
 
 
-def _uncompressed(buffer: Any, header: Header) -> Array:
-    """The page's bytes with its body uncompressed (the header's are kept in front)."""
-    page = np.frombuffer(buffer, np.uint8)
+def _body(buffer: Any, header: Header) -> Array:
+    """The page's bytes behind its header, uncompressed; offsets in the format count 224 more."""
+    stored = np.frombuffer(buffer, np.uint8, offset=HEADER_BYTES)
     if not header.compressed:
-        return page
+        return stored
     try:
-        body = pa.Codec("lz4_raw").decompress(
-            pa.py_buffer(page[HEADER_BYTES:]), header.raw_bytes - HEADER_BYTES
-        )
+        body = _LZ4.decompress(pa.py_buffer(stored), header.raw_bytes - HEADER_BYTES)
     except (OSError, ValueError) as problem:
         raise PageError(f"{header.name} does not decompress: {problem}") from None
-    raw = np.empty(header.raw_bytes, np.uint8)
-    raw[:HEADER_BYTES] = page[:HEADER_BYTES]
-    raw[HEADER_BYTES:] = np.frombuffer(body, np.uint8)
-    return raw
+    return np.frombuffer(body, np.uint8)
 
 
 def _strided(raw: Array, dtype: np.dtype[Any], at: int, stride: int, rows: int) -> Array:
@@ -240,14 +247,14 @@ def _gather(raw: Array, dtype: np.dtype[Any], at: Array) -> Array:
     return values
 
 
-def _tuple_starts(header: Header, raw: Array, fixed_bytes: int) -> Array:
-    """Where each tuple's data begins in a slotted page, int64; checks every slot."""
+def _tuple_starts(header: Header, body: Array, fixed_bytes: int) -> Array:
+    """Where each tuple's data begins in a slotted page's body, int64; checks every slot."""
     n = header.tuples
     if header.stride != SLOT_BYTES + (WEIGHT_BYTES if header.weighted else 0):
         raise PageError(f"{header.name} has slots of {header.stride} bytes")
     slot = np.dtype("<u4")
-    offsets = _strided(raw, slot, HEADER_BYTES + 4, header.stride, n).astype(np.int64)
-    lengths = _strided(raw, slot, HEADER_BYTES + 8, header.stride, n).astype(np.int64)
+    offsets = _strided(body, slot, 4, header.stride, n).astype(np.int64)
+    lengths = _strided(body, slot, 8, header.stride, n).astype(np.int64)
     total = int(offsets[-1]) if n else 0
     if (
         not np.array_equal(offsets, np.cumsum(lengths))
@@ -255,13 +262,13 @@ def _tuple_starts(header: Header, raw: Array, fixed_bytes: int) -> Array:
         or header.raw_bytes != HEADER_BYTES + n * header.stride + total
     ):
         raise PageError(f"{header.name} does not fit its schema: its slots contradict it")
-    return header.raw_bytes - offsets
+    return body.size - offsets
 
 
 def _variable_ends(
-    schema: Schema, header: Header, raw: Array, starts: Array
+    schema: Schema, header: Header, body: Array, starts: Array
 ) -> dict[int, tuple[Array, Array]]:
-    """Per variable column: where each row's value begins and ends in the page; checks them all."""
+    """Per variable column: where each row's value begins and ends in the body; checks them all."""
     layout = tuple_layout(schema)
     found: dict[int, tuple[Array, Array]] = {}
     if header.tuples == 0:
@@ -269,18 +276,18 @@ def _variable_ends(
     first = begin = starts + layout.fixed_bytes
     for i, f in enumerate(schema):
         if f.dtype.variable:
-            end = first + _gather(raw, np.dtype("<u4"), starts + layout.places[i])
+            end = first + _gather(body, np.dtype("<u4"), starts + layout.places[i])
             if bool(np.any(end < begin)):
                 raise PageError(f"{header.name} does not fit its schema: column {f.name}")
             found[i] = begin, end
             begin = end
-    stops = np.concatenate((np.array([raw.size], np.int64), starts[:-1]))
+    stops = np.concatenate((np.array([body.size], np.int64), starts[:-1]))
     if not np.array_equal(begin, stops):
         raise PageError(f"{header.name} does not fit its schema: tuples longer than their columns")
     return found
 
 
-def _take_variable(raw: Array, begins: Array, ends: Array, kind: pa.DataType) -> pa.Array:
+def _take_variable(body: Array, begins: Array, ends: Array, kind: pa.DataType) -> pa.Array:
     n = begins.size
     if n == 0:
         return pa.array([], kind)
@@ -288,6 +295,6 @@ def _take_variable(raw: Array, begins: Array, ends: Array, kind: pa.DataType) ->
     edges[0::2] = begins[::-1]
     edges[1::2] = ends[::-1]
     values_and_gaps = pa.Array.from_buffers(
-        kind, 2 * n - 1, [None, pa.py_buffer(edges), pa.py_buffer(raw)]
+        kind, 2 * n - 1, [None, pa.py_buffer(edges), pa.py_buffer(body)]
     )
     return values_and_gaps.take(pa.array(np.arange(2 * n - 2, -1, -2, dtype=np.int32)))
