@@ -44,8 +44,8 @@ class Lane:
             last, *tables, job, keys, progress, candidates, self._left, self._right
         ):
             pairs = int(progress[chain.PAIRS])
-            self._left = _doubled(self._left, pairs)
-            self._right = _doubled(self._right, pairs)
+            self._left = doubled(self._left, pairs)
+            self._right = doubled(self._right, pairs)
         pairs = int(progress[chain.PAIRS])
         return self._left[:pairs], self._right[:pairs]
 
@@ -90,7 +90,8 @@ def cut(counts: Int64s, ranges: int) -> list[int]:
     return [0, *np.searchsorted(upto, aims, side="right").tolist(), PARTITIONS]
 
 
-def _doubled(array: Int64s, kept: int) -> Int64s:
+def doubled(array: Int64s, kept: int) -> Int64s:
+    """An array of twice the size, with the first `kept` values of this one."""
     larger = np.empty(2 * array.size, np.int64)
     larger[:kept] = array[:kept]
     return larger

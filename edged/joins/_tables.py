@@ -1,0 +1,89 @@
+"""The memory of the bucket join's hash tables, as `kernels.cpu.bucket` lays it out.
+
+Chunks come from blocks that never move and are used for ever.  A table that gets full on average is
+made anew with more buckets, or with what is invalid left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edged.columns import Array, address
+from edged.joins.base import PARTITIONS, Int64s
+from kernels.cpu import bucket
+
+FULL = 40
+"""Entries a bucket, on average, at which a table is made anew."""
+NEW = 20
+"""Entries a bucket that a new table has at the most."""
+ALIGNED = 64
+
+
+class Table:
+    """One side's table; `row` (int64[FIELDS]) is what the kernels take."""
+
+    def __init__(self, entries: int, lanes: int) -> None:
+        """An empty table for about `entries`, with spare chunks for `lanes` builders."""
+        self.row: Int64s = _aligned(8 * bucket.FIELDS).view(np.int64)
+        self.row[:] = 0
+        bits = 0
+        while PARTITIONS << bits < entries // NEW:
+            bits += 1
+        self.buckets, self.entries = PARTITIONS << bits, 0
+        self._heads = np.zeros(self.buckets, np.int64)
+        self._marks = np.zeros(self.buckets // 64, np.uint64)
+        self._blocks: list[Array] = []
+        self._free = np.zeros(0, np.int64)
+        self._chunks = self._untouched = 0
+        self._spares = np.zeros(0, np.int64)
+        self.row[bucket.BITS] = bits
+        self.row[bucket.HEADS] = address(self._heads)
+        self.row[bucket.MARKS] = address(self._marks)
+        self.reserve(entries, lanes)
+
+    def full(self, rows: int) -> bool:
+        """Whether `rows` more would crowd the buckets."""
+        return self.entries + rows > FULL * self.buckets
+
+    def reserve(self, rows: int, lanes: int) -> None:
+        """Make sure of chunks for `rows` more entries, wherever they go, built by `lanes`."""
+        if self._spares.size < lanes:
+            spares = np.zeros(lanes, np.int64)
+            spares[: self._spares.size] = self._spares
+            self._spares = spares
+            self.row[bucket.SPARES] = address(spares)
+        free = int(self.row[bucket.FREE_COUNT])
+        self._untouched = min(self._untouched, free)
+        need = min(rows, self.buckets + rows // bucket.SLOTS) + lanes
+        if need > free:
+            self._add(max(need - free, self._chunks // 4, 64))
+
+    def marked(self) -> int:
+        """Words of the bitmap."""
+        return self._marks.size
+
+    def nbytes(self) -> int:
+        """Bytes of heads, bitmap, and chunks that were ever used."""
+        untouched = min(self._untouched, int(self.row[bucket.FREE_COUNT]))
+        used = (self._chunks - untouched) * bucket.CHUNK_BYTES
+        return self._heads.nbytes + self._marks.nbytes + self._free.nbytes + used
+
+    def _add(self, chunks: int) -> None:
+        """A block more, at the bottom of the stack: what was used before is used again first."""
+        block = _aligned(chunks * bucket.CHUNK_BYTES)
+        free = int(self.row[bucket.FREE_COUNT])
+        stack = np.zeros(self._chunks + chunks, np.int64)
+        stack[:chunks] = address(block) + bucket.CHUNK_BYTES * np.arange(chunks)[::-1]
+        stack[chunks : chunks + free] = self._free[:free]
+        self._blocks.append(block)
+        self._free, self._chunks = stack, self._chunks + chunks
+        self._untouched += chunks
+        self.row[bucket.FREE] = address(stack)
+        self.row[bucket.FREE_COUNT] = free + chunks
+
+
+def _aligned(size: int) -> Array:
+    """Uninitialised bytes that begin at a cache line."""
+    raw = np.empty(size + ALIGNED, np.uint8)
+    skip = -address(raw) % ALIGNED
+    return raw[skip : skip + size]
