@@ -39,8 +39,10 @@ class Waiter:
             poller.register(fd, select.EPOLLIN)
 
     def add_source(self, source: Source) -> None:
-        """Let the source's readiness end `until_input`."""
+        """Let the source's readiness end `until_input`, and serve its control muted or not."""
         self._all.register(source.fileno(), select.EPOLLIN)
+        if (control := source.control_fileno()) >= 0:
+            self.add_control(control, lambda: source.serve_control(self._clock.monotonic_us()))
 
     def add_hangup(self, fd: int, handler: Handler) -> None:
         """Call `handler` when the other end of socket `fd` has gone; what it sends wakes nobody.

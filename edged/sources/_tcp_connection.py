@@ -1,8 +1,8 @@
 """One connection of the TCP source: its socket, what it has sent so far, what it is still to get.
 
-Received bytes live in the source's arena for one round; what is left of a message waits here,
-short ones as `tail`, longer ones in a buffer of the connection's own (`own`) into which the rest is
-received directly.
+Received bytes live in the source's arena for one round.  What is left of a message waits: a little
+in the connection's line (see `_tcp_lines`), more here as `tail`, and most in a buffer of the
+connection's own (`own`) into which the rest is received directly.
 
 Only the loop's thread receives and closes.  Frames are sent by both threads, so everything below
 `send` and `close` happens under the source's lock: a closed socket's number may be another's.
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edged.client import frames
+from edged.sources._tcp_calls import L_TAIL
+from edged.sources._tcp_lines import Lines
 
 if TYPE_CHECKING:
     from edged.sources._tcp_feed import Feed
@@ -44,19 +46,16 @@ class Connection:
 
     __slots__ = (
         "_ack",
+        "_lines",
         "_memory",
         "_others",
         "_rest",
-        "blocked",
-        "burst",
         "discarded",
         "ended",
         "expect",
         "fd",
         "feed",
         "filled",
-        "fresh",
-        "hung_up",
         "id",
         "layout",
         "need",
@@ -76,12 +75,18 @@ class Connection:
     )  # fmt: skip
 
     def __init__(
-        self, sock: socket.socket, peer: str, since_us: int, tls: bool, memory: Memory
+        self,
+        sock: socket.socket,
+        peer: str,
+        since_us: int,
+        tls: bool,
+        memory: Memory,
+        lines: Lines,
     ) -> None:
-        self._memory = memory
+        self._memory, self._lines = memory, lines
         self.sock, self.fd, self.peer, self.since_us = sock, sock.fileno(), peer, since_us
         self.state, self.tls_shaking = GREETING, tls
-        self.hung_up = self.fresh = self.ended = self.blocked = self.slow = False
+        self.ended = self.slow = False
         self.feed: Feed | None = None
         self.id, self.number, self.slot, self.layout = "", 0, -1, 0
         self.schema_message = b""
@@ -89,7 +94,7 @@ class Connection:
         self.tail = b""
         self.own: Any = None
         self.view: memoryview | None = None
-        self.filled = self.need = self.expect = self.discarded = self.burst = 0
+        self.filled = self.need = self.expect = self.discarded = 0
         self._rest = b""
         self._ack = -1
         self._others: list[bytes] = []
@@ -101,7 +106,13 @@ class Connection:
 
     def held(self) -> int:
         """Bytes of memory that its unfinished message takes."""
-        return len(self.tail) + (0 if self.own is None else self.own.size)
+        line = self._lines.get(self.fd, L_TAIL) if self.state == OPEN else 0
+        return line + len(self.tail) + (0 if self.own is None else self.own.size)
+
+    def half(self) -> bool:
+        """Whether the beginning of a message waits for its rest."""
+        line = self._lines.get(self.fd, L_TAIL) if self.state == OPEN else 0
+        return bool(line or self.tail or self.filled)
 
     def keep(self, tail: bytes) -> None:
         """Keep the beginning of a message, in place of what was kept before."""
@@ -127,7 +138,14 @@ class Connection:
         """Give up what was received and not staged."""
         self.drop_own()
         self.keep(b"")
-        self.reader, self.fresh = None, False
+        self.reader = None
+
+    def ack_rest(self, seq: int, sent: int) -> bool:
+        """Like `ack`, where the first `sent` bytes of the frame have gone already."""
+        if not sent:
+            return self.ack(seq)
+        self._rest = frames.numbered(frames.ACK, seq)[sent:]
+        return self.flush()
 
     def ack(self, seq: int) -> bool:
         """Send an ACK, or keep the newest one for when the peer reads again."""

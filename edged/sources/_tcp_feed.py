@@ -1,26 +1,29 @@
 """Everything about one stream of a TCP source: its connections, their regions, its acks.
 
-`table` has a row per connection in the shape of `kernels.cpu.ipc`'s regions with the fields that
+`_table` has a row per connection in the shape of `kernels.cpu.ipc`'s regions with the fields that
 never change filled in; a round's regions are picked from it, decoded by one pass of the kernels,
-and then looked at only where something is left over or out of the ordinary.
+what is left over is kept by another, and only what is out of the ordinary is looked at here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from edged.errors import PeerError
+from edged.sources import _tcp_calls as calls
 from edged.sources._tcp_decode import Decoder, problem
+from edged.sources._tcp_lines import Queue
 from edged.sources._tcp_slow import SlowReader
 from edged.staging import Staging
 from kernels.cpu import ipc
 
 if TYPE_CHECKING:
-    from edged.sources._tcp_connection import Connection
+    from edged.sources._tcp_connection import Connection, Memory
+    from edged.sources._tcp_lines import Lines
 
 Int64s = npt.NDArray[np.int64]
 
@@ -36,8 +39,8 @@ class Sealed:
     numbers, and producers whose end of stream was staged."""
 
     feed: Feed
-    numbers: list[int]
-    seqs: list[int]
+    numbers: Int64s
+    seqs: Int64s
     ends: list[int]
 
 
@@ -51,28 +54,26 @@ class Outcome:
     duplicate: int = 0
 
 
-@dataclass
-class Round:
-    """Regions received in one round: slots, where their bytes are, and which of the regions lie in
-    buffers of connections' own."""
-
-    slots: list[int] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    own: list[int] = field(default_factory=list)
-
-
 class Feed:
-    """One stream; see the module's docstring."""
+    """One stream; see the module's docstring.  `index` is its place among the source's feeds."""
 
-    def __init__(self, staging: Staging, decoder: Decoder) -> None:
-        self.staging, self.decoder = staging, decoder
+    def __init__(
+        self,
+        index: int,
+        staging: Staging,
+        decoder: Decoder,
+        lines: Lines,
+        memory: Memory,
+        way: int,
+    ) -> None:
+        self.index, self.staging, self.decoder = index, staging, decoder
+        self._lines, self._memory, self._way = lines, memory, way
         self.connections: list[Connection | None] = []
         self.by_number: dict[int, Connection] = {}
-        self.waiting: dict[Connection, None] = {}
-        """Connections with input that staging had no room for."""
-        self.budget = 0
-        self.round = Round()
+        self.fds: Int64s = np.full(64, -1, np.int64)
+        """Descriptor of each producer's connection, by number; -1: none."""
+        self.waiting, self.ahead = Queue(), Queue()
+        """Lines with input that staging had no room for; that no beat could take yet."""
         self.duplicates = self.messages = self.slow_messages = 0
         self._table = np.zeros((64, ipc.REGION_WIDTH), np.int64)
         self._free: list[int] = []
@@ -110,16 +111,19 @@ class Feed:
         row[ipc.R_NAMED], row[ipc.R_SLOW] = int(number != 0), int(connection.slow)
         if number:
             self.by_number[number] = connection
+            self.fds = at_least(self.fds, number + 1, -1)
+            self.fds[number] = connection.fd
+        self._lines.open(connection.fd, self._way, self.index, slot)
 
     def detach(self, connection: Connection) -> None:
-        """Forget a connection that is going."""
-        self.waiting.pop(connection, None)
+        """Forget a connection that is going, before its descriptor is closed."""
         if connection.slot >= 0:
             self.connections[connection.slot] = None
             self._free.append(connection.slot)
             connection.slot = -1
         if self.by_number.get(connection.number) is connection:
             del self.by_number[connection.number]
+            self.fds[connection.number] = -1
 
     def named(self, producer: str) -> Connection | None:
         """The connection of a producer, if it has one."""
@@ -129,19 +133,32 @@ class Feed:
         return self.by_number.get(producers.number(producer))
 
     def hear_waiting(self, monotonic_us: int) -> None:
-        """Whoever has input that there is no room for is not silent: it must not become idle."""
-        if self.waiting:
-            numbers = [connection.number for connection in self.waiting]
-            self.staging.producers.seen_us[numbers] = monotonic_us
+        """Whoever has input that is not read yet is not silent: it must not become idle."""
+        for queue in (self.waiting, self.ahead):
+            if queue:
+                self.staging.producers.seen_us[self._numbers(queue.view())] = monotonic_us
+
+    def are_ahead(self, fds: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these lines' producers are better left unread, see `Staging.read_until_us`."""
+        numbers = self._numbers(fds)
+        late = self.staging.producers.latest_us[numbers] > self.staging.read_until_us()
+        mask: npt.NDArray[np.bool_] = late & (numbers != 0)
+        return mask
+
+    def _numbers(self, fds: Int64s) -> Int64s:
+        """The producers of lines."""
+        slots = self._lines.table[fds, calls.L_SLOT]
+        numbers: Int64s = self._table[slots, ipc.R_PRODUCER]
+        return numbers
 
     def committed(self, number: int) -> int:
         """The last committed sequence number of a producer."""
         return int(self._committed[number]) if number < self._committed.size else 0
 
-    def commit(self, numbers: list[int], seqs: list[int]) -> None:
+    def commit(self, numbers: Int64s, seqs: Int64s) -> None:
         """Batches up to these numbers are durable.  (Under the source's lock.)"""
-        if numbers:
-            self._committed = _at_least(self._committed, max(numbers) + 1)
+        if numbers.size:
+            self._committed = at_least(self._committed, int(numbers[-1]) + 1)
             np.maximum.at(self._committed, numbers, seqs)
 
     def end(self, connection: Connection) -> None:
@@ -158,34 +175,29 @@ class Feed:
     def seal(self) -> Sealed | None:
         """What has been staged since the last call; None for nothing."""
         seq = self.staging.producers.seq
-        self._sealed = _at_least(self._sealed, seq.size)
+        self._sealed = at_least(self._sealed, seq.size)
         changed = np.flatnonzero(seq != self._sealed[: seq.size])
         ends, self._ends = self._ends, []
         if changed.size == 0 and not ends:
             return None
         self._sealed[changed] = seq[changed]
-        return Sealed(self, changed.tolist(), seq[changed].tolist(), ends)
-
-    def add(self, connection: Connection, start: int, length: int) -> None:
-        """A region of this round: `length` bytes at address `start`."""
-        if connection.own is not None:
-            self.round.own.append(len(self.round.slots))
-        self.round.slots.append(connection.slot)
-        self.round.starts.append(start)
-        self.round.lengths.append(length)
+        return Sealed(self, changed, seq[changed], ends)
 
     def decode(
-        self, monotonic_us: int, wall_us: int, arena: memoryview, base: int
+        self,
+        received: Int64s,
+        own: list[int],
+        monotonic_us: int,
+        wall_us: int,
+        arena: memoryview,
+        base: int,
     ) -> list[Outcome]:
-        """Stage what the round has received; `arena` is the memory at address `base`."""
-        if not self.round.slots:
-            return []
-        slots = np.array(self.round.slots, np.int64)
+        """Stage a round's regions, rows as in `_tcp_calls`, of which those in `own` lie in buffers
+        of connections' own; `arena` is the memory at address `base`."""
+        slots, fds = received[:, calls.G_SLOT].copy(), received[:, calls.G_FD].copy()
         regions = self._table[slots]
-        regions[:, ipc.R_ADDRESS] = self.round.starts
-        regions[:, ipc.R_LENGTH] = self.round.lengths
-        own = self.round.own
-        self.round = Round()
+        regions[:, ipc.R_ADDRESS] = received[:, calls.G_START]
+        regions[:, ipc.R_LENGTH] = received[:, calls.G_LENGTH]
         slow = self.decoder.run(regions, wall_us)
         self.staging.producers.seen_us[regions[:, ipc.R_PRODUCER]] = monotonic_us
         texts = self._decode_slow(slow, slots, regions, wall_us) if len(slow) else {}
@@ -194,8 +206,14 @@ class Feed:
         left = regions[:, ipc.R_LENGTH] - regions[:, ipc.R_CONSUMED]
         for i in own:
             self._keep_own(self._at(int(slots[i])), regions[i], int(left[i]))
-        left[own] = 0
-        for i in np.flatnonzero(left).tolist():
+        shared = np.arange(len(slots)) if not own else np.delete(np.arange(len(slots)), own)
+        starts = regions[shared, ipc.R_ADDRESS] + regions[shared, ipc.R_CONSUMED]
+        rest, lines = left[shared], self._lines
+        self._memory.bytes += calls.keep(
+            fds[shared], starts, rest, lines.table, lines.tails, self._way
+        )
+        for j in np.flatnonzero(rest).tolist():
+            i = int(shared[j])
             self._keep(self._at(int(slots[i])), regions[i], int(left[i]), arena, base)
         return self._outcomes(slots, regions, texts)
 
@@ -207,7 +225,8 @@ class Feed:
     def _keep(
         self, connection: Connection, region: Int64s, left: int, arena: memoryview, base: int
     ) -> None:
-        """Keep the beginning of a message that is in the arena."""
+        """Keep the beginning of a message that is in the arena and longer than a line's tail."""
+        self._lines.table[connection.fd, calls.L_WAY] = calls.SINGLE
         at = int(region[ipc.R_ADDRESS] + region[ipc.R_CONSUMED]) - base
         need = int(region[ipc.R_NEED])
         if need <= SMALL_BYTES or left <= TAIL_BYTES_MAX:
@@ -281,10 +300,10 @@ class Feed:
         return outcomes
 
 
-def _at_least(array: Int64s, size: int) -> Int64s:
-    """`array`, grown with zeros to `size` elements or more."""
+def at_least(array: Int64s, size: int, fill: int = 0) -> Int64s:
+    """`array`, grown with `fill` to `size` elements or more."""
     if array.size >= size:
         return array
-    grown = np.zeros(max(size, 2 * array.size), np.int64)
+    grown = np.full(max(size, 2 * array.size), fill, np.int64)
     grown[: array.size] = array
     return grown

@@ -6,6 +6,7 @@ import hmac
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from edged.client import frames
@@ -30,14 +31,21 @@ class Greeting:
     size: int
 
 
+def wanted(data: bytes) -> int:
+    """How many bytes to receive behind `data` so as not to take more than the greeting."""
+    if len(data) < 8:
+        return 8 - len(data)
+    out = _framed(data)
+    size = int(out[1]) or 8 + int(out[3])
+    return max(1, min(size, GREETING_BYTES_MAX + 1) - len(data))
+
+
 def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
     """The greeting at the start of `data`, None where it is not whole yet.
 
     Raises ProtocolError where it is none, Unauthorized where the token is not `token`.
     """
-    out = np.zeros(5, np.int64)
-    copy = np.frombuffer(bytearray(data), np.uint8)
-    ipc.frame(address(copy), len(data), out)
+    out = _framed(data)
     error, size, kind = int(out[0]), int(out[1]), int(out[2])
     if error == ipc.E_MAGIC:
         raise ProtocolError("this is not an Arrow IPC stream (it begins with FF FF FF FF)")
@@ -62,6 +70,13 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
         raise ProtocolError("edged.stream is missing in the schema's metadata")
     stream = metadata[frames.STREAM_KEY].decode(errors="replace")
     return Greeting(stream, _producer(metadata), schema, data[:size], size)
+
+
+def _framed(data: bytes) -> npt.NDArray[np.int64]:
+    out = np.zeros(5, np.int64)
+    copy = np.frombuffer(bytearray(data), np.uint8)
+    ipc.frame(address(copy), len(data), out)
+    return out
 
 
 def _producer(metadata: dict[bytes, bytes]) -> str:

@@ -1,20 +1,27 @@
 """Receiving: where a connection's bytes go, and how they become regions of a round.
 
 Most connections receive into one arena, each behind the beginning of a message that it had kept;
-the kernels parse the arena, what is left over is kept again.  A connection in the middle of a long
-message receives into a buffer of its own, up to the end of that message, so that long messages are
-copied once only, into staging.
+the kernels parse the arena, what is left over is kept again.  That is one call for all of them
+(`_tcp_calls.receive`).  A connection in the middle of a long message receives by itself, into a
+buffer of its own, up to the end of that message, so that long messages are copied once only, into
+staging.  TLS connections receive by themselves too.
 """
 
 from __future__ import annotations
 
 import ssl
 import threading
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from edged.columns import address
+from edged.sources import _tcp_calls as calls
 from edged.sources._tcp_connection import Connection, Memory
+from edged.sources._tcp_lines import Lines
+
+Int64s = npt.NDArray[np.int64]
 
 ARENA_BYTES = 4 << 20
 """Memory that a round receives into."""
@@ -26,25 +33,72 @@ BUDGET_BYTES_MIN = 4 << 10
 """What is received at least where a stream has any room at all."""
 
 
-class Receiver:
-    """The arena, and the calls that receive."""
+@dataclass
+class Received:
+    """What one call for many lines has done; descriptors in the order of their turns."""
 
-    def __init__(self, tls: bool, lock: threading.Lock, memory: Memory) -> None:
+    later: Int64s
+    """There was no room for them."""
+    again: Int64s
+    """They may have more."""
+    held: Int64s
+    """Their feed has no budget."""
+    single: Int64s
+    """They are received from one by one."""
+    lost: Int64s
+    bytes: int
+    burst_bytes: int
+    """Most that any of them has sent since its socket was last found empty."""
+
+
+class Receiver:
+    """The arena, the regions in it, and the calls that receive."""
+
+    def __init__(
+        self, tls: bool, lock: threading.Lock, memory: Memory, lines: Lines, feeds: int
+    ) -> None:
         self._arena = np.empty(ARENA_BYTES, np.uint8)
         self.view, self.base = memoryview(self._arena.data), address(self._arena)
-        self._tls, self._lock, self._memory = tls, lock, memory
-        self._at = 0
+        self._tls, self._lock, self._memory, self._lines = tls, lock, memory, lines
+        self._at = self._count = 0
+        self._regions: Int64s = np.empty((0, calls.REGION_WIDTH), np.int64)
+        self._out: Int64s = np.empty((calls.OUT_WIDTH, 0), np.int64)
+        self._totals = np.zeros(5 + calls.OUT_WIDTH, np.int64)
+        self.budgets = np.zeros(feeds, np.int64)
+        """Bytes that may be received for each feed in this round."""
         self.share = READ_BYTES_MAX
         """Most that a connection receives in a round: less, the more of them there are."""
 
     def begin(self) -> None:
         """A new round: the arena is empty."""
-        self._at = 0
+        self._at = self._count = 0
+        if len(self._regions) < len(self._lines):
+            self._regions = np.empty((len(self._lines), calls.REGION_WIDTH), np.int64)
+            self._out = np.empty((calls.OUT_WIDTH, len(self._lines)), np.int64)
+
+    def regions(self) -> Int64s:
+        """What the round has received, as rows of `_tcp_calls`."""
+        return self._regions[: self._count]
 
     def full(self, connection: Connection) -> bool:
         """Whether arena or memory must be seen to before this connection is received from."""
-        free = ARENA_BYTES - self._at - len(connection.tail)
+        free = ARENA_BYTES - self._at - len(connection.tail) - calls.TAIL_BYTES
         return free < READ_BYTES_MIN or self._memory.spent()
+
+    def receive_many(self, fds: Int64s) -> Received:
+        """Receive once from each of these lines as far as there is room; first in a round."""
+        none = fds[:0]
+        if self._memory.spent():
+            return Received(fds, none, none, none, none, 0, 0)
+        sizes = np.array([READ_BYTES_MIN, self.share, BUDGET_BYTES_MIN], np.int64)
+        calls.receive(
+            fds, self._lines.table, self._lines.tails, self.budgets, self.base, ARENA_BYTES,
+            sizes, self._regions, self._out, self._totals,
+        )  # fmt: skip
+        self._count, self._at, got, tails, burst, *counts = self._totals.tolist()
+        self._memory.bytes -= tails
+        later, again, held, single, lost = (self._out[i, :n].copy() for i, n in enumerate(counts))
+        return Received(later, again, held, single, lost, got, burst)
 
     def receive(self, connection: Connection) -> tuple[int, int]:
         """Bytes received, and asked for.  0: nothing is there now; -1: the connection is over."""
@@ -59,39 +113,32 @@ class Receiver:
             return -1, len(target)
         return got or -1, len(target)
 
-    def received(self, connection: Connection, got: int) -> bytes:
-        """A copy of what was kept and received in the arena just now."""
-        return bytes(self.view[self._at : self._at + len(connection.tail) + got])
-
-    def offer(self, connection: Connection, got: int) -> None:
-        """Make what was received, with what was kept before it, a region of this round.
-
-        With nothing received: what was kept alone.
-        """
-        feed = connection.feed
-        assert feed is not None
-        if connection.own is not None:
+    def offer(self, connection: Connection, got: int) -> bool:
+        """Make what was received, with what was kept before it, a region of this round; returns
+        whether it lies in the connection's own buffer."""
+        assert connection.feed is not None
+        own = connection.own is not None
+        if own:
             connection.filled += got
-            feed.budget -= connection.filled
-            feed.add(connection, address(connection.own), connection.filled)
-            return
-        if connection.fresh:
-            self._target(connection)
-            connection.fresh = False
-        size = len(connection.tail) + got
-        feed.budget -= size
-        connection.keep(b"")
-        feed.add(connection, self.base + self._at, size)
-        self._at += (size + 7) & ~7
+            start, size = address(connection.own), connection.filled
+        else:
+            line = self._lines.table[connection.fd]
+            start = self.base + self._at
+            size = int(line[calls.L_TAIL]) + len(connection.tail) + got
+            self._memory.bytes -= int(line[calls.L_TAIL])
+            line[calls.L_TAIL] = 0
+            connection.keep(b"")
+            self._at += (size + 7) & ~7
+        feed = connection.feed.index
+        self.budgets[feed] -= size
+        self._regions[self._count] = feed, connection.slot, connection.fd, start, size
+        self._count += 1
+        return own
 
     def _target(self, connection: Connection) -> memoryview:
         """Where to receive to; in the arena what was kept is laid before it."""
-        feed = connection.feed
-        budget = self.share
-        if feed is not None:
-            budget = max(min(budget, feed.budget), BUDGET_BYTES_MIN)
-        if connection.own is None and connection.expect > 0 and not connection.tail:
-            connection.grow_own(0)
+        assert connection.feed is not None
+        budget = max(min(self.share, int(self.budgets[connection.feed.index])), BUDGET_BYTES_MIN)
         if connection.own is not None:
             filled, need = connection.filled, connection.need or connection.expect
             if filled == connection.own.size:
@@ -99,11 +146,10 @@ class Receiver:
             stop = min(connection.own.size, max(need, filled + 1), filled + budget)
             assert connection.view is not None
             return connection.view[filled:stop]
-        start = self._at + len(connection.tail)
-        if connection.tail:
-            self.view[self._at : start] = connection.tail
-        size = min(ARENA_BYTES - start, READ_BYTES_MAX, budget)
-        return self.view[start : start + size]
+        kept = connection.tail or memoryview(self._lines.tail(connection.fd).data)
+        start = self._at + len(kept)
+        self.view[self._at : start] = kept
+        return self.view[start : start + min(ARENA_BYTES - start, READ_BYTES_MAX, budget)]
 
     def _receive_tls(self, connection: Connection, target: memoryview) -> int:
         """TLS gives a record at a time, so until it has no more."""
@@ -117,7 +163,7 @@ class Receiver:
             except OSError:
                 n = 0
             if n == 0:
-                connection.hung_up = True
+                self._lines.table[connection.fd, calls.L_HUNG] = 1
                 return got or -1
             got += n
         return got

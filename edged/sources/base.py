@@ -32,6 +32,14 @@ class Source(ABC):
         loop comes back for it when rows were taken.
         """
 
+    def control_fileno(self) -> int:
+        """Readable when `serve_control` has something to do, muted or not; -1: never."""
+        return -1
+
+    def serve_control(self, monotonic_us: int) -> None:
+        """Do what neither stages rows nor waits for a beat: greet whoever has come."""
+        return
+
     @abstractmethod
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
         """Move what has arrived into staging, up to its high watermark.  Never blocks."""

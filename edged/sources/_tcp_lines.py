@@ -1,0 +1,108 @@
+"""The table of lines (see `_tcp_calls`) with what they keep, and queues of them.
+
+The loop's thread owns both.  The commit thread reads `table` under the source's lock, so `open`
+and `close` are called with it held.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.sources import _tcp_calls as calls
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Queue:
+    """Descriptors of lines that wait for a turn, each at most once over all queues."""
+
+    def __init__(self) -> None:
+        self.fds: Int64s = np.empty(256, np.int64)
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def view(self) -> Int64s:
+        """Those in it, first come first."""
+        return self.fds[: self.count]
+
+    def reserve(self, size: int) -> None:
+        """Make room for `size` in all."""
+        if self.fds.size < size:
+            self.set(self.view(), size)
+
+    def set(self, fds: Int64s, size: int = 0) -> None:
+        """Hold exactly these, in an array of at least `size`."""
+        grown = np.empty(max(size, self.fds.size, fds.size), np.int64)
+        grown[: fds.size] = fds
+        self.fds, self.count = grown, fds.size
+
+    def push(self, fd: int) -> None:
+        """Put one behind the others."""
+        if self.count == self.fds.size:
+            self.reserve(2 * self.count)
+        self.fds[self.count] = fd
+        self.count += 1
+
+    def put_first(self, fds: Int64s) -> None:
+        """Put these before the others."""
+        self.set(np.concatenate([fds, self.view()]))
+
+    def drop(self, fd: int) -> None:
+        """Take one out, wherever it stands."""
+        left = self.view()[np.flatnonzero(self.view() != fd)]
+        self.fds[: left.size] = left
+        self.count = left.size
+
+    def take(self) -> Int64s:
+        """All of them, which are in no queue then."""
+        taken: Int64s = self.view().copy()
+        self.count = 0
+        return taken
+
+
+class Lines:
+    """Rows by descriptor."""
+
+    def __init__(self) -> None:
+        self.table: Int64s = np.zeros((256, calls.LINE_WIDTH), np.int64)
+        self.tails: npt.NDArray[np.uint8] = np.empty((256, calls.TAIL_BYTES), np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def open(self, fd: int, way: int, feed: int, slot: int) -> None:
+        """A line of its own for a descriptor."""
+        if fd >= len(self.table):
+            self._grow(max(fd + 1, 2 * len(self.table)))
+        row = self.table[fd]
+        row[:] = 0
+        row[calls.L_WAY], row[calls.L_FEED], row[calls.L_SLOT] = way, feed, slot
+
+    def close(self, fd: int) -> bool:
+        """Forget a line; returns whether it stood in a queue."""
+        if fd >= len(self.table):
+            return False
+        queued = bool(self.table[fd, calls.L_QUEUED])
+        self.table[fd] = 0
+        return queued
+
+    def get(self, fd: int, what: int) -> int:
+        """One value of a line; 0 where there is none."""
+        return int(self.table[fd, what]) if fd < len(self.table) else 0
+
+    def tail(self, fd: int) -> Any:
+        """The beginning of a message that the line keeps, as a view."""
+        return self.tails[fd, : self.table[fd, calls.L_TAIL]]
+
+    def _grow(self, size: int) -> None:
+        table = np.zeros((size, calls.LINE_WIDTH), np.int64)
+        tails = np.empty((size, calls.TAIL_BYTES), np.uint8)
+        table[: len(self.table)] = self.table
+        kept = np.flatnonzero(self.table[:, calls.L_TAIL])
+        tails[kept] = self.tails[kept]
+        self.table, self.tails = table, tails
