@@ -24,7 +24,7 @@ class Table:
 
     def __init__(self, entries: int, lanes: int) -> None:
         """An empty table for about `entries`, with spare chunks for `lanes` builders."""
-        self.row: Int64s = _aligned(8 * bucket.FIELDS).view(np.int64)
+        self.row: Int64s = aligned(8 * bucket.FIELDS).view(np.int64)
         self.row[:] = 0
         bits = 0
         while PARTITIONS << bits < entries // NEW:
@@ -70,7 +70,7 @@ class Table:
 
     def _add(self, chunks: int) -> None:
         """A block more, at the bottom of the stack: what was used before is used again first."""
-        block = _aligned(chunks * bucket.CHUNK_BYTES)
+        block = aligned(chunks * bucket.CHUNK_BYTES)
         free = int(self.row[bucket.FREE_COUNT])
         stack = np.zeros(self._chunks + chunks, np.int64)
         stack[:chunks] = address(block) + bucket.CHUNK_BYTES * np.arange(chunks)[::-1]
@@ -82,7 +82,7 @@ class Table:
         self.row[bucket.FREE_COUNT] = free + chunks
 
 
-def _aligned(size: int) -> Array:
+def aligned(size: int) -> Array:
     """Uninitialised bytes that begin at a cache line."""
     raw = np.empty(size + ALIGNED, np.uint8)
     skip = -address(raw) % ALIGNED

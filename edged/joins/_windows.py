@@ -1,0 +1,82 @@
+"""The memory of a window that is searched from end to end, as `kernels.cpu.nested_loop` lays it
+out: four arrays in arrival order.  Where they are full, what is held moves to the front, of larger
+arrays if it fills more than half."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edged.columns import Array, address
+from edged.joins.base import Hashes, Int64s
+from kernels.cpu import compare, nested_loop
+
+ENTRIES_MIN = 256
+"""Entries that a window has room for at first."""
+_DTYPES = (np.uint32, np.int64, np.uint32, np.uint8)
+
+
+class Window:
+    """One window, or one segment of it; `row` (int64[FIELDS]) is what the kernels take."""
+
+    def __init__(self) -> None:
+        self.row: Int64s = np.zeros(nested_loop.FIELDS, np.int64)
+        self._arrays: list[Array] = []
+        self._move(ENTRIES_MIN)
+
+    @property
+    def entries(self) -> int:
+        """How many are held."""
+        return int(self.row[nested_loop.STOP] - self.row[nested_loop.START])
+
+    def reserve(self, rows: int) -> None:
+        """Make room for so many more; the held ones are visible from now on."""
+        if self.row[nested_loop.STOP] + rows > self._capacity:
+            self._move(max(self._capacity, 2 * (self.entries + rows)))
+        self.row[nested_loop.VISIBLE] = self.row[nested_loop.STOP]
+
+    def numbers(self, base: int) -> Int64s:
+        """The rows of the store that are held, in no order."""
+        start, stop = self._held()
+        numbers: Int64s = (self._arrays[nested_loop.ROWS][start:stop] - np.uint32(base)).astype(
+            np.int64
+        )
+        return numbers
+
+    def hashes(self) -> Hashes:
+        """For each of `numbers` its tag with its partition in the top 6 bits."""
+        start, stop = self._held()
+        top = self._arrays[nested_loop.PARTS][start:stop].astype(np.uint64) << np.uint64(58)
+        hashes: Hashes = top | self._arrays[nested_loop.TAGS][start:stop]
+        return hashes
+
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self._arrays)
+
+    def _held(self) -> tuple[int, int]:
+        return int(self.row[nested_loop.START]), int(self.row[nested_loop.STOP])
+
+    def _move(self, capacity: int) -> None:
+        start, stop = self._held()
+        arrays: list[Array] = [np.zeros(capacity + compare.WIDTH, dtype) for dtype in _DTYPES]
+        for old, new in zip(self._arrays, arrays, strict=False):
+            new[: stop - start] = old[start:stop]
+        self._arrays, self._capacity = arrays, capacity
+        for field, array in enumerate(arrays):
+            self.row[field] = address(array)
+        self.row[nested_loop.START], self.row[nested_loop.STOP] = 0, stop - start
+
+
+def live_rows(windows: Sequence[Window], base: int) -> tuple[Int64s, Hashes]:
+    """The rows that some windows hold, ascending, and for each its hash."""
+    rows = np.concatenate([w.numbers(base) for w in windows])
+    hashes = np.concatenate([w.hashes() for w in windows])
+    order = np.argsort(rows)
+    return rows[order], hashes[order]
+
+
+def oldest_row(windows: Sequence[Window], base: int, rows: int) -> int:
+    """The first row that some windows hold; `rows` where there is none."""
+    return min((int(w.numbers(base).min()) for w in windows if w.entries), default=rows)

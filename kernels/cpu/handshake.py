@@ -1,0 +1,345 @@
+"""The handshake join: R flows left to right, S right to left, through a line of lanes.
+
+The ecoJoin paper's multi-core baseline (Teubner and Mueller, "How soccer players would do stream
+joins"), here in its low-latency form (Roy, Teubner and Gemulla): a tuple is handed on through the
+whole line at once and rests in one lane, its home, so that a beat's pairs are complete when the
+beat is, and no lane needs to know more than its neighbours.
+
+        R blocks ->  +--------+   R blocks ->   +--------+   R blocks ->   +--------+
+    new R   ---->    | lane 0 |  ------------>  | lane 1 |  ------------>  | lane 2 |
+                     | R0  S0 |  <------------  | R1  S1 |  <------------  | R2  S2 |   <---- new S
+                     +--------+  S blocks, acks +--------+  S blocks, acks +--------+
+
+Lanes run at the same time, on any number of threads, and share nothing but queues: rings of 64
+messages with one producer and one consumer, whose counters are written by one of them each.
+
+A block is 64 records of the beat's batch.  Lane i, when a block of R comes,
+  a. holds it against the segment S_i as it was before this beat;
+  b. if it is lane 0: against the blocks of S that have come through to the end of the line;
+  c. hands it on to the right, and sends an ack to the left;
+and when a block of S comes,
+  d. holds it against R_i as it was before this beat;
+  e. against the blocks of R in flight: those that have come here, and are not yet acked by the
+     right (at the right end they stay in flight until the beat is over);
+  f. hands it on to the left.
+In both cases, if the block's home is here, it also goes to the segment's end, invisible until the
+next beat.
+
+Exactly once.  A new tuple passes every lane, so it meets each old tuple of the other side at that
+one's home, and nowhere else.  Of two new tuples, R's block r and S's block s, follow s to the left:
+at every lane it meets r if r has been there and has not been acked.  The ack for r leaves lane i+1
+behind all blocks of S that lane i+1 sent before r came, and before all that it sent afterwards.  So
+s meets r at lane i if and only if r came to lane i before s did, and to lane i+1 after s had left:
+that is the one place where they cross.  If s reaches lane 0 before r enters there, r finds it by b.
+
+No deadlock.  A lane takes a message only if there is room for what it causes.  Messages to the left
+cause only messages to the left, and lane 0 sends none: those queues always drain.  Messages to the
+right need room there and for one ack; the right end sends nothing on: so do they.
+
+A queue is 384 bytes, aligned to 64: uint32 taken (the consumer's) | at 64 uint32 put (the
+producer's) | at 128 uint32[64] messages.  Counters run mod 2^32.  Towards the right a message is a
+block's number; towards the left twice the number, or 1 for an ack.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cpu import atomics, mem
+from kernels.cpu.chain import earlier, later
+from kernels.cpu.nested_loop import (
+    AFTER,
+    BEFORE,
+    LEFT_BASE,
+    RECORD_BYTES,
+    RIGHT_BASE,
+    START,
+    VISIBLE,
+    add,
+    pair_up,
+    scan,
+)
+from kernels.registry import device, kernel
+
+TAKEN, PUT, MESSAGES = 0, 64, 128
+QUEUE_BYTES = 384
+QUEUE_SLOTS = 64
+BLOCK = 64
+ACK = 1
+
+LEFT_ARRIVED, LEFT_ACKED, RIGHT_ARRIVED, PAIRS = range(4)
+LANE_FIELDS = 16
+"""`state` (int64[lanes, 16], a cache line pair each): blocks of R that have come, those of them
+that the right neighbour has, blocks of S that have come, pairs written."""
+
+LEFT_RECORDS, RIGHT_RECORDS, LEFT_ROWS, RIGHT_ROWS, LEFT_TURN, RIGHT_TURN, QUEUES = range(7)
+BATCH_FIELDS = 8
+"""`batch` (int64[8]): addresses of the records and their numbers; the home lane of each side's
+block 0, the next ones following in turn; the address of the queues: those to the right of each lane
+first, then those to the left."""
+
+DONE, WAITING, FULL = range(3)
+SPINS = 400
+"""How often a lane looks in vain before it lets others run."""
+
+
+@device
+def room(queue: int) -> Any:
+    """Whether the producer may put a message."""
+    put, taken = mem.load_u32(queue + PUT), atomics.acquire_u32(queue + TAKEN)
+    return np.uint32(put - taken) < np.uint32(QUEUE_SLOTS)
+
+
+@device
+def send(queue: int, message: int) -> None:
+    """Put a message; the producer has looked that there is room."""
+    put = mem.load_u32(queue + PUT)
+    mem.store_u32(queue + MESSAGES + 4 * np.int64(put & np.uint32(63)), np.uint32(message))
+    atomics.release_u32(queue + PUT, np.uint32(put + np.uint32(1)))
+
+
+@device
+def first_message(queue: int) -> Any:
+    """The oldest message, which stays; -1 for none."""
+    put, taken = atomics.acquire_u32(queue + PUT), mem.load_u32(queue + TAKEN)
+    if put == taken:
+        return np.int64(-1)
+    return np.int64(mem.load_u32(queue + MESSAGES + 4 * np.int64(taken & np.uint32(63))))
+
+
+@device
+def forget(queue: int) -> None:
+    """Take the oldest message off."""
+    taken = mem.load_u32(queue + TAKEN)
+    atomics.release_u32(queue + TAKEN, np.uint32(taken + np.uint32(1)))
+
+
+@device
+def blocks(rows: int) -> int:
+    """How many blocks a batch is."""
+    return (rows + BLOCK - 1) // BLOCK
+
+
+@device
+def cross(
+    record: int,
+    first: int,
+    last: int,
+    swapped: bool,
+    job: Any,
+    keys: Any,
+    pairs: int,
+    out_left: Any,
+    out_right: Any,
+) -> Any:
+    """Hold a record against the other batch's at addresses first..last; -1: no room."""
+    back, ahead = (job[AFTER], job[BEFORE]) if swapped else (job[BEFORE], job[AFTER])
+    base, met_base = (
+        (job[RIGHT_BASE], job[LEFT_BASE]) if swapped else (job[LEFT_BASE], job[RIGHT_BASE])
+    )
+    time, tag = mem.load_i64(record), mem.load_u32(record + 8)
+    low, high = earlier(time, back), later(time, ahead)
+    row = np.int64(np.uint32(mem.load_u32(record + 12) - np.uint32(base)))
+    for at in range(first, last, RECORD_BYTES):
+        if mem.load_u32(at + 8) == tag:
+            when = mem.load_i64(at)
+            if low <= when and when <= high:
+                met = np.int64(np.uint32(mem.load_u32(at + 12) - np.uint32(met_base)))
+                pairs = pair_up(row, met, swapped, keys, pairs, out_left, out_right)
+                if pairs < 0:
+                    return pairs
+    return pairs
+
+
+@device
+def meet(
+    block: int,
+    batch: Any,
+    swapped: bool,
+    window: Any,
+    others: Any,
+    job: Any,
+    keys: Any,
+    pairs: int,
+    out_left: Any,
+    out_right: Any,
+) -> Any:
+    """Hold a block (of the right where `swapped`) against the visible part of a segment and the
+    blocks others[0]..others[1] of the other batch; returns the end of the pairs, -1 for no room."""
+    mine, rows = (
+        (batch[RIGHT_RECORDS], batch[RIGHT_ROWS])
+        if swapped
+        else (batch[LEFT_RECORDS], batch[LEFT_ROWS])
+    )
+    theirs, met = (
+        (batch[LEFT_RECORDS], batch[LEFT_ROWS])
+        if swapped
+        else (batch[RIGHT_RECORDS], batch[RIGHT_ROWS])
+    )
+    first = theirs + RECORD_BYTES * min(met, BLOCK * others[0])
+    last = theirs + RECORD_BYTES * min(met, BLOCK * others[1])
+    for i in range(BLOCK * block, min(rows, BLOCK * block + BLOCK)):
+        record = mine + RECORD_BYTES * i
+        start, stop = window[START], window[VISIBLE]
+        pairs = scan(record, window, start, stop, swapped, job, keys, pairs, out_left, out_right)
+        if pairs >= 0:
+            pairs = cross(record, first, last, swapped, job, keys, pairs, out_left, out_right)
+        if pairs < 0:
+            return pairs
+    return pairs
+
+
+@device
+def settle(
+    block: int, turn: int, lane: int, lanes: int, window: Any, records: int, rows: int, edges: Any
+) -> None:
+    """Put a block into its home's segment, if that is here."""
+    if (block + turn) % lanes == lane:
+        add(window, records, edges, BLOCK * block, min(rows, BLOCK * block + BLOCK))
+
+
+@device
+def queue_right(batch: Any, lanes: int, lane: int) -> Any:
+    """The queue from a lane to its right neighbour."""
+    return batch[QUEUES] + QUEUE_BYTES * lane
+
+
+@device
+def queue_left(batch: Any, lanes: int, lane: int) -> Any:
+    """The queue from a lane to its left neighbour."""
+    return batch[QUEUES] + QUEUE_BYTES * (lanes + lane)
+
+
+@device
+def take_left(
+    lane: int,
+    lanes: int,
+    state: Any,
+    batch: Any,
+    edges: Any,
+    job: Any,
+    keys: Any,
+    window: Any,
+    other: Any,
+    out_left: Any,
+    out_right: Any,
+) -> int:
+    """Take the next block of R, if there is one and room for what follows."""
+    block = state[LEFT_ARRIVED]
+    if block == blocks(batch[LEFT_ROWS]):
+        return WAITING
+    if lane > 0:
+        if first_message(queue_right(batch, lanes, lane - 1)) < 0:
+            return WAITING
+        if not room(queue_left(batch, lanes, lane)):
+            return WAITING
+    if lane < lanes - 1 and not room(queue_right(batch, lanes, lane)):
+        return WAITING
+    through = (0, state[RIGHT_ARRIVED] if lane == 0 else 0)
+    pairs = meet(block, batch, False, other, through, job, keys, state[PAIRS], out_left, out_right)
+    if pairs < 0:
+        return FULL
+    state[PAIRS] = pairs
+    rows, records = batch[LEFT_ROWS], batch[LEFT_RECORDS]
+    settle(block, batch[LEFT_TURN], lane, lanes, window, records, rows, edges)
+    state[LEFT_ARRIVED] = block + 1
+    if lane > 0:
+        forget(queue_right(batch, lanes, lane - 1))
+        send(queue_left(batch, lanes, lane), ACK)
+    if lane < lanes - 1:
+        send(queue_right(batch, lanes, lane), block)
+    return DONE
+
+
+@device
+def take_right(
+    lane: int,
+    lanes: int,
+    state: Any,
+    batch: Any,
+    edges: Any,
+    job: Any,
+    keys: Any,
+    window: Any,
+    other: Any,
+    out_left: Any,
+    out_right: Any,
+) -> int:
+    """Take the next block of S, or an ack, if there is one and room for what follows."""
+    block = state[RIGHT_ARRIVED]
+    if lane < lanes - 1:
+        message = first_message(queue_left(batch, lanes, lane + 1))
+        if message < 0:
+            return WAITING
+        if message == ACK:
+            forget(queue_left(batch, lanes, lane + 1))
+            state[LEFT_ACKED] += 1
+            return DONE
+    elif block == blocks(batch[RIGHT_ROWS]):
+        return WAITING
+    if lane > 0 and not room(queue_left(batch, lanes, lane)):
+        return WAITING
+    flight = (state[LEFT_ACKED], state[LEFT_ARRIVED])
+    pairs = meet(block, batch, True, other, flight, job, keys, state[PAIRS], out_left, out_right)
+    if pairs < 0:
+        return FULL
+    state[PAIRS] = pairs
+    rows, records = batch[RIGHT_ROWS], batch[RIGHT_RECORDS]
+    settle(block, batch[RIGHT_TURN], lane, lanes, window, records, rows, edges)
+    state[RIGHT_ARRIVED] = block + 1
+    if lane < lanes - 1:
+        forget(queue_left(batch, lanes, lane + 1))
+    if lane > 0:
+        send(queue_left(batch, lanes, lane), 2 * block)
+    return DONE
+
+
+@device
+def over(lane: int, lanes: int, state: Any, batch: Any) -> Any:
+    """Whether a lane has seen all of the beat, and the queues towards it are empty."""
+    left, right = blocks(batch[LEFT_ROWS]), blocks(batch[RIGHT_ROWS])
+    acked = lane == lanes - 1 or state[LEFT_ACKED] == left
+    return state[LEFT_ARRIVED] == left and state[RIGHT_ARRIVED] == right and acked
+
+
+@kernel(
+    "int64(int64, int64, int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1])",
+    twin="tests.naive.handshake.work",
+)
+def work(
+    lane: int,
+    lanes: int,
+    states: Any,
+    batch: Any,
+    left_edges: Any,
+    right_edges: Any,
+    job: Any,
+    keys: Any,
+    left: Any,
+    right: Any,
+    out_left: Any,
+    out_right: Any,
+) -> int:
+    """Run a lane until the beat is over for it (DONE), nothing comes (WAITING: let others run, then
+    call again) or its output is full (FULL: call again with more room)."""
+    state = states[lane]
+    spins = 0
+    while not over(lane, lanes, state, batch):
+        one = take_right(
+            lane, lanes, state, batch, right_edges, job, keys, right, left, out_left, out_right
+        )
+        two = take_left(
+            lane, lanes, state, batch, left_edges, job, keys, left, right, out_left, out_right
+        )
+        if one == FULL or two == FULL:
+            return FULL
+        if one == WAITING and two == WAITING:
+            spins += 1
+            if spins == SPINS:
+                return WAITING
+        else:
+            spins = 0
+    return DONE

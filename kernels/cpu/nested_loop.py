@@ -1,0 +1,163 @@
+"""The nested-loop join: every new tuple is held against the whole opposite window.
+
+The ecoJoin paper's naive baseline ("state-of-the-art stream joins are based on nested loops because
+the time interval is typically a range predicate", section 2.2), and what the handshake join does
+within each of its segments.  It needs no index, only windows that are quick to read: a window is
+four arrays in arrival order, and 32 tags are compared at a time (`compare`).  Where one agrees,
+time and, if need be, key columns decide.
+
+A row of `int64[FIELDS]` describes a window:
+
+    TAGS, TIMES, ROWS, PARTS  addresses of uint32, int64, uint32 (row number) and uint8 (partition)
+                              arrays; tags are readable `compare.WIDTH` past the last
+    START, STOP               the entries that are held
+    VISIBLE                   those up to here may be met (the handshake join's; see there)
+
+Tuples are shared out evenly among lanes.  A lane goes through the window in tiles that stay in the
+first-level cache while all of its tuples look at them.  Pairs come in no order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cpu import compare, mem
+from kernels.cpu.chain import earlier, later, same_key
+from kernels.registry import device, kernel
+
+TAGS, TIMES, ROWS, PARTS, START, STOP, VISIBLE = range(7)
+FIELDS = 16
+"""A window's row: 128 bytes, so that two lanes never share a cache line."""
+
+BEFORE, AFTER, LEFT_BASE, RIGHT_BASE = range(4)
+JOB_FIELDS = 4
+"""`job` (int64[4]): the bounds (µs); the row number (mod 2^32) of each store's first row."""
+
+TILE, RECORD, PAIRS = range(3)
+"""`progress` (int64[3]): the first entry of the tile in hand, the record in it, pairs so far."""
+
+TILE_ENTRIES = 4096
+RECORD_BYTES = 16
+
+
+@device
+def pair_up(
+    row: int, met: int, swapped: bool, keys: Any, pairs: int, out_left: Any, out_right: Any
+) -> Any:
+    """Write a pair of rows of the stores if their keys are equal; -1 for no room."""
+    left, right = (met, row) if swapped else (row, met)
+    if keys.shape[0] != 0 and not same_key(keys, left, right):
+        return pairs
+    if pairs == out_left.size:
+        return -1
+    out_left[pairs], out_right[pairs] = left, right
+    return pairs + 1
+
+
+@device
+def scan(
+    record: int,
+    window: Any,
+    first: int,
+    last: int,
+    swapped: bool,
+    job: Any,
+    keys: Any,
+    pairs: int,
+    out_left: Any,
+    out_right: Any,
+) -> Any:
+    """Hold a record (of the right where `swapped`) against the entries first..last of a window.
+
+    Returns the end of the pairs, which are written from `pairs` on; -1 for no room.
+    """
+    back, ahead = (job[AFTER], job[BEFORE]) if swapped else (job[BEFORE], job[AFTER])
+    base, met_base = (
+        (job[RIGHT_BASE], job[LEFT_BASE]) if swapped else (job[LEFT_BASE], job[RIGHT_BASE])
+    )
+    time, tag = mem.load_i64(record), mem.load_u32(record + 8)
+    low, high = earlier(time, back), later(time, ahead)
+    row = np.int64(np.uint32(mem.load_u32(record + 12) - np.uint32(base)))
+    for at in range(first, last, compare.WIDTH):
+        hits = compare.equal_u32(window[TAGS] + 4 * at, tag)
+        if at + compare.WIDTH > last:
+            hits &= (np.uint64(1) << np.uint64(last - at)) - np.uint64(1)
+        while hits != np.uint64(0):
+            entry = at + compare.lowest(hits)
+            hits &= hits - np.uint64(1)
+            when = mem.load_i64(window[TIMES] + 8 * entry)
+            if low <= when and when <= high:
+                number = mem.load_u32(window[ROWS] + 4 * entry)
+                met = np.int64(np.uint32(number - np.uint32(met_base)))
+                pairs = pair_up(row, met, swapped, keys, pairs, out_left, out_right)
+                if pairs < 0:
+                    return pairs
+    return pairs
+
+
+@kernel(
+    "int64(int64, int64, int64, int64[::1], int64, int64[::1], int64[:, ::1], int64[::1],"
+    " int64[::1], int64[::1])",
+    twin="tests.naive.nested_loop.probe",
+)
+def probe(
+    records: int,
+    first: int,
+    last: int,
+    window: Any,
+    swapped: int,
+    job: Any,
+    keys: Any,
+    progress: Any,
+    out_left: Any,
+    out_right: Any,
+) -> int:
+    """Hold records first..last against a window, from `progress` on; 0: output full, call again
+    with more room."""
+    pairs = progress[PAIRS]
+    while progress[TILE] < window[STOP]:
+        tile = progress[TILE]
+        end = min(window[STOP], tile + TILE_ENTRIES)
+        for i in range(progress[RECORD], last):
+            at = records + RECORD_BYTES * i
+            right = swapped != 0
+            more = scan(at, window, tile, end, right, job, keys, pairs, out_left, out_right)
+            if more < 0:
+                progress[RECORD], progress[PAIRS] = i, pairs
+                return 0
+            pairs = more
+        progress[TILE], progress[RECORD] = end, first
+    progress[PAIRS] = pairs
+    return 1
+
+
+@device
+def add(window: Any, records: int, edges: Any, first: int, last: int) -> None:
+    """Put records first..last at the end of a window; the caller has made room."""
+    stop = window[STOP]
+    for p in range(edges.size - 1):
+        for i in range(max(first, edges[p]), min(last, edges[p + 1])):
+            at = records + RECORD_BYTES * i
+            mem.store_u32(window[TAGS] + 4 * stop, mem.load_u32(at + 8))
+            mem.store_i64(window[TIMES] + 8 * stop, mem.load_i64(at))
+            mem.store_u32(window[ROWS] + 4 * stop, mem.load_u32(at + 12))
+            mem.store_u8(window[PARTS] + stop, np.uint8(p))
+            stop += 1
+    window[STOP] = stop
+
+
+@kernel("void(int64[::1], int64, int64[::1])", twin="tests.naive.nested_loop.append")
+def append(window: Any, records: int, edges: Any) -> None:
+    """Put a batch at the end of a window; partition p's records are edges[p]..edges[p + 1]."""
+    add(window, records, edges, 0, edges[edges.size - 1])
+
+
+@kernel("void(int64[::1], int64, int64)", twin="tests.naive.nested_loop.evict")
+def evict(window: Any, bound: int, everything: int) -> None:
+    """Let go of the oldest arrivals while they are below `bound`."""
+    start = window[STOP] if everything != 0 else window[START]
+    while start < window[STOP] and mem.load_i64(window[TIMES] + 8 * start) < bound:
+        start += 1
+    window[START] = start
