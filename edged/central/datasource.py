@@ -13,7 +13,7 @@ Options
     metadata            true adds _device, _epoch, _partition, _seq and _landed_at
     corrupt             skip (default): a damaged page is left out and marked in LANDING/corrupt;
                         fail: it ends the query
-    partition_bytes     page bytes per task (32MiB)
+    partition_bytes     page bytes per task, at most (64MiB)
     bytes_per_trigger   page bytes per micro-batch, at most, but never less than a page (256MiB)
     pages_per_trigger   pages per micro-batch, at most (no limit)
     consumer            a name: the position that Spark has committed is kept in
@@ -139,7 +139,7 @@ class EdgedDataSource(DataSource):  # type: ignore[misc]
 
     def _settings(self) -> dict[str, Any]:
         return {
-            "task_bytes": _size(self.options, "partition_bytes", "32MiB"),
+            "task_bytes": _size(self.options, "partition_bytes", "64MiB"),
             "bytes_per_trigger": _size(self.options, "bytes_per_trigger", "256MiB"),
             "pages_per_trigger": _number(self.options, "pages_per_trigger"),
             "consumer": self.options.get("consumer", ""),

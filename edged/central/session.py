@@ -58,10 +58,10 @@ def open_session(
     # Errors come back as exceptions; PySpark would print each with its Java trace as well.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     local = master.startswith("local")
-    settings = {**_settings(master), **(conf or {})}
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {**_settings(master), **(conf or {})}
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -151,6 +151,8 @@ def _settings(master: str) -> dict[str, str]:
             "spark.sql.shuffle.partitions": str(_cores(master)),
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         }
+        if os.environ.get("PYSPARK_PYTHON") == sys.executable:
+            settings["spark.python.daemon.module"] = "edged.central._spark_daemon"
     return settings
 
 
