@@ -77,6 +77,8 @@ class JobRuntime:
 
     def decide(self, monotonic_us: int, rows_max: int, race: bool) -> JobFacts:
         """What this beat does, from what is staged now; `flush` is left to the caller."""
+        for s in self.streams.values():
+            s.time.forget(s.staging.producers.forgotten)
         facts = {name: self._logged(s) for name, s in self.streams.items()}
         job = JobFacts(race, False, facts)
         if not race:
@@ -108,6 +110,7 @@ class JobRuntime:
             s = self.streams[name]
             if f.producers:
                 s.staging.producers.apply(f.producers)
+                s.time.forget(f.producers["forgotten"])
             if f.logged_rows:
                 batch, chunks = read_inputs(s.plan.schema, f, arrays)
                 s.staging.append_logged(batch, chunks)
@@ -130,6 +133,7 @@ class JobRuntime:
             s = self.streams[name]
             if f.producers:
                 s.staging.producers.apply(f.producers)
+                s.time.forget(f.producers["forgotten"])
             s.staging.refused_ahead = f.refused_ahead
             s.staging.consume(len(s.staging.chunks()), s.staging.rows)
             s.time.skip(s.staging.producers)
@@ -183,6 +187,7 @@ class JobRuntime:
         arrays: State = {}
         for name, s in self.streams.items():
             _put(arrays, f"streams/{name}/staging", s.staging.save())
+            s.time.forget(s.staging.producers.forgotten)
             _put(arrays, f"streams/{name}/time", s.time.save())
             _put(arrays, f"streams/{name}/counts", {"n": np.array([s.rows, s.late], np.int64)})
         for name, operator in self.operators.items():

@@ -13,6 +13,7 @@ staging.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +43,12 @@ class StreamTime:
             producers = chunks.producer[:count]
             self._grow(int(producers.max()) + 1)
             np.maximum.at(self.latest_us, producers, chunks.time_max[:count])
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """These numbers were given back: what their next holders have sent is not known."""
+        if numbers:
+            self._grow(max(numbers) + 1)
+            self.latest_us[list(numbers)] = WATERMARK_MIN_US
 
     def skip(self, producers: Producers) -> None:
         """All that is staged is given up: the producers have come as far as they have sent."""

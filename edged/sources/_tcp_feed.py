@@ -65,7 +65,11 @@ class Feed:
         lines: Lines,
         memory: Memory,
         way: int,
+        producers_max: int,
     ) -> None:
+        self.producers_max = producers_max
+        self.ending: set[int] = set()
+        """Producers whose end of stream is not committed yet."""
         self.index, self.staging, self.decoder = index, staging, decoder
         self._lines, self._memory, self._way = lines, memory, way
         self.connections: list[Connection | None] = []
@@ -93,6 +97,8 @@ class Feed:
     def attach(self, connection: Connection, producer: str, monotonic_us: int) -> None:
         """Give the connection its row; its producer counts as seen."""
         producers = self.staging.producers
+        if producer and not producers.known(producer):
+            self._make_room()
         number = producers.number(producer) if producer else 0
         producers.seen_us[number] = monotonic_us
         connection.id, connection.number, connection.feed = producer, number, self
@@ -145,6 +151,31 @@ class Feed:
         mask: npt.NDArray[np.bool_] = late & (numbers != 0)
         return mask
 
+    def _make_room(self) -> None:
+        """Forget producers where there are too many: first those that have ended, then those that
+        were heard longest ago.
+
+        Nobody is forgotten who is connected, or of whom something is staged or not committed.
+        """
+        producers, staging = self.staging.producers, self.staging
+        surplus = producers.count() - self.producers_max + 1
+        if surplus <= 0:
+            return
+        n = len(producers)
+        may = np.array([bool(id) for id in producers.ids])
+        may &= at_least(self.fds, n, -1)[:n] < 0
+        may &= at_least(self._committed, n)[:n] == producers.seq
+        for chunks in (staging.chunks(), staging.unlogged()[1]):
+            may[chunks.producer] = False
+        may[[*self.ending]] = False
+        numbers = np.flatnonzero(may)
+        order = np.lexsort([producers.seen_us[numbers], producers.ended[numbers] == 0])
+        for number in numbers[order[:surplus]].tolist():
+            producers.forget(number)
+            for known in (self._committed, self._sealed):
+                if number < known.size:
+                    known[number] = 0
+
     def _numbers(self, fds: Int64s) -> Int64s:
         """The producers of lines."""
         slots = self._lines.table[fds, calls.L_SLOT]
@@ -170,6 +201,7 @@ class Feed:
                 return
         else:
             self._ends.append(number)
+            self.ending.add(number)
         self.staging.producers.ended[number] = 1
 
     def seal(self) -> Sealed | None:

@@ -28,6 +28,7 @@ class TcpSettings:
     tls_key: str | None = None
     connections_max: int = 16384
     message_bytes_max: int = 64 << 20
+    producers_max: int = 65536
 
     def read_token(self) -> bytes | None:
         """The token, None where none is wanted.  Raises ConfigError."""

@@ -68,7 +68,9 @@ class TcpSource(Source):
         self._feeds: dict[str, Feed] = {}
         for i, (name, staging) in enumerate(stagings.items()):
             decoder = Decoder(staging, settings.message_bytes_max, workers)
-            self._feeds[name] = Feed(i, staging, decoder, self._lines, self._memory, way)
+            self._feeds[name] = Feed(
+                i, staging, decoder, self._lines, self._memory, way, settings.producers_max
+            )
         self._connections: dict[int, Connection] = {}
         self._ready = Queue()
         self._lock = threading.Lock()
@@ -399,6 +401,7 @@ class TcpSource(Source):
 
     def _acknowledge_end(self, feed: Feed, number: int) -> None:
         with self._lock:
+            feed.ending.discard(number)
             connection = feed.by_number.get(number)
             if connection is not None:
                 self._acks += 1

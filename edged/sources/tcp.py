@@ -6,6 +6,7 @@
   share one listener; a sender says in its schema's metadata which one it feeds.
 - `token_file`: file with the secret that senders must give.  `tls_cert`, `tls_key`: PEM files.
 - `connections_max` (default 16384), `message_bytes_max` (default 64 MiB): more is refused.
+- `producers_max` (default 65536): producers that each stream remembers.
 
 `docs/producers.md` says what a sender writes and what comes back; `edged.client.Producer` does it.
 A plain Arrow stream writer does too, without acks.  A peer that sends what it should not loses its
@@ -39,7 +40,15 @@ class TcpPlan(SourcePlan):
     settings: TcpSettings
 
     keys: ClassVar[frozenset[str]] = frozenset(
-        {"listen", "token_file", "tls_cert", "tls_key", "connections_max", "message_bytes_max"}
+        {
+            "listen",
+            "token_file",
+            "tls_cert",
+            "tls_key",
+            "connections_max",
+            "message_bytes_max",
+            "producers_max",
+        }
     )
 
     @classmethod
@@ -61,6 +70,7 @@ class TcpPlan(SourcePlan):
             doc.text(path, document, "tls_key", None),
             doc.integer(path, document, "connections_max", 16384, least=1, most=1 << 20),
             doc.size(path, document, "message_bytes_max", 64 << 20),
+            doc.integer(path, document, "producers_max", 65536, least=1, most=1 << 24),
         )
         return cls(stream.name, listen, settings)
 
