@@ -4,6 +4,10 @@ One commit at a time.  `submit` hands one over and returns at once; it must only
 `busy` is false (`wait` blocks on `fileno`, an eventfd that counts finished commits).  What fails
 here is raised again by the next `check`, on the beat's thread.
 
+Snapshots are written by a thread of their own beside the commits that follow, one at a time, and
+taken over by the next commit.  One for which there is no room is given up: the log goes on, and the
+next one is due after another quarter of the usual distance.
+
 A commit that finds the store full stays in flight until the centre has taken enough off it; the
 beats stop behind it, nothing is acked, and the sources fill up to their producers.
 """
@@ -21,7 +25,7 @@ from typing import Any
 from edged.clock import Clock
 from edged.operators.base import State
 from edged.sources.base import Source
-from edged.store import BeatRecord, Store, StoreFull
+from edged.store import BeatRecord, SnapshotTask, Store, StoreFull
 from edged.uplink import Uplink
 
 
@@ -69,6 +73,10 @@ class Committer:
         """Called when the uplink had died and was started again, with the lock held."""
         self.lock = threading.Lock()
         """Held while the store and the uplink are in use."""
+        self._task: SnapshotTask | None = None
+        self._writer: threading.Thread | None = None
+        self.snapshots_given_up = 0
+        """Snapshots for which there was no room."""
         self._thread = threading.Thread(target=self._run, name="edged-commit", daemon=True)
         self._thread.start()
 
@@ -108,6 +116,7 @@ class Committer:
     def snapshot(self, beat: int, facts: bytes, arrays: State) -> None:
         """Take a snapshot behind which nothing older is replayed (any thread, none in flight)."""
         with self.lock:
+            self._end_snapshot()
             moved = self._store.snapshot(beat, facts, arrays, barrier=True)
             if self._uplink is not None and moved:
                 self._uplink.offer(moved)
@@ -131,6 +140,9 @@ class Committer:
         self._closing = True
         self._wake.release()
         self._thread.join()
+        if self._failure is None:
+            with self.lock:
+                self._end_snapshot()
         os.close(self._finished)
 
     def _run(self) -> None:
@@ -153,6 +165,8 @@ class Committer:
 
     def _do(self, commit: Commit) -> None:
         started = self._clock.monotonic_us()
+        if self._writer is not None and not self._writer.is_alive():
+            self._end_snapshot()
         refs = self._append(commit)
         durable = self._clock.monotonic_us()
         for source, ticket in commit.tickets:
@@ -163,9 +177,7 @@ class Committer:
                 self._uplink.offer(refs)
             self._take_acks()
         if commit.snapshot is not None:
-            moved = self._store.snapshot(commit.record.number, *commit.snapshot)
-            if self._uplink is not None and moved:
-                self._uplink.offer(moved)
+            self._begin_snapshot(commit.record.number, *commit.snapshot)
         if commit.done is not None:
             names = [f"{r.key.stream}/{r.key.partition}/{r.key.seq}" for r in refs]
             end = self._clock.monotonic_us()
@@ -177,11 +189,42 @@ class Committer:
             try:
                 return self._store.commit(commit.record, sync=commit.sync)
             except StoreFull:
+                if self._end_snapshot():
+                    continue
                 if self._uplink is None or self._giving_up:
                     raise
                 self._wait_for_room(self._uplink.fileno())
             finally:
                 self.full = False
+
+    def _begin_snapshot(self, beat: int, facts: bytes, arrays: State) -> None:
+        """Write a snapshot of `beat`, which was just committed, on a thread of its own."""
+        self._end_snapshot()
+        self._task = self._store.begin_snapshot(beat)
+        self._writer = threading.Thread(
+            target=self._task.write, args=(facts, arrays), name="edged-snapshot", daemon=True
+        )
+        self._writer.start()
+
+    def _end_snapshot(self) -> bool:
+        """Wait for the snapshot that is being written, if any, and take it over."""
+        if self._task is None or self._writer is None:
+            return False
+        self._writer.join()
+        task, self._task, self._writer = self._task, None, None
+        try:
+            moved = self._store.end_snapshot(task)
+        except StoreFull:
+            self.snapshots_given_up += 1
+            return False
+        if self._uplink is not None and moved:
+            self._uplink.offer(moved)
+        return True
+
+    @property
+    def snapshotting(self) -> bool:
+        """Whether a snapshot is being written or waits to be taken over."""
+        return self._task is not None
 
     def _wait_for_room(self, uplink: int) -> None:
         """Wait for acks; meanwhile others may look into store and uplink."""

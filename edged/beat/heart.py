@@ -65,6 +65,7 @@ class Heart:
         self._quarantine = directory / "quarantine"
         self._attempts = Attempts(directory / "attempts", ATTEMPTS_MAX, clock.monotonic_us())
         self._snapshot_bytes = snapshot_bytes
+        self._given_up = self._not_before = 0
         self._take_promises()
         self.beat = beat
         self.set_aside_rows = 0
@@ -287,7 +288,7 @@ class Heart:
         record = BeatRecord(self.beat, facts.encode(), logged, pages)
         commit = Commit(record, tickets, self._sync)
         size = sum(memoryview(b).nbytes for b in (*logged, *(p.data for p in pages)))
-        if self._store.log_bytes_since_snapshot + size >= self._snapshot_bytes:
+        if self._snapshot_due(size):
             commit.snapshot = self.save()
         times.sealed_us = self._clock.monotonic_us()
 
@@ -297,6 +298,17 @@ class Heart:
 
         commit.done = done
         self._committer.submit(commit)
+
+    def _snapshot_due(self, size: int) -> bool:
+        """Whether enough log has come since the last snapshot, or since one was given up."""
+        logged = self._store.log_bytes_since_snapshot + size
+        given_up = self._committer.snapshots_given_up
+        if given_up != self._given_up:
+            self._given_up, self._not_before = given_up, logged + self._snapshot_bytes // 4
+        if self._committer.snapshotting or logged < max(self._snapshot_bytes, self._not_before):
+            return False
+        self._not_before = 0
+        return True
 
     def _await_commit(self) -> None:
         """Wait for the commit in flight; as long as the store is full, control is served."""

@@ -5,7 +5,7 @@ from edged.store.backlog import PageRef
 from edged.store.errors import StoreFull
 from edged.store.records import BeatRecord
 from edged.store.snapshots import Snapshot
-from edged.store.store import Recovery, Store
+from edged.store.store import Recovery, SnapshotTask, Store
 
 __all__ = [
     "BeatRecord",
@@ -14,6 +14,7 @@ __all__ = [
     "PageRef",
     "Recovery",
     "Snapshot",
+    "SnapshotTask",
     "Store",
     "StoreFull",
     "SystemDisk",

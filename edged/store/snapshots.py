@@ -50,9 +50,18 @@ def path_of(directory: str, beat: int) -> str:
 
 
 def write_snapshot(
-    disk: Disk, path: str, epoch: int, beat: int, facts: bytes, arrays: Mapping[str, Array]
+    disk: Disk,
+    path: str,
+    epoch: int,
+    beat: int,
+    facts: bytes,
+    arrays: Mapping[str, Array],
+    over: str | None = None,
 ) -> int:
-    """Write a snapshot durably, from the arrays as they lie; returns the file's size in bytes."""
+    """Write a snapshot durably, from the arrays as they lie; returns the file's size in bytes.
+
+    `over` is a file in the same directory that may be overwritten for it.
+    """
     table, parts = [], []
     for name, array in arrays.items():
         if array.dtype.hasobject:
@@ -68,7 +77,7 @@ def write_snapshot(
     buffers: list[Buffer] = [head + struct.pack("<I", crc)]
     for part in (memoryview(text), memoryview(facts), *parts):
         buffers += [part, bytes(-len(part) % _PAD)]
-    write_whole(disk, path, buffers)
+    write_whole(disk, path, buffers, over=over)
     return sum(len(b) for b in buffers)
 
 

@@ -20,8 +20,8 @@ Invariants, beside those of the parts:
 4. StoreFull is raised before anything is written; the store goes on.
 5. `open` changes nothing but `session` before it knows that the store is whole.
 
-`commit` and `snapshot` belong to one thread; `acked`, `pending` and the figures may be used from
-any other at the same time.
+`commit`, `snapshot` and its parts belong to one thread, but for `SnapshotTask.write`, which may run
+beside commits; `acked`, `pending` and the figures may be used from any other at the same time.
 """
 
 from __future__ import annotations
@@ -60,6 +60,32 @@ class Recovery:
     records: Iterator[BeatRecord]
 
 
+@dataclass
+class SnapshotTask:
+    """A snapshot that is being taken; made by `Store.begin_snapshot`."""
+
+    beat: int
+    path: str
+    log_bytes: int
+    """Bytes of the log's records that the snapshot makes superfluous."""
+    over: str | None
+    """A file that is overwritten for it, of `over_bytes`."""
+    over_bytes: int
+    disk: Disk
+    epoch: int
+    size: int = 0
+    problem: OSError | None = None
+
+    def write(self, facts: bytes, arrays: Mapping[str, Array]) -> None:
+        """Make the file; what goes wrong is raised by `Store.end_snapshot`."""
+        try:
+            self.size = snapshots.write_snapshot(
+                self.disk, self.path, self.epoch, self.beat, facts, arrays, self.over
+            )
+        except OSError as problem:
+            self.problem = problem
+
+
 class Store:
     """An open store; make one with `Store.open`."""
 
@@ -73,6 +99,7 @@ class Store:
         self._failed = ""
         self._snapshots: dict[int, int] = {}  # beat -> bytes, oldest first
         self._snapshot_beat = 0
+        self._spare_bytes = 0
         self._recovered: Snapshot | None = None
         self._replay: list[Linked] = []
         self.log_bytes_since_snapshot = 0
@@ -194,7 +221,7 @@ class Store:
         found, damaged = None, {}
         for name in reversed(self._disk.listdir(directory)):
             path = f"{directory}/{name}"
-            if name.endswith(".tmp"):
+            if name.endswith((".tmp", ".spare")):
                 self._disk.unlink(path)
             elif name.endswith(".snap") and name[:-5].isdigit():
                 beat = int(name[:-5])
@@ -267,6 +294,7 @@ class Store:
             except StoreFull:
                 self._retire(move=False)
                 self._log.drop_spares()
+                self._drop_spare()
                 self._check_room(encoded.length)
                 segment, entry = self._log.append(encoded, sync)
         self.log_bytes_since_snapshot += encoded.length
@@ -276,7 +304,7 @@ class Store:
         growth = self._log.growth(length)
         if growth == 0 or self._bytes_max is None:
             return
-        reserve = self._snapshots.get(self._snapshot_beat, 0)
+        reserve = max(0, self._snapshots.get(self._snapshot_beat, 0) - self._spare_bytes)
         if self.bytes_used + growth + reserve > self._bytes_max:
             raise StoreFull(
                 f"{self._path}: {self.bytes_used} bytes in use, {growth} more for the log and "
@@ -293,23 +321,39 @@ class Store:
         the former snapshot and the log as they were, where there is no room.  With `barrier` no
         replay may ever start before this beat (the job was replaced): older snapshots go.
         """
+        task = self.begin_snapshot(beat)
+        task.write(facts, arrays)
+        return self.end_snapshot(task, barrier=barrier)
+
+    def begin_snapshot(self, beat: int) -> SnapshotTask:
+        """Begin a snapshot of the state after `beat`, the last one committed.
+
+        `SnapshotTask.write` may then run on another thread while commits go on; `end_snapshot`
+        must follow before the next one begins.
+        """
         path = snapshots.path_of(f"{self._path}/snapshots", beat)
-        with self._latching(f"writing the snapshot of beat {beat}"):
+        with self._latching(f"beginning the snapshot of beat {beat}"):
             if beat < self._snapshot_beat:
                 raise StoreError(f"a snapshot of beat {beat} cannot follow {self._snapshot_beat}")
             self._log.sync()
-            try:
-                size = snapshots.write_snapshot(
-                    self._disk, path, self.device_epoch, beat, facts, arrays
-                )
-            except OSError as problem:
-                if problem.errno in DISK_FULL:
-                    raise StoreFull(f"{path}: no room for a snapshot: {problem}") from problem
-                raise
-            self._snapshots[beat] = size
-            self._snapshot_beat = beat
-            self._log.snapshots = beat + 1
-            self.log_bytes_since_snapshot = 0
+        over = self._spare if self._spare_bytes else None
+        task = SnapshotTask(beat, path, self.log_bytes_since_snapshot, over, self._spare_bytes,
+                            self._disk, self.device_epoch)  # fmt: skip
+        self._spare_bytes = 0
+        return task
+
+    def end_snapshot(self, task: SnapshotTask, *, barrier: bool = False) -> list[PageRef]:
+        """Take over a snapshot that was written; see `snapshot`."""
+        with self._latching(f"writing the snapshot of beat {task.beat}"):
+            if task.problem is not None:
+                if task.problem.errno in DISK_FULL:
+                    text = f"{task.path}: no room for a snapshot: {task.problem}"
+                    raise StoreFull(text) from task.problem
+                raise task.problem
+            self._snapshots[task.beat] = task.size
+            self._snapshot_beat = task.beat
+            self._log.snapshots = task.beat + 1
+            self.log_bytes_since_snapshot -= task.log_bytes
             self._write_acks()
             moved = self._retire(move=True)
             self._forget_snapshots(barrier)
@@ -339,16 +383,33 @@ class Store:
         return refs
 
     def _forget_snapshots(self, barrier: bool) -> None:
-        """Keep the newest, and the one before it while the log still leads on from there."""
+        """Keep the newest, and the one before it while the log still leads on from there.
+
+        One of the others stays as a spare file that the next snapshot overwrites.
+        """
         older = sorted(self._snapshots)[:-1]
         first = self._log.segments[0].follows if self._log.segments else self._log.last
         keep = [] if barrier else [beat for beat in older[-1:] if first <= beat]
         for beat in older:
             if beat not in keep:
-                del self._snapshots[beat]
-                self._disk.unlink(snapshots.path_of(f"{self._path}/snapshots", beat))
+                size = self._snapshots.pop(beat)
+                path = snapshots.path_of(f"{self._path}/snapshots", beat)
+                if self._spare_bytes or barrier:
+                    self._disk.unlink(path)
+                else:
+                    self._disk.rename(path, self._spare)
+                    self._spare_bytes = size
         if barrier:
             self._disk.sync_directory(f"{self._path}/snapshots")
+
+    @property
+    def _spare(self) -> str:
+        return f"{self._path}/snapshots/.spare"
+
+    def _drop_spare(self) -> None:
+        if self._spare_bytes:
+            self._disk.unlink(self._spare)
+            self._spare_bytes = 0
 
     # -- pages ---------------------------------------------------------------------------------
 
@@ -376,7 +437,8 @@ class Store:
     @property
     def bytes_used(self) -> int:
         """Bytes on disk: log with what is preallocated, spool and snapshots."""
-        return self._log.bytes + self._spool.bytes + sum(list(self._snapshots.values()))
+        held = sum(list(self._snapshots.values())) + self._spare_bytes
+        return self._log.bytes + self._spool.bytes + held
 
     def _write_acks(self) -> None:
         acked = self._backlog.high_water()
