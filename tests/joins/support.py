@@ -136,10 +136,13 @@ def expected(stream, start=0):
 
 
 def answers(member, stream, start=0, workers=None, switch=()):
-    """A member's pairs, beat by beat; before beat i it gives over to `switch[i]`, if there is."""
+    """A member's pairs, beat by beat; before beat i it gives over to `switch[i]`, if there is.
+    `workers` are those of all beats, or a list of those of each."""
     run = Run(member, stream.before, stream.after, start, workers)
     out = []
     for i, beat in enumerate(stream.beats):
+        if isinstance(workers, list):
+            run.workers = workers[i] if i < len(workers) else None
         if i < len(switch) and switch[i] is not None:
             run.switch(switch[i])
         out.append(run.beat(*beat))
@@ -191,12 +194,12 @@ def check_cuts(member, stream, cuts):
     assert sorted(whole) == sorted(other) == sorted(all_pairs(stream))
 
 
-def check_threads(member, stream, counts=(2, 3, 7)):
+def check_threads(member, stream, counts=(2, 3, 7), start=0):
     """The answers of as many threads as you like are what the twin allows."""
     for count in counts:
         workers = Workers(count)
         try:
-            check(member, stream, workers=workers)
+            check(member, stream, start, workers)
         finally:
             workers.close()
 
@@ -320,8 +323,11 @@ class ArrayRun(Run):
         beats = max(-(-a.size // n) for a, n in zip((left, right), sizes, strict=True))
         out, marks = [], [MIN, MIN]
         for b in range(beats):
-            parts = [a[b * n : (b + 1) * n] for a, n in zip((left, right), sizes, strict=True)]
+            parts = [
+                a[b * n : (b + 1) * n].copy() for a, n in zip((left, right), sizes, strict=True)
+            ]
             for side, part in enumerate(parts):
+                part["row"] = (self.next[side] + np.arange(part.size)) % 2**32
                 self.next[side] += part.size
                 if part.size:
                     marks[side] = max(marks[side], int(part["time"].max()) - lateness)

@@ -89,9 +89,21 @@ def test_every_counter_wraps_around_unnoticed(member, stream, short):
 
 @every_member
 @settings(max_examples=15)
-@given(streams(late=True, max_rows=150))
-def test_threads_do_not_change_the_pairs(member, stream):
-    check_threads(member, stream)
+@given(streams(late=True, max_rows=150), st.sampled_from([0, 2**32 - 50]))
+def test_threads_do_not_change_the_pairs(member, stream, start):
+    check_threads(member, stream, start=start)
+
+
+@every_member
+@settings(max_examples=15)
+@given(streams(late=True, max_rows=150), st.lists(st.integers(0, 5), max_size=9))
+def test_threads_may_come_and_go_between_beats(member, stream, counts):
+    pools = {count: Workers(count) for count in set(counts) - {0}}
+    try:
+        check(member, stream, workers=[pools.get(count) for count in counts])
+    finally:
+        for pool in pools.values():
+            pool.close()
 
 
 @every_member

@@ -1,0 +1,58 @@
+"""Members that let cores meet in one memory, with more threads than cores: nothing is lost or found
+twice.  Some seconds by default; EDGED_STRESS_S=60 makes it a minute each."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from edged.workers import Workers
+from tests.joins.support import ArrayRun, array_pairs, members, named, random_arrays, sorted_pairs
+
+SECONDS = float(os.environ.get("EDGED_STRESS_S", "3"))
+THREADS = 3 * (os.cpu_count() or 1) + 1
+SHARED = [m for m in members("cpu") if m.name in ("bucket", "handshake")]
+
+
+def round_of(member, seed, pool):
+    """One random pair of streams: pairs that are due, lost, and found too often."""
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(2000, 20_000))
+    keys = int(rng.choice([3, 100, 5000, 2**62]))
+    skew = float(rng.choice([0.0, 0.02, 0.3])) if keys > 100 else 0.0
+    before, after = (int(b) for b in rng.integers(0, 60 if keys == 3 else 1500, 2))
+    left, right = (random_arrays(seed + k, rows, keys, skew, jitter=20) for k in (0, 10**6))
+    if keys > rows:
+        right["tag"] = np.roll(left["tag"], int(rng.integers(0, 500)))
+    run = ArrayRun(member, before, after, int(rng.choice([0, 2**32 - 1000])), pool)
+    sizes = tuple(int(n) for n in rng.choice([1, 63, 64, 700, 5000], 2))
+    sizes = tuple(max(n, rows // 200) for n in sizes)
+    start = run.base[0]
+    found = sorted_pairs(*(run.feed(left, right, sizes, lateness=20) - start).T)
+    run.close()
+    due = array_pairs(left, right, before, after)
+    once = np.unique(found, axis=0)
+    both = np.unique(np.concatenate([once, due]), axis=0).shape[0]
+    return due.shape[0], both - once.shape[0], found.shape[0] - once.shape[0], both - due.shape[0]
+
+
+@pytest.mark.timeout(600 + 4 * int(SECONDS))
+@pytest.mark.parametrize("member", SHARED, ids=named)
+def test_no_pair_is_lost_or_repeated_by_more_threads_than_cores(member, record_property):
+    totals, rounds, seed = np.zeros(4, np.int64), 0, int.from_bytes(os.urandom(3), "little")
+    until = time.monotonic() + SECONDS
+    pools = [Workers(n) for n in (2, THREADS)]
+    while rounds < 2 or time.monotonic() < until:
+        counts = round_of(member, seed + rounds, pools[rounds % 2])
+        assert counts[1:] == (0, 0, 0), f"seed {seed + rounds}: lost, repeated, wrong {counts[1:]}"
+        totals += counts
+        rounds += 1
+    for pool in pools:
+        pool.close()
+    assert totals[0] > 0
+    for name, total in zip(("due", "lost", "repeated", "wrong"), totals.tolist(), strict=True):
+        record_property(name, total)
+    record_property("rounds", rounds)
