@@ -37,8 +37,6 @@ from governors.base import LeaveAlone
 
 STORE_PER_MEMORY = 3
 """Least size of a bounded store, as a multiple of the jobs' memory."""
-UPLINK_LIFE_US_MIN = 5_000_000
-"""An uplink that dies younger than this is not started again before there is something to do."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +91,8 @@ class Daemon:
         self.uplink = self._start_uplink(plans)
         self.committer = Committer(self.store, self.uplink, self.clock)
         self.waiter = Waiter(self.clock)
-        self._uplink_started_us = -UPLINK_LIFE_US_MIN
-        self.committer.restarted = self._watch_uplink
-        self._watch_uplink()
+        if self.uplink is not None:
+            self.waiter.add_control(self.uplink.watch_fileno(), self.committer.settle)
         self.stats = Stats(self.clock, settings.trace)
         self.sources = build_sources(self.recovered.jobs, self.workers)
         for source in self.sources:
@@ -143,38 +140,18 @@ class Daemon:
     def _start_uplink(self, plans: Sequence[JobPlan]) -> Uplink | None:
         if self.settings.uplink_url is None:
             return None
-        self._shipped = _schemas(plans)
         uplink = Uplink(
             self.settings.uplink_url,
             self.settings.device,
             self.settings.uplink_token,
             self.store.device_epoch,
             self.store.session,
-            self._shipped,
+            _schemas(plans),
             ca=self.settings.uplink_ca,
         )
         uplink.start()
         uplink.offer(self.store.pending())
         return uplink
-
-    def _restart_uplink(self) -> Uplink | None:
-        """An uplink that knows the schemas of the jobs as they are now."""
-        if self.uplink is not None:
-            self.uplink.close()
-        self.uplink = self._start_uplink([job.plan for job in self.heart.jobs])
-        self._uplink_started_us = -UPLINK_LIFE_US_MIN
-        self._watch_uplink()
-        return self.uplink
-
-    def _watch_uplink(self) -> None:
-        """Hear of the uplink's death though nothing else happens: pages may be left to send.
-
-        One that dies soon after its start is left to the next beat, so that it costs no core.
-        """
-        since_us = self.clock.monotonic_us() - self._uplink_started_us
-        self._uplink_started_us = self.clock.monotonic_us()
-        if self.uplink is not None and since_us > UPLINK_LIFE_US_MIN:
-            self.waiter.add_hangup(self.uplink.fileno(), self.committer.settle)
 
     # the door --------------------------------------------------------------------------------
 
@@ -200,8 +177,9 @@ class Daemon:
         if len(others) < len(self.heart.jobs):
             _check_together([*others, plan])
         notes = self.heart.replace(plan, self.context)
-        if self.uplink is not None and _schemas([*others, plan]) != self._shipped:
-            self.committer.use(self._restart_uplink)
+        if self.uplink is not None:
+            with self.committer.lock:
+                self.uplink.register(_schemas([*others, plan]))
         return {"replaced": plan.name, "notes": notes}
 
     def status(self) -> dict[str, Any]:

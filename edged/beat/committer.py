@@ -69,8 +69,6 @@ class Committer:
         """Whether the commit in flight waits for room in the store."""
         self.failed: Callable[[], None] = lambda: None
         """Called on the commit thread when a commit has failed, so that an idle loop hears it."""
-        self.restarted: Callable[[], None] = lambda: None
-        """Called when the uplink had died and was started again, with the lock held."""
         self.lock = threading.Lock()
         """Held while the store and the uplink are in use."""
         self._task: SnapshotTask | None = None
@@ -120,11 +118,6 @@ class Committer:
             moved = self._store.snapshot(beat, facts, arrays, barrier=True)
             if self._uplink is not None and moved:
                 self._uplink.offer(moved)
-
-    def use(self, make: Callable[[], Uplink | None]) -> None:
-        """Take another uplink, made while none is in use; it offers what is pending itself."""
-        with self.lock:
-            self._uplink = make()
 
     def settle(self) -> None:
         """Take in what the centre has acknowledged (any thread)."""
@@ -245,4 +238,3 @@ class Committer:
                 self._store.acked(stream, partition, seq)
             if self._uplink.restart_if_dead():
                 self._uplink.offer(self._store.pending())
-                self.restarted()

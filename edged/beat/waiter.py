@@ -44,15 +44,6 @@ class Waiter:
         if (control := source.control_fileno()) >= 0:
             self.add_control(control, lambda: source.serve_control(self._clock.monotonic_us()))
 
-    def add_hangup(self, fd: int, handler: Handler) -> None:
-        """Call `handler` when the other end of socket `fd` has gone; what it sends wakes nobody.
-
-        A descriptor is forgotten when it is closed.  Any thread may call this.
-        """
-        self._control[fd] = handler
-        for poller in (self._all, self._muted, self._commit):
-            poller.register(fd, select.EPOLLRDHUP)
-
     def add_commit(self, fd: int) -> None:
         """Let `fd` end `until_commit`."""
         self._commit.register(fd, select.EPOLLIN)

@@ -1,5 +1,6 @@
 """The uplink's process dies while nothing else happens: what is left to send goes all the same."""
 
+import contextlib
 import os
 import signal
 import time
@@ -19,7 +20,6 @@ def test_an_idle_daemon_hears_that_its_uplink_has_died_and_its_last_pages_land(t
         batches = system.end_streams_by_themselves()
         until(lambda: system.status()["jobs"]["law"]["ended"], 60, "the end", daemon)
         status = system.status()
-        time.sleep(max(0.0, 6.0 - status["uptime_s"]))  # younger ones wait for the next beat
         pages = status["store"]["backlog_pages"]
         assert pages > 0
         os.kill(status["uplink"]["pid"], signal.SIGKILL)
@@ -30,3 +30,55 @@ def test_an_idle_daemon_hears_that_its_uplink_has_died_and_its_last_pages_land(t
         ]
         system.drain()
         assert_exactly_once(system.landing, system.config, batches)
+
+
+def test_an_idle_daemon_restarts_uplinks_that_die_young_and_their_pages_land(tmp_path):
+    with System(tmp_path) as system:
+        collector = system.collect()
+        collector.kill()
+        daemon = system.run(law_job(system.address))
+        system.produce(of=1, batches_max=20)
+        batches = system.end_streams_by_themselves()
+        until(lambda: system.status()["jobs"]["law"]["ended"], 60, "the end", daemon)
+        pages = system.status()["store"]["backlog_pages"]
+        beat = system.status()["beat"]
+        parent = psutil.Process(daemon.process.pid)
+        killed = set()
+        while len(killed) < 4:
+            until(lambda: _uplinks(parent) - killed, 30, "another uplink", daemon)
+            for pid in _uplinks(parent) - killed:
+                os.kill(pid, signal.SIGKILL)  # nobody asks the daemon anything, and no beat comes
+                killed.add(pid)
+        collector.restart()
+        until(lambda: sum(positions(system.landing).values()) == pages, 60, "all landed", daemon)
+        status = system.status()
+        assert status["beat"] == beat and status["uplink"]["starts"] >= 5
+        system.drain()
+        assert_exactly_once(system.landing, system.config, batches)
+
+
+def test_a_job_with_new_schemas_keeps_the_uplink_and_does_not_wait_for_one_that_hangs(tmp_path):
+    with System(tmp_path) as system:
+        system.collect()
+        system.run(law_job(system.address))
+        pid = system.status()["uplink"]["pid"]
+        job = law_job(system.address)
+        job["sinks"]["copy"] = {"type": "pages", "input": "a", "stream": "copy", "page": "64KiB"}
+        os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        system.replace_job(job)
+        assert time.monotonic() - began < 4.0
+        os.kill(pid, signal.SIGCONT)
+        path = system.landing / "schemas" / "copy@1.json"
+        until(path.exists, 30, "the schema", system.parts["daemon"])
+        assert system.status()["uplink"]["pid"] == pid
+
+
+def _uplinks(parent):
+    """Process ids of the uplink's children that live."""
+    found = set()
+    for child in parent.children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE and "edged.uplink" in child.cmdline():
+                found.add(child.pid)
+    return found
