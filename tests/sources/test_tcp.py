@@ -181,6 +181,7 @@ class TestSequenceNumbers:
             later = messages([rows(20, 5)], producer="p", first_seq=5)
             peer.sendall(later[len(messages([], producer="p")) :])
             assert "batch 5 follows batch 2" in error_of(peer)
+            rig.until(lambda: rig.count() >= 10, "the beat that sent the error")
             assert rig.all_keys() == list(range(10))
 
     def test_of_a_later_connection_win(self) -> None:
