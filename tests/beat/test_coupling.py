@@ -246,11 +246,12 @@ def test_a_producer_further_ahead_than_a_beat_could_take_is_left_unread(tmp_path
         for _ in range(MANY_BATCHES):
             fast.send(batch([1] * 1000, [far] * 1000))
             fast.poll()
+        loop.until(lambda: fast.poll() > 1)
         slow.send(batch([3], [base + 1]))
         loop.until(lambda: slow.poll() == 2)
         stream = loop.job.streams["s"]
         assert not stream.staging.full
-        assert 1 < fast.poll() < 1 + MANY_BATCHES, "an eighth is for those ahead; the rest waits"
+        assert fast.poll() < 1 + MANY_BATCHES, "an eighth is for those ahead; the rest waits"
         steady.send(batch([0], [far]))
         slow.send(batch([4], [far]))
         loop.until(lambda: fast.poll() == 1 + MANY_BATCHES)
