@@ -4,6 +4,7 @@ twice.  Some seconds by default; EDGED_STRESS_S=60 makes it a minute each."""
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 import numpy as np
@@ -20,16 +21,17 @@ SHARED = [m for m in members("cpu") if m.name in ("bucket", "handshake")]
 def round_of(member, seed, pool):
     """One random pair of streams: pairs that are due, lost, and found too often."""
     rng = np.random.default_rng(seed)
-    rows = int(rng.integers(2000, 20_000))
-    keys = int(rng.choice([3, 100, 5000, 2**62]))
-    skew = float(rng.choice([0.0, 0.02, 0.3])) if keys > 100 else 0.0
-    before, after = (int(b) for b in rng.integers(0, 60 if keys == 3 else 1500, 2))
+    keys = int(rng.choice([1, 3, 100, 5000, 2**62]))
+    large = member.name == "bucket" and keys > 100
+    rows = int(rng.integers(2000, 400_000 if large else 20_000))
+    skew = float(rng.choice([0.0, 0.02])) if keys > 100 else 0.0
+    before, after = (int(b) for b in rng.integers(0, 20 if keys <= 3 else 1500, 2))
     left, right = (random_arrays(seed + k, rows, keys, skew, jitter=20) for k in (0, 10**6))
     if keys > rows:
         right["tag"] = np.roll(left["tag"], int(rng.integers(0, 500)))
     run = ArrayRun(member, before, after, int(rng.choice([0, 2**32 - 1000])), pool)
-    sizes = tuple(int(n) for n in rng.choice([1, 63, 64, 700, 5000], 2))
-    sizes = tuple(max(n, rows // 200) for n in sizes)
+    sizes = tuple(int(n) for n in rng.choice([1, 64, 700, 5000, 5000], 2))
+    sizes = tuple(max(n, rows // (8 if large else 80)) for n in sizes)
     start = run.base[0]
     found = sorted_pairs(*(run.feed(left, right, sizes, lateness=20) - start).T)
     run.close()
@@ -41,7 +43,7 @@ def round_of(member, seed, pool):
 
 @pytest.mark.timeout(600 + 4 * int(SECONDS))
 @pytest.mark.parametrize("member", SHARED, ids=named)
-def test_no_pair_is_lost_or_repeated_by_more_threads_than_cores(member, record_property):
+def test_no_pair_is_lost_or_repeated_by_more_threads_than_cores(member, capsys):
     totals, rounds, seed = np.zeros(4, np.int64), 0, int.from_bytes(os.urandom(3), "little")
     until = time.monotonic() + SECONDS
     pools = [Workers(n) for n in (2, THREADS)]
@@ -53,6 +55,8 @@ def test_no_pair_is_lost_or_repeated_by_more_threads_than_cores(member, record_p
     for pool in pools:
         pool.close()
     assert totals[0] > 0
-    for name, total in zip(("due", "lost", "repeated", "wrong"), totals.tolist(), strict=True):
-        record_property(name, total)
-    record_property("rounds", rounds)
+    if "EDGED_STRESS_S" in os.environ:
+        due, lost, repeated, wrong = totals.tolist()
+        said = f"{due} pairs due, {lost} lost, {repeated} repeated, {wrong} wrong"
+        with capsys.disabled():
+            sys.stdout.write(f"\n{member.name}, {THREADS} threads, {rounds} rounds: {said}\n")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edged.columns import address
 from kernels.cpu import atomics, compare
 
-THREADS, TIMES = 8, 100_000
+THREADS, TIMES = 4, 4_000_000
 
 
 @numba.njit(nogil=True)

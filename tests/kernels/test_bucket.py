@@ -140,6 +140,26 @@ def test_many_lanes_build_one_bucket_together_and_lose_nothing(lanes):
     pool.close()
 
 
+@pytest.mark.parametrize("keys", [1, 1000])
+def test_lanes_that_race_for_long_lose_nothing(keys):
+    lanes, n = 4, 4_000_000
+    array = np.zeros(n + AHEAD, RECORD)
+    array["tag"], array["row"] = np.arange(n + AHEAD) % keys, np.arange(n + AHEAD)
+    edges = np.append(0, np.full(64, n))
+    newest, expiry = np.full(64, MIN), np.zeros(n, np.int64)
+    bucket.prepare(address(array), edges, 0, 0, 64, newest, expiry)
+    table, pool = Table(n, lanes), Workers(lanes)
+    table.reserve(n, lanes)
+    share = partial(bucket.build, table.row, address(array), edges, expiry)
+    pool.run([partial(share, n * k // lanes, n * (k + 1) // lanes, k) for k in range(lanes)])
+    pool.close()
+    hashes, alive = np.zeros(n, np.uint64), np.zeros(n, np.uint8)
+    bucket.live(table.row, MIN, 0, hashes, alive)
+    assert alive.all()
+    assert np.array_equal(hashes, array["tag"][:n])
+    assert bucket.count(table.row, MIN) == n
+
+
 @settings(max_examples=80)
 @given(st.lists(ROWS, max_size=3), st.lists(st.integers(0, 63)), st.integers(0, 45))
 def test_cleaning_takes_invalid_entries_out_of_marked_buckets_alone(batches, marks, bound):
