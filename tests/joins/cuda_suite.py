@@ -342,7 +342,7 @@ def test_matches_are_counted_summed_and_numbered(left, right, spans):
     join._count(0, len(left), *spans)
     probing = [[r for r in left if r[1] >> 26 == p] for p in range(64)]
     counts = [naive.count(part, rings[p], *spans) for p, part in enumerate(probing)]
-    assert join._found.copy_to_host()[: len(left)].tolist() == [c for part in counts for c in part]
+    assert join._found.copy_to_host()[: len(left)].tolist() == sum(counts, [])
     assert join._count_pairs() == sum(naive.totals(counts))
     assert join._sums.copy_to_host().tolist() == naive.totals(counts)
     assert join._found.copy_to_host()[: len(left) + 1].tolist() == naive.offsets(counts)
