@@ -111,7 +111,7 @@ def test_a_message_that_kills_the_process_is_set_aside_alone_whatever_comes_besi
         other.send(batch([0]))
         other.flush()
         producer.send(batch([5, crashing.EXITS]))
-        while producer.acked == 0:
+        while producer.acked == 0 or not (tmp_path / "store" / "quarantine").exists():
             producer.poll()
             if other.poll() == good:
                 other.send(batch([good]))
