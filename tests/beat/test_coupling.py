@@ -193,7 +193,7 @@ def test_a_producer_that_waits_for_room_is_not_silent_however_long_it_waits(tmp_
     a slow producer's row stays in its socket for longer than `idle_after`.
     """
     document = changed(
-        join_job(idle_after="300ms", max_ahead="1d"),
+        join_job(idle_after="700ms", max_ahead="1d"),
         promises={"latency": "20ms", "memory": "1MiB"},
     )
     base = now_us()
