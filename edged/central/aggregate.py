@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 _POLL_S = 0.2
+_INITIALIZING_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +252,10 @@ class Aggregation:
     def __init__(self, spark: SparkSession, spec: Spec, options: Options) -> None:
         self.options = options
         self.tables = {n: TableQuery(spark, spec, t, options) for n, t in spec.tables.items()}
-        self.queries = {name: table.start() for name, table in self.tables.items()}
+        self.queries: dict[str, Any] = {}
+        for name, table in self.tables.items():
+            self.queries[name] = table.start()
+            _wait_until_initialized(self.queries[name])
         self._seen = dict.fromkeys(self.tables, -1)
         self._busy_at = time.monotonic()
         self.rows = dict.fromkeys(self.tables, 0)
@@ -360,6 +364,16 @@ def locked(output: str) -> Iterator[None]:
                 f"{place}: another aggregation writes here; stop it, or give another --output"
             ) from None
         yield
+
+
+def _wait_until_initialized(query: Any) -> None:
+    """Wait until Spark has made the query's source, or the query has ended.
+
+    Spark starts a Python process for each query's source and gives it 10 s, which several that
+    start at once on a busy machine may miss ("Python worker failed to connect back").
+    """
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        time.sleep(_INITIALIZING_POLL_S)
 
 
 def _query_id(rows: DataFrame) -> str:

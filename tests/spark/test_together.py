@@ -3,7 +3,7 @@
 When a streaming query starts, Spark 4.3 puts settings into the environment map of the registered
 source, a plain HashMap.  Two queries that do so in one instant to one map leave it with a wrong
 size, and every task that it is sent to ends with java.io.OptionalDataException.  That instant is
-short (60 starts on a shared map did not hit it), so the maps themselves are looked at.
+short (20 starts of 3 queries on new, shared maps did not hit it), so the maps are looked at.
 """
 
 import threading
