@@ -93,9 +93,10 @@ def test_a_sender_that_was_killed_goes_on_where_edged_stopped(parquet: str) -> N
         assert rig.all_keys() == list(range(10_000))
 
 
-def test_what_edged_refuses_is_said(parquet: str) -> None:
+@pytest.mark.parametrize("more", [(), ("--no-end",), ("--producer", "p")])
+def test_what_edged_refuses_is_said(parquet: str, more: tuple[str, ...]) -> None:
     with Rig() as rig, pytest.raises(PeerError, match="no stream 'x' here"):
-        send(parquet, "--to", rig.address, "--stream", "x")
+        send(parquet, "--to", rig.address, "--stream", "x", *more)
 
 
 def test_mistakes_are_named(tmp_path: Path, parquet: str) -> None:

@@ -148,7 +148,10 @@ class Sending:
 
     def _finish(self, producer: Producer, show: Any) -> None:
         """Wait for the last acks, as long as they keep coming."""
-        act = producer.flush if self._options["no_end"] else producer.end
+        named = self._options["producer"] is not None
+        act = producer.end
+        if self._options["no_end"]:
+            act = producer.flush if named else producer.part
         quiet_since, acked = time.monotonic(), producer.acked
         while True:
             try:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 RECEIVE_BYTES = 1 << 16
 
 
+class Closed(ConnectionResetError):
+    """The peer closed the connection in order."""
+
+
 class Link:
     """A connected socket and what still waits to be sent on it."""
 
@@ -36,6 +40,8 @@ class Link:
         self._sock, self._tls = sock, tls is not None
         self._frames = FrameReader()
         self._unsent: list[memoryview] = []
+        self.finished = False
+        """Whether the peer was told that nothing follows."""
 
     @property
     def idle(self) -> bool:
@@ -61,6 +67,12 @@ class Link:
             return False
         return True
 
+    def finish(self) -> None:
+        """Say, below the protocol, that nothing follows.  Raises OSError."""
+        if not self.finished:
+            self.finished = True
+            self._sock.shutdown(socket.SHUT_WR)
+
     def receive(self) -> list[tuple[int, bytes]]:
         """Frames that are here now.  Raises OSError at the end of the connection."""
         frames: list[tuple[int, bytes]] = []
@@ -76,7 +88,7 @@ class Link:
             if not data:
                 if frames:
                     return frames
-                raise ConnectionResetError("edged closed the connection")
+                raise Closed("edged closed the connection")
             frames += self._frames.feed(data)
             if not self._tls and len(data) < RECEIVE_BYTES:
                 return frames

@@ -24,7 +24,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from edged.client import frames
-from edged.client.link import Link
+from edged.client.link import Closed, Link
 from edged.client.messages import Prepared, Serializer
 from edged.errors import PeerError, ProtocolError
 
@@ -67,7 +67,8 @@ class Producer:
         self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
         self._lock = threading.RLock()
         self._link: Link | None = None
-        self._greeted = self._ended = self._ending = self._end_sent = False
+        self._greeted = self._end_sent = False
+        self._ended = self._ending = self._parting = False
         self._fatal: PeerError | None = None
         self._retry_at, self._backoff_s = 0.0, BACKOFF_S_MIN
         self._unacked: deque[tuple[int, Prepared]] = deque()
@@ -140,10 +141,22 @@ class Producer:
             self._run(lambda: not self._unacked and self._idle(), "no ack", timeout_s)
 
     def end(self, timeout_s: float | None = None) -> None:
-        """Say end-of-stream and wait until that is committed, and with it all batches."""
+        """Say end-of-stream and wait until that is committed, and with it all batches.
+
+        Without an id: until edged has received it, see `part`.
+        """
         with self._lock:
             self._ending = True
             self._run(lambda: self._ended, "the end of the stream is not committed", timeout_s)
+
+    def part(self, timeout_s: float | None = None) -> None:
+        """For a producer without an id: hang up, and wait until edged has done so too.
+
+        It has received everything then and had nothing to object; no acks say so.
+        """
+        with self._lock:
+            self._parting = True
+            self._run(lambda: self._ended, "edged has not read everything", timeout_s)
 
     def close(self) -> None:
         """Close the connection; what is not acknowledged by now is forgotten here."""
@@ -222,7 +235,8 @@ class Producer:
                 self._frame(kind, payload)
                 if self._link is not link:
                     return
-        except (OSError, ValueError):
+        except (OSError, ValueError) as problem:
+            self._ended = self._ended or (isinstance(problem, Closed) and link.finished)
             self._lost()
             return
         self._transmit()
@@ -273,8 +287,8 @@ class Producer:
             if self._ending and not self._end_sent:
                 self._end_sent = True
                 link.give([frames.END_OF_STREAM])
-            if self._end_sent and self._id is None and link.idle:
-                self._ended = True
+            if (self._end_sent or self._parting) and self._id is None and link.idle:
+                link.finish()
         except OSError:
             self._explain_loss()
 
