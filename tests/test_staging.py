@@ -162,7 +162,8 @@ class TestRecords:
         assert not producers.changed()
         producers.seq[7] = 3
         assert producers.changes() == {
-            "forgotten": [], "ids": [], "number": [7], "seq": [3], "latest_us": [WATERMARK_MIN_US], "ended": [0],
+            "forgotten": [], "ids": [], "number": [7],
+            "seq": [3], "latest_us": [WATERMARK_MIN_US], "ended": [0],
         }  # fmt: skip
 
     def test_of_producers_survive_a_snapshot(self) -> None:
