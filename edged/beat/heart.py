@@ -27,7 +27,7 @@ from edged.disk import SystemDisk, write_whole
 from edged.errors import JobError
 from edged.job.plan import JobPlan
 from edged.operators.base import BeatContext, State
-from edged.sinks.base import SealedPage, SinkContext
+from edged.sinks.base import Flush, SealedPage, SinkContext
 from edged.sources.base import Source
 from edged.store import BeatRecord, Store, StoreFull
 from edged.workers import Workers
@@ -87,8 +87,9 @@ class Heart:
     def run(self) -> None:
         """Beat until stopped.
 
-        Where the store is full when stopped, the beat that waits for room is given up: it was not
-        acked, so the producers have it still.
+        A stop ends with a snapshot, so that the next start replays nothing and no window is lost
+        whose inputs were not logged.  Where the store is full when stopped, the snapshot is given
+        up, and the beat that waits for room: it was not acked, so the producers have it still.
         """
         try:
             while not self._stopping:
@@ -101,6 +102,8 @@ class Heart:
                 self._beat(oldest, wake.race and not self._stopping)
             self._beat(self._clock.monotonic_us(), True, last=True)
             self._await_commit()
+            if self._store.log_bytes_since_snapshot:
+                self._committer.snapshot(self.beat, *self.save())
         except StoreFull:
             if not self._stopping:
                 raise
@@ -173,13 +176,16 @@ class Heart:
         )
 
     def _deadline(self, now: int) -> int | None:
-        """When to beat though nothing arrives: rows to race, pages to flush, producers idle."""
+        """When to beat though nothing arrives: rows to race or to seal, producers idle."""
         since = self._unsealed_us()
         due = [] if since is None else [self.batcher.race_by(since)]
+        wall = self._clock.wall_us()
         for job in self.jobs:
+            if (left := job.due_in_us(wall)) is not None:
+                due.append(now + left)
             for s in job.streams.values():
                 idle = s.time.idle_at(s.staging.producers, now)
-                if idle is not None and self._waits_for_time(job):
+                if idle is not None and (job.staged() or job.waits_for_time()):
                     due.append(idle)
         return min(due) if due else None
 
@@ -187,9 +193,6 @@ class Heart:
         """Arrival of the oldest rows that are not raced, or in open pages."""
         waiting = (self._oldest_open_us, self._unraced_us)
         return min((since for since in waiting if since is not None), default=None)
-
-    def _waits_for_time(self, job: JobRuntime) -> bool:
-        return job.staged() > 0 or len(job.streams) > 1
 
     def _beat(self, oldest_us: int, race: bool, last: bool = False) -> None:
         self._beating = True
@@ -234,11 +237,13 @@ class Heart:
         rows_max = ONE_CHUNK if self._attempts.careful else self.batcher.rows_max()
         jobs = {job.plan.name: job.decide(now, rows_max, race) for job in self.jobs}
         open_since = oldest_us if self._oldest_open_us is None else self._oldest_open_us
-        flush = last or self.batcher.must_flush(open_since, now)
+        flush = Flush.PROMPT if self.batcher.must_flush(open_since, now) else Flush.NO
         self._cut = self._took = False
         for job in self.jobs:
             facts = jobs[job.plan.name]
-            facts.flush = race and (flush or job.plan.promises.durability == "results")
+            results = job.plan.promises.durability == "results"
+            if race:
+                facts.flush = Flush.ALL if last or results or facts.ends() else flush
             taken = sum(f.take_rows for f in facts.streams.values())
             self._took |= taken > 0
             self._cut |= race and job.cut
@@ -342,6 +347,6 @@ def _is_empty(facts: BeatFacts, jobs: Sequence[JobRuntime]) -> bool:
                 return False
             if j.race and f.watermark_us != job.streams[name].time.watermark_us:
                 return False
-        if j.flush and job.open_rows():
+        if j.race and job.seals(j.flush, facts.wall_us):
             return False
     return True

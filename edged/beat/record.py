@@ -1,10 +1,10 @@
 """What a beat writes into the log: its facts, and the inputs staged since the last beat.
 
 Facts are one JSON object: everything that came from the processing-time world (how many rows were
-staged and taken, watermarks, producers' sequences, whether open pages were flushed), so that a
+staged and taken, watermarks, producers' sequences, which open pages were flushed), so that a
 replay of the record does exactly what the beat did.
 
-    {"wall": µs, "jobs": {job: {"race": bool, "flush": bool, "streams": {stream:
+    {"wall": µs, "jobs": {job: {"race": bool, "flush": 0 | 1 | 2, "streams": {stream:
         {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs, "producers": {…},
          "refused": rows, "set_aside": [chunks, rows]}}}}}
 
@@ -25,7 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.columns import Batch, Column
+from edged.operators.base import WATERMARK_MAX_US
 from edged.schema import Schema
+from edged.sinks.base import Flush
 from edged.staging import Chunks
 
 
@@ -50,8 +52,12 @@ class JobFacts:
     """One job's part of a beat."""
 
     race: bool
-    flush: bool
+    flush: Flush
     streams: dict[str, StreamFacts]
+
+    def ends(self) -> bool:
+        """Whether every stream is at its end after this beat."""
+        return all(f.watermark_us == WATERMARK_MAX_US for f in self.streams.values())
 
 
 @dataclass(slots=True)
@@ -66,7 +72,7 @@ class BeatFacts:
         jobs = {
             name: {
                 "race": j.race,
-                "flush": j.flush,
+                "flush": int(j.flush),
                 "streams": {
                     s: {
                         "logged": [f.logged_rows, f.logged_chunks],
@@ -90,7 +96,7 @@ class BeatFacts:
         jobs = {}
         for name, j in document["jobs"].items():
             streams = {s: _stream_facts(f) for s, f in j["streams"].items()}
-            jobs[name] = JobFacts(j["race"], j["flush"], streams)
+            jobs[name] = JobFacts(j["race"], Flush(j["flush"]), streams)
         return cls(document["wall"], jobs)
 
 

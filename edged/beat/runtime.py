@@ -28,7 +28,7 @@ from edged.operators.base import (
     Scratch,
     State,
 )
-from edged.sinks.base import SealedPage, Sink, SinkContext
+from edged.sinks.base import Flush, SealedPage, Sink, SinkContext
 from edged.staging import TIME_MAX_US, Chunks, Staging
 
 
@@ -72,15 +72,33 @@ class JobRuntime:
         return sum(s.staging.rows for s in self.streams.values())
 
     def open_rows(self) -> int:
-        """Rows that sinks hold in pages not yet sealed."""
-        return sum(s.open_rows() for s in self.sinks.values())
+        """Rows in pages that are not sealed yet and that the latency promise covers."""
+        return sum(s.open_rows() for s in self.sinks.values() if s.prompt)
+
+    def waits_for_time(self) -> bool:
+        """Whether a watermark alone may give results."""
+        coupled = len(self.streams) > 1
+        return coupled or any(p.waits_for_time for p in self.plan.operators.values())
+
+    def seals(self, flush: Flush, wall_us: int) -> bool:
+        """Whether a beat without a new row would seal something."""
+        return any(
+            (s.open_rows() and (flush >= (Flush.PROMPT if s.prompt else Flush.ALL)))
+            or s.due_in_us(wall_us) == 0
+            for s in self.sinks.values()
+        )
+
+    def due_in_us(self, wall_us: int) -> int | None:
+        """How long until a sink wants to seal by itself; None: none does."""
+        due = [s.due_in_us(wall_us) for s in self.sinks.values()]
+        return min((d for d in due if d is not None), default=None)
 
     def decide(self, monotonic_us: int, rows_max: int, race: bool) -> JobFacts:
         """What this beat does, from what is staged now; `flush` is left to the caller."""
         for s in self.streams.values():
             s.time.forget(s.staging.producers.forgotten)
         facts = {name: self._logged(s) for name, s in self.streams.items()}
-        job = JobFacts(race, False, facts)
+        job = JobFacts(race, Flush.NO, facts)
         if not race:
             return job
         chunks = {name: s.staging.chunks() for name, s in self.streams.items()}

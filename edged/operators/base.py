@@ -87,7 +87,7 @@ class Operator(ABC):
         """Bytes of memory that the state occupies."""
         return 0
 
-    def counters(self) -> Mapping[str, int | float]:
+    def counters(self) -> Mapping[str, int | float | str]:
         """Figures for people: matches, groups, rows in error."""
         return {}
 
@@ -103,6 +103,8 @@ class OperatorPlan(ABC):
     """All other keys that the document may hold beside `type` and the links."""
     version: ClassVar[int] = 1
     """Version of the saved state's layout."""
+    waits_for_time: ClassVar[bool] = False
+    """Whether it holds results back until the watermark lets them go."""
 
     id: str
     output: Link

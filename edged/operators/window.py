@@ -198,6 +198,7 @@ class WindowPlan(OperatorPlan):
 
     links = ("input",)
     keys = frozenset({"keys", "size", "every", "aggregates"})
+    waits_for_time = True
 
     id: str
     input: Link

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, ClassVar, TypeVar
 
 from edged.operators.base import BeatContext, Flow, Link, State
@@ -28,6 +29,16 @@ class SealedPage:
     data: bytes
 
 
+class Flush(IntEnum):
+    """How much of what is open a beat must seal."""
+
+    NO = 0
+    PROMPT = 1
+    """Rows that the job's latency promise covers would be late in the next beat."""
+    ALL = 2
+    """Nothing may stay open: the daemon stops, the streams have ended, or inputs are not logged."""
+
+
 @dataclass(frozen=True, slots=True)
 class SinkContext:
     """What a sink is built with beyond its own plan."""
@@ -42,13 +53,16 @@ class SinkContext:
 class Sink(ABC):
     """A running sink."""
 
+    prompt = True
+    """Whether the job's latency promise covers rows until they are sealed."""
+
     @abstractmethod
     def write(self, beat: BeatContext, flow: Flow) -> None:
         """Take one beat's rows."""
 
     @abstractmethod
-    def seal(self, beat: BeatContext, flush: bool) -> list[SealedPage]:
-        """End the beat: the pages that are full, or all that hold rows where `flush` is set.
+    def seal(self, beat: BeatContext, flush: Flush) -> list[SealedPage]:
+        """End the beat: the pages that are full, or all that hold rows where `flush` asks for it.
 
         What is returned becomes durable with the beat.  A sink with no pages returns none, and
         must write its files so that doing it again in a replay of the same beat changes nothing.
@@ -57,6 +71,10 @@ class Sink(ABC):
     @abstractmethod
     def open_rows(self) -> int:
         """Rows taken but not sealed yet."""
+
+    def due_in_us(self, wall_us: int) -> int | None:
+        """How long open rows may stay open from `wall_us` on, where the sink itself limits it."""
+        return None
 
     @abstractmethod
     def save(self) -> State:

@@ -5,12 +5,13 @@
     input = "daily"
     path = "out/daily"        # absolute, or below the sink's own directory in the store
     format = "parquet"        # default; or "ndjson"
-    rows = 1000000            # a file is finished at the end of the beat that reaches this,
-    bytes = "64MiB"           # or this much (in memory, not encoded),
-    every = "10min"           # or this age by the beats' wall clock; default: no limit
+    every = "10min"           # a file is finished when it is this old (default: 1min)
+    rows = 1000000            # or at the end of the beat that reaches this,
+    bytes = "64MiB"           # or this much (in memory, not encoded)
 
-A flush finishes the open file whatever it holds; so the job's latency also bounds how long a row
-waits, and a longer latency makes larger files.
+`every` takes the place of the job's latency promise: rows that are committed but in no file yet are
+in the store.  With durability `results` they would not be, so every beat with rows finishes a file.
+So does a daemon that stops, and the end of all streams.
 
 Files are `part-<sink>-<epoch>-<first beat>-<last beat>.<format>`.  Invariants:
 
@@ -42,7 +43,7 @@ from edged.errors import JobError, StoreError
 from edged.job import document as doc
 from edged.job.units import show_duration, show_size
 from edged.operators.base import BeatContext, Flow, Link, State
-from edged.sinks.base import PageKey, SealedPage, Sink, SinkContext, SinkPlan, sink
+from edged.sinks.base import Flush, PageKey, SealedPage, Sink, SinkContext, SinkPlan, sink
 
 FORMATS = ("parquet", "ndjson")
 _CHUNK_ROWS = 1 << 16
@@ -51,6 +52,8 @@ _HEX = np.frombuffer(b"".join(b"%02x" % i for i in range(256)), np.uint16)
 
 class FileSink(Sink):
     """Rows gathered as Arrow batches until the file is finished at the end of a beat."""
+
+    prompt = False
 
     def __init__(self, plan: FilePlan, context: SinkContext, disk: Disk) -> None:
         self._plan, self._disk = plan, disk
@@ -72,10 +75,10 @@ class FileSink(Sink):
         self._rows += flow.batch.rows
         self._bytes += flow.batch.nbytes()
 
-    def seal(self, beat: BeatContext, flush: bool) -> list[SealedPage]:
+    def seal(self, beat: BeatContext, flush: Flush) -> list[SealedPage]:
         """Finish the file if it is time; never returns pages."""
         name = ""
-        if self._batches and (flush or self._due(beat.wall_us)):
+        if self._batches and (flush == Flush.ALL or self._due(beat.wall_us)):
             name = f"{self._prefix}{self._first_beat:012d}-{beat.number:012d}.{self._plan.format}"
         try:
             self._disk.mkdir(self._directory)
@@ -91,8 +94,8 @@ class FileSink(Sink):
 
     def _due(self, wall_us: int) -> bool:
         plan = self._plan
-        old = plan.every_us > 0 and abs(wall_us - self._opened_us) >= plan.every_us
-        return old or self._rows >= plan.rows or self._bytes >= plan.bytes
+        full = self._rows >= plan.rows or self._bytes >= plan.bytes
+        return full or self.due_in_us(wall_us) == 0
 
     def _finish(self, path: str) -> None:
         table = pa.Table.from_batches(self._batches, self._plan.input.schema.to_arrow())
@@ -121,6 +124,12 @@ class FileSink(Sink):
     def open_rows(self) -> int:
         """Rows that are in no file yet."""
         return self._rows
+
+    def due_in_us(self, wall_us: int) -> int | None:
+        """What is left of `every`, also where the wall clock was set back."""
+        if not self._batches:
+            return None
+        return max(0, self._plan.every_us - abs(wall_us - self._opened_us))
 
     def save(self) -> State:
         """The rows of the open file as an Arrow IPC stream, and when it was opened."""
@@ -241,7 +250,6 @@ class FilePlan(SinkPlan):
     rows: int
     bytes: int
     every_us: int
-    """0: age does not matter."""
 
     @classmethod
     def parse(cls, path: str, id: str, document: Mapping[str, Any], input: Link) -> FilePlan:
@@ -249,9 +257,6 @@ class FilePlan(SinkPlan):
         where = doc.text(path, document, "path")
         if ".." in PurePath(where).parts:
             raise JobError(f"{path}.path", f"{where!r} leads out of its directory", "no '..'")
-        every = doc.duration(path, document, "every", "0s")
-        if "every" in document and every == 0:
-            raise JobError(f"{path}.every", "is zero", "leave it out for no limit by age")
         return cls(
             id,
             input,
@@ -259,7 +264,7 @@ class FilePlan(SinkPlan):
             doc.choice(path, document, "format", FORMATS, "parquet"),
             doc.integer(path, document, "rows", 1_000_000, least=1),
             doc.size(path, document, "bytes", "64MiB", least=1),
-            every,
+            doc.duration(path, document, "every", "1min", least=1),
         )
 
     def build(self, context: SinkContext) -> FileSink:
@@ -268,10 +273,10 @@ class FilePlan(SinkPlan):
 
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""
-        age = f" or {show_duration(self.every_us)}" if self.every_us else ""
         return [
             f"{self.format} files in {self.path}",
-            f"a new file after {self.rows} rows, {show_size(self.bytes)}{age}, or on flush",
+            f"a new file every {show_duration(self.every_us)}, {self.rows} rows or"
+            f" {show_size(self.bytes)}",
         ]
 
     def signature(self) -> str:

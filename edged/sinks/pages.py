@@ -26,7 +26,7 @@ from edged.operators.base import BeatContext, Flow, Link, State
 from edged.pages.format import CAPACITY_DEFAULT, CAPACITY_MAX, CAPACITY_MIN, HEADER_BYTES
 from edged.pages.write import PageStream, PageWriter, stride_bytes
 from edged.schema import Schema
-from edged.sinks.base import PageKey, SealedPage, Sink, SinkContext, SinkPlan, sink
+from edged.sinks.base import Flush, PageKey, SealedPage, Sink, SinkContext, SinkPlan, sink
 
 PARTITIONS_MAX = 4096
 
@@ -42,11 +42,11 @@ class PagesSink(Sink):
         """Copy the rows into the open pages."""
         self._writer.write(beat, flow.batch)
 
-    def seal(self, beat: BeatContext, flush: bool) -> list[SealedPage]:
+    def seal(self, beat: BeatContext, flush: Flush) -> list[SealedPage]:
         """The pages that are full, or all that hold rows, in (partition, seq) order."""
         return [
             SealedPage(PageKey(self._name, page.partition, page.seq), page.data)
-            for page in self._writer.seal(beat, flush)
+            for page in self._writer.seal(beat, flush != Flush.NO)
         ]
 
     def open_rows(self) -> int:

@@ -23,7 +23,7 @@ from edged.operators.base import BeatContext
 from edged.pages.read import read_page
 from edged.processes import Part, free_port
 from edged.schema import Schema
-from edged.sinks.base import SinkContext
+from edged.sinks.base import Flush, SinkContext
 from edged.store import BeatRecord, Store
 from edged.workers import Workers
 
@@ -174,7 +174,7 @@ class Live:
         """Decide, race, commit; returns the facts."""
         self.beats += 1
         facts = self.job.decide(self.clock.now, rows_max, race)
-        facts.flush = race and flush
+        facts.flush = Flush.ALL if race and flush else Flush.NO
         logged = buffers({self.plan.name: logged_inputs(self.job)})
         if self.plan.promises.durability != "exactly_once":
             logged = []

@@ -18,7 +18,7 @@ from edged.beat.runtime import logged_inputs
 from edged.disk import SystemDisk, SystemFile
 from edged.operators.base import BeatContext
 from edged.pages.format import parse_header
-from edged.sinks.base import SinkContext
+from edged.sinks.base import Flush, SinkContext
 from edged.store import BeatRecord, Store
 from edged.workers import Workers
 from tests.beat.support import T0, HandClock, Live, changed, copy_job, join_job, rows_of
@@ -244,7 +244,7 @@ def test_a_job_of_results_beside_one_of_exactly_once_is_replayed_with_it(tmp_pat
         for n, race in ((1, False), (2, True)):
             facts = {x.plan.name: x.job.decide(x.clock.now, 1 << 20, race) for x in jobs}
             for f in facts.values():
-                f.flush = race
+                f.flush = Flush(race)
             logged = buffers({x.plan.name: logged_inputs(x.job) for x in jobs})
             beat = BeatContext(n, T0, a.workers)
             pages = [p for x in jobs for p in x.job.step(beat, facts[x.plan.name])]

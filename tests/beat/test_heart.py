@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 from edged.beat.heart import ATTEMPTS_MAX
 from edged.errors import StoreFailed
 from tests.beat import crashing
-from tests.beat.loop import GateDisk, Loop, batch
+from tests.beat.loop import GateDisk, Loop, batch, now_us
 from tests.beat.support import changed, copy_job, join_job
 
 QUICK = changed(copy_job(), promises={"latency": "40ms"})
@@ -117,6 +120,82 @@ def test_rows_that_are_held_for_another_stream_cost_no_beats_while_they_wait(tmp
         loop.until(lambda: loop.job.staged() == 0, seconds=5)
 
 
+def filing(path, **more):
+    sinks = {"rows": {"type": "file", "input": "r", "path": str(path), **more}}
+    return {**copy_job(), "sinks": sinks, "promises": {"latency": "20ms"}}
+
+
+def test_a_file_is_finished_when_it_is_old_enough_and_nothing_more_arrives(tmp_path):
+    document = filing(tmp_path / "out", every="600ms")
+    with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+        start = time.monotonic()
+        for i in range(5):
+            producer.send(batch([i]))
+            producer.flush()
+        assert loop.heart.beat >= 5 or time.monotonic() - start > 0.5
+        loop.until(lambda: list((tmp_path / "out").glob("*.parquet")))
+        assert time.monotonic() - start > 0.5
+        (file,) = (tmp_path / "out").glob("*.parquet")
+        assert pq.read_table(file)["value"].to_pylist() == list(range(5))
+        wakes, beat = loop.waiter.wakes, loop.heart.beat
+        time.sleep(0.3)
+        assert (loop.waiter.wakes - wakes, loop.heart.beat - beat) == (0, 0)
+
+
+def test_a_stop_and_the_end_of_all_streams_finish_the_open_file(tmp_path):
+    with Loop(filing(tmp_path / "out"), tmp_path / "store") as loop, loop.producer() as producer:
+        producer.send(batch([1]))
+        producer.flush()
+        assert not list((tmp_path / "out").glob("*.parquet"))
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == 1
+    with Loop(filing(tmp_path / "out"), tmp_path / "store") as loop, loop.producer() as producer:
+        producer.connect()
+        producer.send(batch([2]))
+        producer.end()
+        loop.until(lambda: len(list((tmp_path / "out").glob("*.parquet"))) == 2)
+
+
+@pytest.mark.parametrize("durability", ["exactly_once", "results", "none"])
+def test_a_window_survives_a_stop_whatever_the_durability(tmp_path, durability):
+    """Found by reading: only a replay of logged inputs brought windows back."""
+    base = now_us() // 1_000_000_000 * 1_000_000_000
+    windows = {
+        "type": "window", "input": "r", "size": "1s", "aggregates": {"n": "count(*)"},
+    }  # fmt: skip
+    document = changed(
+        copy_job(), operators={"w": windows}, promises={"latency": "20ms", "durability": durability}
+    )
+    document["sinks"]["rows"]["input"] = "w"
+    for i in range(3):
+        with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+            producer.connect()
+            producer.send(batch([i], [base + i]))
+            producer.flush()
+            assert loop.job.operators["w"].counters()["rows"] == i + 1
+            assert loop.recovered.fresh == (i == 0)
+
+
+def test_a_window_is_emitted_when_the_producer_that_held_it_back_falls_silent(tmp_path):
+    base = now_us() // 1_000_000 * 1_000_000 - 10_000_000
+    windows = {
+        "type": "window", "input": "r", "size": "1s", "aggregates": {"n": "count(*)"},
+    }  # fmt: skip
+    document = changed(
+        copy_job(idle_after="300ms"), operators={"w": windows}, promises={"latency": "20ms"}
+    )
+    document["sinks"]["rows"]["input"] = "w"
+    with (
+        Loop(document, tmp_path / "store") as loop,
+        loop.producer(id="slow") as slow,
+        loop.producer(id="fast") as fast,
+    ):
+        slow.send(batch([1], [base]))
+        fast.send(batch([1], [base + 5_000_000]))
+        slow.flush()
+        fast.flush()
+        loop.until(lambda: loop.job.operators["w"].counters()["groups_emitted"] == 1)
+
+
 def poisoned():
     document = changed(QUICK, operators={"p": {"type": "poison", "input": "r"}})
     return changed(document, sinks={"rows": {**QUICK["sinks"]["rows"], "input": "p"}})
@@ -131,7 +210,10 @@ def quarantined(path):
 
 
 def poison_until_set_aside(path):
-    """Start, send, die of it, start again; the deaths until the beat was set aside."""
+    """Start, send, die of it, start again; the deaths until the beat was set aside.
+
+    What a kill would have left then is `<path>-killed`.
+    """
     deaths, sent = 0, [7, crashing.RAISES]
     message = batch(sent)
     while deaths <= ATTEMPTS_MAX:
@@ -146,6 +228,7 @@ def poison_until_set_aside(path):
             assert loop.heart.set_aside_rows == 2
             assert loop.job.streams["r"].rows == 2
             assert quarantined(path) == sent
+            shutil.copytree(path, f"{path}-killed")
         else:
             assert isinstance(loop.ended(), ArithmeticError)
             deaths += 1
@@ -163,7 +246,8 @@ def test_input_that_makes_an_operator_raise_is_set_aside_after_some_attempts(tmp
 
 def test_a_beat_that_was_set_aside_replays(tmp_path):
     poison_until_set_aside(tmp_path / "store")
-    with Loop(poisoned(), tmp_path / "store") as loop, loop.producer() as producer:
+    killed = tmp_path / "store-killed"
+    with Loop(poisoned(), killed) as loop, loop.producer() as producer:
         assert loop.recovered.replayed_beats > 0
         assert producer.connect() == 2
         assert loop.job.staged() == 0

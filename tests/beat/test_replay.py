@@ -16,7 +16,7 @@ import pytest
 from edged.beat.record import BeatFacts
 from edged.beat.recover import recover
 from edged.errors import StoreCorrupt
-from edged.sinks.base import SinkContext
+from edged.sinks.base import Flush, SinkContext
 from edged.store import BeatRecord, Store
 from edged.workers import Workers
 from tests.beat.support import SECOND, T0, HandClock, Live, changed, stream
@@ -192,7 +192,7 @@ def test_a_record_whose_pages_do_not_come_out_as_logged_is_not_believed(tmp_path
         live.send("s", [("x", T0, 2.0, None)])
         live.beat()
         facts = BeatFacts(0, {"replayed": live.job.decide(live.clock.now, 1 << 20, True)})
-        facts.jobs["replayed"].flush = True
+        facts.jobs["replayed"].flush = Flush.PROMPT
         live.store.commit(BeatRecord(2, facts.encode(), [], []))
     with pytest.raises(StoreCorrupt, match="replaying beat 2 gives other pages"):
         recovered(tmp_path / "store", live.plan)

@@ -16,7 +16,7 @@ from edged.columns import Batch
 from edged.errors import JobError, StoreError
 from edged.operators.base import BeatContext, Flow, Link
 from edged.schema import TYPES, Field, Schema
-from edged.sinks.base import SINKS, SinkContext
+from edged.sinks.base import SINKS, Flush, SinkContext
 from edged.sinks.file import FilePlan, FileSink, ndjson
 from edged.workers import Workers
 
@@ -57,7 +57,7 @@ def flow(start: int, rows: int) -> Flow:
 def run(sink: FileSink, beat: int, rows: Flow, flush: bool = False, wall_us: int = 0) -> None:
     context = BeatContext(beat, wall_us, WORKERS)
     sink.write(context, rows)
-    assert sink.seal(context, flush) == []
+    assert sink.seal(context, Flush.ALL if flush else Flush.PROMPT) == []
 
 
 def names(tmp_path) -> list[str]:
@@ -226,7 +226,7 @@ def test_a_wrong_document_is_refused_with_the_path_to_the_fault(document, path):
 def test_the_plan_describes_itself_and_its_state_depends_on_the_schema_alone():
     assert plan(every="1min").describe() == [
         "parquet files in out",
-        "a new file after 1000000 rows, 64MiB or 1min, or on flush",
+        "a new file every 1min, 1000000 rows or 64MiB",
     ]
     assert plan(rows=5, path="/data").signature() == plan().signature()
 

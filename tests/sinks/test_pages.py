@@ -12,7 +12,7 @@ from edged.operators.base import Flow, Link
 from edged.pages.format import parse_header, verify
 from edged.pages.read import read_page
 from edged.schema import FLOAT32, INT32, STRING, Field, Schema
-from edged.sinks.base import SINKS, SinkContext
+from edged.sinks.base import SINKS, Flush, SinkContext
 from edged.sinks.pages import PagesPlan
 from edged.workers import Workers
 from tests.pages import shapes
@@ -44,7 +44,7 @@ def run(sink, batches, workers=shapes.ONE, flush_every=3, first=1):
     for number, rows in enumerate(batches, first):
         now = shapes.beat(number, workers)
         sink.write(now, Flow(rows, 0))
-        pages += sink.seal(now, number % flush_every == 0)
+        pages += sink.seal(now, Flush(number % flush_every == 0))
     return pages
 
 
