@@ -6,10 +6,11 @@ import time
 
 
 def compile_kernels(quiet: bool) -> tuple[int, float]:
-    """Compile or load every kernel; returns how many and the seconds it took."""
+    """Compile or load every kernel, and the TCP source's calls; how many kernels, and seconds."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    from edged.sources import _tcp_calls
     from kernels import registry
 
     started = time.monotonic()
@@ -25,4 +26,5 @@ def compile_kernels(quiet: bool) -> tuple[int, float]:
         task = bar.add_task("compile", total=total, name="")
         for name in registry.compile_all():
             bar.update(task, advance=1, name=name)
+        _tcp_calls.prepare()
     return total, time.monotonic() - started

@@ -30,12 +30,13 @@ def command(door: Path, as_json: bool) -> None:
 
 def _show(status: dict[str, Any]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
     store = status["store"]
     console.print(
-        f"[bold]{status['device']}[/] session {status['session']}, up {status['uptime_s']:.0f} s, "
+        f"[bold]{escape(status['device'])}[/] session {status['session']}, up {status['uptime_s']:.0f} s, "
         f"beat {status['beat']}, {status['rows']:,} tuples, {status['pages']:,} pages, "
         f"latency p50 {status['latency_ms_p50']} ms p99 {status['latency_ms_p99']} ms, "
         f"backlog {store['backlog_pages']} pages ({store['backlog_bytes']:,} bytes)"
@@ -47,5 +48,5 @@ def _show(status: dict[str, Any]) -> None:
         for part in ("streams", "operators", "sinks"):
             for id, figures in parts[part].items():
                 text = ", ".join(f"{k} {v}" for k, v in figures.items() if v not in (None, False))
-                table.add_row(part[:-1], id, text)
+                table.add_row(part[:-1], id, escape(text))
         console.print(table)
