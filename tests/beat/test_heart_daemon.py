@@ -111,7 +111,7 @@ def test_a_message_that_kills_the_process_is_set_aside_alone_whatever_comes_besi
         other.send(batch([0]))
         other.flush()
         producer.send(batch([5, crashing.EXITS]))
-        while producer.acked == 0 or not (tmp_path / "store" / "quarantine").exists():
+        while not quarantined(tmp_path / "store"):
             producer.poll()
             if other.poll() == good:
                 other.send(batch([good]))
@@ -124,6 +124,7 @@ def test_a_message_that_kills_the_process_is_set_aside_alone_whatever_comes_besi
         assert deaths == ATTEMPTS_MAX
         other.send(batch([good]))
         other.flush()
+        producer.flush()
         status = daemon.until(lambda s: s["jobs"]["copying"]["streams"]["r"]["staged"] == 0)
         assert status["set_aside_rows"] == 2
         assert other.acked == good + 1
