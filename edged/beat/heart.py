@@ -109,11 +109,11 @@ class Heart:
                 raise
         self._attempts.close()
 
-    def save(self) -> tuple[bytes, State]:
-        """Facts and arrays of a snapshot of all jobs as they stand."""
+    def save(self, reuse: bool = False) -> tuple[bytes, State]:
+        """Facts and arrays of a snapshot of all jobs as they stand; see `JobRuntime.save`."""
         arrays: State = {}
         for job in self.jobs:
-            for key, value in job.save().items():
+            for key, value in job.save(reuse).items():
                 arrays[f"{job.plan.name}/{key}"] = value
         documents = {job.plan.name: job.plan.document for job in self.jobs}
         return json.dumps({"jobs": documents}, separators=(",", ":")).encode(), arrays
@@ -294,7 +294,7 @@ class Heart:
         commit = Commit(record, tickets, self._sync)
         size = sum(memoryview(b).nbytes for b in (*logged, *(p.data for p in pages)))
         if self._snapshot_due(size):
-            commit.snapshot = self.save()
+            commit.snapshot = self.save(reuse=True)  # none is being written
         times.sealed_us = self._clock.monotonic_us()
 
         def done(committed: Any) -> None:

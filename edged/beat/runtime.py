@@ -65,7 +65,7 @@ class JobRuntime:
         self.couplings = couplings(plan)
         self.cut = False
         """Whether the last decision left rows staged only because a beat takes no more."""
-        self.spent_us: dict[str, int] = {}
+        self._saved: dict[str, Scratch] = {}
 
     def staged(self) -> int:
         """Rows that wait in staging."""
@@ -200,8 +200,11 @@ class JobRuntime:
         """Whether every stream has said its end and all of it was processed."""
         return all(s.time.watermark_us == WATERMARK_MAX_US for s in self.streams.values())
 
-    def save(self) -> dict[str, Any]:
-        """Everything as named arrays (`streams/<id>/…`, `operators/<id>/…`, `sinks/<id>/…`)."""
+    def save(self, reuse: bool = False) -> State:
+        """Everything as named arrays (`streams/<id>/…`, `operators/<id>/…`, `sinks/<id>/…`).
+
+        With `reuse` they are good until the next call with it.
+        """
         arrays: State = {}
         for name, s in self.streams.items():
             _put(arrays, f"streams/{name}/staging", s.staging.save())
@@ -209,7 +212,8 @@ class JobRuntime:
             _put(arrays, f"streams/{name}/time", s.time.save())
             _put(arrays, f"streams/{name}/counts", {"n": np.array([s.rows, s.late], np.int64)})
         for name, operator in self.operators.items():
-            _put(arrays, f"operators/{name}", operator.save())
+            scratch = self._saved.setdefault(name, Scratch()) if reuse else Scratch()
+            _put(arrays, f"operators/{name}", operator.save(scratch))
         for name, sink in self.sinks.items():
             _put(arrays, f"sinks/{name}", sink.save())
         return arrays

@@ -36,7 +36,8 @@ def _show(status: dict[str, Any]) -> None:
     console = Console()
     store = status["store"]
     console.print(
-        f"[bold]{escape(status['device'])}[/] session {status['session']}, up {status['uptime_s']:.0f} s, "
+        f"[bold]{escape(status['device'])}[/] session {status['session']}, "
+        f"up {status['uptime_s']:.0f} s, "
         f"beat {status['beat']}, {status['rows']:,} tuples, {status['pages']:,} pages, "
         f"latency p50 {status['latency_ms_p50']} ms p99 {status['latency_ms_p99']} ms, "
         f"backlog {store['backlog_pages']} pages ({store['backlog_bytes']:,} bytes)"

@@ -38,8 +38,10 @@ from typing import ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from edged.columns import address
+from edged.operators.base import Scratch
 from edged.workers import Workers
-from kernels.cpu import chain
+from kernels.cpu import chain, gather
 
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -78,6 +80,21 @@ class Beat:
     keys: Int64s = field(default_factory=no_keys)
     """int64[columns, 5], as in `kernels.cpu.chain`: the columns that decide whether keys are equal;
     none where equal tags do."""
+
+
+def marked(
+    name: str, rows: int, scratch: Scratch, mark: Callable[[Hashes, npt.NDArray[np.uint8]], object]
+) -> tuple[Int64s, Hashes]:
+    """The rows of the store that `mark` marks as alive, ascending, and the hashes it gives them."""
+    hashes = scratch.get(f"{name}.hashes", rows, np.uint64)
+    alive = scratch.get(f"{name}.alive", rows, np.uint8)
+    alive[:] = 0
+    mark(hashes, alive)
+    found = scratch.get(f"{name}.rows", rows, np.int64)
+    found = found[: gather.flagged(alive, found)]
+    kept = scratch.get(f"{name}.kept", found.size, np.uint64)
+    gather.gather_fixed(8, address(hashes), found, 0, found.size, address(kept))
+    return found, kept
 
 
 class WindowJoin(ABC):
@@ -120,9 +137,10 @@ class WindowJoin(ABC):
         """Put records into a side's window without matching them."""
 
     @abstractmethod
-    def live(self, side: int, base: int, rows: int) -> tuple[Int64s, Hashes]:
+    def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
         """The rows of the store (of `rows` rows, row 0 numbered `base`) that are held, ascending,
-        and for each its tag with its partition in the top 6 bits: what `restore` needs."""
+        and for each its tag with its partition in the top 6 bits: what `restore` needs.  They may
+        live in `scratch`, under names of that side."""
 
     @abstractmethod
     def oldest(self, side: int, base: int, rows: int) -> int:

@@ -25,7 +25,17 @@ import numpy as np
 from edged.columns import address
 from edged.joins._lanes import PAIRS_MIN, cut, doubled
 from edged.joins._tables import Table
-from edged.joins.base import PARTITIONS, Beat, Hashes, Int64s, Records, WindowJoin, window_join
+from edged.joins.base import (
+    PARTITIONS,
+    Beat,
+    Hashes,
+    Int64s,
+    Records,
+    WindowJoin,
+    marked,
+    window_join,
+)
+from edged.operators.base import Scratch
 from edged.workers import Workers
 from kernels.cpu import bucket, chain
 
@@ -220,13 +230,11 @@ class BucketJoin(WindowJoin):
         bucket.build(at.table.row, at.records, at.edges, at.expiry, 0, at.rows, 0)
         at.arrived(base, min(least))
 
-    def live(self, side: int, base: int, rows: int) -> tuple[Int64s, Hashes]:
+    def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
         """Entries that are valid."""
-        hashes, alive = np.zeros(rows, np.uint64), np.zeros(rows, np.uint8)
         at = self._sides[side]
-        bucket.live(at.table.row, at.bound_us, base, hashes, alive)
-        found = np.flatnonzero(alive).astype(np.int64)
-        return found, hashes[found]
+        mark = partial(bucket.live, at.table.row, at.bound_us, base)
+        return marked(f"live.{side}", rows, scratch, mark)
 
     def oldest(self, side: int, base: int, rows: int) -> int:
         """The first row of the oldest beats that still have rows in the window."""

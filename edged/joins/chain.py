@@ -7,12 +7,15 @@ invariants stand in `kernels.cpu.chain`, the memory in `_rings`, the dealing to 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from edged.columns import address
 from edged.joins._lanes import Lanes
 from edged.joins._rings import Rings
-from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, window_join
+from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, marked, window_join
+from edged.operators.base import Scratch
 from edged.workers import Workers
 from kernels.cpu import chain
 
@@ -50,12 +53,10 @@ class ChainJoin(WindowJoin):
         _point(self._rings.tables[side], records)
         chain.insert_all(self._rings.tables[side])
 
-    def live(self, side: int, base: int, rows: int) -> tuple[Int64s, Hashes]:
+    def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
         """What lies between the tails and the heads."""
-        hashes, alive = np.zeros(rows, np.uint64), np.zeros(rows, np.uint8)
-        chain.live(self._rings.tables[side], base, hashes, alive)
-        found = np.flatnonzero(alive).astype(np.int64)
-        return found, hashes[found]
+        mark = partial(chain.live, self._rings.tables[side], base)
+        return marked(f"live.{side}", rows, scratch, mark)
 
     def oldest(self, side: int, base: int, rows: int) -> int:
         """The first of the rows at the tails."""

@@ -18,6 +18,7 @@ from edged.joins._lanes import PAIRS_MIN, doubled
 from edged.joins._tables import aligned
 from edged.joins._windows import Window, live_rows, oldest_row
 from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, window_join
+from edged.operators.base import Scratch
 from edged.workers import Workers
 from kernels.cpu import handshake, nested_loop
 
@@ -141,7 +142,7 @@ class HandshakeJoin(WindowJoin):
         edges = np.append(0, records.counts.cumsum())
         nested_loop.append(segment.row, address(records.data), edges)
 
-    def live(self, side: int, base: int, rows: int) -> tuple[Int64s, Hashes]:
+    def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
         """All that is in the segments."""
         return live_rows(self._segments(side), base)
 

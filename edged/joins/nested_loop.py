@@ -15,6 +15,7 @@ from edged.columns import address
 from edged.joins._lanes import PAIRS_MIN, doubled
 from edged.joins._windows import Window, live_rows, oldest_row
 from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, window_join
+from edged.operators.base import Scratch
 from edged.workers import Workers
 from kernels.cpu import nested_loop
 
@@ -99,7 +100,7 @@ class NestedLoopJoin(WindowJoin):
         edges = np.append(0, records.counts.cumsum())
         nested_loop.append(window.row, address(records.data), edges)
 
-    def live(self, side: int, base: int, rows: int) -> tuple[Int64s, Hashes]:
+    def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
         """All that is in the window."""
         return live_rows([self._windows[side]], base)
 

@@ -76,8 +76,12 @@ class Operator(ABC):
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         """One beat's work.  The returned batch may live in scratch memory until the next call."""
 
-    def save(self) -> State:
-        """The state, as copies that later beats do not touch.  Stateless: empty."""
+    def save(self, scratch: Scratch) -> State:
+        """The state, as copies that later beats do not touch.  Stateless: empty.
+
+        They may live in `scratch` and are then good until the next `save` with it: memory that is
+        new costs more than the copying.
+        """
         return {}
 
     def load(self, state: State) -> None:  # noqa: B027 - stateless operators keep it

@@ -42,7 +42,7 @@ from edged.gather import take
 from edged.hashing import exact_bits
 from edged.job.document import did_you_mean, duration, names, table, text
 from edged.job.units import show_duration
-from edged.joins.base import Beat, Records, WindowJoin, find_join, load_joins, no_keys
+from edged.joins.base import Beat, Hashes, Records, WindowJoin, find_join, load_joins, no_keys
 from edged.operators._join_window import Calls, Side
 from edged.operators.base import (
     WATERMARK_MAX_US,
@@ -216,7 +216,7 @@ class IntervalJoin(Operator):
         plan = self._plan
         join = _member("kernel", kernel)(plan.before_us, plan.after_us)
         for i, side in enumerate(self._sides):
-            rows, hashes = self._join.live(i, side.base, side.store.stop)
+            rows, hashes = self._live(i, Scratch())
             join.restore(i, side.records(rows, hashes, partial(join.buffer, i)))
         self._join.close()
         self._join = join
@@ -279,14 +279,14 @@ class IntervalJoin(Operator):
         output = tuple(taken[c.side][c.source] for c in self._plan.columns)
         return Batch(self._plan.output.schema, pairs[0].size, output)
 
-    def save(self) -> State:
+    def save(self, scratch: Scratch) -> State:
         """Per side its live rows in arrival order: `<side>.hash` (uint64: partition on top, tag
         below) and, for column i of `kept`, `<side>.<i>.values`, `.valid`, `.offsets`."""
         state: State = {"matches": np.array([self._matches], np.int64)}
         for k, (name, side) in enumerate(zip(_SIDES, self._sides, strict=True)):
-            rows, hashes = self._join.live(k, side.base, side.store.stop)
+            rows, hashes = self._live(k, scratch)
             state[f"{name}.hash"] = hashes
-            batch = take(side.store.view(), rows, Scratch())
+            batch = take(side.store.view(), rows, scratch, name)
             for i, column in enumerate(batch.columns):
                 state[f"{name}.{i}.values"] = column.values
                 if column.valid is not None:
@@ -294,6 +294,14 @@ class IntervalJoin(Operator):
                 if column.offsets is not None:
                     state[f"{name}.{i}.offsets"] = column.offsets
         return state
+
+    def _live(self, side: int, scratch: Scratch) -> tuple[npt.NDArray[np.int64], Hashes]:
+        """Rows of a side's store that its window holds, ascending, and their hashes."""
+        at = self._sides[side]
+        base, rows = at.base + at.store.start, at.store.stop - at.store.start
+        found, hashes = self._join.live(side, base % 2**32, rows, scratch)
+        found += at.store.start
+        return found, hashes
 
     def load(self, state: State) -> None:
         """Take over a saved window; this join must be new."""

@@ -116,7 +116,7 @@ class Window(Operator):
         self._emitted += len(gone.rows)
         return Flow(self._emitter.batch(gone), self._watermark(flow.watermark_us))
 
-    def save(self) -> State:
+    def save(self, scratch: Scratch) -> State:
         """Open groups and counters."""
         numbers = [self._rows, self._emitted, self._errors(), self._emitter.sums_overflowed]
         groups = merged(self._shape, [lane.copy() for lane in self._lanes])

@@ -46,6 +46,16 @@ def gather_offsets(offsets: int, rows: Any, target: Any) -> int:
     return total
 
 
+@kernel("int64(uint8[::1], int64[::1])", twin="tests.naive.gather.flagged")
+def flagged(flags: Any, rows: Any) -> int:
+    """Fill `rows` (int64[n]) with the positions where `flags` is not 0; returns how many."""
+    found = 0
+    for i in range(flags.size):
+        rows[found] = i
+        found += flags[i] != 0
+    return found
+
+
 @device
 def copy_value(target: int, target_end: int, source: int, source_end: int, size: int) -> None:
     """Copy `size` bytes; may write up to 7 bytes more, but never past `target_end`."""

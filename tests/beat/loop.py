@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -143,6 +144,19 @@ class Loop:
     def producer(self, stream="r", id="p", **options):
         (source,) = self.sources
         return Producer(f"127.0.0.1:{source.port}", stream, ARROW, id, **options)
+
+    def call(self, function):
+        """Have the heart's thread call `function` between its waits, as the door does."""
+        done, fd = threading.Event(), os.eventfd(1)
+
+        def served():
+            os.eventfd_read(fd)
+            function()
+            done.set()
+
+        self.waiter.add_control(fd, served)
+        self.waiter.kick()
+        assert done.wait(10)
 
     def until(self, condition, seconds=10.0, producer=None):
         """Wait for a condition, polling a producer meanwhile; returns the seconds it took."""

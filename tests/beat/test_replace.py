@@ -203,7 +203,7 @@ def test_new_promises_hold_from_the_replacement_on(tmp_path):
     with Loop(slow, tmp_path / "store") as loop:
         assert loop.heart.batcher.latency_us == 20_000_000
         quick = filtered(promises={"latency": "50ms", "durability": "results"})
-        loop.heart.replace(parse_job(quick), loop.context)
+        loop.call(lambda: loop.heart.replace(parse_job(quick), loop.context))
         assert loop.heart.batcher.latency_us == 50_000
         with loop.producer() as p:
             p.send(batch([1]))

@@ -169,6 +169,17 @@ def test_a_beat_that_only_commits_takes_nothing_and_moves_no_watermark():
         assert facts.streams["r"].take_rows == 3
 
 
+def test_a_state_saved_into_reused_memory_is_the_same_also_where_it_has_shrunk():
+    with Live(join_job()) as live:
+        for n, rows in enumerate((90, 3, 40)):
+            for name in "rs":
+                live.send(name, [(i % 7, T0 + 10_000 * n + i, i) for i in range(rows)])
+            live.beat()
+            reused = {k: v.tobytes() for k, v in live.job.save(reuse=True).items()}
+            assert reused == {k: v.tobytes() for k, v in live.job.save().items()}
+            assert len(reused["operators/joined/left.hash"]) == 8 * rows
+
+
 def test_a_beat_of_nothing_changes_nothing():
     with Live(join_job()) as live:
         live.send("r", at(1))

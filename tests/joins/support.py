@@ -14,6 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from edged.joins.base import Beat, Records, load_joins
+from edged.operators.base import Scratch
 from edged.operators.interval_join import IntervalJoin
 from edged.workers import Workers
 from kernels.cpu import chain
@@ -99,7 +100,7 @@ class Run:
     def live(self, side):
         """The numbers of the rows that are held, ascending, each with its tag."""
         rows = self.next[side] - self.base[side]
-        found, hashes = self.join.live(side, self.base[side] % 2**32, rows)
+        found, hashes = self.join.live(side, self.base[side] % 2**32, rows, Scratch())
         assert found.tolist() == sorted(set(found.tolist()))
         assert ((hashes >> 58) == (hashes & 0xFFFFFFFF) >> 26).all()
         tags = (hashes & 0xFFFFFFFF).tolist()

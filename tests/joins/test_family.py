@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from edged.errors import JobError
 from edged.operators import interval_join
+from edged.operators.base import Scratch
 from edged.workers import Workers
 from tests.joins.support import (
     LATENESS,
@@ -265,7 +266,7 @@ def test_what_is_saved_does_not_depend_on_the_kernel(member, case):
     joins = [operator_on(m, case.plan) for m in (None, member)]
     for join in joins:
         case.run(join)
-    one, other = (join.save() for join in joins)
+    one, other = (join.save(Scratch()) for join in joins)
     assert one.keys() == other.keys()
     assert all(one[name].tobytes() == other[name].tobytes() for name in one)
 

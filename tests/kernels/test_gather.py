@@ -13,7 +13,8 @@ from edged.gather import PARALLEL_ROWS, take
 from edged.operators.base import Scratch
 from edged.schema import TYPES, Field, Schema
 from edged.workers import Workers
-from tests.naive.gather import gather, gather_offsets
+from kernels.cpu import gather as kernels
+from tests.naive.gather import flagged, gather, gather_offsets
 
 SCHEMA = Schema.of(
     Field(f"{name}{'_n' if nullable else ''}", dtype, nullable)
@@ -53,6 +54,14 @@ def test_take_gives_what_a_list_of_rows_would(data):
     batch = batch_of(numbers)
     taken = take(batch, np.array(rows, np.int64), Scratch())
     assert plain(taken) == gather(plain(batch), rows)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 255)))
+def test_flagged_finds_what_is_not_zero(flags):
+    rows = np.full(len(flags), -1, np.int64)
+    found = kernels.flagged(np.array(flags, np.uint8), rows)
+    assert rows[:found].tolist() == flagged(flags)
 
 
 @settings(max_examples=30, deadline=None)

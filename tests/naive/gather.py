@@ -8,6 +8,11 @@ def gather(values, rows):
     return [values[row] for row in rows]
 
 
+def flagged(flags):
+    """The positions of what is not 0."""
+    return [i for i, flag in enumerate(flags) if flag]
+
+
 def gather_offsets(lengths, rows):
     """Offsets of the picked values, laid one after the other from 0."""
     offsets = [0]

@@ -9,7 +9,7 @@ import pytest
 from edged.columns import Batch, empty_batch
 from edged.errors import ExpressionError, JobError
 from edged.operators import load_all
-from edged.operators.base import OPERATORS, BeatContext, Flow, Link
+from edged.operators.base import OPERATORS, BeatContext, Flow, Link, Scratch
 from edged.operators.filter import FilterPlan
 from edged.operators.map import MapPlan
 from edged.schema import TYPES, Field, Schema
@@ -213,7 +213,7 @@ def test_plans_describe_themselves_and_carry_no_state():
     assert plan.describe()[0] == "keeps rows where pitch // 2 > 1"
     other = FilterPlan.parse("operators.f", "f", {"where": "pitch > 5"}, [LINK])
     assert plan.signature() == other.signature()
-    assert plan.build(BEAT.workers).save() == {}
+    assert plan.build(BEAT.workers).save(Scratch()) == {}
 
 
 def test_a_large_batch_is_split_among_workers_with_the_same_result():

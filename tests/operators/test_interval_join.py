@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from edged.columns import Batch, empty_batch
 from edged.errors import JobError
 from edged.operators import interval_join
-from edged.operators.base import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link
+from edged.operators.base import (
+    WATERMARK_MAX_US,
+    WATERMARK_MIN_US,
+    BeatContext,
+    Flow,
+    Link,
+    Scratch,
+)
 from edged.operators.interval_join import IntervalJoin, IntervalJoinPlan
 from edged.schema import TYPES, Field, Schema
 from edged.workers import Workers
@@ -101,7 +108,8 @@ class Case:
             flow = join.run(BeatContext(number, 0, workers), list(self.flows(beat)))
             outputs.append((image(flow.batch), flow.watermark_us))
             if restart_after == number:
-                state = {name: array.copy() for name, array in join.save().items()}
+                saved = join.save(Scratch())
+                state = {name: array.copy() for name, array in saved.items()}
                 join = IntervalJoin(self.plan)
                 join.load(state)
         return outputs

@@ -21,6 +21,7 @@ from edged.operators.base import (
     BeatContext,
     Flow,
     Link,
+    Scratch,
 )
 from edged.operators.window import WindowPlan, _settings
 from edged.schema import BINARY, TYPES, Field, Schema
@@ -162,7 +163,7 @@ def test_a_restored_operator_goes_on_where_it_was_for_any_number_of_workers(case
     first, second = WORKERS[one], WORKERS[two]
     before, after = p.build(first), p.build(second)
     found = [out(feed(before, b, w, first)) for b, w in zip(batches[:cut], marks, strict=False)]
-    state = before.save()
+    state = before.save(Scratch())
     feed(before, shapes.batch_of(p.input.schema, []), WATERMARK_MAX_US, first)
     after.load(state)
     later = zip(batches[cut:], marks[cut:], strict=True)
