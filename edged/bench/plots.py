@@ -16,7 +16,7 @@ def draw_e2e(result: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 2.9), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.1), layout="constrained")
     runs = {"few connections": result, "1 000 connections": result.get("thousand_connections")}
     for label, run in runs.items():
         if not run:
@@ -34,14 +34,14 @@ def draw_e2e(result: dict[str, Any], path: Path) -> None:
     left.margins(x=0.3)
     left.invert_yaxis()
     left.set(xlabel="CPU-ms per million tuples", title="Cost of the whole way, by process")
-    left.legend(frameon=False, loc="lower right", fontsize=8)
+    figure.legend(frameon=False, loc="outside lower left", ncols=4, fontsize=8)
     loads = [r["tuples_per_s"] / 1e6 for r in result["latency"]]
     for key, colour, name in (("p50", _COLOURS[0], "median"), ("p99", _COLOURS[1], "99 %")):
         values = [r[f"latency_ms_{key}"] for r in result["latency"]]
         right.plot(loads, values, marker="o", color=colour, label=name)
     right.set(xlabel="M tuples/s, open loop", ylabel="ms", ylim=(0, None), xlim=(0, None),
               title="Latency, from due time to durable page")  # fmt: skip
-    right.legend(frameon=False)
+    right.legend(frameon=False, loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
