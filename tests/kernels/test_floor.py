@@ -1,0 +1,95 @@
+"""The join's floor touches what its docstring says, whatever the prefetching."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edged.columns import address
+from kernels.cpu import chain, floor
+from tests.naive import floor as naive
+
+RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
+PARTITIONS = 3
+row = st.tuples(st.integers(-(2**40), 2**40), st.integers(0, 2**32 - 1))
+sides = st.lists(st.lists(row, max_size=5), min_size=PARTITIONS, max_size=PARTITIONS)
+beats_of_rows = st.lists(st.tuples(sides, sides), max_size=4)
+
+
+class Memory:
+    """Partitions of `lines` lines and rings of `entries`, half filled; `places` of output."""
+
+    def __init__(self, lines, entries, places):
+        self.heads = np.zeros((PARTITIONS, lines, 16), np.uint32)
+        self.rings = np.zeros((PARTITIONS, 2, entries, 2), np.int64)
+        self.rings[..., 0], self.rings[..., 1] = np.arange(entries), 7
+        self.out = np.zeros((2, places), np.int64)
+        self.state = np.zeros((PARTITIONS, floor.FIELDS), np.int64)
+        self.lane = np.zeros(floor.LANE_FIELDS, np.int64)
+        self.lane[floor.PLACES] = places
+        self.lane[[floor.OUT_MINE, floor.OUT_MET]] = address(self.out[0]), address(self.out[1])
+        for p, mine in enumerate(self.state):
+            mine[[floor.HEADS, floor.LINES]] = address(self.heads[p]), lines
+            for side in (0, 1):
+                mine[floor.RING + side] = address(self.rings[p, side])
+                mine[floor.ENTRIES + side] = entries
+                mine[floor.NEXT + side] = entries // 2
+
+    def twin(self):
+        """The same as lists."""
+        places = self.out.shape[1]
+        filled = [self.rings.shape[2] // 2] * 2
+        parts = [
+            naive.Part(self.heads.shape[1], (0, 0), rings, filled) for rings in self.rings.tolist()
+        ]
+        return parts, naive.Out(places)
+
+
+def arrays_of(beats):
+    """Records, addresses and edges as the kernel takes them."""
+    kept, records = [], np.zeros((len(beats), 2), np.int64)
+    edges = np.zeros((len(beats), 2, PARTITIONS + 1), np.int64)
+    for b, beat in enumerate(beats):
+        for side, parts in enumerate(beat):
+            rows = [(time, tag, 0) for part in parts for time, tag in part]
+            data = np.zeros(len(rows) + chain.AHEAD, RECORD)
+            data[: len(rows)] = np.array(rows, RECORD)
+            kept.append(data)
+            records[b, side] = address(data)
+            edges[b, side, 1:] = np.cumsum([len(part) for part in parts])
+    return kept, records, edges
+
+
+@settings(deadline=None)
+@given(
+    beats_of_rows,
+    st.sampled_from([0, 8, 64]),
+    st.sampled_from([0, 1, floor.ONE // 3, floor.ONE, 5 * floor.ONE // 2]),
+    st.integers(1, 4),
+    st.integers(2, 9),
+)
+def test_the_kernel_reads_and_writes_what_its_twin_does(beats, ahead, rate, lines, entries):
+    memory = Memory(lines, entries, places=5)
+    parts, out = memory.twin()
+    kept, records, edges = arrays_of(beats)
+    seen = floor.touch(0, PARTITIONS, ahead, rate, records, edges, memory.state, memory.lane)
+    assert int(seen) == naive.touch(parts, beats, rate, out)
+    assert kept is not None
+    for p, part in enumerate(parts):
+        assert memory.heads[p, :, :2].tolist() == part.heads
+        assert memory.rings[p].tolist() == part.rings
+    assert memory.out.tolist() == [out.mine, out.met]
+    assert memory.lane[[floor.SHARE, floor.MATCHES]].tolist() == [out.share, out.matches]
+
+
+@pytest.mark.parametrize("rate", [0.005, 1, 10])
+def test_as_many_matches_are_made_as_the_rate_says(rate):
+    memory = Memory(8, 64, places=100)
+    beats = [([[(i, i * 2**20) for i in range(1000)], [], []], [[], [(5, 5)] * 1000, []])]
+    kept, records, edges = arrays_of(beats)
+    share = round(rate * floor.ONE)
+    floor.touch(0, PARTITIONS, 16, share, records, edges, memory.state, memory.lane)
+    assert len(kept) == 2
+    assert abs(memory.lane[floor.MATCHES] - 2000 * rate) <= 1
