@@ -67,37 +67,17 @@ def entry_of(ring: int, entries: int, number: int) -> Any:
 
 
 @device
-def matches(mine: Any, other: int, rate: int, ahead: int, tag: int, lane: Any) -> Any:
-    """The matches of one tuple: (5) and (6)."""
-    seen = np.uint64(0)
-    share, number, place = lane[SHARE] + rate, lane[MATCHES], lane[PLACE]
-    ring, entries = mine[RING + other], mine[ENTRIES + other]
-    while share >= ONE:
-        share -= ONE
-        if ahead:
-            mem.prefetch(entry_of(ring, entries, number + ahead))
-        entry = entry_of(ring, entries, number)
-        seen += mem.load_u64(entry) + mem.load_u64(entry + 8)
-        mem.store_i64(lane[OUT_MINE] + 8 * place, tag)
-        mem.store_i64(lane[OUT_MET] + 8 * place, number)
-        number += 1
-        place += 1
-        if place == lane[PLACES]:
-            place = 0
-    lane[SHARE], lane[MATCHES], lane[PLACE] = share, number, place
-    return seen
-
-
-@device
 def side_pass(mine: Any, side: int, at: int, end: int, ahead: int, rate: int, lane: Any) -> Any:
-    """The records at addresses at..end: (1) to (3), and their matches."""
+    """The records at addresses at..end: (1) to (3), and (5) and (6) for their matches."""
     seen = np.uint64(0)
     heads, lines = mine[HEADS], mine[LINES]
     ring, entries, slot = mine[RING + side], mine[ENTRIES + side], mine[NEXT + side]
-    look = ENTRY * ahead
+    other, others = mine[RING + 1 - side], mine[ENTRIES + 1 - side]
+    share, number, place, places = lane[SHARE], lane[MATCHES], lane[PLACE], lane[PLACES]
+    out_mine, out_met = lane[OUT_MINE], lane[OUT_MET]
     while at < end:
         if ahead:
-            coming = np.int64(mem.load_u32(at + look + 8))
+            coming = np.int64(mem.load_u32(at + ENTRY * ahead + 8))
             mem.prefetch(heads + LINE * ((coming * lines) >> 32))
         time, tag = mem.load_i64(at), np.int64(mem.load_u32(at + 8))
         head = heads + LINE * ((tag * lines) >> 32)
@@ -108,10 +88,22 @@ def side_pass(mine: Any, side: int, at: int, end: int, ahead: int, rate: int, la
         slot += 1
         if slot == entries:
             slot = 0
-        if rate:
-            seen += matches(mine, 1 - side, rate, ahead, tag, lane)
+        share += rate
+        while share >= ONE:
+            share -= ONE
+            if ahead:
+                mem.prefetch(entry_of(other, others, number + ahead))
+            entry = entry_of(other, others, number)
+            seen += mem.load_u64(entry) + mem.load_u64(entry + 8)
+            mem.store_i64(out_mine + 8 * place, tag)
+            mem.store_i64(out_met + 8 * place, number)
+            number += 1
+            place += 1
+            if place == places:
+                place = 0
         at += ENTRY
     mine[NEXT + side] = slot
+    lane[SHARE], lane[MATCHES], lane[PLACE] = share, number, place
     return seen
 
 

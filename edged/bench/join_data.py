@@ -1,0 +1,223 @@
+"""What `edged bench join` joins: two periodic streams of records; and their join, worked out apart.
+
+Both streams have one tuple a microsecond: tuple g has the event time g and the number g.  Its key
+is `keys[g % period]` of a pool drawn beforehand; the period is longer than window and batch.
+A window of `window` tuples a side is the join bound before = after = `window` µs.
+
+Keys are int32.  The right's are uniform over `window / match_rate` values, so that a tuple of
+either side finds `match_rate` partners among those that came before it, in the mean, and the left's
+are drawn from the same values: uniformly, or by zipf(1.1), by inverting the distribution's
+continuous form.  (Were both skewed alike, a window of 10^6 would hold 10^4 partners a tuple.)
+
+A beat takes `batch` tuples of each side.  The records of a whole period lie prepared, beat by beat;
+at its end their times and numbers are moved on, while the clock stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.columns import Batch, Column, address
+from edged.hashing import hash_columns
+from edged.joins.base import PARTITIONS, Beat, Int64s, Records
+from edged.schema import TYPES, Field, Schema
+from kernels.cpu import chain, partition
+
+ZIPF = 1.1
+KEYS = ("uniform", "zipf")
+PERIOD_MIN = 1 << 18
+"""Tuples a side that a period has at least."""
+KEY_MAX = 2**31 - 1
+_KEY_SCHEMA = Schema.of([Field("key", TYPES["int32"])])
+_SIEVE_BITS = 22
+
+Int32s = npt.NDArray[np.int32]
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The keys of both sides (int32[period]) and their hashes."""
+
+    window: int
+    match_rate: float
+    keys: tuple[Int32s, Int32s]
+    hashes: tuple[Hashes, Hashes]
+
+    @property
+    def period(self) -> int:
+        """Tuples a side after which keys repeat."""
+        return self.keys[0].size
+
+
+def draw(window: int, match_rate: float, kind: str, batches: tuple[int, ...]) -> Pool:
+    """The pool of a window, for beats of any of `batches` tuples a side."""
+    step = int(np.lcm.reduce(batches))
+    period = -(-max(window + max(batches), PERIOD_MIN) // step) * step
+    distinct = min(KEY_MAX, max(1, round(window / match_rate)))
+    dice = np.random.default_rng([window, round(match_rate * 1000), KEYS.index(kind)])
+    right = dice.integers(0, distinct, period, np.int32)
+    if kind == "zipf":
+        left = zipf(dice.random(period), distinct)
+    else:
+        left = dice.integers(0, distinct, period, np.int32)
+    hashes = tuple(
+        hash_columns(Batch(_KEY_SCHEMA, period, (Column(keys),)), ["key"]) for keys in (left, right)
+    )
+    return Pool(window, match_rate, (left, right), (hashes[0], hashes[1]))
+
+
+def zipf(uniform: npt.NDArray[np.float64], distinct: int) -> Int32s:
+    """Keys 0..distinct-1 for numbers of [0, 1): the density falls with (key + 1) ** -ZIPF."""
+    most = float(distinct + 1) ** (1 - ZIPF)
+    ranks = (1 - uniform * (1 - most)) ** (1 / (1 - ZIPF))
+    keys: Int32s = np.minimum(ranks - 1, distinct - 1).astype(np.int32)
+    return keys
+
+
+class Feed:
+    """The pool as beats of `batch` tuples a side, one after the other, for ever."""
+
+    def __init__(self, pool: Pool, batch: int) -> None:
+        self.pool, self.batch = pool, batch
+        self.beats = pool.period // batch
+        self._next, self._cycle = 0, 1
+        shape = self.beats, PARTITIONS
+        self.data = tuple(np.zeros(2 * (pool.period + chain.AHEAD), np.int64) for _ in (0, 1))
+        self.counts = tuple(np.zeros(shape, np.int64) for _ in (0, 1))
+        times = np.arange(pool.period)
+        for side in (0, 1):
+            for beat in range(self.beats):
+                rows = beat * batch, (beat + 1) * batch
+                at = self.data[side][2 * rows[0] :]
+                _scatter(pool.hashes[side], times, rows, at, self.counts[side][beat])
+        self._records = [
+            tuple(self._slice(side, beat) for side in (0, 1)) for beat in range(self.beats)
+        ]
+        self._move_on()
+
+    def _slice(self, side: int, beat: int) -> Records:
+        a, b = beat * self.batch, (beat + 1) * self.batch
+        return Records(self.data[side][2 * a : 2 * (b + chain.AHEAD)], self.counts[side][beat])
+
+    @property
+    def start(self) -> int:
+        """The number of the next beat's first tuple."""
+        return self._cycle * self.pool.period + self._next * self.batch
+
+    @property
+    def base(self) -> int:
+        """Row 0 of the stores, of either side, in the next beat."""
+        return self.start - self.pool.window - self.batch
+
+    def filling(self, side: int) -> Records:
+        """What the window holds before the first beat, as one batch."""
+        window, period = self.pool.window, self.pool.period
+        data, counts = (
+            np.zeros(2 * (window + chain.AHEAD), np.int64),
+            np.zeros(PARTITIONS, np.int64),
+        )
+        rows = period - window, period
+        _scatter(self.pool.hashes[side], np.arange(period), rows, data, counts)
+        return Records(data, counts)
+
+    def ready(self) -> bool:
+        """Whether `next` has a beat; if not, `turn` must be called first."""
+        return self._next < self.beats
+
+    def turn(self) -> None:
+        """Begin the next period."""
+        self._next, self._cycle = 0, self._cycle + 1
+        self._move_on()
+
+    def next(self) -> tuple[Records, Records, Beat]:
+        """The next beat."""
+        found = *self._records[self._next], self._abouts[self._next]
+        self._next += 1
+        return found  # type: ignore[return-value]
+
+    def _move_on(self) -> None:
+        period = self.pool.period
+        for data in self.data:
+            data[::2] += period
+            data.view(np.uint32)[3::4] += np.uint32(period)
+        first = self._cycle * period
+        reach = self.pool.window + self.batch
+        self._abouts = []
+        for beat in range(self.beats):
+            start = first + beat * self.batch
+            bound = start + self.batch - self.pool.window
+            base = (start - reach) % 2**32
+            self._abouts.append(Beat((base, base), (bound, bound)))
+
+
+def _scatter(
+    hashes: Hashes, times: Int64s, rows: tuple[int, int], data: Int64s, counts: Int64s
+) -> None:
+    """Write the records of a range of rows to the front of `data`, and count them."""
+    partition.count(hashes, 0, *rows, counts)
+    cursors = counts.cumsum() - counts
+    partition.scatter(hashes, 0, address(times), 0, *rows, cursors, address(data))
+
+
+@dataclass
+class Digest:
+    """How many pairs, and the sum of their hashes mod 2^64: order does not matter."""
+
+    pairs: int = 0
+    hash: int = 0
+
+    def add(self, left: Int64s, right: Int64s) -> None:
+        """Count in pairs of tuple numbers."""
+        x = left.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        x ^= x >> np.uint64(32)
+        x += right.astype(np.uint64)
+        x *= np.uint64(0xBF58476D1CE4E5B9)
+        x ^= x >> np.uint64(29)
+        x *= np.uint64(0x94D049BB133111EB)
+        self.pairs += left.size
+        self.hash = (self.hash + int(x.sum(dtype=np.uint64))) % 2**64
+
+
+def expected(pool: Pool, start: int, stop: int) -> Digest:
+    """The pairs whose later tuple has a number in start..stop, by sorting and searching.
+
+    A pair is (left, right) with equal keys and |left - right| <= window.  Works on keys, not on
+    hashes, and shares nothing with the members.
+    """
+    digest = Digest()
+    new = np.arange(start, stop)
+    for side in (0, 1):
+        mine, other = pool.keys[side], pool.keys[1 - side]
+        keys = mine[new % pool.period]
+        old = _maybe(np.arange(max(0, start - pool.window), stop), other, keys, pool.period)
+        places = np.sort(_place(other[old % pool.period], old - start + 2**31))
+        # Two of one number are the right's to find.
+        latest = new - start if side else new - start - 1
+        low = np.searchsorted(places, _place(keys, new - start - pool.window + 2**31), "left")
+        high = np.searchsorted(places, _place(keys, latest + 2**31), "right")
+        for a in range(0, new.size, 1 << 16):
+            counts = (high - low)[a : a + (1 << 16)]
+            met = np.repeat(low[a : a + (1 << 16)] - counts.cumsum() + counts, counts)
+            partners = (places[met + np.arange(met.size)] & (2**32 - 1)) - 2**31 + start
+            probing = np.repeat(new[a : a + (1 << 16)], counts)
+            pair = (partners, probing) if side else (probing, partners)
+            digest.add(*pair)
+    return digest
+
+
+def _place(keys: Int32s, number: Int64s) -> Int64s:
+    """Key and number (0..2^32) as one integer that sorts by both."""
+    placed: Int64s = (keys.astype(np.int64) << 32) + number
+    return placed
+
+
+def _maybe(numbers: Int64s, keys: Int32s, wanted: Int32s, period: int) -> Int64s:
+    """Those of `numbers` whose keys may be among `wanted`."""
+    sieve = np.zeros(1 << _SIEVE_BITS, np.bool_)
+    sieve[wanted & (sieve.size - 1)] = True
+    kept: Int64s = numbers[sieve[keys[numbers % period] & (sieve.size - 1)]]
+    return kept
