@@ -58,12 +58,14 @@ def draw(window: int, match_rate: float, kind: str, batches: tuple[int, ...]) ->
     step = int(np.lcm.reduce(batches))
     period = -(-max(window + max(batches), PERIOD_MIN) // step) * step
     distinct = min(KEY_MAX, max(1, round(window / match_rate)))
-    dice = np.random.default_rng([window, round(match_rate * 1000), KEYS.index(kind)])
-    right = dice.integers(0, distinct, period, np.int32)
+    # Each side has a generator of its own, so that a longer period begins like a shorter one.
+    seed = window, round(match_rate * 1000), KEYS.index(kind)
+    dice = [np.random.default_rng([*seed, side]) for side in (0, 1)]
+    right = dice[1].integers(0, distinct, period, np.int32)
     if kind == "zipf":
-        left = zipf(dice.random(period), distinct)
+        left = zipf(dice[0].random(period), distinct)
     else:
-        left = dice.integers(0, distinct, period, np.int32)
+        left = dice[0].integers(0, distinct, period, np.int32)
     hashes = tuple(
         hash_columns(Batch(_KEY_SCHEMA, period, (Column(keys),)), ["key"]) for keys in (left, right)
     )
@@ -182,13 +184,23 @@ class Digest:
         self.hash = (self.hash + int(x.sum(dtype=np.uint64))) % 2**64
 
 
-def expected(pool: Pool, start: int, stop: int) -> Digest:
+class Products(Digest):
+    """A digest that SQL can make too: the hash of a pair is the product of its numbers."""
+
+    def add(self, left: Int64s, right: Int64s) -> None:
+        """Count in pairs of tuple numbers."""
+        product = left.astype(np.uint64) * right.astype(np.uint64)
+        self.pairs += left.size
+        self.hash = (self.hash + int(product.sum(dtype=np.uint64))) % 2**64
+
+
+def expected(pool: Pool, start: int, stop: int, digest: Digest | None = None) -> Digest:
     """The pairs whose later tuple has a number in start..stop, by sorting and searching.
 
-    A pair is (left, right) with equal keys and |left - right| <= window.  Works on keys, not on
-    hashes, and shares nothing with the members.
+    A pair is (left, right) with equal keys and |left - right| <= window; there are no tuples before
+    number 0.  Works on keys, not on hashes, and shares nothing with the members.
     """
-    digest = Digest()
+    digest = Digest() if digest is None else digest
     new = np.arange(start, stop)
     for side in (0, 1):
         mine, other = pool.keys[side], pool.keys[1 - side]

@@ -1,0 +1,309 @@
+"""`edged bench join`: the join family in steady state, against each other and against the memory.
+
+A row is a kernel at a window (tuples a side), a batch (tuples a side a beat), threads, a match rate
+(partners that a tuple finds among those before it, in the mean) and a distribution of keys; see
+`join_data`.  `tuples_per_s` counts both streams.  It is the member's alone, `WindowJoin.join` on
+records that lie prepared; with `--operator` also that of the whole interval join, which stores,
+hashes and partitions before and materialises after it.  How it is measured: `join_measure`.
+
+`fraction_of_limit` is against the floor of the same run: `kernels.cpu.floor` with the same records,
+window, batch, threads and matches a tuple.  It counts, for every tuple, a 16-byte record read in
+sequence, one random line of the heads read and written, a 16-byte ring entry written in sequence
+and one read; for every match 16 random bytes of the other ring read, and 16 written in sequence.
+
+Without options a star of configurations is measured: all kernels over all windows and both thread
+counts at the base values, and `chain` also at each other batch, match rate and distribution.  An
+option gives the values of its dimension; all that are given are crossed.  Members that would take
+longer than `--patience` at a configuration are left out there, which is said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edged.bench import join_peers
+from edged.bench.join_data import KEYS, Feed, Pool, draw
+from edged.bench.join_measure import (
+    Effort,
+    MemberDriver,
+    OperatorDriver,
+    measure,
+    measure_floor,
+)
+from edged.bench.join_pages import ROW_BYTES, measure_pages
+from edged.bench.join_report import PAGES, aims, draw_plot, show
+from edged.bench.rig import machine
+from edged.joins.base import WindowJoin, load_joins
+
+WINDOWS = (10**4, 10**5, 10**6, 10**7)
+BATCHES = (1_000, 10_000, 100_000)
+THREADS = (1, 2)
+RATES = (0.005, 1.0, 10.0)
+PAGES_WINDOW = 100_000
+COMPARISONS_PER_S = {"nested_loop": 4e9, "handshake": 1e9}
+"""What members that search from end to end do, roughly: to know what not to begin."""
+BUILDS_PER_S = {"bucket": 3e6}
+"""What members that fill slowly do, roughly."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A row of the benchmark."""
+
+    kernel: str
+    window: int
+    batch: int
+    threads: int
+    match_rate: float
+    keys: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The values of each dimension; none: the default star's."""
+
+    kernels: tuple[str, ...] = ()
+    windows: tuple[int, ...] = ()
+    batches: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()
+    match_rates: tuple[float, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    def configurations(self, all_kernels: Sequence[str], full: bool) -> list[Configuration]:
+        """What is to be measured, window by window."""
+        given = (
+            self.kernels,
+            self.windows,
+            self.batches,
+            self.threads,
+            self.match_rates,
+            self.keys,
+        )
+        every = (tuple(all_kernels), WINDOWS, BATCHES, THREADS, RATES, KEYS)
+        base = (tuple(all_kernels), WINDOWS, BATCHES[1:2], THREADS, RATES[:1], KEYS[:1])
+        centre: list[Any] = [
+            g or (e if full else b) for g, e, b in zip(given, every, base, strict=True)
+        ]
+        found = dict.fromkeys(Configuration(*values) for values in product(*centre))
+        if "chain" in centre[0] and not full:
+            for i in (2, 4, 5):
+                if not given[i]:
+                    star: list[Any] = [("chain",), *centre[1:3], centre[3][:1], *centre[4:]]
+                    star[i] = every[i]
+                    found |= dict.fromkeys(Configuration(*values) for values in product(*star))
+        order = list(all_kernels)
+        return sorted(found, key=lambda c: (
+            c.window, c.keys, c.match_rate, c.batch, c.threads, order.index(c.kernel)))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do, and how long to try."""
+
+    grid: Grid
+    effort: Effort
+    full: bool = False
+    operator: bool = False
+    peers: bool = False
+    pages: bool = True
+    patience_s: float = 12.0
+
+
+def costs_s(c: Configuration) -> float:
+    """Roughly how long a slow member would take: its filling, and five beats."""
+    compared = 5 * 2 * c.batch * c.window / COMPARISONS_PER_S.get(c.kernel, float("inf"))
+    return compared + 2 * c.window / BUILDS_PER_S.get(c.kernel, float("inf"))
+
+
+class Bench:
+    """One run: its rows so far, and what its configurations share."""
+
+    def __init__(self, plan: Plan, members: dict[str, type[WindowJoin]]) -> None:
+        self.plan, self.members = plan, members
+        self.rows: list[dict[str, Any]] = []
+        self.left_out: list[str] = []
+        self._pool: tuple[Any, Pool] | None = None
+        self._floors: dict[Any, tuple[float, int]] = {}
+        host = [name for name, member in members.items() if member.device == "cpu"]
+        wanted = plan.grid.configurations(host, plan.full)
+        self.configurations = [c for c in wanted if costs_s(c) <= plan.patience_s]
+        slow = dict.fromkeys((c.kernel, c.window, c.batch) for c in wanted
+                             if costs_s(c) > plan.patience_s)  # fmt: skip
+        self.left_out += [f"{k} at window {w:,}, batch {b:,}: too slow" for k, w, b in slow]
+
+    def run(self, tick: Callable[[str], None]) -> dict[str, Any]:
+        """Measure all; `tick` hears what comes next."""
+        for c in self.configurations:
+            tick(f"{c.kernel}, window {c.window:,}, batch {c.batch:,}, {c.threads} threads, "
+                 f"{c.match_rate:g} matches, {c.keys}")  # fmt: skip
+            self._member(c)
+        for c in self.peers():
+            tick(f"{c.kernel}, window {c.window:,}")
+            effort = self.plan.effort
+            figures = join_peers.measure_peer(
+                c.kernel, c.window, c.match_rate, c.keys, c.threads, effort.repeats
+            )
+            self._add(c, "cpu", figures)
+        if self.plan.pages:
+            tick(PAGES)
+            c = Configuration(PAGES, PAGES_WINDOW, 0, 1, 1.0, "uniform")
+            figures = measure_pages(c.window, self.plan.effort.seconds, self.plan.effort.repeats)
+            self._add(c, "cpu", {**figures, "state_bytes_per_tuple": float(ROW_BYTES)})
+        return {"machine": machine(), "rows": self.rows, "aims": aims(self.rows),
+                "left_out": self.left_out}  # fmt: skip
+
+    def peers(self) -> Iterator[Configuration]:
+        """The engines' rows: one for all batches."""
+        if not self.plan.peers:
+            return
+        for peer in join_peers.PEERS:
+            problem = join_peers.missing(peer)
+            if problem:
+                self.left_out.append(problem)
+                continue
+            yield from dict.fromkeys(replace(c, kernel=peer, batch=0) for c in self.configurations)
+
+    def _member(self, c: Configuration) -> None:
+        pool = self._draw(c)
+        member, effort = self.members[c.kernel], self.plan.effort
+        figures = measure(lambda: MemberDriver(member, Feed(pool, c.batch), c.threads), effort)
+        if self.plan.operator and member.ordered:
+            whole = measure(
+                lambda: OperatorDriver(c.kernel, Feed(pool, c.batch), c.threads), effort
+            )
+            figures["exact"] = figures["exact"] and whole["exact"]
+            figures |= {f"operator_{name}": whole[name] for name in (
+                "tuples_per_s", "cpu_s_per_mtuple", "state_bytes_per_tuple")}  # fmt: skip
+        like = replace(c, kernel="")
+        if like not in self._floors:
+            self._floors[like] = measure_floor(
+                Feed(pool, c.batch), c.threads, figures["matches_per_tuple"], effort
+            )
+        speed, ahead = self._floors[like]
+        figures["fraction_of_limit"] = round(figures["tuples_per_s"] / speed, 3)
+        figures |= {"floor_tuples_per_s": round(speed), "floor_ahead": ahead}
+        self._add(c, member.device, figures)
+
+    def _draw(self, c: Configuration) -> Pool:
+        batches = tuple(sorted({other.batch for other in self.configurations}))
+        what = (c.window, c.match_rate, c.keys)
+        if self._pool is None or self._pool[0] != what:
+            self._pool = what, draw(*what, batches)
+        return self._pool[1]
+
+    def _add(self, c: Configuration, device: str, figures: dict[str, Any]) -> None:
+        unknown = ("state_bytes_per_tuple", "fraction_of_limit", "floor_tuples_per_s",
+                   "floor_ahead", "operator_tuples_per_s", "operator_cpu_s_per_mtuple",
+                   "operator_state_bytes_per_tuple")  # fmt: skip
+        row = {
+            "kernel": c.kernel,
+            "device": device,
+            **asdict(c),
+            **dict.fromkeys(unknown),
+            **figures,
+        }
+        row["cpu_s_per_mtuple"] = round(row["cpu_s_per_mtuple"], 6)
+        self.rows.append(row)
+
+
+def _quick(plan: Plan) -> Plan:
+    """A run of seconds: small windows, no care for noise."""
+    small = Grid(windows=(2_000,), batches=(500,), match_rates=(1.0,), keys=KEYS)
+    given = {name: value or getattr(small, name) for name, value in vars(plan.grid).items()}
+    return replace(plan, grid=Grid(**given), effort=Effort(0.02, 1))
+
+
+@click.command(name="join")
+@click.option("--kernel", multiple=True, help="A member of the family.  [default: all]")
+@click.option("--window", multiple=True, type=click.IntRange(1), help="Tuples a side.")
+@click.option("--batch", multiple=True, type=click.IntRange(1), help="Tuples a side and beat.")
+@click.option("--threads", multiple=True, type=click.IntRange(1, 64))
+@click.option("--match-rate", multiple=True, type=click.FloatRange(1e-4), help="Matches a tuple.")
+@click.option("--keys", multiple=True, type=click.Choice(KEYS), help="Distribution of the keys.")
+@click.option("--full", is_flag=True, help="Cross all values of all dimensions: an hour and more.")
+@click.option("--quick", is_flag=True, help="A smoke run of seconds: its figures mean nothing.")
+@click.option("--operator", is_flag=True, help="Measure the whole interval join as well.")
+@click.option("--peers", is_flag=True, help="DuckDB's and Polars' batch join of the same data.")
+@click.option("--pages/--no-pages", default=True, help="Gathering and writing result rows.")
+@click.option("--seconds", default=0.25, show_default=True, help="Least length of a section.")
+@click.option("--repeats", default=3, show_default=True, help="Sections; the median counts.")
+@click.option(
+    "--patience", default=12.0, show_default=True, help="Seconds for a slow member's row."
+)
+@click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
+def command(
+    kernel: tuple[str, ...],
+    window: tuple[int, ...],
+    batch: tuple[int, ...],
+    threads: tuple[int, ...],
+    match_rate: tuple[float, ...],
+    keys: tuple[str, ...],
+    full: bool,
+    quick: bool,
+    operator: bool,
+    peers: bool,
+    pages: bool,
+    seconds: float,
+    repeats: int,
+    patience: float,
+    path: Path | None,
+    plot: Path | None,
+) -> None:
+    """The stream joins: tuples/s of each kernel in steady state, checked.
+
+    Without options about five minutes and 4 GB of memory: all kernels over windows of 10^4 to 10^7
+    tuples a side, chain also over other batches, match rates and zipf(1.1) keys.  Options give the
+    values of a dimension (repeat them); what is given is crossed.
+
+    "of limit" compares with the time of the unavoidable memory accesses, measured in the same run
+    with the same footprint and threads: per tuple a 16-byte record read, one random line of hash
+    heads read and written, a 16-byte ring entry written and one read; per match 16 random bytes
+    read and 16 written.  No comparisons, no Python, no barriers (kernels/cpu/floor.py).
+    """
+    from rich.console import Console
+
+    from edged.cli._compile import compile_kernels
+
+    console = Console(stderr=True)
+    compile_kernels(quiet=False)
+    members = load_joins()
+    for name in kernel:
+        if name not in members:
+            raise click.BadParameter(
+                f"{name!r} is not one of {', '.join(members)}", param_hint="--kernel"
+            )
+    grid = Grid(kernel, window, batch, threads, match_rate, keys)
+    plan = Plan(grid, Effort(seconds, repeats), full, operator, peers, pages, patience)
+    result = _with_progress(console, Bench(_quick(plan) if quick else plan, members))
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+    if plot is not None:
+        draw_plot(result, plot)
+    show(console, result)
+    wrong = [r for r in result["rows"] if not r["exact"]]
+    if wrong:
+        raise click.ClickException(f"{len(wrong)} rows have wrong results")
+
+
+def _with_progress(console: Any, bench: Bench) -> dict[str, Any]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+               TextColumn("{task.description}"))  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=len(bench.configurations))
+
+        def tick(text: str) -> None:
+            bar.update(task, description=text, completed=len(bench.rows))
+
+        return bench.run(tick)

@@ -1,0 +1,80 @@
+"""How fast pairs become result rows: gathered by row number and written into dense pages.
+
+The output row is (int32 key, float32 value, int64 time), 16 bytes, taken by `edged.gather.take` at
+random rows of a window and copied into an open page by `edged.pages.write`, a page at a time.
+Sealing it (the entropy sample, CRC-32 and the copy of its bytes) is timed apart.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+from edged.columns import Batch, Column
+from edged.gather import take
+from edged.operators.base import BeatContext, Scratch
+from edged.pages.read import read_page
+from edged.pages.write import PageStream, PageWriter
+from edged.schema import TYPES, Field, Schema
+from edged.workers import Workers
+
+ROW_BYTES = 16
+MATCHES = 65_000
+"""Rows a beat: they all fit a page of 1 MiB."""
+_SCHEMA = Schema.of([Field("key", TYPES["int32"]), Field("value", TYPES["float32"]),
+                     Field("time", TYPES["timestamp"])])  # fmt: skip
+_LISTS = 16
+
+
+def measure_pages(window: int, seconds: float, repeats: int) -> dict[str, Any]:
+    """Matches per second and core, and the checksum's, out of a window of so many rows."""
+    dice = np.random.default_rng(window)
+    columns = (
+        Column(dice.integers(0, 2**31 - 1, window, np.int32)),
+        Column(dice.random(window, np.float32)),
+        Column(np.arange(window)),
+    )
+    source = Batch(_SCHEMA, window, columns)
+    lists = [dice.integers(0, window, MATCHES) for _ in range(_LISTS)]
+    stream = PageStream("bench", 1, "bench", 1, _SCHEMA, "time")
+    writer, scratch, workers = PageWriter(stream), Scratch(), Workers(1)
+    beat = BeatContext(1, 0, workers)
+    runs, exact = [], True
+    for number in range(repeats + 1):
+        written_s = sealed_s = cpu_s = 0.0
+        matches = 0
+        while written_s < (seconds if number else 0.0) or not matches:
+            rows = lists[matches // MATCHES % _LISTS]
+            cpu, before = time.process_time(), time.perf_counter()
+            writer.write(beat, take(source, rows, scratch))
+            between = time.perf_counter()
+            cpu_s += time.process_time() - cpu
+            pages = writer.seal(beat, flush=True)
+            written_s += between - before
+            sealed_s += time.perf_counter() - between
+            if not matches:
+                exact = exact and len(pages) == 1 and _same(pages[0].data, source, rows)
+            matches += MATCHES
+        runs.append((matches / written_s, matches / sealed_s, cpu_s / matches * 1e6))
+    workers.close()
+    return {
+        "batch": MATCHES,
+        "tuples_per_s": round(statistics.median(r[0] for r in runs[1:])),
+        "cpu_s_per_mtuple": statistics.median(r[2] for r in runs[1:]),
+        "repeats_tuples_per_s": [round(r[0]) for r in runs[1:]],
+        "matches_per_s_core": round(statistics.median(r[0] for r in runs[1:])),
+        "sealed_matches_per_s": round(statistics.median(r[1] for r in runs[1:])),
+        "exact": exact,
+    }
+
+
+def _same(page: bytes, source: Batch, rows: Any) -> bool:
+    """Whether the page read back holds the rows that were asked for."""
+    found = Batch.from_arrow(read_page(page, _SCHEMA), _SCHEMA)
+    return all(
+        np.array_equal(got.values, given.values[rows])
+        for got, given in zip(found.columns, source.columns, strict=True)
+    )
