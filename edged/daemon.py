@@ -21,11 +21,13 @@ from edged.beat.recover import Recovered, recover
 from edged.beat.runtime import JobRuntime
 from edged.beat.stats import Stats
 from edged.beat.waiter import Waiter
+from edged.calibration import load_profile
 from edged.clock import SystemClock
 from edged.door import Door
 from edged.errors import ConfigError, JobError
 from edged.job.plan import JobPlan, parse_job
 from edged.operators.base import WATERMARK_MAX_US, WATERMARK_MIN_US
+from edged.placement import AUTO
 from edged.sinks.base import SinkContext
 from edged.sources.base import Source, SourcePlan
 from edged.staging import Staging
@@ -110,6 +112,7 @@ class Daemon:
             beat=self.recovered.beat,
             directory=settings.directory,
             snapshot_bytes=settings.snapshot_bytes_now(),
+            profile=load_profile(settings.directory),
         )
         if self.recovered.fresh:
             self.committer.snapshot(self.recovered.beat, *self.heart.save())
@@ -160,6 +163,7 @@ class Daemon:
             "status": lambda _: self.status(),
             "stop": lambda _: self._stop(),
             "replace": self._replace,
+            "kernel": self._pin,
         }
         cmd = str(request.get("cmd"))
         if cmd not in commands:
@@ -181,6 +185,12 @@ class Daemon:
             with self.committer.lock:
                 self.uplink.register(_schemas([*others, plan]))
         return {"replaced": plan.name, "notes": notes}
+
+    def _pin(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Choose the kernel of a job's operator, or with `auto` leave it to placement."""
+        job, operator, kernel = (str(request.get(k)) for k in ("job", "operator", "kernel"))
+        runs = self.heart.pin(job, operator, None if kernel == AUTO else kernel)
+        return {"job": job, "operator": operator, "kernel": runs, "pinned": kernel != AUTO}
 
     def status(self) -> dict[str, Any]:
         """An immutable picture of the daemon, all of it JSON."""
@@ -254,7 +264,7 @@ def _job_status(job: JobRuntime, committing: bool) -> dict[str, Any]:
             for name, s in job.streams.items()
         },
         "operators": {
-            name: {"state_bytes": o.state_bytes(), **o.counters()}
+            name: {"state_bytes": o.state_bytes(), **o.counters(), **_placement(job, name)}
             for name, o in job.operators.items()
         },
         "sinks": {
@@ -263,6 +273,14 @@ def _job_status(job: JobRuntime, committing: bool) -> dict[str, Any]:
         },
         "ended": job.ended() and not job.open_rows() and not committing,
     }
+
+
+def _placement(job: JobRuntime, name: str) -> dict[str, Any]:
+    placer = job.placers.get(name)
+    if placer is None:
+        return {}
+    failed = {"kernels_failed": dict(placer.problems)} if placer.problems else {}
+    return {"kernel_pinned": placer.pinned, **failed}
 
 
 def _check_room(settings: Settings, plans: Sequence[JobPlan]) -> None:

@@ -27,6 +27,7 @@ from edged.disk import SystemDisk, write_whole
 from edged.errors import JobError
 from edged.job.plan import JobPlan
 from edged.operators.base import BeatContext, State
+from edged.placement import Profile
 from edged.sinks.base import Flush, SealedPage, SinkContext
 from edged.sources.base import Source
 from edged.store import BeatRecord, Store, StoreFull
@@ -57,6 +58,7 @@ class Heart:
         beat: int,
         directory: Path,
         snapshot_bytes: int = SNAPSHOT_BYTES,
+        profile: Profile | None = None,
     ) -> None:
         self.jobs, self.sources = list(jobs), list(sources)
         self._store, self._committer, self._waiter = store, committer, waiter
@@ -66,6 +68,9 @@ class Heart:
         self._attempts = Attempts(directory / "attempts", ATTEMPTS_MAX, clock.monotonic_us())
         self._snapshot_bytes = snapshot_bytes
         self._given_up = self._not_before = 0
+        self._profile = profile
+        for job in self.jobs:
+            job.place_by(profile)
         self._take_promises()
         self.beat = beat
         self.set_aside_rows = 0
@@ -137,10 +142,18 @@ class Heart:
         notes: list[str] = []
         job = replaced(old, plan, context, notes)
         job.streams = old.streams
+        job.place_by(self._profile)
         self.jobs[at] = job
         self._take_promises()
         self._committer.snapshot(self.beat, *self.save())
         return notes
+
+    def pin(self, name: str, operator: str, kernel: str | None) -> str:
+        """Choose an operator's kernel by hand, see `JobRuntime.pin`."""
+        for job in self.jobs:
+            if job.plan.name == name:
+                return job.pin(operator, kernel)
+        raise JobError("name", f"no job {name} is running")
 
     def _take_promises(self) -> None:
         """What the jobs promise together: the shortest times, the strongest durability."""
@@ -227,6 +240,8 @@ class Heart:
         self._await_commit()
         times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken)
         self._hand_over(facts, logged, pages, tickets, times)
+        for job in self.jobs:
+            job.place()
         if self._attempts.careful:
             self._await_commit()
         self._beating = False

@@ -18,6 +18,7 @@ from edged.beat.record import JobFacts, StreamFacts, read_inputs
 from edged.beat.take import Coupling, Waiting, decide_take, limit_us
 from edged.beat.times import StreamTime
 from edged.columns import Batch, empty_batch
+from edged.errors import JobError
 from edged.gather import take as gather
 from edged.job.plan import JobPlan, StreamPlan
 from edged.operators.base import (
@@ -25,9 +26,11 @@ from edged.operators.base import (
     BeatContext,
     Flow,
     Operator,
+    Placed,
     Scratch,
     State,
 )
+from edged.placement import Placer, Profile
 from edged.sinks.base import Flush, SealedPage, Sink, SinkContext
 from edged.staging import TIME_MAX_US, Chunks, Staging
 
@@ -65,6 +68,8 @@ class JobRuntime:
         self.couplings = couplings(plan)
         self.cut = False
         """Whether the last decision left rows staged only because a beat takes no more."""
+        self.placers: dict[str, Placer] = {}
+        """Who decides which kernel runs, for every operator that has a choice."""
         self._saved: dict[str, Scratch] = {}
 
     def staged(self) -> int:
@@ -195,6 +200,41 @@ class JobRuntime:
                     crc = zlib.crc32((c.offsets - c.offsets[0]).data, crc)
                 crc = zlib.crc32(values, crc)
         return 1 << 32 | crc
+
+    def place_by(self, profile: Profile | None) -> None:
+        """From now on kernels are chosen by what was measured on this machine."""
+        self.placers = {}
+        for name, operator in self.operators.items():
+            if isinstance(operator, Placed):
+                placer = Placer(profile, self.plan.promises.latency_us, operator.kernel)
+                self.placers[name] = placer
+                if operator.pinned:
+                    placer.pin(operator.kernel)
+
+    def place(self) -> None:
+        """A beat is over: go on with better kernels where there are some."""
+        for name, placer in self.placers.items():
+            operator = self.operators[name]
+            assert isinstance(operator, Placed)
+            kernel = placer.beat(*operator.size())
+            if kernel is None:
+                continue
+            try:
+                operator.switch(kernel)
+            except Exception as problem:  # whatever a device's library may raise: the old one runs
+                placer.refuse(kernel, operator.kernel, str(problem))
+
+    def pin(self, name: str, kernel: str | None) -> str:
+        """A person chooses a kernel for an operator, or gives the choice back with None; what runs
+        then.  Raises JobError."""
+        operator = self.operators.get(name)
+        if not isinstance(operator, Placed):
+            choice = ", ".join(self.placers) or "none has a choice of kernels"
+            raise JobError(f"operators.{name}", "has no choice of kernels", f"one of: {choice}")
+        if kernel is not None:
+            operator.switch(kernel)
+        self.placers[name].pin(kernel)
+        return operator.kernel
 
     def ended(self) -> bool:
         """Whether every stream has said its end and all of it was processed."""

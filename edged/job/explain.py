@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from edged.job.plan import JobPlan, StreamPlan, warnings
 from edged.job.units import show_duration, show_size
 from edged.operators.base import Link
+from edged.placement import Profile, outline
 from edged.schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 
-def explain(plan: JobPlan) -> dict[str, Any]:
-    """The plan as JSON values: promises, every part with its lines and schema, and warnings."""
+def explain(plan: JobPlan, profile: Profile | None = None) -> dict[str, Any]:
+    """The plan as JSON values: promises, every part with its lines and schema, and warnings.
+
+    With the `profile` of a machine also which kernels would run there.
+    """
     p = plan.promises
     return {
         "name": plan.name,
@@ -45,7 +49,7 @@ def explain(plan: JobPlan) -> dict[str, Any]:
             id: {
                 "type": plan.operators[id].kind,
                 "inputs": list(plan.inputs[id]),
-                "does": plan.operators[id].describe(),
+                "does": [*plan.operators[id].describe(), *_placement(plan, id, profile)],
                 **_link(plan.operators[id].output),
                 "signature": plan.operators[id].signature(),
             }
@@ -65,11 +69,11 @@ def explain(plan: JobPlan) -> dict[str, Any]:
     }
 
 
-def show(plan: JobPlan, console: Console) -> None:
+def show(plan: JobPlan, console: Console, profile: Profile | None = None) -> None:
     """Print the plan: promises, graph, every part, and warnings."""
     from rich.text import Text
 
-    facts = explain(plan)
+    facts = explain(plan, profile)
     p = plan.promises
     console.print(
         Text.assemble(
@@ -118,6 +122,12 @@ def graph(plan: JobPlan) -> Tree:
         if f"{name}.late" in plan.links:
             grow(branch.add(Text.assemble((f"{name}.late", "cyan"), "  late rows")), f"{name}.late")
     return root
+
+
+def _placement(plan: JobPlan, id: str, profile: Profile | None) -> list[str]:
+    if not plan.operators[id].placed:
+        return []
+    return outline(profile, plan.promises.latency_us)
 
 
 def _stream(stream: StreamPlan) -> dict[str, Any]:

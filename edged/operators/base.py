@@ -96,6 +96,29 @@ class Operator(ABC):
         return {}
 
 
+class Placed(Operator):
+    """An operator for which several kernels do the same, on one processor or on another."""
+
+    @property
+    @abstractmethod
+    def kernel(self) -> str:
+        """The kernel that runs."""
+
+    @property
+    @abstractmethod
+    def pinned(self) -> bool:
+        """Whether the document has chosen it."""
+
+    @abstractmethod
+    def size(self) -> tuple[int, int]:
+        """Tuples that the last `run` took, and tuples that the state holds a side."""
+
+    @abstractmethod
+    def switch(self, kernel: str) -> None:
+        """Go on with another kernel, between two beats; the state comes along and no result is
+        lost or repeated.  Raises JobError where there is none; then all stays as it was."""
+
+
 class OperatorPlan(ABC):
     """A checked operator of a job.  Made by `parse`, which raises JobError with the exact path."""
 
@@ -122,6 +145,11 @@ class OperatorPlan(ABC):
 
         Raises JobError at `path` or below for everything that is wrong.
         """
+
+    @property
+    def placed(self) -> bool:
+        """Whether the running operator is a `Placed` one whose kernel the document leaves open."""
+        return False
 
     @abstractmethod
     def build(self, workers: Workers) -> Operator:

@@ -5,7 +5,7 @@
     on = ["turbine"]                  # or "left_name = right_name"; several must all be equal
     before = "5min"; after = "5min"   # -before <= right.time - left.time <= after, default 0
     columns = { time = "left.time", kw = "left.power_kw", wind = "right.wind_m_s" }     # optional
-    kernel = "chain"                  # which member of `edged.joins` searches; optional
+    kernel = "auto"                   # or the member of `edged.joins` that is to search
 
 Without `columns` the output has the key columns once (by the left's names), then all other columns
 of the left, then all others of the right; where names clash the right's get the suffix `_right`.
@@ -20,10 +20,11 @@ Output watermark: least of the left's watermark and the right's less `after`; an
 not hold it back.  From one beat to the next, output times run back by no more than both inputs'
 disorder plus `before` plus `after`.
 
-The order of the output, and so every page made of it, depends on the input's rows and beats only:
-(partition, pass, probing row, partner newest first) as `edged.joins.base` says, whichever kernel
-runs.  What is saved are the live rows (see `save`), so a window goes from one kernel to another by
-`load`, or within the life of a join by `switch`.
+Which kernel searches is decided while the job runs (`edged.placement`), unless the document names
+one.  The order of the output, and so every page made of it, depends on the input's rows and beats
+only: (partition, pass, probing row, partner newest first) as `edged.joins.base` says, whichever
+kernel runs.  What is saved are the live rows (see `save`), so a window goes from one kernel to
+another by `load`, or within the life of a join by `switch`.
 """
 
 from __future__ import annotations
@@ -50,12 +51,13 @@ from edged.operators.base import (
     BeatContext,
     Flow,
     Link,
-    Operator,
     OperatorPlan,
+    Placed,
     Scratch,
     State,
     operator,
 )
+from edged.placement import AUTO, DEFAULT
 from edged.schema import Field, Schema
 from edged.workers import Workers
 from kernels.cpu import chain
@@ -86,7 +88,7 @@ class IntervalJoinPlan(OperatorPlan):
     after_us: int
     columns: tuple[Output, ...]
     output: Link
-    kernel: str = "chain"
+    kernel: str = AUTO
 
     links: ClassVar[tuple[str, ...]] = ("left", "right")
     keys: ClassVar[frozenset[str]] = frozenset({"on", "before", "after", "columns", "kernel"})
@@ -110,9 +112,14 @@ class IntervalJoinPlan(OperatorPlan):
             raise JobError(f"{path}.columns", "the left time column is missing", advice)
         disorder_us = left.disorder_us + right.disorder_us + before_us + after_us
         output = Link(_schema(columns, (left, right)), time, disorder_us)
-        kernel = text(path, document, "kernel", "chain")
+        kernel = text(path, document, "kernel", AUTO)
         _member(f"{path}.kernel", kernel)
         return cls(id, (left, right), on, before_us, after_us, columns, output, kernel)
+
+    @property
+    def placed(self) -> bool:
+        """Whether the kernel is left to placement."""
+        return self.kernel == AUTO
 
     def build(self, workers: Workers) -> IntervalJoin:
         """The running join."""
@@ -138,9 +145,10 @@ class IntervalJoinPlan(OperatorPlan):
         check = "64-bit hash, then compared" if verified else "32-bit hash, exact"
         held = [", ".join(self.kept(side).names) for side in range(2)]
         member = _member("kernel", self.kernel)
+        by = " until placement finds a better one" if self.kernel == AUTO else ""
         return [
             f"left and right on {keys}, right {low} before to {high} after left",
-            f"kernel {member.name} ({member.device.upper()}), keys by {check}",
+            f"kernel {member.name} ({member.device.upper()}){by}, keys by {check}",
             f"window of {show_duration(self.before_us + self.after_us)}:"
             f" left {held[0]}; right {held[1]}; {member.about}",
         ]
@@ -161,7 +169,7 @@ class IntervalJoinPlan(OperatorPlan):
         ]
 
 
-class IntervalJoin(Operator):
+class IntervalJoin(Placed):
     """A running interval join."""
 
     def __init__(self, plan: IntervalJoinPlan, start: int = 0) -> None:
@@ -181,14 +189,14 @@ class IntervalJoin(Operator):
         ]
         self._watermarks = (WATERMARK_MIN_US, WATERMARK_MIN_US)
         self._arrived = [0, 0]
-        self._matches = 0
+        self._matches = self._rows = 0
 
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         """One beat's pairs."""
         left, right = inputs
         watermarks = (left.watermark_us, right.watermark_us)
         watermark_us = self._watermark(*watermarks)
-        rows = left.batch.rows + right.batch.rows
+        rows = self._rows = left.batch.rows + right.batch.rows
         if rows == 0 and watermarks == self._watermarks:
             return Flow(empty_batch(self._plan.output.schema), watermark_us)
         self._watermarks = watermarks
@@ -207,10 +215,7 @@ class IntervalJoin(Operator):
         return min(left_us, right_us)
 
     def switch(self, kernel: str) -> None:
-        """Go on with another member: between two beats, losing and repeating no pair.
-
-        Raises JobError where the daemon may not run it; then all stays as it was.
-        """
+        """Go on with another member, to which the windows' rows are given."""
         if kernel == self._join.name:
             return
         plan = self._plan
@@ -225,6 +230,15 @@ class IntervalJoin(Operator):
     def kernel(self) -> str:
         """The member that runs."""
         return self._join.name
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the document names a member."""
+        return self._plan.kernel != AUTO
+
+    def size(self) -> tuple[int, int]:
+        """Rows of both sides in the last beat; the mean of both windows' rows."""
+        return self._rows, (self._join.held(0) + self._join.held(1)) // 2
 
     def _arrive(self, batches: Sequence[Batch], workers: Workers | None) -> tuple[Records, Records]:
         """Store, hash and partition both batches."""
@@ -324,9 +338,10 @@ class IntervalJoin(Operator):
         """Bytes of both windows."""
         return self._join.nbytes() + sum(side.store.nbytes() for side in self._sides)
 
-    def counters(self) -> Mapping[str, int | float]:
-        """Rows that arrived on each side, rows held now, pairs found."""
+    def counters(self) -> Mapping[str, int | float | str]:
+        """Rows that arrived on each side, rows held now, pairs found, and by which member."""
         return {
+            "kernel": self.kernel,
             "left_rows": self._arrived[0],
             "right_rows": self._arrived[1],
             "left_live": self._join.held(0),
@@ -337,9 +352,9 @@ class IntervalJoin(Operator):
 
 def _member(path: str, name: str) -> type[WindowJoin]:
     """The member of that name that the daemon may run; JobError where there is none."""
-    member = find_join(name)
+    member = find_join(DEFAULT if name == AUTO else name)
     if member is None or not member.ordered:
-        choices = ", ".join(m.name for m in load_joins().values() if m.ordered)
+        choices = ", ".join([AUTO, *(m.name for m in load_joins().values() if m.ordered)])
         raise JobError(path, f"{name!r} is not a kernel of a join", f"one of {choices}")
     return member
 

@@ -83,7 +83,7 @@ class LeapingClock(SystemClock):
 class Loop:
     """A running heart; `problem` is what ended it, if it did not just stop."""
 
-    def __init__(self, document, path, disk=None):
+    def __init__(self, document, path, disk=None, profile=None):
         self.plan, self.path = parse_job(document), path
         self.clock, self.workers = LeapingClock(), Workers(1)
         self.store = Store.open(path, disk)
@@ -99,7 +99,7 @@ class Loop:
         self.heart = Heart(
             self.recovered.jobs, self.sources, self.store, self.committer, self.waiter,
             self.stats, self.clock, self.workers, LeaveAlone(),
-            beat=self.recovered.beat, directory=path,
+            beat=self.recovered.beat, directory=path, profile=profile,
         )  # fmt: skip
         if self.recovered.fresh:
             self.store.snapshot(self.recovered.beat, *self.heart.save())
