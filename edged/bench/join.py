@@ -41,6 +41,7 @@ from edged.bench.join_pages import ROW_BYTES, measure_pages
 from edged.bench.join_report import PAGES, aims, draw_plot, show
 from edged.bench.rig import machine
 from edged.joins.base import WindowJoin, load_joins
+from kernels.cuda import gpu
 
 WINDOWS = (10**4, 10**5, 10**6, 10**7)
 BATCHES = (1_000, 10_000, 100_000)
@@ -99,9 +100,8 @@ class Grid:
                     star: list[Any] = [("chain",), *centre[1:3], centre[3][:1], *centre[4:]]
                     star[i] = every[i]
                     found |= dict.fromkeys(Configuration(*values) for values in product(*star))
-        order = list(all_kernels)
         return sorted(found, key=lambda c: (
-            c.window, c.keys, c.match_rate, c.batch, c.threads, order.index(c.kernel)))  # fmt: skip
+            c.window, c.keys, c.match_rate, c.batch, c.threads, c.kernel))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,13 @@ class Plan:
     peers: bool = False
     pages: bool = True
     patience_s: float = 12.0
+
+
+def has_gpu() -> bool:
+    """Whether members on a GPU can run, in the simulator if that is asked for."""
+    if not gpu.INSTALLED:
+        return False
+    return gpu.SIMULATED or bool(gpu.cuda.is_available())
 
 
 def costs_s(c: Configuration) -> float:
@@ -132,8 +139,11 @@ class Bench:
         self.left_out: list[str] = []
         self._pool: tuple[Any, Pool] | None = None
         self._floors: dict[Any, tuple[float, int]] = {}
-        host = [name for name, member in members.items() if member.device == "cpu"]
-        wanted = plan.grid.configurations(host, plan.full)
+        present = [name for name, member in members.items() if member.device == "cpu" or has_gpu()]
+        wanted = plan.grid.configurations(present, plan.full)
+        absent = dict.fromkeys(c.kernel for c in wanted if c.kernel not in present)
+        wanted = [c for c in wanted if c.kernel in present]
+        self.left_out += [f"{name}: this machine has no GPU for it" for name in absent]
         self.configurations = [c for c in wanted if costs_s(c) <= plan.patience_s]
         slow = dict.fromkeys((c.kernel, c.window, c.batch) for c in wanted
                              if costs_s(c) > plan.patience_s)  # fmt: skip
@@ -188,7 +198,8 @@ class Bench:
                 Feed(pool, c.batch), c.threads, figures["matches_per_tuple"], effort
             )
         speed, ahead = self._floors[like]
-        figures["fraction_of_limit"] = round(figures["tuples_per_s"] / speed, 3)
+        if member.device == "cpu":
+            figures["fraction_of_limit"] = round(figures["tuples_per_s"] / speed, 3)
         figures |= {"floor_tuples_per_s": round(speed), "floor_ahead": ahead}
         self._add(c, member.device, figures)
 
@@ -274,6 +285,8 @@ def command(
     from edged.cli._compile import compile_kernels
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        console.width = 100
     compile_kernels(quiet=False)
     members = load_joins()
     for name in kernel:

@@ -7,7 +7,9 @@ A window of `window` tuples a side is the join bound before = after = `window` Â
 Keys are int32.  The right's are uniform over `window / match_rate` values, so that a tuple of
 either side finds `match_rate` partners among those that came before it, in the mean, and the left's
 are drawn from the same values: uniformly, or by zipf(1.1), by inverting the distribution's
-continuous form.  (Were both skewed alike, a window of 10^6 would hold 10^4 partners a tuple.)
+continuous form.  (Were both skewed alike, a window of 10^6 would hold 10^4 partners a tuple.)  With
+zipf and fewer than one match a tuple it is chance whether the right has the left's few hot keys:
+mostly not, and then there are about half as many matches.  Rows of the benchmark say how many.
 
 A beat takes `batch` tuples of each side.  The records of a whole period lie prepared, beat by beat;
 at its end their times and numbers are moved on, while the clock stands.

@@ -25,6 +25,11 @@ AUTHORS_TUPLES_PER_S = {
 """ecoJoin's own code (C++, hash join on the CPU) by window and threads, at the batch that suits it
 best, measured on a 2-core x86-64 machine; its results with 2 threads are wrong."""
 PAGES = "gather+pages"
+_LEGEND = (
+    "M/s: million tuples a second of both streams, the member alone; whole: the interval join; "
+    "limit: fraction of the floor's speed; bytes: state a tuple held; thr: threads; rate: matches "
+    "a tuple"
+)
 
 
 def aims(rows: Sequence[Row]) -> list[Row]:
@@ -105,9 +110,7 @@ def show(console: Any, result: Row) -> None:
     for r in result["rows"]:
         table.add_row(*(value(r) for _, value in columns))
     console.print(table)
-    console.print("M/s: million tuples a second of both streams, the member alone; limit: fraction of "
-                  "the floor's speed; bytes: state a tuple held; thr: threads; rate: matches a tuple",
-                  style="dim")  # fmt: skip
+    console.print(_LEGEND, style="dim")
     found = Table(title="Aims: of all rows that bear on them", title_justify="left",
                   box=SIMPLE_HEAD)  # fmt: skip
     found.add_column("")
@@ -176,9 +179,10 @@ def _draw_speeds(axes: Any, rows: Sequence[Row], threads: int) -> None:
     axes.plot(*_line(floor), color="#222222", lw=1, label="memory accesses alone (floor)")
     authors = {w: s for (w, t), s in AUTHORS_TUPLES_PER_S.items() if t == threads}
     axes.plot(*_line(authors), "--", color="#6b7280", label="the authors' C++")
+    title = f"{threads} thread{'s' * (threads > 1)}, {rate:g} matches a tuple, best batch"
     axes.set(xscale="log", yscale="log", xlabel="window, tuples a side",
              ylabel="M tuples/s, both streams",
-             title=f"{threads} thread{'s' * (threads > 1)}, {rate:g} matches a tuple")  # fmt: skip
+             title=title)  # fmt: skip
     axes.legend(frameon=False, fontsize=8)
 
 
