@@ -3,16 +3,20 @@ SHELL := /bin/bash
 VENV  ?= .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
+LOCK   = $(shell $(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info[:2])')
 
-.PHONY: help setup demo test check format compile bench lock clean
+.PHONY: help setup cuda demo test check format compile bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY) ## make the environment and compile the kernels
-$(READY): pyproject.toml $(wildcard requirements/*.txt) deploy/setup.sh
+$(READY): pyproject.toml $(wildcard requirements/py???.txt) deploy/setup.sh
 	@bash deploy/setup.sh $(VENV)
 	@touch $@
+
+cuda: $(READY) ## add what the joins on an NVIDIA GPU and their tests need (200 MB)
+	@$(BIN)/pip install -q --disable-pip-version-check -r requirements/$(LOCK)-cuda.txt
 
 demo: $(READY) ## run the main job on a real wind farm's records
 	@bash deploy/java.sh
@@ -43,9 +47,10 @@ bench: $(READY) ## the three benchmarks of the README
 	@$(BIN)/edged bench spark --json build/bench/spark.json
 
 lock: ## resolve the lock files anew (needs uv on the PATH)
-	@for v in 3.10 3.11 3.12 3.13; do \
-	  uv pip compile -q --universal --no-header --no-annotate --python-version $$v \
-	    --all-extras pyproject.toml -o requirements/py$${v/./}.txt; done
+	@for v in 3.10 3.11 3.12 3.13; do lock=requirements/py$${v/./}; \
+	  resolve="uv pip compile -q --universal --no-header --no-annotate --python-version $$v"; \
+	  $$resolve --extra central --extra dev pyproject.toml -o $$lock.txt && \
+	  $$resolve --extra cuda -c $$lock.txt pyproject.toml -o $$lock-cuda.txt || exit; done
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache

@@ -7,6 +7,10 @@ registers and decorates (nogil, cached on disk); nothing is compiled at import. 
 compiles every registered signature, from the on-disk cache where it is warm, and then closes the
 kernels: a call with other types raises TypeError instead of compiling within a beat.
 `device` marks a helper that only other kernels call.
+
+`cuda_kernel` and `cuda_device` do the same for GPUs.  Without `numba-cuda` the rows are there all
+the same, with plain functions for dispatchers.  A CUDA kernel is compiled when it is first launched
+or by `compile_cuda`, both of which need a GPU; `kernels.cuda.figures` compiles it without one.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +30,13 @@ import numba
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A registered kernel: its dotted name, dispatcher, signatures and twin's dotted name."""
+    """A registered kernel: its dotted name, dispatcher, signatures, twin's dotted name, device."""
 
     name: str
     dispatcher: Any
     signatures: tuple[str, ...]
     twin: str
+    device: str = "cpu"
 
 
 KERNELS: dict[str, Kernel] = {}
@@ -52,6 +58,32 @@ def kernel(*signatures: str, twin: str, **options: Any) -> Callable[[Callable[..
 def device(function: Callable[..., Any]) -> Any:
     """A helper inlined into the kernels that call it; it has no life of its own."""
     return numba.njit(nogil=True, inline="never", error_model="numpy")(function)
+
+
+def cuda_kernel(*signatures: str, twin: str) -> Callable[[Callable[..., Any]], Any]:
+    """Register a CUDA kernel under its dotted name."""
+
+    def register(function: Callable[..., Any]) -> Any:
+        dispatcher = _for_cuda(function, cache=True)
+        name = f"{function.__module__}.{function.__qualname__}"
+        KERNELS[name] = Kernel(name, dispatcher, signatures, twin, "cuda")
+        return dispatcher
+
+    return register
+
+
+def cuda_device(function: Callable[..., Any]) -> Any:
+    """A helper of CUDA kernels, inlined before types are inferred: numba compiles one that is not
+    for the GPU at hand, and there need be none."""
+    return _for_cuda(function, device=True, inline="always")
+
+
+def _for_cuda(function: Callable[..., Any], **options: Any) -> Any:
+    if find_spec("numba_cuda") is None:
+        return function
+    from numba import cuda
+
+    return cuda.jit(**options)(function)
 
 
 def load_all(package: str = "kernels.cpu") -> None:
@@ -81,10 +113,21 @@ def forget_stale() -> None:
 
 
 def compile_all() -> Iterator[str]:
-    """Compile (or load from the cache) every kernel, yielding each name when it is ready."""
+    """Compile (or load from the cache) every CPU kernel, yielding each name when it is ready."""
     forget_stale()
     load_all()
-    for row in KERNELS.values():
+    for row in [row for row in KERNELS.values() if row.device == "cpu"]:
+        for signature in row.signatures:
+            row.dispatcher.compile(signature)
+        row.dispatcher.disable_compile()
+        yield row.name
+
+
+def compile_cuda() -> Iterator[str]:
+    """The same for every CUDA kernel, for this machine's GPU; needs one, and `numba-cuda`."""
+    forget_stale()
+    load_all("kernels.cuda")
+    for row in [row for row in KERNELS.values() if row.device == "cuda"]:
         for signature in row.signatures:
             row.dispatcher.compile(signature)
         row.dispatcher.disable_compile()

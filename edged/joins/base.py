@@ -176,20 +176,19 @@ def window_join(name: str, *, device: str, ordered: bool) -> Callable[[_Member],
 
 
 def find_join(name: str) -> type[WindowJoin] | None:
-    """The member of that name; its file alone is imported where it bears the name."""
+    """The member of that name, `chain-cuda` in the file `chain_cuda.py`; no other file is imported
+    where there is that one."""
+    module = name.replace("-", "_")
     with contextlib.suppress(ModuleNotFoundError):
-        if name.isidentifier() and not name.startswith("_"):
-            importlib.import_module(f"edged.joins.{name}")
+        if module.isidentifier() and not module.startswith("_"):
+            importlib.import_module(f"edged.joins.{module}")
     return JOINS.get(name) or load_joins().get(name)
 
 
 def load_joins() -> dict[str, type[WindowJoin]]:
-    """All members, by name; those of a device whose library is not installed are left out."""
+    """All members, by name.  Those of a device are named everywhere, and say what is missing when
+    one is made."""
     package = importlib.import_module("edged.joins")
     for module in pkgutil.iter_modules(package.__path__):
-        try:
-            importlib.import_module(f"edged.joins.{module.name}")
-        except ModuleNotFoundError as missing:
-            if not (missing.name or "").startswith("numba.cuda"):
-                raise
+        importlib.import_module(f"edged.joins.{module.name}")
     return dict(sorted(JOINS.items()))

@@ -1,0 +1,315 @@
+"""The windows of a CUDA join: rings in device memory, in arrival order, one a side and partition.
+
+One row of `tables` (int64[2, 64, FIELDS]: side, partition) describes a ring:
+
+    FIRST       slot of the ring in the arrays below;  MASK  capacity - 1 (a power of two)
+    INDEX, INDEX_MASK   where the partition's hash index begins in its array, and its size - 1
+    TAIL, HEAD  positions of the oldest live entry and of the next one to be written
+    NEWEST_*, DISORDER_*, GENERATION   as in `kernels.cpu.chain`
+    FROM        the position of this beat's first record
+
+The entry at position p lies in slot s = FIRST + (p & MASK) of three views of device memory:
+
+    ring   int64[2 * slots]    time (µs) at 2s; the word at 2s + 1 is links[4s + 2] and [4s + 3]
+    links  uint32[4 * slots]   the same memory: tag at 4s + 2, link (chain: the next older entry's
+                               position) at 4s + 3
+    rows   uint32[slots]       the row's number (mod 2^32)
+
+A batch is copied once from its queue in mapped memory, a thread a record, neighbours beside each
+other (`load`); every other access is to device memory.  `firsts` (int64[2, 65]) says where each
+partition's records begin in a side's batch.
+
+Invariants 1 to 3 of `kernels.cpu.chain` hold: positions grow, live entries are never overwritten,
+what is below TAIL is dead, and DISORDER bounds how far times fall along a ring (here from above: it
+is taken by pieces of as many records as a block has threads).
+
+Results.  A probe counts each record's matches; the counts of a partition lie together, the left's
+records before the right's (`place`); `totals` and `offsets` turn them into the first pair of each,
+and the sum says how long the result queue must be before anything is written.  So the order of
+pairs is (partition, pass, record, newest partner first) whatever the threads do, and no queue can
+overflow.
+
+Launches: `begin` one block of two threads; `load` and `clear` any number; all others one block a
+partition, or fewer, that take turns (so the simulator has fewer threads to start).
+Shared memory is at most 18 KiB a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+
+from kernels.cuda.blocks import exclusive_sum
+from kernels.cuda.gpu import THREADS_MAX, cuda
+from kernels.registry import cuda_device, cuda_kernel
+
+PARTITIONS = 64
+FIRST, MASK, INDEX, INDEX_MASK, TAIL, HEAD = range(6)
+NEWEST_OLD, NEWEST_NEW, DISORDER_OLD, DISORDER_NEW, GENERATION, FROM = range(6, 12)
+FIELDS = 16
+LOW_32 = 0xFFFFFFFF
+TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
+REPORT = 3
+"""What `report` (int64[2, 64, 3], mapped) tells the host: TAIL, HEAD, the row number at TAIL."""
+
+_TABLES = "int64[:, :, ::1]"
+_FIRSTS = "int64[:, ::1]"
+_RING = "int64[::1], uint32[::1], uint32[::1]"
+
+
+@cuda_device
+def later(time: int, us: int) -> int:
+    """`time + us` for us >= 0, at most TIME_MAX."""
+    return time + us if time <= TIME_MAX - us else TIME_MAX
+
+
+@cuda_device
+def earlier(time: int, us: int) -> int:
+    """`time - us` for us >= 0, at least TIME_MIN."""
+    return time - us if time >= TIME_MIN + us else TIME_MIN
+
+
+@cuda_device
+def fallen(newest: int, time: int) -> int:
+    """How far `time` lies below `newest`, from 0 to TIME_MAX."""
+    if time >= newest:
+        return 0
+    if newest >= 0 and time < newest - TIME_MAX:
+        return TIME_MAX
+    return newest - time
+
+
+@cuda_device
+def partition_of(firsts: Any, side: int, record: int) -> int:
+    """The partition that a record of the batch lies in."""
+    low, high = 0, PARTITIONS
+    while high - low > 1:
+        middle = (low + high) // 2
+        if firsts[side, middle] <= record:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@cuda_device
+def slot_of(tables: Any, side: int, p: int, position: int) -> Any:
+    """Where an entry lies."""
+    return tables[side, p, FIRST] + (position & tables[side, p, MASK])
+
+
+@cuda_device
+def place(firsts: Any, side: int, p: int, record: int) -> Any:
+    """Where a record's count stands among those of both sides."""
+    return record + firsts[1 - side, p + side]
+
+
+@cuda_device
+def stop_below(tables: Any, side: int, p: int, low: int) -> int:
+    """The time below which no older entry of a ring can be as late as `low`."""
+    disorder = max(tables[side, p, DISORDER_OLD], tables[side, p, DISORDER_NEW])
+    return earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
+
+
+@cuda_kernel(
+    f"void(int64[:, ::1], {_TABLES}, {_FIRSTS}, int64[::1])", twin="tests.naive.cuda.begin"
+)
+def begin(counts: Any, tables: Any, firsts: Any, totals: Any) -> None:
+    """A beat begins: where each partition's records lie, and where they will go."""
+    side = cuda.threadIdx.x
+    first = 0
+    for p in range(PARTITIONS):
+        firsts[side, p] = first
+        first += counts[side, p]
+        tables[side, p, FROM] = tables[side, p, HEAD]
+        if side == 0:
+            totals[p] = 0
+    firsts[side, PARTITIONS] = first
+
+
+@cuda_kernel(
+    f"void(int64, int64[::1], int64, {_TABLES}, {_FIRSTS}, {_RING})",
+    twin="tests.naive.cuda.load",
+)
+def load(
+    side: int, data: Any, n: int, tables: Any, firsts: Any, ring: Any, links: Any, rows: Any
+) -> None:
+    """Copy a side's records from the queue into the free slots of its rings."""
+    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+        p = partition_of(firsts, side, i)
+        slot = slot_of(tables, side, p, tables[side, p, FROM] + i - firsts[side, p])
+        word = data[2 * i + 1]
+        ring[2 * slot] = data[2 * i]
+        links[4 * slot + 2] = word & LOW_32
+        rows[slot] = (word >> 32) & LOW_32
+
+
+@cuda_kernel(f"void(int64, {_TABLES}, {_FIRSTS}, int64[::1])", twin="tests.naive.cuda.advance")
+def advance(side: int, tables: Any, firsts: Any, ring: Any) -> None:
+    """Move a side's heads over the batch, and note how much its times fall."""
+    extremes = cuda.shared.array(2, numba.int64)
+    t, threads = cuda.threadIdx.x, cuda.blockDim.x
+    for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
+        n = firsts[side, p + 1] - firsts[side, p]
+        first = tables[side, p, FROM]
+        newest = max(tables[side, p, NEWEST_OLD], tables[side, p, NEWEST_NEW])
+        newest_new, disorder = tables[side, p, NEWEST_NEW], tables[side, p, DISORDER_NEW]
+        for start in range(0, n, threads):
+            if t == 0:
+                extremes[0], extremes[1] = TIME_MAX, TIME_MIN
+            cuda.syncthreads()
+            if start + t < n:
+                time = ring[2 * slot_of(tables, side, p, first + start + t)]
+                cuda.atomic.min(extremes, 0, time)
+                cuda.atomic.max(extremes, 1, time)
+            cuda.syncthreads()
+            newest_new = max(newest_new, extremes[1])
+            newest = max(newest, extremes[1])
+            disorder = max(disorder, fallen(newest, extremes[0]))
+            cuda.syncthreads()
+        if t == 0 and n > 0:
+            tables[side, p, NEWEST_NEW], tables[side, p, DISORDER_NEW] = newest_new, disorder
+            tables[side, p, HEAD] = first + n
+
+
+@cuda_kernel(f"void({_FIRSTS}, int64[::1], int64[::1])", twin="tests.naive.cuda.totals")
+def totals(firsts: Any, counts: Any, sums: Any) -> None:
+    """Each partition's number of pairs; `sums` begins at zero."""
+    for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
+        low = firsts[0, p] + firsts[1, p]
+        high = firsts[0, p + 1] + firsts[1, p + 1]
+        mine = 0
+        for i in range(low + cuda.threadIdx.x, high, cuda.blockDim.x):
+            mine += counts[i]
+        if mine > 0:
+            cuda.atomic.add(sums, p, mine)
+
+
+@cuda_kernel(
+    f"void({_FIRSTS}, int64[::1], int64[::1], int64[::1])", twin="tests.naive.cuda.offsets"
+)
+def offsets(firsts: Any, sums: Any, counts: Any, total: Any) -> None:
+    """Turn counts into the number of each record's first pair; the last of `counts`, and `total`
+    (int64[1], mapped), become the sum."""
+    partial = cuda.shared.array(THREADS_MAX, numba.int64)
+    t, threads = cuda.threadIdx.x, cuda.blockDim.x
+    for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
+        low = firsts[0, p] + firsts[1, p]
+        high = firsts[0, p + 1] + firsts[1, p + 1]
+        if low == high and p < PARTITIONS - 1:
+            continue
+        at = 0
+        for q in range(p):
+            at += sums[q]
+        piece = (high - low + threads - 1) // threads
+        start, end = min(high, low + t * piece), min(high, low + t * piece + piece)
+        mine = 0
+        for i in range(start, end):
+            mine += counts[i]
+        below, _ = exclusive_sum(partial, mine)
+        at += below
+        for i in range(start, end):
+            count = counts[i]
+            counts[i] = at
+            at += count
+        if p == PARTITIONS - 1 and t == threads - 1:
+            counts[high] = at
+            total[0] = at
+
+
+@cuda_device
+def first_not_below(tables: Any, side: int, p: int, ring: Any, bound: int, found: Any) -> Any:
+    """The position of a ring's first live entry at or above `bound`; HEAD where there is none.
+    `found` is shared int64[1]."""
+    t, threads = cuda.threadIdx.x, cuda.blockDim.x
+    tail, head = tables[side, p, TAIL], tables[side, p, HEAD]
+    while tail < head:
+        end = min(head, tail + threads)
+        if t == 0:
+            found[0] = end
+        cuda.syncthreads()
+        if tail + t < end and ring[2 * slot_of(tables, side, p, tail + t)] >= bound:
+            cuda.atomic.min(found, 0, tail + t)
+        cuda.syncthreads()
+        tail = found[0]
+        cuda.syncthreads()
+        if tail < end:
+            break
+    return tail
+
+
+@cuda_kernel(
+    f"void(int64, int64, int64, {_TABLES}, int64[::1], uint32[::1], int64[:, :, ::1])",
+    twin="tests.naive.cuda.evict",
+)
+def evict(
+    side: int, bound: int, everything: int, tables: Any, ring: Any, rows: Any, report: Any
+) -> None:
+    """Move a side's tails over entries below `bound`, oldest first, and the generations on."""
+    found = cuda.shared.array(1, numba.int64)
+    for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
+        head = tables[side, p, HEAD]
+        tail = head
+        if everything == 0:
+            tail = first_not_below(tables, side, p, ring, bound, found)
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            tables[side, p, TAIL] = tail
+            if tail >= tables[side, p, GENERATION]:
+                tables[side, p, NEWEST_OLD] = tables[side, p, NEWEST_NEW]
+                tables[side, p, DISORDER_OLD] = tables[side, p, DISORDER_NEW]
+                tables[side, p, NEWEST_NEW], tables[side, p, DISORDER_NEW] = TIME_MIN, 0
+                tables[side, p, GENERATION] = head
+            if tail == head:
+                tables[side, p, NEWEST_OLD], tables[side, p, NEWEST_NEW] = TIME_MIN, TIME_MIN
+                tables[side, p, DISORDER_OLD], tables[side, p, DISORDER_NEW] = 0, 0
+            report[side, p, 0], report[side, p, 1] = tail, head
+            report[side, p, 2] = rows[slot_of(tables, side, p, tail)]
+
+
+@cuda_kernel(f"void(int64, {_TABLES}, {_RING}, {_TABLES}, {_RING})", twin="tests.naive.cuda.move")
+def move(
+    side: int,
+    old: Any,
+    old_ring: Any,
+    old_links: Any,
+    old_rows: Any,
+    new: Any,
+    ring: Any,
+    links: Any,
+    rows: Any,
+) -> None:
+    """Copy live entries into new rings, from their FROM on; the links are not."""
+    for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
+        tail, first = old[side, p, TAIL], new[side, p, FROM]
+        for i in range(cuda.threadIdx.x, old[side, p, HEAD] - tail, cuda.blockDim.x):
+            source, target = slot_of(old, side, p, tail + i), slot_of(new, side, p, first + i)
+            ring[2 * target] = old_ring[2 * source]
+            links[4 * target + 2] = old_links[4 * source + 2]
+            rows[target] = old_rows[source]
+
+
+@cuda_kernel(
+    f"void(int64, int64, {_TABLES}, uint32[::1], uint32[::1], uint64[::1], uint8[::1])",
+    twin="tests.naive.cuda.export",
+)
+def export(
+    side: int, base: int, tables: Any, links: Any, rows: Any, hashes: Any, alive: Any
+) -> None:
+    """For every live entry's store row: its partition (top 6 bits) and tag, and alive = 1."""
+    for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
+        tail = tables[side, p, TAIL]
+        for i in range(cuda.threadIdx.x, tables[side, p, HEAD] - tail, cuda.blockDim.x):
+            slot = slot_of(tables, side, p, tail + i)
+            row = (numba.int64(rows[slot]) - base) & LOW_32
+            tag = numba.uint64(links[4 * slot + 2])
+            hashes[row] = (numba.uint64(p) << numba.uint64(58)) | tag
+            alive[row] = 1
+
+
+@cuda_kernel("void(uint32[::1])", twin="tests.naive.cuda.clear")
+def clear(values: Any) -> None:
+    """Make all of an array zero."""
+    for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
+        values[i] = 0
