@@ -271,7 +271,7 @@ def command(
 ) -> None:
     """The stream joins: tuples/s of each kernel in steady state, checked.
 
-    Without options about five minutes and 4 GB of memory: all kernels over windows of 10^4 to 10^7
+    Without options about four minutes and 4 GB of memory: all kernels over windows of 10^4 to 10^7
     tuples a side, chain also over other batches, match rates and zipf(1.1) keys.  Options give the
     values of a dimension (repeat them); what is given is crossed.
 
