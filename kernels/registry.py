@@ -40,6 +40,7 @@ class Kernel:
 
 
 KERNELS: dict[str, Kernel] = {}
+_CLOSED: set[str] = set()
 
 
 def kernel(*signatures: str, twin: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -116,19 +117,22 @@ def compile_all() -> Iterator[str]:
     """Compile (or load from the cache) every CPU kernel, yielding each name when it is ready."""
     forget_stale()
     load_all()
-    for row in [row for row in KERNELS.values() if row.device == "cpu"]:
-        for signature in row.signatures:
-            row.dispatcher.compile(signature)
-        row.dispatcher.disable_compile()
-        yield row.name
+    yield from _compile("cpu")
 
 
 def compile_cuda() -> Iterator[str]:
     """The same for every CUDA kernel, for this machine's GPU; needs one, and `numba-cuda`."""
     forget_stale()
     load_all("kernels.cuda")
-    for row in [row for row in KERNELS.values() if row.device == "cuda"]:
-        for signature in row.signatures:
-            row.dispatcher.compile(signature)
-        row.dispatcher.disable_compile()
+    yield from _compile("cuda")
+
+
+def _compile(device: str) -> Iterator[str]:
+    """Compile a device's kernels and close them; those that are closed already are ready."""
+    for row in [row for row in KERNELS.values() if row.device == device]:
+        if row.name not in _CLOSED:
+            for signature in row.signatures:
+                row.dispatcher.compile(signature)
+            row.dispatcher.disable_compile()
+            _CLOSED.add(row.name)
         yield row.name

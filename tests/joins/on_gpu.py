@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from edged.joins.base import PARTITIONS, Beat, Records
+from kernels.cuda import gpu
 from tests.joins.support import RECORD, members
 
 WINDOWS, BATCHES = (10**5, 10**6, 10**7), (10**4, 10**5, 10**6)
@@ -29,9 +30,7 @@ MATCHES = 0.01
 
 def bandwidth_gb_per_s():
     """Bytes read and written a second by the best of some copies within the GPU's memory."""
-    from numba import cuda
-
-    size = 256 << 20
+    cuda, size = gpu.cuda, 256 << 20
     a, b = (cuda.device_array(size, np.uint8) for _ in range(2))
     best = 0.0
     for _ in range(10):
@@ -89,14 +88,15 @@ def throughput(member, window, rows):
 
 def main(arguments):
     """Run the suite and the measurement; print, and write to a file where one is named."""
-    from numba import cuda
-
-    if not cuda.is_available():
+    if not gpu.INSTALLED:
+        sys.stderr.write("numba-cuda is not installed: make cuda\n")
+        return 1
+    if not gpu.cuda.is_available():
         sys.stderr.write("no NVIDIA GPU or driver found\n")
         return 1
     suite = Path(__file__).with_name("cuda_suite.py")
     passed = subprocess.run([sys.executable, "-m", "pytest", str(suite)]).returncode == 0
-    device = cuda.get_current_device()
+    device = gpu.cuda.get_current_device()
     rows = [
         throughput(member, window, size)
         for member in members("cuda")
