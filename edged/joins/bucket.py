@@ -153,8 +153,7 @@ class BucketJoin(WindowJoin):
         lanes = 1 if workers is None else workers.count
         while len(self._lanes) < lanes:
             self._lanes.append(_Lane())
-        self._prepare((left, right), beat, lanes, workers)
-        job = self._job(beat)
+        job = self._job(beat, self._prepare((left, right), beat, lanes, workers))
         for which in (0, 1):
             mine, other = self._sides[which], self._sides[1 - which]
             phase = [
@@ -167,22 +166,26 @@ class BucketJoin(WindowJoin):
 
     def _prepare(
         self, batches: Sequence[Records], beat: Beat, lanes: int, workers: Workers | None
-    ) -> None:
+    ) -> list[int]:
+        """Make ready for the beat; each side's first row (of the store) in it, 2^32 for none."""
         calls: list[Callable[[], int]] = []
         for side, batch, base in zip(self._sides, batches, beat.bases, strict=True):
             side.take(batch, lanes)
             calls += side.prepare(base, batch.counts, lanes)
         least = _run(calls, workers)
-        for i, side in enumerate(self._sides):
-            side.arrived(beat.bases[i], min(least[i * lanes : (i + 1) * lanes]))
+        firsts = [min(least[i * lanes : (i + 1) * lanes]) for i in (0, 1)]
+        for side, base, first in zip(self._sides, beat.bases, firsts, strict=True):
+            side.arrived(base, first)
+        return firsts
 
-    def _job(self, beat: Beat) -> Int64s:
+    def _job(self, beat: Beat, firsts: list[int]) -> Int64s:
         left, right = self._sides
         job: Int64s = np.zeros(bucket.JOB_FIELDS, np.int64)
         job[bucket.BEFORE], job[bucket.AFTER] = self.before_us, self.after_us
         job[bucket.LEFT_BASE], job[bucket.RIGHT_BASE] = beat.bases
         job[bucket.LEFT_DEAD], job[bucket.RIGHT_DEAD] = left.bound_us, right.bound_us
         job[bucket.LEFT_BOUND], job[bucket.RIGHT_BOUND] = beat.bounds_us
+        job[bucket.LEFT_NEW], job[bucket.RIGHT_NEW] = firsts
         return job
 
     def _clean(self, beat: Beat, lanes: int, workers: Workers | None) -> None:

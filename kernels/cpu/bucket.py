@@ -68,9 +68,11 @@ SLOTS = 64
 RECORD_BYTES = 16
 
 BEFORE, AFTER, LEFT_BASE, RIGHT_BASE, LEFT_DEAD, RIGHT_DEAD, LEFT_BOUND, RIGHT_BOUND = range(8)
-JOB_FIELDS = 8
-"""`job` (int64[8]): the windows (µs); the row number (mod 2^32) of each store's first row; the
-expiry below which each side's entries have left, and below which they leave after this beat."""
+LEFT_NEW, RIGHT_NEW = 8, 9
+JOB_FIELDS = 10
+"""`job` (int64[10]): the windows (µs); the row number (mod 2^32) of each store's first row; the
+expiry below which each side's entries have left, and below which they leave after this beat; the
+first row of each store that came in this beat, which is there until the beat's end even if late."""
 
 RECORD, PAIRS = 0, 1
 """`progress` (int64[2]): the record to go on with, and the pairs written so far."""
@@ -81,6 +83,8 @@ HEADS_AHEAD, CHUNKS_AHEAD, SLOTS_AHEAD = 24, 12, 4
 """How many records ahead a bucket's head, its newest chunk and that chunk's next slot are asked
 for: records must be readable that far past their end."""
 SORT_BY_INSERTION = 24
+ROWS_MAX = 2**31
+"""Rows of a store; numbers beyond are those of rows before its first, which are gone."""
 
 
 @device
@@ -286,6 +290,7 @@ def look(
     high: int,
     dead: int,
     bound: int,
+    new: int,
     row: int,
     base: int,
     swapped: bool,
@@ -310,9 +315,12 @@ def look(
             slot = compare.lowest(hits)
             hits &= hits - np.uint64(1)
             time = mem.load_i64(chunk + TIMES + 8 * slot)
-            if time < low or time > high or mem.load_i64(chunk + EXPIRIES + 8 * slot) < dead:
+            if time < low or time > high:
                 continue
             met = np.int64(np.uint32(mem.load_u32(chunk + ROWS + 4 * slot) - np.uint32(base)))
+            left_before = mem.load_i64(chunk + EXPIRIES + 8 * slot) < dead
+            if left_before and (met < new or met >= ROWS_MAX):
+                continue
             left, right = (met, row) if swapped else (row, met)
             if keys.shape[0] != 0 and not same_key(keys, left, right):
                 continue
@@ -354,6 +362,7 @@ def probe(
     dead, bound = (
         (job[LEFT_DEAD], job[LEFT_BOUND]) if right else (job[RIGHT_DEAD], job[RIGHT_BOUND])
     )
+    new = job[LEFT_NEW] if right else job[RIGHT_NEW]
     pairs = progress[PAIRS]
     for p in range(64):
         for i in range(max(progress[RECORD], edges[p]), min(last, edges[p + 1])):
@@ -364,8 +373,8 @@ def probe(
             low, high = earlier(time, back), later(time, ahead)
             bucket = bucket_of(table, p, tag)
             end = look(
-                table, bucket, tag, low, high, dead, bound, row, met_base, right, keys, pairs,
-                out_mine, out_met,
+                table, bucket, tag, low, high, dead, bound, new, row, met_base, right, keys,
+                pairs, out_mine, out_met,
             )  # fmt: skip
             if end < 0:
                 progress[RECORD], progress[PAIRS] = i, pairs

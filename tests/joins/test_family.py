@@ -61,6 +61,14 @@ def test_late_rows_meet_what_the_law_of_the_family_says(member, stream):
 
 
 @every_member
+def test_late_rows_of_one_beat_meet_each_other(member):
+    """Found by hypothesis: `bucket` took a row for gone that had only just come."""
+    before = ([(50, 1)], [(50, 1)], (60, 60), (False, False))
+    late = ([(5, 7), (6, 7)], [(5, 7)], (60, 60), (False, False))
+    check(member, Stream(3, 3, [before, late, late]))
+
+
+@every_member
 @settings(max_examples=60)
 @given(streams(late=True))
 def test_what_is_held_is_what_may_still_match(member, stream):

@@ -178,18 +178,26 @@ def test_cleaning_takes_invalid_entries_out_of_marked_buckets_alone(batches, mar
 
 
 @settings(max_examples=80)
-@given(ROWS, ROWS, st.integers(0, 45), st.integers(0, 30), st.integers(0, 1), st.integers(0, 60))
+@given(
+    ROWS,
+    ROWS,
+    st.integers(0, 45),
+    st.integers(0, 30),
+    st.integers(0, 1),
+    st.integers(0, 60),
+    st.sampled_from([0, 3, 2**32]),
+)
 def test_probing_finds_partners_newest_first_and_marks_what_is_stale(
-    held, probing, bound, dead, swapped, room
+    held, probing, bound, dead, swapped, room, new
 ):
     pair = Pair()
     pair.build(held)
     before_marks = pair.marked()
     batch = Batch(probing)
-    job = np.array([3, 9, 0, 0, dead, dead, bound, bound], np.int64)
+    job = np.array([3, 9, 0, 0, dead, dead, bound, bound, new, new], np.int64)
     back, ahead = (9, 3) if swapped else (3, 9)
     expected, marked = naive.probe(
-        pair.twin, batch.parts, pair.bits, back, ahead, dead, bound, bucket.INVALID_MAX
+        pair.twin, batch.parts, pair.bits, back, ahead, dead, bound, new, bucket.INVALID_MAX
     )
     out, counts, progress = (
         np.zeros((2, room), np.int64),

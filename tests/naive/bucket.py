@@ -31,9 +31,10 @@ def build(table, parts, expiries, bits):
             table.setdefault(bucket_of(p, tag, bits), []).append(entry)
 
 
-def probe(table, parts, bits, back, ahead, dead, bound, invalid_max):
-    """Per partition its pairs (row, partner), each record's partners by falling row; and the
-    buckets with more than `invalid_max` entries below `bound` that were looked at."""
+def probe(table, parts, bits, back, ahead, dead, bound, new, invalid_max):
+    """Per partition its pairs (row, partner), each record's partners by falling row: those that are
+    not dead, and those from row `new` on; and the buckets with more than `invalid_max` entries
+    below `bound` that were looked at."""
     pairs, marked = [], set()
     for p, part in enumerate(parts):
         pairs.append([])
@@ -41,7 +42,7 @@ def probe(table, parts, bits, back, ahead, dead, bound, invalid_max):
             bucket = bucket_of(p, tag, bits)
             entries = table.get(bucket, [])
             near = [e for e in entries if e[2] == tag and -back <= e[1] - time <= ahead]
-            met = sorted((e[3] for e in near if e[0] >= dead), reverse=True)
+            met = sorted((e[3] for e in near if e[0] >= dead or e[3] >= new), reverse=True)
             pairs[p] += [(row, other) for other in met]
             if sum(e[0] < bound for e in entries) > invalid_max:
                 marked.add(bucket)
