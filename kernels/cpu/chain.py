@@ -144,17 +144,28 @@ def same_key(keys: Any, left: int, right: int) -> bool:
 
 
 @device
+def warm(side: Any, records: int, count: int) -> None:
+    """Ask for the heads of a partition's first records: its turn comes soon."""
+    heads, mask = side[HEADS], side[HEADS_MASK]
+    for i in range(min(count, AHEAD)):
+        tag = np.int64(mem.load_u32(records + RECORD_BYTES * i + 8))
+        mem.prefetch(heads + PAIR * (tag & mask))
+
+
+@device
 def find_candidates(
-    records: int, first: int, last: int, heads: int, mask: int, tail: int, candidates: int
+    records: int, first: int, last: int, n: int, heads: int, mask: int, tail: int, candidates: int
 ) -> int:
-    """Records first..last whose chain has a live head: (record, head) pairs."""
+    """Records first..last (of n) whose chain has a live head: (record, head) pairs."""
     found = candidates
     end = records + RECORD_BYTES * last
     at = records + RECORD_BYTES * first
+    ahead = min(end, records + RECORD_BYTES * (n - AHEAD))
     i = np.uint32(first)
     while at < end:
-        tag = np.int64(mem.load_u32(at + RECORD_BYTES * AHEAD + 8))
-        mem.prefetch(heads + PAIR * (tag & mask))
+        if at < ahead:
+            tag = np.int64(mem.load_u32(at + RECORD_BYTES * AHEAD + 8))
+            mem.prefetch(heads + PAIR * (tag & mask))
         tag = np.int64(mem.load_u32(at + 8))
         head = mem.load_u32(heads + PAIR * (tag & mask))
         mem.store_u32(found, i)
@@ -216,7 +227,7 @@ def probe(
     pairs = progress[PAIRS]
     for start in range(progress[RECORD], n, CHUNK):
         end, first = min(n, start + CHUNK), pairs
-        found = find_candidates(records, start, end, heads, heads_mask, tail, candidates)
+        found = find_candidates(records, start, end, n, heads, heads_mask, tail, candidates)
         for c in range(found):
             to_come = np.int64(mem.load_u32(candidates + 8 * (c + ENTRIES_AHEAD) + 4))
             mem.prefetch(ring + ENTRY * (to_come & mask))
@@ -327,6 +338,9 @@ def join(
         p = progress[PARTITION]
         ours, theirs = left[p], right[p]
         if progress[PASS] == 0:
+            if p + 1 < last:
+                warm(left[p + 1], left[p + 1, BATCH], left[p + 1, BATCH_ROWS])
+                warm(right[p + 1], right[p + 1, BATCH], right[p + 1, BATCH_ROWS])
             if not probe(ours, theirs, False, job, keys, progress, scratch, out_left, out_right):
                 return 0
             progress[PASS] = 1
