@@ -73,10 +73,12 @@ then values and offsets of the left store's column and of the right one's."""
 ENTRY, RECORD_BYTES, PAIR = 16, 16, 8
 AHEAD = 64
 """How many records ahead heads are prefetched; `BATCH` must be readable so far past its end."""
-ENTRIES_AHEAD = 12
 CHUNK = 256
-CANDIDATES = CHUNK + ENTRIES_AHEAD
-"""Size of the `candidates` scratch array."""
+"""Records of which a pass looks up all heads, walks all chains and then inserts all."""
+TOGETHER = 4096
+"""Pairs of a chunk that are sorted here."""
+CANDIDATES = CHUNK + 2 * TOGETHER
+"""Size of the scratch array: a chunk's candidates, later its counters, and its raw pairs."""
 POSITION_MAX = 2**32 - 1
 TIME_MIN, TIME_MAX = np.int64(-(2**63)), np.int64(2**63 - 1)
 
@@ -199,6 +201,133 @@ def resolve(
 
 
 @device
+def walk_together(
+    mine: Any,
+    other: Any,
+    reach: Any,
+    first_record: int,
+    found: int,
+    scratch: int,
+    pairs: Any,
+    out_mine: Any,
+    out_met: Any,
+) -> Any:
+    """Walk the chains of all candidates side by side, a link each a round, so that their misses
+    overlap; what is left of a chain after a round moves up in the list, without a branch.
+
+    Writes raw pairs (record less `first_record`, address of the partner's row number) from
+    `pairs` on, newest first for each record.  Returns their end; -1 where there is no room, or
+    more than TOGETHER of them.
+    """
+    records, tail = mine[BATCH], other[TAIL]
+    ring, mask, rows = other[RING], other[RING_MASK], other[ROWS]
+    back, ahead, disorder = reach
+    room = min(out_mine.size, pairs + TOGETHER)
+    for c in range(found):
+        mem.prefetch(ring + ENTRY * (np.int64(mem.load_u32(scratch + 8 * c + 4)) & mask))
+    while found > 0:
+        kept = scratch
+        for c in range(found):
+            record = mem.load_u32(scratch + 8 * c)
+            slot = np.int64(mem.load_u32(scratch + 8 * c + 4)) & mask
+            entry, at = ring + ENTRY * slot, records + RECORD_BYTES * np.int64(record)
+            when, time = mem.load_i64(entry), mem.load_i64(at)
+            low, high = earlier(time, back), later(time, ahead)
+            stop = earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
+            if mem.load_u32(entry + 8) == mem.load_u32(at + 8) and low <= when and when <= high:
+                if pairs == room:
+                    return -1
+                mem.prefetch(rows + 4 * slot)
+                out_mine[pairs] = np.int64(record) - first_record
+                out_met[pairs] = rows + 4 * slot
+                pairs += 1
+            following = mem.load_u32(entry + 12)
+            goes_on = np.int64(when >= stop) & np.int64(np.int64(following) >= tail)
+            mem.store_u32(kept, record)
+            mem.store_u32(kept + 4, following)
+            mem.prefetch(ring + ENTRY * (np.int64(following) & mask) if goes_on else entry)
+            kept += 8 * goes_on
+        found = (kept - scratch) >> 3
+    return pairs
+
+
+@device
+def arrange(
+    mine: Any,
+    first_record: int,
+    count: int,
+    scratch: int,
+    first: int,
+    last: int,
+    out_mine: Any,
+    out_met: Any,
+) -> None:
+    """Sort raw pairs first..last by their record (a stable counting sort), and name the record's
+    row instead of its place among `count`."""
+    numbers = mine[BATCH] + RECORD_BYTES * first_record + 12
+    ordered = True
+    for i in range(first + 1, last):
+        ordered &= out_mine[i - 1] <= out_mine[i]
+    if ordered:
+        for i in range(first, last):
+            out_mine[i] = mem.load_u32(numbers + RECORD_BYTES * out_mine[i])
+        return
+    ends, kept = scratch, scratch + 8 * CHUNK
+    for r in range(count):
+        mem.store_i64(ends + 8 * r, 0)
+    for i in range(first, last):
+        at = ends + 8 * out_mine[i]
+        mem.store_i64(at, mem.load_i64(at) + 1)
+        mem.store_i64(kept + 16 * (i - first), out_mine[i])
+        mem.store_i64(kept + 16 * (i - first) + 8, out_met[i])
+    total = first
+    for r in range(count):
+        size = mem.load_i64(ends + 8 * r)
+        mem.store_i64(ends + 8 * r, total)
+        total += size
+    for i in range(last - first):
+        r = mem.load_i64(kept + 16 * i)
+        to = mem.load_i64(ends + 8 * r)
+        mem.store_i64(ends + 8 * r, to + 1)
+        out_mine[to] = mem.load_u32(numbers + RECORD_BYTES * r)
+        out_met[to] = mem.load_i64(kept + 16 * i + 8)
+
+
+@device
+def walk_one(
+    mine: Any,
+    other: Any,
+    reach: Any,
+    record: int,
+    position: int,
+    pairs: Any,
+    out_mine: Any,
+    out_met: Any,
+) -> Any:
+    """Walk one record's chain to its end; returns the raw pairs' end, -1 where there is no room."""
+    tail, ring, mask, rows = other[TAIL], other[RING], other[RING_MASK], other[ROWS]
+    back, ahead, disorder = reach
+    at = mine[BATCH] + RECORD_BYTES * record
+    time, tag = mem.load_i64(at), mem.load_u32(at + 8)
+    low, high = earlier(time, back), later(time, ahead)
+    stop = earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
+    while position >= tail:
+        entry = ring + ENTRY * (position & mask)
+        when = mem.load_i64(entry)
+        if when < stop:
+            break
+        if mem.load_u32(entry + 8) == tag and low <= when and when <= high:
+            if pairs == out_mine.size:
+                return -1
+            mem.prefetch(rows + 4 * (position & mask))
+            out_mine[pairs] = mem.load_u32(at + 12)
+            out_met[pairs] = rows + 4 * (position & mask)
+            pairs += 1
+        position = np.int64(mem.load_u32(entry + 12))
+    return pairs
+
+
+@device
 def probe(
     mine: Any,
     other: Any,
@@ -206,59 +335,47 @@ def probe(
     job: Any,
     keys: Any,
     progress: Any,
-    candidates: int,
+    scratch: int,
     out_mine: Any,
     out_met: Any,
 ) -> bool:
     """Probe `other` with the records of `mine` from progress[RECORD] on, and insert them.
 
     False: the output is full.  Work goes by chunks, so that a head is still near when its row
-    comes to be inserted.
+    comes to be inserted.  Chunks whose pairs are too many to be sorted here get smaller, and
+    records that have too many by themselves are walked one by one.
     """
-    records = mine[BATCH]
-    n = mine[BATCH_ROWS]
+    n, pairs = mine[BATCH_ROWS], progress[PAIRS]
     heads, heads_mask, tail = other[HEADS], other[HEADS_MASK], other[TAIL]
-    ring, mask, rows = other[RING], other[RING_MASK], other[ROWS]
-    back = job[AFTER] if swapped else job[BEFORE]
-    ahead = job[BEFORE] if swapped else job[AFTER]
     disorder = max(other[DISORDER_OLD], other[DISORDER_NEW])
-    base = job[RIGHT_BASE] if swapped else job[LEFT_BASE]
-    met_base = job[LEFT_BASE] if swapped else job[RIGHT_BASE]
-    pairs = progress[PAIRS]
-    for start in range(progress[RECORD], n, CHUNK):
-        end, first = min(n, start + CHUNK), pairs
-        found = find_candidates(records, start, end, n, heads, heads_mask, tail, candidates)
-        for c in range(found):
-            to_come = np.int64(mem.load_u32(candidates + 8 * (c + ENTRIES_AHEAD) + 4))
-            mem.prefetch(ring + ENTRY * (to_come & mask))
-            record = np.int64(mem.load_u32(candidates + 8 * c))
-            position = np.int64(mem.load_u32(candidates + 8 * c + 4))
-            at = records + RECORD_BYTES * record
-            time, tag = mem.load_i64(at), mem.load_u32(at + 8)
-            low, high = earlier(time, back), later(time, ahead)
-            stop = earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
-            before = pairs
-            while position >= tail:
-                entry = ring + ENTRY * (position & mask)
-                when = mem.load_i64(entry)
-                if when < stop:
-                    break
-                if mem.load_u32(entry + 8) == tag and low <= when and when <= high:
-                    if pairs == out_mine.size:
-                        insert(mine, start, record)
-                        pairs = resolve(
-                            out_mine, out_met, base, met_base, swapped, keys, first, before
-                        )
-                        progress[RECORD], progress[PAIRS] = record, pairs
-                        return False
-                    met = rows + 4 * (position & mask)
-                    mem.prefetch(met)
-                    out_mine[pairs] = mem.load_u32(at + 12)
-                    out_met[pairs] = met
-                    pairs += 1
-                position = np.int64(mem.load_u32(entry + 12))
-        pairs = resolve(out_mine, out_met, base, met_base, swapped, keys, first, pairs)
+    back, ahead = (job[AFTER], job[BEFORE]) if swapped else (job[BEFORE], job[AFTER])
+    base, met_base = (
+        (job[RIGHT_BASE], job[LEFT_BASE]) if swapped else (job[LEFT_BASE], job[RIGHT_BASE])
+    )
+    reach = (back, ahead, disorder)
+    start, size = progress[RECORD], CHUNK
+    while start < n:
+        end = min(n, start + size)
+        found = find_candidates(mine[BATCH], start, end, n, heads, heads_mask, tail, scratch)
+        if size == 1 and found:
+            head = np.int64(mem.load_u32(scratch + 4))
+            last = walk_one(mine, other, reach, start, head, pairs, out_mine, out_met)
+        else:
+            last = walk_together(
+                mine, other, reach, start, found, scratch, pairs, out_mine, out_met
+            )
+            if last < 0 and pairs + TOGETHER <= out_mine.size:
+                size = max(1, size >> 2)
+                continue
+            arrange(mine, start, end - start, scratch, pairs, last, out_mine, out_met)
+        if last < 0:
+            progress[RECORD], progress[PAIRS] = start, pairs
+            return False
+        small = last - pairs < TOGETHER >> 3
+        pairs = resolve(out_mine, out_met, base, met_base, swapped, keys, pairs, last)
         insert(mine, start, end)
+        start = end
+        size = min(CHUNK, 2 * size) if small else size
     progress[RECORD], progress[PAIRS] = 0, pairs
     return True
 

@@ -15,6 +15,7 @@ from edged.operators.base import Scratch
 from edged.workers import Workers
 from tests.joins.support import (
     LATENESS,
+    MIN,
     TAGS,
     ArrayRun,
     Stream,
@@ -58,6 +59,19 @@ def test_the_pairs_are_the_twins(member, stream):
 @given(streams(late=True))
 def test_late_rows_meet_what_the_law_of_the_family_says(member, stream):
     check(member, stream)
+
+
+@every_member
+@pytest.mark.parametrize("keys", [1, 7, 40])
+def test_keys_with_more_pairs_than_a_chunk_can_sort_lose_none_and_keep_the_order(member, keys):
+    """40 to 600 partners a row, then few again: `chain` goes from whole chunks to single rows, and
+    back."""
+    many = [(i, i % keys) for i in range(600)]
+    few = [(600 + i, 1000 + i % 300) for i in range(600)]
+    sides = [many + few, (few + many)[::-1]]
+    beats = [(sides[0], [], (MIN, MIN), (False, False)), ([], sides[1], (MIN, MIN), (False, False))]
+    check(member, Stream(10_000, 10_000, beats))
+    check(member, Stream(10_000, 100, beats))
 
 
 @every_member
