@@ -39,12 +39,13 @@ format: $(READY) ## format and fix what can be fixed
 compile: $(READY) ## compile the kernels into the cache
 	@$(BIN)/edged compile
 
-bench: $(READY) ## the three benchmarks of the README
+bench: $(READY) ## the benchmarks of the README
 	@bash deploy/java.sh
 	@mkdir -p build/bench
 	@$(BIN)/edged bench e2e --json build/bench/e2e.json
 	@$(BIN)/edged bench idle --json build/bench/idle.json
 	@$(BIN)/edged bench spark --json build/bench/spark.json
+	@$(BIN)/edged bench join --json build/bench/join.json --plot build/bench/join.png
 
 lock: ## resolve the lock files anew (needs uv on the PATH)
 	@for v in 3.10 3.11 3.12 3.13; do lock=requirements/py$${v/./}; \

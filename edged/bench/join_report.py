@@ -198,7 +198,7 @@ def _draw_fractions(axes: Any, rows: Sequence[Row]) -> None:
                   color=COLOURS[i % len(COLOURS)], ls="-" if threads == 1 else ":",
                   label=label)  # fmt: skip
     axes.axhline(LIMIT, color="#6b7280", lw=1, ls="--")
-    axes.set(xscale="log", ylim=(0, None), xlabel="window, tuples a side",
+    axes.set(xscale="log", ylim=(0, 1.1), xlabel="window, tuples a side",
              title="chain: fraction of the floor's speed (aim: dashed)")  # fmt: skip
     axes.legend(frameon=False, fontsize=8)
 

@@ -36,9 +36,7 @@ class ChainJoin(WindowJoin):
         self, left: Records, right: Records, beat: Beat, workers: Workers | None
     ) -> tuple[Int64s, Int64s]:
         """One beat's pairs, in the family's order."""
-        self._rings.reserve([left.counts, right.counts])
-        for table, records in zip(self._rings.tables, (left, right), strict=True):
-            _point(table, records)
+        self._point(left, right)
         job = self._job
         job[chain.LEFT_BASE], job[chain.RIGHT_BASE] = beat.bases
         job[chain.LEFT_BOUND], job[chain.RIGHT_BOUND] = beat.bounds_us
@@ -49,9 +47,17 @@ class ChainJoin(WindowJoin):
     def restore(self, side: int, records: Records) -> None:
         """Insert without probing."""
         none = np.zeros_like(records.counts)
-        self._rings.reserve([none, records.counts] if side else [records.counts, none])
-        _point(self._rings.tables[side], records)
+        nothing = Records(records.data, none)
+        self._point(*((nothing, records) if side else (records, nothing)))
         chain.insert_all(self._rings.tables[side])
+
+    def _point(self, left: Records, right: Records) -> None:
+        """Tell the partitions where their records are, and make room for them."""
+        full = 0
+        for table, records in zip(self._rings.tables, (left, right), strict=True):
+            full += chain.point(table, address(records.data), records.counts)
+        if full:
+            self._rings.reserve([left.counts, right.counts])
 
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
         """What lies between the tails and the heads."""
@@ -70,10 +76,3 @@ class ChainJoin(WindowJoin):
     def nbytes(self) -> int:
         """Bytes of rings, row numbers and heads."""
         return self._rings.nbytes()
-
-
-def _point(table: Int64s, records: Records) -> None:
-    """Tell a side's partitions where this beat's records are."""
-    first = records.counts.cumsum() - records.counts
-    table[:, chain.BATCH] = address(records.data) + chain.RECORD_BYTES * first
-    table[:, chain.BATCH_ROWS] = records.counts

@@ -176,7 +176,7 @@ class IntervalJoin(Placed):
         """`start` numbers the first rows and the kernel's entries: tests begin near a limit."""
         self._plan = plan
         links = plan.inputs
-        self._join = _member("kernel", plan.kernel)(plan.before_us, plan.after_us, start)
+        self._join = _made(plan, plan.kernel, start)
         left, right = (Side(plan.kept(i), plan.key_names(i), links[i].time, start) for i in (0, 1))
         self._sides = (left, right)
         self._verify = exact_bits(links[0].schema, plan.key_names(0)) != 32
@@ -218,8 +218,7 @@ class IntervalJoin(Placed):
         """Go on with another member, to which the windows' rows are given."""
         if kernel == self._join.name:
             return
-        plan = self._plan
-        join = _member("kernel", kernel)(plan.before_us, plan.after_us)
+        join = _made(self._plan, kernel)
         for i, side in enumerate(self._sides):
             rows, hashes = self._live(i, Scratch())
             join.restore(i, side.records(rows, hashes, partial(join.buffer, i)))
@@ -357,6 +356,15 @@ def _member(path: str, name: str) -> type[WindowJoin]:
         choices = ", ".join([AUTO, *(m.name for m in load_joins().values() if m.ordered)])
         raise JobError(path, f"{name!r} is not a kernel of a join", f"one of {choices}")
     return member
+
+
+def _made(plan: IntervalJoinPlan, name: str, start: int = 0) -> WindowJoin:
+    """A member with empty windows.  Raises JobError where it or its library is missing."""
+    path = f"operators.{plan.id}.kernel"
+    try:
+        return _member(path, name)(plan.before_us, plan.after_us, start)
+    except JobError as wrong:
+        raise JobError(path, wrong.problem, wrong.advice) from wrong
 
 
 def _run(calls: Calls, workers: Workers | None) -> None:

@@ -470,6 +470,20 @@ def join(
     return 1
 
 
+@kernel("int64(int64[:, ::1], int64, int64[::1])", twin="tests.naive.chain.point")
+def point(side: Any, records: int, counts: Any) -> int:
+    """Tell a side's partitions where this beat's records (from address `records` on, `counts` in
+    each) are; returns how many of them have no room for theirs."""
+    full = 0
+    for p in range(side.shape[0]):
+        mine, count = side[p], counts[p]
+        mine[BATCH], mine[BATCH_ROWS] = records, count
+        records += RECORD_BYTES * count
+        capacity, head = mine[RING_MASK] + 1, mine[HEAD]
+        full += head - mine[TAIL] + count > capacity or head + count > POSITION_MAX
+    return full
+
+
 @kernel("void(int64[:, ::1])", twin="tests.naive.chain.insert")
 def insert_all(side: Any) -> None:
     """Insert every partition's batch without probing: how a saved state comes back."""

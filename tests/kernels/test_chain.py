@@ -39,9 +39,7 @@ class Model:
         records = np.zeros(len(rows) + chain.AHEAD, RECORD)
         records[: len(rows)] = [(t, k, r % 2**32) for t, (k,), _, r in by_partition]
         counts = np.bincount([p for *_, p, _ in numbered], minlength=64).astype(np.int64)
-        table = self.rings.tables[side]
-        table[:, chain.BATCH] = address(records) + 16 * (counts.cumsum() - counts)
-        table[:, chain.BATCH_ROWS] = counts
+        chain.point(self.rings.tables[side], address(records), counts)
         self.kept.append(records)
         return numbered, counts
 
@@ -65,6 +63,28 @@ class Model:
             table[:, chain.BATCH_ROWS] = 0
         room = self.rings.tables[0][:, chain.RING_MASK] + 1
         self.rings.reserve([room, room])
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.integers(0, 63), st.tuples(st.integers(0, 70), st.integers(0, 70))),
+    st.sampled_from([0, 2**32 - 70]),
+)
+def test_pointing_tells_where_records_are_and_which_partitions_lack_room(rows, start):
+    rings = Rings(start)
+    table = rings.tables[1]
+    held, counts = np.zeros(64, np.int64), np.zeros(64, np.int64)
+    for p, (old, new) in rows.items():
+        held[p], counts[p] = min(old, RING_MIN), new
+    table[:, chain.HEAD] += held
+    last = 2**32 - 1
+    room = [
+        min(RING_MIN, last - int(head) + int(h))
+        for head, h in zip(table[:, chain.HEAD], held, strict=True)
+    ]
+    assert chain.point(table, 1 << 20, counts) == naive.point(held, counts, room)
+    assert table[:, chain.BATCH_ROWS].tolist() == counts.tolist()
+    assert (table[:, chain.BATCH] == (1 << 20) + 16 * (counts.cumsum() - counts)).all()
 
 
 @settings(max_examples=100, deadline=None)

@@ -44,6 +44,11 @@ def evict(held, bound, everything):
         held.pop(0)
 
 
+def point(held, counts, capacities):
+    """How many partitions have no room for so many rows more."""
+    return sum(h + n > c for h, n, c in zip(held, counts, capacities, strict=True))
+
+
 def oldest(parts, rows):
     """The least row that is held."""
     return min((r for part in parts for *_, r in part), default=rows)
