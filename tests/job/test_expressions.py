@@ -119,6 +119,7 @@ def rows():
         yield batch, connection
 
 
+@duck.needs_duckdb_2
 @pytest.mark.parametrize("group", SUPPORTED)
 def test_what_is_supported_gives_what_duckdb_gives(group, rows):
     duck.compare(*rows, split(SUPPORTED[group]))
@@ -236,6 +237,7 @@ def test_nesting_without_end_is_refused_and_long_chains_are_not():
     Predicate.of("c", " AND ".join(f"k <> {i}" for i in range(500)), duck.SCHEMA)
 
 
+@duck.needs_duckdb_2
 def test_an_error_in_any_part_of_a_conjunction_is_an_error_as_in_a_projection_of_duckdb(rows):
     duck.compare(*rows, ["b AND 100 // k > 1", "k = 0 OR 100 // k > 1", "k IN (1, 1 // k)"])
 

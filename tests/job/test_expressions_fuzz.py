@@ -178,6 +178,7 @@ def expressions_of(draw, kind):
     return [draw(kind(2)) for _ in range(10)]
 
 
+@duck.needs_duckdb_2
 @pytest.mark.parametrize("kind", [numbers, conditions, texts, moments])
 def test_random_expressions_give_what_duckdb_gives_row_by_row(kind):
     kept = []
