@@ -21,6 +21,7 @@ import numpy.typing as npt
 from edged.disk import SystemDisk, write_whole
 from edged.errors import ConfigError
 from edged.joins.base import Beat, Records, WindowJoin, find_join, load_joins
+from edged.operators.interval_join import PARALLEL_ROWS
 from edged.placement import Curve, Profile
 from edged.workers import Workers
 from kernels.cpu import chain
@@ -33,8 +34,6 @@ POINT_US = 100_000
 BEATS_MIN = 5
 TUPLES_PER_MATCH = 100
 """Uniform keys are drawn from this many times the window."""
-PARTITION_ROWS_MIN = 4_096
-"""As in the operator: smaller beats are joined on the calling thread."""
 
 Say = Callable[[str], None]
 
@@ -129,7 +128,7 @@ class _Run:
 
     def measure(self, rows: int, workers: Workers) -> tuple[float, float]:
         """Median time and CPU time (µs) of a beat of `rows` tuples, both sides together."""
-        used = workers if rows >= PARTITION_ROWS_MIN else None
+        used = workers if rows >= PARALLEL_ROWS else None
         took: list[tuple[float, float]] = []
         while len(took) < BEATS_MIN or sum(us for us, _ in took) < POINT_US:
             base = self._next

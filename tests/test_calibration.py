@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from edged import calibration
 from edged.cli import cli
 from edged.door import ask
-from edged.errors import ConfigError
+from edged.errors import ConfigError, JobError
 from edged.placement import DECIDE_BEATS, choose
 from edged.workers import Workers
 from tests.beat.loop import Loop, batch
@@ -120,6 +120,8 @@ def test_a_switch_that_fails_leaves_the_old_kernel_running(measured, tmp_path):
             live.job.place()
         assert live.job.operators["joined"].kernel == "chain"
         assert live.job.placers["joined"].problems == {"bucket": "out of memory"}
+        with pytest.raises(JobError, match="cannot switch to bucket: out of memory"):
+            live.job.pin("joined", "bucket")
 
 
 def refuse(kernel):

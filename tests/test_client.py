@@ -235,6 +235,23 @@ def test_nobody_there_is_a_timeout() -> None:
         Producer("nowhere", "s", ARROW)
 
 
+def test_a_producer_without_an_id_parts_over_tls_too() -> None:
+    """Found by reading: half-closing the socket threw its TLS away, and what came was no frame."""
+    settings = TcpSettings("127.0.0.1", 0, tls_cert=CERTIFICATE, tls_key=CERTIFICATE)
+    with Rig(settings) as rig:
+        with Producer(rig.address, "s", ARROW, tls=CERTIFICATE) as producer:
+            for i in range(50):
+                producer.send(rows(i, 200))
+            producer.end(10)
+            assert producer.connections == 1
+        rig.until(lambda: rig.count() == 10_000)
+        refused = Producer(rig.address, "x", ARROW, tls=CERTIFICATE)
+        with pytest.raises(PeerError, match="no stream 'x' here"):
+            refused.send(rows(0, 1))
+            refused.end(10)
+        refused.close()
+
+
 def test_tls_and_a_token_together(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
     settings = TcpSettings(

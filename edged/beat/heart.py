@@ -99,12 +99,15 @@ class Heart:
         try:
             while not self._stopping:
                 self._committer.check()
-                oldest = self._await_input()
+                oldest, race = self._await_input()
                 if self._stopping or oldest is None:
                     continue
-                wake = self.batcher.wake(oldest, self._clock.monotonic_us(), self._unsealed_us())
-                self._waiter.until(wake.at_us, lambda: self._stopping)
-                self._beat(oldest, wake.race and not self._stopping)
+                if not race:
+                    now = self._clock.monotonic_us()
+                    wake = self.batcher.wake(oldest, now, self._unsealed_us())
+                    self._waiter.until(wake.at_us, lambda: self._stopping)
+                    race = wake.race
+                self._beat(oldest, race and not self._stopping)
             self._beat(self._clock.monotonic_us(), True, last=True)
             self._await_commit()
             if self._store.log_bytes_since_snapshot:
@@ -166,19 +169,20 @@ class Heart:
     def _runs(self, plan: JobPlan) -> bool:
         return any(job.plan.name == plan.name for job in self.jobs)
 
-    def _await_input(self) -> int | None:
-        """Wait for something to do; the arrival time of the oldest of it, None for nothing."""
+    def _await_input(self) -> tuple[int | None, bool]:
+        """Wait for something to do; the arrival time of the oldest of it, None for nothing, and
+        whether a deadline has passed, so that there is no waiting for more."""
         now = self._clock.monotonic_us()
         if self._can_go_on():
             self._waiter.serve_control()
-            return self._last_ingest_us
+            return self._last_ingest_us, False
         if self._waiter.ready_now():
-            return self._last_ingest_us
+            return self._last_ingest_us, False
         deadline = self._deadline(now)
         if self._waiter.until_input(deadline):
-            return self._clock.monotonic_us()
+            return self._clock.monotonic_us(), False
         now = self._clock.monotonic_us()
-        return now if deadline is not None and now >= deadline else None
+        return (now, True) if deadline is not None and now >= deadline else (None, False)
 
     def _can_go_on(self) -> bool:
         """Whether the last beat left work that needs no new input: it was cut, not held back."""
@@ -240,8 +244,9 @@ class Heart:
         self._await_commit()
         times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken)
         self._hand_over(facts, logged, pages, tickets, times)
-        for job in self.jobs:
-            job.place()
+        if race:
+            for job in self.jobs:
+                job.place()
         if self._attempts.careful:
             self._await_commit()
         self._beating = False

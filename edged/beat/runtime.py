@@ -18,7 +18,7 @@ from edged.beat.record import JobFacts, StreamFacts, read_inputs
 from edged.beat.take import Coupling, Waiting, decide_take, limit_us
 from edged.beat.times import StreamTime
 from edged.columns import Batch, empty_batch
-from edged.errors import JobError
+from edged.errors import EdgedError, JobError
 from edged.gather import take as gather
 from edged.job.plan import JobPlan, StreamPlan
 from edged.operators.base import (
@@ -231,8 +231,15 @@ class JobRuntime:
         if not isinstance(operator, Placed):
             choice = ", ".join(self.placers) or "none has a choice of kernels"
             raise JobError(f"operators.{name}", "has no choice of kernels", f"one of: {choice}")
-        if kernel is not None:
-            operator.switch(kernel)
+        try:
+            if kernel is not None:
+                operator.switch(kernel)
+        except EdgedError:
+            raise
+        except Exception as problem:  # whatever a device's library may raise: the old one runs
+            raise JobError(
+                f"operators.{name}", f"cannot switch to {kernel}: {problem}"
+            ) from problem
         self.placers[name].pin(kernel)
         return operator.kernel
 

@@ -69,9 +69,14 @@ class Link:
 
     def finish(self) -> None:
         """Say, below the protocol, that nothing follows.  Raises OSError."""
-        if not self.finished:
-            self.finished = True
+        if self.finished:
+            return
+        self.finished = True
+        if not isinstance(self._sock, ssl.SSLSocket):
             self._sock.shutdown(socket.SHUT_WR)
+            return
+        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self._sock.unwrap()  # close_notify goes out; what the peer has to say is read as ever
 
     def receive(self) -> list[tuple[int, bytes]]:
         """Frames that are here now.  Raises OSError at the end of the connection."""

@@ -142,6 +142,19 @@ def test_a_file_is_finished_when_it_is_old_enough_and_nothing_more_arrives(tmp_p
         assert (loop.waiter.wakes - wakes, loop.heart.beat - beat) == (0, 0)
 
 
+def test_a_file_that_is_due_is_finished_at_once_however_long_the_latency(tmp_path):
+    """Found by reading: the wait for more input went by the latency, in empty beats for acks."""
+    promises = {"latency": "2s", "ack_within": "50ms"}
+    document = changed(filing(tmp_path / "out", every="100ms"), promises=promises)
+    with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+        producer.send(batch([1]))
+        loop.until(lambda: loop.job.streams["r"].rows == 1, producer=producer)
+        wakes = loop.waiter.wakes
+        took = loop.until(lambda: list((tmp_path / "out").glob("*.parquet")))
+        assert took < 1
+        assert loop.waiter.wakes - wakes <= 4
+
+
 def test_a_stop_and_the_end_of_all_streams_finish_the_open_file(tmp_path):
     with Loop(filing(tmp_path / "out"), tmp_path / "store") as loop, loop.producer() as producer:
         producer.send(batch([1]))
