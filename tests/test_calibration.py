@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from edged import calibration
+from edged.bench.join_calibrate import calibrate, offered
 from edged.cli import cli
 from edged.door import ask
 from edged.errors import ConfigError, JobError
 from edged.placement import DECIDE_BEATS, choose
-from edged.workers import Workers
 from tests.beat.loop import Loop, batch
 from tests.beat.support import Daemon, Live, changed, join_job
 from tests.beat.test_coupling import pairs_of, rows
@@ -21,11 +21,7 @@ from tests.beat.test_coupling import pairs_of, rows
 
 @pytest.fixture(scope="module")
 def measured():
-    workers = Workers(2)
-    yield calibration.calibrate(
-        calibration.offered(("chain", "bucket")), workers, {}, (1_000, 20_000), (200, 20_000)
-    )
-    workers.close()
+    return calibrate(offered(("chain", "bucket")), 2, {}, (1_000, 20_000), (200, 20_000))
 
 
 def test_times_grow_with_the_beat(measured):
@@ -46,12 +42,11 @@ def test_a_saved_profile_is_found_and_a_directory_without_one_has_none(measured,
 def test_kernels_that_the_daemon_does_not_run_are_refused():
     for name in ("handshake", "nothing"):
         with pytest.raises(ConfigError, match=r"there are .*bucket.*chain"):
-            calibration.offered((name,))
-    assert {"chain", "bucket"} <= {m.name for m in calibration.offered(())}
+            offered((name,))
+    assert {"chain", "bucket"} <= {m.name for m in offered(())}
 
 
-def test_the_command_keeps_a_profile_that_explain_shows(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibration, "WINDOWS", (1_000,))
+def test_the_command_keeps_a_profile_that_explain_shows(tmp_path):
     store, job = tmp_path / "store", tmp_path / "job.json"
     job.write_text(json.dumps(join_job()))
     arguments = ["calibrate", "--store", str(store), "--kernel", "bucket", "--cpu-watts", "1.5"]

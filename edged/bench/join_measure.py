@@ -100,8 +100,12 @@ class MemberDriver(Driver):
         self.feed, self._join = feed, member(window, window)
         self._workers = Workers(threads) if threads > 1 else None
         self._moves = member.device != "cpu"
+        filling = [feed.filling(side) for side in (0, 1)]
+        before = time.perf_counter()
         for side in (0, 1):
-            self._join.restore(side, self._placed(side, feed.filling(side)))
+            self._join.restore(side, self._placed(side, filling[side]))
+        self.fill_s = time.perf_counter() - before
+        """How long the window's tuples took to be restored."""
 
     def step(self) -> int:
         """Join the next beat."""

@@ -37,27 +37,23 @@ def command(
     """
     from rich.console import Console
 
-    from edged.calibration import calibrate, offered, save_profile
+    from edged.bench.join_calibrate import calibrate, offered
+    from edged.calibration import save_profile
     from edged.cli._compile import compile_kernels
     from edged.placement import outline
-    from edged.workers import Workers
 
     members = offered(names)
     compile_kernels(quiet=as_json)
     console = Console(stderr=True, highlight=False)
     watts = {"cpu": cpu_watts, "cuda": gpu_watts}
     directory.mkdir(parents=True, exist_ok=True)
-    pool = Workers(workers or len(os.sched_getaffinity(0)))
-    try:
-        with console.status("measuring") as status:
-            profile = calibrate(
-                members,
-                pool,
-                {device: w for device, w in watts.items() if w is not None},
-                say=lambda text: None if as_json else status.update(f"measuring {text}"),
-            )
-    finally:
-        pool.close()
+    with console.status("measuring") as status:
+        profile = calibrate(
+            members,
+            workers or len(os.sched_getaffinity(0)),
+            {device: w for device, w in watts.items() if w is not None},
+            say=lambda text: None if as_json else status.update(f"measuring {text}"),
+        )
     path = save_profile(profile, directory)
     if as_json:
         click.echo(json.dumps(json.loads(profile.encode())))

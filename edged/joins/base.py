@@ -8,7 +8,7 @@ A member finds the pairs of rows of two windows with equal keys and
 
 A beat's records of one side lie partition by partition (64, by the top 6 bits of the hash), within
 a partition in arrival order.  Where 32 bits of hash do not decide, `Beat.keys` names the columns to
-compare, as `kernels.cpu.chain.same_key` does.
+compare, as `kernels.cpu.keys.same_key` does.
 
 The same for every member
 
@@ -78,7 +78,7 @@ class Beat:
     everything: tuple[bool, bool] = (False, False)
     """Whether all of a side's rows may go after this beat."""
     keys: Int64s = field(default_factory=no_keys)
-    """int64[columns, 5], as in `kernels.cpu.chain`: the columns that decide whether keys are equal;
+    """int64[columns, 5], as in `kernels.cpu.keys`: the columns that decide whether keys are equal;
     none where equal tags do."""
 
 

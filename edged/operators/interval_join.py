@@ -60,7 +60,7 @@ from edged.operators.base import (
 from edged.placement import AUTO, DEFAULT
 from edged.schema import Field, Schema
 from edged.workers import Workers
-from kernels.cpu import chain
+from kernels.cpu import keys as key_table
 
 PARALLEL_ROWS = 4096
 """Beats with fewer rows on both sides are joined on the calling thread."""
@@ -272,8 +272,10 @@ class IntervalJoin(Placed):
         views = [side.store.view() for side in self._sides]
         for k in range(keys.shape[0]):
             dtype = plan.inputs[0].schema.field(plan.on[k][0]).dtype
-            keys[k, chain.KEY_CODE] = dtype.width + (chain.CODE_FLOAT if dtype.floating else 0)
-            for i, at in enumerate((chain.KEY_LEFT, chain.KEY_RIGHT)):
+            keys[k, key_table.KEY_CODE] = dtype.width + (
+                key_table.CODE_FLOAT if dtype.floating else 0
+            )
+            for i, at in enumerate((key_table.KEY_LEFT, key_table.KEY_RIGHT)):
                 column = views[i][plan.on[k][i]]
                 keys[k, at] = address(column.values)
                 keys[k, at + 1] = 0 if column.offsets is None else address(column.offsets)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu.chain import same_key
+from kernels.cpu.keys import same_key
 from kernels.registry import device, kernel
 
 

@@ -39,7 +39,8 @@ first).  Where the output is full, `join` undoes the probe in hand and returns 0
 more room.
 
 Tags are the low 32 bits of the key's hash.  For keys of up to 32 bits equal tags are equal keys;
-for others `keys` names the key columns of both stores, which are compared for each candidate.
+for others `keys` names the key columns of both stores (see `keys`), which are compared for each
+candidate.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import mem
+from kernels.cpu.keys import same_key
 from kernels.registry import device, kernel
 
 RING, ROWS, HEADS, RING_MASK, HEADS_MASK, TAIL, HEAD = range(7)
@@ -64,11 +66,6 @@ row; the time below which each side's rows are dead; 1 where all of that side's 
 
 PARTITION, PASS, RECORD, PAIRS = range(4)
 """What `progress` (int64[4]) holds: where to go on, and the pairs written so far."""
-
-KEY_CODE, KEY_LEFT, KEY_LEFT_OFFSETS, KEY_RIGHT, KEY_RIGHT_OFFSETS = range(5)
-CODE_FLOAT = 16
-"""A row of `keys` (int64[columns, 5]): the width in bytes (0: variable; CODE_FLOAT + width: float),
-then values and offsets of the left store's column and of the right one's."""
 
 ENTRY, RECORD_BYTES, PAIR = 16, 16, 8
 AHEAD = 64
@@ -93,56 +90,6 @@ def later(time: int, us: int) -> int:
 def earlier(time: int, us: int) -> int:
     """`time - us` for us >= 0, at least TIME_MIN."""
     return time - us if time >= TIME_MIN + us else TIME_MIN
-
-
-@device
-def same_bytes(a: int, b: int, size: int) -> bool:
-    """Whether `size` bytes at two addresses agree."""
-    at = 0
-    while at + 8 <= size:
-        if mem.load_u64(a + at) != mem.load_u64(b + at):
-            return False
-        at += 8
-    while at < size:
-        if mem.load_u8(a + at) != mem.load_u8(b + at):
-            return False
-        at += 1
-    return True
-
-
-@device
-def same_float(a: int, b: int, width: int) -> Any:
-    """Whether two floats are one key: zeros are equal, NaNs are equal."""
-    if width == 8:
-        x, y = mem.load_u64(a), mem.load_u64(b)
-        size_x, size_y = x & np.uint64(TIME_MAX), y & np.uint64(TIME_MAX)
-        inf = np.uint64(0x7FF0000000000000)
-        return x == y or (size_x | size_y) == np.uint64(0) or (size_x > inf and size_y > inf)
-    v, w = mem.load_u32(a), mem.load_u32(b)
-    size_v, size_w = v & np.uint32(0x7FFFFFFF), w & np.uint32(0x7FFFFFFF)
-    top = np.uint32(0x7F800000)
-    return v == w or (size_v | size_w) == np.uint32(0) or (size_v > top and size_w > top)
-
-
-@device
-def same_key(keys: Any, left: int, right: int) -> bool:
-    """Whether the keys of two rows of the stores are equal."""
-    for k in range(keys.shape[0]):
-        code, a, b = keys[k, KEY_CODE], keys[k, KEY_LEFT], keys[k, KEY_RIGHT]
-        if code == 0:
-            at_a = keys[k, KEY_LEFT_OFFSETS] + 8 * left
-            at_b = keys[k, KEY_RIGHT_OFFSETS] + 8 * right
-            a0, b0 = mem.load_i64(at_a), mem.load_i64(at_b)
-            size = mem.load_i64(at_a + 8) - a0
-            if size != mem.load_i64(at_b + 8) - b0 or not same_bytes(a + a0, b + b0, size):
-                return False
-        elif code > CODE_FLOAT:
-            width = code - CODE_FLOAT
-            if not same_float(a + width * left, b + width * right, width):
-                return False
-        elif not same_bytes(a + code * left, b + code * right, code):
-            return False
-    return True
 
 
 @device

@@ -1,0 +1,72 @@
+"""Whether two rows of the stores of a join have equal keys, for keys that a hash does not decide.
+
+`keys` (int64[columns, 5]) names the key columns of the left store and of the right one; a table of
+no rows means that equal tags are equal keys.  Keys are equal as in DuckDB: NaN equals NaN and -0.0
+equals 0.0; rows with null keys never come here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cpu import mem
+from kernels.registry import device
+
+KEY_CODE, KEY_LEFT, KEY_LEFT_OFFSETS, KEY_RIGHT, KEY_RIGHT_OFFSETS = range(5)
+CODE_FLOAT = 16
+"""A row of `keys` (int64[columns, 5]): the width in bytes (0: variable; CODE_FLOAT + width: float),
+then values and offsets of the left store's column and of the right one's."""
+
+LARGEST = np.int64(2**63 - 1)
+
+
+@device
+def same_bytes(a: int, b: int, size: int) -> bool:
+    """Whether `size` bytes at two addresses agree."""
+    at = 0
+    while at + 8 <= size:
+        if mem.load_u64(a + at) != mem.load_u64(b + at):
+            return False
+        at += 8
+    while at < size:
+        if mem.load_u8(a + at) != mem.load_u8(b + at):
+            return False
+        at += 1
+    return True
+
+
+@device
+def same_float(a: int, b: int, width: int) -> Any:
+    """Whether two floats are one key: zeros are equal, NaNs are equal."""
+    if width == 8:
+        x, y = mem.load_u64(a), mem.load_u64(b)
+        size_x, size_y = x & np.uint64(LARGEST), y & np.uint64(LARGEST)
+        inf = np.uint64(0x7FF0000000000000)
+        return x == y or (size_x | size_y) == np.uint64(0) or (size_x > inf and size_y > inf)
+    v, w = mem.load_u32(a), mem.load_u32(b)
+    size_v, size_w = v & np.uint32(0x7FFFFFFF), w & np.uint32(0x7FFFFFFF)
+    top = np.uint32(0x7F800000)
+    return v == w or (size_v | size_w) == np.uint32(0) or (size_v > top and size_w > top)
+
+
+@device
+def same_key(keys: Any, left: int, right: int) -> bool:
+    """Whether the keys of two rows of the stores are equal."""
+    for k in range(keys.shape[0]):
+        code, a, b = keys[k, KEY_CODE], keys[k, KEY_LEFT], keys[k, KEY_RIGHT]
+        if code == 0:
+            at_a = keys[k, KEY_LEFT_OFFSETS] + 8 * left
+            at_b = keys[k, KEY_RIGHT_OFFSETS] + 8 * right
+            a0, b0 = mem.load_i64(at_a), mem.load_i64(at_b)
+            size = mem.load_i64(at_a + 8) - a0
+            if size != mem.load_i64(at_b + 8) - b0 or not same_bytes(a + a0, b + b0, size):
+                return False
+        elif code > CODE_FLOAT:
+            width = code - CODE_FLOAT
+            if not same_float(a + width * left, b + width * right, width):
+                return False
+        elif not same_bytes(a + code * left, b + code * right, code):
+            return False
+    return True
