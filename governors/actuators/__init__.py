@@ -1,0 +1,1 @@
+"""The only code that writes a board: clocks, sleep, and who owns them."""

@@ -1,0 +1,1 @@
+"""Where joules are read, one self-registering file a kind of sensor."""

@@ -1,0 +1,1 @@
+"""What to do with clocks and sleep, sans-IO, one file a policy."""
