@@ -459,6 +459,8 @@ def raspberry_pi_5() -> Tree:
 def _x86(vendor: str, product: str, count: int) -> Tree:
     tree = Tree()
     tree.add("/sys/class/dmi/id", sys_vendor=vendor, product_name=product)
+    maker = "AuthenticAMD" if vendor == "ASUS" else "GenuineIntel"
+    tree.files["/proc/cpuinfo"] = f"processor\t: 0\nvendor_id\t: {maker}\n"
     cores(tree, count, ("POLL", "C1", "C6"))
     return tree
 
