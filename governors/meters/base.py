@@ -1,0 +1,143 @@
+"""What a meter is: something that tells what rails draw, on its own schedule.
+
+A meter gives, for each of its rails, one `Reading` each time that it is read:
+
+    watts only            power now, or averaged by the sensor; `totals` integrates trapezoids
+    joules                a counter since the meter was opened, already unwrapped
+    joules and a problem  the counter starts anew here: what passed since the last reading is lost
+    neither               not read, `problem` says why: a gap, never a zero
+
+A failing sensor is never an exception.  Watts are as read: an INA3221's offset makes small powers
+negative, and only the energy made from them is clamped.
+
+One self-registering file a meter: `@opener("name")` on a function that looks for it on a board.
+`survey` asks them all, and says as well what is missing and what would give it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from governors.energy import Provenance, Rail
+from governors.meters.settings import Settings
+from governors.sysfs import Sysfs
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one rail said at one time (monotonic µs); see the module for its four forms."""
+
+    rail: Rail
+    at_us: int
+    watts: float | None
+    joules: float | None
+    problem: str = ""
+
+
+class Meter(Protocol):
+    """Reads one kind of sensor of a board."""
+
+    @property
+    def name(self) -> str:
+        """The module's name; several meters of a kind add what tells them apart."""
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of all its readings."""
+
+    @property
+    def rails(self) -> tuple[Rail, ...]:
+        """What it tells; every `read` answers for each of them."""
+
+    @property
+    def interval_us(self) -> int:
+        """How often a read says something new."""
+
+    @property
+    def span_us(self) -> int | None:
+        """Counters: readings further apart than this may hide a wrap.  None: it tells watts."""
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against believing its readings, in words."""
+
+    def read(self, now_us: int) -> list[Reading]:
+        """One reading a rail.  Never raises on a failing sensor."""
+
+
+class BoardLike(Protocol):
+    """What meters want to know of a board; `detect.Board` has it."""
+
+    @property
+    def name(self) -> str:
+        """The board in words."""
+
+    @property
+    def profile_name(self) -> str | None:
+        """Its profile, if there is one."""
+
+    @property
+    def soc(self) -> str:
+        """Its processor."""
+
+    @property
+    def release(self) -> str:
+        """The vendor's release."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A meter, or a part of one, that could be there and is not."""
+
+    meter: str
+    what: str
+    remedy: str
+    """What to do for it; empty where nothing helps."""
+
+    def __str__(self) -> str:
+        return f"{self.meter}: {self.what}" + (f": {self.remedy}" if self.remedy else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found on a board."""
+
+    meters: tuple[Meter, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+
+Opener = Callable[[Sysfs, BoardLike, Settings], Found]
+_OPENERS: dict[str, Opener] = {}
+
+
+def opener(name: str) -> Callable[[Opener], Opener]:
+    """Register the function that looks for a meter."""
+
+    def register(function: Opener) -> Opener:
+        _OPENERS[name] = function
+        return function
+
+    return register
+
+
+def survey(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None) -> Found:
+    """Every meter of the board, and what is missing."""
+    from governors.meters import load_all
+
+    load_all()
+    asked = settings or Settings()
+    found = [_OPENERS[name](sysfs, board, asked) for name in sorted(_OPENERS)]
+    meters = tuple(meter for part in found for meter in part.meters)
+    return Found(meters, tuple(missing for part in found for missing in part.missing))
+
+
+def open_meters(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None) -> list[Meter]:
+    """Every meter of the board."""
+    return list(survey(sysfs, board, settings).meters)
+
+
+def failed(rail: Rail, at_us: int, problem: object) -> Reading:
+    """A reading that is none."""
+    return Reading(rail, at_us, None, None, str(problem) or "not read")

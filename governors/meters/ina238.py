@@ -1,0 +1,66 @@
+"""INA238: the monitor of a whole carrier board (AGX Thor, `VIN`), through its hwmon driver.
+
+`/sys/class/hwmon/hwmonN/` with `name` ina238 and `power1_input` in µW (hardware.md 1.4).  N changes
+between boots; the chip is looked for anew when its files are gone.
+"""
+
+from __future__ import annotations
+
+from governors.energy import Provenance, Rail
+from governors.meters.base import BoardLike, Found, Missing, Reading, failed, opener
+from governors.meters.rails import rail
+from governors.meters.settings import Settings
+from governors.sysfs import Absent, Denied, Sysfs, SysfsError
+
+RAIL = "VIN"
+INTERVAL_US = 500_000
+"""As for INA3221: watts over seconds are asked for."""
+
+
+def chips(sysfs: Sysfs) -> list[str]:
+    """Directories of such chips."""
+    places = [f"/sys/class/hwmon/{name}" for name in sysfs.list("/sys/class/hwmon")]
+    return [place for place in places if sysfs.get(f"{place}/name") == "ina238"]
+
+
+class Ina238:
+    """Reads VIN."""
+
+    name = "ina238"
+    interval_us = INTERVAL_US
+    span_us: int | None = None
+    doubts: tuple[str, ...] = ()
+
+    def __init__(self, sysfs: Sysfs, place: str, provenance: Provenance) -> None:
+        self.provenance = provenance
+        self.rails: tuple[Rail, ...] = (rail(RAIL, {RAIL}),)
+        self._sysfs, self._place = sysfs, place
+
+    def read(self, now_us: int) -> list[Reading]:
+        """One reading."""
+        try:
+            try:
+                watts = self._watts()
+            except Absent:
+                self._place = next(iter(chips(self._sysfs)), self._place)
+                watts = self._watts()
+        except SysfsError as problem:
+            return [failed(self.rails[0], now_us, problem)]
+        return [Reading(self.rails[0], now_us, watts, None)]
+
+    def _watts(self) -> float:
+        return self._sysfs.read_int(f"{self._place}/power1_input") / 1e6
+
+
+@opener("ina238")
+def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+    """The first such chip; boards with a second one are not known."""
+    for place in chips(sysfs):
+        try:
+            sysfs.read(f"{place}/power1_input")
+        except Denied as problem:
+            return Found(missing=(Missing("ina238", str(problem), "make it readable"),))
+        except SysfsError:
+            pass
+        return Found((Ina238(sysfs, place, settings.provenance),))
+    return Found()

@@ -1,0 +1,257 @@
+"""INA3221: the three-channel power monitors of Jetson boards, through either of two drivers.
+
+hwmon (JetPack 5 and later), `/sys/bus/i2c/drivers/ina3221/<bus>-<addr>/hwmon/hwmonN/`, channels
+from 1: `inN_label`, `inN_enable`, `inN_input` mV, `currN_input` mA; power is their product, two
+reads.  in4 to in6 are shunt voltages in µV and in7 their sum: not read.  N of hwmonN changes
+between boots, and when the driver is bound again.
+
+iio (JetPack 4, driver ina3221x), `.../ina3221x/<bus>-<addr>/iio:device*/`, channels from 0:
+`rail_name_N`, and `ui_input_N`, "mV mA" of one conversion; where that is missing, `in_powerN_input`
+mW.  Each read makes one conversion, unaveraged, and after ten polls answers EAGAIN: that reading is
+a gap, and the next is made when it is due, not at once.
+
+A channel that is disabled, has no name or is named NC, or answers EIO or ENODATA when the meter is
+opened is not connected, and skipped.  Sources: hardware.md 1.4; kernel Documentation/hwmon/
+ina3221.rst; drivers/staging/iio/meter/ina3221.c of linux-tegra-4.9.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from governors.energy import Provenance, Rail
+from governors.meters.base import BoardLike, Found, Meter, Missing, Reading, failed, opener
+from governors.meters.rails import rail
+from governors.meters.settings import Settings
+from governors.sysfs import Absent, Denied, Refused, Sysfs, SysfsError
+
+INTERVAL_US_MIN = 500_000
+"""Chips can refresh every few ms; what is asked of them are watts over seconds, and each read wakes
+a core."""
+DOUBT_READINGS = 3
+"""Parts that are more than their whole in so many readings on end: the channels are read one after
+another, and a change of load between two of them is no fault."""
+DOUBT_WATTS = 0.1
+"""Parts may read this much more than their whole: two steps of 39 mW (5 mΩ shunt, 8 mV, 40 µV)."""
+
+
+class Chip(Protocol):
+    """One INA3221 behind one driver."""
+
+    address: str
+    """As the driver calls it: 1-0040."""
+
+    def find(self) -> None:
+        """Look for its directory anew."""
+
+    def labels(self) -> dict[int, str]:
+        """Connected channels by number, as the driver names them."""
+
+    def watts(self, channel: int) -> float:
+        """What the channel reads now (W), with its sign.  Raises SysfsError."""
+
+
+class HwmonChip:
+    """Behind the driver of kernels since 5.4."""
+
+    DRIVER = "/sys/bus/i2c/drivers/ina3221"
+    CHANNELS = (1, 2, 3)
+
+    def __init__(self, sysfs: Sysfs, address: str) -> None:
+        self.address, self._sysfs = address, sysfs
+        self.find()
+
+    def find(self) -> None:
+        """Look for hwmonN."""
+        here = f"{self.DRIVER}/{self.address}/hwmon"
+        names = [n for n in self._sysfs.list(here) if n.startswith("hwmon")]
+        self.place = f"{here}/{names[0]}" if names else here
+
+    def labels(self) -> dict[int, str]:
+        """Channels that are enabled and named."""
+        named = {}
+        for n in self.CHANNELS:
+            if self._sysfs.get_int(f"{self.place}/in{n}_enable") != 0:
+                named[n] = self._sysfs.get(f"{self.place}/in{n}_label") or ""
+        return named
+
+    def watts(self, channel: int) -> float:
+        """Two reads; the current, which changes faster, last."""
+        millivolts = self._sysfs.read_int(f"{self.place}/in{channel}_input")
+        return millivolts * self._sysfs.read_int(f"{self.place}/curr{channel}_input") / 1e6
+
+    def refresh_us(self) -> int:
+        """How often the chip has something new; 0 where it does not say."""
+        return 1000 * (self._sysfs.get_int(f"{self.place}/update_interval") or 0)
+
+
+class IioChip:
+    """Behind NVIDIA's driver of JetPack 4."""
+
+    DRIVER = "/sys/bus/i2c/drivers/ina3221x"
+    CHANNELS = (0, 1, 2)
+
+    def __init__(self, sysfs: Sysfs, address: str) -> None:
+        self.address, self._sysfs = address, sysfs
+        self.find()
+
+    def find(self) -> None:
+        """Look for the device; old images have an alias only."""
+        here = f"{self.DRIVER}/{self.address}"
+        names = self._sysfs.list(here)
+        found = [n for n in names if n.startswith("iio:device")] or [
+            n for n in names if n == "iio_device"
+        ]
+        self.place = f"{here}/{found[0]}" if found else f"{here}/iio:device"
+
+    def labels(self) -> dict[int, str]:
+        """Names of the channels."""
+        names = {n: self._sysfs.get(f"{self.place}/rail_name_{n}") for n in self.CHANNELS}
+        return {n: name for n, name in names.items() if name is not None}
+
+    def watts(self, channel: int) -> float:
+        """Of one conversion where the driver has it."""
+        path = f"{self.place}/ui_input_{channel}"
+        try:
+            text = self._sysfs.read(path)
+        except Absent:
+            return self._sysfs.read_int(f"{self.place}/in_power{channel}_input") / 1e3
+        try:
+            millivolts, milliamperes = (int(word) for word in text.split())
+        except ValueError:
+            raise Refused(
+                path, OSError(errno.EINVAL, f"holds {text[:40]!r}, not two integers")
+            ) from None
+        return millivolts * milliamperes / 1e6
+
+    def refresh_us(self) -> int:
+        """0: a conversion is made when it is asked for."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    chip: HwmonChip | IioChip
+    number: int
+    rail: Rail
+
+
+@dataclass
+class Ina3221:
+    """All chips of a board as one meter."""
+
+    channels: list[_Channel]
+    provenance: Provenance
+    interval_us: int
+    name: str = "ina3221"
+    span_us: int | None = None
+    _suspicions: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """By the whole's name: readings on end in which its parts were more, and the last in words."""
+
+    @property
+    def rails(self) -> tuple[Rail, ...]:
+        """In the order of chips and channels."""
+        return tuple(c.rail for c in self.channels)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Wholes that are less than their parts."""
+        return tuple(text for n, text in self._suspicions.values() if n >= DOUBT_READINGS)
+
+    def read(self, now_us: int) -> list[Reading]:
+        """Every channel.  A chip whose files are gone is looked for once."""
+        readings = [self._read(c, now_us) for c in self.channels]
+        self._suspect(readings)
+        return readings
+
+    def _read(self, channel: _Channel, now_us: int) -> Reading:
+        chip = channel.chip
+        try:
+            try:
+                watts = chip.watts(channel.number)
+            except Absent:
+                chip.find()
+                watts = chip.watts(channel.number)
+        except Absent as problem:
+            bind = f"echo {chip.address} > {chip.DRIVER}/bind (as root)"
+            return failed(channel.rail, now_us, f"{problem}; its driver let go of it: {bind}")
+        except SysfsError as problem:
+            return failed(channel.rail, now_us, problem)
+        return Reading(channel.rail, now_us, watts, None)
+
+    def _suspect(self, readings: list[Reading]) -> None:
+        """A carrier's device tree may name channels wrongly: a whole below its parts shows it."""
+        watts = {r.rail.name: r.watts for r in readings}
+        for whole, read in watts.items():
+            parts = [r for r in readings if r.rail.part_of == whole and r.watts is not None]
+            if read is None or not parts:
+                continue
+            total = sum(r.watts or 0.0 for r in parts)
+            if total <= read + DOUBT_WATTS:
+                self._suspicions.pop(whole, None)
+                continue
+            names = " + ".join(r.rail.name for r in parts)
+            text = (
+                f"{names} read {total:.2f} W, more than {whole} with {read:.2f} W: the carrier's "
+                "device tree may name the channels wrongly; say it right in meters.labels"
+            )
+            self._suspicions[whole] = (self._suspicions.get(whole, (0, ""))[0] + 1, text)
+
+
+@opener("ina3221")
+def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+    """The chips that a driver has."""
+    chips: list[HwmonChip | IioChip] = []
+    for kind in (HwmonChip, IioChip):
+        chips += [kind(sysfs, name) for name in sysfs.list(kind.DRIVER) if _is_address(name)]
+    named, missing = _labels(chips, settings)
+    if not chips and any(sysfs.exists(kind.DRIVER) for kind in (HwmonChip, IioChip)):
+        remedy = "echo <bus>-<address> > bind in the driver's directory (as root)"
+        missing.append(Missing("ina3221", "its driver is there, and bound to no chip", remedy))
+    if not named:
+        return Found((), tuple(missing))
+    present = {label for _, _, label in named} | _elsewhere(sysfs)
+    channels = [_Channel(chip, n, rail(label, present)) for chip, n, label in named]
+    interval_us = max(INTERVAL_US_MIN, *(chip.refresh_us() for chip in chips))
+    meter: Meter = Ina3221(channels, settings.provenance, interval_us)
+    return Found((meter,), tuple(missing))
+
+
+def _is_address(name: str) -> bool:
+    """Whether it is `<bus>-<address>` (i2c): 1-0040."""
+    bus, _, address = name.partition("-")
+    return bus.isdecimal() and len(address) == 4 and all(c in "0123456789abcdef" for c in address)
+
+
+def _elsewhere(sysfs: Sysfs) -> set[str]:
+    """Rails of other chips that rails here may be a part of."""
+    from governors.meters.ina238 import RAIL, chips
+
+    return {RAIL} if chips(sysfs) else set()
+
+
+def _labels(
+    chips: list[HwmonChip | IioChip], settings: Settings
+) -> tuple[list[tuple[HwmonChip | IioChip, int, str]], list[Missing]]:
+    """Connected channels with the names that they shall have, each once."""
+    named: list[tuple[HwmonChip | IioChip, int, str]] = []
+    missing: list[Missing] = []
+    for chip in chips:
+        for n, said in chip.labels().items():
+            label = settings.labels.get(f"{chip.address}/{n}", said).strip()
+            if label in ("", "NC"):
+                continue
+            try:
+                chip.watts(n)
+            except Denied as problem:
+                missing.append(Missing("ina3221", f"{label}: {problem}", "make it readable"))
+                continue
+            except Refused:
+                continue
+            except SysfsError:
+                pass  # EAGAIN, or gone just now: the meter will see
+            taken = any(label == other for _, _, other in named)
+            named.append((chip, n, f"{label}@{chip.address}/{n}" if taken else label))
+    return named, missing
