@@ -1,0 +1,284 @@
+"""The power model: what a board draws at given clocks, sleep and work.  Sans-IO.
+
+For every rail
+
+    P(rail) = idle(rail) + sum over terms on it and on the rails that are a part of it
+
+      term             amount that its figure is multiplied by                          unit
+      awake            share of time in which a core is not in its deepest idle state   W
+      step             the same, where the fastest CPU clock is at least step_hz        W
+      core_dynamic     sum over clusters of busy cores x GHz x V^2                       W/(GHz V2)
+      core_busy        busy cores                                                       W
+      gpu_awake        share of time in which the GPU is powered (work + railgate delay) W
+      gpu_dynamic      share of time in which it works x GHz                            W/GHz
+      gpu_wake         wakes of a gated GPU per second                                  J
+      memory_clock     GHz of the memory clock above its lowest                         W/GHz
+      memory_traffic   GB/s moved                                                       W/(GB/s)
+      wake             wakeups of idle cores per second                                 J
+
+and P(input) is the sum of the rails that make the input, and the uplink.  V is in volts where the
+operating points' voltages are public; elsewhere it is relative to the highest clock, with the
+assumed shape of the profile.  Figures and errors are the profile's.  What has no public figure is
+left out and named (`unpriced`); errors are taken as independent.
+
+The daemon's own work is a term like any other: its cycles keep one core busy (`daemon_joules`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from governors.profile import Cluster, Profile, Volts
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a board does, as means over some time."""
+
+    cluster_hz: tuple[int, ...]
+    """Clock of each cluster while its cores are busy."""
+    busy_cores: tuple[float, ...]
+    """Mean number of busy cores of each cluster."""
+    awake_share: float
+    """Share of time in which not every core is in its deepest idle state; never counted as less
+    than the share in which one is busy."""
+    wakeups_per_s: float
+    gpu_hz: int
+    gpu_busy: float
+    """Share of time in which the GPU works, 0 to 1."""
+    gpu_awake: float
+    """Share of time in which it is powered; never counted as less than `gpu_busy`."""
+    memory_hz: int
+    memory_gbytes_per_s: float
+    uplink_watts: float = 0.0
+    gpu_wakeups_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """Input power over all clocks and sleep states that may be set, W."""
+
+    idle_min: float
+    """Nothing runs: lowest clocks, all asleep, GPU gated."""
+    idle_max: float
+    """Nothing runs: highest clocks, held awake, GPU powered (as after `jetson_clocks`)."""
+    full_min: float
+    """Every core busy at the lowest clocks."""
+    full_max: float
+    """Every core busy at the highest clocks."""
+
+    @property
+    def idle_watts(self) -> float:
+        """How much of the idle power depends on what is set."""
+        return self.idle_max - self.idle_min
+
+    @property
+    def full_watts(self) -> float:
+        """How much of the full power depends on what is set."""
+        return self.full_max - self.full_min
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """What edged itself computes beside the kernels, in CPU cycles."""
+
+    cycles_per_beat: float
+    cycles_per_s: float
+
+    def cycles(self, beats: float, seconds: float) -> float:
+        """Cycles of so many beats in so long."""
+        return beats * self.cycles_per_beat + seconds * self.cycles_per_s
+
+
+def volts(cluster: Cluster, hz: float, shape: Volts | None) -> float:
+    """Voltage at a clock: in volts where the table has it, else relative to the highest clock.
+
+    Between two points it is interpolated, outside it is that of the nearest.
+    """
+    known = [(opp.hz, opp.volts) for opp in cluster.opps if opp.volts is not None]
+    if not known:
+        assert shape is not None, "a profile without voltages has a shape (checked when read)"
+        x = hz / cluster.opps[-1].hz
+        rise = (x - shape.knee) / (1 - shape.knee)
+        return min(1.0, shape.floor + (1 - shape.floor) * max(0.0, rise))
+    below = max((p for p in known if p[0] <= hz), default=known[0])
+    above = min((p for p in known if p[0] >= hz), default=known[-1])
+    if above[0] == below[0]:
+        return below[1]
+    return below[1] + (above[1] - below[1]) * (hz - below[0]) / (above[0] - below[0])
+
+
+class PowerModel:
+    """The model of one board."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self._idle = {t.rail: t.figure for t in profile.figures("idle")}
+        self._terms = [t for t in profile.terms if t.name != "idle"]
+        self._wholes = {rail.name: _wholes(profile, rail.name) for rail in profile.rails}
+
+    @classmethod
+    def from_profile(cls, profile: Profile) -> PowerModel:
+        """The model with the profile's figures."""
+        return cls(profile)
+
+    def amounts(self, load: Load) -> dict[str, float]:
+        """What each term's figure is multiplied by."""
+        p = self.profile
+        dynamic = busy_share = 0.0
+        for cluster, hz, busy in zip(p.clusters, load.cluster_hz, load.busy_cores, strict=True):
+            dynamic += busy * hz / 1e9 * volts(cluster, hz, p.volts) ** 2
+            busy_share = max(busy_share, busy / len(cluster.cores))
+        awake = min(1.0, max(load.awake_share, busy_share))
+        fast = p.step_hz is not None and max(load.cluster_hz) >= p.step_hz
+        lowest = p.memory.table_hz[0] if p.memory.table_hz else load.memory_hz
+        return {
+            "awake": awake,
+            "step": awake if fast else 0.0,
+            "core_dynamic": dynamic,
+            "core_busy": sum(load.busy_cores),
+            "gpu_awake": max(float(load.gpu_awake), load.gpu_busy),
+            "gpu_dynamic": load.gpu_busy * load.gpu_hz / 1e9,
+            "gpu_wake": load.gpu_wakeups_per_s,
+            "memory_clock": max(0, load.memory_hz - lowest) / 1e9,
+            "memory_traffic": load.memory_gbytes_per_s,
+            "wake": load.wakeups_per_s,
+        }
+
+    def watts(self, load: Load) -> dict[str, float]:
+        """Power of every rail whose idle power is known, W.
+
+        The uplink hangs on the carrier board: it is in `input_watts` and on no rail.
+        """
+        amounts = self.amounts(load)
+        watts = {rail: f.value for rail, f in self._idle.items() if f.value is not None}
+        for term in self._terms:
+            if term.figure.value is None:
+                continue
+            for rail in self._wholes[term.rail]:
+                if rail in watts:
+                    watts[rail] += term.figure.value * amounts[term.name]
+        return watts
+
+    def input_watts(self, load: Load) -> float:
+        """What the board draws, as far as `profile.input` covers it, W."""
+        watts = self.watts(load)
+        return sum(watts.get(rail, 0.0) for rail in self.profile.input) + load.uplink_watts
+
+    def idle_watts(self) -> float:
+        """Input power with nothing running, at the lowest clocks, W."""
+        return self.input_watts(self.idle_load())
+
+    def error_watts(self, load: Load) -> float:
+        """One standard deviation of `input_watts`, W."""
+        amounts = {**self.amounts(load), "idle": 1.0}
+        variance = (self.profile.residual.error or 0.0) ** 2 * amounts["awake"]
+        for term in self.profile.terms:
+            counts = term.name != "idle" or term.rail in self.profile.input
+            if counts and term.figure.error is not None:
+                variance += (term.figure.error * amounts[term.name]) ** 2
+        return math.sqrt(variance)
+
+    def unpriced(self, load: Load) -> list[str]:
+        """Terms that this load has and for which the board has no figure."""
+        amounts = self.amounts(load)
+        known = {t.name for t in self._terms if t.figure.value is not None}
+        asked = {t.name for t in self._terms} - known
+        asked |= {"memory_traffic", "gpu_dynamic", "gpu_awake", "gpu_wake", "wake"} - known
+        missing = [name for name in amounts if name in asked and amounts[name] > 0]
+        idle = (self._idle.get(rail) for rail in self.profile.input)
+        return missing + ["idle"] * any(f is None or f.value is None for f in idle)
+
+    def idle_load(self, highest: bool = False) -> Load:
+        """Nothing runs: all at its lowest and asleep, or all at its highest and held awake."""
+        p, at = self.profile, -1 if highest else 0
+        return Load(
+            cluster_hz=tuple(cluster.opps[at].hz for cluster in p.clusters),
+            busy_cores=(0.0,) * len(p.clusters),
+            awake_share=1.0 if highest else 0.0,
+            wakeups_per_s=0.0,
+            gpu_hz=p.gpu.opps[at].hz if p.gpu else 0,
+            gpu_busy=0.0,
+            gpu_awake=1.0 if highest and p.gpu else 0.0,
+            memory_hz=p.memory.table_hz[at] if p.memory.table_hz else 0,
+            memory_gbytes_per_s=0.0,
+        )
+
+    def full_load(self, hz: Mapping[int, int] | None = None, highest: bool = False) -> Load:
+        """Every core busy at the lowest or the highest clocks; `hz` overrides clusters by index.
+
+        The GPU does not work: it is powered where everything is at its highest.
+        """
+        load = self.idle_load(highest)
+        clocks = tuple((hz or {}).get(i, clock) for i, clock in enumerate(load.cluster_hz))
+        busy = tuple(float(len(cluster.cores)) for cluster in self.profile.clusters)
+        return replace(load, cluster_hz=clocks, busy_cores=busy, awake_share=1.0)
+
+    def influence(self) -> Influence:
+        """The least and the most input power that settings can bring about, idle and full."""
+        loads = (
+            self.idle_load(), self.idle_load(highest=True),
+            self.full_load(), self.full_load(highest=True),
+        )  # fmt: skip
+        return Influence(*(self.input_watts(load) for load in loads))
+
+    def core_watts(self, cluster: int, hz: int, busy: float = 1.0) -> float:
+        """Input power above idle of so many busy cores of one cluster, all else asleep, W."""
+        idle = self.idle_load()
+        clocks = tuple(hz if i == cluster else low for i, low in enumerate(idle.cluster_hz))
+        cores = tuple(busy if i == cluster else 0.0 for i in range(len(clocks)))
+        load = replace(idle, cluster_hz=clocks, busy_cores=cores, awake_share=min(1.0, busy))
+        return self.input_watts(load) - self.idle_watts()
+
+    def optimum_hz(self, cluster: int, busy: float, whole_input: bool = False) -> int:
+        """The clock at which a cycle of `busy` cores costs least.
+
+        Above idle, since the board idles when the work is done; with `whole_input` as if it were
+        switched off then.
+        """
+        base = self.idle_watts() if whole_input else 0.0
+        opps = self.profile.clusters[cluster].opps
+        return min(
+            (opp.hz for opp in opps),
+            key=lambda hz: (self.core_watts(cluster, hz, busy) + base) / hz,
+        )
+
+    def daemon_joules(self, cycles: float, hz: int | None = None, alone: bool = True) -> float:
+        """What so many cycles of the daemon itself cost above idle, J.
+
+        At `hz` of the first cluster, by default where a cycle of one core is cheapest.  `alone`:
+        the daemon keeps the board awake for it; else it runs beside a race that does so anyway.
+        """
+        at = hz if hz is not None else self.optimum_hz(0, 1.0)
+        one = self.core_watts(0, at)
+        awake = 0.0 if alone else self._awake_watts(at)
+        return cycles / at * (one - awake)
+
+    def _awake_watts(self, hz: int) -> float:
+        idle = self.idle_load()
+        clocks = (hz, *idle.cluster_hz[1:])
+        asleep = replace(idle, cluster_hz=clocks)
+        return self.input_watts(replace(asleep, awake_share=1.0)) - self.input_watts(asleep)
+
+    def gpu_awake_share(self, work_us: float, period_us: float) -> float:
+        """Share of time in which the GPU is powered that works `work_us` in every `period_us`.
+
+        After its last work it stays on for the railgate delay, and if work comes before that is
+        over it is never gated.
+        """
+        gpu = self.profile.gpu
+        if gpu is None or work_us <= 0:
+            return 0.0
+        delay_us = (gpu.railgate_delay_ms or 0.0) * 1000
+        return min(1.0, (work_us + delay_us) / period_us)
+
+
+def _wholes(profile: Profile, rail: str) -> list[str]:
+    """The rail and all that it is a part of."""
+    found, at = [], rail
+    while at not in found:
+        found.append(at)
+        at = profile.rail(at).part_of or at
+    return found
