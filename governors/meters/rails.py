@@ -93,12 +93,12 @@ def wholes(meters: Sequence[Meter]) -> list[Whole]:
 
 
 def _rank(meter: Meter) -> int:
-    kind = meter.name.split(":")[0]
+    kind = meter.name.partition(":")[0]
     return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
 def _inputs(meter: Meter) -> list[Whole]:
-    """Rails of one meter that are the whole input; of several batteries all together."""
+    """Rails of one meter that are the whole input."""
     rails = [r for r in meter.rails if "input" in r.feeds and r.part_of is None]
     covers = {r.name: _COVERS.get(r.name, "all that is behind this meter") for r in rails}
     return [Whole(((meter.name, r.name),), r.name, covers[r.name], meter.provenance) for r in rails]
@@ -112,6 +112,8 @@ def _sums(meter: Meter) -> list[Whole]:
             return [_sum(meter, chosen, covers)]
     if meter.name == "rapl":
         chosen = [r.name for r in meter.rails if r.part_of is None]
+        if not chosen:
+            return []
         return [_sum(meter, chosen, "processors and their memory, nothing else of the machine")]
     return []
 

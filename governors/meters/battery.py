@@ -1,0 +1,176 @@
+"""Batteries: what a machine that runs on one takes from it, from /sys/class/power_supply.
+
+Units: µV, µA, µW, µWh and µAh (kernel Documentation/ABI/testing/sysfs-class-power; hardware.md
+1.9).  The sign of a current differs between drivers, so `status` says which way it flows.  Only
+while a battery is discharging is what it gives what the board takes; at other times the meter says
+so, and the time is a gap.
+
+Joules are the decrease of `energy_now`, or of `charge_now` at the mean of the two voltages: charge
+times the voltage of the moment would count each dip of the voltage as energy.  Gauges count in
+coarse steps (10 mWh are 36 J).  A battery with neither tells watts: `power_now`, or the current
+times the voltage.
+
+Entries of USB ports (`ucsi-source-psy-*`, `tcpm-*`) are contracts that were negotiated, not
+measurements, and are not read; nor is a device's battery (`scope` is Device: a mouse).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from governors.energy import Provenance, Rail
+from governors.meters.base import BoardLike, Found, Reading, failed, opener
+from governors.meters.settings import Settings
+from governors.sysfs import Sysfs, SysfsError
+
+SUPPLIES = "/sys/class/power_supply"
+CONTRACTS = ("ucsi-source-psy-", "tcpm-")
+INTERVAL_US = 10_000_000
+"""No source says how often a gauge is refreshed; its steps are those of many seconds."""
+SPAN_US = 24 * 3600 * 1_000_000
+"""A gauge does not wrap; what passed within a day is still counted."""
+J_PER_UWH = 3600e-6
+
+
+@dataclass(frozen=True, slots=True)
+class BatteryState:
+    """What a battery says of itself; None is what it does not say."""
+
+    name: str
+    status: str
+    """Charging, Discharging, Full, Not charging, Unknown."""
+    remaining_j: float | None
+    full_j: float | None
+    capacity: float | None
+    """Share of what it holds when full, 0 to 1."""
+    volts: float | None
+    watts: float | None
+    """Into or out of it, without a sign."""
+
+
+def batteries(sysfs: Sysfs) -> list[str]:
+    """Names of the batteries that feed the board."""
+    found = []
+    for name in sysfs.list(SUPPLIES):
+        place = f"{SUPPLIES}/{name}"
+        is_battery = sysfs.get(f"{place}/type") == "Battery"
+        own = sysfs.get(f"{place}/scope") != "Device"
+        if is_battery and own and not name.startswith(CONTRACTS):
+            found.append(name)
+    return found
+
+
+def state(sysfs: Sysfs, name: str) -> BatteryState:
+    """What the battery says now."""
+    place = f"{SUPPLIES}/{name}"
+
+    def micro(key: str) -> float | None:
+        value = sysfs.get_int(f"{place}/{key}")
+        return None if value is None else value / 1e6
+
+    volts, percent = micro("voltage_now"), sysfs.get_int(f"{place}/capacity")
+    watts = micro("power_now")
+    current = micro("current_now")
+    if watts is None and current is not None and volts is not None:
+        watts = current * volts
+    joules = [_joules(micro(f"energy_{w}"), micro(f"charge_{w}"), volts) for w in ("now", "full")]
+    return BatteryState(
+        name,
+        sysfs.get(f"{place}/status") or "Unknown",
+        joules[0],
+        joules[1],
+        None if percent is None else percent / 100,
+        volts,
+        None if watts is None else abs(watts),
+    )
+
+
+def _joules(
+    watt_hours: float | None, ampere_hours: float | None, volts: float | None
+) -> float | None:
+    if watt_hours is not None:
+        return watt_hours * 3600
+    if ampere_hours is not None and volts is not None:
+        return ampere_hours * volts * 3600
+    return None
+
+
+@dataclass(slots=True)
+class _Gauge:
+    """Counts what one battery gives, from one reading to the next."""
+
+    sysfs: Sysfs
+    place: str
+    key: str | None
+    """energy_now, charge_now or None."""
+    joules: float = 0.0
+    last: tuple[int, float] | None = None
+    """The gauge (µWh or µAh) and the voltage (V) that the joules are counted from."""
+
+    def take(self) -> str:
+        """Add what it gave; a text where that is not known.  Raises SysfsError."""
+        value = self.sysfs.read_int(f"{self.place}/{self.key}")
+        volts = self.sysfs.read_int(f"{self.place}/voltage_now") / 1e6
+        before, self.last = self.last, (value, volts)
+        if before is None:
+            return "counted from here on"
+        used = before[0] - value
+        if used < 0:
+            return "the gauge rose while the battery was discharging: it was corrected"
+        mean_volts = 1.0 if self.key == "energy_now" else (before[1] + volts) / 2
+        self.joules += used * mean_volts * J_PER_UWH
+        return ""
+
+    def watts(self) -> float:
+        """What it gives now.  Raises SysfsError."""
+        if self.sysfs.get_int(f"{self.place}/power_now") is not None:
+            return abs(self.sysfs.read_int(f"{self.place}/power_now")) / 1e6
+        microamperes = self.sysfs.read_int(f"{self.place}/current_now")
+        return abs(microamperes) * self.sysfs.read_int(f"{self.place}/voltage_now") / 1e12
+
+
+class Battery:
+    """All batteries of the board, as one rail."""
+
+    name = "battery"
+    doubts: tuple[str, ...] = ()
+    interval_us = INTERVAL_US
+
+    def __init__(self, sysfs: Sysfs, names: list[str], provenance: Provenance) -> None:
+        self.provenance = provenance
+        self.rails: tuple[Rail, ...] = (Rail(" + ".join(names), ("input",)),)
+        self._sysfs = sysfs
+        self._gauges = [_gauge(sysfs, f"{SUPPLIES}/{name}") for name in names]
+        counted = all(gauge.key for gauge in self._gauges)
+        self.span_us: int | None = SPAN_US if counted else None
+
+    def read(self, now_us: int) -> list[Reading]:
+        """Joules taken since the meter was opened, or watts."""
+        rail = self.rails[0]
+        try:
+            statuses = [self._sysfs.read(f"{g.place}/status") for g in self._gauges]
+            if "Discharging" not in statuses or "Charging" in statuses:
+                for gauge in self._gauges:
+                    gauge.last = None
+                said = ", ".join(statuses).lower()
+                return [failed(rail, now_us, f"{said}: what the board takes is not told")]
+            giving = [g for g, s in zip(self._gauges, statuses) if s == "Discharging"]
+            if self.span_us is None:
+                return [Reading(rail, now_us, sum(g.watts() for g in giving), None)]
+            lost = "; ".join(text for g in self._gauges if (text := g.take()))
+        except SysfsError as problem:
+            return [failed(rail, now_us, problem)]
+        return [Reading(rail, now_us, None, sum(g.joules for g in self._gauges), lost)]
+
+
+def _gauge(sysfs: Sysfs, place: str) -> _Gauge:
+    keys = ("energy_now", "charge_now")
+    there = [key for key in keys if sysfs.get_int(f"{place}/{key}") is not None]
+    return _Gauge(sysfs, place, there[0] if there else None)
+
+
+@opener("battery")
+def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+    """The batteries that feed the board."""
+    names = batteries(sysfs)
+    return Found((Battery(sysfs, names, settings.provenance),)) if names else Found()

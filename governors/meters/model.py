@@ -1,0 +1,49 @@
+"""The model as a meter: what the power model says that rails draw, marked modelled.
+
+It tells joules: the mean watts since it was last asked, times that time.  A trapezoid between two
+moments would be that of the load at those moments, which beats of milliseconds make meaningless.
+"""
+
+from __future__ import annotations
+
+from governors.energy import Provenance
+from governors.meters.base import BoardLike, Found, Missing, Reading, opener
+from governors.meters.settings import Modelled, Settings
+from governors.sysfs import Sysfs
+
+
+class Model:
+    """Asks a model."""
+
+    name = "model"
+    provenance = Provenance.MODELLED
+    doubts: tuple[str, ...] = ()
+
+    def __init__(self, model: Modelled) -> None:
+        self.rails, self.interval_us = model.rails, model.interval_us
+        self.span_us: int | None = 1 << 62
+        self._watts = model.watts
+        self._joules = dict.fromkeys((rail.name for rail in model.rails), 0.0)
+        self._last_us: int | None = None
+
+    def read(self, now_us: int) -> list[Reading]:
+        """Joules of each rail since the first read."""
+        watts = self._watts(now_us)
+        since_us, self._last_us = self._last_us, now_us
+        passed_s = 0.0 if since_us is None else (now_us - since_us) / 1e6
+        readings = []
+        for rail in self.rails:
+            told = watts.get(rail.name)
+            self._joules[rail.name] += (told or 0.0) * passed_s
+            lost = "the model does not tell it" if told is None else ""
+            readings.append(Reading(rail, now_us, told, self._joules[rail.name], lost))
+        return readings
+
+
+@opener("model")
+def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+    """The model that somebody gave."""
+    if settings.model is not None:
+        return Found((Model(settings.model),))
+    what = f"no power model of {board.profile_name or board.name}"
+    return Found(missing=(Missing("model", what, ""),))

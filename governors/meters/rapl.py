@@ -1,0 +1,134 @@
+"""RAPL: energy counters of x86 processors in /sys/class/powercap (µJ; hardware.md 1.7).
+
+A counter wraps at `max_energy_range_uj` (262 kJ for a package: 44 minutes at 100 W).  The meter
+unwraps it; readings further apart than the range at WATTS_MAX may hide a wrap, and the meter is due
+at least twice in that time.  A step that even WATTS_MAX cannot explain is no wrap but a counter
+that began anew (suspend to memory): the reading says so, and the time before it is lost.
+
+core and uncore are parts of their package, and everything is part of psys where there is one.  The
+same package behind intel-rapl and intel-rapl-mmio is read once.
+
+Since kernel 5.10 only root may read the counters (CVE-2020-8694).  What may not be read is named
+with the udev rule that changes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from governors.energy import Provenance, Rail
+from governors.meters.base import BoardLike, Found, Meter, Missing, Reading, failed, opener
+from governors.meters.settings import Settings
+from governors.sysfs import Denied, Sysfs, SysfsError
+
+POWERCAP = "/sys/class/powercap"
+INTERVAL_US = 1_000_000
+WATTS_MAX = 1000.0
+"""No zone draws more; at this a package's 262 kJ last for 262 s."""
+SPAN_US_UNKNOWN = 60_000_000
+"""Where the range may not be read a wrap cannot be undone: a counter that fell began anew."""
+SLACK_US = 10_000
+"""Counters move in steps of about a millisecond."""
+RULE = (
+    'SUBSYSTEM=="powercap", KERNEL=="intel-rapl*", '
+    'RUN+="/usr/bin/chgrp edged /sys/%p/energy_uj /sys/%p/max_energy_range_uj", '
+    'RUN+="/usr/bin/chmod g+r /sys/%p/energy_uj /sys/%p/max_energy_range_uj"'
+)
+REMEDY = (
+    "as root write this line to /etc/udev/rules.d/70-edged-rapl.rules, then run "
+    f"`udevadm control --reload` and `udevadm trigger -c add -s powercap`: {RULE}"
+)
+_FEEDS = {"core": ("cpu",), "uncore": ("soc",), "dram": ("memory",), "psys": ("input",)}
+
+
+@dataclass(slots=True)
+class _Zone:
+    rail: Rail
+    place: str
+    range_uj: int | None
+    last_uj: int | None = None
+    last_us: int = 0
+    total_uj: int = 0
+
+    def take(self, raw_uj: int, now_us: int) -> str:
+        """Add what was counted since; a text where that is not known."""
+        before, since_us = self.last_uj, self.last_us
+        self.last_uj, self.last_us = raw_uj, now_us
+        if before is None:
+            return ""
+        more = raw_uj - before
+        if more < 0 and self.range_uj is not None:
+            more += self.range_uj
+        if more < 0:
+            return "the counter fell, and its range may not be read: it wrapped or began anew"
+        if more > WATTS_MAX * (now_us - since_us + SLACK_US):
+            return f"the counter moved by {more / 1e6:.0f} J, more than can be: it began anew"
+        self.total_uj += more
+        return ""
+
+
+class Rapl:
+    """All zones that may be read."""
+
+    name = "rapl"
+    doubts: tuple[str, ...] = ()
+
+    def __init__(self, sysfs: Sysfs, zones: list[_Zone], provenance: Provenance) -> None:
+        self.provenance = provenance
+        self.rails = tuple(zone.rail for zone in zones)
+        spans = [int(zone.range_uj / WATTS_MAX) for zone in zones if zone.range_uj is not None]
+        self.span_us: int | None = min(spans, default=SPAN_US_UNKNOWN)
+        self.interval_us = min(INTERVAL_US, self.span_us // 2)
+        self._sysfs, self._zones = sysfs, zones
+
+    def read(self, now_us: int) -> list[Reading]:
+        """Joules of each zone since the meter was opened."""
+        return [self._read(zone, now_us) for zone in self._zones]
+
+    def _read(self, zone: _Zone, now_us: int) -> Reading:
+        try:
+            raw_uj = self._sysfs.read_int(f"{zone.place}/energy_uj")
+        except SysfsError as problem:
+            return failed(zone.rail, now_us, problem)
+        lost = zone.take(raw_uj, now_us)
+        return Reading(zone.rail, now_us, None, zone.total_uj / 1e6, lost)
+
+
+@opener("rapl")
+def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+    """The zones there are, as far as they may be read."""
+    missing: list[Missing] = []
+    zones: list[_Zone] = []
+    for zone in _named(sysfs):
+        try:
+            sysfs.read_int(f"{zone.place}/energy_uj")
+            zones.append(zone)
+        except Denied:
+            text = f"{zone.rail.name}: {zone.place}/energy_uj is readable by root only"
+            missing.append(Missing("rapl", text, REMEDY))
+        except SysfsError as problem:
+            missing.append(Missing("rapl", f"{zone.rail.name}: {problem}", ""))
+    if "psys" not in {zone.rail.name for zone in zones}:
+        for zone in zones:
+            if zone.rail.part_of == "psys":  # which may not be read
+                zone.rail = replace(zone.rail, part_of=None)
+    meters: tuple[Meter, ...] = (Rapl(sysfs, zones, settings.provenance),) if zones else ()
+    return Found(meters, tuple(missing))
+
+
+def _named(sysfs: Sysfs) -> list[_Zone]:
+    """Every zone with its rail: the top ones are part of psys, the others of theirs."""
+    places = [n for n in sysfs.list(POWERCAP) if n.startswith(("intel-rapl:", "intel-rapl-mmio:"))]
+    names = {n: sysfs.get(f"{POWERCAP}/{n}/name") or n for n in places}
+    psys = "psys" if "psys" in names.values() else None
+    zones: dict[str, _Zone] = {}
+    for place in sorted(places, key=lambda n: (n.startswith("intel-rapl-mmio"), n)):
+        above = names.get(place.rpartition(":")[0]) if place.count(":") > 1 else None
+        name = names[place] if above is None else f"{above}/{names[place]}"
+        inside = above if names[place] in ("core", "uncore") else psys
+        feeds = _FEEDS.get(names[place], ("cpu", "soc"))
+        rail = Rail(name, feeds, inside if name != "psys" else None)
+        where = f"{POWERCAP}/{place}"
+        range_uj = sysfs.get_int(f"{where}/max_energy_range_uj") or None
+        zones.setdefault(name, _Zone(rail, where, range_uj))
+    return list(zones.values())
