@@ -1,0 +1,329 @@
+"""One cost model over the whole input: how long to wait, where, how fast, how deep.  Sans-IO.
+
+With r units arriving a second, a way to race (a device and its clocks) that takes `t = a + b n` for
+n units, and a period P from wake to wake, n = r P and the mean power of the whole input is
+
+    idle + [(race − idle) t + wake + writes] / P − what the sleeps save + memory traffic + uplink
+
+The oldest tuple of a beat arrives just after the ingest before it and waits for a period and two
+races at most (its own, and the one that was running), so that a share s of the tolerance L allows
+P = (s L − commit − 2 a) / (1 + 2 b r).  A race is kept under half the tolerance.
+
+A sleep that must be asked for is entered where what it saves in an idle time exceeds what entering
+and leaving it costs.  Results that may wait for an upload window are sent every k-th beat, as
+seldom as the window allows: the radio's fixed joules and tail are then paid once in k P.
+
+The candidates are few (a handful of shares x devices x clocks), so all are tried, on arrays; the
+answer is kept until rate, limits or costs change by more than an eighth of an octave.  What races
+cost comes from a `Tariff`, which is the board's power model or what a calibration measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from governors.schedutil import Schedutil, Utilisation
+
+if TYPE_CHECKING:
+    from governors.policies.base import Cost, Dial, Work
+
+SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.125)
+"""Of the tolerance, that a plan may spend."""
+BUCKETS = 8
+"""Per octave of the rate: within one, a plan stays."""
+PLANS_MAX = 256
+SETTLE = 4
+"""Periods after which the kernel's governor is taken to have settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """A sleep that must be asked for, as it was measured."""
+
+    name: str
+    watts: float
+    """Saved while it lasts."""
+    us: float
+    """To enter and to leave."""
+    joules: float
+    """To enter and to leave."""
+
+    def saves(self, idle_us: float) -> float:
+        """Joules saved in an idle time; negative where it does not pay."""
+        return self.watts * max(0.0, idle_us - self.us) / 1e6 - self.joules
+
+
+@dataclass(frozen=True, slots=True)
+class Radio:
+    """What the uplink costs."""
+
+    joules: float
+    """Per upload: connecting, and the tail after the last byte."""
+    joules_per_byte: float
+
+
+class Tariff(Protocol):
+    """What a board charges, whole input."""
+
+    idle_watts: float
+    wake_j: float
+    """For one wakeup."""
+    byte_j: float
+    """For a byte of memory traffic."""
+    sleeps: tuple[Sleep, ...]
+    radio: Radio
+
+    def race_watts(self, device: str, hz: int, cores: float) -> float:
+        """While `cores` of it are busy at a clock, without memory traffic."""
+
+    def standing_watts(self, high_hz: int, low_hz: int) -> float:
+        """What idle cores save at the lower of two maxima; none where they are clock-gated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to race, for one kind of work."""
+
+    device: str
+    hz: int
+    """Of the device; of a race that is left alone, the mean."""
+    clocks: tuple[tuple[str, int], ...]
+    """What must be set for it; nothing: leave it alone."""
+    watts: float
+    us: float
+    us_per_unit: float
+
+    def takes_us(self, units: float) -> float:
+        """How long a race of `units` takes."""
+        return self.us + self.us_per_unit * units
+
+    def joules(self, units: float, idle_watts: float, write_j: float) -> float:
+        """Above idle, with the writes where there are any."""
+        more = (self.watts - idle_watts) * self.takes_us(units) / 1e6
+        return more + (write_j if self.clocks else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to go on, and what it would take."""
+
+    share: float
+    way: Way
+    period_us: float
+    race_us: float
+    sleeps: tuple[str, ...]
+    upload_beats: int
+    """An upload every so many beats."""
+    watts: float
+    """Mean of the whole input."""
+    in_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How to run the race at hand."""
+
+    way: Way
+    share: float
+    """Of the units, what fits."""
+    in_time: bool
+    joules: float
+    """Above idle, of that share."""
+
+
+class CostModel:
+    """Prices plans and races with one tariff."""
+
+    def __init__(self, tariff: Tariff) -> None:
+        self.tariff = tariff
+        self._plans: dict[object, Plan] = {}
+        self._ways: dict[object, tuple[Way, ...]] = {}
+        self._rate = 0.0
+
+    def plan(
+        self,
+        work: Work,
+        dials: Sequence[Dial],
+        write_j: float = 0.0,
+        write_us: float = 0.0,
+        shares: Sequence[float] = SHARES,
+    ) -> Plan:
+        """The plan with the least mean power, of those that are in time where there are any."""
+        rate = self._steady(work.units_per_s)
+        upload = round(math.log2(1 + work.upload_bytes_per_s))
+        key = (
+            rate, upload, work.latency_us, work.upload_within_us, round(work.commit_us, -3),
+            _costs_key(work.costs), tuple(dials), round(1e6 * write_j), tuple(shares),
+        )  # fmt: skip
+        found = self._plans.get(key)
+        if found is None:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            found = self._plans[key] = self._search(work, rate, dials, write_j, write_us, shares)
+        return found
+
+    def ways(self, work: Work, dials: Sequence[Dial], write_us: float = 0.0) -> tuple[Way, ...]:
+        """All ways to race this kind of work, leaving it alone first."""
+        rate = self._steady(work.units_per_s)
+        key = (rate, work.latency_us, _costs_key(work.costs), tuple(dials), round(write_us))
+        found = self._ways.get(key)
+        if found is None:
+            if len(self._ways) >= PLANS_MAX:
+                self._ways.clear()
+            found = self._ways[key] = tuple(self._all(work, rate, dials, write_us))
+        return found
+
+    def fit(
+        self, ways: Sequence[Way], units: float, left_us: float, room_j: float, write_j: float
+    ) -> Fit:
+        """The race at hand: the way with the least energy among those that are in time and that
+        `room_j` above idle is enough for.
+
+        Where it is enough for none of those in time, the one that gets most units done of them;
+        where none is in time, the fastest, as far as the room goes.
+        """
+        idle = self.tariff.idle_watts
+        in_time = [w for w in ways if w.takes_us(units) <= left_us]
+        choice = in_time or [min(ways, key=lambda w: w.takes_us(units))]
+        best = min(choice, key=lambda w: w.joules(units, idle, write_j))
+        need = best.joules(units, idle, write_j)
+        if need <= room_j:
+            return Fit(best, 1.0, bool(in_time), need)
+        best, share = choice[0], -1.0
+        for way in choice:
+            part = _part(way, units, idle, write_j, room_j)
+            if part > share:
+                best, share = way, part
+        return Fit(best, share, bool(in_time), best.joules(share * units, idle, write_j))
+
+    def overhead_j(self, work: Work) -> float:
+        """What a beat takes above idle beside its race: the wake, memory traffic, an upload."""
+        t = self.tariff
+        moved = max(c.bytes_per_unit for c in work.costs.values()) * work.units * t.byte_j
+        sent_j = t.radio.joules + t.radio.joules_per_byte * work.upload_bytes_per_s * (
+            max(work.latency_us, work.upload_within_us) / 1e6
+        )
+        return t.wake_j + moved + (sent_j if work.upload_bytes_per_s else 0.0)
+
+    def _steady(self, units_per_s: float) -> float:
+        """The rate that plans are made for: it follows a bucket's width behind the observed one."""
+        if units_per_s <= 0:
+            return 0.0
+        bucket = BUCKETS * math.log2(units_per_s)
+        if abs(bucket - self._rate) > 1.0:
+            self._rate = float(round(bucket))
+        return float(2.0 ** (self._rate / BUCKETS))
+
+    def _search(
+        self, work: Work, rate: float, dials: Sequence[Dial], write_j: float, write_us: float,
+        shares: Sequence[float],
+    ) -> Plan:  # fmt: skip
+        ways, t = self.ways(work, dials, write_us), self.tariff
+        a = np.array([w.us for w in ways])
+        b = np.array([w.us_per_unit for w in ways]) * rate / 1e6
+        watts = np.array([w.watts for w in ways])
+        fixed_j = np.array([write_j if w.clocks else 0.0 for w in ways]) + t.wake_j
+        byte_w = t.byte_j * rate * np.array([work.costs[w.device].bytes_per_unit for w in ways])
+        share = np.array(shares)[:, None]
+        period = (share * work.latency_us - work.commit_us - 2 * a) / (1 + 2 * b)
+        race = a + b * period
+        in_time = (period > 0) & (race <= period) & (race <= work.latency_us / 2)
+        period = np.where(period > 0, period, np.maximum(race, 1.0))
+        joules = (watts - t.idle_watts) * race / 1e6 + fixed_j
+        beats = np.maximum(1, work.upload_within_us // period) if work.upload_within_us else 1.0
+        if work.upload_bytes_per_s:
+            joules = joules + t.radio.joules / beats
+        idle_us = period - race
+        for sleep in t.sleeps:
+            joules = joules - np.maximum(
+                0.0, sleep.watts * np.maximum(0.0, idle_us - sleep.us) / 1e6 - sleep.joules
+            )
+        mean = t.idle_watts + 1e6 * joules / period + byte_w
+        mean = mean + t.radio.joules_per_byte * work.upload_bytes_per_s
+        if in_time.any():
+            at = int(np.argmin(np.where(in_time, mean, np.inf)))
+        else:
+            at = int(np.argmin(np.broadcast_to(race, mean.shape)))
+        i, j = divmod(at, len(ways))
+        rests = float(idle_us[i, j])
+        return Plan(
+            shares[i], ways[j], float(period[i, j]), float(race[i, j]),
+            tuple(s.name for s in t.sleeps if s.saves(rests) > 0),
+            int(np.broadcast_to(beats, mean.shape)[i, j]), float(mean[i, j]), bool(in_time[i, j]),
+        )  # fmt: skip
+
+    def _all(self, work: Work, rate: float, dials: Sequence[Dial], write_us: float) -> list[Way]:
+        found = []
+        for device, cost in work.costs.items():
+            mine = [d for d in dials if d.kind == device]
+            if device == "cpu":
+                found.append(self._left_alone(work, cost, rate, mine))
+            for hz in _clocks(mine):
+                set_to = tuple((d.name, c) for d in mine if (c := d.nearest(hz)) is not None)
+                watts = self.tariff.race_watts(device, hz, cost.cores)
+                found.append(_way(device, hz, set_to, watts, cost, write_us))
+        return found
+
+    def _left_alone(self, work: Work, cost: Cost, rate: float, dials: Sequence[Dial]) -> Way:
+        """A race under the kernel's governor, settled at the longest period."""
+        choices = _within(dials)
+        capacity = max((d.table_hz[-1] if d.table_hz else d.max_hz for d in dials), default=0)
+        if not choices:
+            choices, capacity = (10**9,), 10**9
+        kernel, u = Schedutil(choices, max(capacity, choices[-1])), Utilisation()
+        units = max(1.0, rate * work.latency_us / 1e6)
+        cycles = cost.cycles + cost.cycles_per_unit * units
+        stall_us = cost.stall_us + cost.stall_us_per_unit * units
+        pieces = []
+        for _ in range(SETTLE):
+            pieces = kernel.race(cycles, stall_us, u)
+            us = sum(p[1] for p in pieces)
+            u.sleep(max(0.0, work.latency_us - us))
+        joules = sum(self.tariff.race_watts("cpu", hz, cost.cores) * us for hz, us in pieces)
+        hz = round(sum(hz * us for hz, us in pieces) / us)
+        return _way("cpu", hz, (), joules / us, cost, 0.0)
+
+
+def _way(
+    device: str, hz: int, clocks: tuple[tuple[str, int], ...], watts: float, cost: Cost,
+    write_us: float,
+) -> Way:  # fmt: skip
+    each = 1e6 * cost.cycles_per_unit / hz + cost.stall_us_per_unit
+    return Way(device, hz, clocks, watts, cost.us(0, hz) + write_us, each)
+
+
+def _clocks(dials: Sequence[Dial]) -> tuple[int, ...]:
+    """Clocks worth trying for dials of one kind that are set together: those of the first, as far
+    as all may be set."""
+    if not dials or not all(d.choices_hz() for d in dials):
+        return ()
+    return max(dials, key=lambda d: len(d.choices_hz())).choices_hz()
+
+
+def _within(dials: Sequence[Dial]) -> tuple[int, ...]:
+    """Clocks that the kernel may use, writable or not."""
+    if not dials:
+        return ()
+    d = dials[0]
+    table = d.table_hz or tuple(
+        round(d.min_hz * (d.max_hz / d.min_hz) ** (i / 16)) for i in range(17)
+    )
+    return tuple(hz for hz in table if d.min_hz <= hz <= d.max_hz) or (d.max_hz,)
+
+
+def _part(way: Way, units: float, idle: float, write_j: float, room_j: float) -> float:
+    """The share of the units that `room_j` is enough for."""
+    fixed = way.joules(0, idle, write_j)
+    each = way.joules(units, idle, write_j) - fixed
+    if room_j < fixed:
+        return 0.0
+    return min(1.0, (room_j - fixed) / each) if each > 0 else 1.0
+
+
+def _costs_key(costs: Mapping[str, Cost]) -> tuple[object, ...]:
+    return tuple(costs.items())

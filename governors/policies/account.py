@@ -1,0 +1,62 @@
+"""What was spent: cumulative joules of the whole input, and how many of them within a window.
+
+Joules are told at every wake and at the end of every race, so between two samples the power was
+constant on a device that does nothing else, and a straight line between them is exact.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+KEEP_US = 600_000_000
+"""Samples older than this are let go."""
+SAMPLES_MAX = 4096
+
+
+class Account:
+    """Samples of (time, cumulative joules), ascending in both."""
+
+    def __init__(self) -> None:
+        self._at: list[int] = []
+        self._joules: list[float] = []
+
+    def add(self, at_us: int, joules: float) -> None:
+        """Note a sample; one that runs back in time or joules is not believed."""
+        if self._at and (at_us <= self._at[-1] or joules < self._joules[-1]):
+            return
+        self._at.append(at_us)
+        self._joules.append(joules)
+        if len(self._at) > 2 * SAMPLES_MAX:
+            old = max(bisect_right(self._at, at_us - KEEP_US) - 1, 0)
+            old = max(old, len(self._at) - SAMPLES_MAX)
+            del self._at[:old], self._joules[:old]
+
+    @property
+    def joules(self) -> float:
+        """At the last sample."""
+        return self._joules[-1] if self._joules else 0.0
+
+    def within(self, window_us: int, unknown_watts: float) -> float:
+        """Joules of the window that ends at the last sample.
+
+        Time of it from before the first sample counts with `unknown_watts`.
+        """
+        if not self._at:
+            return unknown_watts * window_us / 1e6
+        since = self._at[-1] - window_us
+        i = bisect_right(self._at, since)
+        if i == 0:
+            missing_us = self._at[0] - since
+            return self._joules[-1] - self._joules[0] + unknown_watts * missing_us / 1e6
+        if i == len(self._at):
+            return 0.0
+        part = (since - self._at[i - 1]) / (self._at[i] - self._at[i - 1])
+        then = self._joules[i - 1] + part * (self._joules[i] - self._joules[i - 1])
+        return self._joules[-1] - then
+
+    def watts(self, window_us: int) -> float | None:
+        """The mean over the last `window_us`, or over all there is; None before two samples."""
+        if len(self._at) < 2:
+            return None
+        span = min(window_us, self._at[-1] - self._at[0])
+        return 1e6 * self.within(span, 0.0) / span if span else None

@@ -1,0 +1,207 @@
+"""`energy_budget`: joules per day, or a battery that must last.
+
+    joules_per_day = 200_000       # from midnight to midnight, local time
+    until = "06:00"                # or: what the battery holds must last until then
+    reserve = 0.05                 # of the budget or the battery, what is not touched
+    burst_s = 60.0                 # how far ahead of the pace a busy hour may run
+    stop_volts = 10.8              # below: nothing is raced (a battery on its last legs)
+    resume_volts = 11.4            # above: it goes on
+
+What is left after idling until the end is what may be spent on work; the pace is that over the time
+that is left, and a race takes no more than `burst_s` of pace that was saved up, nor more than all
+that is left.  So the budget is not overspent whatever arrives, as long as idling alone does not
+overspend it; where it does, nothing is raced, and the forecast says when it runs out.  What other
+processes take is paid from the same budget.
+
+Within the pace it is `race_to_idle`; beyond it the rest waits, and the senders with it.  The
+voltage must stay beyond a threshold for HOLD_US before anything changes, and the two lie apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from governors.cost import CostModel
+from governors.policies.account import Account
+from governors.policies.base import (
+    RELEASE,
+    Decision,
+    Observation,
+    Policy,
+    PolicyError,
+    Settings,
+    policy,
+)
+from governors.policies.race_to_idle import Uploads, raced
+
+DAY_US = 86_400_000_000
+HOLD_US = 5_000_000
+"""For so long a voltage must stay beyond its threshold."""
+RETRY_US = 10_000
+
+
+class Undervoltage:
+    """Stops below one voltage and resumes above a higher one, each held for HOLD_US."""
+
+    def __init__(self, stop_volts: float, resume_volts: float) -> None:
+        self.stop_volts, self.resume_volts = stop_volts, resume_volts
+        self.stopped = False
+        self._since_us: int | None = None
+
+    def see(self, at_us: int, volts: float) -> bool:
+        """A voltage; whether nothing may be raced."""
+        beyond = volts >= self.resume_volts if self.stopped else volts < self.stop_volts
+        if not beyond:
+            self._since_us = None
+        elif self._since_us is None:
+            self._since_us = at_us
+        elif at_us - self._since_us >= HOLD_US:
+            self.stopped, self._since_us = not self.stopped, None
+        return self.stopped
+
+
+@policy
+class EnergyBudget(Policy):
+    """A pace that ends where the budget does."""
+
+    name = "energy_budget"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "joules_per_day": None, "until": None, "reserve": 0.05, "burst_s": 60.0,
+        "stop_volts": None, "resume_volts": None,
+    }  # fmt: skip
+
+    def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:
+        super().__init__(settings, model, account)
+        given = self.settings
+        if (given["joules_per_day"] is None) == (given["until"] is None):
+            raise PolicyError("policy energy_budget: give either joules_per_day or until")
+        self._daily = None if given["until"] is not None else self.number("joules_per_day")
+        self._end_of_day_us = 0 if given["until"] is None else _time_of_day(given["until"])
+        self._reserve = min(1.0, self.number("reserve", -1e-9))
+        self._burst_us = 1e6 * self.number("burst_s")
+        self._volts = _undervoltage(self)
+        self.uploads = Uploads()
+        self._saved_j = 0.0
+        self._last: tuple[int, float] | None = None
+        self._end_us = -1
+        self._start_j = 0.0
+        self._day_j: float | None = None
+
+    def race(self, seen: Observation) -> Decision:
+        """What the pace allows, as cheaply as is in time."""
+        room = self._see(seen)
+        if self._volts is not None and self._volts.stopped:
+            return Decision(
+                f"below {self._volts.stop_volts:g} V: nothing is raced until"
+                f" {self._volts.resume_volts:g} V",
+                admit_share=0.0, not_before_us=seen.at_us + HOLD_US,
+            )  # fmt: skip
+        idle = self.model.tariff.idle_watts
+        ways = self.model.ways(seen.work, seen.dials, seen.write_us)
+        left_us = seen.deadline_us - seen.at_us - seen.work.commit_us
+        room -= self.model.overhead_j(seen.work)
+        fit = self.model.fit(ways, seen.work.units, left_us, room, seen.write_j)
+        if fit.share >= 1.0:
+            return raced(idle, seen, fit, ways[0])
+        pace = self._pace_watts(seen)
+        least_j = min(w.joules(seen.work.units, idle, seen.write_j) for w in ways)
+        wait_us = self._burst_us if pace <= 0 else 1e6 * max(0.0, least_j - room) / pace
+        retry_us = seen.at_us + int(min(self._burst_us, max(RETRY_US, wait_us)))
+        if fit.share * seen.work.units < 1.0:
+            return Decision(
+                f"the pace has no room: {self.forecast(seen)}",
+                admit_share=0.0, not_before_us=retry_us,
+            )  # fmt: skip
+        decision = raced(idle, seen, fit, ways[0])
+        reason = f"{decision.reason}; the pace has room for {fit.share:.0%}"
+        return Decision(reason, decision.clocks, admit_share=fit.share, not_before_us=retry_us)
+
+    def idle(self, seen: Observation) -> Decision:
+        """Let go; plan the wait, the sleeps and the uplink for the least power."""
+        self._see(seen)
+        plan = self.model.plan(seen.work, seen.dials, seen.write_j, seen.write_us)
+        return Decision(
+            self.forecast(seen),
+            dict.fromkeys((d.name for d in seen.dials), RELEASE),
+            wait_share=plan.share,
+            sleep=plan.sleeps,
+            upload=self.uploads.after_beat(plan.upload_beats),
+        )
+
+    def left_j(self, seen: Observation) -> float:
+        """What may still be spent on work once idling until the end is paid; may be negative."""
+        idle_j = self.model.tariff.idle_watts * self._left_us(seen) / 1e6
+        return self._funds_j(seen) - idle_j
+
+    def forecast(self, seen: Observation) -> str:
+        """What is left at the end at the mean power of the last minutes, or when it runs out."""
+        mean = self.account.watts(int(self._burst_us))
+        watts = self.model.tariff.idle_watts if mean is None else mean
+        left_us, funds = self._left_us(seen), self._funds_j(seen)
+        rest = funds - watts * left_us / 1e6
+        end = _clock(seen.day_us + left_us)
+        if rest >= 0 or watts <= 0:
+            return f"at {watts:.2f} W, {rest:.0f} J are left at {end}"
+        out = _clock(seen.day_us + max(0.0, 1e6 * funds / watts))
+        return f"at {watts:.2f} W it runs out at {out}, before {end}"
+
+    def _see(self, seen: Observation) -> float:
+        """Save up pace, pay what was spent; what a race may take above idle."""
+        if self._end_us <= seen.at_us:
+            self._begin(seen)
+        battery = seen.battery
+        if self._volts is not None and battery is not None and battery.volts is not None:
+            self._volts.see(seen.at_us, battery.volts)
+        left = self.left_j(seen)
+        pace = max(0.0, self._pace_watts(seen))
+        if self._last is not None:
+            past_us, past_j = self._last
+            span_s = (seen.at_us - past_us) / 1e6
+            worked_j = seen.joules - past_j - self.model.tariff.idle_watts * span_s
+            self._saved_j += pace * span_s - max(0.0, worked_j)
+        self._last = (seen.at_us, seen.joules)
+        self._saved_j = min(self._saved_j, pace * self._burst_us / 1e6)
+        return min(self._saved_j, left)
+
+    def _begin(self, seen: Observation) -> None:
+        """A new day, or a new time that the battery must last until."""
+        to_go = (self._end_of_day_us - seen.day_us) % DAY_US or DAY_US
+        self._end_us, self._start_j = seen.at_us + to_go, seen.joules
+        self._day_j = None if self._daily is None else self._daily * to_go / DAY_US
+
+    def _left_us(self, seen: Observation) -> int:
+        return max(1, self._end_us - seen.at_us)
+
+    def _pace_watts(self, seen: Observation) -> float:
+        return 1e6 * self.left_j(seen) / self._left_us(seen)
+
+    def _funds_j(self, seen: Observation) -> float:
+        if self._day_j is not None:
+            return self._day_j * (1 - self._reserve) - (seen.joules - self._start_j)
+        if seen.battery is None:
+            return 0.0
+        return seen.battery.joules * (1 - self._reserve)
+
+
+def _undervoltage(owner: Policy) -> Undervoltage | None:
+    if owner.settings["stop_volts"] is None:
+        return None
+    stop = owner.number("stop_volts")
+    resume = stop * 1.05 if owner.settings["resume_volts"] is None else owner.number("resume_volts")
+    if resume <= stop:
+        raise PolicyError(f"policy energy_budget: resume_volts {resume:g} must be above {stop:g}")
+    return Undervoltage(stop, resume)
+
+
+def _time_of_day(text: object) -> int:
+    match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", str(text))
+    if match is None:
+        raise PolicyError(f"policy energy_budget: until = {text!r} is no time; write e.g. 06:00")
+    return (int(match[1]) * 60 + int(match[2])) * 60_000_000
+
+
+def _clock(day_us: float) -> str:
+    minutes = int(day_us // 60_000_000) % (24 * 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"

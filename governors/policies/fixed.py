@@ -1,0 +1,53 @@
+"""`fixed`: the clocks that a person chose, held for as long as the policy runs.
+
+    cpu_mhz = 1113.6; gpu_mhz = 306; memory_mhz = 2133         # each may be left out
+
+A clock that is no operating point becomes the next higher one that the limits allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from governors.cost import CostModel
+from governors.policies.account import Account
+from governors.policies.base import (
+    Act,
+    Decision,
+    Observation,
+    Policy,
+    PolicyError,
+    Setting,
+    Settings,
+    policy,
+)
+
+KINDS = ("cpu", "gpu", "memory")
+
+
+@policy
+class Fixed(Policy):
+    """Pins what is given, once."""
+
+    name = "fixed"
+    defaults: ClassVar[Mapping[str, Any]] = {f"{kind}_mhz": None for kind in KINDS}
+
+    def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:
+        super().__init__(settings, model, account)
+        given = [kind for kind in KINDS if self.settings[f"{kind}_mhz"] is not None]
+        if not given:
+            raise PolicyError("policy fixed: give cpu_mhz, gpu_mhz or memory_mhz")
+        self._hz = {kind: round(1e6 * self.number(f"{kind}_mhz")) for kind in given}
+
+    def race(self, seen: Observation) -> Decision:
+        """Hold the clocks."""
+        clocks = {
+            d.name: Setting(Act.PIN, self._hz[d.kind]) for d in seen.dials if d.kind in self._hz
+        }
+        chosen = ", ".join(f"{kind} {hz / 1e6:g} MHz" for kind, hz in self._hz.items())
+        return Decision(f"held: {chosen}", clocks)
+
+    def idle(self, seen: Observation) -> Decision:
+        """Hold the clocks."""
+        return self.race(seen)

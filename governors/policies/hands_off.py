@@ -1,0 +1,23 @@
+"""`hands_off`: observe and leave everything to the kernel.  The default where control is not
+permitted, and the baseline of every comparison: the same batching, no clock touched."""
+
+from __future__ import annotations
+
+from governors.policies.base import Decision, Observation, Policy, policy
+
+_LEAVE = Decision("the kernel's governor decides")
+
+
+@policy
+class HandsOff(Policy):
+    """Sets nothing, asks for no sleep, uses the whole tolerance."""
+
+    name = "hands_off"
+
+    def race(self, seen: Observation) -> Decision:
+        """Leave it."""
+        return _LEAVE
+
+    def idle(self, seen: Observation) -> Decision:
+        """Leave it."""
+        return _LEAVE

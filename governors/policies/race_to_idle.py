@@ -1,0 +1,102 @@
+"""`race_to_idle`: race at the clock at which the beat costs least, then let go.
+
+    lower_between = false     # whether the maximum may be lowered between beats
+    sleep = false             # whether sleeps that must be asked for are used
+
+Before a race the cost model finds the way with the least energy among those that end in time, the
+kernel's own governor among them; for work that waits for memory it is not the highest clock.  It is
+set only where it saves more than writing costs, so that *never* is an outcome.  On leaving the
+beat the limits go back to what they were.
+
+Lowering the maximum between beats slows other processes down: it is opt-in, and refused while they
+are busy.  Where idle cores are clock-gated it saves nothing, and is not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from governors.cost import CostModel, Fit, Way
+from governors.policies.account import Account
+from governors.policies.base import (
+    RELEASE,
+    Act,
+    Decision,
+    Observation,
+    Policy,
+    Setting,
+    Settings,
+    policy,
+)
+from governors.policies.running import BUSY_CORES
+
+
+@policy
+class RaceToIdle(Policy):
+    """The least energy of those in time."""
+
+    name = "race_to_idle"
+    defaults: ClassVar[Mapping[str, Any]] = {"lower_between": False, "sleep": False}
+
+    def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:
+        super().__init__(settings, model, account)
+        self.uploads = Uploads()
+
+    def race(self, seen: Observation) -> Decision:
+        """Choose the way for what waits now."""
+        ways = self.model.ways(seen.work, seen.dials, seen.write_us)
+        left_us = seen.deadline_us - seen.at_us - seen.work.commit_us
+        fit = self.model.fit(ways, seen.work.units, left_us, float("inf"), seen.write_j)
+        return raced(self.model.tariff.idle_watts, seen, fit, ways[0])
+
+    def idle(self, seen: Observation) -> Decision:
+        """Let go; plan the wait, the sleeps and the uplink."""
+        plan = self.model.plan(seen.work, seen.dials, seen.write_j, seen.write_us)
+        clocks = dict.fromkeys((d.name for d in seen.dials), RELEASE)
+        if self.settings["lower_between"] and seen.others_cores < BUSY_CORES:
+            clocks |= self._lowered(seen, plan.period_us - plan.race_us)
+        return Decision(
+            f"{plan.watts:.3f} W expected",
+            clocks,
+            wait_share=plan.share,
+            sleep=plan.sleeps if self.settings["sleep"] else (),
+            upload=self.uploads.after_beat(plan.upload_beats),
+        )
+
+    def _lowered(self, seen: Observation, idle_us: float) -> dict[str, Setting]:
+        """Lower maxima where the clock that is left standing costs more than the writes do."""
+        cpus = [d for d in seen.dials if d.kind == "cpu" and d.choices_hz()]
+        if not cpus:
+            return {}
+        saved_w = self.model.tariff.standing_watts(cpus[0].max_hz, cpus[0].choices_hz()[0])
+        if saved_w * idle_us / 1e6 <= seen.write_j:
+            return {}
+        return {d.name: Setting(Act.CAP, d.choices_hz()[0]) for d in cpus}
+
+
+class Uploads:
+    """Counts beats from one upload to the next."""
+
+    def __init__(self) -> None:
+        self._beats = 0
+
+    def after_beat(self, every: int) -> bool:
+        """Whether the uplink may send after this beat, the one of every so many."""
+        self._beats = 0 if self._beats + 1 >= every else self._beats + 1
+        return self._beats == 0
+
+
+def raced(idle_watts: float, seen: Observation, fit: Fit, alone: Way) -> Decision:
+    """The decision that a fit is, said in words."""
+    clocks = {name: Setting(Act.PIN, hz) for name, hz in fit.way.clocks}
+    units = fit.share * seen.work.units
+    left = alone.joules(units, idle_watts, 0.0)
+    if clocks:
+        saved = 1e3 * (left - fit.joules)
+        reason = f"{fit.way.device} at {fit.way.hz / 1e6:.0f} MHz saves {saved:.2f} mJ"
+    else:
+        reason = "left alone: no clock saves what writing it costs"
+    if not fit.in_time:
+        reason += "; none is in time, the fastest"
+    return Decision(reason, clocks, admit_share=fit.share, device=fit.way.device)

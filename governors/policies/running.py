@@ -1,0 +1,94 @@
+"""A policy that runs: what it decides is held inside the limits, and what it set is known.
+
+Invariants, whatever the policy answers:
+
+1. A clock that is set is one of the dial's choices at that moment.
+2. The maximum is not lowered while other processes are busy.
+3. A decision repeats nothing that stands already.
+4. After `switch`, the next decision releases all that the policy before had set and that the new
+   one does not set; what was spent goes on to be counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from governors.cost import CostModel
+from governors.policies.account import Account
+from governors.policies.base import (
+    RELEASE,
+    Act,
+    Decision,
+    Observation,
+    Policy,
+    Setting,
+    Settings,
+    find_policy,
+)
+
+BUSY_CORES = 0.1
+"""Other processes are busy from this many cores on."""
+
+
+class Running:
+    """Asks one policy and remembers what is set.  Not thread-safe: between beats only."""
+
+    def __init__(self, name: str, settings: Settings, model: CostModel) -> None:
+        """Raises PolicyError where there is no such policy or a setting is wrong."""
+        self._model, self.account = model, Account()
+        self.policy: Policy = find_policy(name)(settings, model, self.account)
+        self.standing: dict[str, Setting] = {}
+        """By dial, what edged has set and not released."""
+        self._leftover: set[str] = set()
+
+    def switch(self, name: str, settings: Settings) -> None:
+        """Go on with another policy.  Raises PolicyError, and then the old one goes on."""
+        self.policy = find_policy(name)(settings, self._model, self.account)
+        self._leftover = set(self.standing)
+
+    def lost(self, dial: str) -> None:
+        """Somebody else has changed a limit that was ours, or it could not be set."""
+        self.standing.pop(dial, None)
+        self._leftover.discard(dial)
+
+    def race(self, seen: Observation) -> Decision:
+        """A race is about to start."""
+        self.account.add(seen.at_us, seen.joules)
+        return self._inside(self.policy.race(seen), seen)
+
+    def idle(self, seen: Observation) -> Decision:
+        """The race is over."""
+        self.account.add(seen.at_us, seen.joules)
+        return self._inside(self.policy.idle(seen), seen)
+
+    def _inside(self, wanted: Decision, seen: Observation) -> Decision:
+        clocks: dict[str, Setting] = {}
+        for dial in seen.dials:
+            setting = wanted.clocks.get(dial.name)
+            if setting is None and dial.name in self._leftover:
+                setting = RELEASE
+            if setting is None:
+                continue
+            if setting.act is not Act.RELEASE:
+                hz = dial.nearest(setting.hz)
+                busy = setting.act is Act.CAP and seen.others_cores >= BUSY_CORES
+                setting = RELEASE if hz is None or busy else Setting(setting.act, hz)
+            if setting.act is Act.RELEASE and dial.name not in self.standing:
+                continue
+            if setting != self.standing.get(dial.name):
+                clocks[dial.name] = setting
+        self._leftover.clear()
+        self._note(clocks)
+        return replace(
+            wanted,
+            clocks=clocks,
+            wait_share=min(1.0, max(0.0, wanted.wait_share)),
+            admit_share=min(1.0, max(0.0, wanted.admit_share)),
+        )
+
+    def _note(self, clocks: dict[str, Setting]) -> None:
+        for name, setting in clocks.items():
+            if setting.act is Act.RELEASE:
+                del self.standing[name]
+            else:
+                self.standing[name] = setting

@@ -1,0 +1,101 @@
+"""What a board charges for races, wakes, bytes and sleeps, for the cost model.  Sans-IO.
+
+`ModelTariff` asks the board's power model; `MeasuredTariff` puts the watts that `edged calibrate`
+measured in their place, at the number of cores that it measured with.  What the profile does not
+price is zero here, as in the model, which names it.
+
+While a race runs all cores are awake and the memory runs at the highest clock that is allowed; when
+it is over it is at its lowest.  That is an assumption: the memory clock follows votes of CPU and
+GPU that no public source gives in full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from governors.cost import Radio, Sleep, Tariff
+from governors.curve import CalibrationCurve
+from governors.power import Load, PowerModel
+
+
+class ModelTariff:
+    """By the power model of a board."""
+
+    def __init__(
+        self,
+        model: PowerModel,
+        sleeps: tuple[Sleep, ...] = (),
+        memory_hz: int | None = None,
+        idle_hz: int | None = None,
+    ) -> None:
+        """`memory_hz`: the memory clock in a race, by default the highest; `idle_hz`: the CPU clock
+        that is left standing between races, by default the lowest."""
+        self.model, self.sleeps = model, sleeps
+        p = model.profile
+        self.memory_hz = memory_hz or (p.memory.table_hz[-1] if p.memory.table_hz else 0)
+        idle = model.idle_load()
+        if idle_hz is not None:
+            idle = replace(idle, cluster_hz=(idle_hz,) * len(p.clusters))
+        self.idle_load = idle
+        self.idle_watts = model.input_watts(idle)
+        self.wake_j = model.input_watts(replace(idle, wakeups_per_s=1.0)) - self.idle_watts
+        moved = model.input_watts(replace(idle, memory_gbytes_per_s=1.0))
+        self.byte_j = (moved - self.idle_watts) / 1e9
+        up = p.uplink
+        self.radio = Radio(
+            (up.fixed_joules or 0.0) + (up.tail_joules or 0.0), up.joules_per_byte or 0.0
+        )
+        self._watts: dict[tuple[str, int, float], float] = {}
+
+    def race_watts(self, device: str, hz: int, cores: float) -> float:
+        """While `cores` are busy at a clock, spread over the clusters by their size."""
+        key = (device, hz, cores)
+        if key not in self._watts:
+            self._watts[key] = self.model.input_watts(self.race_load(device, hz, cores))
+        return self._watts[key]
+
+    def standing_watts(self, high_hz: int, low_hz: int) -> float:
+        """What the model says of idle cores at two clocks."""
+        high, low = (
+            replace(self.idle_load, cluster_hz=(hz,) * len(self.idle_load.cluster_hz))
+            for hz in (high_hz, low_hz)
+        )
+        return self.model.input_watts(high) - self.model.input_watts(low)
+
+    def race_load(self, device: str, hz: int, cores: float) -> Load:
+        """The load of a race, without its memory traffic."""
+        p, idle = self.model.profile, self.idle_load
+        part = min(1.0, cores / p.core_count)
+        busy = tuple(part * len(c.cores) for c in p.clusters)
+        awake = replace(idle, awake_share=1.0, memory_hz=self.memory_hz, busy_cores=busy)
+        if device == "gpu":
+            return replace(awake, gpu_hz=hz, gpu_busy=1.0, gpu_awake=1.0)
+        clocks = tuple(
+            min(max(hz, c.opps[0].hz), c.opps[-1].hz) for c in p.clusters
+        )  # a cluster that does not reach a clock runs at its highest
+        return replace(awake, cluster_hz=clocks)
+
+
+class MeasuredTariff:
+    """A tariff with the watts of a calibration for races on the CPU."""
+
+    def __init__(self, base: Tariff, curve: CalibrationCurve, cores: float) -> None:
+        """`cores`: how many were busy when the curve was measured."""
+        self._base, self._curve, self._cores = base, curve, cores
+        self.idle_watts = curve.idle_watts
+        self.wake_j, self.byte_j = base.wake_j, base.byte_j
+        self.sleeps, self.radio = base.sleeps, base.radio
+        self._measured = {p.hz: p.watts for p in curve.points}
+
+    def race_watts(self, device: str, hz: int, cores: float) -> float:
+        """Measured, or by the fitted law; other numbers of cores by their share above idle."""
+        if device != "cpu":
+            above = self._base.race_watts(device, hz, cores) - self._base.idle_watts
+            return self.idle_watts + above
+        watts = self._measured.get(hz)
+        watts = self._curve.fitted(hz).watts if watts is None else watts
+        return self.idle_watts + (watts - self.idle_watts) * cores / self._cores
+
+    def standing_watts(self, high_hz: int, low_hz: int) -> float:
+        """As modelled: it was not measured."""
+        return self._base.standing_watts(high_hz, low_hz)
