@@ -154,7 +154,7 @@ class Battery:
                     gauge.last = None
                 said = ", ".join(statuses).lower()
                 return [failed(rail, now_us, f"{said}: what the board takes is not told")]
-            giving = [g for g, s in zip(self._gauges, statuses) if s == "Discharging"]
+            giving = [g for g, s in zip(self._gauges, statuses, strict=True) if s == "Discharging"]
             if self.span_us is None:
                 return [Reading(rail, now_us, sum(g.watts() for g in giving), None)]
             lost = "; ".join(text for g in self._gauges if (text := g.take()))

@@ -1,0 +1,138 @@
+"""NVML: NVIDIA GPUs that are a device of their own.
+
+On Tegra NVML starts, finds a GPU and answers NotSupported, or zero, to every question of power
+(hardware.md 3): where devfreq shows a Tegra's GPU it is not asked at all.  Elsewhere it is asked
+once for each quantity, and what is refused or zero is absent.
+
+Energy (mJ since the driver was loaded) is preferred to power (mW).  A GPU that is suspended is not
+asked, because asking would wake it; its counter tells afterwards what was missed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from governors.energy import Provenance, Rail
+from governors.meters.base import BoardLike, Found, Meter, Missing, Reading, failed, opener
+from governors.meters.settings import Settings
+from governors.sysfs import Sysfs
+
+INTERVAL_US = 1_000_000
+TEGRA_GPUS = ("gv11b", "gp10b", "ga10b", "gb10b", "gpu")
+"""Names of device-tree nodes; any that contains the last is one as well."""
+SPAN_US = 1 << 62
+"""The counter has 64 bits of mJ."""
+
+
+@dataclass(slots=True)
+class _Device:
+    handle: Any
+    rail: Rail
+    pci: str
+    counts: bool
+    first_mj: int = 0
+    last_mj: int = 0
+    lost_mj: int = 0
+    """What it had counted before it began anew."""
+
+
+class Nvml:
+    """All GPUs that tell energy, or all that tell power."""
+
+    doubts: tuple[str, ...] = ()
+    interval_us = INTERVAL_US
+
+    def __init__(
+        self, sysfs: Sysfs, library: Any, devices: list[_Device], provenance: Provenance
+    ) -> None:
+        counts = devices[0].counts
+        self.name = "nvml" if counts else "nvml:watts"
+        self.span_us: int | None = SPAN_US if counts else None
+        self.provenance = provenance
+        self.rails = tuple(device.rail for device in devices)
+        self._sysfs, self._library, self._devices = sysfs, library, devices
+
+    def read(self, now_us: int) -> list[Reading]:
+        """Joules since the meter was opened, or watts."""
+        return [self._read(device, now_us) for device in self._devices]
+
+    def _read(self, device: _Device, now_us: int) -> Reading:
+        if self._sysfs.get(f"{device.pci}/power/runtime_status") == "suspended":
+            return failed(device.rail, now_us, "suspended: asking would wake it")
+        try:
+            if not device.counts:
+                watts = self._library.nvmlDeviceGetPowerUsage(device.handle) / 1e3
+                return Reading(device.rail, now_us, watts, None)
+            now_mj = int(self._library.nvmlDeviceGetTotalEnergyConsumption(device.handle))
+        except self._library.NVMLError as problem:
+            return failed(device.rail, now_us, f"NVML: {problem}")
+        lost = ""
+        if now_mj < device.last_mj:
+            lost = "the driver was loaded anew: its counter began at 0"
+            device.lost_mj += device.last_mj - device.first_mj
+            device.first_mj = now_mj
+        device.last_mj = now_mj
+        joules = (device.lost_mj + now_mj - device.first_mj) / 1e3
+        return Reading(device.rail, now_us, None, joules, lost)
+
+
+@opener("nvml")
+def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+    """The GPUs that NVML can tell of."""
+    if settings.provenance is Provenance.SIMULATED or tegra_gpu(sysfs):
+        return Found()
+    return look(sysfs, pynvml, settings.provenance)
+
+
+def tegra_gpu(sysfs: Sysfs) -> bool:
+    """Whether devfreq shows a GPU of a Tegra (Thor's are named gpu-gpc-0)."""
+    for node in sysfs.list("/sys/class/devfreq"):
+        name = sysfs.get(f"/sys/class/devfreq/{node}/device/of_node/name") or node
+        if name in TEGRA_GPUS or TEGRA_GPUS[-1] in name:
+            return True
+    return False
+
+
+def look(sysfs: Sysfs, library: Any, provenance: Provenance) -> Found:
+    """Ask the library; `library` is `pynvml`, or answers as it does."""
+    try:
+        library.nvmlInit()
+        handles = [
+            library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())
+        ]
+    except library.NVMLError:
+        return Found()  # no NVIDIA driver: no GPU of this kind
+    devices, missing = [], []
+    for index, handle in enumerate(handles):
+        device = _device(library, index, handle)
+        if device is None:
+            text = f"gpu-{index}: tells neither energy nor power"
+            missing.append(Missing("nvml", text, "measure it from outside: [[meters.external]]"))
+        else:
+            devices.append(device)
+    kinds = [[d for d in devices if d.counts], [d for d in devices if not d.counts]]
+    meters: list[Meter] = [Nvml(sysfs, library, found, provenance) for found in kinds if found]
+    return Found(tuple(meters), tuple(missing))
+
+
+def _device(library: Any, index: int, handle: Any) -> _Device | None:
+    def ask(question: Any) -> int:
+        try:
+            return int(question(handle))
+        except library.NVMLError:
+            return 0
+
+    energy_mj = ask(library.nvmlDeviceGetTotalEnergyConsumption)
+    if energy_mj == 0 and ask(library.nvmlDeviceGetPowerUsage) == 0:
+        return None
+    try:
+        bus = library.nvmlDeviceGetPciInfo(handle).busId
+        text = bus.decode() if isinstance(bus, bytes) else str(bus)
+    except library.NVMLError:
+        text = ""
+    pci = f"/sys/bus/pci/devices/{text[-12:].lower()}"  # NVML writes the domain with 8 digits
+    rail = Rail(f"gpu-{index}", ("gpu",))
+    return _Device(handle, rail, pci, energy_mj > 0, energy_mj, energy_mj)

@@ -1,0 +1,124 @@
+"""From readings to joules: one rail's account.  Sans-IO.
+
+    watts      trapezoids between readings; negative watts (an offset) are counted as none
+    joules     differences of the counter
+
+Time is either covered or a gap, never both, and a gap is never filled in:
+
+1. Two readings of watts further apart than `bridge_us` leave a gap between them.
+2. A reading of watts that failed makes the time from the last one before it to the next one after
+   it a gap.
+3. A counter that failed is waited for: it tells afterwards what was missed.  Only when more than
+   `bridge_us` have passed, or it says that it began anew, is the time a gap.
+4. A frozen sensor is a failing one.
+
+Frozen is a sensor that says the very same thing in FROZEN_READINGS readings on end, while the work
+that it measures changed by FROZEN_CORES busy cores or more, and stood high and low for
+FROZEN_SETTLED readings each (a sensor may average over 0.42 s, one interval).  The same value alone
+proves nothing: a step of an INA3221 is 39 mW, and an idle rail stays within one for hours.  But a
+core more, at the slowest clock of the slowest board, moves its input by 77 mW, two steps
+(hardware.md 2.1: 0.385 W/GHz/V² x 0.102 GHz x 0.71 V² + 0.049 W).  What was counted before a
+sensor was known to be frozen stays counted: `frozen_since_us` says from when it is doubtful.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from governors.energy import Energy, Provenance, Rail
+from governors.meters.base import Reading
+
+FROZEN_READINGS = 8
+FROZEN_CORES = 1.0
+FROZEN_SETTLED = 3
+
+
+class Total:
+    """One rail's joules since the first reading."""
+
+    def __init__(self, rail: Rail, provenance: Provenance, counts: bool) -> None:
+        self.problem = "not read yet"
+        """Why the last reading was none; empty where it was one."""
+        self.frozen_since_us: int | None = None
+        """When the value that does not change any more was first read."""
+        self._rail, self._provenance, self._counts = rail, provenance, counts
+        self._joules = 0.0
+        self._gap_us = 0
+        self._since_us: int | None = None
+        self._until_us = 0
+        self._last: float | None = None
+        """The value (W or J) at `_until_us`, to go on from."""
+        self._same = deque[tuple[float, float | None, int]](maxlen=FROZEN_READINGS)
+
+    def energy(self) -> Energy | None:
+        """What was counted; None before the first reading."""
+        if self._since_us is None:
+            return None
+        return Energy(
+            self._rail, self._joules, self._provenance, self._since_us, self._until_us, self._gap_us
+        )
+
+    def take(self, reading: Reading, bridge_us: int, busy_cores: float | None = None) -> None:
+        """Count one reading; `busy_cores` is the mean number of cores that were busy since the one
+        before, where that is known."""
+        if self._since_us is None:
+            self._since_us = self._until_us = reading.at_us
+        value = reading.joules if self._counts else reading.watts
+        self.problem = reading.problem if value is None or reading.problem else ""
+        if value is not None and self._frozen(value, busy_cores, reading.at_us):
+            value, self.problem = None, f"frozen at {value:g} while the work changes"
+        passed_us = reading.at_us - self._until_us
+        if self._counts:
+            self._take_count(value, bool(reading.problem), passed_us, bridge_us)
+        else:
+            self._take_watts(value, passed_us, bridge_us)
+
+    def _take_watts(self, watts: float | None, passed_us: int, bridge_us: int) -> None:
+        watts = None if watts is None else max(0.0, watts)
+        if watts is None or self._last is None or passed_us > bridge_us:
+            self._gap_us += passed_us
+        else:
+            self._joules += (self._last + watts) / 2 * passed_us / 1e6
+        self._last = watts
+        self._until_us += passed_us
+
+    def _take_count(self, joules: float | None, anew: bool, passed_us: int, bridge_us: int) -> None:
+        late = passed_us > bridge_us
+        if joules is None and not late and self._last is not None:
+            return
+        if joules is None or self._last is None or anew or late:
+            self._gap_us += passed_us
+        else:
+            self._joules += joules - self._last
+        self._last = joules
+        self._until_us += passed_us
+
+    def _frozen(self, value: float, busy_cores: float | None, at_us: int) -> bool:
+        if self._counts:
+            return False  # a counter that stands still says 0 J, and of an idle rail that is true
+        if self._same and self._same[-1][0] != value:
+            self._same.clear()
+            self.frozen_since_us = None
+        self._same.append((value, busy_cores, at_us))
+        if self.frozen_since_us is not None:
+            return True
+        busy = sorted(cores for _, cores, _ in self._same if cores is not None)
+        if len(busy) < FROZEN_READINGS:
+            return False
+        if busy[-FROZEN_SETTLED] - busy[FROZEN_SETTLED - 1] >= FROZEN_CORES:
+            self.frozen_since_us = self._same[0][2]
+        return self.frozen_since_us is not None
+
+
+def difference(now: Energy, before: Energy | None) -> Energy:
+    """What came between two totals of one rail."""
+    if before is None:
+        return now
+    return Energy(
+        now.rail,
+        now.joules - before.joules,
+        now.provenance,
+        before.until_us,
+        now.until_us,
+        now.gap_us - before.gap_us,
+    )
