@@ -1,0 +1,102 @@
+"""The daemon's side of the root helper: one JSON line each way over a unix socket.
+
+    {"set": "cpu.policy0", "part": "max", "value": "1344000"}    -> {"ok": true}
+    {"list": true}                                               -> {"ok": ["cpu.policy0", ...]}
+    anything that failed                                         -> {"errno": 22, "problem": "..."}
+    anything that is not allowed                                 -> {"refused": "..."}
+
+No path crosses the socket: the helper finds the board's files itself.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from governors.actuators.base import Setting
+from governors.errors import NotPermitted
+from governors.sysfs import error
+
+TIMEOUT_S = 0.5
+"""The helper answers within microseconds; a beat does not wait longer than this for it."""
+REPLY_MAX = 16 << 10
+
+
+class HelperWriter:
+    """Writes through the helper at a socket."""
+
+    name = "helper"
+
+    def __init__(self, path: Path, settings: Iterable[Setting]) -> None:
+        """Raises NotPermitted where no helper answers."""
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._parts = {
+            place: (setting.name, part)
+            for setting in settings
+            for part, place in setting.files().items()
+        }
+        self._known = frozenset(self._ask({"list": True}, str(path))["ok"])
+        self.why = f"{path} answers, and may write for us"
+
+    def refusal(self, path: str) -> str:
+        """Why the helper would not write there; empty where it would."""
+        name, _ = self._parts.get(path, (path, ""))
+        return "" if name in self._known else f"the helper at {self._path} knows no {name}"
+
+    def write(self, path: str, text: str) -> None:
+        """Have it written.  Raises SysfsError as the kernel answered, or NotPermitted."""
+        if path not in self._parts:
+            raise NotPermitted(f"{path} belongs to no knob of this board")
+        name, part = self._parts[path]
+        self._ask({"set": name, "part": part, "value": text}, path)
+
+    def _ask(self, request: dict[str, object], path: str) -> dict[str, Any]:
+        line = json.dumps(request).encode() + b"\n"
+        try:
+            try:
+                reply = self._exchange(line)
+            except (ConnectionError, EOFError):  # idle for long, or the helper was restarted
+                self._close()
+                reply = self._exchange(line)
+            answer: dict[str, Any] = json.loads(reply)
+        except (OSError, EOFError, ValueError) as problem:
+            self._close()
+            raise NotPermitted(
+                f"the helper at {self._path} does not answer ({problem}); start "
+                "edged-governor-helper, or see its log"
+            ) from problem
+        if "refused" in answer:
+            raise NotPermitted(f"the helper refused: {answer['refused']}")
+        if "errno" in answer:
+            raise error(path, OSError(answer["errno"], answer["problem"]))
+        return answer
+
+    def _exchange(self, line: bytes) -> bytes:
+        if self._socket is None:
+            fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            fresh.settimeout(TIMEOUT_S)
+            try:
+                fresh.connect(str(self._path))
+            except OSError:
+                fresh.close()
+                raise
+            self._socket = fresh
+        self._socket.sendall(line)
+        reply = b""
+        while not reply.endswith(b"\n"):
+            received = self._socket.recv(4096)
+            if not received:
+                raise EOFError("it hung up")
+            reply += received
+            if len(reply) > REPLY_MAX:
+                raise ValueError("its answer is too long")
+        return reply
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

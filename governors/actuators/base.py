@@ -1,0 +1,219 @@
+"""What can be set on a board: knobs (clocks with limits) and switches (files with a few values).
+
+A knob is one clock domain.  Its lowest and highest clock are two files that the kernel takes in one
+order only: min <= max must hold at every write (hardware.md 1.1), so going up the maximum comes
+first, going down the minimum.  Pinning is min = max, which works under every governor.  Where one
+clock has several policies (tegra194 on old kernels) all of them are written.  A cap (memory clock,
+NVML) is a knob without a minimum.
+
+Modules of this package that find something register a function with `finder`; the helper computes
+its allow-list from the same findings as the daemon its knobs (`permits`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+
+from governors.detect import Board
+from governors.errors import ActuatorError
+from governors.sysfs import Sysfs
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The lowest and the highest clock."""
+
+    min_hz: int
+    max_hz: int
+
+    def clip(self, hz: int) -> int:
+        """The nearest clock inside."""
+        return min(max(hz, self.min_hz), self.max_hz)
+
+    def __str__(self) -> str:
+        return f"{self.min_hz / 1e6:g} to {self.max_hz / 1e6:g} MHz"
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One clock domain with limits.  Paths are as on a real board."""
+
+    name: str
+    """cpu.policy0, gpu, emc."""
+    kind: str
+    """cpu, gpu or memory."""
+    unit_hz: int
+    """What the files count in: 1000 where they hold kHz, 1 for Hz."""
+    min_path: str
+    """Empty: a cap, which has a maximum only."""
+    max_path: str
+    current_path: str
+    """Empty: the clock cannot be read."""
+    table_hz: tuple[int, ...]
+    """Ascending; empty: continuous."""
+    floor_hz: int
+    ceiling_hz: int
+    """The hardware's range."""
+    cores: tuple[int, ...] = ()
+    also: tuple[tuple[str, str], ...] = ()
+    """(min, max) files of further policies of the same clock; they are written alike."""
+    uncapped: str = ""
+    """What a cap holds where nothing is capped."""
+    optional: bool = False
+    """To be set only where the settings ask for it."""
+
+    def files(self) -> dict[str, str]:
+        """Part (`min`, `max`, `min1`, `max1`, ...) -> path."""
+        pairs = [(self.min_path, self.max_path), *self.also]
+        named = ((f"{part}{n or ''}", path) for n, pair in enumerate(pairs)
+                 for part, path in zip(("min", "max"), pair, strict=True))  # fmt: skip
+        return {part: path for part, path in named if path}
+
+    def snap(self, hz: int, within: Limits) -> int:
+        """The nearest clock (the higher of two) that the hardware has inside of `within`."""
+        clipped = Limits(self.floor_hz, self.ceiling_hz).clip(within.clip(hz))
+        inside = [entry for entry in self.table_hz if within.min_hz <= entry <= within.max_hz]
+        if not inside:
+            return clipped // self.unit_hz * self.unit_hz
+        return min(inside, key=lambda entry: (abs(entry - clipped), -entry))
+
+    def text(self, hz: int) -> str:
+        """A clock as the files hold it."""
+        return str(hz // self.unit_hz)
+
+    def hz(self, text: str) -> int:
+        """The inverse; the ceiling for a cap that caps nothing.  Raises ActuatorError."""
+        if self.uncapped and text == self.uncapped:
+            return self.ceiling_hz
+        try:
+            return int(text) * self.unit_hz
+        except ValueError:
+            raise ActuatorError(
+                f"{self.name}: {text[:40]!r} is no clock; look at {self.max_path}"
+            ) from None
+
+    def permits(self, text: str) -> bool:
+        """Whether somebody who is not root may have this written."""
+        if self.uncapped and text == self.uncapped:
+            return True
+        if not (text.isascii() and text.isdecimal() and len(text) <= 12):
+            return False
+        if text != str(int(text)):
+            return False
+        hz = int(text) * self.unit_hz
+        if self.table_hz:
+            return hz in self.table_hz or hz in (self.floor_hz, self.ceiling_hz)
+        return self.floor_hz <= hz <= self.ceiling_hz
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A file that takes a few values; never touched unless the settings ask for it."""
+
+    name: str
+    """core.3, gpu.power, gpu.railgate_delay."""
+    kind: str
+    """core or gpu-power."""
+    path: str
+    values: tuple[str, ...]
+
+    def files(self) -> dict[str, str]:
+        """Part -> path, as a knob's."""
+        return {"value": self.path}
+
+    def permits(self, text: str) -> bool:
+        """Whether somebody who is not root may have this written."""
+        return text in self.values
+
+
+Setting = Knob | Switch
+Finder = Callable[[Sysfs, Board], Iterable[Setting]]
+FINDERS: list[Finder] = []
+
+
+def finder(function: Finder) -> Finder:
+    """Registers a function that finds knobs or switches on a board."""
+    FINDERS.append(function)
+    return function
+
+
+def findings(sysfs: Sysfs, board: Board) -> list[Setting]:
+    """All that can be set here, by name.  A device node may appear late after boot (hardware.md
+    1.6): look again rather than remember that there was none."""
+    package = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")
+    found: dict[str, Setting] = {}
+    for find in FINDERS:
+        for setting in find(sysfs, board):
+            found.setdefault(setting.name, setting)
+    return [found[name] for name in sorted(found)]
+
+
+def discover(sysfs: Sysfs, board: Board) -> list[Knob]:
+    """The board's knobs, by name."""
+    return [setting for setting in findings(sysfs, board) if isinstance(setting, Knob)]
+
+
+def switches(sysfs: Sysfs, board: Board) -> list[Switch]:
+    """The board's switches, by name."""
+    return [setting for setting in findings(sysfs, board) if isinstance(setting, Switch)]
+
+
+def ordered(wanted: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The parts of a setting in the order in which the kernel takes them: a minimum that is above
+    today's maximum waits for its maximum."""
+    order: list[str] = []
+    for part in sorted(wanted, key=lambda part: (part[3:], part.startswith("max"))):
+        least = part.replace("max", "min")
+        if part != least and least in order and int(wanted[least]) > int(now[part]):
+            order.insert(order.index(least), part)
+        else:
+            order.append(part)
+    return order
+
+
+@dataclass(slots=True)
+class Cost:
+    """What it takes to write, measured; a running figure of the last dozen or so."""
+
+    count: int = 0
+    mean_us: float = 0.0
+    max_us: float = 0.0
+
+    def note(self, spent_us: float) -> None:
+        """One more was measured."""
+        self.count += 1
+        self.mean_us += (spent_us - self.mean_us) / min(self.count, 12)
+        self.max_us = max(self.max_us, spent_us)
+
+
+SCHEMES: dict[str, ModuleType] = {}
+"""Scheme -> module with `write(path, text)` and `refusal(path)`: what is set by a library's calls
+and not by files has paths like `nvml:GPU-...`, which cannot be read back."""
+
+
+def readable(path: str) -> bool:
+    """Whether what stands there can be told."""
+    return path.startswith("/")
+
+
+def put(sysfs: Sysfs, path: str, text: str) -> None:
+    """Write a file, or what only looks like one.  Raises SysfsError."""
+    if readable(path):
+        sysfs.write(path, text)
+    else:
+        SCHEMES[path.partition(":")[0]].write(path, text)
+
+
+def refusal(sysfs: Sysfs, path: str) -> str:
+    """Why this process may not write there; empty where it may."""
+    if not readable(path):
+        return str(SCHEMES[path.partition(":")[0]].refusal(path))
+    if sysfs.writable(path):
+        return ""
+    return f"no right to write {path}" if sysfs.exists(path) else f"{path} is not there"

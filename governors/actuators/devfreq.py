@@ -1,0 +1,74 @@
+"""GPU clocks by devfreq (nvgpu, and Thor's driver), and Thor's memory clock (hardware.md 1.2, 1.3).
+
+Files hold Hz.  A node is a GPU's where its device-tree name is one that is known, or contains
+"gpu"; its position differs on every release, so it is looked for in `/sys/class/devfreq`.
+
+A suspended GPU stays suspended: only limits and tables are read, which the devfreq core keeps;
+`tpc_fs_mask` and writes of `railgate_enable` would wake it and are never done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from governors.actuators.base import Knob, Setting, Switch, finder
+from governors.detect import Board
+from governors.sysfs import Sysfs, SysfsError
+
+DEVFREQ = "/sys/class/devfreq"
+GPUS = frozenset(("gv11b", "gp10b", "ga10b", "gb10b", "gpu"))
+VIDEO = "gpu-nvd"
+"""Thor's video engines have a node of their own."""
+RAILGATE_DELAYS_MS = ("50", "100", "200", "500", "1000", "2000")
+"""Of our choosing; the driver takes any (500 is its default)."""
+
+
+@finder
+def nodes(sysfs: Sysfs, board: Board) -> Iterator[Setting]:
+    """`gpu`, `gpu.video`, `emc`, and the switches of the GPU's power management."""
+    del board
+    for node in sysfs.list(DEVFREQ):
+        at = f"{DEVFREQ}/{node}"
+        try:
+            if node == "bwmgr":
+                yield _knob(sysfs, at, "emc", "memory", optional=True)
+            elif _is_gpu(sysfs, at, node):
+                video = node.startswith(VIDEO)
+                yield _knob(sysfs, at, "gpu.video" if video else "gpu", "gpu", optional=video)
+                yield from _power(sysfs, sysfs.resolve(f"{at}/device"))
+        except SysfsError:
+            continue
+
+
+def _is_gpu(sysfs: Sysfs, at: str, node: str) -> bool:
+    name = sysfs.get(f"{at}/device/of_node/name") or node.partition(".")[2] or node
+    return name in GPUS or "gpu" in name
+
+
+def _knob(sysfs: Sysfs, at: str, name: str, kind: str, optional: bool) -> Knob:
+    at = sysfs.resolve(at)
+    limits = sysfs.read_int(f"{at}/min_freq"), sysfs.read_int(f"{at}/max_freq")
+    listed = (sysfs.get(f"{at}/available_frequencies") or "").split()
+    table = tuple(sorted({int(hz) for hz in listed if hz.isdecimal()}))
+    floor, ceiling = (table[0], table[-1]) if table else limits
+    return Knob(
+        name=name,
+        kind=kind,
+        unit_hz=1,
+        min_path=f"{at}/min_freq",
+        max_path=f"{at}/max_freq",
+        current_path=f"{at}/cur_freq",
+        table_hz=table,
+        floor_hz=floor,
+        ceiling_hz=ceiling,
+        optional=optional,
+    )
+
+
+def _power(sysfs: Sysfs, device: str) -> Iterator[Switch]:
+    if sysfs.exists(f"{device}/power/control"):
+        yield Switch("gpu.power", "gpu-power", f"{device}/power/control", ("auto", "on"))
+    if sysfs.exists(f"{device}/railgate_delay"):
+        yield Switch(
+            "gpu.railgate_delay", "gpu-power", f"{device}/railgate_delay", RAILGATE_DELAYS_MS
+        )

@@ -1,0 +1,30 @@
+"""The memory clock's cap on Tegra: the file that nvpmodel writes (hardware.md 1.3).
+
+It holds Hz, readable by all; 0 is no cap.  The clock itself stands in debugfs, for root only.
+Rates are those that were seen on Orin; other SoCs have none that are public, so no knob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from governors.actuators.base import Knob, finder
+from governors.detect import Board
+from governors.sysfs import Sysfs
+
+CAPS = ("/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
+"""R36 and later; R34 and R35."""
+RATES_HZ = {"tegra234": (204_000_000, 665_600_000, 2_133_000_000, 3_199_000_000)}
+
+
+@finder
+def caps(sysfs: Sysfs, board: Board) -> Iterator[Knob]:
+    """`emc`, where the SoC's rates are known and the file is there."""
+    rates = RATES_HZ.get(board.soc)
+    for path in CAPS:
+        if rates and sysfs.get_int(path) is not None:
+            yield Knob(
+                "emc", "memory", 1, "", path, "", rates, rates[0], rates[-1],
+                uncapped="0", optional=True,
+            )  # fmt: skip
+            return

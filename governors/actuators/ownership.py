@@ -1,0 +1,387 @@
+"""Owning a board's limits as a transaction.
+
+    with Ownership(sysfs, writer, journal, knobs) as ours:     # originals saved, nothing written
+        ours.pin(knob, 1_344_000_000)                          # min = max, read back
+        for change in ours.watch(): ...                        # somebody else wrote
+    # restored, on every way out; after a crash by `restore`
+
+Invariants
+1.  Nothing is written before the originals are on the disk (see `journal`).
+2.  A file is restored only if it holds what we wrote; what somebody else wrote since is left.
+3.  A clock is set only inside of what stood in the files when they were taken, or of what somebody
+    else has set since: nobody's limits are widened.
+4.  One owner a board: the journal and each knob's file are locked.
+
+A file that vanishes (its cores went offline) makes its knob dormant: it is owned on, and comes back
+with its file, since the kernel keeps an offline policy's limits.  Its record stays in the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from types import TracebackType
+
+from governors.actuators.base import Cost, Knob, Limits, Setting, Switch, ordered, readable
+from governors.actuators.journal import Journal, Lock, Record, boot_id
+from governors.actuators.restoring import give_back, recover, restore, settle
+from governors.actuators.writers import Writer
+from governors.errors import ActuatorError, NotPermitted, TakenOver
+from governors.sysfs import Absent, Busy, Denied, Sysfs, SysfsError
+
+__all__ = ["Change", "Ownership", "restore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What somebody else did to a knob or switch."""
+
+    name: str
+    what: str
+    """changed, gone or back."""
+    text: str
+    """For people."""
+    allowed: Limits | None
+    """Inside which its knob may be set now; None for switches and for what is gone."""
+
+
+@dataclass(slots=True)
+class _Place:
+    """One file that we own."""
+
+    part: str
+    path: str
+    original: str
+    ours: str | None = None
+    """What we wrote; None while the original stands there."""
+    index: int = 0
+    """Of its slot in the journal."""
+
+    @property
+    def expected(self) -> str:
+        return self.original if self.ours is None else self.ours
+
+
+class Ownership:
+    """The limits of `knobs` (and switches), while this process has them."""
+
+    def __init__(
+        self, sysfs: Sysfs, writer: Writer, journal_path: Path, knobs: Iterable[Setting]
+    ) -> None:
+        self.writer = writer
+        self.settings = {setting.name: setting for setting in knobs}
+        self.refused: dict[str, str] = {}
+        """Settings that may not be written, and why."""
+        self.dormant: dict[str, str] = {}
+        """Settings whose files are gone for now, and which."""
+        self.costs: dict[str, Cost] = {}
+        """What it takes to set each."""
+        self.leaving: dict[str, Cost] = {}
+        """What it takes to go back to the original."""
+        self.restored: list[str] = []
+        """What `take` found of a process that had died, and did about it."""
+        self._sysfs, self._path = sysfs, journal_path
+        self._journal: Journal | None = None
+        self._locks: dict[str, Lock] = {}
+        self._places: dict[str, list[_Place]] = {}
+        self._kept: list[Record] = []
+
+    def __enter__(self) -> Ownership:
+        self.take()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def take(self) -> None:
+        """Save the originals; first restore what a process that died has left.
+
+        Raises NotPermitted where another process owns them, or none of them may be written.
+        """
+        if self._journal is not None:
+            return
+        self._journal = Journal(self._path)
+        try:
+            self.restored, self._kept = recover(self._sysfs, self.writer, self._journal)
+            for setting in self.settings.values():
+                self._adopt(setting)
+            if not self._places:
+                reasons = [*self.refused.values(), *self.dormant.values()]
+                raise NotPermitted(f"no limit can be set: {'; '.join(reasons) or 'there is none'}")
+            self._save()
+        except BaseException:
+            self._let_go()
+            raise
+
+    def allowed(self, knob: Knob) -> Limits:
+        """Inside which it may be set: what stood there before us."""
+        if knob.name not in self._places:
+            self._own(knob)
+        low, high = knob.floor_hz, knob.ceiling_hz
+        for place in self._places[knob.name]:
+            if place.part.startswith("min"):
+                low = max(low, knob.hz(place.original))
+            else:
+                high = min(high, knob.hz(place.original))
+        return Limits(min(low, high), high)
+
+    def pin(self, knob: Knob, hz: int) -> int:
+        """Run at one clock (a cap: at most at it): the nearest that exists and is allowed.
+
+        Returns what was read back.  Raises TakenOver where somebody else wrote since (`watch` then
+        says what, and what is allowed now), NotPermitted, ActuatorError.
+        """
+        return self.limit(knob, Limits(hz, hz)).max_hz
+
+    def limit(self, knob: Knob, limits: Limits) -> Limits:
+        """Run between two clocks; as `pin`."""
+        started = perf_counter_ns()
+        places = self._own(knob)
+        allowed = self.allowed(knob)
+        texts = {
+            "min": knob.text(knob.snap(limits.min_hz, allowed)),
+            "max": knob.text(knob.snap(limits.max_hz, allowed)),
+        }
+        wrote = self._write(knob.name, places, {p.part: texts[p.part[:3]] for p in places})
+        if wrote:
+            self.costs.setdefault(knob.name, Cost()).note((perf_counter_ns() - started) / 1000)
+        held = {p.part: knob.hz(p.expected) for p in places}
+        return Limits(held.get("min", knob.floor_hz), held["max"])
+
+    def loosen(self, knob: Knob) -> None:
+        """Let go between beats: back to the original limits, still owned."""
+        started = perf_counter_ns()
+        places = self._own(knob)
+        if self._write(knob.name, places, {p.part: p.original for p in places}):
+            self.leaving.setdefault(knob.name, Cost()).note((perf_counter_ns() - started) / 1000)
+
+    def set(self, switch: Switch, value: str) -> str:
+        """Set a switch; returns what was read back.  Raises as `pin`."""
+        started = perf_counter_ns()
+        (place,) = self._own(switch)
+        if value not in (*switch.values, place.original):
+            raise ActuatorError(f"{switch.name} takes {', '.join(switch.values)}, not {value!r}")
+        if self._write(switch.name, [place], {place.part: value}):
+            costs = self.leaving if value == place.original else self.costs
+            costs.setdefault(switch.name, Cost()).note((perf_counter_ns() - started) / 1000)
+        return place.expected
+
+    def measure(self, setting: Setting, times: int = 3) -> Cost:
+        """What writing it takes, by writing what stands there already: nothing changes."""
+        cost = self.costs.setdefault(setting.name, Cost())
+        places = [place for place in self._own(setting) if readable(place.path)]
+        for _ in range(times):
+            started = perf_counter_ns()
+            for place in places:
+                self._read(setting.name, place)
+                self._store(setting.name, place, place.expected)
+                self._read(setting.name, place)
+            cost.note((perf_counter_ns() - started) / 1000)
+        return cost
+
+    def watch(self) -> list[Change]:
+        """What somebody else changed since the last look; reads the files that are ours, no more.
+        What they wrote counts as the original from now on."""
+        changes = [
+            change for name in [*self._places] if (change := self._look(name, self._places[name]))
+        ]
+        for name in [name for name in self.dormant if name not in self._places]:
+            del self.dormant[name]
+            self._adopt(self.settings[name])
+            if name in self._places:
+                changes.append(self._change(name, "back", f"{name} can be set now"))
+        if changes and self._journal is not None:
+            self._save()
+        return changes
+
+    def release(self) -> list[str]:
+        """Restore what is still ours, and own nothing any more.  Returns what was not restored and
+        why; the journal stays where that can be done later.  Never raises for a file."""
+        if self._journal is None:
+            return []
+        result = give_back(self._sysfs, self.writer, self._records())
+        for name, spent_us in result.spent_us.items():
+            self.leaving.setdefault(name, Cost()).note(spent_us)
+        try:
+            settle(self._sysfs, self._journal, result)
+        finally:
+            self._let_go()
+        return [*result.left, *result.failed, *(f"{r.path} is gone" for r in result.gone)]
+
+    def _own(self, setting: Setting) -> list[_Place]:
+        if self._journal is None:
+            raise ActuatorError(f"{setting.name} is set by nobody who owns it: take() comes first")
+        if setting.name in self.refused:
+            raise NotPermitted(f"{setting.name}: {self.refused[setting.name]}")
+        if setting.name in self.dormant or setting.name not in self._places:
+            why = self.dormant.get(setting.name, "it was not asked for")
+            raise ActuatorError(f"{setting.name} cannot be set now: {why}")
+        return self._places[setting.name]
+
+    def _adopt(self, setting: Setting) -> None:
+        """Make its files ours, as they are."""
+        refusals = [why for p in setting.files().values() if (why := self.writer.refusal(p))]
+        gone = [p for p in setting.files().values() if readable(p) and not self._sysfs.exists(p)]
+        if refusals and not gone:
+            self.refused[setting.name] = refusals[0]
+            return
+        before = {record.path: record for record in self._kept if record.name == setting.name}
+        try:
+            places = [self._found(setting, *file, before) for file in setting.files().items()]
+            self._lock(setting)
+        except ActuatorError as problem:
+            if isinstance(problem, NotPermitted):
+                raise
+            self.dormant[setting.name] = str(problem)
+            places = [
+                _Place(r.part, r.path, r.original, max(r.ours, default=None))
+                for r in before.values()
+            ]
+        if places:
+            self._kept = [record for record in self._kept if record.name != setting.name]
+            self._places[setting.name] = places
+
+    def _found(
+        self, setting: Setting, part: str, path: str, before: Mapping[str, Record]
+    ) -> _Place:
+        if not readable(path):
+            return _Place(part, path, setting.uncapped if isinstance(setting, Knob) else "")
+        place = _Place(part, path, "")
+        place.original = self._read(setting.name, place)
+        record = before.get(path)
+        if record is not None and place.original in record.ours:  # it was gone at our start
+            place.original, place.ours = record.original, place.original
+        return place
+
+    def _lock(self, setting: Setting) -> None:
+        path = [*setting.files().values()][-1]
+        if not readable(path):
+            return
+        if setting.name in self._locks:
+            self._locks.pop(setting.name).release()
+        try:
+            self._locks[setting.name] = Lock(self._sysfs.place(path))
+        except BlockingIOError:
+            raise NotPermitted(
+                f"{setting.name} belongs to another daemon on this board, which keeps another "
+                "journal: limits are left to it"
+            ) from None
+        except OSError:
+            return  # it cannot be opened: what reads it will say so
+
+    def _write(self, name: str, places: Sequence[_Place], wanted: Mapping[str, str]) -> bool:
+        """Write what differs, in the kernel's order, each read back; whether anything was."""
+        now = {place.part: self._read(name, place) for place in places}
+        by_part = {place.part: place for place in places}
+        for part, place in by_part.items():
+            if now[part] != place.expected:
+                raise TakenOver(_foreign(place, now[part]))
+        differ = [part for part in ordered(wanted, now) if wanted[part] != now[part]]
+        for part in differ:
+            self._store(name, by_part[part], wanted[part])
+        return bool(differ)
+
+    def _store(self, name: str, place: _Place, text: str) -> None:
+        assert self._journal is not None
+        self._journal.note(place.index, place.ours or "", text)
+        try:
+            self.writer.write(place.path, text)
+        except Denied as problem:
+            raise NotPermitted(f"{name}: {problem}; see `edged governor show`") from problem
+        except (Absent, Busy) as problem:
+            self.dormant[name] = str(problem)
+            raise ActuatorError(f"{name} is gone: {problem}") from problem
+        except SysfsError as problem:
+            now = self._read(name, place)
+            if now != place.expected:
+                raise TakenOver(_foreign(place, now)) from problem
+            raise ActuatorError(f"{name}: {text} was refused: {problem}") from problem
+        actual = self._sysfs.get(place.path) if readable(place.path) else text
+        if actual is not None and actual != text:
+            self._journal.note(place.index, place.ours or "", actual)
+        place.ours = text if actual is None else actual
+
+    def _read(self, name: str, place: _Place) -> str:
+        if not readable(place.path):
+            return place.expected
+        try:
+            text = self._sysfs.read(place.path)
+            setting = self.settings[name]
+            if isinstance(setting, Knob):
+                setting.hz(text)
+            return text
+        except SysfsError as problem:
+            if isinstance(problem, (Absent, Busy)):
+                self.dormant[name] = str(problem)
+            raise ActuatorError(f"{name} cannot be read: {problem}") from problem
+        except ActuatorError as problem:
+            self.dormant[name] = str(problem)
+            raise
+
+    def _look(self, name: str, places: list[_Place]) -> Change | None:
+        """One setting of `watch`."""
+        was_dormant = name in self.dormant
+        try:
+            now = [self._read(name, place) for place in places]
+        except ActuatorError as problem:
+            if was_dormant or name not in self.dormant:
+                return None
+            return Change(name, "gone", str(problem), None)
+        foreign = [
+            (p, text) for p, text in zip(places, now, strict=True) if text != p.expected
+        ]  # fmt: skip
+        says = "; ".join(_foreign(place, text) for place, text in foreign)
+        for place, text in foreign:
+            place.original, place.ours = text, None
+        if was_dormant:
+            del self.dormant[name]
+            self._lock(self.settings[name])
+            return self._change(name, "back", f"{name} is back" + (f": {says}" if says else ""))
+        return self._change(name, "changed", says) if foreign else None
+
+    def _change(self, name: str, what: str, text: str) -> Change:
+        setting = self.settings[name]
+        allowed = self.allowed(setting) if isinstance(setting, Knob) else None
+        return Change(name, what, text, allowed)
+
+    def _records(self) -> list[Record]:
+        return [
+            *(
+                Record(
+                    name,
+                    p.part,
+                    p.path,
+                    p.original,
+                    frozenset((p.ours,) if p.ours is not None else ()),
+                )
+                for name, places in self._places.items()
+                for p in places
+            ),
+            *self._kept,
+        ]
+
+    def _save(self) -> None:
+        assert self._journal is not None
+        for index, place in enumerate(p for places in self._places.values() for p in places):
+            place.index = index
+        self._journal.create(boot_id(self._sysfs), self._records())
+
+    def _let_go(self) -> None:
+        for lock in self._locks.values():
+            lock.release()
+        if self._journal is not None:
+            self._journal.release()
+        self._journal = None
+        self._locks, self._places, self._kept = {}, {}, []
+
+
+def _foreign(place: _Place, now: str) -> str:
+    whose = "left" if place.ours is None else "set"
+    return f"{place.path} holds {now}, where we {whose} {place.expected}: somebody else changed it"

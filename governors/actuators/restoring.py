@@ -1,0 +1,141 @@
+"""Putting a board's limits back, in the kernel's order.
+
+Only files that still hold what we wrote: what somebody else wrote since is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter_ns
+
+from governors.actuators.base import ordered, readable
+from governors.actuators.journal import Journal, Record, boot_id
+from governors.actuators.writers import Writer
+from governors.errors import ActuatorError, NotPermitted
+from governors.sysfs import Absent, Denied, Sysfs, SysfsError
+
+
+def restore(sysfs: Sysfs, writer: Writer, journal_path: Path) -> list[str]:
+    """Restore what a process that died has left; what was done, in lines for people.
+
+    Raises NotPermitted where a daemon is running with it or nobody may write, ActuatorError where
+    the journal or a write is at fault.  The journal goes when nothing is left to be restored.
+    """
+    if not journal_path.exists():
+        return []
+    journal = Journal(journal_path)
+    try:
+        lines, kept = recover(sysfs, writer, journal)
+        return [*lines, *(f"{r.path} is gone; {journal_path} is kept for it" for r in kept)]
+    finally:
+        journal.release()
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of files that were to be restored."""
+
+    done: list[str] = field(default_factory=list)
+    """Lines for people, as `left` and `failed`."""
+    left: list[str] = field(default_factory=list)
+    """Not ours any more."""
+    failed: list[str] = field(default_factory=list)
+    unrestored: list[Record] = field(default_factory=list)
+    """Those that failed."""
+    gone: list[Record] = field(default_factory=list)
+    """Whose files are not there for now."""
+    spent_us: dict[str, float] = field(default_factory=dict)
+    """By knob or switch."""
+    denied: bool = False
+    """Whether the right to write was missing."""
+
+
+def recover(sysfs: Sysfs, writer: Writer, journal: Journal) -> tuple[list[str], list[Record]]:
+    """Restore from a journal that a dead process left; what was done, and what is gone for now."""
+    loaded = journal.load()
+    if loaded is None:
+        return [], []
+    boot, records = loaded
+    if boot != boot_id(sysfs):
+        journal.remove()
+        return [f"{journal.path} is of before the last boot, which undid it"], []
+    result = give_back(sysfs, writer, records)
+    settle(sysfs, journal, result)
+    if result.failed:
+        kind = NotPermitted if result.denied else ActuatorError
+        raise kind("; ".join(result.failed) + f"; {journal.path} is kept: restore again")
+    return [*result.done, *result.left], result.gone
+
+
+def settle(sysfs: Sysfs, journal: Journal, result: Result) -> None:
+    """Keep of the journal what is still to be restored."""
+    later = [*result.unrestored, *result.gone]
+    if later:
+        journal.create(boot_id(sysfs), later)
+    else:
+        journal.remove()
+
+
+def give_back(sysfs: Sysfs, writer: Writer, records: Iterable[Record]) -> Result:
+    """Restore files that hold what we wrote; never raises for a file."""
+    result = Result()
+    by_name: dict[str, list[Record]] = {}
+    for record in records:
+        if record.ours:
+            by_name.setdefault(record.name, []).append(record)
+    for name, group in by_name.items():
+        started = perf_counter_ns()
+        before = len(result.done)
+        _give_back_one(sysfs, writer, group, result)
+        if len(result.done) > before:
+            result.spent_us[name] = (perf_counter_ns() - started) / 1000
+    return result
+
+
+def _give_back_one(sysfs: Sysfs, writer: Writer, group: list[Record], result: Result) -> None:
+    now: dict[str, str] = {}
+    wanted: dict[str, str] = {}
+    for record in group:
+        try:
+            held = sysfs.read(record.path) if readable(record.path) else max(record.ours)
+        except Absent:
+            result.gone.append(record)
+            continue
+        except SysfsError as problem:
+            _fail(result, record, problem)
+            continue
+        now[record.part] = held
+        if held in record.ours and held != record.original:
+            wanted[record.part] = record.original
+        elif held != record.original:
+            result.left.append(f"{record.path} holds {held}, which is not ours: left as it is")
+    by_part = {record.part: record for record in group}
+    _fit(wanted, now)
+    for part in ordered(wanted, now):
+        try:
+            writer.write(by_part[part].path, wanted[part])
+            result.done.append(f"{by_part[part].path}: {now[part]} -> {wanted[part]}")
+        except Absent:
+            result.gone.append(by_part[part])
+        except (SysfsError, NotPermitted) as problem:
+            _fail(result, by_part[part], problem)
+
+
+def _fit(wanted: dict[str, str], now: dict[str, str]) -> None:
+    """Keep min <= max where the other of the two is somebody else's."""
+    for part in wanted:
+        low, high = part.replace("max", "min"), part.replace("min", "max")
+        other = high if part == low else low
+        if part == other or other in wanted or other not in now:
+            continue
+        least, most = (wanted[low], now[high]) if part == low else (now[low], wanted[high])
+        if int(least) > int(most):
+            wanted[part] = now[other]
+
+
+def _fail(result: Result, record: Record, problem: Exception) -> None:
+    result.denied |= isinstance(problem, (Denied, NotPermitted))
+    result.unrestored.append(record)
+    result.failed.append(f"{record.path} could not be restored to {record.original}: {problem}")
