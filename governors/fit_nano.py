@@ -201,11 +201,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _table(path: Path, columns: int) -> Floats:
     try:
-        table: Floats = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
+        rows = [line.split(",") for line in path.read_text().splitlines()[1:] if line.strip()]
+        table: Floats = np.array(rows, dtype=np.float64).reshape(len(rows), columns)
     except (OSError, ValueError) as problem:
         raise ProfileError(f"{path} cannot be read as a sweep: {problem}") from problem
-    if table.shape[1] != columns or not np.isfinite(table).all() or len(table) < len(NAMES):
-        raise ProfileError(f"{path} is no sweep: it needs {columns} columns and some rows")
+    if not np.isfinite(table).all() or len(table) < len(NAMES):
+        raise ProfileError(f"{path} is no sweep: it has too few rows, or values that are none")
     return table
 
 

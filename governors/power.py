@@ -239,9 +239,8 @@ class PowerModel:
         switched off then.
         """
         base = self.idle_watts() if whole_input else 0.0
-        opps = self.profile.clusters[cluster].opps
         return min(
-            (opp.hz for opp in opps),
+            self.profile.clusters[cluster].choices_hz,
             key=lambda hz: (self.core_watts(cluster, hz, busy) + base) / hz,
         )
 

@@ -102,6 +102,12 @@ class Cluster:
         """The clocks that can be set; empty where every one can."""
         return () if self.continuous else tuple(opp.hz for opp in self.opps)
 
+    @property
+    def choices_hz(self) -> tuple[int, ...]:
+        """The table, or 17 clocks that cover a range without one."""
+        low, high = self.opps[0].hz, self.opps[-1].hz
+        return self.table_hz or tuple(low + (high - low) * i // 16 for i in range(17))
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -302,6 +308,10 @@ class _Table:
         self.asked.add(key)
         value = self.content.get(key, default)
         if value is None:
+            left = [other for other in self.content if other not in self.asked]
+            near = difflib.get_close_matches(key, left, 1, cutoff=0.85)
+            if near:
+                raise self.fail(near[0], f"is not known; did you mean {key}?")
             raise self.fail(key, "is missing")
         if kind is float and type(value) is int:
             value = float(value)
