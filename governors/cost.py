@@ -97,6 +97,10 @@ class Way:
     watts: float
     us: float
     us_per_unit: float
+    most_j: float
+    most_j_per_unit: float
+    """Above idle, of a race at the least favourable clock that it may meet: where it is left alone,
+    any within the limits."""
 
     def takes_us(self, units: float) -> float:
         """How long a race of `units` takes."""
@@ -106,6 +110,10 @@ class Way:
         """Above idle, with the writes where there are any."""
         more = (self.watts - idle_watts) * self.takes_us(units) / 1e6
         return more + (write_j if self.clocks else 0.0)
+
+    def most_joules(self, units: float, write_j: float) -> float:
+        """Above idle at most, with the writes where there are any."""
+        return self.most_j + self.most_j_per_unit * units + (write_j if self.clocks else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +190,7 @@ class CostModel:
         self, ways: Sequence[Way], units: float, left_us: float, room_j: float, write_j: float
     ) -> Fit:
         """The race at hand: the way with the least energy among those that are in time and that
-        `room_j` above idle is enough for.
+        `room_j` above idle is enough for at most.
 
         Where it is enough for none of those in time, the one that gets most units done of them;
         where none is in time, the fastest, as far as the room goes.
@@ -190,15 +198,12 @@ class CostModel:
         idle = self.tariff.idle_watts
         in_time = [w for w in ways if w.takes_us(units) <= left_us]
         choice = in_time or [min(ways, key=lambda w: w.takes_us(units))]
-        best = min(choice, key=lambda w: w.joules(units, idle, write_j))
-        need = best.joules(units, idle, write_j)
-        if need <= room_j:
-            return Fit(best, 1.0, bool(in_time), need)
-        best, share = choice[0], -1.0
-        for way in choice:
-            part = _part(way, units, idle, write_j, room_j)
-            if part > share:
-                best, share = way, part
+        fits = [w for w in choice if w.most_joules(units, write_j) <= room_j]
+        if fits:
+            best, share = min(fits, key=lambda w: w.joules(units, idle, write_j)), 1.0
+        else:
+            best = max(choice, key=lambda w: _part(w, units, write_j, room_j))
+            share = _part(best, units, write_j, room_j)
         return Fit(best, share, bool(in_time), best.joules(share * units, idle, write_j))
 
     def overhead_j(self, work: Work) -> float:
@@ -266,35 +271,44 @@ class CostModel:
             for hz in _clocks(mine):
                 set_to = tuple((d.name, c) for d in mine if (c := d.nearest(hz)) is not None)
                 watts = self.tariff.race_watts(device, hz, cost.cores)
-                found.append(_way(device, hz, set_to, watts, cost, write_us))
+                most = self._most(device, cost, (hz,), write_us)
+                found.append(_way(device, hz, set_to, watts, cost, write_us, most))
         return found
 
     def _left_alone(self, work: Work, cost: Cost, rate: float, dials: Sequence[Dial]) -> Way:
         """A race under the kernel's governor, settled at the longest period."""
-        choices = _within(dials)
-        capacity = max((d.table_hz[-1] if d.table_hz else d.max_hz for d in dials), default=0)
-        if not choices:
-            choices, capacity = (10**9,), 10**9
-        kernel, u = Schedutil(choices, max(capacity, choices[-1])), Utilisation()
+        choices, capacity = _within(dials)
+        kernel, u = Schedutil(choices, capacity), Utilisation()
         units = max(1.0, rate * work.latency_us / 1e6)
         cycles = cost.cycles + cost.cycles_per_unit * units
         stall_us = cost.stall_us + cost.stall_us_per_unit * units
-        pieces = []
         for _ in range(SETTLE):
             pieces = kernel.race(cycles, stall_us, u)
             us = sum(p[1] for p in pieces)
             u.sleep(max(0.0, work.latency_us - us))
         joules = sum(self.tariff.race_watts("cpu", hz, cost.cores) * us for hz, us in pieces)
         hz = round(sum(hz * us for hz, us in pieces) / us)
-        return _way("cpu", hz, (), joules / us, cost, 0.0)
+        return _way("cpu", hz, (), joules / us, cost, 0.0, self._most("cpu", cost, choices, 0.0))
+
+    def _most(
+        self, device: str, cost: Cost, choices: Sequence[int], write_us: float
+    ) -> tuple[float, float]:
+        """Joules above idle of a race and of each unit, at the worst of some clocks for each."""
+        fixed, each = 0.0, 0.0
+        for hz in choices:
+            above = self.tariff.race_watts(device, hz, cost.cores) - self.tariff.idle_watts
+            us = cost.us(0, hz) + write_us
+            fixed = max(fixed, above * us / 1e6)
+            each = max(each, above * (cost.us(1, hz) + write_us - us) / 1e6)
+        return fixed, each
 
 
 def _way(
     device: str, hz: int, clocks: tuple[tuple[str, int], ...], watts: float, cost: Cost,
-    write_us: float,
+    write_us: float, most: tuple[float, float],
 ) -> Way:  # fmt: skip
     each = 1e6 * cost.cycles_per_unit / hz + cost.stall_us_per_unit
-    return Way(device, hz, clocks, watts, cost.us(0, hz) + write_us, each)
+    return Way(device, hz, clocks, watts, cost.us(0, hz) + write_us, each, *most)
 
 
 def _clocks(dials: Sequence[Dial]) -> tuple[int, ...]:
@@ -305,21 +319,22 @@ def _clocks(dials: Sequence[Dial]) -> tuple[int, ...]:
     return max(dials, key=lambda d: len(d.choices_hz())).choices_hz()
 
 
-def _within(dials: Sequence[Dial]) -> tuple[int, ...]:
-    """Clocks that the kernel may use, writable or not."""
+def _within(dials: Sequence[Dial]) -> tuple[tuple[int, ...], int]:
+    """Clocks that the kernel may use, writable or not, and the highest of the hardware; where no
+    clock is known, 1 GHz stands for all of them."""
     if not dials:
-        return ()
+        return (10**9,), 10**9
     d = dials[0]
-    table = d.table_hz or tuple(
-        round(d.min_hz * (d.max_hz / d.min_hz) ** (i / 16)) for i in range(17)
-    )
-    return tuple(hz for hz in table if d.min_hz <= hz <= d.max_hz) or (d.max_hz,)
+    steps = [round(d.min_hz * (d.max_hz / d.min_hz) ** (i / 16)) for i in range(17)]
+    table = d.table_hz or tuple(dict.fromkeys(steps))
+    inside = tuple(hz for hz in table if d.min_hz <= hz <= d.max_hz) or (d.max_hz,)
+    return inside, max(table[-1], inside[-1])
 
 
-def _part(way: Way, units: float, idle: float, write_j: float, room_j: float) -> float:
-    """The share of the units that `room_j` is enough for."""
-    fixed = way.joules(0, idle, write_j)
-    each = way.joules(units, idle, write_j) - fixed
+def _part(way: Way, units: float, write_j: float, room_j: float) -> float:
+    """The share of the units that `room_j` is enough for in any case."""
+    fixed = way.most_joules(0, write_j)
+    each = way.most_j_per_unit * units
     if room_j < fixed:
         return 0.0
     return min(1.0, (room_j - fixed) / each) if each > 0 else 1.0

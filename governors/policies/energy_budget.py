@@ -106,7 +106,7 @@ class EnergyBudget(Policy):
         if fit.share >= 1.0:
             return raced(idle, seen, fit, ways[0])
         pace = self._pace_watts(seen)
-        least_j = min(w.joules(seen.work.units, idle, seen.write_j) for w in ways)
+        least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
         wait_us = self._burst_us if pace <= 0 else 1e6 * max(0.0, least_j - room) / pace
         retry_us = seen.at_us + int(min(self._burst_us, max(RETRY_US, wait_us)))
         if fit.share * seen.work.units < 1.0:

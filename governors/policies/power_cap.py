@@ -69,7 +69,7 @@ class PowerCap(Policy):
             reason = f"{decision.reason}; room for {share:.0%} of what waits"
         else:
             clocks, share, reason = {}, 0.0, "no room for a race yet"
-        least_j = min(w.joules(seen.work.units, idle, seen.write_j) for w in ways)
+        least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
         if idle >= self.cap_watts:
             reason = f"idle takes {idle:.2f} W: {self.cap_watts:g} W cannot be kept"
             wait_us = float(self.window_us)

@@ -1,0 +1,190 @@
+"""The cost model against an exhaustive twin in plain loops."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from governors.cost import BUCKETS, SHARES, CostModel, Radio, Sleep
+from governors.policies.base import Cost, Dial, Work
+from tests.governors.plant import TARIFFS, dials
+
+TABLE = (400_000_000, 800_000_000, 1_200_000_000)
+GPU = (300_000_000, 600_000_000)
+DIALS = (
+    Dial("cpu.policy0", "cpu", TABLE, TABLE[0], TABLE[-1]),
+    Dial("gpu", "gpu", GPU, GPU[0], GPU[-1]),
+)
+
+
+@dataclass
+class Flat:
+    """A made-up board: 2 W idle, cubic CPU, linear GPU."""
+
+    idle_watts: float = 2.0
+    wake_j: float = 1e-4
+    byte_j: float = 1e-10
+    sleeps: tuple[Sleep, ...] = (
+        Sleep("deep", 0.3, 5_000, 2e-3),
+        Sleep("deeper", 0.1, 90_000, 0.02),
+    )
+    radio: Radio = field(default_factory=lambda: Radio(0.05, 1e-7))
+
+    def race_watts(self, device: str, hz: int, cores: float) -> float:
+        ghz = hz / 1e9
+        above = 0.4 + cores * (0.3 * ghz + 0.5 * ghz**3) if device == "cpu" else 1.0 + 2 * ghz
+        return self.idle_watts + above
+
+    def standing_watts(self, high_hz: int, low_hz: int) -> float:
+        return 0.0
+
+
+def naive(board: Flat, work: Work, rate: float, write_j: float) -> tuple[float, bool]:
+    """The least mean power over all candidates, and whether any is in time (clocks only: leaving
+    it alone is checked apart)."""
+    found = []
+    for share in SHARES:
+        for device, clocks in (("cpu", TABLE), ("gpu", GPU)):
+            if device not in work.costs:
+                continue
+            c = work.costs[device]
+            for hz in clocks:
+                fixed_s = c.cycles / hz + c.stall_us / 1e6
+                each_s = c.cycles_per_unit / hz + c.stall_us_per_unit / 1e6
+                room_s = share * work.latency_us / 1e6 - work.commit_us / 1e6 - 2 * fixed_s
+                period_s = room_s / (1 + 2 * each_s * rate)
+                race_s = fixed_s + each_s * rate * period_s
+                if period_s <= 0 or race_s > period_s or race_s > work.latency_us / 2e6:
+                    continue
+                joules = board.idle_watts * (period_s - race_s)
+                joules += board.race_watts(device, hz, c.cores) * race_s
+                joules += write_j + board.wake_j
+                joules += board.byte_j * c.bytes_per_unit * rate * period_s
+                for sleep in board.sleeps:
+                    gain = sleep.watts * (period_s - race_s - sleep.us / 1e6) - sleep.joules
+                    joules -= max(0.0, gain) if period_s - race_s > sleep.us / 1e6 else 0.0
+                watts = joules / period_s
+                if work.upload_bytes_per_s:
+                    beats = max(1, int(work.upload_within_us / 1e6 / period_s))
+                    watts += board.radio.joules / (beats * period_s)
+                    watts += board.radio.joules_per_byte * work.upload_bytes_per_s
+                found.append(watts)
+    return (min(found), True) if found else (float("inf"), False)
+
+
+works = st.builds(
+    Work,
+    units=st.just(0.0),
+    units_per_s=st.floats(1, 1e6),
+    costs=st.fixed_dictionaries(
+        {
+            "cpu": st.builds(
+                Cost, st.floats(0, 1e6), st.floats(1, 2000), st.floats(0, 500), st.floats(0, 0.5),
+                st.floats(1, 4), st.floats(0, 500),
+            )
+        },
+        optional={
+            "gpu": st.builds(
+                Cost, st.floats(0, 1e6), st.floats(1, 300), st.floats(0, 3000), st.floats(0, 0.2)
+            )
+        },
+    ),
+    latency_us=st.integers(10_000, 5_000_000),
+    commit_us=st.floats(0, 3000),
+    upload_bytes_per_s=st.sampled_from([0.0, 1e4]),
+    upload_within_us=st.sampled_from([0, 10_000_000]),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(work=works, write_j=st.floats(0, 1e-3))
+def test_a_plan_is_the_best_of_an_exhaustive_search(work, write_j):
+    model = CostModel(Flat())
+    rate = 2 ** (round(BUCKETS * _log2(work.units_per_s)) / BUCKETS)
+    if abs(BUCKETS * _log2(work.units_per_s)) <= 1:
+        rate = 1.0  # the bucket that a model starts in
+    plan = model.plan(work, DIALS, write_j)
+    least, in_time = naive(Flat(), work, rate, write_j)
+    if plan.way.clocks:
+        assert plan.in_time == in_time
+        if in_time:
+            assert plan.watts == pytest.approx(least, rel=1e-9)
+    elif plan.in_time:
+        assert plan.watts <= least * (1 + 1e-9)
+
+
+def _log2(x: float) -> float:
+    return math.log2(x)
+
+
+def test_wait_sleep_and_upload_are_decided_together():
+    calm = Work(0, 100, {"cpu": Cost(1e5, 300)}, 2_000_000, 0, 100.0, 60_000_000)
+    plan = CostModel(Flat()).plan(calm, DIALS)
+    assert plan.share == 1.0
+    assert plan.sleeps == ("deep", "deeper")
+    assert plan.upload_beats == 60_000_000 // plan.period_us
+    hasty = Work(0, 100, {"cpu": Cost(1e5, 300)}, 10_000, 0, 100.0, 0)
+    plan = CostModel(Flat()).plan(hasty, DIALS)
+    assert plan.sleeps == () and plan.upload_beats == 1
+
+
+def test_the_gpu_is_taken_where_it_is_cheaper_and_not_where_its_start_is_not_paid():
+    costs = {"cpu": Cost(1e4, 4000, cores=4), "gpu": Cost(0, 100, stall_us=3000)}
+    few = CostModel(Flat()).plan(Work(0, 10, costs, 1_000_000), DIALS)
+    many = CostModel(Flat()).plan(Work(0, 200_000, costs, 1_000_000), DIALS)
+    assert few.way.device == "cpu" and many.way.device == "gpu"
+
+
+def test_where_no_clock_may_be_set_leaving_it_alone_is_all_there_is():
+    model = CostModel(TARIFFS["orin-nano"])
+    ways = model.ways(
+        Work(0, 1e4, {"cpu": Cost(1e5, 300, cores=6)}, 10**6), dials("orin-nano", writable=False)
+    )
+    assert [w.clocks for w in ways] == [()]
+
+
+@given(jitter=st.lists(st.floats(0.96, 1.04), min_size=2, max_size=60))
+def test_a_rate_that_jitters_changes_the_plan_once_at_most(jitter):
+    model = CostModel(Flat())
+    plans = [model.plan(Work(0, 5e4 * j, {"cpu": Cost(1e5, 300)}, 10**6), DIALS) for j in jitter]
+    assert sum(a is not b for a, b in itertools.pairwise(plans)) <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    units=st.floats(1, 1e6), left_us=st.floats(1, 1e6), room=st.floats(0, 2),
+    cost=st.builds(Cost, st.floats(0, 1e6), st.floats(1, 2000), st.floats(0, 500)),
+)  # fmt: skip
+def test_a_fit_never_takes_more_than_there_is_room_for(units, left_us, room, cost):
+    board = Flat()
+    model = CostModel(board)
+    ways = model.ways(Work(units, 1e4, {"cpu": cost}, 10**6), DIALS)
+    fit = model.fit(ways, units, left_us, room, 1e-5)
+    assert 0.0 <= fit.share <= 1.0
+    if fit.share > 0:
+        clocks = [fit.way.hz] if fit.way.clocks else list(TABLE)
+        for hz in clocks:
+            joules = (board.race_watts("cpu", hz, 1.0) - 2.0) * cost.us(units * fit.share, hz) / 1e6
+            assert joules <= room * (1 + 1e-6) + 1e-9
+    fastest = cost.us(units, TABLE[-1]) <= left_us
+    assert fit.in_time or not fastest
+
+
+def test_a_new_plan_takes_well_under_a_millisecond_and_a_kept_one_some_microseconds():
+    model = CostModel(TARIFFS["orin-nano"])
+    costs, clocks = {"cpu": Cost(1e5, 300, cores=6)}, dials("orin-nano")
+    fresh, kept = [], []
+    for i in range(20):
+        work = Work(0, 100.0 * 2**i, costs, 10**6)
+        for times in (fresh, kept):
+            before = time.perf_counter()
+            model.plan(work, clocks)
+            times.append(time.perf_counter() - before)
+    assert min(fresh) < 5e-3
+    assert min(kept) < 1e-4
