@@ -20,7 +20,7 @@ from types import ModuleType
 
 from governors.detect import Board
 from governors.errors import ActuatorError
-from governors.sysfs import Sysfs
+from governors.sysfs import Sysfs, SysfsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,13 @@ class Knob:
             return hz in self.table_hz or hz in (self.floor_hz, self.ceiling_hz)
         return self.floor_hz <= hz <= self.ceiling_hz
 
+    def may_hold(self, text: str) -> bool:
+        """Whether it may have stood there before: limits need be no entries of the table."""
+        number = text.isascii() and text.isdecimal() and len(text) <= 12
+        return self.permits(text) or (
+            number and self.floor_hz <= int(text) * self.unit_hz <= self.ceiling_hz
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Switch:
@@ -128,6 +135,16 @@ class Switch:
     def permits(self, text: str) -> bool:
         """Whether somebody who is not root may have this written."""
         return text in self.values
+
+    def may_hold(self, text: str) -> bool:
+        """Whether it may have stood there before: a delay may be any number."""
+        return self.permits(text) or (
+            all(value.isdecimal() for value in self.values)
+            and len(self.values) > 2
+            and text.isascii()
+            and text.isdecimal()
+            and len(text) <= 6
+        )
 
 
 Setting = Knob | Switch
@@ -162,6 +179,19 @@ def discover(sysfs: Sysfs, board: Board) -> list[Knob]:
 def switches(sysfs: Sysfs, board: Board) -> list[Switch]:
     """The board's switches, by name."""
     return [setting for setting in findings(sysfs, board) if isinstance(setting, Switch)]
+
+
+def limits_now(sysfs: Sysfs, knob: Knob) -> Limits:
+    """Its limits as they stand.  Raises ActuatorError where they cannot be read."""
+    texts = {}
+    for part, path in (("min", knob.min_path), ("max", knob.max_path)):
+        if path and not readable(path):
+            raise ActuatorError(f"{knob.name}: what is set cannot be told")
+        try:
+            texts[part] = sysfs.read(path) if path else knob.text(knob.floor_hz)
+        except SysfsError as problem:
+            raise ActuatorError(f"{knob.name}: {problem}") from problem
+    return Limits(knob.hz(texts["min"]), knob.hz(texts["max"]))
 
 
 def ordered(wanted: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -8,6 +8,9 @@ the directory).  A slot is overwritten in place before each write to its file, w
 stands there and the one that will: it survives the death of this process, and needs no fsync,
 since a reboot takes the board's limits with it (`boot` tells that there was one).
 
+The journal may belong to an unprivileged daemon and be restored from by root: links are not
+followed, and what it says is checked against the board's own knobs (see `restoring`).
+
 Beside it lies a lock that its owner holds: a journal without an owner is one to restore from.
 Locks on the board's own files keep apart daemons that keep different journals.
 """
@@ -41,6 +44,10 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+class Owned(NotPermitted):
+    """Another process owns the board's limits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One file of the board."""
@@ -58,7 +65,7 @@ class Lock:
 
     def __init__(self, path: str, create: bool = False) -> None:
         """Raises BlockingIOError where somebody holds it, OSError where it cannot be opened."""
-        flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW if create else os.O_RDONLY
         self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
         _held.add(self._fd)
         try:
@@ -91,7 +98,7 @@ class Journal:
             self._lock = Lock(str(lock), create=True)
         except BlockingIOError:
             owner = lock.read_text("ascii", "replace").strip() or "?"
-            raise NotPermitted(
+            raise Owned(
                 f"{path} is held by process {owner}, which owns this board's limits: they are left "
                 "to it; stop it, or run only one daemon a board with control"
             ) from None
@@ -109,7 +116,8 @@ class Journal:
         head = json.dumps({"format": FORMAT, "boot": boot, "files": files}).encode() + b"\n"
         body = b"".join(_slot(*sorted(r.ours)[:2]) for r in records)
         try:
-            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            temporary.unlink(missing_ok=True)
+            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
                 os.write(fd, head + body)
                 os.fsync(fd)

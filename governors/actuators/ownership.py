@@ -25,7 +25,7 @@ from time import perf_counter_ns
 from types import TracebackType
 
 from governors.actuators.base import Cost, Knob, Limits, Setting, Switch, ordered, readable
-from governors.actuators.journal import Journal, Lock, Record, boot_id
+from governors.actuators.journal import Journal, Lock, Owned, Record, boot_id
 from governors.actuators.restoring import give_back, recover, restore, settle
 from governors.actuators.writers import Writer
 from governors.errors import ActuatorError, NotPermitted, TakenOver
@@ -269,7 +269,7 @@ class Ownership:
         try:
             self._locks[setting.name] = Lock(self._sysfs.place(path))
         except BlockingIOError:
-            raise NotPermitted(
+            raise Owned(
                 f"{setting.name} belongs to another daemon on this board, which keeps another "
                 "journal: limits are left to it"
             ) from None

@@ -1,6 +1,8 @@
 """Putting a board's limits back, in the kernel's order.
 
-Only files that still hold what we wrote: what somebody else wrote since is theirs.
+Only files that still hold what we wrote: what somebody else wrote since is theirs.  Root may restore
+from the journal of a daemon that is nobody in particular: a record must be of a file that discovery
+finds again, and its value one that this file may hold.
 """
 
 from __future__ import annotations
@@ -10,11 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
 
-from governors.actuators.base import ordered, readable
-from governors.actuators.journal import Journal, Record, boot_id
+from governors.actuators.base import findings, ordered, readable
+from governors.actuators.journal import Journal, Owned, Record, boot_id
 from governors.actuators.writers import Writer
+from governors.detect import detect
 from governors.errors import ActuatorError, NotPermitted
 from governors.sysfs import Absent, Denied, Sysfs, SysfsError
+
+__all__ = ["Owned", "Result", "give_back", "recover", "restore", "settle"]
 
 
 def restore(sysfs: Sysfs, writer: Writer, journal_path: Path) -> list[str]:
@@ -61,12 +66,32 @@ def recover(sysfs: Sysfs, writer: Writer, journal: Journal) -> tuple[list[str], 
     if boot != boot_id(sysfs):
         journal.remove()
         return [f"{journal.path} is of before the last boot, which undid it"], []
-    result = give_back(sysfs, writer, records)
+    wrong, trusted = _checked(sysfs, records)
+    result = give_back(sysfs, writer, trusted)
     settle(sysfs, journal, result)
     if result.failed:
         kind = NotPermitted if result.denied else ActuatorError
         raise kind("; ".join(result.failed) + f"; {journal.path} is kept: restore again")
-    return [*result.done, *result.left], result.gone
+    return [*result.done, *result.left, *wrong], result.gone
+
+
+def _checked(sysfs: Sysfs, records: Iterable[Record]) -> tuple[list[str], list[Record]]:
+    """Lines on what is not believed, and the rest."""
+    found = {
+        (setting.name, part, path): setting
+        for setting in findings(sysfs, detect(sysfs))
+        for part, path in setting.files().items()
+    }
+    wrong, trusted = [], []
+    for record in records:
+        setting = found.get((record.name, record.part, record.path))
+        if setting is not None and setting.may_hold(record.original):
+            trusted.append(record)
+        elif setting is None and record.path.startswith("/sys/") and not sysfs.exists(record.path):
+            trusted.append(record)  # its cores may be offline
+        else:
+            wrong.append(f"{record.path}: {record.original[:40]!r} is no value of a limit: left")
+    return wrong, trusted
 
 
 def settle(sysfs: Sysfs, journal: Journal, result: Result) -> None:

@@ -1,0 +1,78 @@
+"""The root helper's allow-list: which values may be written to which files, found by itself.
+
+A request names a knob or switch, one of its parts, and a value.  The name is looked up among what
+was discovered; the value must be one that the knob permits (entries of its table, its range where
+there is none) or one that was read from that very file: a limit that stood there may be put back.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from time import monotonic
+
+from governors.actuators.base import Setting, findings, put, readable
+from governors.detect import detect
+from governors.sysfs import Absent, Sysfs, SysfsError
+
+LOOK_AGAIN_S = 1.0
+"""A name that is not known makes the helper discover anew, no oftener than this."""
+SEEN_MAX = 8
+
+
+class AllowList:
+    """What may be written on one board, and the writing of it."""
+
+    def __init__(self, sysfs: Sysfs) -> None:
+        self._sysfs = sysfs
+        self._settings: dict[str, Setting] = {}
+        self._seen: dict[str, deque[str]] = {}
+        """Path -> what stood there that is none of its knob's values."""
+        self._looked_s = -LOOK_AGAIN_S
+        self.look()
+
+    def look(self) -> None:
+        """Discover, if that was not just done."""
+        if monotonic() - self._looked_s < LOOK_AGAIN_S:
+            return
+        found = findings(self._sysfs, detect(self._sysfs))
+        self._settings, self._looked_s = {setting.name: setting for setting in found}, monotonic()
+        for setting in found:
+            for path in setting.files().values():
+                self._note(setting, path)
+
+    def answer(self, request: object) -> dict[str, object]:
+        """The reply to one request, whatever it is."""
+        if not isinstance(request, dict):
+            return {"refused": "a request is a JSON object"}
+        if request.get("list") is True:
+            return {"ok": sorted(self._settings)}
+        name, part, value = (request.get(key) for key in ("set", "part", "value"))
+        if not (isinstance(name, str) and isinstance(part, str) and isinstance(value, str)):
+            return {"refused": "set, part and value are texts"}
+        if name not in self._settings:
+            self.look()
+        setting = self._settings.get(name)
+        path = setting.files().get(part) if setting else None
+        if setting is None or path is None:
+            return {"refused": f"this board has no {name[:40]!r} with a part {part[:40]!r}"}
+        self._note(setting, path)
+        if not setting.permits(value) and value not in self._seen.get(path, ()):
+            return {"refused": f"{value[:40]!r} is no value of {name}"}
+        return self._write(path, value)
+
+    def _write(self, path: str, value: str) -> dict[str, object]:
+        try:
+            put(self._sysfs, path, value)
+        except SysfsError as problem:
+            if isinstance(problem, Absent):
+                self.look()
+            return {"errno": problem.errno or errno.EIO, "problem": str(problem)}
+        return {"ok": True}
+
+    def _note(self, setting: Setting, path: str) -> None:
+        text = self._sysfs.get(path) if readable(path) else None
+        if text and len(text) < 32 and not setting.permits(text):
+            seen = self._seen.setdefault(path, deque(maxlen=SEEN_MAX))
+            if text not in seen:
+                seen.append(text)

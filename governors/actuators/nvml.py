@@ -1,0 +1,112 @@
+"""The clock of a discrete NVIDIA GPU, by NVML's locked clocks.
+
+That `nvmlInit` works says nothing (hardware.md 3): on Orin it does, and then every figure is
+missing, zero or garbage.  So there is a knob only where the board has no Tegra GPU and the device
+itself tells a power above zero, a clock, and the clocks it can be set to.  A GPU that is suspended
+is not asked: that would wake it.
+
+Locking takes root.  NVML does not tell what is locked, so the knob cannot be read back or watched:
+it is a cap with the path `nvml:UUID`, and what stands for "not locked" is `unlocked`.  Restoring
+resets the lock, whoever made it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from governors.actuators.base import SCHEMES, Knob, finder
+from governors.detect import Board
+from governors.sysfs import Sysfs, error
+
+PCI = "/sys/bus/pci/devices"
+UNLOCKED = "unlocked"
+MHZ = 1_000_000
+_ERRNO = {3: errno.ENOTSUP, 4: errno.EPERM, 6: errno.ENOENT, 15: errno.ENODEV, 2: errno.EINVAL}
+"""nvmlReturn_t -> errno: not supported, no permission, not found, GPU lost, invalid argument."""
+
+
+@finder
+def locks(sysfs: Sysfs, board: Board) -> Iterator[Knob]:
+    """`gpu.nvml0`, ...; optional, since a GPU's clock is everybody's."""
+    if board.tegra or sysfs.root != Path("/") or not _awake(sysfs):
+        return
+    library = _library()
+    if library is None:
+        return
+    for index in range(library.nvmlDeviceGetCount()):
+        try:
+            yield _knob(library, library.nvmlDeviceGetHandleByIndex(index), index)
+        except (library.NVMLError, ValueError):
+            continue
+
+
+def write(path: str, text: str) -> None:
+    """Lock the clock below `text` MHz, or unlock it.  Raises SysfsError."""
+    library = _library()
+    if library is None:
+        raise error(path, OSError(errno.ENODEV, "NVML is not there"))
+    try:
+        device = library.nvmlDeviceGetHandleByUUID(path.partition(":")[2])
+        if text == UNLOCKED:
+            library.nvmlDeviceResetGpuLockedClocks(device)
+        else:
+            library.nvmlDeviceSetGpuLockedClocks(device, min(_table(library, device)), int(text))
+    except library.NVMLError as problem:
+        raise error(path, OSError(_ERRNO.get(problem.value, errno.EIO), str(problem))) from problem
+
+
+def refusal(path: str) -> str:
+    """Why this process may not; empty where it may."""
+    return "" if os.geteuid() == 0 else f"{path}: locking a GPU's clock takes root"
+
+
+def _awake(sysfs: Sysfs) -> bool:
+    """Whether there is an NVIDIA GPU that NVML may be asked about: asking wakes one that sleeps."""
+    found = [
+        device
+        for device in (f"{PCI}/{name}" for name in sysfs.list(PCI))
+        if sysfs.get(f"{device}/vendor") == "0x10de"
+        and (sysfs.get(f"{device}/class") or "").startswith("0x03")
+    ]
+    states = [sysfs.get(f"{device}/power/runtime_status") for device in found]
+    return bool(found) and "suspended" not in states
+
+
+def _library() -> Any:
+    """pynvml, initialised; None where there is no driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        return None
+    return pynvml
+
+
+def _knob(library: Any, device: Any, index: int) -> Knob:
+    """Raises NVMLError or ValueError where this device does not really tell."""
+    if library.nvmlDeviceGetPowerUsage(device) <= 0:
+        raise ValueError("no power")
+    if library.nvmlDeviceGetClockInfo(device, library.NVML_CLOCK_GRAPHICS) <= 0:
+        raise ValueError("no clock")
+    table = tuple(sorted(mhz * MHZ for mhz in _table(library, device)))
+    return Knob(
+        f"gpu.nvml{index}", "gpu", MHZ, "", f"nvml:{library.nvmlDeviceGetUUID(device)}", "",
+        table, table[0], table[-1], uncapped=UNLOCKED, optional=True,
+    )  # fmt: skip
+
+
+def _table(library: Any, device: Any) -> set[int]:
+    memory = library.nvmlDeviceGetSupportedMemoryClocks(device)
+    table = set(library.nvmlDeviceGetSupportedGraphicsClocks(device, max(memory)))
+    if not table:
+        raise ValueError("no table")
+    return table
+
+
+SCHEMES["nvml"] = sys.modules[__name__]

@@ -1,0 +1,136 @@
+"""Sleep: how deep the cores sleep and how often they wake, and switching whole cores off.
+
+Always observed: `cpuN/cpuidle/stateM/{name,time,usage,disable}` (hardware.md 1.1): µs spent in a
+state and how often it was entered.  Every entry ends in a wakeup, so wakeups per second are the
+entries of all states per second.  A core that went offline meanwhile, or whose counters went back,
+says nothing about that time, which is then missing from the observation, not zero.
+
+Opt-in: `cpuN/online`, of every core but cpu0, which usually has no such file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+from governors.actuators.base import Cost, Switch, finder
+from governors.detect import Board
+from governors.sysfs import Sysfs
+
+CPU = "/sys/devices/system/cpu"
+
+
+@finder
+def cores(sysfs: Sysfs, board: Board) -> Iterator[Switch]:
+    """`core.N`: 1 online, 0 offline."""
+    del board
+    for core in _numbered(sysfs, CPU, "cpu"):
+        path = f"{CPU}/cpu{core}/online"
+        if core > 0 and sysfs.exists(path):
+            yield Switch(f"core.{core}", "core", path, ("0", "1"))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One idle state of one core, as counted since boot."""
+
+    name: str
+    time_us: int
+    usage: int
+    disabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IdleCounts:
+    """All cores' counters at one time; a core that tells nothing is not in it."""
+
+    at_us: int
+    cores: dict[int, tuple[State, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """What the cores did between two times."""
+
+    spent_us: int
+    cores: tuple[int, ...]
+    """Those that it tells of."""
+    share: dict[str, float]
+    """Idle state -> share of these cores' time spent in it, 0 to 1; the rest they were awake."""
+    wakeups_per_s: float
+    """Of all these cores together."""
+    disabled: tuple[str, ...]
+    """States that somebody (jetson_clocks) has switched off on any of them."""
+
+    @property
+    def awake_share(self) -> float:
+        """Share of these cores' time in no idle state at all."""
+        return max(0.0, 1.0 - sum(self.share.values()))
+
+
+def idle_between(before: IdleCounts, after: IdleCounts) -> Idle | None:
+    """What happened between two readings; None where nothing can be told."""
+    spent_us = after.at_us - before.at_us
+    times: dict[str, int] = {}
+    disabled: set[str] = set()
+    told, entries = [], 0
+    for core, states in after.cores.items():
+        pairs = list(zip(before.cores.get(core, ()), states, strict=False))
+        if not pairs or len(pairs) != len(states) or any(not _went_on(*pair) for pair in pairs):
+            continue
+        told.append(core)
+        for old, new in pairs:
+            times[new.name] = times.get(new.name, 0) + new.time_us - old.time_us
+            entries += new.usage - old.usage
+            disabled.update({new.name} if new.disabled else ())
+    if spent_us <= 0 or not told:
+        return None
+    share = {name: min(1.0, us / (spent_us * len(told))) for name, us in times.items()}
+    rate = entries * 1e6 / spent_us
+    return Idle(spent_us, tuple(told), share, rate, tuple(sorted(disabled)))
+
+
+class IdleStates:
+    """Reads a board's idle states; which there are is looked up once."""
+
+    def __init__(self, sysfs: Sysfs) -> None:
+        self._sysfs = sysfs
+        self._names: dict[int, dict[str, str]] = {}
+        self.cost = Cost()
+        """What one reading takes."""
+        for core in _numbered(sysfs, CPU, "cpu"):
+            at = f"{CPU}/cpu{core}/cpuidle"
+            states = [f"{at}/state{number}" for number in _numbered(sysfs, at, "state")]
+            names = {state: sysfs.get(f"{state}/name") or state.rpartition("/")[2]
+                     for state in states}  # fmt: skip
+            if names:
+                self._names[core] = names
+
+    def read(self, now_us: int) -> IdleCounts:
+        """The counters now; a core whose files cannot be read is left out."""
+        started = perf_counter_ns()
+        counted: dict[int, tuple[State, ...]] = {}
+        for core, names in self._names.items():
+            states = [self._state(path, name) for path, name in names.items()]
+            complete = tuple(state for state in states if state is not None)
+            if len(complete) == len(states):
+                counted[core] = complete
+        self.cost.note((perf_counter_ns() - started) / 1000)
+        return IdleCounts(now_us, counted)
+
+    def _state(self, path: str, name: str) -> State | None:
+        time_us, usage = (self._sysfs.get_int(f"{path}/{what}") for what in ("time", "usage"))
+        if time_us is None or usage is None:
+            return None
+        return State(name, time_us, usage, self._sysfs.get(f"{path}/disable") == "1")
+
+
+def _went_on(old: State, new: State) -> bool:
+    return old.name == new.name and new.time_us >= old.time_us and new.usage >= old.usage
+
+
+def _numbered(sysfs: Sysfs, directory: str, prefix: str) -> list[int]:
+    names = (re.fullmatch(rf"{prefix}(\d+)", name) for name in sysfs.list(directory))
+    return sorted(int(name[1]) for name in names if name)
