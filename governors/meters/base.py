@@ -16,13 +16,17 @@ One self-registering file a meter: `@opener("name")` on a function that looks fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from governors.energy import Provenance, Rail
 from governors.meters.settings import Settings
 from governors.sysfs import Sysfs
+
+COUNTER_SPAN_US = 600_000_000
+"""A counter that cannot wrap tells afterwards what was missed, but after so long without a reading
+the time becomes a gap: accounts wait no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,11 @@ class Meter(Protocol):
     @property
     def span_us(self) -> int | None:
         """Counters: readings further apart than this may hide a wrap.  None: it tells watts."""
+
+    @property
+    def steps_w(self) -> Mapping[str, float]:
+        """The smallest step (W) that a rail's watts can make, by its name, of rails that each busy
+        core moves and that are new at each read; no other is ever called frozen."""
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -136,6 +145,9 @@ def survey(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None) -> 
 def open_meters(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None) -> list[Meter]:
     """Every meter of the board."""
     return list(survey(sysfs, board, settings).meters)
+
+
+NO_STEPS: Mapping[str, float] = {}
 
 
 def failed(rail: Rail, at_us: int, problem: object) -> Reading:

@@ -19,7 +19,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from governors.energy import Provenance, Rail
-from governors.meters.base import BoardLike, Found, Reading, failed, opener
+from governors.meters.base import (
+    COUNTER_SPAN_US,
+    NO_STEPS,
+    BoardLike,
+    Found,
+    Reading,
+    failed,
+    opener,
+)
 from governors.meters.settings import Settings
 from governors.sysfs import Sysfs, SysfsError
 
@@ -27,8 +35,6 @@ SUPPLIES = "/sys/class/power_supply"
 CONTRACTS = ("ucsi-source-psy-", "tcpm-")
 INTERVAL_US = 10_000_000
 """No source says how often a gauge is refreshed; its steps are those of many seconds."""
-SPAN_US = 24 * 3600 * 1_000_000
-"""A gauge does not wrap; what passed within a day is still counted."""
 J_PER_UWH = 3600e-6
 
 
@@ -134,6 +140,7 @@ class Battery:
 
     name = "battery"
     doubts: tuple[str, ...] = ()
+    steps_w = NO_STEPS
     interval_us = INTERVAL_US
 
     def __init__(self, sysfs: Sysfs, names: list[str], provenance: Provenance) -> None:
@@ -142,7 +149,7 @@ class Battery:
         self._sysfs = sysfs
         self._gauges = [_gauge(sysfs, f"{SUPPLIES}/{name}") for name in names]
         counted = all(gauge.key for gauge in self._gauges)
-        self.span_us: int | None = SPAN_US if counted else None
+        self.span_us: int | None = COUNTER_SPAN_US if counted else None
 
     def read(self, now_us: int) -> list[Reading]:
         """Joules taken since the meter was opened, or watts."""

@@ -22,7 +22,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from governors.energy import Provenance, Rail
-from governors.meters.base import BoardLike, Found, Meter, Reading, failed, opener
+from governors.meters.base import (
+    COUNTER_SPAN_US,
+    NO_STEPS,
+    BoardLike,
+    Found,
+    Meter,
+    Reading,
+    failed,
+    opener,
+)
 from governors.meters.external_mqtt import MqttFeed
 from governors.meters.settings import External, Settings
 from governors.sysfs import Sysfs, SysfsError
@@ -76,6 +85,7 @@ class ExternalMeter:
     """One figure of one feed."""
 
     doubts: tuple[str, ...] = ()
+    steps_w = NO_STEPS
 
     def __init__(self, external: External, feed: Feed, provenance: Provenance) -> None:
         self.name, self.provenance = f"external:{external.name}", provenance
@@ -83,7 +93,7 @@ class ExternalMeter:
         self.interval_us = int(external.interval_s * 1e6)
         self._counts = external.quantity == "joules"
         self._stale_us = int(external.stale_s * 1e6)
-        self.span_us: int | None = 1 << 62 if self._counts else None
+        self.span_us: int | None = COUNTER_SPAN_US if self._counts else None
         self._external, self._feed = external, feed
         self._base: float | None = None
         self._joules = 0.0

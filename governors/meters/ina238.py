@@ -7,7 +7,7 @@ between boots; the chip is looked for anew when its files are gone.
 from __future__ import annotations
 
 from governors.energy import Provenance, Rail
-from governors.meters.base import BoardLike, Found, Missing, Reading, failed, opener
+from governors.meters.base import NO_STEPS, BoardLike, Found, Missing, Reading, failed, opener
 from governors.meters.rails import rail
 from governors.meters.settings import Settings
 from governors.sysfs import Absent, Denied, Sysfs, SysfsError
@@ -30,6 +30,7 @@ class Ina238:
     interval_us = INTERVAL_US
     span_us: int | None = None
     doubts: tuple[str, ...] = ()
+    steps_w = NO_STEPS
 
     def __init__(self, sysfs: Sysfs, place: str, provenance: Provenance) -> None:
         self.provenance = provenance

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from governors.energy import Provenance, Rail
 from governors.meters.base import BoardLike, Found, Meter, Missing, Reading, failed, opener
@@ -30,27 +29,14 @@ from governors.sysfs import Absent, Denied, Refused, Sysfs, SysfsError
 INTERVAL_US_MIN = 500_000
 """Chips can refresh every few ms; what is asked of them are watts over seconds, and each read wakes
 a core."""
+SHUNT_STEP_UV = 40
+SHUNT_MICRO_OHM = 5000
+BUS_MILLIVOLTS = 5000
 DOUBT_READINGS = 3
 """Parts that are more than their whole in so many readings on end: the channels are read one after
 another, and a change of load between two of them is no fault."""
 DOUBT_WATTS = 0.1
 """Parts may read this much more than their whole: two steps of 39 mW (5 mΩ shunt, 8 mV, 40 µV)."""
-
-
-class Chip(Protocol):
-    """One INA3221 behind one driver."""
-
-    address: str
-    """As the driver calls it: 1-0040."""
-
-    def find(self) -> None:
-        """Look for its directory anew."""
-
-    def labels(self) -> dict[int, str]:
-        """Connected channels by number, as the driver names them."""
-
-    def watts(self, channel: int) -> float:
-        """What the channel reads now (W), with its sign.  Raises SysfsError."""
 
 
 class HwmonChip:
@@ -81,6 +67,12 @@ class HwmonChip:
         """Two reads; the current, which changes faster, last."""
         millivolts = self._sysfs.read_int(f"{self.place}/in{channel}_input")
         return millivolts * self._sysfs.read_int(f"{self.place}/curr{channel}_input") / 1e6
+
+    def step_w(self, channel: int) -> float:
+        """The smallest step of its power: one of the shunt's voltage, at the bus voltage of now."""
+        micro_ohm = self._sysfs.get_int(f"{self.place}/shunt{channel}_resistor") or SHUNT_MICRO_OHM
+        millivolts = self._sysfs.get_int(f"{self.place}/in{channel}_input") or BUS_MILLIVOLTS
+        return SHUNT_STEP_UV / max(1, micro_ohm) * millivolts / 1e3
 
     def refresh_us(self) -> int:
         """How often the chip has something new; 0 where it does not say."""
@@ -126,6 +118,10 @@ class IioChip:
             ) from None
         return millivolts * milliamperes / 1e6
 
+    def step_w(self, channel: int) -> float:
+        """With the shunt of NVIDIA's boards; the driver does not tell it."""
+        return SHUNT_STEP_UV / SHUNT_MICRO_OHM * BUS_MILLIVOLTS / 1e3
+
     def refresh_us(self) -> int:
         """0: a conversion is made when it is asked for."""
         return 0
@@ -154,6 +150,12 @@ class Ina3221:
     def rails(self) -> tuple[Rail, ...]:
         """In the order of chips and channels."""
         return tuple(c.rail for c in self.channels)
+
+    @property
+    def steps_w(self) -> dict[str, float]:
+        """Of rails that feed cores: a GPU's stands still for hours."""
+        rails = [c for c in self.channels if {"cpu", "input"} & set(c.rail.feeds)]
+        return {c.rail.name: c.chip.step_w(c.number) for c in rails}
 
     @property
     def doubts(self) -> tuple[str, ...]:

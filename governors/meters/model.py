@@ -7,7 +7,15 @@ moments would be that of the load at those moments, which beats of milliseconds 
 from __future__ import annotations
 
 from governors.energy import Provenance
-from governors.meters.base import BoardLike, Found, Missing, Reading, opener
+from governors.meters.base import (
+    COUNTER_SPAN_US,
+    NO_STEPS,
+    BoardLike,
+    Found,
+    Missing,
+    Reading,
+    opener,
+)
 from governors.meters.settings import Modelled, Settings
 from governors.sysfs import Sysfs
 
@@ -18,10 +26,11 @@ class Model:
     name = "model"
     provenance = Provenance.MODELLED
     doubts: tuple[str, ...] = ()
+    steps_w = NO_STEPS
 
     def __init__(self, model: Modelled) -> None:
         self.rails, self.interval_us = model.rails, model.interval_us
-        self.span_us: int | None = 1 << 62
+        self.span_us: int | None = COUNTER_SPAN_US
         self._watts = model.watts
         self._joules = dict.fromkeys((rail.name for rail in model.rails), 0.0)
         self._last_us: int | None = None

@@ -16,15 +16,23 @@ from typing import Any
 import pynvml
 
 from governors.energy import Provenance, Rail
-from governors.meters.base import BoardLike, Found, Meter, Missing, Reading, failed, opener
+from governors.meters.base import (
+    COUNTER_SPAN_US,
+    NO_STEPS,
+    BoardLike,
+    Found,
+    Meter,
+    Missing,
+    Reading,
+    failed,
+    opener,
+)
 from governors.meters.settings import Settings
 from governors.sysfs import Sysfs
 
 INTERVAL_US = 1_000_000
 TEGRA_GPUS = ("gv11b", "gp10b", "ga10b", "gb10b", "gpu")
 """Names of device-tree nodes; any that contains the last is one as well."""
-SPAN_US = 1 << 62
-"""The counter has 64 bits of mJ."""
 
 
 @dataclass(slots=True)
@@ -43,6 +51,7 @@ class Nvml:
     """All GPUs that tell energy, or all that tell power."""
 
     doubts: tuple[str, ...] = ()
+    steps_w = NO_STEPS
     interval_us = INTERVAL_US
 
     def __init__(
@@ -50,7 +59,7 @@ class Nvml:
     ) -> None:
         counts = devices[0].counts
         self.name = "nvml" if counts else "nvml:watts"
-        self.span_us: int | None = SPAN_US if counts else None
+        self.span_us: int | None = COUNTER_SPAN_US if counts else None
         self.provenance = provenance
         self.rails = tuple(device.rail for device in devices)
         self._sysfs, self._library, self._devices = sysfs, library, devices

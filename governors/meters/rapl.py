@@ -17,7 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from governors.energy import Provenance, Rail
-from governors.meters.base import BoardLike, Found, Meter, Missing, Reading, failed, opener
+from governors.meters.base import (
+    NO_STEPS,
+    BoardLike,
+    Found,
+    Meter,
+    Missing,
+    Reading,
+    failed,
+    opener,
+)
 from governors.meters.settings import Settings
 from governors.sysfs import Denied, Sysfs, SysfsError
 
@@ -72,6 +81,7 @@ class Rapl:
 
     name = "rapl"
     doubts: tuple[str, ...] = ()
+    steps_w = NO_STEPS
 
     def __init__(self, sysfs: Sysfs, zones: list[_Zone], provenance: Provenance) -> None:
         self.provenance = provenance

@@ -166,4 +166,5 @@ class Sampler:
 
 def _total(meter: Meter, rail_name: str) -> Total:
     rail = next(rail for rail in meter.rails if rail.name == rail_name)
-    return Total(rail, meter.provenance, counts=meter.span_us is not None)
+    counts, step_w = meter.span_us is not None, meter.steps_w.get(rail_name, 0.0)
+    return Total(rail, meter.provenance, counts, step_w)

@@ -13,10 +13,10 @@ Time is either covered or a gap, never both, and a gap is never filled in:
 4. A frozen sensor is a failing one.
 
 Frozen is a sensor that says the very same thing in FROZEN_READINGS readings on end, while the work
-that it measures changed by FROZEN_CORES busy cores or more, and stood high and low for
-FROZEN_SETTLED readings each (a sensor may average over 0.42 s, one interval).  The same value alone
-proves nothing: a step of an INA3221 is 39 mW, and an idle rail stays within one for hours.  But a
-core more, at the slowest clock of the slowest board, moves its input by 77 mW, two steps
+that it measures changed by at least two of its steps, and stood high and low for FROZEN_SETTLED
+readings each (a sensor may average over 0.42 s, one interval).  The same value alone proves
+nothing: a step of an INA3221 is 39 mW and more, and an idle rail stays within one for hours.  But a
+busy core more is at least CORE_WATTS_MIN: what it takes at the slowest clock of the slowest board
 (hardware.md 2.1: 0.385 W/GHz/V² x 0.102 GHz x 0.71 V² + 0.049 W).  What was counted before a
 sensor was known to be frozen stays counted: `frozen_since_us` says from when it is doubtful.
 """
@@ -29,19 +29,23 @@ from governors.energy import Energy, Provenance, Rail
 from governors.meters.base import Reading
 
 FROZEN_READINGS = 8
-FROZEN_CORES = 1.0
+CORE_WATTS_MIN = 0.077
 FROZEN_SETTLED = 3
 
 
 class Total:
     """One rail's joules since the first reading."""
 
-    def __init__(self, rail: Rail, provenance: Provenance, counts: bool) -> None:
+    def __init__(
+        self, rail: Rail, provenance: Provenance, counts: bool, step_w: float = 0.0
+    ) -> None:
         self.problem = "not read yet"
         """Why the last reading was none; empty where it was one."""
         self.frozen_since_us: int | None = None
         """When the value that does not change any more was first read."""
         self._rail, self._provenance, self._counts = rail, provenance, counts
+        self._cores_frozen = 2 * step_w / CORE_WATTS_MIN
+        """Busy cores that a live sensor must notice; 0: it is never called frozen."""
         self._joules = 0.0
         self._gap_us = 0
         self._since_us: int | None = None
@@ -94,8 +98,8 @@ class Total:
         self._until_us += passed_us
 
     def _frozen(self, value: float, busy_cores: float | None, at_us: int) -> bool:
-        if self._counts:
-            return False  # a counter that stands still says 0 J, and of an idle rail that is true
+        if not self._cores_frozen:
+            return False
         if self._same and self._same[-1][0] != value:
             self._same.clear()
             self.frozen_since_us = None
@@ -105,7 +109,7 @@ class Total:
         busy = sorted(cores for _, cores, _ in self._same if cores is not None)
         if len(busy) < FROZEN_READINGS:
             return False
-        if busy[-FROZEN_SETTLED] - busy[FROZEN_SETTLED - 1] >= FROZEN_CORES:
+        if busy[-FROZEN_SETTLED] - busy[FROZEN_SETTLED - 1] >= self._cores_frozen:
             self.frozen_since_us = self._same[0][2]
         return self.frozen_since_us is not None
 

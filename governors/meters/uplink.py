@@ -11,7 +11,16 @@ is taken, so that a tail is wrong by half an interval at most.
 from __future__ import annotations
 
 from governors.energy import Provenance, Rail
-from governors.meters.base import BoardLike, Found, Missing, Reading, failed, opener
+from governors.meters.base import (
+    COUNTER_SPAN_US,
+    NO_STEPS,
+    BoardLike,
+    Found,
+    Missing,
+    Reading,
+    failed,
+    opener,
+)
 from governors.meters.settings import Radio, Settings
 from governors.sysfs import Sysfs, SysfsError
 
@@ -50,10 +59,11 @@ class Uplink:
     provenance = Provenance.MODELLED
     interval_us = INTERVAL_US
     doubts: tuple[str, ...] = ()
+    steps_w = NO_STEPS
 
     def __init__(self, sysfs: Sysfs, radio: Radio) -> None:
         self.rails: tuple[Rail, ...] = (Rail(f"radio-{radio.interface}", ("radio",)),)
-        self.span_us: int | None = 1 << 62
+        self.span_us: int | None = COUNTER_SPAN_US
         self._sysfs, self._place = sysfs, f"{NET}/{radio.interface}"
         self._model = RadioModel(radio)
         self._last: tuple[int, int] | None = None
