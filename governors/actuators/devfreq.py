@@ -5,6 +5,8 @@ Files hold Hz.  A node is a GPU's where its device-tree name is one that is know
 
 A suspended GPU stays suspended: only limits and tables are read, which the devfreq core keeps;
 `tpc_fs_mask` and writes of `railgate_enable` would wake it and are never done.
+
+Without a table a node's range is not known (its limits may be somebody's), so there is no knob.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ def nodes(sysfs: Sysfs, board: Board) -> Iterator[Setting]:
         at = f"{DEVFREQ}/{node}"
         try:
             if node == "bwmgr":
-                yield _knob(sysfs, at, "emc", "memory", optional=True)
+                yield from _knob(sysfs, at, "emc", "memory", optional=True)
             elif _is_gpu(sysfs, at, node):
                 video = node.startswith(VIDEO)
-                yield _knob(sysfs, at, "gpu.video" if video else "gpu", "gpu", optional=video)
+                yield from _knob(sysfs, at, "gpu.video" if video else "gpu", "gpu", optional=video)
                 yield from _power(sysfs, sysfs.resolve(f"{at}/device"))
         except SysfsError:
             continue
@@ -45,13 +47,15 @@ def _is_gpu(sysfs: Sysfs, at: str, node: str) -> bool:
     return name in GPUS or "gpu" in name
 
 
-def _knob(sysfs: Sysfs, at: str, name: str, kind: str, optional: bool) -> Knob:
+def _knob(sysfs: Sysfs, at: str, name: str, kind: str, optional: bool) -> Iterator[Knob]:
     at = sysfs.resolve(at)
-    limits = sysfs.read_int(f"{at}/min_freq"), sysfs.read_int(f"{at}/max_freq")
+    sysfs.read_int(f"{at}/min_freq")
+    sysfs.read_int(f"{at}/max_freq")
     listed = (sysfs.get(f"{at}/available_frequencies") or "").split()
     table = tuple(sorted({int(hz) for hz in listed if hz.isdecimal()}))
-    floor, ceiling = (table[0], table[-1]) if table else limits
-    return Knob(
+    if not table:
+        return
+    yield Knob(
         name=name,
         kind=kind,
         unit_hz=1,
@@ -59,8 +63,8 @@ def _knob(sysfs: Sysfs, at: str, name: str, kind: str, optional: bool) -> Knob:
         max_path=f"{at}/max_freq",
         current_path=f"{at}/cur_freq",
         table_hz=table,
-        floor_hz=floor,
-        ceiling_hz=ceiling,
+        floor_hz=table[0],
+        ceiling_hz=table[-1],
         optional=optional,
     )
 

@@ -1,8 +1,8 @@
 """Putting a board's limits back, in the kernel's order.
 
-Only files that still hold what we wrote: what somebody else wrote since is theirs.  Root may restore
-from the journal of a daemon that is nobody in particular: a record must be of a file that discovery
-finds again, and its value one that this file may hold.
+Only files that still hold what we wrote: what somebody else wrote since is theirs.  Root may
+restore from the journal of a daemon that is nobody in particular: a record must be of a file that
+discovery finds again, and its value one that this file may hold.
 """
 
 from __future__ import annotations

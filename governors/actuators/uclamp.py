@@ -3,7 +3,8 @@
 `sched_setattr(2)` with SCHED_FLAG_UTIL_CLAMP_{MIN,MAX}, Linux 5.3 and CONFIG_UCLAMP_TASK (kernel:
 Documentation/scheduler/sched-util-clamp.rst, include/uapi/linux/sched.h).  Values are 0 to 1024, a
 share of the fastest core's capacity.  It needs no right for one's own tasks, touches
-no other process, and dies with the task: so there is no journal.  It acts only under the schedutil governor.
+no other process, and dies with the task: so there is no journal.  It acts only under the schedutil
+governor.
 """
 
 from __future__ import annotations

@@ -78,8 +78,14 @@ class TestDiscovery:
         (at / "max_freq").write_text(content)
         assert "gpu" not in knobs(sysfs)
 
+    def test_a_node_without_a_table_is_no_knob_since_its_range_is_not_known(self, tmp_path):
+        assert "emc" not in knobs(plant(tmp_path, "thor-r38"))
+
     def test_thors_video_engines_and_memory_clock_are_optional(self, tmp_path):
-        found = knobs(plant(tmp_path, "thor-r38"))
+        sysfs = plant(tmp_path, "thor-r38")
+        bwmgr = tmp_path / "sys/class/devfreq/bwmgr"
+        (bwmgr / "available_frequencies").write_text("204000000 4266000000\n")
+        found = knobs(sysfs)
         assert {name for name, knob in found.items() if knob.optional} == {"gpu.video", "emc"}
 
     @pytest.mark.parametrize(

@@ -1,0 +1,570 @@
+"""Limits are owned as a transaction: saved first, restored on every way out, never widened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edged.cli.governor import command
+from governors.actuators.base import Limits, discover, switches
+from governors.actuators.journal import Journal, Owned
+from governors.actuators.ownership import Ownership
+from governors.actuators.restoring import restore
+from governors.actuators.writers import Direct, Nobody, choose_writer
+from governors.detect import detect
+from governors.errors import ActuatorError, NotPermitted, TakenOver
+from governors.sysfs import Denied, Sysfs
+from tests.governors.trees import CONTROLLED, CPU, Kernel, plant
+
+MHZ = 1_000_000
+ROOM = Path(__file__).parents[2]
+
+
+def knobs_of(sysfs):
+    return [knob for knob in discover(sysfs, detect(sysfs)) if not knob.optional]
+
+
+def limits(sysfs):
+    """Every limit of the board, as text."""
+    return {
+        path: sysfs.read(path)
+        for knob in knobs_of(sysfs)
+        for path in knob.files().values()
+        if sysfs.exists(path)
+    }
+
+
+class Bench:
+    """A board with the kernel's rules, its first knob, and an owner."""
+
+    def __init__(self, directory, board="orin-nano-r36", sysfs=Kernel, **more):
+        plant(directory / "board", board)
+        self.root, self.journal = directory / "board", directory / "state/limits.journal"
+        self.sysfs = sysfs(self.root, **more)
+        self.knobs = knobs_of(self.sysfs)
+        self.knob = self.knobs[0]
+        self.before = limits(self.sysfs)
+
+    def owner(self, settings=None, journal=None):
+        writer = Direct(self.sysfs)
+        return Ownership(self.sysfs, writer, journal or self.journal, settings or self.knobs)
+
+    def place(self, path):
+        return self.root / path.lstrip("/")
+
+    def put(self, knob, low_hz, high_hz):
+        """Somebody else sets limits."""
+        self.place(knob.min_path).write_text(f"{low_hz // knob.unit_hz}\n")
+        self.place(knob.max_path).write_text(f"{high_hz // knob.unit_hz}\n")
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+class TestPinning:
+    @pytest.mark.parametrize("board", CONTROLLED)
+    def test_every_knob_of_every_board_goes_down_up_and_back(self, tmp_path, board):
+        bench = Bench(tmp_path, board)
+        with bench.owner() as ours:
+            for knob in bench.knobs:
+                allowed = ours.allowed(knob)
+                for wanted in (allowed.min_hz, allowed.max_hz, allowed.min_hz):
+                    got = ours.pin(knob, wanted)
+                    assert got == knob.snap(wanted, allowed)
+                    texts = {bench.sysfs.read(path) for path in knob.files().values()}
+                    assert texts == {knob.text(got)}
+        assert limits(bench.sysfs) == bench.before
+        assert not bench.journal.exists()
+
+    def test_it_stays_inside_of_what_stood_there(self, bench):
+        with bench.owner() as ours:
+            assert ours.allowed(bench.knob) == Limits(729_600_000, 1_344_000_000)
+            assert ours.pin(bench.knob, 115_200_000) == 729_600_000
+            assert ours.pin(bench.knob, 1_728_000_000) == 1_344_000_000
+
+    def test_a_range_is_set_as_a_range(self, bench):
+        with bench.owner() as ours:
+            got = ours.limit(bench.knob, Limits(900 * MHZ, 1200 * MHZ))
+            assert got == Limits(883_200_000, 1_190_400_000)
+
+    def test_letting_go_between_beats_goes_back_to_the_originals(self, bench):
+        with bench.owner() as ours:
+            ours.pin(bench.knob, 729_600_000)
+            ours.loosen(bench.knob)
+            assert limits(bench.sysfs) == bench.before
+            assert ours.watch() == []
+            assert ours.leaving[bench.knob.name].count == 1
+
+    def test_the_same_pin_again_writes_nothing(self, tmp_path):
+        class Counting(Kernel):
+            writes = 0
+
+            def write(self, path, value):
+                self.writes += 1
+                super().write(path, value)
+
+        bench = Bench(tmp_path, sysfs=Counting)
+        with bench.owner() as ours:
+            ours.pin(bench.knob, 729_600_000)
+            wrote = bench.sysfs.writes
+            ours.pin(bench.knob, 729_600_000)
+            assert (wrote, bench.sysfs.writes) == (1, 1)  # the minimum stood there already
+
+    @settings(max_examples=40)
+    @given(st.lists(st.tuples(*[st.integers(0, 3_000_000_000)] * 2), max_size=6))
+    def test_whatever_is_asked_for_the_kernel_never_refuses_and_all_comes_back(
+        self, tmp_path_factory, asked
+    ):
+        bench = Bench(tmp_path_factory.mktemp("b"), "jetson-nano-r32")
+        with bench.owner() as ours:
+            for knob in bench.knobs:
+                for pair in asked:
+                    low, high = sorted(pair)
+                    got = ours.limit(knob, Limits(low, high))
+                    allowed = ours.allowed(knob)
+                    assert allowed.min_hz <= got.min_hz <= got.max_hz <= allowed.max_hz
+        assert limits(bench.sysfs) == bench.before
+
+    def test_what_it_costs_is_measured_without_changing_anything(self, bench):
+        with bench.owner() as ours:
+            cost = ours.measure(bench.knob, times=5)
+            assert limits(bench.sysfs) == bench.before
+            ours.pin(bench.knob, 729_600_000)
+            assert (cost.count, cost.max_us >= cost.mean_us > 0) == (6, True)
+
+    def test_who_has_not_taken_may_not_pin(self, bench):
+        with pytest.raises(ActuatorError, match="take"):
+            bench.owner().pin(bench.knob, MHZ)
+
+
+class TestRefusals:
+    def test_a_board_whose_files_may_not_be_written_is_left_alone(self, tmp_path):
+        class ReadOnly(Kernel):
+            def writable(self, path):
+                return False
+
+            def write(self, path, value):
+                raise Denied(path, PermissionError(13, "Permission denied"))
+
+        bench = Bench(tmp_path, sysfs=ReadOnly)
+        with pytest.raises(NotPermitted, match="no right to write"):
+            bench.owner().take()
+        assert not bench.journal.exists()
+
+    def test_a_right_that_is_lost_on_the_way_says_so(self, tmp_path):
+        class Losing(Kernel):
+            lost = False
+
+            def write(self, path, value):
+                if self.lost:
+                    raise Denied(path, PermissionError(13, "Permission denied"))
+                super().write(path, value)
+
+        bench = Bench(tmp_path, sysfs=Losing)
+        ours = bench.owner()
+        ours.take()
+        ours.pin(bench.knob, 883_200_000)
+        bench.sysfs.lost = True
+        with pytest.raises(NotPermitted, match="governor show"):
+            ours.pin(bench.knob, 729_600_000)
+        assert any("could not be restored" in line for line in ours.release())
+        bench.sysfs.lost = False
+        restore(bench.sysfs, Direct(bench.sysfs), bench.journal)
+        assert limits(bench.sysfs) == bench.before
+
+    def test_a_journal_that_cannot_be_kept_means_that_nothing_is_written(self, bench):
+        bench.journal.parent.write_text("a file, where a directory must be")
+        with pytest.raises(NotPermitted, match="without a journal"):
+            bench.owner().take()
+        assert limits(bench.sysfs) == bench.before
+
+    @pytest.mark.parametrize("text", ["{", "[]", '{"format": 9}', '{"format": 1, "files": [3]}'])
+    def test_a_garbled_journal_is_named_and_nothing_is_written(self, bench, text):
+        bench.journal.parent.mkdir()
+        bench.journal.write_text(text)
+        with pytest.raises(ActuatorError, match="no journal of limits"):
+            bench.owner().take()
+        assert limits(bench.sysfs) == bench.before
+
+    def test_a_board_without_control_has_nobody_who_writes(self, tmp_path):
+        sysfs = plant(tmp_path, "no-control")
+        writer = choose_writer(sysfs, knobs_of(sysfs), tmp_path / "none.sock")
+        assert isinstance(writer, Nobody)
+        with pytest.raises(NotPermitted, match="no limit can be set"):
+            Ownership(sysfs, writer, tmp_path / "journal", []).take()
+
+
+class TestOthers:
+    """nvpmodel, jetson_clocks, a person."""
+
+    def test_a_changed_limit_is_noticed_and_the_plan_goes_inside_of_it(self, bench):
+        with bench.owner() as ours:
+            ours.pin(bench.knob, 1_190_400_000)
+            bench.put(bench.knob, 729_600_000, 960_000_000)  # nvpmodel -m 3
+            with pytest.raises(TakenOver, match="holds 729600, where we set 1190400"):
+                ours.pin(bench.knob, 1_190_400_000)
+            (change,) = ours.watch()
+            assert (change.name, change.what) == (bench.knob.name, "changed")
+            assert change.allowed == Limits(729_600_000, 960_000_000)
+            assert ours.pin(bench.knob, 1_190_400_000) == 960_000_000
+        assert bench.sysfs.read(bench.knob.max_path) == "960000"
+
+    def test_it_is_noticed_even_before_the_first_pin(self, bench):
+        with bench.owner() as ours:
+            bench.put(bench.knob, 729_600_000, 960_000_000)
+            assert [change.what for change in ours.watch()] == ["changed"]
+            assert ours.watch() == []
+
+    def test_after_jetson_clocks_there_is_one_clock_left(self, bench):
+        with bench.owner() as ours:
+            bench.put(bench.knob, 1_728_000_000, 1_728_000_000)
+            ours.watch()
+            assert ours.pin(bench.knob, 883_200_000) == 1_728_000_000
+
+    def test_what_is_not_ours_any_more_is_left_and_reported(self, bench):
+        ours = bench.owner()
+        ours.take()
+        ours.pin(bench.knob, 1_190_400_000)
+        bench.put(bench.knob, 806_400_000, 960_000_000)
+        left = ours.release()
+        assert len(left) == 2
+        assert all("not ours" in line for line in left)
+        assert bench.sysfs.read(bench.knob.max_path) == "960000"
+        assert not bench.journal.exists()
+
+    @pytest.mark.parametrize("mine", ["min", "max"])
+    def test_half_a_pair_is_restored_beside_a_foreign_half(self, bench, mine):
+        """The foreign half stays, and the kernel is never asked for min > max."""
+        ours = bench.owner()
+        ours.take()
+        ours.pin(bench.knob, 1_190_400_000)
+        foreign = bench.knob.files()["max" if mine == "min" else "min"]
+        text = "500000" if mine == "min" else "1500000"
+        bench.place(foreign).write_text(text)
+        ours.release()
+        low, high = (bench.sysfs.read_int(p) for p in (bench.knob.min_path, bench.knob.max_path))
+        assert bench.sysfs.read(foreign) == text
+        assert low <= high
+
+    def test_a_garbled_limit_makes_its_knob_dormant_and_nothing_raises(self, bench):
+        with bench.owner() as ours:
+            bench.place(bench.knob.max_path).write_text("\x00\xffgarbage")
+            assert [change.what for change in ours.watch()] == ["gone"]
+            with pytest.raises(ActuatorError, match="cannot be set now"):
+                ours.pin(bench.knob, 729_600_000)
+            bench.place(bench.knob.max_path).write_text("1344000\n")
+            assert [change.what for change in ours.watch()] == ["back"]
+            assert ours.pin(bench.knob, 729_600_000) == 729_600_000
+
+
+class TestHotplug:
+    def vanish(self, bench):
+        at = bench.place(bench.knob.min_path).parent
+        at.rename(at.with_name("offline"))
+        return at
+
+    def test_a_policy_whose_cores_go_offline_sleeps_and_comes_back(self, bench):
+        with bench.owner() as ours:
+            ours.pin(bench.knob, 729_600_000)
+            at = self.vanish(bench)
+            with pytest.raises(ActuatorError):
+                ours.pin(bench.knob, 960_000_000)
+            assert ours.dormant.keys() == {bench.knob.name}
+            assert ours.watch() == []  # the pin has noticed already
+            assert ours.pin(bench.knobs[1], 729_600_000) == 729_600_000
+            at.with_name("offline").rename(at)
+            assert [change.what for change in ours.watch()] == ["back"]
+            assert ours.pin(bench.knob, 960_000_000) == 960_000_000
+        assert limits(bench.sysfs) == bench.before
+
+    def test_watching_says_that_it_is_gone_once(self, bench):
+        with bench.owner() as ours:
+            self.vanish(bench)
+            assert [change.what for change in ours.watch()] == ["gone"]
+            assert ours.watch() == []
+
+    def test_what_is_offline_at_the_end_is_restored_when_it_is_back(self, bench):
+        """The kernel keeps an offline policy's limits: our pin would come back with the core."""
+        ours = bench.owner()
+        ours.take()
+        ours.pin(bench.knob, 883_200_000)
+        at = self.vanish(bench)
+        assert any("is gone" in line for line in ours.release())
+        with bench.owner(bench.knobs[1:]):
+            pass
+        assert bench.journal.exists()
+        at.with_name("offline").rename(at)
+        restore(bench.sysfs, Direct(bench.sysfs), bench.journal)
+        assert limits(bench.sysfs) == bench.before
+        assert not bench.journal.exists()
+
+    def test_a_knob_that_was_offline_at_the_start_can_be_set_later(self, bench):
+        at = self.vanish(bench)
+        with bench.owner() as ours:
+            assert bench.knob.name in ours.dormant
+            at.with_name("offline").rename(at)
+            assert [change.what for change in ours.watch()] == ["back"]
+            assert ours.pin(bench.knob, 729_600_000) == 729_600_000
+        assert limits(bench.sysfs) == bench.before
+
+
+class TestSwitches:
+    def test_a_core_goes_offline_and_comes_back_and_both_are_measured(self, bench):
+        core = next(s for s in switches(bench.sysfs, detect(bench.sysfs)) if s.name == "core.5")
+        ours = bench.owner([core])
+        ours.take()
+        assert ours.set(core, "0") == "0"
+        assert bench.sysfs.read(f"{CPU}/cpu5/online") == "0"
+        ours.release()
+        assert bench.sysfs.read(f"{CPU}/cpu5/online") == "1"
+        assert ours.costs["core.5"].mean_us > 0
+        assert ours.leaving["core.5"].mean_us > 0
+
+    def test_a_switch_takes_its_values_only(self, bench):
+        power = next(s for s in switches(bench.sysfs, detect(bench.sysfs)) if s.name == "gpu.power")
+        with bench.owner([power]) as ours:
+            with pytest.raises(ActuatorError, match="takes auto, on"):
+                ours.set(power, "off")
+            assert ours.set(power, "on") == "on"
+        assert bench.sysfs.read(power.path) == "auto"
+
+
+class TestTheJournal:
+    def test_the_originals_are_on_the_disk_before_the_first_write(self, tmp_path):
+        seen = []
+
+        class Looking(Kernel):
+            def write(self, path, value):
+                seen.append(json.loads(bench.journal.read_bytes().split(b"\n")[0]))
+                super().write(path, value)
+
+        bench = Bench(tmp_path, sysfs=Looking)
+        with bench.owner() as ours:
+            ours.pin(bench.knob, 1_190_400_000)
+            originals = {entry["path"]: entry["original"] for entry in seen[0]["files"]}
+            assert originals == bench.before
+
+    def test_a_death_at_any_write_is_undone(self, tmp_path):
+        """Killed before or after each single write to the board, the journal is enough."""
+
+        class Dying(Kernel):
+            left = 0
+            after = False
+
+            def write(self, path, value):
+                if not self.left and not self.after:
+                    raise KeyboardInterrupt
+                super().write(path, value)
+                if not self.left:
+                    raise KeyboardInterrupt
+                self.left -= 1
+
+        for after in (False, True):
+            for deaths in range(9):
+                bench = Bench(tmp_path / f"{after}{deaths}", "jetson-nano-r32", sysfs=Dying)
+                bench.sysfs.left, bench.sysfs.after = deaths, after
+                ours = bench.owner()
+                ours.take()
+                with pytest.raises(KeyboardInterrupt):
+                    for knob in bench.knobs * 5:
+                        ours.pin(knob, 0)
+                        ours.pin(knob, 500 * MHZ)
+                        ours.pin(knob, 900 * MHZ)
+                ours._let_go()  # as death does
+                kernel = Kernel(bench.root)
+                restore(kernel, Direct(kernel), bench.journal)
+                assert limits(kernel) == bench.before
+
+    def test_a_reboot_has_undone_it_already(self, bench):
+        boot = bench.place("/proc/sys/kernel/random/boot_id")
+        boot.parent.mkdir(parents=True)
+        boot.write_text("one\n")
+        ours = bench.owner()
+        ours.take()
+        ours.pin(bench.knob, 883_200_000)
+        ours._let_go()
+        boot.write_text("two\n")
+        (line,) = restore(bench.sysfs, Direct(bench.sysfs), bench.journal)
+        assert "last boot" in line
+        assert bench.sysfs.read(bench.knob.max_path) == "883200"
+        assert not bench.journal.exists()
+
+    @pytest.mark.parametrize("path", ["/etc/passwd", "/sys/../etc/passwd", "/sys/power/state"])
+    def test_a_forged_journal_makes_root_write_nothing_else(self, bench, path):
+        place = bench.root / "etc/passwd" if "passwd" in path else bench.place(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("mine")
+        files = [
+            {"name": "cpu.policy0", "part": "max", "path": path, "original": "evil"},
+            {"name": "cpu.policy0", "part": "min", "path": bench.knob.min_path, "original": "evil"},
+        ]
+        head = json.dumps({"format": 1, "boot": "", "files": files})
+        bench.journal.parent.mkdir()
+        slots = f"{'mine':63}\n{'729600':63}\n"
+        bench.journal.write_text(f"{head}\n{slots}")
+        lines = restore(bench.sysfs, Direct(bench.sysfs), bench.journal)
+        assert len(lines) == 2
+        assert place.read_text() == "mine"
+        assert limits(bench.sysfs) == bench.before
+
+    def test_a_lock_that_is_a_link_is_not_followed(self, bench, tmp_path):
+        precious = tmp_path / "precious"
+        precious.write_text("kept")
+        bench.journal.parent.mkdir()
+        bench.journal.with_name("limits.journal.lock").symlink_to(precious)
+        with pytest.raises(NotPermitted):
+            bench.owner().take()
+        assert precious.read_text() == "kept"
+
+
+class TestTwoDaemons:
+    def test_the_second_at_the_same_journal_is_told_who_has_it(self, bench):
+        with bench.owner(), pytest.raises(Owned, match=f"process {os.getpid()}"):
+            bench.owner().take()
+
+    def test_the_second_with_another_journal_is_kept_off_the_same_knobs(self, bench, tmp_path):
+        with (
+            bench.owner() as ours,
+            pytest.raises(Owned, match="another daemon"),
+        ):
+            ours.pin(bench.knob, 883_200_000)
+            bench.owner(journal=tmp_path / "other.journal").take()
+        assert not (tmp_path / "other.journal").exists()
+        with bench.owner(journal=tmp_path / "other.journal") as ours:
+            assert ours.pin(bench.knob, 883_200_000) == 883_200_000
+
+    def test_nothing_is_restored_under_a_running_daemon(self, bench):
+        with bench.owner() as ours:
+            ours.pin(bench.knob, 883_200_000)
+            with pytest.raises(Owned):
+                restore(bench.sysfs, Direct(bench.sysfs), bench.journal)
+            assert bench.sysfs.read(bench.knob.max_path) == "883200"
+
+    def test_a_forked_child_does_not_hold_its_parents_locks(self, bench):
+        ours = bench.owner()
+        ours.take()
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.read(reader, 1)
+            os._exit(0)
+        try:
+            ours.release()
+            Journal(bench.journal).release()
+        finally:
+            os.write(writer, b"x")
+            os.waitpid(child, 0)
+            os.close(reader)
+            os.close(writer)
+
+
+def start(bench, *more, module="tests.governors.owner"):
+    """A real process that owns the board; its first line."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, bench.root, bench.journal, *more],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOM,
+    )
+    return process, json.loads(process.stdout.readline())
+
+
+def end(process):
+    process.stdin.close()
+    process.stdout.close()
+    process.stderr.close()
+    process.wait(20)
+
+
+class TestProcesses:
+    @pytest.mark.parametrize("board", [b for b in CONTROLLED if b != "agx-orin-r35"])
+    def test_after_kill_9_the_restore_command_puts_everything_back(self, tmp_path, board):
+        bench = Bench(tmp_path, board, sysfs=Sysfs)
+        process, said = start(bench)
+        process.kill()
+        end(process)
+        assert said["pinned"].keys() == {knob.name for knob in bench.knobs}
+        assert limits(bench.sysfs) != bench.before
+        asked = ["restore", "--root", str(bench.root), "--journal", str(bench.journal), "--json"]
+        done = CliRunner().invoke(command, asked)
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.output)["restored"]
+        assert limits(bench.sysfs) == bench.before
+        assert not bench.journal.exists()
+
+    def test_after_kill_9_the_next_start_puts_it_back_before_it_pins(self, bench):
+        process, _ = start(bench)
+        process.kill()
+        end(process)
+        process, said = start(bench)
+        assert said["restored"]
+        process.send_signal(signal.SIGTERM)
+        end(process)
+        assert limits(bench.sysfs) == bench.before
+
+    @pytest.mark.parametrize("way", ["exit", "exception", "SIGTERM"])
+    def test_every_other_way_out_restores(self, bench, way):
+        process, _ = start(bench, *(["--raise"] if way == "exception" else []))
+        assert limits(bench.sysfs) != bench.before
+        if way == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        end(process)
+        assert limits(bench.sysfs) == bench.before
+        assert not bench.journal.exists()
+
+    def test_two_daemons_contend_and_the_second_leaves_the_board_to_the_first(self, bench):
+        first, _ = start(bench)
+        pinned = limits(bench.sysfs)
+        second, said = start(bench)
+        assert said["kind"] == "Owned"
+        assert f"process {first.pid}" in said["problem"]
+        end(second)
+        assert limits(bench.sysfs) == pinned
+        asked = ["restore", "--root", str(bench.root), "--journal", str(bench.journal)]
+        assert CliRunner().invoke(command, asked).exit_code == 75
+        assert limits(bench.sysfs) == pinned
+        end(first)
+        assert limits(bench.sysfs) == bench.before
+
+
+class TestTheCommand:
+    def test_restoring_nothing_is_done(self, tmp_path):
+        plant(tmp_path, "no-control")
+        asked = ["restore", "--root", str(tmp_path), "--journal", str(tmp_path / "none")]
+        done = CliRunner().invoke(command, asked)
+        assert (done.exit_code, done.output) == (0, "nothing to restore\n")
+
+    def test_a_garbled_journal_is_bad_data(self, tmp_path):
+        plant(tmp_path, "raspberry-pi-5")
+        (tmp_path / "journal").write_text("?")
+        asked = ["restore", "--root", str(tmp_path), "--journal", str(tmp_path / "journal")]
+        assert CliRunner().invoke(command, asked).exit_code == 65
+
+    @pytest.mark.parametrize("board", ["orin-nano-r36", "no-control", "x86-intel-pstate"])
+    def test_show_names_every_knob_with_its_limits_and_who_writes(self, tmp_path, board):
+        sysfs = plant(tmp_path, board)
+        asked = ["show", "--root", str(tmp_path), "--json", "--helper", str(tmp_path / "none")]
+        shown = json.loads(CliRunner().invoke(command, asked).output)
+        expected = {
+            knob.name: [sysfs.read_int(path) * knob.unit_hz for path in knob.files().values()]
+            for knob in knobs_of(sysfs)
+        }
+        assert {
+            knob["name"]: [knob["min_hz"], knob["max_hz"]]
+            for knob in shown["knobs"]
+            if not knob["optional"]
+        } == expected
+        assert shown["writer"]["name"] in ("direct", "none")
+        plain = CliRunner().invoke(command, [part for part in asked if part != "--json"])
+        assert all(name in plain.output for name in expected)
