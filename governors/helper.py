@@ -140,7 +140,7 @@ def listen(path: Path, gid: int | None) -> socket.socket:
         os.umask(before)
     if gid is not None:
         os.chown(path, -1, gid)
-    listener.listen(CONNECTIONS)
+    listener.listen(socket.SOMAXCONN)
     listener.setblocking(False)
     return listener
 

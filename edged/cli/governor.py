@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,8 @@ def restore(ctx: click.Context, root: Path, journal: Path, helper: Path, as_json
     try:
         if journal.exists():
             writer = choose_writer(sysfs, findings(sysfs, detect(sysfs)), helper)
-            lines = put_back(sysfs, writer, journal)
+            with closing(writer):
+                lines = put_back(sysfs, writer, journal)
     except Owned as raised:
         code, problem = EX_TEMPFAIL, str(raised)
     except NotPermitted as raised:
@@ -118,6 +120,7 @@ def _describe(root: Path, journal: Path, helper: Path) -> dict[str, Any]:
     board = detect(sysfs)
     found = findings(sysfs, board)
     writer = choose_writer(sysfs, found, helper)
+    writer.close()
     held = journal.exists()
     return {
         "board": {"name": board.name, "model": board.model, "release": board.release},

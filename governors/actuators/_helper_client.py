@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -54,17 +55,23 @@ class HelperWriter:
         name, part = self._parts[path]
         self._ask({"set": name, "part": part, "value": text}, path)
 
+    def close(self) -> None:
+        """Hang up; the next write connects again."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
     def _ask(self, request: dict[str, object], path: str) -> dict[str, Any]:
         line = json.dumps(request).encode() + b"\n"
         try:
             try:
                 reply = self._exchange(line)
             except (ConnectionError, EOFError):  # idle for long, or the helper was restarted
-                self._close()
+                self.close()
                 reply = self._exchange(line)
             answer: dict[str, Any] = json.loads(reply)
         except (OSError, EOFError, ValueError) as problem:
-            self._close()
+            self.close()
             raise NotPermitted(
                 f"the helper at {self._path} does not answer ({problem}); start "
                 "edged-governor-helper, or see its log"
@@ -78,9 +85,12 @@ class HelperWriter:
     def _exchange(self, line: bytes) -> bytes:
         if self._socket is None:
             fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            fresh.settimeout(TIMEOUT_S)
+            # blocking, since otherwise a queue that is full for a moment refuses at once
+            wait = struct.pack("@ll", 0, int(TIMEOUT_S * 1e6))
+            fresh.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
             try:
                 fresh.connect(str(self._path))
+                fresh.settimeout(TIMEOUT_S)
             except OSError:
                 fresh.close()
                 raise
@@ -95,8 +105,3 @@ class HelperWriter:
             if len(reply) > REPLY_MAX:
                 raise ValueError("its answer is too long")
         return reply
-
-    def _close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None

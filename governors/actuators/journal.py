@@ -81,6 +81,7 @@ class Lock:
         """Let go; may be repeated."""
         if self._fd in _held:
             _held.discard(self._fd)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)  # also where a child has not yet closed its copy
             os.close(self._fd)
 
 

@@ -29,6 +29,9 @@ class Writer(Protocol):
     def write(self, path: str, text: str) -> None:
         """Write.  Raises SysfsError as the kernel answers, NotPermitted without the right."""
 
+    def close(self) -> None:
+        """Nothing more will be written for now."""
+
 
 class Direct:
     """This process."""
@@ -45,6 +48,9 @@ class Direct:
     def write(self, path: str, text: str) -> None:
         """Write."""
         put(self._sysfs, path, text)
+
+    def close(self) -> None:
+        """Holds nothing."""
 
 
 class Nobody:
@@ -64,6 +70,9 @@ class Nobody:
         """Raises NotPermitted."""
         raise NotPermitted(f"{path} cannot be set to {text}: {self.why}")
 
+    def close(self) -> None:
+        """Holds nothing."""
+
 
 def choose_writer(sysfs: Sysfs, settings: Sequence[Setting], helper_socket: Path) -> Writer:
     """Who may write the files of `settings`: all of them if that can be, else as many as can."""
@@ -77,6 +86,7 @@ def choose_writer(sysfs: Sysfs, settings: Sequence[Setting], helper_socket: Path
         helper = HelperWriter(helper_socket, settings)
         if sum(not helper.refusal(path) for path in paths) > len(paths) - len(refusals):
             return helper
+        helper.close()
         without = f"the helper at {helper_socket} may no more"
     except NotPermitted as problem:
         without = str(problem)

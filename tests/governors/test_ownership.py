@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edged.cli.governor import command
 from governors.actuators.base import Limits, discover, switches
-from governors.actuators.journal import Journal, Owned
+from governors.actuators.journal import Owned
 from governors.actuators.ownership import Ownership
 from governors.actuators.restoring import restore
 from governors.actuators.writers import Direct, Nobody, choose_writer
@@ -449,23 +449,6 @@ class TestTwoDaemons:
                 restore(bench.sysfs, Direct(bench.sysfs), bench.journal)
             assert bench.sysfs.read(bench.knob.max_path) == "883200"
 
-    def test_a_forked_child_does_not_hold_its_parents_locks(self, bench):
-        ours = bench.owner()
-        ours.take()
-        reader, writer = os.pipe()
-        child = os.fork()
-        if not child:
-            os.read(reader, 1)
-            os._exit(0)
-        try:
-            ours.release()
-            Journal(bench.journal).release()
-        finally:
-            os.write(writer, b"x")
-            os.waitpid(child, 0)
-            os.close(reader)
-            os.close(writer)
-
 
 def start(bench, *more, module="tests.governors.owner"):
     """A real process that owns the board; its first line."""
@@ -512,6 +495,14 @@ class TestProcesses:
         process.send_signal(signal.SIGTERM)
         end(process)
         assert limits(bench.sysfs) == bench.before
+
+    def test_a_child_that_outlives_it_does_not_hold_its_locks(self, bench):
+        process, _ = start(bench, "--fork")
+        process.kill()
+        process.wait(20)
+        restore(bench.sysfs, Direct(bench.sysfs), bench.journal)
+        assert limits(bench.sysfs) == bench.before
+        end(process)
 
     @pytest.mark.parametrize("way", ["exit", "exception", "SIGTERM"])
     def test_every_other_way_out_restores(self, bench, way):
