@@ -1,0 +1,315 @@
+"""A board that is not there, driven by the power model in its caller's time.
+
+    board = SimulatedBoard(load("orin-nano"), directory, clock_us=clock)
+    board.sysfs                                what governors, actuators and meters are given
+    board.advance(now_us, Work(cycles=2e8))    what was asked of it since the last step
+
+Work is served at the clocks that the tree allows: at one clock where minimum and maximum are the
+same, else by the law of schedutil (`governors.schedutil`), which stands for all of the kernel's
+governors but performance, powersave and userspace.  A race takes
+
+    cycles / (busy cores x clock) + bytes / bandwidth
+
+the bandwidth being the specified peak at the memory clock: the highest that is allowed while there
+is work, else the lowest.  The GPU works beside it at its highest clock that is allowed, and stays
+powered for its railgate delay.  Work that does not fit into the time waits: a `backlog_us` and a
+`busy_share` over 1 say that the board is overloaded.
+
+The tree is on disk, so other processes see the same board (`kernel.open_root`).  Only the process
+that built it, or went on with it, advances it.  Temperatures are those of a lump of THERMAL_K_PER_W
+and THERMAL_S, which are invented.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from governors.errors import ProfileError
+from governors.power import Load, PowerModel
+from governors.profile import Profile
+from governors.schedutil import Utilisation
+from governors.simulated import clocks, layout
+from governors.simulated.commands import Commands
+from governors.simulated.kernel import PRIVATE, SimulatedSysfs
+from governors.simulated.sensors import Sensors
+
+AMBIENT_MC = 25_000.0
+THERMAL_K_PER_W = 4.0
+THERMAL_S = 60.0
+_DONE_US = 0.5
+"""Less than that is nothing left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What was asked of the board since the last step."""
+
+    cycles: float = 0.0
+    """CPU cycles of all cores together."""
+    memory_bytes: float = 0.0
+    cores: float = 0.0
+    """How many share the cycles; 0: all that are online."""
+    gpu_us: float = 0.0
+    """GPU time at its highest clock."""
+    wakeups: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What else the board does all the time."""
+
+    cores: float = 0.0
+    """Mean number of busy cores."""
+    memory_gbytes_per_s: float = 0.0
+    uplink_watts: float = 0.0
+
+
+class SimulatedBoard(Commands):
+    """One board."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        directory: Path,
+        clock_us: Callable[[], int] | None = None,
+        seed: int = 0,
+        noise: bool = True,
+    ) -> None:
+        """Builds the tree in `directory`, or goes on with the one that is there.
+
+        With a clock (monotonic µs) sensors are up to date whenever they are read; without one they
+        move with `advance` only.  Raises ProfileError.
+        """
+        self.profile, self.model = profile, PowerModel(profile)
+        self.background = Background()
+        self.now_us = clock_us() if clock_us else 0
+        self.input_joules = 0.0
+        """What the model says that the input took."""
+        self.charged_us = 0.0
+        """Service time of all work so far, at the clocks of when it was asked for."""
+        self._build(directory)
+        self.sysfs = SimulatedSysfs(directory)
+        idle = self.model.watts(self.model.idle_load())
+        self.sensors = Sensors(profile, self.sysfs, idle, self.now_us, seed, noise)
+        self._started_us = self.now_us
+        self._race = clocks.Race(0.0, 0.0, 0.0)
+        self._gpu_us = 0.0
+        self._gpu_until_us = -math.inf
+        self._utilisation = Utilisation()
+        self._slept_us = 0.0
+        self._usage = 0.0
+        self._milli_c = float(layout.TEMPERATURE)
+        self._cache: dict[Load, dict[str, float]] = {}
+        self._lock = threading.RLock()
+        self._clock_us = clock_us
+        if clock_us is not None:
+            self.sysfs.settle = self._settle
+
+    @property
+    def joules(self) -> dict[str, float]:
+        """What the model says that each rail took."""
+        return self.sensors.joules
+
+    # --- time and work
+
+    def advance(self, now_us: int, work: Work | None = None) -> None:
+        """Serve what is waiting and `work` up to `now_us`, then renew clocks and sensors.
+
+        Without time in between, work only joins the queue.
+        """
+        with self._lock, self.sysfs.locked():
+            allowed = clocks.look(self.profile, self.sysfs)
+            if work is not None:
+                self._take(work, allowed)
+            elapsed_us = now_us - self.now_us
+            if elapsed_us <= 0:
+                return
+            before_j = self.input_joules
+            self._serve(now_us, allowed, (work.wakeups if work else 0.0) * 1e6 / elapsed_us)
+            self._show(allowed)
+            self._warm(self.input_joules - before_j, elapsed_us, self._gpu_powered(allowed))
+            self.sensors.renew()
+
+    def service_us(self, cycles: float, memory_bytes: float = 0.0, cores: float = 0.0) -> float:
+        """How long such a race would take now."""
+        allowed = clocks.look(self.profile, self.sysfs)
+        race = clocks.Race(cycles, memory_bytes, cores)
+        return self._duration_us(race, allowed)
+
+    @property
+    def backlog_us(self) -> float:
+        """How long the work that waits would take now."""
+        with self._lock:
+            return self._duration_us(self._race, clocks.look(self.profile, self.sysfs))
+
+    @property
+    def busy_share(self) -> float:
+        """Service time asked for since the board was built, over the time that has passed; over 1
+        it is overloaded."""
+        return self.charged_us / max(1, self.now_us - self._started_us)
+
+    def _settle(self) -> None:
+        if self._clock_us is not None:
+            self.advance(self._clock_us())
+
+    def _duration_us(self, race: clocks.Race, allowed: clocks.Allowed) -> float:
+        memory = replace(self._utilisation)
+        found = clocks.stretches(self.profile, allowed, race, memory) if race.cycles else []
+        return sum(us for _, us in found)
+
+    def _take(self, work: Work, allowed: clocks.Allowed) -> None:
+        asked = clocks.Race(work.cycles, work.memory_bytes, work.cores)
+        self.charged_us += self._duration_us(asked, allowed)
+        left = self._race
+        self._race = clocks.Race(
+            left.cycles + work.cycles, left.memory_bytes + work.memory_bytes,
+            work.cores if work.cycles else left.cores,
+        )  # fmt: skip
+        self._gpu_us += work.gpu_us
+        self._usage += work.wakeups
+
+    def _serve(self, until_us: int, allowed: clocks.Allowed, wakeups_per_s: float) -> None:
+        """Stretches of constant power up to the next change of anything."""
+        race, found = self._race, []
+        if race.cycles > 0:
+            found = clocks.stretches(self.profile, allowed, race, self._utilisation)
+        whole_us = sum(us for _, us in found)
+        traffic = race.memory_bytes / whole_us / 1e3 if whole_us else 0.0
+        left_us = [us for _, us in found]
+        at = 0
+        while self.now_us < until_us:
+            now = found[at][0] if at < len(found) else None
+            load = self._load(allowed, now, traffic, wakeups_per_s)
+            ends: list[float] = [until_us - self.now_us]
+            if now is not None:
+                ends.append(left_us[at])
+            ends += self._gpu_ends(allowed)
+            us = min(max(1, round(min(ends))), until_us - self.now_us)
+            self._spend(us, load, allowed)
+            if now is None:
+                self._utilisation.sleep(us)
+                continue
+            left_us[at] -= us
+            if left_us[at] < _DONE_US:
+                at += 1
+        part = sum(left_us[at:]) / whole_us if whole_us else 0.0
+        self._race = replace(race, cycles=race.cycles * part, memory_bytes=race.memory_bytes * part)
+
+    def _load(
+        self,
+        allowed: clocks.Allowed,
+        now: clocks.Clocks | None,
+        traffic: float,
+        wakeups_per_s: float,
+    ) -> Load:
+        """What the board does, racing at the clocks `now` or not."""
+        p, back = self.profile, self.background
+        total = sum(allowed.online)
+        racing = clocks.busy_cores(self._race.cores, allowed) if now else 0.0
+        busy = min(total, racing + back.cores)
+        works = self._gpu_us > 0
+        held = bool(now) or not allowed.deep
+        return Load(
+            cluster_hz=now or clocks.idle_clocks(p, allowed, self._utilisation),
+            busy_cores=tuple(busy * n / total for n in allowed.online),
+            awake_share=1.0 if held else min(1.0, back.cores),
+            wakeups_per_s=wakeups_per_s,
+            gpu_hz=allowed.gpu_hz,
+            gpu_busy=float(works),
+            gpu_awake=float(works or self._gpu_powered(allowed)),
+            memory_hz=allowed.memory_race_hz if now or works else allowed.memory_idle_hz,
+            memory_gbytes_per_s=back.memory_gbytes_per_s + (traffic if now else 0.0),
+            uplink_watts=back.uplink_watts,
+        )
+
+    def _gpu_ends(self, allowed: clocks.Allowed) -> list[float]:
+        """When the GPU will be done, or gated."""
+        if self._gpu_us > 0 and self.profile.gpu is not None:
+            return [self._gpu_us * self.profile.gpu.opps[-1].hz / allowed.gpu_hz]
+        left_us = self._gpu_until_us - self.now_us
+        return [left_us] if left_us > 0 else []
+
+    def _gpu_powered(self, allowed: clocks.Allowed) -> bool:
+        return self.now_us < self._gpu_until_us or allowed.gpu_delay_us == math.inf
+
+    def _spend(self, us: int, load: Load, allowed: clocks.Allowed) -> None:
+        """So much time at one load."""
+        watts = self._cache.get(load)
+        if watts is None:
+            if len(self._cache) > 256:
+                self._cache.clear()
+            watts = self._cache[load] = self.model.watts(load)
+        self.sensors.spend(us, watts)
+        input_watts = sum(watts.get(rail, 0.0) for rail in self.profile.input) + load.uplink_watts
+        self.input_joules += input_watts * us / 1e6
+        self._slept_us += us * (1 - sum(load.busy_cores) / sum(allowed.online))
+        self.now_us += us
+        if load.gpu_busy and self.profile.gpu is not None:
+            self._gpu_us -= us * allowed.gpu_hz / self.profile.gpu.opps[-1].hz
+            if self._gpu_us < _DONE_US:
+                self._gpu_us = 0.0
+            if allowed.gpu_delay_us < math.inf:
+                self._gpu_until_us = self.now_us + allowed.gpu_delay_us
+
+    # --- what the tree shows
+
+    def _show(self, allowed: clocks.Allowed) -> None:
+        standing = clocks.idle_clocks(self.profile, allowed, self._utilisation)
+        for cluster, hz in zip(self.profile.clusters, standing, strict=True):
+            path = f"{layout.policy_path(cluster)}/scaling_cur_freq"
+            if self.sysfs.exists(path) and self.sysfs.peek_int(path) != hz // 1000:
+                self.sysfs.store(path, hz // 1000)
+        deepest = len(self.profile.idle_states) - 1
+        if allowed.deep:
+            for core in range(self.profile.core_count):
+                at = f"{layout.CPU}/cpu{core}/cpuidle/state{deepest}"
+                self.sysfs.store(f"{at}/time", int(self._slept_us))
+                self.sysfs.store(f"{at}/usage", int(self._usage / self.profile.core_count))
+        if self.sysfs.exists(layout.EMC_RATE):
+            self.sysfs.store(f"{layout.EMC_RATE}/rate", allowed.memory_idle_hz)
+        if self.profile.gpu is not None:
+            self._show_gpu(allowed)
+
+    def _show_gpu(self, allowed: clocks.Allowed) -> None:
+        device, node = layout.gpu_paths(self.profile)
+        works, powered = self._gpu_us > 0, self._gpu_powered(allowed)
+        low_hz = self.sysfs.peek_int(f"{node}/min_freq")
+        shown = {
+            f"{node}/cur_freq": allowed.gpu_hz if works else low_hz,
+            f"{device}/load": 1000 if works else 0,
+            f"{device}/gpu_powered_on": int(works or powered),
+            f"{device}/is_railgated": "no" if works or powered else "yes",
+            f"{device}/power/runtime_status": "active" if works or powered else "suspended",
+        }
+        for path, value in shown.items():
+            if self.sysfs.peek(path) != str(value):
+                self.sysfs.store(path, value)
+
+    def _warm(self, joules: float, us: int, gpu: bool) -> None:
+        aim = AMBIENT_MC + THERMAL_K_PER_W * 1e3 * joules * 1e6 / us
+        self._milli_c += (aim - self._milli_c) * (1 - math.exp(-us / 1e6 / THERMAL_S))
+        for zone in self.sysfs.list("/sys/class/thermal"):
+            at = f"/sys/class/thermal/{zone}"
+            kind = self.sysfs.peek(f"{at}/type")
+            if kind.startswith("cv") or kind in layout.FAKE_ZONES:
+                continue
+            cold = kind.startswith(("gpu", "GPU")) and not gpu
+            self.sysfs.store(f"{at}/temp", "!EAGAIN" if cold else int(self._milli_c))
+
+    def _build(self, directory: Path) -> None:
+        marker = directory / PRIVATE / "board.json"
+        if marker.exists():
+            built = json.loads(marker.read_text())["profile"]
+            if built != self.profile.name:
+                raise ProfileError(
+                    f"{directory} holds a simulated {built}, not {self.profile.name}: remove it"
+                )
+            return
+        layout.tree(self.profile).plant(directory)
+        marker.parent.mkdir()
+        marker.write_text(json.dumps({"profile": self.profile.name}))

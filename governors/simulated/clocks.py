@@ -1,0 +1,156 @@
+"""What the tree of a simulated board allows, and how fast work runs under it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from governors.profile import Cluster, Profile
+from governors.schedutil import Schedutil, Utilisation
+from governors.simulated import layout
+from governors.simulated.kernel import SimulatedSysfs, snap
+
+Clocks = tuple[int, ...]
+"""Of each cluster, Hz."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Everything in the tree that decides how work runs, read at one moment."""
+
+    online: tuple[int, ...]
+    """Online cores of each cluster."""
+    limits: tuple[tuple[int, int], ...]
+    """Lowest and highest clock that the kernel's governor of each cluster may choose, Hz."""
+    deep: bool
+    """Whether idle cores may enter their deepest state."""
+    memory_idle_hz: int
+    memory_race_hz: int
+    gpu_hz: int
+    """The clock of a GPU that works: the highest that is allowed."""
+    gpu_delay_us: float
+    """How long it stays powered; infinite where it may not be gated."""
+
+
+def look(profile: Profile, sysfs: SimulatedSysfs) -> Allowed:
+    """Read the tree."""
+    gpu_hz, delay_us = _gpu(profile, sysfs)
+    idle_hz, race_hz = _memory(profile, sysfs)
+    return Allowed(
+        tuple(_online(cluster, sysfs) for cluster in profile.clusters),
+        tuple(_limits(cluster, sysfs) for cluster in profile.clusters),
+        sysfs.peek(f"{layout.CPU}/cpu0/cpuidle/state{len(profile.idle_states) - 1}/disable") == "0",
+        idle_hz,
+        race_hz,
+        gpu_hz,
+        delay_us,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """CPU work that is done in one go."""
+
+    cycles: float
+    memory_bytes: float
+    cores: float
+    """How many share the cycles; 0: all that are online."""
+
+
+def busy_cores(race_cores: float, allowed: Allowed) -> float:
+    """How many cores are at it."""
+    return min(race_cores or sum(allowed.online), sum(allowed.online))
+
+
+def stretches(
+    profile: Profile, allowed: Allowed, race: Race, utilisation: Utilisation
+) -> list[tuple[Clocks, float]]:
+    """Clocks and how long (µs) each is held in a race; the governor's memory moves on.
+
+    All clusters follow one utilisation, each inside its own limits; the cycles are spread over
+    their online cores.
+    """
+    total, cores = sum(allowed.online), busy_cores(race.cores, allowed)
+    tables = [_choices(c, lim) for c, lim in zip(profile.clusters, allowed.limits, strict=True)]
+    capacity_hz = max(cluster.opps[-1].hz for cluster in profile.clusters)
+    law = Schedutil(sorted({hz for table in tables for hz in table}), capacity_hz)
+    stall_us = stall(profile, allowed, race.memory_bytes)
+    found = []
+    for hz, us in law.race(race.cycles / cores, stall_us, utilisation):
+        clocks = tuple(
+            snap(table, *limits, hz) for table, limits in zip(tables, allowed.limits, strict=True)
+        )
+        each = zip(allowed.online, clocks, strict=True)
+        rate_hz = sum(n / total * cores * clock for n, clock in each)
+        nominal_us = 1e6 * race.cycles / cores / hz + stall_us
+        found.append((clocks, us / nominal_us * (1e6 * race.cycles / rate_hz + stall_us)))
+    return found
+
+
+def idle_clocks(profile: Profile, allowed: Allowed, utilisation: Utilisation) -> Clocks:
+    """What the governor lets stand while nothing runs."""
+    asked = 1.25 * utilisation.now
+    return tuple(
+        snap(_choices(c, limits), *limits, int(asked * c.opps[-1].hz))
+        for c, limits in zip(profile.clusters, allowed.limits, strict=True)
+    )
+
+
+def stall(profile: Profile, allowed: Allowed, memory_bytes: float) -> float:
+    """How long (µs) bytes take at the specified peak, at the memory clock of a race."""
+    memory = profile.memory
+    if not memory_bytes or memory.peak_gbytes_per_s is None:
+        return 0.0
+    part = allowed.memory_race_hz / memory.table_hz[-1] if memory.table_hz else 1.0
+    return memory_bytes / (memory.peak_gbytes_per_s * part * 1e3)
+
+
+def _choices(cluster: Cluster, limits: tuple[int, int]) -> Sequence[int]:
+    """The clocks inside the limits; where none is, the one that the driver takes."""
+    inside = [hz for hz in cluster.choices_hz if limits[0] <= hz <= limits[1]]
+    return inside or [snap(cluster.table_hz, *limits, limits[0])]
+
+
+def _limits(cluster: Cluster, sysfs: SimulatedSysfs) -> tuple[int, int]:
+    at = layout.policy_path(cluster)
+    if not sysfs.exists(f"{at}/scaling_governor"):  # none of its cores is online
+        return cluster.opps[0].hz, cluster.opps[0].hz
+    low, high = (sysfs.peek_int(f"{at}/scaling_{n}_freq") * 1000 for n in ("min", "max"))
+    governor = sysfs.peek(f"{at}/scaling_governor")
+    if governor == "performance":
+        return high, high
+    if governor == "powersave" and not cluster.continuous:
+        return low, low
+    if governor == "userspace":
+        now = sysfs.peek_int(f"{at}/scaling_cur_freq") * 1000
+        return now, now
+    return low, high
+
+
+def _online(cluster: Cluster, sysfs: SimulatedSysfs) -> int:
+    paths = [f"{layout.CPU}/cpu{core}/online" for core in cluster.cores]
+    return sum(not sysfs.exists(path) or sysfs.peek(path) != "0" for path in paths)
+
+
+def _memory(profile: Profile, sysfs: SimulatedSysfs) -> tuple[int, int]:
+    table = profile.memory.table_hz
+    if not table:
+        return 0, 0
+    if not sysfs.exists(layout.EMC_CAP):
+        return table[0], table[-1]
+    if sysfs.peek(f"{layout.EMC_RATE}/mrq_rate_locked") == "1":
+        locked = sysfs.peek_int(f"{layout.EMC_RATE}/rate")
+        return locked, locked
+    cap = sysfs.peek_int(layout.EMC_CAP)
+    allowed = [hz for hz in table if not cap or hz <= cap] or [table[0]]
+    return allowed[0], allowed[-1]
+
+
+def _gpu(profile: Profile, sysfs: SimulatedSysfs) -> tuple[int, float]:
+    if profile.gpu is None:
+        return 0, 0.0
+    device, node = layout.gpu_paths(profile)
+    gated = sysfs.peek(f"{device}/railgate_enable") == "1"
+    gated = gated and sysfs.peek(f"{device}/power/control") == "auto"
+    delay_us = sysfs.peek_int(f"{device}/railgate_delay") * 1000
+    return sysfs.peek_int(f"{node}/max_freq"), delay_us if gated else float("inf")

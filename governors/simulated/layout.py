@@ -1,0 +1,287 @@
+"""The tree of a board on disk, as its kernel and release lay it out.
+
+Positions of files differ between releases: R32 (kernel 4.9) and R36 (5.15) are here, the releases
+of the profiles.  Values are those after boot, before any load.  A file that starts with `!` answers
+with that error (`!EAGAIN`), see `governors.simulated.kernel`.
+
+Sources: Linux Documentation/admin-guide/pm/cpufreq.rst, testing/sysfs-class-devfreq,
+hwmon/ina3221.rst, power/powercap; OE4T/linux-tegra-4.9 (ina3221x); OE4T/linux-nvgpu (device
+attributes); public captures of boards (node names, thermal zones, rails).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from governors.errors import ProfileError
+from governors.profile import Channel, Cluster, Gpu, Profile
+
+CPU = "/sys/devices/system/cpu"
+DEVFREQ = "/sys/class/devfreq"
+EMC_CAP = "/sys/kernel/nvpmodel_clk_cap/emc"
+EMC_RATE = "/sys/kernel/debug/bpmp/debug/clk/emc"
+POWERCAP = "/sys/class/powercap"
+RAPL_RANGE_UJ = 262_143_328_850
+"""Of a package (a public capture)."""
+NVPMODEL_STATUS = "/var/lib/nvpmodel/status"
+
+_COMPATIBLE = {
+    "orin-nano": ("nvidia,p3768-0000+p3767-0005", "nvidia,p3767-0005", "nvidia,tegra234"),
+    "orin-nx": ("nvidia,p3768-0000+p3767-0000", "nvidia,p3767-0000", "nvidia,tegra234"),
+    "agx-orin": ("nvidia,p3737-0000+p3701-0005", "nvidia,p3701-0005", "nvidia,tegra234"),
+    "jetson-nano": (
+        "nvidia,p3449-0000-b00+p3448-0000-b00", "nvidia,jetson-nano", "nvidia,tegra210",
+    ),
+    "raspberry-pi-5": ("raspberrypi,5-model-b", "brcm,bcm2712"),
+}  # fmt: skip
+_MODEL = {
+    "orin-nano": "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
+    "orin-nx": "NVIDIA Jetson Orin NX Engineering Reference Developer Kit",
+    "agx-orin": "NVIDIA Jetson AGX Orin Developer Kit",
+    "jetson-nano": "NVIDIA Jetson Nano Developer Kit",
+    "raspberry-pi-5": "Raspberry Pi 5 Model B Rev 1.0",
+}
+_RELEASE = {"R32": ("32", "7.1"), "R36": ("36", "4.3")}
+GPU_DEVICE = {"R32": "/sys/devices/57000000.gpu", "R36": "/sys/devices/platform/bus@0/17000000.gpu"}
+_GPU_ALIAS = {"R32": "/sys/devices/gpu.0", "R36": "/sys/devices/platform/gpu.0"}
+_I2C = {
+    "ina3221": "/sys/devices/platform/bus@0/c240000.i2c/i2c-1",
+    "ina3221x": "/sys/devices/7000c400.i2c/i2c-6",
+}
+_DRIVER = {"tegra210": "tegra210", "tegra234": "tegra194", "bcm2712": "cpufreq-dt"}
+_ZONES = {
+    "tegra210": (
+        "AO-therm", "CPU-therm", "GPU-therm", "PLL-therm", "PMIC-Die", "thermal-fan-est",
+    ),
+    "tegra234": (
+        "cpu-thermal", "gpu-thermal", "cv0-thermal", "cv1-thermal", "cv2-thermal", "soc0-thermal",
+        "soc1-thermal", "soc2-thermal", "tj-thermal",
+    ),
+    "bcm2712": ("cpu-thermal",),
+    "x86-64": ("x86_pkg_temp",),
+}  # fmt: skip
+FAKE_ZONES = {"PMIC-Die": 100_000}
+"""Always reads that."""
+TEMPERATURE = 40_000
+
+
+@dataclass
+class Tree:
+    """Files and links by their path on a real board."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    modes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, directory: str, **files: object) -> None:
+        """Files of one directory, each with a newline, as the kernel writes them."""
+        self.files.update({f"{directory}/{name}": f"{value}\n" for name, value in files.items()})
+
+    def plant(self, root: Path) -> None:
+        """Write it below `root`; links become relative."""
+        for path, content in self.files.items():
+            place = root / path.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(content)
+            place.chmod(self.modes.get(path, 0o644))
+        for path, target in self.links.items():
+            place = root / path.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(posixpath.relpath(target, posixpath.dirname(path)))
+
+
+def tree(profile: Profile) -> Tree:
+    """The whole tree.  Raises ProfileError for a board whose layout is not known."""
+    made = Tree()
+    if profile.soc == "x86-64":
+        _x86(made)
+    elif profile.name in _COMPATIBLE:
+        _device_tree(made, profile)
+    else:
+        raise ProfileError(f"{profile.name}: the layout of this board is not known")
+    _cores(made, profile)
+    for cluster in profile.clusters:
+        _policy(made, profile, cluster)
+    if profile.gpu is not None:
+        _gpu(made, profile, profile.gpu)
+    if profile.soc == "tegra234":
+        made.add(posixpath.dirname(EMC_CAP), emc=0)
+        made.add(EMC_RATE, rate=profile.memory.table_hz[0], mrq_rate_locked=0, state=0)
+    _sensors(made, profile)
+    for number, kind in enumerate(_ZONES[profile.soc]):
+        cold = kind.startswith("cv") or (kind == "gpu-thermal" and profile.gpu is not None)
+        temperature = "!EAGAIN" if cold else FAKE_ZONES.get(kind, TEMPERATURE)
+        made.add(f"/sys/class/thermal/thermal_zone{number}", type=kind, temp=temperature)
+    if profile.modes:
+        made.add(posixpath.dirname(NVPMODEL_STATUS), status=f"pmode:{profile.default_mode:04d}")
+    return made
+
+
+def policy_path(cluster: Cluster) -> str:
+    """Its cpufreq directory."""
+    return f"{CPU}/cpufreq/{cluster.name.removeprefix('cpu.')}"
+
+
+def gpu_paths(profile: Profile) -> tuple[str, str]:
+    """The GPU's device directory and its devfreq node."""
+    device = GPU_DEVICE[profile.release]
+    return device, f"{device}/devfreq/{posixpath.basename(device)}"
+
+
+def channel_path(profile: Profile, channel: Channel) -> str:
+    """The directory with a channel's files."""
+    if profile.sensor.meter == "rapl":
+        return f"{POWERCAP}/{channel.device}"
+    bus = f"{_I2C[profile.sensor.meter]}/{channel.device}"
+    if profile.sensor.meter == "ina3221x":
+        return f"{bus}/iio:device0"
+    chips = sorted({c.device for c in profile.sensor.channels})
+    return f"{bus}/hwmon/hwmon{chips.index(channel.device) + 3}"
+
+
+def _device_tree(made: Tree, profile: Profile) -> None:
+    made.files["/proc/device-tree/model"] = f"{_MODEL[profile.name]}\0"
+    names = _COMPATIBLE[profile.name]
+    made.files["/proc/device-tree/compatible"] = "".join(f"{name}\0" for name in names)
+    if profile.release in _RELEASE:
+        major, revision = _RELEASE[profile.release]
+        made.files["/etc/nv_tegra_release"] = (
+            f"# R{major} (release), REVISION: {revision}, GCID: 0, BOARD: generic, EABI: aarch64\n"
+        )
+
+
+def _x86(made: Tree) -> None:
+    made.files["/proc/cpuinfo"] = "processor\t: 0\nvendor_id\t: GenuineIntel\n"
+    made.add("/sys/class/dmi/id", sys_vendor="edged", product_name="simulated generic x86-64")
+    made.add(f"{CPU}/intel_pstate", status="active", no_turbo=0, max_perf_pct=100)
+
+
+def _cores(made: Tree, profile: Profile) -> None:
+    last = profile.core_count - 1
+    made.add(CPU, online=f"0-{last}", present=f"0-{last}", possible=f"0-{last}")
+    for index, cluster in enumerate(profile.clusters):
+        for core in cluster.cores:
+            at = f"{CPU}/cpu{core}"
+            package = 0 if profile.soc == "x86-64" else index
+            made.add(f"{at}/topology", physical_package_id=package, core_id=core)
+            if core:
+                made.add(at, online=1)
+            for number, state in enumerate(profile.idle_states):
+                made.add(f"{at}/cpuidle/state{number}", name=state.name, disable=0, time=0, usage=0)
+            made.links[f"{at}/cpufreq"] = policy_path(cluster)
+
+
+def _policy(made: Tree, profile: Profile, cluster: Cluster) -> None:
+    low, high = cluster.opps[0].hz // 1000, cluster.opps[-1].hz // 1000
+    listed = " ".join(map(str, cluster.cores))
+    at = policy_path(cluster)
+    mode = next((m for m in profile.modes if m.id == profile.default_mode), None)
+    most = min(high, mode.cpu_max_khz) if mode else high
+    least = cluster.floor_hz // 1000
+    latency = next((t.us for t in profile.transitions if t.kind == "cpu"), None)
+    made.add(
+        at,
+        affected_cpus=listed, related_cpus=listed, cpuinfo_min_freq=low, cpuinfo_max_freq=high,
+        cpuinfo_transition_latency=int((latency or 0) * 1000),
+        scaling_min_freq=least, scaling_max_freq=most, scaling_cur_freq=least,
+    )  # fmt: skip
+    if cluster.continuous:
+        made.add(
+            at,
+            scaling_driver="intel_pstate", scaling_governor="powersave",
+            scaling_available_governors="performance powersave",
+        )  # fmt: skip
+        return
+    old = "interactive " if profile.release == "R32" else ""
+    made.add(
+        at,
+        scaling_driver=_DRIVER[profile.soc], scaling_governor="schedutil",
+        scaling_available_governors=(
+            f"{old}conservative ondemand userspace powersave performance schedutil"
+        ),
+        scaling_available_frequencies=" ".join(str(hz // 1000) for hz in cluster.table_hz),
+        scaling_setspeed="<unsupported>",
+    )  # fmt: skip
+
+
+def _gpu(made: Tree, profile: Profile, gpu: Gpu) -> None:
+    device, at = gpu_paths(profile)
+    table = [opp.hz for opp in gpu.opps]
+    mode = next((m for m in profile.modes if m.id == profile.default_mode), None)
+    most = min(table[-1], mode.gpu_max_hz) if mode else table[-1]
+    made.add(
+        at,
+        cur_freq=table[0], target_freq=table[0], min_freq=table[0], max_freq=most,
+        available_frequencies=" ".join(map(str, table)), governor="nvhost_podgov",
+        available_governors="userspace nvhost_podgov performance", polling_interval=25,
+    )  # fmt: skip
+    made.files[f"{device}/of_node/name"] = "gpu\0"
+    made.add(
+        device,
+        load=0, gpu_powered_on=0, is_railgated="yes", railgate_enable=1,
+        railgate_delay=int(gpu.railgate_delay_ms or 500), tpc_pg_mask=0,
+    )  # fmt: skip
+    made.add(f"{device}/power", control="auto", runtime_status="suspended")
+    made.links[f"{at}/device"] = device
+    made.links[f"{device}/devfreq_dev"] = at
+    made.links[f"{DEVFREQ}/{posixpath.basename(at)}"] = at
+    made.links[_GPU_ALIAS[profile.release]] = device
+
+
+def _sensors(made: Tree, profile: Profile) -> None:
+    meter, channels = profile.sensor.meter, profile.sensor.channels
+    for channel in channels:
+        at = channel_path(profile, channel)
+        if meter == "rapl":
+            _rapl(made, channel)
+            continue
+        device = f"{_I2C[meter]}/{channel.device}"
+        made.links[f"/sys/bus/i2c/drivers/{meter}/{channel.device}"] = device
+        made.links[f"/sys/bus/i2c/devices/{channel.device}"] = device
+        made.add(device, name=meter)
+        n, volts, shunt = channel.index, channel.volts or 5.0, channel.shunt_uohm or 5000
+        if meter == "ina3221x":
+            made.add(at, **{
+                "name": "ina3221x", "running_mode": 0, f"rail_name_{n}": channel.rail,
+                f"in_current{n}_trigger_input": 0, f"in_power{n}_trigger_input": 0,
+                f"crit_current_limit_{n}": "4000 ma", f"warn_current_limit_{n}": "3000 ma",
+                f"in_voltage{n}_input": int(volts * 1000), f"in_current{n}_input": 0,
+                f"in_power{n}_input": 0, f"ui_input_{n}": f"{int(volts * 1000)} 0",
+            })  # fmt: skip
+            continue
+        made.links[f"/sys/class/hwmon/{posixpath.basename(at)}"] = at
+        made.add(
+            at, name="ina3221", samples=64,
+            update_interval=int(profile.sensor.refresh_ms or 0),
+            in7_label="sum of shunt voltages", in7_input=0,
+        )  # fmt: skip
+        made.add(at, **{
+            f"in{n}_label": channel.rail, f"in{n}_enable": 1, f"in{n}_input": int(volts * 1000),
+            f"curr{n}_input": 0, f"in{n + 3}_input": 0, f"shunt{n}_resistor": shunt,
+            f"curr{n}_max": 8000, f"curr{n}_crit": 10_000,
+        })  # fmt: skip
+    if meter == "ina3221":
+        _not_connected(made, profile)
+
+
+def _not_connected(made: Tree, profile: Profile) -> None:
+    """Channels of a chip that nothing hangs on: named NC, and they answer EIO."""
+    for channel in profile.sensor.channels:
+        at = channel_path(profile, channel)
+        for n in (1, 2, 3):
+            if f"{at}/in{n}_label" not in made.files:
+                made.add(at, **{
+                    f"in{n}_label": "NC", f"in{n}_enable": 1, f"in{n}_input": "!EIO",
+                    f"curr{n}_input": "!EIO", f"in{n + 3}_input": "!EIO",
+                })  # fmt: skip
+
+
+def _rapl(made: Tree, channel: Channel) -> None:
+    real = f"/sys/devices/virtual/powercap/intel-rapl/{channel.device}"
+    made.add(
+        real, name=channel.rail.rpartition("/")[2], energy_uj=0, max_energy_range_uj=RAPL_RANGE_UJ
+    )
+    made.modes[f"{real}/energy_uj"] = 0o400
+    made.links[f"{POWERCAP}/{channel.device}"] = real
