@@ -3,7 +3,7 @@
 A meter gives, for each of its rails, one `Reading` each time that it is read:
 
     watts only            power now, or averaged by the sensor; `totals` integrates trapezoids
-    joules                a counter since the meter was opened, already unwrapped
+    joules                a counter (J) since the meter was opened, already unwrapped
     joules and a problem  the counter starts anew here: what passed since the last reading is lost
     neither               not read, `problem` says why: a gap, never a zero
 
@@ -16,13 +16,14 @@ One self-registering file a meter: `@opener("name")` on a function that looks fo
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from governors.energy import Provenance, Rail
 from governors.meters.settings import Settings
-from governors.sysfs import Sysfs
+from governors.sysfs import Refused, Sysfs, SysfsError
 
 COUNTER_SPAN_US = 600_000_000
 """A counter that cannot wrap tells afterwards what was missed, but after so long without a reading
@@ -147,9 +148,35 @@ def open_meters(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None
     return list(survey(sysfs, board, settings).meters)
 
 
+WATTS_MAX = 10_000.0
+"""No board that this runs on draws more: what reads more is garbled."""
+INTEGER_MAX = 1 << 63
 NO_STEPS: Mapping[str, float] = {}
 
 
 def failed(rail: Rail, at_us: int, problem: object) -> Reading:
     """A reading that is none."""
     return Reading(rail, at_us, None, None, str(problem) or "not read")
+
+
+def told(rail: Rail, at_us: int, watts: float) -> Reading:
+    """A reading of watts, unless they cannot be."""
+    if abs(watts) <= WATTS_MAX:
+        return Reading(rail, at_us, watts, None)
+    return failed(rail, at_us, f"{watts:g} W cannot be")
+
+
+def read_integer(sysfs: Sysfs, path: str) -> int:
+    """An integer as the kernel has them, of 64 bits.  Raises SysfsError."""
+    value = sysfs.read_int(path)
+    if abs(value) > INTEGER_MAX:
+        raise Refused(path, OSError(errno.EINVAL, "holds more than 64 bits"))
+    return value
+
+
+def get_integer(sysfs: Sysfs, path: str) -> int | None:
+    """The same, or None where there is none."""
+    try:
+        return read_integer(sysfs, path)
+    except SysfsError:
+        return None

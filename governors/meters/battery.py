@@ -26,7 +26,10 @@ from governors.meters.base import (
     Found,
     Reading,
     failed,
+    get_integer,
     opener,
+    read_integer,
+    told,
 )
 from governors.meters.settings import Settings
 from governors.sysfs import Sysfs, SysfsError
@@ -71,10 +74,10 @@ def state(sysfs: Sysfs, name: str) -> BatteryState:
     place = f"{SUPPLIES}/{name}"
 
     def micro(key: str) -> float | None:
-        value = sysfs.get_int(f"{place}/{key}")
+        value = get_integer(sysfs, f"{place}/{key}")
         return None if value is None else value / 1e6
 
-    volts, percent = micro("voltage_now"), sysfs.get_int(f"{place}/capacity")
+    volts, percent = micro("voltage_now"), get_integer(sysfs, f"{place}/capacity")
     watts = micro("power_now")
     current = micro("current_now")
     if watts is None and current is not None and volts is not None:
@@ -115,8 +118,8 @@ class _Gauge:
 
     def take(self) -> str:
         """Add what it gave; a text where that is not known.  Raises SysfsError."""
-        value = self.sysfs.read_int(f"{self.place}/{self.key}")
-        volts = self.sysfs.read_int(f"{self.place}/voltage_now") / 1e6
+        value = read_integer(self.sysfs, f"{self.place}/{self.key}")
+        volts = read_integer(self.sysfs, f"{self.place}/voltage_now") / 1e6
         before, self.last = self.last, (value, volts)
         if before is None:
             return "counted from here on"
@@ -130,9 +133,9 @@ class _Gauge:
     def watts(self) -> float:
         """What it gives now.  Raises SysfsError."""
         if self.sysfs.get_int(f"{self.place}/power_now") is not None:
-            return abs(self.sysfs.read_int(f"{self.place}/power_now")) / 1e6
-        microamperes = self.sysfs.read_int(f"{self.place}/current_now")
-        return abs(microamperes) * self.sysfs.read_int(f"{self.place}/voltage_now") / 1e12
+            return abs(read_integer(self.sysfs, f"{self.place}/power_now")) / 1e6
+        microamperes = read_integer(self.sysfs, f"{self.place}/current_now")
+        return abs(microamperes) * read_integer(self.sysfs, f"{self.place}/voltage_now") / 1e12
 
 
 class Battery:
@@ -163,7 +166,7 @@ class Battery:
                 return [failed(rail, now_us, f"{said}: what the board takes is not told")]
             giving = [g for g, s in zip(self._gauges, statuses, strict=True) if s == "Discharging"]
             if self.span_us is None:
-                return [Reading(rail, now_us, sum(g.watts() for g in giving), None)]
+                return [told(rail, now_us, sum(g.watts() for g in giving))]
             lost = "; ".join(text for g in self._gauges if (text := g.take()))
         except SysfsError as problem:
             return [failed(rail, now_us, problem)]

@@ -31,6 +31,7 @@ from governors.meters.base import (
     Reading,
     failed,
     opener,
+    told,
 )
 from governors.meters.external_mqtt import MqttFeed
 from governors.meters.settings import External, Settings
@@ -114,7 +115,7 @@ class ExternalMeter:
             return [failed(rail, now_us, f"holds {text[:40]!r}: no number{where}")]
         value *= self._external.scale
         if not self._counts:
-            return [Reading(rail, now_us, value, None)]
+            return [told(rail, now_us, value)]
         before, self._base = self._base, value
         if before is not None and value >= before:
             self._joules += value - before

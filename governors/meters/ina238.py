@@ -7,7 +7,17 @@ between boots; the chip is looked for anew when its files are gone.
 from __future__ import annotations
 
 from governors.energy import Provenance, Rail
-from governors.meters.base import NO_STEPS, BoardLike, Found, Missing, Reading, failed, opener
+from governors.meters.base import (
+    NO_STEPS,
+    BoardLike,
+    Found,
+    Missing,
+    Reading,
+    failed,
+    opener,
+    read_integer,
+    told,
+)
 from governors.meters.rails import rail
 from governors.meters.settings import Settings
 from governors.sysfs import Absent, Denied, Sysfs, SysfsError
@@ -47,10 +57,10 @@ class Ina238:
                 watts = self._watts()
         except SysfsError as problem:
             return [failed(self.rails[0], now_us, problem)]
-        return [Reading(self.rails[0], now_us, watts, None)]
+        return [told(self.rails[0], now_us, watts)]
 
     def _watts(self) -> float:
-        return self._sysfs.read_int(f"{self._place}/power1_input") / 1e6
+        return read_integer(self._sysfs, f"{self._place}/power1_input") / 1e6
 
 
 @opener("ina238")

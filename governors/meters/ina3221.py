@@ -21,7 +21,18 @@ import errno
 from dataclasses import dataclass, field
 
 from governors.energy import Provenance, Rail
-from governors.meters.base import BoardLike, Found, Meter, Missing, Reading, failed, opener
+from governors.meters.base import (
+    BoardLike,
+    Found,
+    Meter,
+    Missing,
+    Reading,
+    failed,
+    get_integer,
+    opener,
+    read_integer,
+    told,
+)
 from governors.meters.rails import rail
 from governors.meters.settings import Settings
 from governors.sysfs import Absent, Denied, Refused, Sysfs, SysfsError
@@ -32,11 +43,19 @@ a core."""
 SHUNT_STEP_UV = 40
 SHUNT_MICRO_OHM = 5000
 BUS_MILLIVOLTS = 5000
+INTERVAL_US_MAX = 60_000_000
+"""1024 samples of three channels at 2 x 8.2 ms take 50 s; a chip that says more is garbled."""
 DOUBT_READINGS = 3
 """Parts that are more than their whole in so many readings on end: the channels are read one after
 another, and a change of load between two of them is no fault."""
 DOUBT_WATTS = 0.1
 """Parts may read this much more than their whole: two steps of 39 mW (5 mΩ shunt, 8 mV, 40 µV)."""
+
+
+def _step_w(micro_ohm: int, millivolts: int) -> float:
+    """What one step of the shunt's voltage means, with what boards have where a chip says 0."""
+    shunt = micro_ohm if micro_ohm > 0 else SHUNT_MICRO_OHM
+    return SHUNT_STEP_UV / shunt * (millivolts if millivolts > 0 else BUS_MILLIVOLTS) / 1e3
 
 
 class HwmonChip:
@@ -65,18 +84,18 @@ class HwmonChip:
 
     def watts(self, channel: int) -> float:
         """Two reads; the current, which changes faster, last."""
-        millivolts = self._sysfs.read_int(f"{self.place}/in{channel}_input")
-        return millivolts * self._sysfs.read_int(f"{self.place}/curr{channel}_input") / 1e6
+        millivolts = read_integer(self._sysfs, f"{self.place}/in{channel}_input")
+        return millivolts * read_integer(self._sysfs, f"{self.place}/curr{channel}_input") / 1e6
 
     def step_w(self, channel: int) -> float:
         """The smallest step of its power: one of the shunt's voltage, at the bus voltage of now."""
-        micro_ohm = self._sysfs.get_int(f"{self.place}/shunt{channel}_resistor") or SHUNT_MICRO_OHM
-        millivolts = self._sysfs.get_int(f"{self.place}/in{channel}_input") or BUS_MILLIVOLTS
-        return SHUNT_STEP_UV / max(1, micro_ohm) * millivolts / 1e3
+        micro_ohm = get_integer(self._sysfs, f"{self.place}/shunt{channel}_resistor") or 0
+        millivolts = get_integer(self._sysfs, f"{self.place}/in{channel}_input") or 0
+        return _step_w(micro_ohm, millivolts)
 
     def refresh_us(self) -> int:
         """How often the chip has something new; 0 where it does not say."""
-        return 1000 * (self._sysfs.get_int(f"{self.place}/update_interval") or 0)
+        return 1000 * (get_integer(self._sysfs, f"{self.place}/update_interval") or 0)
 
 
 class IioChip:
@@ -109,7 +128,7 @@ class IioChip:
         try:
             text = self._sysfs.read(path)
         except Absent:
-            return self._sysfs.read_int(f"{self.place}/in_power{channel}_input") / 1e3
+            return read_integer(self._sysfs, f"{self.place}/in_power{channel}_input") / 1e3
         try:
             millivolts, milliamperes = (int(word) for word in text.split())
         except ValueError:
@@ -120,7 +139,7 @@ class IioChip:
 
     def step_w(self, channel: int) -> float:
         """With the shunt of NVIDIA's boards; the driver does not tell it."""
-        return SHUNT_STEP_UV / SHUNT_MICRO_OHM * BUS_MILLIVOLTS / 1e3
+        return _step_w(SHUNT_MICRO_OHM, BUS_MILLIVOLTS)
 
     def refresh_us(self) -> int:
         """0: a conversion is made when it is asked for."""
@@ -181,7 +200,7 @@ class Ina3221:
             return failed(channel.rail, now_us, f"{problem}; its driver let go of it: {bind}")
         except SysfsError as problem:
             return failed(channel.rail, now_us, problem)
-        return Reading(channel.rail, now_us, watts, None)
+        return told(channel.rail, now_us, watts)
 
     def _suspect(self, readings: list[Reading]) -> None:
         """A carrier's device tree may name channels wrongly: a whole below its parts shows it."""
@@ -216,7 +235,8 @@ def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
         return Found((), tuple(missing))
     present = {label for _, _, label in named} | _elsewhere(sysfs)
     channels = [_Channel(chip, n, rail(label, present)) for chip, n, label in named]
-    interval_us = max(INTERVAL_US_MIN, *(chip.refresh_us() for chip in chips))
+    slowest_us = max(chip.refresh_us() for chip in chips)
+    interval_us = min(max(INTERVAL_US_MIN, slowest_us), INTERVAL_US_MAX)
     meter: Meter = Ina3221(channels, settings.provenance, interval_us)
     return Found((meter,), tuple(missing))
 

@@ -26,6 +26,7 @@ from governors.meters.base import (
     Reading,
     failed,
     opener,
+    told,
 )
 from governors.meters.settings import Settings
 from governors.sysfs import Sysfs
@@ -74,7 +75,7 @@ class Nvml:
         try:
             if not device.counts:
                 watts = self._library.nvmlDeviceGetPowerUsage(device.handle) / 1e3
-                return Reading(device.rail, now_us, watts, None)
+                return told(device.rail, now_us, watts)
             now_mj = int(self._library.nvmlDeviceGetTotalEnergyConsumption(device.handle))
         except self._library.NVMLError as problem:
             return failed(device.rail, now_us, f"NVML: {problem}")

@@ -25,7 +25,9 @@ from governors.meters.base import (
     Missing,
     Reading,
     failed,
+    get_integer,
     opener,
+    read_integer,
 )
 from governors.meters.settings import Settings
 from governors.sysfs import Denied, Sysfs, SysfsError
@@ -97,7 +99,7 @@ class Rapl:
 
     def _read(self, zone: _Zone, now_us: int) -> Reading:
         try:
-            raw_uj = self._sysfs.read_int(f"{zone.place}/energy_uj")
+            raw_uj = read_integer(self._sysfs, f"{zone.place}/energy_uj")
         except SysfsError as problem:
             return failed(zone.rail, now_us, problem)
         lost = zone.take(raw_uj, now_us)
@@ -111,7 +113,7 @@ def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
     zones: list[_Zone] = []
     for zone in _named(sysfs):
         try:
-            sysfs.read_int(f"{zone.place}/energy_uj")
+            read_integer(sysfs, f"{zone.place}/energy_uj")
             zones.append(zone)
         except Denied:
             text = f"{zone.rail.name}: {zone.place}/energy_uj is readable by root only"
@@ -139,6 +141,6 @@ def _named(sysfs: Sysfs) -> list[_Zone]:
         feeds = _FEEDS.get(names[place], ("cpu", "soc"))
         rail = Rail(name, feeds, inside if name != "psys" else None)
         where = f"{POWERCAP}/{place}"
-        range_uj = sysfs.get_int(f"{where}/max_energy_range_uj") or None
-        zones.setdefault(name, _Zone(rail, where, range_uj))
+        range_uj = get_integer(sysfs, f"{where}/max_energy_range_uj") or 0
+        zones.setdefault(name, _Zone(rail, where, range_uj if range_uj > 0 else None))
     return list(zones.values())

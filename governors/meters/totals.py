@@ -10,7 +10,8 @@ Time is either covered or a gap, never both, and a gap is never filled in:
    it a gap.
 3. A counter that failed is waited for: it tells afterwards what was missed.  Only when more than
    `bridge_us` have passed, or it says that it began anew, is the time a gap.
-4. A frozen sensor is a failing one.
+4. A counter that went backwards, or by more than WATTS_MAX could, began anew.
+5. A frozen sensor is a failing one.
 
 Frozen is a sensor that says the very same thing in FROZEN_READINGS readings on end, while the work
 that it measures changed by at least two of its steps, and stood high and low for FROZEN_SETTLED
@@ -26,10 +27,12 @@ from __future__ import annotations
 from collections import deque
 
 from governors.energy import Energy, Provenance, Rail
-from governors.meters.base import Reading
+from governors.meters.base import WATTS_MAX, Reading
 
 FROZEN_READINGS = 8
 CORE_WATTS_MIN = 0.077
+SLACK_US = 1_000_000
+"""Some counters move once in so long, or less often, at once."""
 FROZEN_SETTLED = 3
 
 
@@ -90,6 +93,10 @@ class Total:
         late = passed_us > bridge_us
         if joules is None and not late and self._last is not None:
             return
+        if joules is not None and self._last is not None and not anew:
+            moved = joules - self._last
+            anew = not 0 <= moved <= WATTS_MAX * (passed_us + SLACK_US) / 1e6
+            self.problem = f"the counter moved by {moved:g} J, which cannot be" if anew else ""
         if joules is None or self._last is None or anew or late:
             self._gap_us += passed_us
         else:

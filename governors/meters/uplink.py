@@ -20,6 +20,7 @@ from governors.meters.base import (
     Reading,
     failed,
     opener,
+    read_integer,
 )
 from governors.meters.settings import Radio, Settings
 from governors.sysfs import Sysfs, SysfsError
@@ -73,7 +74,7 @@ class Uplink:
         rail = self.rails[0]
         try:
             counted = sum(
-                self._sysfs.read_int(f"{self._place}/statistics/{way}_bytes")
+                read_integer(self._sysfs, f"{self._place}/statistics/{way}_bytes")
                 for way in ("rx", "tx")
             )
             up = self._sysfs.read(f"{self._place}/operstate") in ("up", "unknown")

@@ -1,0 +1,77 @@
+"""Faults of a board's files, real where a file system can make them.
+
+with nobody(): ...              root reads everything; nobody does not
+open_tree()                     a directory that nobody may enter (pytest's are root's own)
+busy(sysfs, path)               a pipe without a word in it: EAGAIN
+Failing(root, {path: errno})    what only a device can say: EIO, ENODATA
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from governors.sysfs import Sysfs, error
+
+NOBODY = 65534
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[None]:
+    """Root's rights are laid down for a while; anybody else has none to lay down."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@contextlib.contextmanager
+def open_tree() -> Iterator[Path]:
+    """A temporary directory that everybody may enter."""
+    root = Path(tempfile.mkdtemp(prefix="edged-tree-"))
+    root.chmod(0o755)
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+@contextlib.contextmanager
+def busy(sysfs: Sysfs, path: str) -> Iterator[None]:
+    """The file answers EAGAIN: it becomes a pipe that somebody holds open and says nothing on."""
+    place = Path(sysfs.place(path))
+    kept = place.read_text()
+    place.unlink()
+    os.mkfifo(place)
+    writer = os.open(place, os.O_RDWR)
+    try:
+        yield
+    finally:
+        os.close(writer)
+        place.unlink()
+        place.write_text(kept)
+
+
+class Failing(Sysfs):
+    """Plain files, of which some fail as devices do."""
+
+    def __init__(self, root: Path, failures: dict[str, int] | None = None) -> None:
+        super().__init__(root)
+        self.failures = failures or {}
+
+    def read(self, path: str) -> str:
+        """The content, or the failure."""
+        for part, number in self.failures.items():
+            if part in path:
+                raise error(path, OSError(number, os.strerror(number)))
+        return super().read(path)
+
+
+EIO, ENODATA, EACCES = errno.EIO, errno.ENODATA, errno.EACCES
