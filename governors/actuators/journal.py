@@ -168,10 +168,15 @@ class Journal:
         ]
 
     def remove(self) -> None:
-        """There is nothing to restore any more."""
+        """There is nothing to restore any more.  Raises ActuatorError."""
         self._close()
-        self.path.unlink(missing_ok=True)
-        self._sync_directory()
+        try:
+            self.path.unlink(missing_ok=True)
+            self._sync_directory()
+        except OSError as problem:
+            raise ActuatorError(
+                f"{self.path}: {problem.strerror}; all is restored, delete it"
+            ) from problem
 
     def release(self) -> None:
         """Let go of it; what it says stays."""

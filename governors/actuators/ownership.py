@@ -188,7 +188,10 @@ class Ownership:
 
     def watch(self) -> list[Change]:
         """What somebody else changed since the last look; reads the files that are ours, no more.
-        What they wrote counts as the original from now on."""
+        What they wrote counts as the original from now on.
+
+        Raises ActuatorError where that can no longer be kept on the disk: then let go.
+        """
         changes = [
             change for name in [*self._places] if (change := self._look(name, self._places[name]))
         ]
@@ -211,6 +214,8 @@ class Ownership:
             self.leaving.setdefault(name, Cost()).note(spent_us)
         try:
             settle(self._sysfs, self._journal, result)
+        except ActuatorError as problem:
+            result.failed.append(str(problem))
         finally:
             self._let_go()
         return [*result.left, *result.failed, *(f"{r.path} is gone" for r in result.gone)]

@@ -2,14 +2,20 @@
 
     python -m tests.governors.owner ROOT JOURNAL [--helper SOCKET] [--raise] [--fork]
 
-It takes every knob that is not optional, pins each to its lowest allowed clock, prints one line of
-JSON and waits for a line or a signal.  With --helper it writes through it; with --fork it has a child that outlives it until its input ends.
+It takes every knob that is not optional, pins each to its lowest allowed clock and prints one line
+of JSON.  Then each line of its input is a beat: it looks what others changed, pins every knob to
+that many Hz, and prints what happened.  At the end of its input it lets go.
+
+It is nobody who may write what its mode forbids, even as root.  With --helper it writes through
+the helper, with --raise it ends by an exception, with --fork it has a child that outlives it.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import signal
+import struct
 import sys
 from pathlib import Path
 
@@ -28,6 +34,27 @@ def say(**what):
     sys.stdout.flush()
 
 
+def heed_modes():
+    """Lay down all capabilities (capset(2)): what remains of root is a user whose files these are,
+    and for whom their modes count."""
+    if os.geteuid() == 0:
+        header = struct.pack("Ii", 0x2008_0522, 0)
+        if ctypes.CDLL(None, use_errno=True).capset(header, bytes(24)):
+            raise OSError(ctypes.get_errno(), "capset")
+
+
+def beat(ours, knobs, hz):
+    """Look, pin, tell."""
+    changes = [(change.name, change.what) for change in ours.watch()]
+    pinned, problems = {}, {}
+    for knob in knobs:
+        try:
+            pinned[knob.name] = ours.pin(knob, hz)
+        except GovernorError as problem:
+            problems[knob.name] = type(problem).__name__
+    say(changes=changes, pinned=pinned, problems=problems)
+
+
 def main():
     """Entry point."""
     parser = argparse.ArgumentParser()
@@ -38,6 +65,7 @@ def main():
     parser.add_argument("--fork", action="store_true")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    heed_modes()
     sysfs = Sysfs(options.root)
     knobs = [knob for knob in discover(sysfs, detect(sysfs)) if not knob.optional]
     try:
@@ -48,11 +76,10 @@ def main():
                 sys.stdin.readline()
                 os._exit(0)
             say(pinned=pinned, restored=ours.restored)
-            sys.stdin.readline()
+            for line in sys.stdin:
+                beat(ours, knobs, int(line))
             if options.fails:
                 raise RuntimeError("asked for")
-            for knob in knobs:
-                ours.pin(knob, ours.allowed(knob).max_hz)
     except GovernorError as problem:
         say(problem=str(problem), kind=type(problem).__name__)
 

@@ -1,5 +1,6 @@
 """Limits are owned as a transaction: saved first, restored on every way out, never widened."""
 
+import errno
 import json
 import os
 import signal
@@ -416,6 +417,39 @@ class TestTheJournal:
         assert place.read_text() == "mine"
         assert limits(bench.sysfs) == bench.before
 
+    def test_it_is_synced_before_it_gets_its_name_and_its_directory_after(self, bench, monkeypatch):
+        done = []
+        sync, rename = os.fsync, Path.replace
+
+        def fsync(fd):
+            done.append(("sync", Path(f"/proc/self/fd/{fd}").readlink().name))
+            sync(fd)
+
+        def replace(path, target):
+            done.append(("rename", path.name))
+            return rename(path, target)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(Path, "replace", replace)
+        with bench.owner():
+            assert done == [
+                ("sync", "limits.journal.new"),
+                ("rename", "limits.journal.new"),
+                ("sync", "state"),
+            ]
+
+    def test_a_full_disk_means_that_nothing_is_written(self, bench, monkeypatch):
+        def full(fd):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", full)
+        ours = bench.owner()
+        with pytest.raises(ActuatorError, match="without a journal"):
+            ours.take()
+        with pytest.raises(ActuatorError, match="take"):
+            ours.pin(bench.knob, 0)
+        assert limits(bench.sysfs) == bench.before
+
     def test_a_lock_that_is_a_link_is_not_followed(self, bench, tmp_path):
         precious = tmp_path / "precious"
         precious.write_text("kept")
@@ -527,6 +561,78 @@ class TestProcesses:
         assert limits(bench.sysfs) == pinned
         end(first)
         assert limits(bench.sysfs) == bench.before
+
+
+def beat(process, hz):
+    """One beat of a running owner; what it says."""
+    process.stdin.write(f"{hz}\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
+class TestFaultsInFlight:
+    """A running owner, and a board that changes under it.  Nothing of it ends the process, no
+    fault of one knob touches another, and at the end everything is as it was."""
+
+    @pytest.fixture(params=[b for b in CONTROLLED if b not in ("agx-orin-r35", "xavier-nx-r32")])
+    def run(self, request, tmp_path):
+        bench = Bench(tmp_path, request.param, sysfs=Sysfs)
+        process, _ = start(bench)
+        yield bench, process
+        end(process)
+        assert limits(bench.sysfs) == bench.before
+        assert not bench.journal.exists()
+
+    def only(self, said, bench, problem):
+        """That knob has the problem, and all others were pinned."""
+        rest = {knob.name for knob in bench.knobs} - {bench.knob.name}
+        assert said["problems"] == {bench.knob.name: problem}
+        assert said["pinned"].keys() == rest
+
+    def test_cores_that_go_offline_and_come_back(self, run):
+        bench, process = run
+        at = bench.place(bench.knob.min_path).parent
+        at.rename(at.with_name("offline"))
+        said = beat(process, 0)
+        assert said["changes"] == [[bench.knob.name, "gone"]]
+        self.only(said, bench, "ActuatorError")
+        at.with_name("offline").rename(at)
+        said = beat(process, 10**12)
+        assert said["changes"] == [[bench.knob.name, "back"]]
+        assert said["problems"] == {}
+
+    def test_one_file_that_goes_missing(self, run):
+        bench, process = run
+        place = bench.place(bench.knob.max_path)
+        place.rename(place.with_name("away"))
+        self.only(beat(process, 10**12), bench, "ActuatorError")
+        place.with_name("away").rename(place)
+        assert beat(process, 0)["problems"] == {}
+
+    def test_a_file_that_becomes_garbage(self, run):
+        bench, process = run
+        place = bench.place(bench.knob.max_path)
+        kept = place.read_text()
+        place.write_bytes(b"\xff\x00 <unknown>")
+        self.only(beat(process, 10**12), bench, "ActuatorError")
+        place.write_text(kept)
+        assert beat(process, 0)["problems"] == {}
+
+    def test_a_right_that_is_taken_away(self, run):
+        bench, process = run
+        for path in bench.knob.files().values():
+            bench.place(path).chmod(0o444)
+        self.only(beat(process, 10**12), bench, "NotPermitted")
+        for path in bench.knob.files().values():
+            bench.place(path).chmod(0o644)
+        assert beat(process, 10**12)["problems"] == {}
+
+    def test_a_gpu_that_is_suspended_meanwhile(self, run):
+        bench, process = run
+        for knob in bench.knobs:
+            if knob.kind == "gpu":
+                bench.place(knob.current_path).write_text("0\n")
+        assert beat(process, 10**12)["problems"] == {}
 
 
 class TestTheCommand:
