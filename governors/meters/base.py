@@ -76,6 +76,26 @@ class Meter(Protocol):
     def read(self, now_us: int) -> list[Reading]:
         """One reading a rail.  Never raises on a failing sensor."""
 
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+class PlainMeter:
+    """What most meters have nothing to say about."""
+
+    @property
+    def steps_w(self) -> Mapping[str, float]:
+        """None is known."""
+        return {}
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def close(self) -> None:
+        """It holds nothing."""
+
 
 class BoardLike(Protocol):
     """What meters want to know of a board; `detect.Board` has it."""
@@ -151,7 +171,6 @@ def open_meters(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None
 WATTS_MAX = 10_000.0
 """No board that this runs on draws more: what reads more is garbled."""
 INTEGER_MAX = 1 << 63
-NO_STEPS: Mapping[str, float] = {}
 
 
 def failed(rail: Rail, at_us: int, problem: object) -> Reading:

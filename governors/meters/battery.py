@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from governors.energy import Provenance, Rail
 from governors.meters.base import (
     COUNTER_SPAN_US,
-    NO_STEPS,
     BoardLike,
     Found,
+    PlainMeter,
     Reading,
     failed,
     get_integer,
@@ -138,12 +138,10 @@ class _Gauge:
         return abs(microamperes) * read_integer(self.sysfs, f"{self.place}/voltage_now") / 1e12
 
 
-class Battery:
+class Battery(PlainMeter):
     """All batteries of the board, as one rail."""
 
     name = "battery"
-    doubts: tuple[str, ...] = ()
-    steps_w = NO_STEPS
     interval_us = INTERVAL_US
 
     def __init__(self, sysfs: Sysfs, names: list[str], provenance: Provenance) -> None:

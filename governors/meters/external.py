@@ -24,10 +24,10 @@ from typing import Any, Protocol
 from governors.energy import Provenance, Rail
 from governors.meters.base import (
     COUNTER_SPAN_US,
-    NO_STEPS,
     BoardLike,
     Found,
     Meter,
+    PlainMeter,
     Reading,
     failed,
     opener,
@@ -48,6 +48,9 @@ class Feed(Protocol):
 
     def latest(self, now_us: int) -> tuple[str, int] | None:
         """The last text, and when it was seen to be new (monotonic µs)."""
+
+    def close(self) -> None:
+        """Release what it holds."""
 
 
 class FileFeed:
@@ -74,6 +77,9 @@ class FileFeed:
         self.problem = f"{self._path} was not written since it was first looked at"
         return None if self._fresh_us is None else (text, self._fresh_us)
 
+    def close(self) -> None:
+        """It holds nothing."""
+
     def _look(self, now_us: int) -> None:
         status = Path(self._sysfs.place(self._path)).stat()
         version = (status.st_mtime_ns, status.st_ino)
@@ -82,11 +88,8 @@ class FileFeed:
         self._version = version
 
 
-class ExternalMeter:
+class ExternalMeter(PlainMeter):
     """One figure of one feed."""
-
-    doubts: tuple[str, ...] = ()
-    steps_w = NO_STEPS
 
     def __init__(self, external: External, feed: Feed, provenance: Provenance) -> None:
         self.name, self.provenance = f"external:{external.name}", provenance
@@ -98,6 +101,10 @@ class ExternalMeter:
         self._external, self._feed = external, feed
         self._base: float | None = None
         self._joules = 0.0
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._feed.close()
 
     def read(self, now_us: int) -> list[Reading]:
         """The last figure, if it is not stale."""

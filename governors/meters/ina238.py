@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from governors.energy import Provenance, Rail
 from governors.meters.base import (
-    NO_STEPS,
     BoardLike,
     Found,
     Missing,
+    PlainMeter,
     Reading,
     failed,
     opener,
@@ -33,14 +33,12 @@ def chips(sysfs: Sysfs) -> list[str]:
     return [place for place in places if sysfs.get(f"{place}/name") == "ina238"]
 
 
-class Ina238:
+class Ina238(PlainMeter):
     """Reads VIN."""
 
     name = "ina238"
     interval_us = INTERVAL_US
     span_us: int | None = None
-    doubts: tuple[str, ...] = ()
-    steps_w = NO_STEPS
 
     def __init__(self, sysfs: Sysfs, place: str, provenance: Provenance) -> None:
         self.provenance = provenance

@@ -26,6 +26,7 @@ from governors.meters.base import (
     Found,
     Meter,
     Missing,
+    PlainMeter,
     Reading,
     failed,
     get_integer,
@@ -154,7 +155,7 @@ class _Channel:
 
 
 @dataclass
-class Ina3221:
+class Ina3221(PlainMeter):
     """All chips of a board as one meter."""
 
     channels: list[_Channel]

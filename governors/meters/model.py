@@ -9,10 +9,10 @@ from __future__ import annotations
 from governors.energy import Provenance
 from governors.meters.base import (
     COUNTER_SPAN_US,
-    NO_STEPS,
     BoardLike,
     Found,
     Missing,
+    PlainMeter,
     Reading,
     opener,
 )
@@ -20,13 +20,11 @@ from governors.meters.settings import Modelled, Settings
 from governors.sysfs import Sysfs
 
 
-class Model:
+class Model(PlainMeter):
     """Asks a model."""
 
     name = "model"
     provenance = Provenance.MODELLED
-    doubts: tuple[str, ...] = ()
-    steps_w = NO_STEPS
 
     def __init__(self, model: Modelled) -> None:
         self.rails, self.interval_us = model.rails, model.interval_us

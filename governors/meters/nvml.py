@@ -18,11 +18,11 @@ import pynvml
 from governors.energy import Provenance, Rail
 from governors.meters.base import (
     COUNTER_SPAN_US,
-    NO_STEPS,
     BoardLike,
     Found,
     Meter,
     Missing,
+    PlainMeter,
     Reading,
     failed,
     opener,
@@ -48,11 +48,9 @@ class _Device:
     """What it had counted before it began anew."""
 
 
-class Nvml:
+class Nvml(PlainMeter):
     """All GPUs that tell energy, or all that tell power."""
 
-    doubts: tuple[str, ...] = ()
-    steps_w = NO_STEPS
     interval_us = INTERVAL_US
 
     def __init__(

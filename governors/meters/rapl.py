@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 
 from governors.energy import Provenance, Rail
 from governors.meters.base import (
-    NO_STEPS,
     BoardLike,
     Found,
     Meter,
     Missing,
+    PlainMeter,
     Reading,
     failed,
     get_integer,
@@ -78,12 +78,10 @@ class _Zone:
         return ""
 
 
-class Rapl:
+class Rapl(PlainMeter):
     """All zones that may be read."""
 
     name = "rapl"
-    doubts: tuple[str, ...] = ()
-    steps_w = NO_STEPS
 
     def __init__(self, sysfs: Sysfs, zones: list[_Zone], provenance: Provenance) -> None:
         self.provenance = provenance

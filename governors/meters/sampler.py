@@ -118,6 +118,11 @@ class Sampler:
             read.totals[rail.name].take(reading, bridge_us, busy_cores)
         return list(read.latest.values())
 
+    def close(self) -> None:
+        """Release what the meters hold."""
+        for read in self._reads:
+            read.meter.close()
+
     @property
     def totals(self) -> dict[Key, Energy]:
         """Each rail's joules since its first reading."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 from governors.energy import Provenance, Rail
 from governors.meters.base import (
     COUNTER_SPAN_US,
-    NO_STEPS,
     BoardLike,
     Found,
     Missing,
+    PlainMeter,
     Reading,
     failed,
     opener,
@@ -53,14 +53,12 @@ class RadioModel:
             self.joules += (until_us - since_us) / 1e6 * self._radio.watts_up
 
 
-class Uplink:
+class Uplink(PlainMeter):
     """One interface's radio as a meter."""
 
     name = "uplink"
     provenance = Provenance.MODELLED
     interval_us = INTERVAL_US
-    doubts: tuple[str, ...] = ()
-    steps_w = NO_STEPS
 
     def __init__(self, sysfs: Sysfs, radio: Radio) -> None:
         self.rails: tuple[Rail, ...] = (Rail(f"radio-{radio.interface}", ("radio",)),)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from governors.attribution import Column, prior_covariance
 from governors.energy import Energy, Provenance, Rail
 from governors.ledger import HISTORY, OTHER, Account, Ledger
-from governors.meters.base import NO_STEPS, Reading
+from governors.meters.base import PlainMeter, Reading
 from governors.meters.sampler import Sampler
 
 RAIL = Rail("VDD_IN", ("input",))
@@ -42,11 +42,11 @@ def linear_watts(ghz, calibrated=(0.52, 0.92)):
     return core_watts(low) + slope * (ghz - low)
 
 
-class Sensor:
+class Sensor(PlainMeter):
     """A meter that averages over 0.42 s, adds noise and rounds to its step."""
 
     name, provenance, rails = "ina3221", Provenance.MEASURED, (RAIL,)
-    interval_us, span_us, steps_w, doubts = 500_000, None, NO_STEPS, ()
+    interval_us, span_us = 500_000, None
 
     def __init__(self, rng, noise_w=0.03, step_w=0.039):
         self.rng, self.noise_w, self.step_w = rng, noise_w, step_w

@@ -1,6 +1,7 @@
 """NVML: what it says is believed only where it is more than nothing.
 
-No machine of ours has such a GPU: the library is one that answers as was recorded (hardware.md 3).
+Machines that run these tests have no such GPU: the library is one that answers as was recorded
+(hardware.md 3).
 """
 
 import pytest

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governors.energy import Energy, Provenance, Rail
-from governors.meters.base import NO_STEPS, Reading
+from governors.meters.base import PlainMeter, Reading
 from governors.meters.sampler import SHARE_MAX, Sampler
 from governors.meters.totals import Total
 
@@ -17,14 +17,14 @@ STEP_W = 0.039
 SECOND = 1_000_000
 
 
-class Script:
+class Script(PlainMeter):
     """A meter that says what it is told to."""
 
-    provenance, doubts = Provenance.MEASURED, ()
+    provenance, steps_w = Provenance.MEASURED, {}
 
-    def __init__(self, says, name="ina3221", interval_us=500_000, span_us=None, steps_w=NO_STEPS):
+    def __init__(self, says, name="ina3221", interval_us=500_000, span_us=None, steps_w=()):
         self.name, self.interval_us, self.span_us = name, interval_us, span_us
-        self.rails, self.steps_w, self.says = (IN,), steps_w, says
+        self.rails, self.steps_w, self.says = (IN,), dict(steps_w), says
         self.reads = []
 
     def read(self, now_us):
