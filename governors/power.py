@@ -68,6 +68,9 @@ class Influence:
     """Every core busy at the lowest clocks."""
     full_max: float
     """Every core busy at the highest clocks."""
+    idle_processors: float
+    """Of the idle power, what is drawn on rails of CPU and GPU: clocks and sleep act on nothing
+    else of it.  0 where no such rail is known."""
 
     @property
     def idle_watts(self) -> float:
@@ -216,13 +219,38 @@ class PowerModel:
         busy = tuple(float(len(cluster.cores)) for cluster in self.profile.clusters)
         return replace(load, cluster_hz=clocks, busy_cores=busy, awake_share=1.0)
 
-    def influence(self) -> Influence:
-        """The least and the most input power that settings can bring about, idle and full."""
-        loads = (
-            self.idle_load(), self.idle_load(highest=True),
-            self.full_load(), self.full_load(highest=True),
-        )  # fmt: skip
-        return Influence(*(self.input_watts(load) for load in loads))
+    def influence(self, limits: Mapping[str, tuple[int, int]] | None = None) -> Influence:
+        """The least and the most input power that settings can bring about, idle and full.
+
+        `limits`: the clocks (Hz) inside which the knobs `cpu.policy0`, `gpu`, `emc` may be set; by
+        default all that the hardware has.
+        """
+        loads = [
+            self._within(load, limits or {})
+            for load in (
+                self.idle_load(), self.idle_load(highest=True),
+                self.full_load(), self.full_load(highest=True),
+            )
+        ]  # fmt: skip
+        idle = self.watts(loads[0])
+        acted_on = {r.name for r in self.profile.rails if {"cpu", "gpu"} & {*r.feeds}}
+        tops = [n for n in acted_on & idle.keys() if not acted_on & {*self._wholes[n][1:]}]
+        idle_min, idle_max, full_min, full_max = map(self.input_watts, loads)
+        acted = sum(idle[name] for name in tops)
+        return Influence(idle_min, idle_max, full_min, full_max, acted)
+
+    def _within(self, load: Load, limits: Mapping[str, tuple[int, int]]) -> Load:
+        def clip(name: str, hz: int) -> int:
+            low, high = limits.get(name, (hz, hz))
+            return min(max(hz, low), high)
+
+        names = [cluster.name for cluster in self.profile.clusters]
+        return replace(
+            load,
+            cluster_hz=tuple(map(clip, names, load.cluster_hz)),
+            gpu_hz=clip("gpu", load.gpu_hz),
+            memory_hz=clip("emc", load.memory_hz),
+        )
 
     def core_watts(self, cluster: int, hz: int, busy: float = 1.0) -> float:
         """Input power above idle of so many busy cores of one cluster, all else asleep, W."""

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from governors.errors import ProfileError
 from governors.power import Load, PowerModel
-from governors.profile import Profile
+from governors.profile import Profile, load
 from governors.schedutil import Utilisation
 from governors.simulated import clocks, layout
 from governors.simulated.commands import Commands
@@ -313,3 +313,15 @@ class SimulatedBoard(Commands):
         layout.tree(self.profile).plant(directory)
         marker.parent.mkdir()
         marker.write_text(json.dumps({"profile": self.profile.name}))
+
+
+PREFIX = "simulated:"
+
+
+def from_name(
+    board: str, directory: Path, clock_us: Callable[[], int] | None = None, seed: int = 0
+) -> SimulatedBoard:
+    """The board of `--board simulated:orin-nano`, its tree in `directory`.  Raises ProfileError."""
+    if not board.startswith(PREFIX):
+        raise ProfileError(f"{board!r} is no simulated board: write {PREFIX}{board}")
+    return SimulatedBoard(load(board.removeprefix(PREFIX)), directory, clock_us, seed)

@@ -1,0 +1,346 @@
+"""`edged board`: what this board is, what edged can influence on it, may set and may read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edged.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from governors.actuators.base import Setting
+    from governors.actuators.writers import Writer
+    from governors.power import PowerModel
+    from governors.sysfs import Sysfs
+
+HELPER = Path("/run/edged/governor.sock")
+GROUP = "edged"
+
+
+@click.command(name="board")
+@click.option("--board", "name", metavar="simulated:NAME", help="A simulated board (orin-nano).")
+@click.option(
+    "--root",
+    default="/",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The board's tree.  [default: this machine's]",
+)
+@click.option("--helper", default=HELPER, type=click.Path(path_type=Path), show_default=True,
+              help="The root helper's socket.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with every source.")
+def command(name: str | None, root: Path, helper: Path, as_json: bool) -> None:
+    """Show how many of the board's watts edged can influence, then what was detected, what may be
+    set and read, and why the rest may not.
+
+    Nothing is changed.  Figures of the power model say how far they may be off.
+    """
+    from governors.errors import GovernorError
+
+    try:
+        with _opened(name, root) as sysfs:
+            document = describe(sysfs, helper, simulated=name is not None)
+    except GovernorError as problem:
+        raise ConfigError(str(problem)) from problem
+    if as_json:
+        click.echo(json.dumps(document, indent=1))
+        return
+    from rich.console import Console
+
+    _print(document, Console(markup=False, highlight=False))
+
+
+def describe(sysfs: Sysfs, helper: Path, simulated: bool) -> dict[str, Any]:
+    """Everything, as plain data."""
+    from governors.actuators.base import findings
+    from governors.actuators.writers import choose_writer
+    from governors.detect import detect
+    from governors.energy import Provenance
+    from governors.meters.base import survey
+    from governors.meters.settings import Settings
+    from governors.power import PowerModel
+    from governors.profile import load
+
+    board = detect(sysfs)
+    found = findings(sysfs, board)
+    writer = choose_writer(sysfs, found, helper)
+    source = Provenance.SIMULATED if simulated else Provenance.MEASURED
+    meters = survey(sysfs, board, Settings(provenance=source))
+    model = PowerModel(load(board.profile_name)) if board.profile_name else None
+    try:
+        return {
+            "influence": _influence(sysfs, model, found, writer),
+            "board": {
+                "name": board.name, "model": board.model, "soc": board.soc,
+                "release": board.release, "profile": board.profile_name, "simulated": simulated,
+            },
+            "writer": {"name": writer.name, "why": writer.why},
+            "settings": [_setting(sysfs, setting, writer) for setting in found],
+            "meters": [
+                {
+                    "name": meter.name, "rails": [rail.name for rail in meter.rails],
+                    "provenance": meter.provenance.value, "interval_us": meter.interval_us,
+                }
+                for meter in meters.meters
+            ],
+            "missing": [
+                {"meter": m.meter, "what": m.what, "remedy": m.remedy} for m in meters.missing
+                if m.meter != "model"
+            ],
+            "input": _input(meters.meters, model),
+            "profile": _profile(model) if model else None,
+        }  # fmt: skip
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _opened(name: str | None, root: Path) -> Iterator[Sysfs]:
+    """The board's tree; a simulated board's is gone afterwards."""
+    from governors.simulated.board import from_name
+    from governors.simulated.kernel import open_root
+
+    if name is None:
+        yield open_root(root)
+        return
+    with TemporaryDirectory(prefix="edged-board-") as directory:
+        yield from_name(name, Path(directory)).sysfs
+
+
+def _influence(
+    sysfs: Sysfs, model: PowerModel | None, found: list[Setting], writer: Writer
+) -> dict[str, Any]:
+    """How many watts depend on what edged may set."""
+    from governors.actuators.base import Knob, limits_now
+    from governors.errors import ActuatorError
+
+    limits = {}
+    settable = False
+    for knob in found:
+        if isinstance(knob, Knob):
+            try:
+                now = limits_now(sysfs, knob)
+            except ActuatorError:
+                continue
+            limits[knob.name] = (now.min_hz, now.max_hz)
+            may = not any(writer.refusal(path) for path in knob.files().values())
+            settable |= may and not knob.optional
+    answer: dict[str, Any] = {"clocks": settable, "provenance": "modelled"}
+    if model is not None:
+        watts = model.influence(limits)
+        answer |= {
+            "idle_watts": watts.idle_min, "idle_processors_watts": watts.idle_processors,
+            "idle_locked_watts": watts.idle_max, "full_min_watts": watts.full_min,
+            "full_max_watts": watts.full_max, "covers": model.profile.input_is,
+            "idle_error_watts": model.error_watts(model.idle_load()),
+            "full_error_watts": model.error_watts(model.full_load(highest=True)),
+        }  # fmt: skip
+    answer["text"] = _sentence(answer)
+    return answer
+
+
+def _sentence(known: dict[str, Any]) -> str:
+    """The first line: what can be influenced."""
+    head = "edged can influence" if known["clocks"] else "no control: edged can set no clock here"
+    if "idle_watts" not in known:
+        return f"{head}{':' if known['clocks'] else ';'} there is no profile to tell of how many W"
+    idle, acted_on = known["idle_watts"], known["idle_processors_watts"]
+    low, high = known["full_min_watts"], known["full_max_watts"]
+    errors = f"± {known['idle_error_watts']:.1f} and {known['full_error_watts']:.1f} W, modelled"
+    if not known["clocks"]:
+        return (
+            f"{head}, only choose when to wake; {idle:.1f} W when idle, up to {high:.1f} W with "
+            f"every core busy ({errors})"
+        )
+    part = f"{acted_on:.1f} of {idle:.1f} W" if acted_on else f"nothing of {idle:.1f} W"
+    return (
+        f"{head} {part} when idle, {high - low:.1f} of {high:.1f} W with every core busy ({errors})"
+    )
+
+
+def _setting(sysfs: Sysfs, setting: Setting, writer: Writer) -> dict[str, Any]:
+    """A knob or switch: how it stands, whether it may be set, and what would allow it."""
+    from governors.actuators.base import Knob, limits_now, refusal
+    from governors.errors import ActuatorError
+
+    paths = list(setting.files().values())
+    refused = next((why for path in paths if (why := writer.refusal(path))), "")
+    denied = [path for path in paths if refusal(sysfs, path) and sysfs.exists(path)]
+    shown: dict[str, Any] = {
+        "name": setting.name, "kind": setting.kind, "paths": paths, "may_be_set": not refused,
+        "why_not": refused, "remedy": _remedy(denied) if refused else "",
+    }  # fmt: skip
+    if not isinstance(setting, Knob):
+        now = sysfs.get(paths[0]) if sysfs.exists(paths[0]) else None
+        return shown | {"now": now, "values": list(setting.values), "optional": True}
+    try:
+        stands = str(limits_now(sysfs, setting))
+    except ActuatorError as problem:
+        stands = str(problem)
+    return shown | {
+        "now": stands, "floor_hz": setting.floor_hz, "ceiling_hz": setting.ceiling_hz,
+        "table_hz": list(setting.table_hz), "cores": list(setting.cores),
+        "optional": setting.optional,
+    }  # fmt: skip
+
+
+def _remedy(paths: list[str]) -> str:
+    """The command that allows this process's group to write; lasts until the next boot."""
+    if not paths:
+        return ""
+    files = " ".join(paths)
+    return f"sudo sh -c 'chgrp {GROUP} {files} && chmod g+w {files}', or run edged-governor-helper"
+
+
+def _input(meters: Any, model: PowerModel | None) -> dict[str, Any]:
+    """Where the whole input's power is told."""
+    from governors.meters.rails import wholes
+
+    found = wholes(meters)
+    if found:
+        best = found[0]
+        return {"from": best.name, "covers": best.covers, "provenance": best.provenance.value}
+    if model is not None:
+        return {
+            "from": " + ".join(model.profile.input), "covers": model.profile.input_is,
+            "provenance": "modelled",
+        }  # fmt: skip
+    return {"from": None, "covers": "", "provenance": None}
+
+
+def _profile(model: PowerModel) -> dict[str, Any]:
+    """What the profile knows, with its sources."""
+    p = model.profile
+    idle, full = model.idle_load(), model.full_load(highest=True)
+    low_watts, high_watts = model.watts(idle), model.watts(full)
+    return {
+        "name": p.name, "title": p.title, "notes": list(p.notes),
+        "clusters": [
+            {
+                "name": c.name, "cores": list(c.cores), "core": c.core,
+                "opps": [{"hz": o.hz, "volts": o.volts} for o in c.opps],
+                "continuous": c.continuous, "source": c.source,
+                "cheapest_hz": model.optimum_hz(i, len(c.cores)),
+            }
+            for i, c in enumerate(p.clusters)
+        ],
+        "gpu": p.gpu and {
+            "table_hz": [o.hz for o in p.gpu.opps], "railgate_delay_ms": p.gpu.railgate_delay_ms,
+            "source": p.gpu.source,
+        },
+        "rails": [
+            {
+                "name": r.name, "feeds": list(r.feeds), "part_of": r.part_of,
+                "idle_watts": low_watts.get(r.name), "full_watts": high_watts.get(r.name),
+            }
+            for r in p.rails
+        ],
+        "sensor": {"meter": p.sensor.meter, "refresh_ms": p.sensor.refresh_ms,
+                   "lsb_mw": p.sensor.lsb_mw, "source": p.sensor.source},
+        "terms": [
+            {"name": t.name, "rail": t.rail, "value": t.figure.value, "error": t.figure.error,
+             "unit": t.figure.unit, "source": t.figure.source}
+            for t in p.terms
+        ],
+    }  # fmt: skip
+
+
+def _print(document: dict[str, Any], console: Console) -> None:
+    """For people: the sentence, then tables."""
+    board, profile = document["board"], document["profile"]
+    console.print(document["influence"]["text"], style="bold", soft_wrap=True)
+    kind = "simulated " if board["simulated"] else ""
+    known = f"profile {board['profile']}" if profile else "no profile"
+    told = f"{board['model'] or 'no model'} {board['release']}".rstrip()
+    console.print(f"\n{kind}{board['name']}: {told}, {known}", soft_wrap=True)
+    if profile:
+        for note in profile["notes"]:
+            console.print(f"  {note}", style="dim", soft_wrap=True)
+    _print_settings(document, console)
+    _print_meters(document, console)
+    if profile:
+        _print_profile(profile, console)
+
+
+def _table(title: str, *columns: str) -> Any:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print_settings(document: dict[str, Any], console: Console) -> None:
+    table = _table("\nmay be set", "", "now", "of", "may be set")
+    for s in document["settings"]:
+        if "values" in s:
+            span = ", ".join(s["values"])
+        else:
+            steps = f"{len(s['table_hz'])} clocks" if s["table_hz"] else "continuous"
+            span = f"{s['floor_hz'] / 1e6:g} to {s['ceiling_hz'] / 1e6:g} MHz, {steps}"
+        may = ("yes, if asked for" if s["optional"] else "yes") if s["may_be_set"] else s["why_not"]
+        table.add_row(s["name"], str(s["now"]), span, may)
+    if document["settings"]:
+        console.print(table)
+    else:
+        console.print("\nnothing can be set: this machine shows no clock that can be")
+    writer = document["writer"]
+    console.print(f"writes: {writer['name']} ({writer['why']})", soft_wrap=True)
+    for remedy in dict.fromkeys(s["remedy"] for s in document["settings"] if s["remedy"]):
+        console.print(f"to allow it: {remedy}", soft_wrap=True)
+
+
+def _print_meters(document: dict[str, Any], console: Console) -> None:
+    if document["meters"]:
+        table = _table("\nmay be read", "", "rails", "every", "figures are")
+        for m in document["meters"]:
+            every = f"{m['interval_us'] / 1000:g} ms"
+            table.add_row(m["name"], ", ".join(m["rails"]), every, m["provenance"])
+        console.print(table)
+    else:
+        console.print("\nno power can be read here")
+    whole = document["input"]
+    if whole["from"]:
+        text = f"whole input: {whole['from']} ({whole['covers']}), {whole['provenance']}"
+        console.print(text, soft_wrap=True)
+    for missing in document["missing"]:
+        text = f"missing: {missing['meter']}: {missing['what']}"
+        advice = f": {missing['remedy']}" if missing["remedy"] else ""
+        console.print(text + advice, soft_wrap=True)
+
+
+def _print_profile(profile: dict[str, Any], console: Console) -> None:
+    table = _table("\nclusters", "", "cores", "", "MHz", "cheapest a cycle, all cores busy")
+    for c in profile["clusters"]:
+        cores = ", ".join(map(str, c["cores"]))
+        volts = {o["volts"] for o in c["opps"]}
+        clocks = [f"{o['hz'] / 1e6:g}" + (f" ({o['volts']:g} V)" if o["volts"] else "")
+                  for o in c["opps"]]  # fmt: skip
+        listed = " to ".join(clocks) if c["continuous"] else " ".join(clocks)
+        hint = "" if volts != {None} else "; voltages are not public"
+        table.add_row(c["name"], cores, c["core"], listed + hint, f"{c['cheapest_hz'] / 1e6:g} MHz")
+    console.print(table)
+    table = _table(
+        "\nrails (modelled)", "", "feeds", "part of", "idle", "all busy at the highest clocks"
+    )
+    for r in profile["rails"]:
+        watts = [f"{r[key]:.2f} W" if r[key] is not None else "not known"
+                 for key in ("idle_watts", "full_watts")]  # fmt: skip
+        joint = "jointly " if len(r["feeds"]) > 1 else ""
+        table.add_row(r["name"], joint + ", ".join(r["feeds"]), r["part_of"] or "", *watts)
+    console.print(table)
+    table = _table("\nthe power model's figures", "", "rail", "value", "source")
+    for t in profile["terms"]:
+        value = (
+            "not known" if t["value"] is None else f"{t['value']:g} ± {t['error']:g} {t['unit']}"
+        )
+        table.add_row(t["name"], t["rail"], value, t["source"])
+    console.print(table)
