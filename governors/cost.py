@@ -5,9 +5,9 @@ n units, and a period P from wake to wake, n = r P and the mean power of the who
 
     idle + [(race − idle) t + wake + writes] / P − what the sleeps save + memory traffic + uplink
 
-The oldest tuple of a beat arrives just after the ingest before it and waits for a period and two
-races at most (its own, and the one that was running), so that a share s of the tolerance L allows
-P = (s L − commit − 2 a) / (1 + 2 b r).  A race is kept under half the tolerance.
+The oldest unit of a beat arrives just after the ingest before it and waits for a period and a race,
+so that a share s of the tolerance L allows P = (s L − commit − a) / (1 + b r).  A race is kept under
+half the tolerance.
 
 A sleep that must be asked for is entered where what it saves in an idle time exceeds what entering
 and leaving it costs.  Results that may wait for an upload window are sent every k-th beat, as
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -75,11 +75,14 @@ class Tariff(Protocol):
     """For one wakeup."""
     byte_j: float
     """For a byte of memory traffic."""
+    cycle_j: float
+    """Above idle, for a cycle of one core beside the wait, at the clock of an idle board."""
     sleeps: tuple[Sleep, ...]
     radio: Radio
 
-    def race_watts(self, device: str, hz: int, cores: float) -> float:
-        """While `cores` of it are busy at a clock, without memory traffic."""
+    def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
+        """While `cores` of it are busy at a clock, without memory traffic; `memory_hz`: where the
+        memory clock is capped."""
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
         """What idle cores save at the lower of two maxima; none where they are clock-gated."""
@@ -209,11 +212,16 @@ class CostModel:
     def overhead_j(self, work: Work) -> float:
         """What a beat takes above idle beside its race: the wake, memory traffic, an upload."""
         t = self.tariff
+        beside = max(self._beside_j(c) for c in work.costs.values())
         moved = max(c.bytes_per_unit for c in work.costs.values()) * work.units * t.byte_j
         sent_j = t.radio.joules + t.radio.joules_per_byte * work.upload_bytes_per_s * (
             max(work.latency_us, work.upload_within_us) / 1e6
         )
-        return t.wake_j + moved + (sent_j if work.upload_bytes_per_s else 0.0)
+        return t.wake_j + beside + moved + (sent_j if work.upload_bytes_per_s else 0.0)
+
+    def _beside_j(self, cost: Cost) -> float:
+        """Above idle, of the work of one core beside the wait."""
+        return cost.beside_cycles * self.tariff.cycle_j
 
     def _steady(self, units_per_s: float) -> float:
         """The rate that plans are made for: it follows a bucket's width behind the observed one."""
@@ -233,9 +241,10 @@ class CostModel:
         b = np.array([w.us_per_unit for w in ways]) * rate / 1e6
         watts = np.array([w.watts for w in ways])
         fixed_j = np.array([write_j if w.clocks else 0.0 for w in ways]) + t.wake_j
+        fixed_j += np.array([self._beside_j(work.costs[w.device]) for w in ways])
         byte_w = t.byte_j * rate * np.array([work.costs[w.device].bytes_per_unit for w in ways])
         share = np.array(shares)[:, None]
-        period = (share * work.latency_us - work.commit_us - 2 * a) / (1 + 2 * b)
+        period = (share * work.latency_us - work.commit_us - a) / (1 + b)
         race = a + b * period
         in_time = (period > 0) & (race <= period) & (race <= work.latency_us / 2)
         period = np.where(period > 0, period, np.maximum(race, 1.0))
@@ -264,15 +273,23 @@ class CostModel:
 
     def _all(self, work: Work, rate: float, dials: Sequence[Dial], write_us: float) -> list[Way]:
         found = []
+        memory = next((d for d in dials if d.kind == "memory"), None)
+        caps = [
+            None,
+            *(() if memory is None else ((memory, hz) for hz in memory.choices_hz()[:-1])),
+        ]
         for device, cost in work.costs.items():
             mine = [d for d in dials if d.kind == device]
             if device == "cpu":
                 found.append(self._left_alone(work, cost, rate, mine))
             for hz in _clocks(mine):
                 set_to = tuple((d.name, c) for d in mine if (c := d.nearest(hz)) is not None)
-                watts = self.tariff.race_watts(device, hz, cost.cores)
-                most = self._most(device, cost, (hz,), write_us)
-                found.append(_way(device, hz, set_to, watts, cost, write_us, most))
+                for cap in caps:
+                    slow, also, memory_hz = _capped(cost, cap)
+                    watts = self.tariff.race_watts(device, hz, cost.cores, memory_hz)
+                    most = self._most(device, slow, (hz,), write_us, memory_hz)
+                    way = _way(device, hz, set_to + also, watts, slow, write_us, most)
+                    found.append(way)
         return found
 
     def _left_alone(self, work: Work, cost: Cost, rate: float, dials: Sequence[Dial]) -> Way:
@@ -291,12 +308,14 @@ class CostModel:
         return _way("cpu", hz, (), joules / us, cost, 0.0, self._most("cpu", cost, choices, 0.0))
 
     def _most(
-        self, device: str, cost: Cost, choices: Sequence[int], write_us: float
-    ) -> tuple[float, float]:
+        self, device: str, cost: Cost, choices: Sequence[int], write_us: float,
+        memory_hz: int | None = None,
+    ) -> tuple[float, float]:  # fmt: skip
         """Joules above idle of a race and of each unit, at the worst of some clocks for each."""
         fixed, each = 0.0, 0.0
         for hz in choices:
-            above = self.tariff.race_watts(device, hz, cost.cores) - self.tariff.idle_watts
+            watts = self.tariff.race_watts(device, hz, cost.cores, memory_hz)
+            above = watts - self.tariff.idle_watts
             us = cost.us(0, hz) + write_us
             fixed = max(fixed, above * us / 1e6)
             each = max(each, above * (cost.us(1, hz) + write_us - us) / 1e6)
@@ -309,6 +328,21 @@ def _way(
 ) -> Way:  # fmt: skip
     each = 1e6 * cost.cycles_per_unit / hz + cost.stall_us_per_unit
     return Way(device, hz, clocks, watts, cost.us(0, hz) + write_us, each, *most)
+
+
+def _capped(
+    cost: Cost, cap: tuple[Dial, int] | None
+) -> tuple[Cost, tuple[tuple[str, int], ...], int | None]:
+    """The work with a capped memory clock, what must be set for it, and the clock.
+
+    All waiting is taken to stretch as the clock falls, which is the most that it can.
+    """
+    if cap is None:
+        return cost, (), None
+    dial, hz = cap
+    k = dial.max_hz / hz
+    slow = replace(cost, stall_us=cost.stall_us * k, stall_us_per_unit=cost.stall_us_per_unit * k)
+    return slow, ((dial.name, hz),), hz
 
 
 def _clocks(dials: Sequence[Dial]) -> tuple[int, ...]:

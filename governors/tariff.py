@@ -45,13 +45,18 @@ class ModelTariff:
         self.radio = Radio(
             (up.fixed_joules or 0.0) + (up.tail_joules or 0.0), up.joules_per_byte or 0.0
         )
-        self._watts: dict[tuple[str, int, float], float] = {}
+        self._watts: dict[tuple[str, int, float, int | None], float] = {}
+        beside_hz = p.clusters[0].floor_hz
+        self.cycle_j = (self.race_watts("cpu", beside_hz, 1.0) - self.idle_watts) / beside_hz
 
-    def race_watts(self, device: str, hz: int, cores: float) -> float:
+    def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
         """While `cores` are busy at a clock, spread over the clusters by their size."""
-        key = (device, hz, cores)
+        key = (device, hz, cores, memory_hz)
         if key not in self._watts:
-            self._watts[key] = self.model.input_watts(self.race_load(device, hz, cores))
+            load = self.race_load(device, hz, cores)
+            if memory_hz is not None:
+                load = replace(load, memory_hz=min(memory_hz, load.memory_hz))
+            self._watts[key] = self.model.input_watts(load)
         return self._watts[key]
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
@@ -83,15 +88,19 @@ class MeasuredTariff:
         """`cores`: how many were busy when the curve was measured."""
         self._base, self._curve, self._cores = base, curve, cores
         self.idle_watts = curve.idle_watts
-        self.wake_j, self.byte_j = base.wake_j, base.byte_j
+        self.wake_j, self.byte_j, self.cycle_j = base.wake_j, base.byte_j, base.cycle_j
         self.sleeps, self.radio = base.sleeps, base.radio
         self._measured = {p.hz: p.watts for p in curve.points}
 
-    def race_watts(self, device: str, hz: int, cores: float) -> float:
-        """Measured, or by the fitted law; other numbers of cores by their share above idle."""
+    def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
+        """Measured, or by the fitted law; other numbers of cores by their share above idle; what a
+        memory cap saves as modelled."""
         if device != "cpu":
-            above = self._base.race_watts(device, hz, cores) - self._base.idle_watts
+            above = self._base.race_watts(device, hz, cores, memory_hz) - self._base.idle_watts
             return self.idle_watts + above
+        if memory_hz is not None:
+            free, capped = (self._base.race_watts(device, hz, cores, m) for m in (None, memory_hz))
+            return max(self.idle_watts, self.race_watts(device, hz, cores) - (free - capped))
         watts = self._measured.get(hz)
         watts = self._curve.fitted(hz).watts if watts is None else watts
         return self.idle_watts + (watts - self.idle_watts) * cores / self._cores

@@ -43,16 +43,34 @@ class Account:
         """
         if not self._at:
             return unknown_watts * window_us / 1e6
-        since = self._at[-1] - window_us
-        i = bisect_right(self._at, since)
+        return self._joules[-1] - self._then(self._at[-1] - window_us, unknown_watts)
+
+    def falls_to(
+        self, window_us: int, joules: float, idle_watts: float, unknown_watts: float
+    ) -> int:
+        """When the window will have drawn no more than `joules`, if the board idles from now on;
+        at the latest when it holds nothing but idling."""
+        if not self._at:
+            return 0
+        now_j, low, high = self._joules[-1], 0, window_us
+        while low < high:
+            middle = (low + high) // 2
+            past = now_j - self._then(self._at[-1] + middle - window_us, unknown_watts)
+            if past + idle_watts * middle / 1e6 <= joules:
+                high = middle
+            else:
+                low = middle + 1
+        return self._at[-1] + low
+
+    def _then(self, at_us: int, unknown_watts: float) -> float:
+        """Cumulative joules at a time up to the last sample."""
+        i = bisect_right(self._at, at_us)
         if i == 0:
-            missing_us = self._at[0] - since
-            return self._joules[-1] - self._joules[0] + unknown_watts * missing_us / 1e6
+            return self._joules[0] - unknown_watts * (self._at[0] - at_us) / 1e6
         if i == len(self._at):
-            return 0.0
-        part = (since - self._at[i - 1]) / (self._at[i] - self._at[i - 1])
-        then = self._joules[i - 1] + part * (self._joules[i] - self._joules[i - 1])
-        return self._joules[-1] - then
+            return self._joules[-1]
+        part = (at_us - self._at[i - 1]) / (self._at[i] - self._at[i - 1])
+        return self._joules[i - 1] + part * (self._joules[i] - self._joules[i - 1])
 
     def watts(self, window_us: int) -> float | None:
         """The mean over the last `window_us`, or over all there is; None before two samples."""

@@ -90,6 +90,8 @@ class Cost:
     """Busy on average while it runs."""
     bytes_per_unit: float = 0.0
     """Memory traffic."""
+    beside_cycles: float = 0.0
+    """Of one CPU core, per race, beside the wait: commits and acks."""
 
     def us(self, units: float, hz: int) -> float:
         """How long a race of `units` takes at a clock."""
@@ -101,7 +103,7 @@ class Cost:
         k = us / self.us(units, hz)
         return Cost(
             self.cycles * k, self.cycles_per_unit * k, self.stall_us * k,
-            self.stall_us_per_unit * k, self.cores, self.bytes_per_unit,
+            self.stall_us_per_unit * k, self.cores, self.bytes_per_unit, self.beside_cycles,
         )  # fmt: skip
 
 
@@ -118,7 +120,7 @@ class Work:
     latency_us: int
     """The tolerance: from arrival to sealed."""
     commit_us: float = 0.0
-    """Of the tolerance, what sealing and margins take beside the race."""
+    """Of the tolerance, what the commit and the margins take beside the race."""
     upload_bytes_per_s: float = 0.0
     upload_within_us: int = 0
     """How long results may wait for an upload window; 0: they are sent with every beat."""
@@ -140,7 +142,7 @@ class Observation:
     at_us: int
     work: Work
     deadline_us: int
-    """By which the next race must be over, for what waits now."""
+    """By which the next race must be over, for what waits now: the commit comes after it."""
     joules: float
     """Of the whole input since some time that stays the same; never falls."""
     provenance: Provenance
@@ -185,6 +187,9 @@ class Decision:
     clocks: Mapping[str, Setting] = field(default_factory=dict)
     wait_share: float = 1.0
     """Of the latency tolerance, what the batcher may spend (0 to 1)."""
+    race_us: float = 0.0
+    """What the planned race will take, where it is known: the wait must leave time for it, though
+    the last races were faster."""
     admit_share: float = 1.0
     """Of the waiting units, what the race may take; the rest waits, and its senders with it."""
     not_before_us: int = 0

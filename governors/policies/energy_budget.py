@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from governors.cost import CostModel
@@ -40,6 +41,8 @@ DAY_US = 86_400_000_000
 HOLD_US = 5_000_000
 """For so long a voltage must stay beyond its threshold."""
 RETRY_US = 10_000
+HOLD_SHARE = 0.5
+"""Where not all that waits fits, a race waits for this part of a burst: small races cost more."""
 
 
 class Undervoltage:
@@ -100,23 +103,24 @@ class EnergyBudget(Policy):
             )  # fmt: skip
         idle = self.model.tariff.idle_watts
         ways = self.model.ways(seen.work, seen.dials, seen.write_us)
-        left_us = seen.deadline_us - seen.at_us - seen.work.commit_us
+        left_us = seen.deadline_us - seen.at_us
         room -= self.model.overhead_j(seen.work)
         fit = self.model.fit(ways, seen.work.units, left_us, room, seen.write_j)
         if fit.share >= 1.0:
             return raced(idle, seen, fit, ways[0])
-        pace = self._pace_watts(seen)
+        pace = max(0.0, self._pace_watts(seen))
         least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
-        wait_us = self._burst_us if pace <= 0 else 1e6 * max(0.0, least_j - room) / pace
-        retry_us = seen.at_us + int(min(self._burst_us, max(RETRY_US, wait_us)))
-        if fit.share * seen.work.units < 1.0:
+        goal_j = min(least_j, HOLD_SHARE * pace * self._burst_us / 1e6)
+        if room < goal_j or fit.share * seen.work.units < 1.0:
+            wait_us = 1e6 * max(0.0, goal_j - room) / pace if pace else self._burst_us
             return Decision(
                 f"the pace has no room: {self.forecast(seen)}",
-                admit_share=0.0, not_before_us=retry_us,
-            )  # fmt: skip
+                admit_share=0.0,
+                not_before_us=seen.at_us + int(min(self._burst_us, max(RETRY_US, wait_us))),
+            )
         decision = raced(idle, seen, fit, ways[0])
         reason = f"{decision.reason}; the pace has room for {fit.share:.0%}"
-        return Decision(reason, decision.clocks, admit_share=fit.share, not_before_us=retry_us)
+        return replace(decision, reason=reason)
 
     def idle(self, seen: Observation) -> Decision:
         """Let go; plan the wait, the sleeps and the uplink for the least power."""
@@ -126,6 +130,7 @@ class EnergyBudget(Policy):
             self.forecast(seen),
             dict.fromkeys((d.name for d in seen.dials), RELEASE),
             wait_share=plan.share,
+            race_us=plan.race_us,
             sleep=plan.sleeps,
             upload=self.uploads.after_beat(plan.upload_beats),
         )

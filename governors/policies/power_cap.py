@@ -20,6 +20,7 @@ ahead of what was foreseen (a model's error, other processes), the room shrinks 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from governors.cost import SHARES, CostModel
@@ -31,6 +32,9 @@ TIGHT = 0.95
 """A plan is comfortable below this part of the cap, and again below TIGHT squared (hysteresis)."""
 RETRY_US = 1_000
 """Least wait for room."""
+HOLD_SHARE = 0.5
+"""Where not all that waits fits, a race waits for this part of what a window can hold above idle:
+small races cost more."""
 
 
 @policy
@@ -58,25 +62,28 @@ class PowerCap(Policy):
         room = self.room_j()
         idle = self.model.tariff.idle_watts
         ways = self.model.ways(seen.work, seen.dials, seen.write_us)
-        left_us = seen.deadline_us - seen.at_us - seen.work.commit_us
+        left_us = seen.deadline_us - seen.at_us
         room -= self.model.overhead_j(seen.work)
         fit = self.model.fit(ways, seen.work.units, left_us, room, seen.write_j)
         if fit.share >= 1.0:
             return raced(idle, seen, fit, ways[0])
-        if fit.share > 0.0 and fit.share * seen.work.units >= 1.0:
-            decision = raced(idle, seen, fit, ways[0])
-            clocks, share = decision.clocks, fit.share
-            reason = f"{decision.reason}; room for {share:.0%} of what waits"
-        else:
-            clocks, share, reason = {}, 0.0, "no room for a race yet"
-        least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
         if idle >= self.cap_watts:
             reason = f"idle takes {idle:.2f} W: {self.cap_watts:g} W cannot be kept"
-            wait_us = float(self.window_us)
-        else:
-            wait_us = 1e6 * max(0.0, least_j - room) / (self.cap_watts - idle)
-        wait_us = min(float(self.window_us), max(RETRY_US, wait_us))
-        return Decision(reason, clocks, admit_share=share, not_before_us=seen.at_us + int(wait_us))
+            hold_us = seen.at_us + self.window_us
+            return Decision(reason, admit_share=0.0, not_before_us=hold_us)
+        least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
+        goal_j = min(least_j, HOLD_SHARE * (self.cap_watts - idle) * self.window_us / 1e6)
+        if room >= goal_j and fit.share * seen.work.units >= 1.0:
+            decision = raced(idle, seen, fit, ways[0])
+            reason = f"{decision.reason}; room for {fit.share:.0%} of what waits"
+            return replace(decision, reason=reason)
+        used_j = self.cap_watts * self.window_us / 1e6 - goal_j - self.model.overhead_j(seen.work)
+        until_us = self.account.falls_to(self.window_us, used_j, idle, self.cap_watts)
+        return Decision(
+            "no room for a race yet",
+            admit_share=0.0,
+            not_before_us=max(seen.at_us + RETRY_US, until_us),
+        )
 
     def idle(self, seen: Observation) -> Decision:
         """Let go, and wait for as little of the tolerance as the cap allows."""
@@ -90,6 +97,7 @@ class PowerCap(Policy):
             f"{plan.watts:.3f} W expected of {self.cap_watts:g} W",
             dict.fromkeys((d.name for d in seen.dials), RELEASE),
             wait_share=1.0 if self._tight else plan.share,
+            race_us=plan.race_us,
             sleep=plan.sleeps,
             upload=self.uploads.after_beat(plan.upload_beats),
         )

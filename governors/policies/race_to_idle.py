@@ -8,8 +8,9 @@ kernel's own governor among them; for work that waits for memory it is not the h
 set only where it saves more than writing costs, so that *never* is an outcome.  On leaving the
 beat the limits go back to what they were.
 
-Lowering the maximum between beats slows other processes down: it is opt-in, and refused while they
-are busy.  Where idle cores are clock-gated it saves nothing, and is not done.
+Where the memory clock may be capped (it is a dial only where that was asked for), caps are among
+the ways.  Lowering the maximum between beats slows other processes down: it is opt-in, and refused
+while they are busy.  Where idle cores are clock-gated it saves nothing, and is not done.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class RaceToIdle(Policy):
     def race(self, seen: Observation) -> Decision:
         """Choose the way for what waits now."""
         ways = self.model.ways(seen.work, seen.dials, seen.write_us)
-        left_us = seen.deadline_us - seen.at_us - seen.work.commit_us
+        left_us = seen.deadline_us - seen.at_us
         fit = self.model.fit(ways, seen.work.units, left_us, float("inf"), seen.write_j)
         return raced(self.model.tariff.idle_watts, seen, fit, ways[0])
 
@@ -60,6 +61,7 @@ class RaceToIdle(Policy):
             f"{plan.watts:.3f} W expected",
             clocks,
             wait_share=plan.share,
+            race_us=plan.race_us,
             sleep=plan.sleeps if self.settings["sleep"] else (),
             upload=self.uploads.after_beat(plan.upload_beats),
         )
@@ -89,7 +91,11 @@ class Uploads:
 
 def raced(idle_watts: float, seen: Observation, fit: Fit, alone: Way) -> Decision:
     """The decision that a fit is, said in words."""
-    clocks = {name: Setting(Act.PIN, hz) for name, hz in fit.way.clocks}
+    kinds = {d.name: d.kind for d in seen.dials}
+    clocks = {
+        name: Setting(Act.CAP if kinds[name] == "memory" else Act.PIN, hz)
+        for name, hz in fit.way.clocks
+    }
     units = fit.share * seen.work.units
     left = alone.joules(units, idle_watts, 0.0)
     if clocks:

@@ -30,13 +30,14 @@ class Flat:
     idle_watts: float = 2.0
     wake_j: float = 1e-4
     byte_j: float = 1e-10
+    cycle_j: float = 1e-9
     sleeps: tuple[Sleep, ...] = (
         Sleep("deep", 0.3, 5_000, 2e-3),
         Sleep("deeper", 0.1, 90_000, 0.02),
     )
     radio: Radio = field(default_factory=lambda: Radio(0.05, 1e-7))
 
-    def race_watts(self, device: str, hz: int, cores: float) -> float:
+    def race_watts(self, device, hz, cores, memory_hz=None) -> float:
         ghz = hz / 1e9
         above = 0.4 + cores * (0.3 * ghz + 0.5 * ghz**3) if device == "cpu" else 1.0 + 2 * ghz
         return self.idle_watts + above
@@ -57,14 +58,14 @@ def naive(board: Flat, work: Work, rate: float, write_j: float) -> tuple[float, 
             for hz in clocks:
                 fixed_s = c.cycles / hz + c.stall_us / 1e6
                 each_s = c.cycles_per_unit / hz + c.stall_us_per_unit / 1e6
-                room_s = share * work.latency_us / 1e6 - work.commit_us / 1e6 - 2 * fixed_s
-                period_s = room_s / (1 + 2 * each_s * rate)
+                room_s = share * work.latency_us / 1e6 - work.commit_us / 1e6 - fixed_s
+                period_s = room_s / (1 + each_s * rate)
                 race_s = fixed_s + each_s * rate * period_s
                 if period_s <= 0 or race_s > period_s or race_s > work.latency_us / 2e6:
                     continue
                 joules = board.idle_watts * (period_s - race_s)
                 joules += board.race_watts(device, hz, c.cores) * race_s
-                joules += write_j + board.wake_j
+                joules += write_j + board.wake_j + board.cycle_j * c.beside_cycles
                 joules += board.byte_j * c.bytes_per_unit * rate * period_s
                 for sleep in board.sleeps:
                     gain = sleep.watts * (period_s - race_s - sleep.us / 1e6) - sleep.joules

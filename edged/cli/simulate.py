@@ -1,0 +1,164 @@
+"""`edged simulate`: what a job would cost on a board, before anyone buys it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edged.errors import ConfigError
+
+_SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+SWEEP_POINTS_A_DECADE = 4
+
+
+@click.command(name="simulate")
+@click.argument("job", type=click.Path())
+@click.option("--board", default="orin-nano", show_default=True, help="A board profile.")
+@click.option("--mode", help="The board's power mode; default: the one it boots in.")
+@click.option("--rate", default="10k", show_default=True, help="Tuples/s of each stream.")
+@click.option("--latency", help="Tolerance; default: what the job promises.")
+@click.option("--policy", default="hands_off", show_default=True, help="And its settings: --set.")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting of the policy.")
+@click.option("--battery", help="50Wh or 180kJ: how long it would last.")
+@click.option("--seconds", default=600.0, show_default=True, help="Simulated time.")
+@click.option("--seed", default=1, show_default=True)
+@click.option("--sends", default=20.0, show_default=True, help="Messages/s of each stream.")
+@click.option("--matches", default=0.01, show_default=True, help="Pairs a tuple that joins find.")
+@click.option("--upload-within", help="How long results may wait for an upload window.")
+@click.option("--memory-cap", is_flag=True, help="Policies may cap the memory clock.")
+@click.option("--sweep", metavar="rate=A..B", help="rate=1k..1M or latency=50ms..2s, A,B,C too.")
+@click.option("--store", type=click.Path(path_type=Path), help="Of `edged calibrate`.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path, allow_dash=True),
+              help="Write the answer here; - prints it.")  # fmt: skip
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw it here (PNG).")
+def command(
+    job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str,
+    pairs: tuple[str, ...], battery: str | None, seconds: float, seed: int, sends: float,
+    matches: float, upload_within: str | None, memory_cap: bool, sweep: str | None,
+    store: Path | None, json_path: Path | None, plot: Path | None,
+) -> None:  # fmt: skip
+    """Run JOB's beats on a simulated BOARD in virtual time: power, energy a tuple, latency.
+
+    The batcher, the placement and the policies are the daemon's; what races take was measured on
+    one machine and is scaled to the board.  Every figure is simulated, none is measured.
+    """
+    from rich.console import Console
+
+    import governors.profile
+    from edged.calibration import load_profile
+    from edged.job.plan import load_job
+    from edged.simulate import report
+    from edged.simulate.work import Load
+    from governors.errors import GovernorError
+
+    try:
+        asked = report.Question(
+            plan=_promising(load_job(job), latency),
+            board=governors.profile.load(board),
+            load=Load(_number("--rate", rate), sends, matches),
+            policy=policy,
+            settings=dict(_setting(pair) for pair in pairs),
+            mode=mode,
+            seconds=seconds,
+            seed=seed,
+            battery_j=None if battery is None else _joules(battery),
+            upload_within_us=0 if upload_within is None else _us("--upload-within", upload_within),
+            memory_cap=memory_cap,
+            calibrated=None if store is None else load_profile(store),
+        )
+        console = Console(highlight=False, stderr=json_path == Path("-"))
+        if sweep is None:
+            results, key = [report.answer(asked)], "rate"
+            report.show(results[0], console)
+        else:
+            key, values = _sweep(sweep)
+            with console.status("simulating") as status:
+                results = report.sweep(asked, key, values, status.update)
+            report.show_sweep(results, key, console)
+    except GovernorError as problem:
+        raise ConfigError(str(problem)) from problem
+    _write(results if sweep is not None else results[0], json_path)
+    if plot is not None:
+        report.draw(results, key, plot)
+
+
+def _write(answer: Any, path: Path | None) -> None:
+    if path is None:
+        return
+    text = json.dumps(answer, indent=1)
+    if path == Path("-"):
+        click.echo(text)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+
+
+def _promising(plan: Any, latency: str | None) -> Any:
+    """The plan with another tolerance."""
+    from dataclasses import replace
+
+    if latency is None:
+        return plan
+    us = _us("--latency", latency)
+    given = "ack_within" in plan.document.get("promises", {})
+    ack = min(plan.promises.ack_within_us, us) if given else us
+    return replace(plan, promises=replace(plan.promises, latency_us=us, ack_within_us=ack))
+
+
+def _us(option: str, text: str) -> int:
+    from edged.job.units import duration_us
+
+    return duration_us(option, text, least=1)
+
+
+def _number(option: str, text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG]?)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise ConfigError(f"{option}: {text!r} is no rate; write e.g. 500, 10k or 1.5M")
+    return float(match[1]) * _SUFFIXES[match[2]]
+
+
+def _joules(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(Wh|kWh|J|kJ|MJ)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise ConfigError(f"--battery: {text!r} is no energy; write e.g. 50Wh or 180kJ")
+    units = {"Wh": 3600.0, "kWh": 3.6e6, "J": 1.0, "kJ": 1e3, "MJ": 1e6}
+    return float(match[1]) * units[match[2]]
+
+
+def _setting(pair: str) -> tuple[str, Any]:
+    """`watts=5`, `until=06:00`, `sleep=true`."""
+    key, equals, text = pair.partition("=")
+    if not equals:
+        raise ConfigError(f"--set: {pair!r} is no setting; write e.g. watts=5")
+    if text in ("true", "false"):
+        return key, text == "true"
+    try:
+        return key, float(text)
+    except ValueError:
+        return key, text
+
+
+def _sweep(text: str) -> tuple[str, list[float]]:
+    """What is swept and over which values: a range in even steps of its logarithm, or a list."""
+    key, equals, values = text.partition("=")
+    if key not in ("rate", "latency") or not equals:
+        raise ConfigError(f"--sweep: {text!r}; write rate=1k..1M or latency=50ms,200ms,1s")
+
+    def read(one: str) -> float:
+        return _number("--sweep", one) if key == "rate" else float(_us("--sweep", one))
+
+    low, dots, high = values.partition("..")
+    if not dots:
+        return key, [read(one) for one in values.split(",")]
+    first, last = read(low), read(high)
+    if not first < last:
+        raise ConfigError(f"--sweep: {values!r} does not rise")
+    import math
+
+    steps = max(1, round(SWEEP_POINTS_A_DECADE * math.log10(last / first)))
+    return key, [first * (last / first) ** (i / steps) for i in range(steps + 1)]

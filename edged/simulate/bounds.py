@@ -1,0 +1,75 @@
+"""Which resource bounds the rate: what each of them would allow on its own.
+
+cpu       a race lasts no longer than its period, nor than half the tolerance, at the highest
+          clock that the power mode allows
+memory    windows and what waits fit into the job's promise and into the board
+network   what arrives fits through the link, with a tenth for headers
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from edged.simulate.device import Device
+from edged.simulate.engine import Setup
+
+LINK_BITS_PER_S = 1e9
+HEADERS = 1.1
+SYSTEM_BYTES = 1 << 30
+"""Of the board's memory, what the system and the daemon itself take."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Rows a second of each stream that each resource allows, and the one that allows least."""
+
+    rows_per_s: Mapping[str, float]
+
+    @property
+    def by(self) -> str:
+        """The resource that bounds the rate."""
+        return min(self.rows_per_s, key=lambda name: self.rows_per_s[name])
+
+
+def find_bounds(
+    at: Callable[[float], Setup], device: Device, link_bits_per_s: float = LINK_BITS_PER_S
+) -> Bounds:
+    """`at(rate)` is the setup at a rate of each stream."""
+    unit = at(1000.0)
+    streams = unit.work.rows_per_s / 1000.0
+    hz = device.dials[0].max_hz
+    bytes_per_s = unit.work.row_bytes * streams
+    return Bounds(
+        {
+            "cpu": _largest(lambda rate: _keeps_up(at(rate), hz)),
+            "memory": _largest(lambda rate: _fits(at(rate), device.profile.memory.bytes)),
+            "network": link_bits_per_s / 8 / HEADERS / bytes_per_s,
+        }
+    )
+
+
+def _keeps_up(setup: Setup, hz: int) -> bool:
+    cost, rate = setup.work.cost, setup.work.rows_per_s
+    fixed = cost.us(0, hz)
+    each = (cost.us(1e6, hz) - fixed) / 1e6 * rate / 1e6
+    period = (setup.latency_us - fixed) / (1 + each)
+    return period > 0 and fixed + each * period <= min(period, setup.latency_us / 2)
+
+
+def _fits(setup: Setup, board_bytes: int | None) -> bool:
+    waiting = 2 * setup.work.rows_per_s * setup.work.row_bytes * setup.latency_us / 1e6
+    room = min(setup.memory_bytes, (board_bytes or 1 << 62) - SYSTEM_BYTES)
+    return setup.work.state_bytes + waiting <= room
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """The largest rate for which it holds, within a thousandth; 0 where it never does."""
+    low, high = 0.001, 1e12
+    if not holds(low):
+        return 0.0
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

@@ -1,0 +1,153 @@
+"""The simulated board: which clock a race meets, and what the whole input draws all the while.
+
+Time passes in pieces of constant power.  A race runs at the clock that is pinned or, left alone,
+at those that the kernel's governor would choose (`governors.schedutil`) within the limits of the
+power mode; idle cores are in the deepest state whose residency fits.  Changing a clock takes the
+time that the profile says (`transition`), with one core awake; where it does not say, none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from governors.policies.base import Act, Cost, Decision, Dial
+from governors.power import PowerModel
+from governors.profile import Cluster, Mode, Profile
+from governors.schedutil import Schedutil, Utilisation
+from governors.tariff import ModelTariff
+
+
+@dataclass(slots=True)
+class Piece:
+    """A piece of the log."""
+
+    start_us: float
+    us: float
+    state: str
+    """race, write, beside, or the name of an idle state."""
+    hz: int
+    watts: float
+    joules: float
+    """Beside `watts`: wakes, memory traffic, uplink."""
+
+
+@dataclass
+class Device:
+    """A board with one mode's limits, driven from beat to beat."""
+
+    profile: Profile
+    mode: str | None = None
+    log: list[Piece] | None = None
+    """Every piece, where somebody wants to add them up again."""
+    memory_cap: bool = False
+    """Whether policies may cap the memory clock."""
+    at_us: float = 0.0
+    joules: float = 0.0
+    wakes: int = 0
+    states_us: dict[str, float] = field(default_factory=dict)
+    clocks_us: dict[int, float] = field(default_factory=dict)
+    busy_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        p = self.profile
+        modes = {m.name: m for m in p.modes}
+        default = next((m for m in p.modes if m.id == p.default_mode), None)
+        chosen = modes.get(self.mode) if self.mode else default
+        self.mode = chosen.name if chosen else None
+        self.cores = min(p.core_count, chosen.cores) if chosen else p.core_count
+        self.dials = tuple(_dial(c, chosen) for c in p.clusters)
+        memory_hz = chosen.memory_max_hz if chosen else None
+        if self.memory_cap and p.memory.table_hz:
+            most = min(p.memory.table_hz[-1], memory_hz or p.memory.table_hz[-1])
+            table = p.memory.table_hz
+            self.dials += (Dial("emc", "memory", table, table[0], most),)
+        self._memory_hz: int | None = None
+        self.tariff = ModelTariff(PowerModel(p), memory_hz=memory_hz)
+        choices = self.dials[0].choices_hz()
+        top = p.clusters[0].opps[-1].hz
+        self._kernel, self._used = Schedutil(choices, top), Utilisation()
+        self._pinned: int | None = None
+        self.write_us = next((t.us or 0.0 for t in p.transitions if t.kind == "cpu"), 0.0)
+        one = self.tariff.race_watts("cpu", choices[0], 1.0) - self.tariff.idle_watts
+        self.write_j = 2 * one * self.write_us / 1e6
+        self._states = [(s.name, s.residency_us or 0.0) for s in p.idle_states] or [("idle", 0.0)]
+
+    @property
+    def idle_watts(self) -> float:
+        """With nothing running."""
+        return self.tariff.idle_watts
+
+    def idle(self, until_us: float) -> None:
+        """Sleep until a time."""
+        us = until_us - self.at_us
+        if us > 0:
+            self._used.sleep(us)
+            self._spend(us, self._deepest(us), 0, self.idle_watts)
+
+    def wake(self) -> None:
+        """A core is woken."""
+        self.wakes += 1
+        self.extra(self.tariff.wake_j)
+
+    def extra(self, joules: float) -> None:
+        """Joules at one moment."""
+        self.joules += joules
+        if self.log is not None:
+            self.log.append(Piece(self.at_us, 0.0, "extra", 0, 0.0, joules))
+
+    def apply(self, decision: Decision) -> None:
+        """Set and release clocks; only the first cluster's counts, they are set together."""
+        if not decision.clocks:
+            return
+        setting = decision.clocks.get(self.dials[0].name)
+        if setting is not None:
+            self._pinned = setting.hz if setting.act is Act.PIN else None
+        memory = decision.clocks.get("emc")
+        if memory is not None:
+            self._memory_hz = memory.hz if memory.act is Act.CAP else None
+        if self.write_us:
+            watts = self.tariff.race_watts("cpu", self.dials[0].min_hz, 1.0)
+            self._spend(self.write_us, "write", self.dials[0].min_hz, watts)
+
+    def race(self, cost: Cost, units: float) -> float:
+        """Run a race; how long it took (µs)."""
+        cycles = cost.cycles + cost.cycles_per_unit * units
+        stall_us = cost.stall_us + cost.stall_us_per_unit * units
+        if self._memory_hz is not None:
+            stall_us *= self.dials[-1].max_hz / self._memory_hz
+        if self._pinned is not None:
+            pieces = [(self._pinned, 1e6 * cycles / self._pinned + stall_us)]
+        else:
+            pieces = self._kernel.race(cycles, stall_us, self._used)
+        spent = 0.0
+        for hz, us in pieces:
+            watts = self.tariff.race_watts("cpu", hz, cost.cores, self._memory_hz)
+            self._spend(us, "race", hz, watts)
+            spent += us
+        self.extra(self.tariff.byte_j * cost.bytes_per_unit * units)
+        self.busy_us += spent
+        return spent
+
+    def beside(self, cycles: float) -> None:
+        """Work of one core beside the wait (commit, acks): its joules above idle, without time."""
+        self.extra(cycles * self.tariff.cycle_j)
+
+    def _spend(self, us: float, state: str, hz: int, watts: float) -> None:
+        if self.log is not None:
+            self.log.append(Piece(self.at_us, us, state, hz, watts, 0.0))
+        self.at_us += us
+        self.joules += watts * us / 1e6
+        self.states_us[state] = self.states_us.get(state, 0.0) + us
+        if hz:
+            self.clocks_us[hz] = self.clocks_us.get(hz, 0.0) + us
+
+    def _deepest(self, us: float) -> str:
+        return next((name for name, least in reversed(self._states) if us >= least), "awake")
+
+
+def _dial(cluster: Cluster, mode: Mode | None) -> Dial:
+    """A cluster's clock within the limits that a mode leaves."""
+    top = cluster.opps[-1].hz
+    most = top if mode is None else min(top, mode.cpu_max_khz * 1000)
+    least = max(cluster.opps[0].hz, cluster.floor_hz)
+    return Dial(cluster.name, "cpu", cluster.table_hz, min(least, most), most)

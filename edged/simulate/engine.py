@@ -1,0 +1,266 @@
+"""Discrete events in virtual time: the daemon's batcher, placer and policies on a modelled board.
+
+A beat is: the first message after the last ingest wakes the daemon (wake one), the batcher says
+when to race, the timer wakes it again (wake two), ingest and race run at the clock that they meet,
+the commit follows beside the next wait, results are sealed when it is durable.  Messages arrive at
+random (Poisson), their rows evenly from the first of a beat to its ingest.  What is not admitted
+waits: nothing is lost.
+
+The policy's part in the wait: the batcher's latest start is moved forward by the share of the
+tolerance that the policy leaves unspent, and by what its planned race takes longer than the last.
+
+    sealed − arrival = wait for the ingest + race + commit
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from edged.beat.batcher import Batcher, Beaten
+from edged.placement import DEFAULT, Placer
+from edged.placement import Profile as Calibrated
+from edged.simulate.device import Device
+from edged.simulate.work import COMMIT_US, JobWork
+from governors.cost import CostModel
+from governors.energy import Provenance
+from governors.policies.base import Battery, Cost, Decision, Observation, Work
+from governors.policies.running import Running
+
+BUFFER_BYTES = 6 << 20
+"""The senders' buffers: Linux's largest receive buffer (tcp_rmem), a connection a stream."""
+HELD_ROWS_MIN = 1.0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is simulated."""
+
+    work: JobWork
+    latency_us: int
+    ack_within_us: int
+    memory_bytes: int
+    policy: str = "hands_off"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 600.0
+    seed: int = 1
+    battery_j: float | None = None
+    day_us: int = 0
+    upload_within_us: int = 0
+    calibrated: Calibrated | None = None
+    """Times of the kernels on the board, for the placer; see `scaled_profile`."""
+    kernels: Mapping[str, JobWork] = field(default_factory=dict)
+    """The work with other kernels of the join than the default."""
+
+
+@dataclass
+class Outcome:
+    """What happened."""
+
+    seconds: float
+    joules: float
+    idle_watts: float
+    arrived: float
+    raced: float
+    beats: int
+    wakes: int
+    busy_share: float
+    """Race time over all time; at or above 1 the board does not keep up."""
+    waiting: float
+    """Rows that are neither raced nor dropped at the end."""
+    held_back: int
+    """Beats in which a policy admitted less than what waited."""
+    latency_ms: dict[str, float]
+    late_share: float
+    """Rows that were sealed after the tolerance."""
+    clocks_us: dict[int, float]
+    states_us: dict[str, float]
+    kernel: str
+    reasons: list[tuple[str, int]]
+    """What the policy said, most often first."""
+    forecast: str
+
+
+class Engine:
+    """One simulation."""
+
+    def __init__(self, setup: Setup, device: Device) -> None:
+        self.setup, self.device = setup, device
+        self.batcher = Batcher(setup.latency_us, setup.ack_within_us)
+        self.policy = Running(setup.policy, setup.settings, CostModel(device.tariff))
+        self.placer = Placer(setup.calibrated, setup.latency_us, DEFAULT)
+        self._random = random.Random(setup.seed)
+        self._poisson = np.random.default_rng(setup.seed)
+        self._waiting: deque[tuple[float, float, float]] = deque()
+        self._latency: list[tuple[float, float, float]] = []
+        self._reasons: dict[str, int] = {}
+        self._rows = self._arrived = self._raced = 0.0
+        self._beats = self._held = 0
+        self._work = setup.work
+        self._decision = Decision("nothing has run yet")
+        self._unraced_us: float | None = None
+        self._unsent_bytes = 0.0
+
+    def run(self) -> Outcome:
+        """Simulate `seconds`; races that begin before the end are finished."""
+        d, end_us, ingested_us = self.device, 1e6 * self.setup.seconds, 0.0
+        per_message_us = 1e6 / self.setup.work.messages_per_s
+        while d.at_us < end_us:
+            first = ingested_us + self._random.expovariate(1.0) * per_message_us
+            oldest = ingested_us if self._rows or first <= d.at_us else first
+            if first > d.at_us and not self._rows:
+                if first >= end_us:
+                    break
+                d.idle(first)
+                d.wake()
+            at, race = self._when(oldest, max(first, d.at_us) if not self._rows else d.at_us)
+            if at >= end_us:
+                break
+            if at > d.at_us:
+                d.idle(at)
+                d.wake()
+            self._arrive(first, d.at_us)
+            ingested_us = d.at_us
+            self._beat(oldest, race)
+        d.idle(end_us)
+        return self._outcome()
+
+    def _when(self, oldest_us: float, now_us: float) -> tuple[float, bool]:
+        """The wake: the batcher's, less what the policy does not spend of the tolerance."""
+        unraced = None if self._unraced_us is None else int(self._unraced_us)
+        wake = self.batcher.wake(int(oldest_us), int(now_us), unraced)
+        held = self._decision
+        sooner = (1 - held.wait_share) * self.setup.latency_us
+        sooner += max(0.0, held.race_us - self.batcher.race_us)
+        at = min(float(wake.at_us), self.batcher.race_by(int(oldest_us)) - sooner)
+        return max(at, now_us, float(self._decision.not_before_us)), wake.race
+
+    def _arrive(self, first_us: float, until_us: float) -> None:
+        """Rows of the messages from the first one since the last ingest on."""
+        work = self.setup.work
+        if until_us < first_us:
+            return
+        more = self._poisson.poisson((until_us - first_us) * work.messages_per_s / 1e6)
+        rows = (1 + more) * work.rows_per_s / work.messages_per_s
+        self._waiting.append((first_us, until_us, rows))
+        self._rows += rows
+        self._arrived += rows
+
+    def _beat(self, oldest_us: float, race: bool) -> None:
+        d, cost = self.device, self._work.cost
+        if not race:
+            self._unraced_us = oldest_us if self._unraced_us is None else self._unraced_us
+            d.race(Cost(cost.cycles / 4, 0.0), 0)
+            self.batcher.committed(COMMIT_US)
+            return
+        waiting = self._rows
+        decision = self._decided(self.policy.race(self._seen(oldest_us)))
+        d.apply(decision)
+        rows = min(decision.admit_share * waiting, float(self.batcher.rows_max()))
+        self._held += decision.admit_share < 1.0
+        if rows >= HELD_ROWS_MIN or decision.admit_share >= 1.0:
+            fill = min(1.0, waiting * self.setup.work.row_bytes / 2 / BUFFER_BYTES)
+            us = d.race(cost, rows)
+            d.beside(cost.beside_cycles)
+            self._beats += 1
+            self._seal(rows, d.at_us + COMMIT_US)
+            ingest_us = int(us * self.setup.work.ingest_share / 2)
+            self.batcher.beaten(Beaten(int(rows), ingest_us, int(us) - ingest_us, fill))
+            self.batcher.committed(COMMIT_US)
+            self._place(int(rows))
+            self._unraced_us = None
+        self._decision = decision
+        after = self._decided(self.policy.idle(self._seen(d.at_us)))
+        d.apply(after)
+        self._upload(after)
+        hold = max(decision.not_before_us, after.not_before_us)
+        self._decision = replace(after, not_before_us=hold)
+
+    def _decided(self, decision: Decision) -> Decision:
+        reason = decision.reason
+        self._reasons[reason] = self._reasons.get(reason, 0) + 1
+        return decision
+
+    def _seen(self, oldest_us: float) -> Observation:
+        s, d = self.setup, self.device
+        work = Work(
+            self._rows, s.work.rows_per_s, {"cpu": self._work.cost}, s.latency_us,
+            COMMIT_US + self.batcher.margin_us, s.work.output_bytes_per_s, s.upload_within_us,
+        )  # fmt: skip
+        battery = None if s.battery_j is None else Battery(max(0.0, s.battery_j - d.joules))
+        return Observation(
+            int(d.at_us), work, int(oldest_us) + s.latency_us - COMMIT_US, d.joules,
+            Provenance.SIMULATED, d.dials, 0.0, battery, s.day_us + int(d.at_us),
+            2 * d.write_us, d.write_j,
+        )  # fmt: skip
+
+    def _seal(self, rows: float, sealed_us: float) -> None:
+        """First in, first out."""
+        self._raced += rows
+        self._rows -= rows
+        while rows > 1e-9 and self._waiting:
+            since, until, count = self._waiting.popleft()
+            if count > rows + 1e-9:
+                cut = since + (until - since) * rows / count
+                self._waiting.appendleft((cut, until, count - rows))
+                until, count = cut, rows
+            self._latency.append((sealed_us - until, sealed_us - since, count))
+            rows -= count
+        if not self._waiting:
+            self._rows = 0.0
+
+    def _place(self, rows: int) -> None:
+        window = self.setup.work.window
+        kernel = self.placer.beat(rows, window) if window else None
+        if kernel is not None:
+            self._work = self.setup.kernels.get(kernel, self.setup.work)
+
+    def _upload(self, decision: Decision) -> None:
+        """Ship what has been sealed since the last upload."""
+        radio = self.device.tariff.radio
+        sealed = self._raced / max(self.setup.work.rows_per_s, 1e-9)
+        total = sealed * self.setup.work.output_bytes_per_s
+        if decision.upload and total > self._unsent_bytes:
+            self.device.extra(radio.joules + radio.joules_per_byte * (total - self._unsent_bytes))
+            self._unsent_bytes = total
+
+    def _outcome(self) -> Outcome:
+        d = self.device
+        ranked = sorted(self._reasons.items(), key=lambda item: -item[1])
+        latency, late = percentiles(self._latency, self.setup.latency_us)
+        return Outcome(
+            d.at_us / 1e6, d.joules, d.idle_watts, self._arrived, self._raced, self._beats,
+            d.wakes, d.busy_us / d.at_us, self._rows, self._held, latency, late,
+            dict(sorted(d.clocks_us.items())), d.states_us, self.placer.kernel, ranked[:5],
+            self.policy.policy.forecast(self._seen(d.at_us)),
+        )  # fmt: skip
+
+
+def percentiles(
+    spans: list[tuple[float, float, float]], latency_us: int
+) -> tuple[dict[str, float], float]:
+    """Median, 95 %, 99 % and largest latency (ms) of rows spread evenly over spans, and the share
+    above a limit."""
+    if not spans:
+        return {"p50": 0.0, "p95": 0.0, "p99": 0.0, "max": 0.0}, 0.0
+    low, high, rows = np.array(spans, np.float64).T
+    width = np.maximum(high - low, 1e-9)
+    total = rows.sum()
+
+    def below(x: float) -> float:
+        return float((rows * np.clip((x - low) / width, 0.0, 1.0)).sum() / total)
+
+    found = {}
+    for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        a, b = float(low.min()), float(high.max())
+        for _ in range(40):
+            middle = (a + b) / 2
+            a, b = (middle, b) if below(middle) < share else (a, middle)
+        found[name] = round(b / 1e3, 3)
+    found["max"] = round(float(high.max()) / 1e3, 3)
+    return found, 1.0 - below(float(latency_us))

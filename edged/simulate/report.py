@@ -1,0 +1,247 @@
+"""What `edged simulate` answers: one run or a sweep, as JSON, as tables, as a picture.
+
+Every figure is of a board that is not there: the answer carries `"provenance": "simulated"`, and
+power comes with one standard deviation of the board's model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import governors.profile
+from edged.job.plan import JobPlan
+from edged.job.units import show_duration
+from edged.placement import Profile as Calibrated
+from edged.simulate.bounds import find_bounds
+from edged.simulate.device import Device
+from edged.simulate.engine import Engine, Outcome, Setup
+from edged.simulate.work import Load, job_work, scaled_profile
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_COLOURS = ("#0b6e99", "#d1495b", "#2a9d5c", "#8a5cb8")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: a job on a board."""
+
+    plan: JobPlan
+    board: governors.profile.Profile
+    load: Load
+    policy: str = "hands_off"
+    settings: dict[str, Any] = field(default_factory=dict)
+    mode: str | None = None
+    seconds: float = 600.0
+    seed: int = 1
+    battery_j: float | None = None
+    day_us: int = 0
+    upload_within_us: int = 0
+    calibrated: Calibrated | None = None
+    memory_cap: bool = False
+
+
+def answer(asked: Question) -> dict[str, Any]:
+    """Simulate, and say what came out."""
+    device = Device(asked.board, asked.mode, memory_cap=asked.memory_cap)
+    setup = _setup(asked, device)
+    outcome = Engine(setup, device).run()
+    bounds = find_bounds(_at(asked, device), device)
+    load = device.tariff.race_load("cpu", device.dials[0].max_hz, setup.work.cost.cores)
+    busy = outcome.busy_share
+    error = max(
+        device.tariff.model.error_watts(device.tariff.idle_load),
+        busy * device.tariff.model.error_watts(load),
+    )
+    overload = outcome.waiting > 3 * setup.work.rows_per_s * setup.latency_us / 1e6
+    return {
+        "provenance": "simulated",
+        "job": asked.plan.name, "board": asked.board.name, "mode": device.mode,
+        "input_is": asked.board.input_is, "policy": asked.policy, "seed": asked.seed,
+        "rate_per_stream": asked.load.rate, "streams": len(asked.plan.streams),
+        "latency_us": setup.latency_us, **_figures(outcome, asked, error),
+        "overload": overload and not outcome.held_back, "bounded_by": bounds.by,
+        "beyond": [k for k, v in bounds.rows_per_s.items() if asked.load.rate > v],
+        "bounds_rows_per_s_per_stream": {k: round(v, 1) for k, v in bounds.rows_per_s.items()},
+        "notes": [*setup.work.notes, *_unpriced(device)],
+    }  # fmt: skip
+
+
+def _unpriced(device: Device) -> list[str]:
+    load = replace(device.tariff.race_load("cpu", device.dials[0].max_hz, 1.0), wakeups_per_s=1.0,
+                   memory_gbytes_per_s=1.0)  # fmt: skip
+    missing = device.tariff.model.unpriced(load)
+    return [f"not in the figures, as not published: {', '.join(missing)}"] if missing else []
+
+
+def _figures(o: Outcome, asked: Question, error: float) -> dict[str, Any]:
+    watts = o.joules / o.seconds
+    above = watts - o.idle_watts
+    raced = max(o.raced, 1.0) / 1e6
+
+    def shares(times: dict[Any, float]) -> dict[str, float]:
+        return {str(k): round(us / 1e6 / o.seconds, 6) for k, us in times.items()}
+
+    hours = None if asked.battery_j is None else asked.battery_j / watts / 3600
+    return {
+        "seconds": round(o.seconds, 6),
+        "watts": {"above_idle": above, "input": watts, "error": error},
+        "joules_per_mtuple": {
+            "above_idle": above * o.seconds / raced, "input": watts * o.seconds / raced,
+        },
+        "latency_ms": o.latency_ms, "late_share": o.late_share,
+        "clock_shares_hz": shares(o.clocks_us), "state_shares": shares(o.states_us),
+        "beats_per_s": o.beats / o.seconds, "wakeups_per_s": o.wakes / o.seconds,
+        "busy_share": o.busy_share, "battery_hours": hours, "kernel": o.kernel,
+        "tuples": {"arrived": o.arrived, "processed": o.raced, "waiting": o.waiting},
+        "held_back_beats": o.held_back, "forecast": o.forecast,
+        "reasons": [reason for reason, _ in o.reasons],
+    }  # fmt: skip
+
+
+def sweep(
+    asked: Question, key: str, values: Sequence[float], say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """An answer at each value of `rate` (of each stream) or `latency` (µs)."""
+    found = []
+    for value in values:
+        say(f"{key} {value:g}")
+        if key == "rate":
+            one = replace(asked, load=replace(asked.load, rate=value))
+        else:
+            promises = replace(asked.plan.promises, latency_us=int(value))
+            given = "ack_within" in asked.plan.document.get("promises", {})
+            ack = min(promises.ack_within_us, int(value)) if given else int(value)
+            plan = replace(asked.plan, promises=replace(promises, ack_within_us=ack))
+            one = replace(asked, plan=plan)
+        found.append(answer(one))
+    return found
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print one answer."""
+    from rich.table import Table
+
+    w, j, ms = result["watts"], result["joules_per_mtuple"], result["latency_ms"]
+    table = Table(title=_title(result), show_header=False, title_justify="left")
+    rows = [
+        ("power", f"{w['above_idle']:.3f} W above idle, {w['input']:.3f} W input"
+                  f" ± {w['error']:.2f} ({result['input_is']})"),
+        ("energy", f"{j['above_idle']:.3g} J a million above idle, {j['input']:.3g} J in all"),
+        ("latency", f"median {ms['p50']:g} ms, 95 % {ms['p95']:g}, 99 % {ms['p99']:g},"
+                    f" most {ms['max']:g}; {result['late_share']:.2%} late"),
+        ("clocks", _shares(result["clock_shares_hz"], lambda hz: f"{int(hz) / 1e6:.0f} MHz")),
+        ("states", _shares(result["state_shares"], str)),
+        ("wakeups", f"{result['wakeups_per_s']:.2f} a second, {result['beats_per_s']:.2f} beats"),
+        ("busy", f"{result['busy_share']:.2%} of the time"
+                 + (" — OVERLOAD: more arrives than is processed" if result["overload"] else "")),
+        ("bounds", f"{result['bounded_by']} first: "
+                   + ", ".join(f"{k} {v:.3g}" for k, v in
+                               result["bounds_rows_per_s_per_stream"].items())
+                   + " tuples/s of each stream"
+                   + (f" — BEYOND {', '.join(result['beyond'])}" if result["beyond"] else "")),
+    ]  # fmt: skip
+    if result["battery_hours"] is not None:
+        rows.append(("battery", f"{result['battery_hours']:.1f} h"))
+    if result["held_back_beats"]:
+        rows.append(("held back", f"in {result['held_back_beats']} beats; nothing was dropped"))
+    rows += [("policy", text) for text in result["reasons"][:2]]
+    rows += [("note", text) for text in result["notes"]]
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def show_sweep(results: Sequence[dict[str, Any]], key: str, console: Console) -> None:
+    """Print a sweep, a line a value."""
+    from rich.table import Table
+
+    table = Table(title=_title(results[0], key), title_justify="left")
+    for name in (key, "W above idle", "W input", "J/M above idle", "J/M input", "p50 ms", "p99 ms",
+                 "wakeups/s", "busy", "hours", ""):  # fmt: skip
+        table.add_column(name, justify="right")
+    for r in results:
+        value = f"{r['rate_per_stream']:g}" if key == "rate" else show_duration(r["latency_us"])
+        w, j, ms = r["watts"], r["joules_per_mtuple"], r["latency_ms"]
+        hours = "" if r["battery_hours"] is None else f"{r['battery_hours']:.1f}"
+        mark = (
+            f"beyond {r['beyond'][0]}"
+            if r["beyond"]
+            else "overload"
+            if r["overload"]
+            else "held back"
+            if r["held_back_beats"]
+            else ""
+        )
+        table.add_row(
+            value, f"{w['above_idle']:.3f}", f"{w['input']:.3f}", f"{j['above_idle']:.3g}",
+            f"{j['input']:.3g}", f"{ms['p50']:.1f}", f"{ms['p99']:.1f}",
+            f"{r['wakeups_per_s']:.2f}", f"{r['busy_share']:.1%}", hours, mark,
+        )  # fmt: skip
+    console.print(table)
+    limits = results[-1]["bounds_rows_per_s_per_stream"]
+    console.print(f"bounded by {results[-1]['bounded_by']}, at {min(limits.values()):.3g} tuples/s"
+                  " of each stream; all figures are simulated")  # fmt: skip
+
+
+def draw(results: Sequence[dict[str, Any]], key: str, path: Path) -> None:
+    """Power over the swept value on the left, latency on the right; one run: its clocks."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.4), layout="constrained")
+    label = "tuples/s of each stream" if key == "rate" else "latency tolerance, ms"
+    x = [r["rate_per_stream"] if key == "rate" else r["latency_us"] / 1e3 for r in results]
+    watts = [r["watts"]["input"] for r in results]
+    error = [r["watts"]["error"] for r in results]
+    left.errorbar(x, watts, error, marker="o", color=_COLOURS[0], label="whole input")
+    idle = [r["watts"]["input"] - r["watts"]["above_idle"] for r in results]
+    left.plot(x, idle, "--", color=_COLOURS[1], label="idle")
+    left.set(xlabel=label, ylabel="W", ylim=(0, None), title=f"Power, {_title(results[0], key)}")
+    for name, colour in zip(("p50", "p99"), _COLOURS, strict=False):
+        values = [r["latency_ms"][name] for r in results]
+        right.plot(x, values, marker="o", color=colour, label=name)
+    right.set(xlabel=label, ylabel="ms", ylim=(0, None), title="Latency, arrival to sealed")
+    for axes in (left, right):
+        if len(x) > 1 and x[0] > 0 and x[-1] / x[0] > 20:
+            axes.set_xscale("log")
+        axes.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _setup(asked: Question, device: Device) -> Setup:
+    promises, board = asked.plan.promises, asked.board
+    scaled = None if asked.calibrated is None else scaled_profile(asked.calibrated, board)
+    kernels = {
+        name: job_work(asked.plan, board, asked.load, asked.calibrated, name, device.cores)
+        for name in (scaled.kernels if scaled is not None else ())
+    }
+    work = job_work(asked.plan, board, asked.load, asked.calibrated, cores=device.cores)
+    return Setup(
+        work, promises.latency_us, promises.ack_within_us, promises.memory_bytes, asked.policy,
+        asked.settings, asked.seconds, asked.seed, asked.battery_j, asked.day_us,
+        asked.upload_within_us, scaled, kernels,
+    )  # fmt: skip
+
+
+def _at(asked: Question, device: Device) -> Callable[[float], Setup]:
+    return lambda rate: _setup(replace(asked, load=replace(asked.load, rate=rate)), device)
+
+
+def _title(r: dict[str, Any], key: str = "") -> str:
+    rate = "" if key == "rate" else f" at {r['rate_per_stream']:g} tuples/s a stream"
+    mode = f" ({r['mode']})" if r["mode"] else ""
+    return f"{r['job']} on {r['board']}{mode}, {r['policy']}{rate}: simulated"
+
+
+def _shares(shares: dict[str, float], name: Callable[[str], str]) -> str:
+    return ", ".join(f"{name(k)} {share:.1%}" for k, share in shares.items() if share >= 0.0005)

@@ -1,0 +1,237 @@
+"""What a beat of a job takes on a board, as a law in cycles and waiting.
+
+Cycles were measured once, with one kernel thread of the real daemon and the real operators, on one
+core of an AMD EPYC of family 26 (Zen 5) at 3.57 GHz (six dependent one-cycle instructions a turn,
+timed), Python 3.11, November 2026:
+
+    daemon     seven loads of `edged bench e2e`'s job: 1 000 to 3 M rows/s, 1 to 19 beats/s,
+               messages of 10 to 30 000 rows; CPU seconds of the process by least squares over
+               beats, rows and messages, residuals within a third: 3.6 ms a beat, 78 ns a row,
+               6.8 us a message.  Of a beat's fixed part 1.9 ms are ingest, race and seal, the rest
+               is commit, acks and wakes beside it.  The join's part (below) is taken out.
+    operators  median of 0.6 s each, beats of 16 to 65 536 rows; the join's beats of 16 384 rows.
+
+They become cycles of the board's cores by the width of the cores' front ends (`CORES`), which is
+an assumption with an error of half: what a core does a cycle in these kernels is not published.
+What a join waits for memory is the time that it takes beyond the smallest window; it stays the
+same time, and begins at windows that are smaller as the board's last cache is smaller.
+
+With the profile of `edged calibrate` the join's times are those of this machine instead, converted
+in the same way.  Kernels of a GPU cannot be converted to another GPU and are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import governors.profile
+from edged.job.plan import JobPlan
+from edged.operators.interval_join import PARALLEL_ROWS, IntervalJoinPlan
+from edged.placement import Curve, Profile
+from edged.schema import Schema
+from governors.errors import ProfileError
+from governors.policies.base import Cost
+
+HOST_HZ = 3.57e9
+HOST_CACHE_BYTES = 32 << 20
+HOST_WIDTH = 8
+RACE_CYCLES = 6.4e6
+"""Fixed, of ingest, race and seal on the beat's thread."""
+BESIDE_CYCLES = 6.0e6
+"""Fixed, of a commit, its acks and the wakes of a beat, on another core beside the next wait."""
+MESSAGE_CYCLES = 24e3
+ROW_CYCLES = 207.0
+COMMIT_US = 900
+"""Of the measured store; an SD card takes longer."""
+OPERATORS = {
+    "filter": (97e3, 4.0),
+    "map": (53e3, 0.5),
+    "window": (85e3, 122.0),
+    "union": (27e3, 1.0),
+    "interval_join": (430e3, 34.0),
+}
+"""Cycles a beat, and a row that it reads."""
+JOIN_STALL_NS = ((10_000, 0.0), (100_000, 7.1), (1_000_000, 11.4))
+"""Beyond the smallest window: window (rows a side) and ns a row."""
+CORES = {"Cortex-A57": 3, "Cortex-A76": 4, "Cortex-A78AE": 4, "x86-64": 6}
+"""Instructions that a core's front end decodes a cycle (vendors' optimisation guides; x86-64 is
+Gracemont, the N100's core)."""
+MOVES = 8
+"""Times that a row's bytes cross the memory bus (socket, staging, log, window, page): assumed."""
+STATE_BYTES = 40
+"""Beside its columns, what a row of a window takes (`edged.joins.chain`)."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What arrives."""
+
+    rate: float
+    """Rows a second of each stream."""
+    sends_per_s: float = 20.0
+    """Messages a second of each stream, at most one a row."""
+    matches: float = 0.01
+    """Pairs that a join finds a row."""
+
+
+@dataclass(frozen=True)
+class JobWork:
+    """A job on a board at a load."""
+
+    cost: Cost
+    """Of a race, by rows of all streams."""
+    rows_per_s: float
+    messages_per_s: float
+    window: int
+    """Rows a side of the largest join."""
+    state_bytes: float
+    row_bytes: float
+    """Mean, of what arrives."""
+    output_bytes_per_s: float
+    ingest_share: float
+    """Of a race's time, what is ingest."""
+    notes: tuple[str, ...]
+
+
+def job_work(
+    plan: JobPlan,
+    board: governors.profile.Profile,
+    load: Load,
+    calibrated: Profile | None = None,
+    kernel: str = "chain",
+    cores: int | None = None,
+) -> JobWork:
+    """The law for one job, board and load; `cores`: how many are online, by default all.
+
+    Raises ProfileError for cores that are not known.
+    """
+    scale, scaled = _scale(board)
+    rates, state, window, output = _flows(plan, load)
+    rows_per_s = load.rate * len(plan.streams)
+    messages = min(load.sends_per_s, load.rate) * len(plan.streams)
+    per_row = ROW_CYCLES + MESSAGE_CYCLES * messages / rows_per_s
+    ingest = per_row
+    fixed, parallel, stall_us = RACE_CYCLES, 0.0, 0.0
+    notes = [scaled]
+    for id, operator in plan.operators.items():
+        read = sum(rates[name] for name in plan.inputs[id]) / rows_per_s
+        a_beat, a_row = OPERATORS.get(operator.kind, OPERATORS["window"])
+        if operator.kind not in OPERATORS:
+            notes.append(f"{operator.kind} was not measured: as window")
+        if isinstance(operator, IntervalJoinPlan):
+            a_row, ns = _join(board, window, calibrated, kernel, a_row)
+            stall_us += read * ns / 1e3
+        fixed += a_beat
+        parallel += a_row * read
+    row_bytes = _row_bytes(plan)
+    beat = rows_per_s * plan.promises.latency_us / 1e6
+    threads = (cores or board.core_count) if beat >= PARALLEL_ROWS else 1
+    longest = scale * (per_row + parallel / threads)
+    total = scale * (per_row + parallel)
+    cost = Cost(
+        scale * fixed, longest, 0.0, stall_us / threads,
+        (scale * fixed + beat * total) / (scale * fixed + beat * longest), MOVES * row_bytes,
+        scale * BESIDE_CYCLES,
+    )  # fmt: skip
+    return JobWork(
+        cost, rows_per_s, messages, window, state, row_bytes, output,
+        scale * ingest / longest, tuple(notes),
+    )  # fmt: skip
+
+
+def scaled_profile(calibrated: Profile, board: governors.profile.Profile) -> Profile:
+    """The calibrated times of CPU kernels, as they would be at the board's highest clock."""
+    scale, _ = _scale(board)
+    slower = scale * HOST_HZ / board.clusters[0].opps[-1].hz
+    kernels = {
+        name: replace(
+            c,
+            us=tuple(tuple(x * slower for x in row) for row in c.us),
+            cpu_us=tuple(tuple(x * slower for x in row) for row in c.cpu_us),
+            carry_us_per_tuple=c.carry_us_per_tuple * slower,
+        )
+        for name, c in calibrated.kernels.items()
+        if c.device == "cpu"
+    }
+    return Profile(calibrated.threads, kernels, calibrated.watts)
+
+
+def _scale(board: governors.profile.Profile) -> tuple[float, str]:
+    core = board.clusters[0].core.partition(" (")[0]
+    width = CORES.get(core)
+    if width is None:
+        raise ProfileError(
+            f"board {board.name}: cores {core!r} are not known to the simulator;"
+            f" it knows {', '.join(sorted(CORES))}"
+        )
+    scale = HOST_WIDTH / width
+    return scale, f"cycles x {scale:.2f} for {core}, by decode width (assumed, off by half)"
+
+
+def _flows(plan: JobPlan, load: Load) -> tuple[dict[str, float], float, int, float]:
+    """Rows a second of every link; bytes of state; rows a side of the largest join; bytes a second
+    that sinks ship."""
+    rates = dict.fromkeys(plan.streams, load.rate)
+    rates |= {f"{name}.late": 0.0 for name in plan.streams}
+    state, window = 0.0, 0
+    for id in plan.order:
+        operator, read = plan.operators[id], sum(rates[n] for n in plan.inputs[id])
+        if isinstance(operator, IntervalJoinPlan):
+            held = read * (operator.before_us + operator.after_us) / 1e6
+            kept = sum(_width(operator.kept(side)) for side in (0, 1)) / 2
+            state += held * (kept + STATE_BYTES)
+            window = max(window, round(held / 2))
+            rates[id] = read * load.matches
+        else:
+            rates[id] = read * (0.01 if operator.kind == "window" else 1.0)
+    shipped = sum(
+        rates[plan.inputs[id][0]] * _width(plan.links[plan.inputs[id][0]].schema)
+        for id in plan.sinks
+    )
+    return rates, state, window, shipped
+
+
+def _join(
+    board: governors.profile.Profile,
+    window: int,
+    calibrated: Profile | None,
+    kernel: str,
+    default: float,
+) -> tuple[float, float]:
+    """Cycles a row on this machine, and ns a row of waiting for memory."""
+    cluster = board.clusters[0]
+    cache = max(cluster.l3_bytes or 0, cluster.l2_bytes or 0) or HOST_CACHE_BYTES
+    here = round(max(1, window) * max(1.0, HOST_CACHE_BYTES / cache))
+    if calibrated is None or kernel not in calibrated.kernels:
+        return default, _stall_ns(here)
+    curve = calibrated.kernels[kernel]
+    least = _each_us(curve, curve.windows[0])
+    return 1e-6 * least * HOST_HZ, 1e3 * max(0.0, _each_us(curve, here) - least)
+
+
+def _each_us(curve: Curve, window: int) -> float:
+    """Time a row, without what a beat takes anyway."""
+    few, many = curve.rows[0], curve.rows[-1]
+    each = (curve.cost(window, many).cpu_us - curve.cost(window, few).cpu_us) / (many - few)
+    return max(0.0, each)
+
+
+def _stall_ns(window: int) -> float:
+    points = JOIN_STALL_NS
+    for (low, a), (high, b) in pairwise(points):
+        if window <= high:
+            x = max(0.0, math.log(max(window, low) / low) / math.log(high / low))
+            return a + x * (b - a)
+    return points[-1][1]
+
+
+def _row_bytes(plan: JobPlan) -> float:
+    widths = [_width(stream.schema) for stream in plan.streams.values()]
+    return sum(widths) / len(widths)
+
+
+def _width(schema: Schema) -> float:
+    """Bytes of a row; a column of variable size counts with 16."""
+    return float(sum(f.dtype.width or 16 for f in schema))
