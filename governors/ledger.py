@@ -131,7 +131,8 @@ class Ledger:
             into[column] = into.get(column, 0.0) + joules * share
 
     def measure(self, energy: Energy) -> None:
-        """The whole input took `energy` since the last call."""
+        """The whole input took `energy` since the last call.  Time that was told already (by
+        another meter) is not counted again; time that nobody told is a gap."""
         if self._until_us is None:
             self._until_us = min([energy.since_us, *(slot * SLOT_US for slot in self._slots)])
         if energy.since_us > self._until_us:
@@ -140,7 +141,8 @@ class Ledger:
             return
         self._simulated |= energy.provenance is Provenance.SIMULATED
         whole = energy.gap_us == 0 and energy.provenance is not Provenance.MODELLED
-        self._piece(energy.until_us, energy.joules if whole else None)
+        new = (energy.until_us - self._until_us) / (energy.until_us - energy.since_us)
+        self._piece(energy.until_us, new * energy.joules if whole else None)
 
     def _piece(self, until_us: int, joules: float | None) -> None:
         """Add the time up to `until_us` to a window, and begin the next where that is long."""

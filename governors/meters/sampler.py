@@ -10,7 +10,8 @@ Meters that are due within SLACK of their interval are read along, so that one w
 
 What a read costs is measured in CPU time of the calling thread.  Where reading a meter at its
 interval would take more than `share_max` of a core, its interval is stretched until it does not,
-and `schedules` says so.  A counter is never stretched to where it could hide a wrap.
+and `schedules` says so.  A counter is never stretched to where it could hide a wrap.  What waking a
+core costs beside is not in it: readings a second tell that.
 """
 
 from __future__ import annotations

@@ -253,6 +253,13 @@ class TestGaps:
         report = ledger.report()
         assert (report.measured_s, report.unmeasured_s) == (10.0, 10.0)
 
+    def test_time_that_two_meters_told_is_counted_once(self):
+        ledger = Ledger(1.0, 0.1)
+        ledger.measure(_energy(0, 10, 20.0))
+        ledger.measure(_energy(5, 15, 20.0))
+        report = ledger.report()
+        assert (report.measured_s, report.input.joules) == (15.0, 30.0)
+
     def test_bookings_before_the_first_measurement_are_not_lost(self):
         ledger = Ledger(1.0, 0.1)
         ledger.book(JOIN, 3.0, 0, 8_000_000)
