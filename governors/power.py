@@ -7,9 +7,9 @@ For every rail
       term             amount that its figure is multiplied by                          unit
       awake            share of time in which a core is not in its deepest idle state   W
       step             the same, where the fastest CPU clock is at least step_hz        W
-      core_dynamic     sum over clusters of busy cores x GHz x V^2                       W/(GHz V2)
+      core_dynamic     sum over clusters of busy cores x GHz x V^2                      W/(GHz V2)
       core_busy        busy cores                                                       W
-      gpu_awake        share of time in which the GPU is powered (work + railgate delay) W
+      gpu_awake        share of time in which the GPU is powered: work, railgate delay  W
       gpu_dynamic      share of time in which it works x GHz                            W/GHz
       gpu_wake         wakes of a gated GPU per second                                  J
       memory_clock     GHz of the memory clock above its lowest                         W/GHz
@@ -21,7 +21,8 @@ operating points' voltages are public; elsewhere it is relative to the highest c
 assumed shape of the profile.  Figures and errors are the profile's.  What has no public figure is
 left out and named (`unpriced`); errors are taken as independent.
 
-The daemon's own work is a term like any other: its cycles keep one core busy (`daemon_joules`).
+The daemon's own work counts as busy cores: its cycles a second over the clock (`Daemon`,
+`Load.daemon_cycles_per_s`; `daemon_joules` prices it alone).
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Load:
     memory_gbytes_per_s: float
     uplink_watts: float = 0.0
     gpu_wakeups_per_s: float = 0.0
+    daemon_cycles_per_s: float = 0.0
+    """What the daemon itself computes, on a core of the first cluster (see `Daemon`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,9 @@ class PowerModel:
         """What each term's figure is multiplied by."""
         p = self.profile
         dynamic = busy_share = 0.0
-        for cluster, hz, busy in zip(p.clusters, load.cluster_hz, load.busy_cores, strict=True):
+        own = load.daemon_cycles_per_s / load.cluster_hz[0] if load.daemon_cycles_per_s else 0.0
+        cores = (load.busy_cores[0] + own, *load.busy_cores[1:])
+        for cluster, hz, busy in zip(p.clusters, load.cluster_hz, cores, strict=True):
             dynamic += busy * hz / 1e9 * volts(cluster, hz, p.volts) ** 2
             busy_share = max(busy_share, busy / len(cluster.cores))
         awake = min(1.0, max(load.awake_share, busy_share))
@@ -141,7 +146,7 @@ class PowerModel:
             "awake": awake,
             "step": awake if fast else 0.0,
             "core_dynamic": dynamic,
-            "core_busy": sum(load.busy_cores),
+            "core_busy": sum(cores),
             "gpu_awake": max(float(load.gpu_awake), load.gpu_busy),
             "gpu_dynamic": load.gpu_busy * load.gpu_hz / 1e9,
             "gpu_wake": load.gpu_wakeups_per_s,

@@ -101,8 +101,9 @@ class SimulatedBoard(Commands):
         self._gpu_us = 0.0
         self._gpu_until_us = -math.inf
         self._utilisation = Utilisation()
-        self._slept_us = 0.0
-        self._usage = 0.0
+        deepest = f"{layout.CPU}/cpu0/cpuidle/state{len(profile.idle_states) - 1}"
+        self._slept_us = float(self.sysfs.peek_int(f"{deepest}/time"))
+        self._usage = float(self.sysfs.peek_int(f"{deepest}/usage") * profile.core_count)
         self._milli_c = float(layout.TEMPERATURE)
         self._cache: dict[Load, dict[str, float]] = {}
         self._lock = threading.RLock()

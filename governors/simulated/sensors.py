@@ -45,6 +45,10 @@ class Sensors:
         self._refresh_us = 0
         if profile.sensor.meter == "ina3221":
             self._refresh_us = int((profile.sensor.refresh_ms or 0) * 1000)
+        if profile.sensor.meter == "rapl":  # counters go on where a former process left them
+            for channel in profile.sensor.channels:
+                counted = sysfs.peek_int(f"{self.place(channel)}/energy_uj")
+                self.offset_uj[channel.rail] = counted
         self._told = dict(watts)
         self._window = dict.fromkeys(watts, 0.0)
         self._window_us = 0

@@ -278,7 +278,18 @@ def test_the_daemons_cycles_cost_a_core_and_beside_a_race_only_its_work():
     awake_and_step = 0.505 + 0.648
     assert alone - beside == pytest.approx(awake_and_step, abs=1e-9)
     assert beside == pytest.approx(0.450 * 1.479 * 1.070**2 + 0.047, abs=1e-9)
-    assert Daemon(1000, 50).cycles(beats=3, seconds=10) == 3500
+    daemon = Daemon(cycles_per_beat=1000, cycles_per_s=50)
+    assert daemon.cycles(beats=3, seconds=10) == 3500
+
+
+def test_the_daemons_cycles_are_a_term_of_the_models_power():
+    """Ten million cycles a second at 1 GHz are a hundredth of a core, and of being awake."""
+    model = MODELS["orin-nano"]
+    idle = replace(model.idle_load(), cluster_hz=(1_036_800_000, 115_200_000))
+    own = replace(idle, daemon_cycles_per_s=10_368_000)
+    as_cores = replace(idle, busy_cores=(0.01, 0.0))
+    assert model.input_watts(own) == pytest.approx(model.input_watts(as_cores))
+    assert model.input_watts(own) > model.idle_watts()
 
 
 def test_the_daemon_is_charged_at_the_cheapest_clock_when_none_is_named():

@@ -189,6 +189,38 @@ def test_whatever_is_written_the_clock_stays_in_the_table_and_inside_the_limits(
         assert low <= now <= high or not any(low <= hz <= high for hz in table)
 
 
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.sampled_from(["min", "max"]), st.integers(115_200, 1_728_000))))
+def test_limits_are_taken_and_refused_as_by_a_plain_twin(tmp_path_factory, writes):
+    root = tmp_path_factory.mktemp("twins")
+    board = SimulatedBoard(load("orin-nano"), root / "board")
+    trees.plant(root / "twin", "orin-nano-r36")
+    twin = trees.Kernel(root / "twin")
+    for part, khz in writes:
+        outcomes = []
+        for sysfs in (board.sysfs, twin):
+            try:
+                sysfs.write(f"{POLICY}/scaling_{part}_freq", str(khz))
+                outcomes.append(0)
+            except Refused as problem:
+                outcomes.append(problem.errno)
+        assert outcomes[0] == outcomes[1]
+        for end in ("min", "max"):
+            path = f"{POLICY}/scaling_{end}_freq"
+            assert board.sysfs.read_int(path) == twin.read_int(path)
+
+
+def test_the_clock_follows_the_load_under_the_kernels_governor_and_falls_asleep_with_it(orin):
+    orin.advance(SECOND, Work(cycles=9e9))
+    assert orin.sysfs.read_int(f"{POLICY}/scaling_cur_freq") == 1_344_000
+    orin.advance(3 * SECOND)
+    assert orin.sysfs.read_int(f"{POLICY}/scaling_cur_freq") == 729_600
+    orin.advance(3 * SECOND + 1000, Work(gpu_us=500_000))
+    assert orin.sysfs.read_int(f"{GPU}/cur_freq") == 918_000_000
+    orin.advance(5 * SECOND)
+    assert orin.sysfs.read_int(f"{GPU}/cur_freq") == 306_000_000
+
+
 def test_a_policy_without_cores_vanishes_and_comes_back_with_its_limits(orin):
     at = "/sys/devices/system/cpu/cpufreq/policy4"
     orin.sysfs.write(f"{at}/scaling_max_freq", "960000")
@@ -503,7 +535,7 @@ def test_a_nanos_conversions_find_a_load_of_one_half_about_half_of_the_time(tmp_
     assert min(told) < 1.3 < 4.5 < max(told)
 
 
-def test_raplss_counter_wraps_and_the_meter_undoes_it(tmp_path):
+def test_rapls_counter_wraps_and_the_meter_undoes_it(tmp_path):
     board = SimulatedBoard(load("generic-x86"), tmp_path)
     board.sensors.offset_uj["package-0"] = RAPL_RANGE_UJ - 3_000_000
     board.advance(SECOND)
@@ -517,6 +549,23 @@ def test_raplss_counter_wraps_and_the_meter_undoes_it(tmp_path):
         read = meter.read(board.now_us)[0].joules
     assert min(raw[1:]) < raw[0]
     assert read - start == pytest.approx(board.joules["package-0"] - before, abs=1e-5)
+
+
+def test_counters_go_on_where_the_process_before_left_them(tmp_path):
+    board = SimulatedBoard(load("generic-x86"), tmp_path)
+    board.advance(SECOND, Work(cycles=1e9, wakeups=40))
+    paths = (
+        "/sys/class/powercap/intel-rapl:0/energy_uj",
+        "/sys/devices/system/cpu/cpu0/cpuidle/state2/time",
+        "/sys/devices/system/cpu/cpu0/cpuidle/state2/usage",
+    )
+    before = [board.sysfs.read_int(path) for path in paths]
+    again = SimulatedBoard(load("generic-x86"), tmp_path)
+    assert [again.sysfs.read_int(path) for path in paths] == before
+    again.advance(SECOND, Work(wakeups=40))
+    after = [again.sysfs.read_int(path) for path in paths]
+    assert after[0] - before[0] == pytest.approx(again.joules["package-0"] * 1e6, abs=2)
+    assert after[1] - before[1] == SECOND and after[2] - before[2] == 10
 
 
 def test_rapl_may_be_forbidden(tmp_path):
