@@ -159,7 +159,7 @@ def _sentence(known: dict[str, Any]) -> str:
             f"{head}, only choose when to wake; {idle:.1f} W when idle, up to {high:.1f} W with "
             f"every core busy ({errors})"
         )
-    part = f"{acted_on:.1f} of {idle:.1f} W" if acted_on else f"nothing of {idle:.1f} W"
+    part = f"at most {acted_on:.1f} of {idle:.1f} W" if acted_on else f"nothing of {idle:.1f} W"
     return (
         f"{head} {part} when idle, {high - low:.1f} of {high:.1f} W with every core busy ({errors})"
     )

@@ -38,7 +38,7 @@ def content(root):
 
 def test_the_first_line_tells_how_many_watts_edged_can_influence(ask):
     first = ask("--board", "simulated:orin-nano").splitlines()[0]
-    assert first.startswith("edged can influence 0.6 of 3.4 W when idle, ")
+    assert first.startswith("edged can influence at most 0.6 of 3.4 W when idle, ")
     assert "modelled" in first and "±" in first
 
 

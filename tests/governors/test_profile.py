@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from governors.errors import ProfileError
 from governors.meters.rails import rail as known_rail
+from governors.power import PowerModel
 from governors.profile import DIRECTORY, load, names, parse
 from tests.governors import trees
 
@@ -145,3 +146,25 @@ def test_a_mistyped_key_anywhere_is_an_error(key, at, letter):
 def test_any_text_reads_or_is_a_profile_error(text):
     with pytest.raises(ProfileError):
         parse(text, "x")
+
+
+# --- the table in the documentation
+
+
+def test_the_documents_table_is_what_profiles_and_model_say():
+    text = (DIRECTORY.parent.parent / "docs" / "boards.md").read_text()
+    for name in names():
+        profile = load(name)
+        model = PowerModel(profile)
+        ends = model.influence()
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        low, high = (f"{profile.clusters[0].opps[at].hz / 1e6:g}" for at in (0, -1))
+        busy = model.error_watts(model.full_load(highest=True))
+        assert cells == [
+            f"`{name}`", str(profile.core_count), f"{low} to {high}",
+            "public" if profile.clusters[0].opps[0].volts else "assumed", profile.sensor.meter,
+            f"{ends.idle_min:.2f} ± {model.error_watts(model.idle_load()):.2f}",
+            f"{ends.idle_processors:.2f}",
+            f"{ends.full_min:.1f} to {ends.full_max:.1f} ± {busy:.1f}",
+        ]  # fmt: skip
