@@ -16,11 +16,11 @@ the sensor's noise and load that nobody modelled add.  A column is an account at
                   + ACCOUNT_SD²  where the account is    this work costs more than most
                   (each only within one part: CPU and radio are wrong independently; mean 1)
 
-which is a ridge regression towards the model.  Where the accounts' shares never vary only their sum
-is determined, and all are scaled alike; where they do, each finds its own.  Load that nobody
-modelled must not be booked to those that were at work: windows that fit badly, by the residuals'
-median, count less and less (Geman and McClure's weights), and what they hold above the fit stays
-unattributed.
+which is a ridge regression towards the model, in the effects of model, OPP and account.  Where the
+accounts' shares never vary only their sum is determined, and all are scaled alike; where they do,
+each finds its own.  Load that nobody modelled must not be booked to those that were at work:
+windows that fit badly, by the residuals' median, count less and less (Geman and McClure's weights),
+and what they hold above the fit stays unattributed.
 
 All intervals are 95 %, of the Gaussian posterior: they cover noise and the priors' spread, not a
 wrong gain of the sensor.
@@ -64,8 +64,6 @@ class Fit:
 
     mean: Floats
     covariance: Floats
-    residual_j: Floats
-    """Of each window: measured above the fit."""
 
 
 def fit(
@@ -79,39 +77,40 @@ def fit(
     """`seconds[i]`, `measured_j[i]`, `modelled_j[i, k]`; idle watts with their standard error;
     `noise_w` is the standard error of a window's mean power, from the sensor."""
     design = np.column_stack([seconds, modelled_j])
+    spread_by = effects(columns, idle_w[1])
     prior_mean = np.concatenate([[idle_w[0]], np.ones(len(columns))])
-    prior = prior_covariance(columns, idle_w[1])
     expected = measured_j - design @ prior_mean
-    sd = np.maximum(noise_w, 1e-6) * seconds
-    weight_sd = sd
-    mean, covariance = prior_mean, prior
+    by_effect = design @ spread_by
+    sd = weight_sd = np.maximum(noise_w, 1e-6) * seconds
+    found, spread = np.zeros(spread_by.shape[1]), np.eye(spread_by.shape[1])
     for _ in range(ROUNDS if len(seconds) else 0):
-        gain_of = prior @ design.T
-        gain = np.linalg.solve(design @ gain_of + np.diag(weight_sd**2), gain_of.T).T
-        mean = prior_mean + gain @ expected
-        covariance = prior - gain @ gain_of.T
-        residual = measured_j - design @ mean
-        spread = 1.4826 * float(np.median(np.abs(residual / seconds))) * seconds
-        scale = np.maximum(sd, spread)
+        weighed = by_effect / weight_sd[:, None] ** 2
+        spread = np.linalg.inv(np.eye(len(found)) + by_effect.T @ weighed)
+        found = spread @ (weighed.T @ expected)
+        residual = expected - by_effect @ found
+        usual = 1.4826 * float(np.median(np.abs(residual / seconds))) * seconds
+        scale = np.maximum(sd, usual)
         weight_sd = scale * (1.0 + (residual / (FAR * scale)) ** 2)
-    return Fit(mean, (covariance + covariance.T) / 2, measured_j - design @ mean)
+    return Fit(prior_mean + spread_by @ found, spread_by @ spread @ spread_by.T)
 
 
-def prior_covariance(columns: Sequence[Column], idle_sd_w: float) -> Floats:
-    """Of (P0, s); see the module."""
-
-    def same(of: Sequence[object]) -> NDArray[np.bool_]:
-        numbers = np.unique([str(o) for o in of], return_inverse=True)[1] if of else np.zeros(0)
-        return np.asarray(numbers[:, None] == numbers[None, :])
-
-    part = same([c.part for c in columns])
-    shared = np.full(part.shape, MODEL_SD**2)
-    shared += OPP_SD**2 * same([c.opp for c in columns])
-    shared += ACCOUNT_SD**2 * same([c.account for c in columns])
-    covariance = np.zeros((len(columns) + 1, len(columns) + 1))
-    covariance[0, 0] = idle_sd_w**2
-    covariance[1:, 1:] = shared * part
-    return covariance
+def effects(columns: Sequence[Column], idle_sd_w: float) -> Floats:
+    """How (P0, s) move with independent effects of variance 1: of the idle board, and in each part
+    of the model, of each OPP and of each account."""
+    names = [
+        [(c.part, 0, "") for c in columns],
+        [(c.part, 1, c.opp) for c in columns],
+        [(c.part, 2, str(c.account)) for c in columns],
+    ]
+    numbers: dict[tuple[str, int, str], int] = {}
+    for name in (name for kind in names for name in kind):
+        numbers.setdefault(name, len(numbers) + 1)
+    moved = np.zeros((len(columns) + 1, len(numbers) + 1))
+    moved[0, 0] = idle_sd_w
+    for kind, sd in zip(names, (MODEL_SD, OPP_SD, ACCOUNT_SD), strict=True):
+        for k, name in enumerate(kind, 1):
+            moved[k, numbers[name]] = sd
+    return moved
 
 
 @dataclass(frozen=True, slots=True)

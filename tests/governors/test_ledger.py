@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governors.attribution import Column, prior_covariance
+from governors.attribution import Column, effects
 from governors.energy import Energy, Provenance, Rail
 from governors.ledger import HISTORY, OTHER, Account, Ledger
 from governors.meters.base import PlainMeter, Reading
@@ -323,10 +323,11 @@ class TestBookings:
             max_size=8,
         )
     )
-    def test_priors_are_covariances(self, named):
+    def test_priors_are_those_of_the_docstring(self, named):
         columns = [Column(account, opp, part) for account, opp, part in named]
-        covariance = prior_covariance(columns, 0.1)
-        assert np.all(np.linalg.eigvalsh(covariance) > -1e-12)
+        moved = effects(columns, 0.1)
+        covariance = moved @ moved.T
+        assert covariance[0, 0] == pytest.approx(0.01)
         for i, one in enumerate(columns, 1):
             for j, two in enumerate(columns, 1):
                 expected = (
