@@ -245,13 +245,9 @@ class Ownership:
             if isinstance(problem, NotPermitted):
                 raise
             self.dormant[setting.name] = str(problem)
-            places = [
-                _Place(r.part, r.path, r.original, max(r.ours, default=None))
-                for r in before.values()
-            ]
-        if places:
-            self._kept = [record for record in self._kept if record.name != setting.name]
-            self._places[setting.name] = places
+            return
+        self._kept = [record for record in self._kept if record.name != setting.name]
+        self._places[setting.name] = places
 
     def _found(
         self, setting: Setting, part: str, path: str, before: Mapping[str, Record]

@@ -264,6 +264,8 @@ class TestHostileRequests:
                     link.sendall(b'{"half')
                 except OSError:
                     continue  # displaced already
+            held = len(list(Path(f"/proc/{helper.process.pid}/fd").iterdir()))
+            assert held <= module.CONNECTIONS + 8
         finally:
             for link in flood:
                 link.close()

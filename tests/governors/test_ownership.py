@@ -308,6 +308,19 @@ class TestHotplug:
         assert limits(bench.sysfs) == bench.before
         assert not bench.journal.exists()
 
+    def test_or_by_a_daemon_that_runs_when_it_comes_back(self, bench):
+        ours = bench.owner()
+        ours.take()
+        ours.pin(bench.knob, 883_200_000)
+        at = self.vanish(bench)
+        ours.release()
+        with bench.owner() as ours:
+            at.with_name("offline").rename(at)
+            (change,) = ours.watch()
+            assert change.allowed == Limits(729_600_000, 1_344_000_000)
+        assert limits(bench.sysfs) == bench.before
+        assert not bench.journal.exists()
+
     def test_a_knob_that_was_offline_at_the_start_can_be_set_later(self, bench):
         at = self.vanish(bench)
         with bench.owner() as ours:
