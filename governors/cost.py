@@ -5,9 +5,9 @@ n units, and a period P from wake to wake, n = r P and the mean power of the who
 
     idle + [(race − idle) t + wake + writes] / P − what the sleeps save + memory traffic + uplink
 
-The oldest unit of a beat arrives just after the ingest before it and waits for a period and a race,
-so that a share s of the tolerance L allows P = (s L − commit − a) / (1 + b r).  A race is kept under
-half the tolerance.
+The oldest unit of a beat arrives just after the ingest before it and waits for a period and a
+race, so that a share s of the tolerance L allows P = (s L − commit − a) / (1 + b r).  A race is
+kept under half the tolerance.
 
 A sleep that must be asked for is entered where what it saves in an idle time exceeds what entering
 and leaving it costs.  Results that may wait for an upload window are sent every k-th beat, as

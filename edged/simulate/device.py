@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from governors.errors import ProfileError
 from governors.policies.base import Act, Cost, Decision, Dial
 from governors.power import PowerModel
 from governors.profile import Cluster, Mode, Profile
@@ -52,7 +53,10 @@ class Device:
         p = self.profile
         modes = {m.name: m for m in p.modes}
         default = next((m for m in p.modes if m.id == p.default_mode), None)
-        chosen = modes.get(self.mode) if self.mode else default
+        if self.mode and self.mode not in modes:
+            known = ", ".join(modes) or "none"
+            raise ProfileError(f"board {p.name}: no power mode {self.mode!r}; there are: {known}")
+        chosen = modes[self.mode] if self.mode else default
         self.mode = chosen.name if chosen else None
         self.cores = min(p.core_count, chosen.cores) if chosen else p.core_count
         self.dials = tuple(_dial(c, chosen) for c in p.clusters)

@@ -112,7 +112,8 @@ class EnergyBudget(Policy):
         least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
         goal_j = min(least_j, HOLD_SHARE * pace * self._burst_us / 1e6)
         if room < goal_j or fit.share * seen.work.units < 1.0:
-            wait_us = 1e6 * max(0.0, goal_j - room) / pace if pace else self._burst_us
+            need_j = 1.05 * goal_j + 2 * self.model.tariff.wake_j  # the wake that asks again costs
+            wait_us = 1e6 * max(0.0, need_j - room) / pace if pace else self._burst_us
             return Decision(
                 f"the pace has no room: {self.forecast(seen)}",
                 admit_share=0.0,

@@ -35,6 +35,8 @@ RETRY_US = 1_000
 HOLD_SHARE = 0.5
 """Where not all that waits fits, a race waits for this part of what a window can hold above idle:
 small races cost more."""
+SPARE = 0.05
+"""Room beyond that goal that is waited for."""
 
 
 @policy
@@ -77,7 +79,9 @@ class PowerCap(Policy):
             decision = raced(idle, seen, fit, ways[0])
             reason = f"{decision.reason}; room for {fit.share:.0%} of what waits"
             return replace(decision, reason=reason)
-        used_j = self.cap_watts * self.window_us / 1e6 - goal_j - self.model.overhead_j(seen.work)
+        spare_j = SPARE * goal_j + 2 * self.model.tariff.wake_j  # the wake that asks again costs
+        used_j = self.cap_watts * self.window_us / 1e6 - goal_j - spare_j
+        used_j -= self.model.overhead_j(seen.work)
         until_us = self.account.falls_to(self.window_us, used_j, idle, self.cap_watts)
         return Decision(
             "no room for a race yet",

@@ -109,18 +109,20 @@ class Plant:
         self.decisions.append(after)
         return decision
 
+    def energy_at(self, at_us: float) -> float:
+        """Joules from the start until a time."""
+        i = bisect_right(self.times, at_us)
+        if i == len(self.times):
+            return self.energies[-1]
+        t0, t1 = self.times[i - 1], self.times[i]
+        e0, e1 = self.energies[i - 1], self.energies[i]
+        return e0 + (e1 - e0) * (at_us - t0) / (t1 - t0)
+
     def worst_mean(self, window_us: int, before_watts: float) -> float:
         """The highest mean over any window, watts; time before the start counts as given."""
 
         def energy(at: float) -> float:
-            if at <= 0:
-                return before_watts * at / 1e6
-            i = bisect_right(self.times, at)
-            if i == len(self.times):
-                return self.energies[-1]
-            t0, t1 = self.times[i - 1], self.times[i]
-            e0, e1 = self.energies[i - 1], self.energies[i]
-            return e0 + (e1 - e0) * (at - t0) / (t1 - t0)
+            return before_watts * at / 1e6 if at <= 0 else self.energy_at(at)
 
         ends = list(self.times) + [t + window_us for t in self.times]
         last = self.times[-1]

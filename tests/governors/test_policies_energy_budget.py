@@ -40,8 +40,7 @@ def test_a_day_s_budget_is_never_overspent_whatever_arrives(arrivals, more, left
         plant.beat(units, us)
     if plant.at_us < rest_us:
         plant.spend(rest_us - plant.at_us, IDLE)
-    at = next(i for i, t in enumerate(plant.times) if t >= rest_us)
-    assert plant.energies[at] <= watts * 600 * (1 + 1e-6) + 1e-3
+    assert plant.energy_at(rest_us) <= watts * 600 * (1 + 1e-6)
     assert plant.done + plant.waiting <= sum(u for u, _ in arrivals) + 1
 
 
