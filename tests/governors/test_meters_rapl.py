@@ -83,6 +83,15 @@ class TestCounting:
         total = sampler.totals["rapl", "package-0"]
         assert (total.joules, total.gap_us) == (12.0, 2 * SECOND)
 
+    def test_a_counter_that_began_anew_is_told_after_a_minute_too(self, tmp_path):
+        """A wrap would be 252 kJ: 4.2 kW, which no package draws."""
+        sysfs = plant(tmp_path, "x86-amd-pstate")
+        sysfs.write(f"{PACKAGE}/energy_uj", str(10**10))
+        meter = rapl_of(sysfs)
+        meter.read(0)
+        sysfs.write(f"{PACKAGE}/energy_uj", "7")
+        assert "began anew" in meter.read(60 * SECOND)[0].problem
+
     def test_without_its_range_a_counter_that_fell_is_a_gap(self, tmp_path):
         sysfs = plant(tmp_path, "x86-amd-pstate")
         (tmp_path / sysfs.resolve(f"{PACKAGE}/max_energy_range_uj")[1:]).unlink()
