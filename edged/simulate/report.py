@@ -160,32 +160,46 @@ def show_sweep(results: Sequence[dict[str, Any]], key: str, console: Console) ->
     """Print a sweep, a line a value."""
     from rich.table import Table
 
-    table = Table(title=_title(results[0], key), title_justify="left")
-    for name in (key, "W above idle", "W input", "J/M above idle", "J/M input", "p50 ms", "p99 ms",
-                 "wakeups/s", "busy", "hours", ""):  # fmt: skip
+    table = Table(title=_title(results[0], key), title_justify="left", padding=(0, 1, 0, 0))
+    lines = [_line(r, key) for r in results]
+    used = [name for name in lines[0] if any(line[name] for line in lines)]
+    for name in used:
         table.add_column(name, justify="right")
-    for r in results:
-        value = f"{r['rate_per_stream']:g}" if key == "rate" else show_duration(r["latency_us"])
-        w, j, ms = r["watts"], r["joules_per_mtuple"], r["latency_ms"]
-        hours = "" if r["battery_hours"] is None else f"{r['battery_hours']:.1f}"
-        mark = (
-            f"beyond {r['beyond'][0]}"
-            if r["beyond"]
-            else "overload"
-            if r["overload"]
-            else "held back"
-            if r["held_back_beats"]
-            else ""
-        )
-        table.add_row(
-            value, f"{w['above_idle']:.3f}", f"{w['input']:.3f}", f"{j['above_idle']:.3g}",
-            f"{j['input']:.3g}", f"{ms['p50']:.1f}", f"{ms['p99']:.1f}",
-            f"{r['wakeups_per_s']:.2f}", f"{r['busy_share']:.1%}", hours, mark,
-        )  # fmt: skip
+    for line in lines:
+        table.add_row(*(line[name] for name in used))
     console.print(table)
     limits = results[-1]["bounds_rows_per_s_per_stream"]
     console.print(f"bounded by {results[-1]['bounded_by']}, at {min(limits.values()):.3g} tuples/s"
                   " of each stream; all figures are simulated")  # fmt: skip
+
+
+def _line(r: dict[str, Any], key: str) -> dict[str, str]:
+    """One run as the columns of a sweep; a column that is empty in all is left out."""
+    rate = r["rate_per_stream"]
+    w, j, ms = r["watts"], r["joules_per_mtuple"], r["latency_ms"]
+    hours = r["battery_hours"]
+    mark = "overload" if r["overload"] else "held back" if r["held_back_beats"] else ""
+    return {
+        key: _short(rate) if key == "rate" else show_duration(r["latency_us"]),
+        "W above idle": f"{w['above_idle']:.3f}",
+        "W input": f"{w['input']:.3f}",
+        "J/M above idle": _short(j["above_idle"]),
+        "J/M input": _short(j["input"]),
+        "p50 ms": f"{ms['p50']:.0f}",
+        "p99 ms": f"{ms['p99']:.0f}",
+        "wakes": f"{r['wakeups_per_s']:.1f}",
+        "busy": f"{r['busy_share']:.0%}",
+        "hours": "" if hours is None else f"{hours:.1f}",
+        "": f"> {r['beyond'][0]}" if r["beyond"] else mark,
+    }
+
+
+def _short(x: float) -> str:
+    """Three digits and a power of a thousand."""
+    for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(x) >= 0.9995 * size:
+            return f"{x / size:.3g}{name}"
+    return f"{x:.3g}"
 
 
 def draw(results: Sequence[dict[str, Any]], key: str, path: Path) -> None:

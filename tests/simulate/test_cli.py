@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 from edged.cli.simulate import command
 from edged.errors import ConfigError
 
-JOB = "examples/power_curve.toml"
+JOB = str(Path(__file__).parents[2] / "examples/power_curve.toml")
 
 
 def run(*arguments: str):

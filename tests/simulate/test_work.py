@@ -78,6 +78,18 @@ def test_a_calibration_of_this_machine_takes_the_place_of_the_constants():
     assert scaled.kernels["chain"].us[0][0] == pytest.approx(200 * 2 * HOST_HZ / 1.728e9)
 
 
+def test_the_placer_runs_the_kernel_that_the_calibration_found_cheapest():
+    axes = ((10_000, 1_000_000), (1_000, 100_000))
+    slow = Curve("cpu", *axes, ((400.0, 20_000.0),) * 2, ((400.0, 20_000.0),) * 2, 0.001)
+    quick = Curve("cpu", *axes, ((90.0, 4_000.0),) * 2, ((90.0, 4_000.0),) * 2, 0.001)
+    calibrated = Profile(2, {"chain": slow, "bucket": quick})
+    placed = answer(question(20_000, calibrated=calibrated))
+    assert placed["kernel"] == "bucket"
+    assert answer(question(20_000))["kernel"] == "chain"
+    stayed = answer(question(20_000, calibrated=Profile(2, {"chain": slow})))
+    assert placed["busy_share"] < stayed["busy_share"]
+
+
 @pytest.mark.parametrize("factor, overload", [(0.6, False), (1.5, True)])
 def test_the_cpu_s_bound_is_where_the_simulated_board_stops_keeping_up(factor, overload):
     first = answer(question(1_000, latency="1s", mode="7W"))
