@@ -43,6 +43,16 @@ def heed_modes():
             raise OSError(ctypes.get_errno(), "capset")
 
 
+def outlived():
+    """Have a child that ends with our input; returns when it runs."""
+    reader, writer = os.pipe()
+    if not os.fork():
+        os.write(writer, b"x")
+        sys.stdin.readline()
+        os._exit(0)
+    os.read(reader, 1)
+
+
 def beat(ours, knobs, hz):
     """Look, pin, tell."""
     changes = [(change.name, change.what) for change in ours.watch()]
@@ -72,9 +82,8 @@ def main():
         writer = HelperWriter(options.helper, knobs) if options.helper else Direct(sysfs)
         with Ownership(sysfs, writer, options.journal, knobs) as ours:
             pinned = {knob.name: ours.pin(knob, 0) for knob in knobs}
-            if options.fork and not os.fork():
-                sys.stdin.readline()
-                os._exit(0)
+            if options.fork:
+                outlived()
             say(pinned=pinned, restored=ours.restored)
             for line in sys.stdin:
                 beat(ours, knobs, int(line))
