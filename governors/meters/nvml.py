@@ -44,8 +44,6 @@ class _Device:
     counts: bool
     first_mj: int = 0
     last_mj: int = 0
-    lost_mj: int = 0
-    """What it had counted before it began anew."""
 
 
 class Nvml(PlainMeter):
@@ -80,10 +78,9 @@ class Nvml(PlainMeter):
         lost = ""
         if now_mj < device.last_mj:
             lost = "the driver was loaded anew: its counter began at 0"
-            device.lost_mj += device.last_mj - device.first_mj
             device.first_mj = now_mj
         device.last_mj = now_mj
-        joules = (device.lost_mj + now_mj - device.first_mj) / 1e3
+        joules = (now_mj - device.first_mj) / 1e3
         return Reading(device.rail, now_us, None, joules, lost)
 
 

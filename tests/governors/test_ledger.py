@@ -308,6 +308,14 @@ class TestBookings:
         entries = ledger.report().entries
         assert entries[JOIN].modelled_j == pytest.approx(joules, rel=1e-9, abs=1e-12)
 
+    def test_what_ends_at_a_windows_edge_is_told_by_the_sensor_in_the_next(self):
+        ledger = Ledger(1.0, 0.1, lag_us=210_000)
+        ledger.book(JOIN, 3.0, 4_900_000, 5_000_000)
+        ledger.measure(_energy(0, 5, 5.0))
+        assert ledger.report().entries[JOIN].modelled_j == 0.0
+        ledger.measure(_energy(5, 10, 8.0))
+        assert ledger.report().entries[JOIN].modelled_j == pytest.approx(3.0)
+
     @pytest.mark.parametrize("joules", [-1.0, math.nan, math.inf])
     def test_impossible_joules_are_refused(self, joules):
         with pytest.raises(ValueError, match="race"):

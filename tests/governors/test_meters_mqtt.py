@@ -226,6 +226,19 @@ class TestServersThatAreNone:
     def test_a_message_that_is_shorter_than_its_topic(self, feed_of):
         self.answer(feed_of, b"\x20\x02\x00\x00\x30\x03\x00\x09x", "shorter than its topic")
 
+    @pytest.mark.parametrize(("first", "believed"), [(b"\x30", "99"), (b"\x31", None)])
+    def test_a_message_with_the_retained_bit_is_not_believed(self, feed_of, first, believed):
+        message = first + b"\x0e\x00\x0aplug/power99"
+        with listener() as server:
+            feed = feed_of(server.getsockname()[1])
+            feed.latest(0)
+            connection, _ = server.accept()
+            with connection:
+                greeting = b"\x20\x02\x00\x00\x90\x03\x00\x01\x00"
+                connection.sendall(greeting + message + b"\x30\xff\xff\xff\xff\xff")
+                until(lambda: (feed.latest(0), "four bytes" in feed.problem)[1], feed.problem)
+        assert told(feed, 1) == believed
+
     def test_one_that_hangs_up(self, feed_of):
         with listener() as server:
             feed = feed_of(server.getsockname()[1])

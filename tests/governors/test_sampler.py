@@ -141,6 +141,14 @@ class TestGaps:
         assert (total.energy().joules, total.energy().gap_us) == (9.0, SECOND)
         assert total.problem == ""
 
+    @pytest.mark.parametrize("jump", [-1.0, 1e9])
+    def test_a_counter_that_moved_as_nothing_can_is_a_gap(self, jump):
+        total = Total(IN, Provenance.MEASURED, counts=True)
+        for second, value in enumerate((5.0, 7.0, 7.0 + jump, 9.0 + jump)):
+            total.take(joules(second * SECOND, value), 5 * SECOND)
+            assert ("cannot be" in total.problem) == (second == 2)
+        assert (total.energy().joules, total.energy().gap_us) == (4.0, SECOND)
+
     def test_a_meter_that_forgets_a_rail_leaves_a_gap_for_it(self):
         meter = Script(lambda at_us: 1.0)
         sampler = Sampler([meter], cpu_us=lambda: 0.0)
