@@ -26,7 +26,7 @@ from edged.columns import Batch, Column, address
 from edged.hashing import hash_columns
 from edged.joins.base import PARTITIONS, Beat, Int64s, Records
 from edged.schema import TYPES, Field, Schema
-from kernels.cpu import chain, partition
+from kernels.cpu import partition, rings
 
 ZIPF = 1.1
 KEYS = ("uniform", "zipf")
@@ -90,7 +90,7 @@ class Feed:
         self.beats = pool.period // batch
         self._next, self._cycle = 0, 1
         shape = self.beats, PARTITIONS
-        self.data = tuple(np.zeros(2 * (pool.period + chain.AHEAD), np.int64) for _ in (0, 1))
+        self.data = tuple(np.zeros(2 * (pool.period + rings.AHEAD), np.int64) for _ in (0, 1))
         self.counts = tuple(np.zeros(shape, np.int64) for _ in (0, 1))
         times = np.arange(pool.period)
         for side in (0, 1):
@@ -105,7 +105,7 @@ class Feed:
 
     def _slice(self, side: int, beat: int) -> Records:
         a, b = beat * self.batch, (beat + 1) * self.batch
-        return Records(self.data[side][2 * a : 2 * (b + chain.AHEAD)], self.counts[side][beat])
+        return Records(self.data[side][2 * a : 2 * (b + rings.AHEAD)], self.counts[side][beat])
 
     @property
     def start(self) -> int:
@@ -121,7 +121,7 @@ class Feed:
         """What the window holds before the first beat, as one batch."""
         window, period = self.pool.window, self.pool.period
         data, counts = (
-            np.zeros(2 * (window + chain.AHEAD), np.int64),
+            np.zeros(2 * (window + rings.AHEAD), np.int64),
             np.zeros(PARTITIONS, np.int64),
         )
         rows = period - window, period

@@ -28,7 +28,7 @@ from edged.operators.base import BeatContext, Flow, Link
 from edged.operators.interval_join import IntervalJoinPlan
 from edged.schema import TYPES, Field, Schema
 from edged.workers import Workers
-from kernels.cpu import chain, floor
+from kernels.cpu import floor, rings
 
 WARM_S, SECTION_S = 1.0, 1.0
 CHECKED_ROWS = 100_000
@@ -256,7 +256,7 @@ class Floor:
         self._edges = np.zeros((feed.beats, 2, PARTITIONS + 1), np.int64)
         for side in (0, 1):
             np.cumsum(feed.counts[side], axis=1, out=self._edges[:, side, 1:])
-        step = chain.RECORD_BYTES * feed.batch * np.arange(feed.beats)
+        step = rings.RECORD_BYTES * feed.batch * np.arange(feed.beats)
         self._records = np.stack([address(data) + step for data in feed.data], axis=1)
         counts = np.stack([c.sum(axis=0) for c in feed.counts])
         self._lay_out(counts)

@@ -26,7 +26,7 @@ from edged.joins.base import PARTITIONS, Beat, Hashes, Int64s, Records, WindowJo
 from edged.operators.base import Scratch
 from edged.workers import Workers
 from kernels import cuda as kernels
-from kernels.cpu import bitmap, chain
+from kernels.cpu import bitmap, rings
 from kernels.cuda import gpu
 
 RING_MIN = 64
@@ -89,7 +89,7 @@ class CudaWindows(WindowJoin):
     def __init__(self, before_us: int, after_us: int, start: int = 0) -> None:
         super().__init__(before_us, after_us, start)
         ready(self.name)
-        self._queues = [Mapped(2 * chain.AHEAD, np.int64) for _ in range(2)]
+        self._queues = [Mapped(2 * rings.AHEAD, np.int64) for _ in range(2)]
         self._pairs = [Mapped(1024, np.int64) for _ in range(2)]
         self._counts = Mapped((2, PARTITIONS), np.int64)
         self._report = Mapped((2, PARTITIONS, kernels.ring.REPORT), np.int64)
@@ -107,7 +107,7 @@ class CudaWindows(WindowJoin):
 
     def buffer(self, side: int, rows: int) -> Int64s:
         """A batch's place in mapped memory."""
-        self._queues[side] = grown(self._queues[side], 2 * (rows + chain.AHEAD))
+        self._queues[side] = grown(self._queues[side], 2 * (rows + rings.AHEAD))
         return self._queues[side].host
 
     def join(
@@ -269,7 +269,7 @@ class CudaWindows(WindowJoin):
         """Make room for `counts` (int64[2, 64]) more entries; nothing live is lost."""
         tail, head = self._report.host[:, :, 0], self._report.host[:, :, 1]
         need = head - tail + counts
-        if (need <= self._sizes).all() and int((head + counts).max()) <= chain.POSITION_MAX:
+        if (need <= self._sizes).all() and int((head + counts).max()) <= rings.POSITION_MAX:
             return
         larger = np.where(need > FULL * self._sizes, _power_of_two(need + need // 4), self._sizes)
         self._rebuild(larger)
@@ -290,7 +290,7 @@ class CudaWindows(WindowJoin):
 
     def _allocate(self, table: Int64s) -> None:
         """The arrays for the rings that `table` describes, and an empty index."""
-        table[:, :, [kernels.ring.NEWEST_OLD, kernels.ring.NEWEST_NEW]] = chain.TIME_MIN
+        table[:, :, [kernels.ring.NEWEST_OLD, kernels.ring.NEWEST_NEW]] = rings.TIME_MIN
         table[:, :, kernels.ring.GENERATION] = table[:, :, kernels.ring.HEAD]
         self._tables = gpu.cuda.to_device(table)
         slots = int(self._sizes.sum())

@@ -31,15 +31,16 @@ class Lane:
     def __init__(self) -> None:
         self._left = np.empty(PAIRS_MIN, np.int64)
         self._right = np.empty(PAIRS_MIN, np.int64)
-        self._candidates = np.zeros(chain.CANDIDATES, np.int64)
-        self._progress = np.zeros(4, np.int64)
+        self._candidates = np.zeros(chain.SCRATCH, np.int64)
+        self._progress = np.zeros(chain.PROGRESS_FIELDS, np.int64)
 
     def join(
         self, tables: Sequence[Int64s], job: Int64s, keys: Int64s, first: int, last: int
     ) -> tuple[Int64s, Int64s]:
         """The pairs of partitions `first..last`: rows of the left store, rows of the right."""
         progress, candidates = self._progress, self._candidates
-        progress[:] = first, 0, 0, 0
+        progress[:] = 0
+        progress[chain.PARTITION] = first
         while not chain.join(
             last, *tables, job, keys, progress, candidates, self._left, self._right
         ):

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from edged.columns import Array, address
 from edged.joins.base import PARTITIONS
-from kernels.cpu import chain
+from kernels.cpu import chain, rings
 
 RING_MIN = 64
 """Entries that a partition's ring has room for at first."""
@@ -28,7 +28,7 @@ class Rings:
 
     def __init__(self, start: int = 0) -> None:
         """Empty rings whose first entry gets the position `start` + 1."""
-        self.tables = tuple(np.zeros((PARTITIONS, chain.FIELDS), np.int64) for _ in range(2))
+        self.tables = tuple(np.zeros((PARTITIONS, rings.FIELDS), np.int64) for _ in range(2))
         self._entries: list[Array] = []
         self._rows: list[Array] = []
         smallest = np.full(PARTITIONS, RING_MIN, np.int64)
@@ -36,14 +36,14 @@ class Rings:
 
     def reserve(self, counts: Sequence[Int64s]) -> None:
         """Make room for `counts` (each side's int64[64]) more entries; nothing live is lost."""
-        capacity = [table[:, chain.RING_MASK] + 1 for table in self.tables]
+        capacity = [table[:, rings.RING_MASK] + 1 for table in self.tables]
         need = [
-            table[:, chain.HEAD] - table[:, chain.TAIL] + count
+            table[:, rings.HEAD] - table[:, rings.TAIL] + count
             for table, count in zip(self.tables, counts, strict=True)
         ]
         full = any((n > c).any() for n, c in zip(need, capacity, strict=True))
-        last = [t[:, chain.HEAD] + c for t, c in zip(self.tables, counts, strict=True)]
-        if not full and max(int(x.max()) for x in last) <= chain.POSITION_MAX:
+        last = [t[:, rings.HEAD] + c for t, c in zip(self.tables, counts, strict=True)]
+        if not full and max(int(x.max()) for x in last) <= rings.POSITION_MAX:
             return
         old = [table.copy() for table in self.tables]
         kept = self._entries, self._rows, self._heads
@@ -69,15 +69,15 @@ class Rings:
         self._heads = heads
         for side, table in enumerate(self.tables):
             first = np.cumsum(capacity[side]) - capacity[side]
-            table[:, chain.RING] = address(self._entries[side]) + chain.ENTRY * first
-            table[:, chain.ROWS] = address(self._rows[side]) + 4 * first
-            table[:, chain.HEADS] = address(heads) + chain.PAIR * (chains.cumsum() - chains)
-            table[:, chain.HEADS] += 4 * side
-            table[:, chain.RING_MASK] = capacity[side] - 1
-            table[:, chain.HEADS_MASK] = chains - 1
-            table[:, [chain.TAIL, chain.HEAD, chain.GENERATION]] = position
-            table[:, [chain.NEWEST_OLD, chain.NEWEST_NEW]] = chain.TIME_MIN
-            table[:, [chain.DISORDER_OLD, chain.DISORDER_NEW]] = 0
+            table[:, rings.RING] = address(self._entries[side]) + rings.ENTRY * first
+            table[:, rings.ROWS] = address(self._rows[side]) + 4 * first
+            table[:, rings.HEADS] = address(heads) + rings.PAIR * (chains.cumsum() - chains)
+            table[:, rings.HEADS] += 4 * side
+            table[:, rings.RING_MASK] = capacity[side] - 1
+            table[:, rings.HEADS_MASK] = chains - 1
+            table[:, [rings.TAIL, rings.HEAD, rings.GENERATION]] = position
+            table[:, [rings.NEWEST_OLD, rings.NEWEST_NEW]] = rings.TIME_MIN
+            table[:, [rings.DISORDER_OLD, rings.DISORDER_NEW]] = 0
 
 
 def _power_of_two(least: Int64s) -> Int64s:

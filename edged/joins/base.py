@@ -41,7 +41,7 @@ import numpy.typing as npt
 from edged.columns import address
 from edged.operators.base import Scratch
 from edged.workers import Workers
-from kernels.cpu import chain, gather
+from kernels.cpu import gather, rings
 
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -50,7 +50,7 @@ PARTITIONS = 64
 
 @dataclass(frozen=True)
 class Records:
-    """A batch of one side: `data` is int64[2 * (rows + chain.AHEAD)], readable to its end; `counts`
+    """A batch of one side: `data` is int64[2 * (rows + rings.AHEAD)], readable to its end; `counts`
     (int64[64]) the records of each partition."""
 
     data: Int64s
@@ -119,7 +119,7 @@ class WindowJoin(ABC):
         """Memory for a batch's `Records.data` (side 0 left, 1 right), good until the next call for
         that side.  Members on a GPU give memory that it can read."""
         held = self.__dict__.setdefault("_buffers", {})
-        size = 2 * (rows + chain.AHEAD)
+        size = 2 * (rows + rings.AHEAD)
         if side not in held or held[side].size < size:
             held[side] = np.zeros(max(size, 2 * held[side].size if side in held else 0), np.int64)
         array: Int64s = held[side]

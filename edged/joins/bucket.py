@@ -37,7 +37,7 @@ from edged.joins.base import (
 )
 from edged.operators.base import Scratch
 from edged.workers import Workers
-from kernels.cpu import bucket, chain
+from kernels.cpu import bucket, rings
 
 GROUPS = 256
 """What is held is known by about so many groups of beats, each with its first row."""
@@ -48,8 +48,8 @@ class _Side:
 
     def __init__(self) -> None:
         self.table = Table(0, 1)
-        self.bound_us = self.reached_us = int(chain.TIME_MIN)
-        self.newest: Int64s = np.full(PARTITIONS, chain.TIME_MIN, np.int64)
+        self.bound_us = self.reached_us = int(rings.TIME_MIN)
+        self.newest: Int64s = np.full(PARTITIONS, rings.TIME_MIN, np.int64)
         self.expiry: Int64s = np.zeros(0, np.int64)
         self.edges: Int64s = np.zeros(PARTITIONS + 1, np.int64)
         self.records, self.rows = 0, 0
@@ -92,7 +92,7 @@ class _Side:
         self.bound_us = max(self.bound_us, bound_us)
         if everything and self.table.entries:
             self.table = Table(0, 1)
-            self.newest[:] = self.reached_us = int(chain.TIME_MIN)
+            self.newest[:] = self.reached_us = int(rings.TIME_MIN)
             self._groups.clear()
         while self._groups and self._groups[0][2] < self.bound_us:
             self._groups.popleft()

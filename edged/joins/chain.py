@@ -17,7 +17,7 @@ from edged.joins._rings import Rings
 from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, marked, window_join
 from edged.operators.base import Scratch
 from edged.workers import Workers
-from kernels.cpu import chain
+from kernels.cpu import chain, rings
 
 
 @window_join("chain", device="cpu", ordered=True)
@@ -71,7 +71,7 @@ class ChainJoin(WindowJoin):
     def held(self, side: int) -> int:
         """Entries between tails and heads."""
         table = self._rings.tables[side]
-        return int((table[:, chain.HEAD] - table[:, chain.TAIL]).sum())
+        return int((table[:, rings.HEAD] - table[:, rings.TAIL]).sum())
 
     def nbytes(self) -> int:
         """Bytes of rings, row numbers and heads."""

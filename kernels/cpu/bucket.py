@@ -54,8 +54,8 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import atomics, compare, mem
-from kernels.cpu.chain import earlier, later
 from kernels.cpu.keys import same_key
+from kernels.cpu.rings import earlier, later
 from kernels.registry import device, kernel
 
 HEADS, BITS, MARKS, FREE, SPARES, FREE_COUNT = 0, 1, 2, 3, 4, 8

@@ -1,42 +1,24 @@
 """The chained-ring interval join: R ⋈ S on equal keys and −before ≤ s.time − r.time ≤ after.
 
-State.  Each side keeps, for each of 64 logical partitions, a ring of its rows in arrival order and
-the heads of hash chains through it.  One row of `int64[64, FIELDS]` describes a partition:
+`kernels.cpu.rings` has the state: for each side and partition a ring in arrival order and the heads
+of hash chains through it; `kernels.cpu.walk` follows the chains.
 
-    RING       address of `capacity` entries of 16 bytes:
-               int64 time (µs) | uint32 tag | uint32 next (position of the chain's next older entry)
-    ROWS       address of uint32[capacity]: the entry's row number
-    HEADS      address of chain 0's head: uint32 position of the chain's newest entry
-    RING_MASK  capacity - 1;  HEADS_MASK  chains - 1  (both sizes are powers of two)
-    TAIL, HEAD positions of the oldest live entry and of the next one to be written
-    NEWEST_*, DISORDER_*, GENERATION   see below
-    BATCH, BATCH_ROWS   address of this beat's records (see `partition`) and their count
+A beat.  `join` does partitions first..last, for each of them: left records probe the right side and
+are inserted; right records probe the left side, the new ones included, and are inserted: each pair
+is seen exactly once.  Then both tails move over rows that nothing to come can match.  Output pairs
+are rows of the two sides' stores in the order (partition, pass, probing row, newest partner first).
 
-An entry at position p lies in slot p & RING_MASK and hangs in chain tag & HEADS_MASK.  Both sides
-have the same number of chains, and the two heads of a chain lie beside each other (8 bytes a pair,
-left then right): a row probes one and is inserted at the other, at the cost of one cache line.
+A pass goes by chunks of 256 records, and a chunk through a pipeline, so that nothing waits for a
+cache line that was not asked for long before:
 
-Invariants.
-  1. Positions grow by one an entry; 1 <= TAIL <= HEAD < 2^32 and HEAD - TAIL <= capacity.
-     `rebuild` numbers the live entries from 1 again before HEAD can reach 2^32.
-  2. Entries at TAIL..HEAD are intact: a live entry is never overwritten.  A head or `next` below
-     TAIL is the end of its chain (0 always is), so that eviction touches neither.
-  3. Along a chain positions fall.  Times may not: for each live entry, every older live entry of
-     the partition has time <= its own + max(DISORDER_OLD, DISORDER_NEW).  A walk may stop at the
-     first entry below the probe's lower bound less that disorder.
-  4. Rows of equal key meet in the same order whatever the sizes of rings and tables are: newest
-     arrival first.  Growth, renumbering and restoring change no output.
+    ask       64 records ahead, whatever partition and pass they belong to: their heads
+    find      look up the head that a record probes and put the record before the head beside it;
+              those whose chain lives are candidates: ask for the chain's first entry
+    decode    DEPTH chunks later: walk the candidates' chains, sort what matches, write the pairs;
+              ask for the partners' row numbers
+    look up   with the next chunk's decoding: the row numbers
 
-Disorder is what was really seen, so a single stray row would lengthen walks for ever; therefore it
-is kept in two generations.  Positions below GENERATION are the old one; when the last of them is
-evicted the new generation becomes the old.  NEWEST_* is the largest time seen in each.
-
-A beat.  `join` does partitions first..last, for each of them: left records probe the right side,
-then are inserted; right records probe the left side, the new ones included, then are inserted: each
-pair is seen exactly once.  Then both tails move over rows that nothing to come can match.  Output
-pairs are rows of the two sides' stores in the order (partition, pass, probing row, newest partner
-first).  Where the output is full, `join` undoes the probe in hand and returns 0: call it again with
-more room.
+Where the output is full, `join` remembers where it is and returns 0: call it again with more room.
 
 Tags are the low 32 bits of the key's hash.  For keys of up to 32 bits equal tags are equal keys;
 for others `keys` names the key columns of both stores (see `keys`), which are compared for each
@@ -49,335 +31,146 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import mem
-from kernels.cpu.keys import same_key
+from kernels.cpu import mem, walk
+from kernels.cpu.insert import (
+    AHEAD_COUNT,
+    AHEAD_END,
+    AHEAD_FIELDS,
+    AHEAD_LEFT,
+    AHEAD_PASS,
+    AHEAD_RIGHT,
+    ask,
+    evict,
+    find_and_insert,
+)
+from kernels.cpu.rings import (
+    AHEAD,
+    BATCH,
+    BATCH_ROWS,
+    ENTRY,
+    GENERATION,
+    HEAD,
+    HEADS,
+    HEADS_MASK,
+    LOW,
+    NEWEST_OLD,
+    PAIR,
+    PART,
+    RECORD_BYTES,
+    RING,
+    RING_MASK,
+    ROWS,
+    TAIL,
+    get,
+    put,
+)
+from kernels.cpu.walk import CHUNK, TOGETHER
 from kernels.registry import device, kernel
-
-RING, ROWS, HEADS, RING_MASK, HEADS_MASK, TAIL, HEAD = range(7)
-NEWEST_OLD, NEWEST_NEW, DISORDER_OLD, DISORDER_NEW, GENERATION = range(7, 12)
-BATCH, BATCH_ROWS = 12, 13
-FIELDS = 16
-"""Width of a partition's row: 128 bytes, so that two workers never share a cache line."""
 
 BEFORE, AFTER, LEFT_BASE, RIGHT_BASE, LEFT_BOUND, RIGHT_BOUND, LEFT_ALL, RIGHT_ALL = range(8)
 JOB_FIELDS = 8
 """What `job` (int64[8]) holds: the bounds (µs); the row number (mod 2^32) of each store's first
 row; the time below which each side's rows are dead; 1 where all of that side's are."""
 
-PARTITION, PASS, RECORD, PAIRS = range(4)
-"""What `progress` (int64[4]) holds: where to go on, and the pairs written so far."""
+PARTITION, PASS, RECORD, FOUND, DONE, CANDIDATE, PAIRS, BEGUN, LOOKED, LOOKED_PASS = range(10)
+PROGRESS_FIELDS = 16
+"""What `progress` (int64[16]) holds.  Where to find the next chunk: partition, pass (0 left, 1
+right), record.  How many chunks were found, and how many of them are done; the next candidate of
+the oldest of the others.  The pairs written so far; where those of the oldest chunk begin; how many
+are looked up, and the pass of those before the oldest chunk that are not."""
 
-ENTRY, RECORD_BYTES, PAIR = 16, 16, 8
-AHEAD = 64
-"""How many records ahead heads are prefetched; `BATCH` must be readable so far past its end."""
-CHUNK = 256
-"""Records of which a pass looks up all heads, walks all chains and then inserts all."""
-TOGETHER = 4096
-"""Pairs of a chunk that are sorted here."""
-CANDIDATES = CHUNK + 2 * TOGETHER
-"""Size of the scratch array: a chunk's candidates, later its counters, and its raw pairs."""
-POSITION_MAX = 2**32 - 1
-TIME_MIN, TIME_MAX = np.int64(-(2**63)), np.int64(2**63 - 1)
-
-
-@device
-def later(time: int, us: int) -> int:
-    """`time + us` for us >= 0, at most TIME_MAX."""
-    return time + us if time <= TIME_MAX - us else TIME_MAX
+MINE, OTHER, SWAPPED, RECORDS, COUNT, CANDIDATES, LAST = range(7)
+CHUNK_FIELDS = 8
+"""What the queue knows of a chunk: the rows of its partition, its own and the other side's, by
+address; its pass; the address of its records, and their count; its candidates, which follow; 1
+where it is the partition's last."""
+DEPTH = 4
+"""Chunks whose candidates wait for the first entries of their chains."""
+QUEUED = 8 * (CHUNK_FIELDS + CHUNK)
+SCRATCH = DEPTH * (CHUNK_FIELDS + CHUNK) + AHEAD_FIELDS + walk.WALK_FIELDS
+"""Size of the scratch array (int64s)."""
 
 
 @device
-def earlier(time: int, us: int) -> int:
-    """`time - us` for us >= 0, at least TIME_MIN."""
-    return time - us if time >= TIME_MIN + us else TIME_MIN
+def find_chunk(mine: int, other: int, swapped: bool, start: int, chunk: int, ahead: int) -> Any:
+    """Insert a pass's next records, note their candidates in the queue, and ask for the first
+    entries of these; returns how many records."""
+    n = get(mine, BATCH_ROWS)
+    count, first, end = min(CHUNK, n - start), chunk + 8 * CHUNK_FIELDS, chunk + 8 * CHUNK_FIELDS
+    if count:
+        tail = get(other, TAIL)
+        end = find_and_insert(mine, swapped, tail, start, start + count, first, ahead)
+    put(chunk, MINE, mine)
+    put(chunk, OTHER, other)
+    put(chunk, SWAPPED, swapped)
+    put(chunk, RECORDS, get(mine, BATCH) + RECORD_BYTES * start)
+    put(chunk, COUNT, count)
+    put(chunk, CANDIDATES, (end - first) >> 3)
+    put(chunk, LAST, swapped and start + count == n)
+    ring, mask = get(other, RING), get(other, RING_MASK)
+    while first < end:
+        mem.prefetch(ring + ENTRY * (np.int64(mem.load_u32(first + 4)) & mask))
+        first += 8
+    return count
 
 
 @device
-def warm(side: Any, records: int, count: int) -> None:
-    """Ask for the heads of a partition's first records: its turn comes soon."""
-    heads, mask = side[HEADS], side[HEADS_MASK]
-    for i in range(min(count, AHEAD)):
-        tag = np.int64(mem.load_u32(records + RECORD_BYTES * i + 8))
-        mem.prefetch(heads + PAIR * (tag & mask))
-
-
-@device
-def find_candidates(
-    records: int, first: int, last: int, n: int, heads: int, mask: int, tail: int, candidates: int
-) -> int:
-    """Records first..last (of n) whose chain has a live head: (record, head) pairs."""
-    found = candidates
-    end = records + RECORD_BYTES * last
-    at = records + RECORD_BYTES * first
-    ahead = min(end, records + RECORD_BYTES * (n - AHEAD))
-    i = np.uint32(first)
-    while at < end:
-        if at < ahead:
-            tag = np.int64(mem.load_u32(at + RECORD_BYTES * AHEAD + 8))
-            mem.prefetch(heads + PAIR * (tag & mask))
-        tag = np.int64(mem.load_u32(at + 8))
-        head = mem.load_u32(heads + PAIR * (tag & mask))
-        mem.store_u32(found, i)
-        mem.store_u32(found + 4, head)
-        found += 8 * np.int64(np.int64(head) >= tail)
-        at += RECORD_BYTES
-        i = np.uint32(i + 1)
-    return (found - candidates) >> 3
-
-
-@device
-def resolve(
-    mine: Any, met: Any, base: Any, met_base: Any, swapped: bool, keys: Any, first: int, last: int
-) -> int:
-    """Turn raw pairs first..last into pairs of store rows; those whose keys differ are left out.
-
-    A raw pair is the probing row's number and the address of its partner's.  They are looked up
-    here, after the walks, so that the misses overlap.  Returns the number of pairs there are now.
-    """
-    pairs = first
-    for i in range(first, last):
-        row = np.int64(np.uint32(np.uint32(mine[i]) - np.uint32(base)))
-        other = np.int64(np.uint32(mem.load_u32(met[i]) - np.uint32(met_base)))
-        left, right = (other, row) if swapped else (row, other)
-        if keys.shape[0] != 0 and not same_key(keys, left, right):
-            continue
-        mine[pairs] = row
-        met[pairs] = other
-        pairs += 1
-    return pairs
-
-
-@device
-def walk_together(
-    mine: Any,
-    other: Any,
-    reach: Any,
-    first_record: int,
-    found: int,
-    scratch: int,
-    pairs: Any,
-    out_mine: Any,
-    out_met: Any,
-) -> Any:
-    """Walk the chains of all candidates side by side, a link each a round, so that their misses
-    overlap; what is left of a chain after a round moves up in the list, without a branch.
-
-    Writes raw pairs (record less `first_record`, address of the partner's row number) from
-    `pairs` on, newest first for each record.  Returns their end; -1 where there is no room, or
-    more than TOGETHER of them.
-    """
-    records, tail = mine[BATCH], other[TAIL]
-    ring, mask, rows = other[RING], other[RING_MASK], other[ROWS]
-    back, ahead, disorder = reach
-    room = min(out_mine.size, pairs + TOGETHER)
-    for c in range(found):
-        mem.prefetch(ring + ENTRY * (np.int64(mem.load_u32(scratch + 8 * c + 4)) & mask))
-    while found > 0:
-        kept = scratch
-        for c in range(found):
-            record = mem.load_u32(scratch + 8 * c)
-            slot = np.int64(mem.load_u32(scratch + 8 * c + 4)) & mask
-            entry, at = ring + ENTRY * slot, records + RECORD_BYTES * np.int64(record)
-            when, time = mem.load_i64(entry), mem.load_i64(at)
-            low, high = earlier(time, back), later(time, ahead)
-            stop = earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
-            if mem.load_u32(entry + 8) == mem.load_u32(at + 8) and low <= when and when <= high:
-                if pairs == room:
-                    return -1
-                mem.prefetch(rows + 4 * slot)
-                out_mine[pairs] = np.int64(record) - first_record
-                out_met[pairs] = rows + 4 * slot
-                pairs += 1
-            following = mem.load_u32(entry + 12)
-            goes_on = np.int64(when >= stop) & np.int64(np.int64(following) >= tail)
-            mem.store_u32(kept, record)
-            mem.store_u32(kept + 4, following)
-            mem.prefetch(ring + ENTRY * (np.int64(following) & mask) if goes_on else entry)
-            kept += 8 * goes_on
-        found = (kept - scratch) >> 3
-    return pairs
-
-
-@device
-def arrange(
-    mine: Any,
-    first_record: int,
-    count: int,
-    scratch: int,
-    first: int,
-    last: int,
-    out_mine: Any,
-    out_met: Any,
-) -> None:
-    """Sort raw pairs first..last by their record (a stable counting sort), and name the record's
-    row instead of its place among `count`."""
-    numbers = mine[BATCH] + RECORD_BYTES * first_record + 12
-    ordered = True
-    for i in range(first + 1, last):
-        ordered &= out_mine[i - 1] <= out_mine[i]
-    if ordered:
-        for i in range(first, last):
-            out_mine[i] = mem.load_u32(numbers + RECORD_BYTES * out_mine[i])
-        return
-    ends, kept = scratch, scratch + 8 * CHUNK
-    for r in range(count):
-        mem.store_i64(ends + 8 * r, 0)
-    for i in range(first, last):
-        at = ends + 8 * out_mine[i]
-        mem.store_i64(at, mem.load_i64(at) + 1)
-        mem.store_i64(kept + 16 * (i - first), out_mine[i])
-        mem.store_i64(kept + 16 * (i - first) + 8, out_met[i])
-    total = first
-    for r in range(count):
-        size = mem.load_i64(ends + 8 * r)
-        mem.store_i64(ends + 8 * r, total)
-        total += size
-    for i in range(last - first):
-        r = mem.load_i64(kept + 16 * i)
-        to = mem.load_i64(ends + 8 * r)
-        mem.store_i64(ends + 8 * r, to + 1)
-        out_mine[to] = mem.load_u32(numbers + RECORD_BYTES * r)
-        out_met[to] = mem.load_i64(kept + 16 * i + 8)
-
-
-@device
-def walk_one(
-    mine: Any,
-    other: Any,
-    reach: Any,
-    record: int,
-    position: int,
-    pairs: Any,
-    out_mine: Any,
-    out_met: Any,
-) -> Any:
-    """Walk one record's chain to its end; returns the raw pairs' end, -1 where there is no room."""
-    tail, ring, mask, rows = other[TAIL], other[RING], other[RING_MASK], other[ROWS]
-    back, ahead, disorder = reach
-    at = mine[BATCH] + RECORD_BYTES * record
-    time, tag = mem.load_i64(at), mem.load_u32(at + 8)
-    low, high = earlier(time, back), later(time, ahead)
-    stop = earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
-    while position >= tail:
-        entry = ring + ENTRY * (position & mask)
-        when = mem.load_i64(entry)
-        if when < stop:
-            break
-        if mem.load_u32(entry + 8) == tag and low <= when and when <= high:
-            if pairs == out_mine.size:
-                return -1
-            mem.prefetch(rows + 4 * (position & mask))
-            out_mine[pairs] = mem.load_u32(at + 12)
-            out_met[pairs] = rows + 4 * (position & mask)
-            pairs += 1
-        position = np.int64(mem.load_u32(entry + 12))
-    return pairs
-
-
-@device
-def probe(
-    mine: Any,
-    other: Any,
-    swapped: bool,
-    job: Any,
-    keys: Any,
-    progress: Any,
-    scratch: int,
-    out_mine: Any,
-    out_met: Any,
+def decode(
+    chunk: int, job: int, progress: int, scratch: int, mine: int, met: int, room: int
 ) -> bool:
-    """Probe `other` with the records of `mine` from progress[RECORD] on, and insert them.
+    """Walk the chains of a chunk's candidates and write their pairs; False: the output is full.
 
-    False: the output is full.  Work goes by chunks, so that a head is still near when its row
-    comes to be inserted.  Chunks whose pairs are too many to be sorted here get smaller, and
-    records that have too many by themselves are walked one by one.
+    Candidates are walked fewer at a time where they have too many pairs to be sorted together, and
+    one by one where one alone has.  The partners are looked up with the next chunk, when their rows
+    are near.
     """
-    n, pairs = mine[BATCH_ROWS], progress[PAIRS]
-    heads, heads_mask, tail = other[HEADS], other[HEADS_MASK], other[TAIL]
-    disorder = max(other[DISORDER_OLD], other[DISORDER_NEW])
-    back, ahead = (job[AFTER], job[BEFORE]) if swapped else (job[BEFORE], job[AFTER])
-    base, met_base = (
-        (job[RIGHT_BASE], job[LEFT_BASE]) if swapped else (job[LEFT_BASE], job[RIGHT_BASE])
-    )
-    reach = (back, ahead, disorder)
-    start, size = progress[RECORD], CHUNK
-    while start < n:
-        end = min(n, start + size)
-        found = find_candidates(mine[BATCH], start, end, n, heads, heads_mask, tail, scratch)
-        if size == 1 and found:
-            head = np.int64(mem.load_u32(scratch + 4))
-            last = walk_one(mine, other, reach, start, head, pairs, out_mine, out_met)
-        else:
-            last = walk_together(
-                mine, other, reach, start, found, scratch, pairs, out_mine, out_met
+    records, other, swapped = get(chunk, RECORDS), get(chunk, OTHER), get(chunk, SWAPPED) != 0
+    back, forth = get(job, AFTER if swapped else BEFORE), get(job, BEFORE if swapped else AFTER)
+    base = get(job, RIGHT_BASE if swapped else LEFT_BASE)
+    at, pairs = get(progress, CANDIDATE), get(progress, PAIRS)
+    n = get(chunk, CANDIDATES)
+    step = n
+    while at < n:
+        first = chunk + 8 * (CHUNK_FIELDS + at)
+        take, left = min(step, n - at), room - pairs
+        if step <= 1:
+            record = records + RECORD_BYTES * np.int64(mem.load_u32(first))
+            link = np.int64(mem.load_u32(first + 4))
+            more = walk.walk_one(
+                record, link, other, back, forth, base, mine + 8 * pairs, met + 8 * pairs, left
             )
-            if last < 0 and pairs + TOGETHER <= out_mine.size:
-                size = max(1, size >> 2)
+        else:
+            end = walk.sieve(records, other, first, first + 8 * take, scratch)
+            walk.open_windows(records, other, back, forth, scratch, end)
+            more = walk.walk_together(other, scratch, end, min(left, TOGETHER))
+            if more < 0 and left >= TOGETHER:
+                step = max(1, take >> 2)
                 continue
-            arrange(mine, start, end - start, scratch, pairs, last, out_mine, out_met)
-        if last < 0:
-            progress[RECORD], progress[PAIRS] = start, pairs
+            if more > 0:
+                walk.arrange(
+                    scratch, more, get(chunk, COUNT), records + 12, base, get(other, ROWS),
+                    mine + 8 * pairs, met + 8 * pairs,
+                )  # fmt: skip
+        if more < 0:
+            put(progress, CANDIDATE, at)
+            put(progress, PAIRS, pairs)
             return False
-        small = last - pairs < TOGETHER >> 3
-        pairs = resolve(out_mine, out_met, base, met_base, swapped, keys, pairs, last)
-        insert(mine, start, end)
-        start = end
-        size = min(CHUNK, 2 * size) if small else size
-    progress[RECORD], progress[PAIRS] = 0, pairs
+        if more < TOGETHER >> 3:
+            step = 2 * step
+        pairs += more
+        at += take
+    put(progress, CANDIDATE, 0)
+    put(progress, PAIRS, pairs)
     return True
 
 
 @device
-def insert(mine: Any, first: int, last: int) -> None:
-    """Put records first..last into the partition's ring; the caller has made room."""
-    records, heads, heads_mask = mine[BATCH], mine[HEADS], mine[HEADS_MASK]
-    ring, mask, rows, position = mine[RING], mine[RING_MASK], mine[ROWS], mine[HEAD]
-    newest = max(mine[NEWEST_OLD], mine[NEWEST_NEW])
-    newest_new, disorder = mine[NEWEST_NEW], mine[DISORDER_NEW]
-    for i in range(first, last):
-        at = records + RECORD_BYTES * i
-        time, tag, row = mem.load_i64(at), mem.load_u32(at + 8), mem.load_u32(at + 12)
-        head = heads + PAIR * (np.int64(tag) & heads_mask)
-        slot = position & mask
-        put(ring, rows, slot, time, tag, mem.load_u32(head), row)
-        mem.store_u32(head, np.uint32(position))
-        position += 1
-        if time < newest:
-            # Unsigned, since LLVM takes it that a signed difference does not overflow.
-            behind = np.uint64(newest) - np.uint64(time)
-            disorder = max(disorder, np.int64(min(behind, np.uint64(TIME_MAX))))
-        else:
-            newest = time
-        newest_new = max(newest_new, time)
-    mine[HEAD], mine[NEWEST_NEW], mine[DISORDER_NEW] = position, newest_new, disorder
-
-
-@device
-def put(ring: int, rows: int, slot: int, time: int, tag: Any, following: Any, row: Any) -> None:
-    """Write one entry."""
-    entry = ring + ENTRY * slot
-    mem.store_i64(entry, time)
-    mem.store_u32(entry + 8, tag)
-    mem.store_u32(entry + 12, following)
-    mem.store_u32(rows + 4 * slot, row)
-
-
-@device
-def evict(mine: Any, bound: int, everything: bool) -> None:
-    """Move the tail over entries below `bound`, and the generations on."""
-    ring, mask, tail, head = mine[RING], mine[RING_MASK], mine[TAIL], mine[HEAD]
-    if everything:
-        tail = head
-    while tail < head and mem.load_i64(ring + ENTRY * (tail & mask)) < bound:
-        tail += 1
-    mine[TAIL] = tail
-    if tail >= mine[GENERATION]:
-        mine[NEWEST_OLD], mine[DISORDER_OLD] = mine[NEWEST_NEW], mine[DISORDER_NEW]
-        mine[NEWEST_NEW], mine[DISORDER_NEW] = TIME_MIN, 0
-        mine[GENERATION] = head
-    if tail == head:
-        mine[NEWEST_OLD] = mine[NEWEST_NEW] = TIME_MIN
-        mine[DISORDER_OLD] = mine[DISORDER_NEW] = 0
+def look_up(job: int, progress: int, upto: int, left: int, right: int) -> None:
+    """Turn the pairs that are not looked up yet, those before `upto`, into pairs of store rows."""
+    swapped, first = get(progress, LOOKED_PASS) != 0, get(progress, LOOKED)
+    met = left if swapped else right
+    walk.look_up(met + 8 * first, upto - first, get(job, LEFT_BASE if swapped else RIGHT_BASE))
+    put(progress, LOOKED, upto)
 
 
 @kernel(
@@ -392,28 +185,66 @@ def join(
     job: Any,
     keys: Any,
     progress: Any,
-    candidates: Any,
+    scratch: Any,
     out_left: Any,
     out_right: Any,
 ) -> int:
-    """One beat's join of the partitions from progress[PARTITION] to `last`; 0: output full."""
-    scratch = np.int64(candidates.ctypes.data)
-    while progress[PARTITION] < last:
-        p = progress[PARTITION]
-        ours, theirs = left[p], right[p]
-        if progress[PASS] == 0:
-            if p + 1 < last:
-                warm(left[p + 1], left[p + 1, BATCH], left[p + 1, BATCH_ROWS])
-                warm(right[p + 1], right[p + 1, BATCH], right[p + 1, BATCH_ROWS])
-            if not probe(ours, theirs, False, job, keys, progress, scratch, out_left, out_right):
-                return 0
-            progress[PASS] = 1
-        if not probe(theirs, ours, True, job, keys, progress, scratch, out_right, out_left):
+    """One beat's join of the partitions from progress[PARTITION] to `last`; 0: output full.
+
+    A pipeline: chunks are found and inserted DEPTH ahead of the one whose candidates are walked, so
+    that the first entries of chains come while other records are worked on.
+    """
+    lefts, rights = np.int64(left.ctypes.data), np.int64(right.ctypes.data)
+    asked, at = np.int64(job.ctypes.data), np.int64(progress.ctypes.data)
+    queue, room = np.int64(scratch.ctypes.data), out_left.size
+    outs, out_rights = np.int64(out_left.ctypes.data), np.int64(out_right.ctypes.data)
+    ahead = queue + QUEUED * DEPTH
+    rest = ahead + 8 * AHEAD_FIELDS
+    if progress[FOUND] == 0:
+        put(ahead, AHEAD_LEFT, lefts)
+        put(ahead, AHEAD_RIGHT, rights)
+        put(ahead, AHEAD_PASS, 2 * progress[PARTITION])
+        put(ahead, AHEAD_END, 2 * last)
+        put(ahead, AHEAD_COUNT, 0)
+        ask(ahead, AHEAD)
+    while True:
+        p, queued = progress[PARTITION], progress[FOUND] - progress[DONE]
+        if p < last and queued < DEPTH:
+            ours, theirs = lefts + PART * p, rights + PART * p
+            chunk, start = queue + QUEUED * (progress[FOUND] % DEPTH), progress[RECORD]
+            if progress[PASS] == 0:
+                start += find_chunk(ours, theirs, False, start, chunk, ahead)
+                turned = start == get(ours, BATCH_ROWS)
+            else:
+                start += find_chunk(theirs, ours, True, start, chunk, ahead)
+                turned = start == get(theirs, BATCH_ROWS)
+                progress[PARTITION] += turned
+            progress[RECORD] = 0 if turned else start
+            progress[PASS] ^= turned
+            progress[FOUND] += 1
+            continue
+        if queued == 0:
+            break
+        chunk = queue + QUEUED * (progress[DONE] % DEPTH)
+        swapped = get(chunk, SWAPPED)
+        mine, met = (out_rights, outs) if swapped else (outs, out_rights)
+        if progress[CANDIDATE] == 0:
+            progress[BEGUN] = progress[PAIRS]
+        if not decode(chunk, asked, at, rest, mine, met, room):
             return 0
-        evict(ours, job[LEFT_BOUND], job[LEFT_ALL] != 0)
-        evict(theirs, job[RIGHT_BOUND], job[RIGHT_ALL] != 0)
-        progress[PASS] = 0
-        progress[PARTITION] = p + 1
+        begun = progress[BEGUN]
+        look_up(asked, at, begun, outs, out_rights)
+        progress[LOOKED_PASS] = swapped
+        if keys.shape[0] != 0:
+            look_up(asked, at, progress[PAIRS], outs, out_rights)
+            mine, met = mine + 8 * begun, met + 8 * begun
+            left_over = walk.without_others(keys, swapped != 0, mine, met, progress[PAIRS] - begun)
+            progress[PAIRS] = progress[LOOKED] = begun + left_over
+        if get(chunk, LAST):
+            evict(get(chunk, OTHER), job[LEFT_BOUND], job[LEFT_ALL] != 0)
+            evict(get(chunk, MINE), job[RIGHT_BOUND], job[RIGHT_ALL] != 0)
+        progress[DONE] += 1
+    look_up(asked, at, progress[PAIRS], outs, out_rights)
     return 1
 
 
@@ -427,15 +258,24 @@ def point(side: Any, records: int, counts: Any) -> int:
         mine[BATCH], mine[BATCH_ROWS] = records, count
         records += RECORD_BYTES * count
         capacity, head = mine[RING_MASK] + 1, mine[HEAD]
-        full += head - mine[TAIL] + count > capacity or head + count > POSITION_MAX
+        full += head - mine[TAIL] + count > capacity or head + count > LOW
     return full
 
 
 @kernel("void(int64[:, ::1])", twin="tests.naive.chain.insert")
 def insert_all(side: Any) -> None:
     """Insert every partition's batch without probing: how a saved state comes back."""
+    nowhere, lookout = np.zeros(1, np.int64), np.zeros(AHEAD_FIELDS, np.int64)
+    other = np.zeros(side.size, np.int64)
+    found, ahead = np.int64(nowhere.ctypes.data), np.int64(lookout.ctypes.data)
+    put(ahead, AHEAD_LEFT, np.int64(side.ctypes.data))
+    put(ahead, AHEAD_RIGHT, np.int64(other.ctypes.data))
+    put(ahead, AHEAD_END, 2 * side.shape[0])
+    ask(ahead, AHEAD)
     for p in range(side.shape[0]):
-        insert(side[p], 0, side[p, BATCH_ROWS])
+        mine = np.int64(side.ctypes.data) + PART * p
+        if side[p, BATCH_ROWS]:
+            find_and_insert(mine, False, LOW + 1, 0, side[p, BATCH_ROWS], found, ahead)
 
 
 @kernel("void(int64[:, ::1], int64[:, ::1])", twin="tests.naive.chain.insert")
@@ -446,15 +286,17 @@ def rebuild(old: Any, new: Any) -> None:
     """
     for p in range(old.shape[0]):
         source, target = old[p], new[p]
-        ring, mask = source[RING], source[RING_MASK]
+        ring, mask, rows = source[RING], source[RING_MASK], source[ROWS]
         for position in range(source[TAIL], source[HEAD]):
             entry = ring + ENTRY * (position & mask)
             tag = mem.load_u32(entry + 8)
             slot = target[HEAD] & target[RING_MASK]
             head = target[HEADS] + PAIR * (np.int64(tag) & target[HEADS_MASK])
-            time = mem.load_i64(entry)
-            row = mem.load_u32(source[ROWS] + 4 * (position & mask))
-            put(target[RING], target[ROWS], slot, time, tag, mem.load_u32(head), row)
+            fresh = target[RING] + ENTRY * slot
+            mem.store_i64(fresh, mem.load_i64(entry))
+            mem.store_u32(fresh + 8, tag)
+            mem.store_u32(fresh + 12, mem.load_u32(head))
+            mem.store_u32(target[ROWS] + 4 * slot, mem.load_u32(rows + 4 * (position & mask)))
             mem.store_u32(head, np.uint32(target[HEAD]))
             target[HEAD] += 1
         for field in range(NEWEST_OLD, GENERATION):

@@ -48,7 +48,6 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import atomics, mem
-from kernels.cpu.chain import earlier, later
 from kernels.cpu.nested_loop import (
     AFTER,
     BEFORE,
@@ -61,6 +60,7 @@ from kernels.cpu.nested_loop import (
     pair_up,
     scan,
 )
+from kernels.cpu.rings import earlier, later
 from kernels.registry import device, kernel
 
 TAKEN, PUT, MESSAGES = 0, 64, 128

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import compare, mem
-from kernels.cpu.chain import earlier, later
 from kernels.cpu.keys import same_key
+from kernels.cpu.rings import earlier, later
 from kernels.registry import device, kernel
 
 TAGS, TIMES, ROWS, PARTS, START, STOP, VISIBLE = range(7)

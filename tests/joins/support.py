@@ -17,7 +17,7 @@ from edged.joins.base import Beat, Records, load_joins
 from edged.operators.base import Scratch
 from edged.operators.interval_join import IntervalJoin
 from edged.workers import Workers
-from kernels.cpu import chain
+from kernels.cpu import rings
 from tests.naive import joins as naive
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
@@ -87,7 +87,7 @@ class Run:
         """An array of records in arrival order as a batch, partition by partition."""
         partitions = array["tag"] >> 26
         data = self.join.buffer(side, array.size)
-        assert data.size >= 2 * (array.size + chain.AHEAD)
+        assert data.size >= 2 * (array.size + rings.AHEAD)
         data[:] = -1
         data.view(RECORD)[: array.size] = array[np.argsort(partitions, kind="stable")]
         return Records(data, np.bincount(partitions, minlength=64).astype(np.int64))

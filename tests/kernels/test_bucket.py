@@ -14,7 +14,7 @@ from edged.columns import address
 from edged.joins._tables import Table
 from edged.workers import Workers
 from kernels.cpu import bucket
-from kernels.cpu.chain import AHEAD
+from kernels.cpu.rings import AHEAD
 from tests.naive import bucket as naive
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])

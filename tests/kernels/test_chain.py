@@ -11,7 +11,7 @@ from edged.columns import address
 from edged.joins._lanes import Lanes, cut
 from edged.joins._rings import RING_MIN, Rings
 from edged.workers import Workers
-from kernels.cpu import chain
+from kernels.cpu import chain, rings
 from tests.naive import chain as naive
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
@@ -24,8 +24,12 @@ ROWS = st.lists(
 class Model:
     """A join of rings and lanes without columns, beside its naive twin."""
 
-    def __init__(self, before, after, start=0):
-        self.rings, self.lanes = Rings(start), Lanes()
+    def __init__(self, before, after, start=0, spread=1, room=None):
+        """Rows of one tag have `spread` different keys; the output has `room` at first."""
+        self.rings, self.lanes, self.spread = Rings(start), Lanes(), spread
+        self.wide = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
+        for lane in self.lanes._lanes if room else []:
+            lane._left, lane._right = np.empty(room, np.int64), np.empty(room, np.int64)
         self.twin = naive.Join(before, after)
         self.rows = [0, 0]
         self.kept = []
@@ -34,10 +38,15 @@ class Model:
         """Rows (time, tag, partition) as the kernel's records and as the twin's."""
         first = self.rows[side]
         self.rows[side] += len(rows)
-        numbered = [(t, (k,), p, first + i) for i, (t, k, p) in enumerate(rows)]
+        wide = [(first + i) % self.spread for i in range(len(rows))]
+        self.wide[side] = np.append(self.wide[side], np.array(wide, np.int64))
+        numbered = [
+            (t, (k, w), p, first + i)
+            for i, ((t, k, p), w) in enumerate(zip(rows, wide, strict=True))
+        ]
         by_partition = sorted(numbered, key=lambda row: row[2])
-        records = np.zeros(len(rows) + chain.AHEAD, RECORD)
-        records[: len(rows)] = [(t, k, r % 2**32) for t, (k,), _, r in by_partition]
+        records = np.zeros(len(rows) + rings.AHEAD, RECORD)
+        records[: len(rows)] = [(t, k, r % 2**32) for t, (k, _), _, r in by_partition]
         counts = np.bincount([p for *_, p, _ in numbered], minlength=64).astype(np.int64)
         chain.point(self.rings.tables[side], address(records), counts)
         self.kept.append(records)
@@ -53,15 +62,19 @@ class Model:
         job[chain.LEFT_BOUND] = max(-(2**63), marks[1] - self.twin.after)
         job[chain.RIGHT_BOUND] = max(-(2**63), marks[0] - self.twin.before)
         counts = left_counts + right_counts
-        pairs = self.lanes.join(self.rings.tables, job, NO_KEYS, counts, workers)
+        keys = NO_KEYS
+        if self.spread > 1:
+            left_keys, right_keys = (address(values) for values in self.wide)
+            keys = np.array([[8, left_keys, 0, right_keys, 0]], np.int64)
+        pairs = self.lanes.join(self.rings.tables, job, keys, counts, workers)
         found = list(zip(*(side.tolist() for side in pairs), strict=True))
         return found, self.twin.join(ours, theirs, *marks)
 
     def grow(self):
         """Move everything into larger rings."""
         for table in self.rings.tables:
-            table[:, chain.BATCH_ROWS] = 0
-        room = self.rings.tables[0][:, chain.RING_MASK] + 1
+            table[:, rings.BATCH_ROWS] = 0
+        room = self.rings.tables[0][:, rings.RING_MASK] + 1
         self.rings.reserve([room, room])
 
 
@@ -71,20 +84,19 @@ class Model:
     st.sampled_from([0, 2**32 - 70]),
 )
 def test_pointing_tells_where_records_are_and_which_partitions_lack_room(rows, start):
-    rings = Rings(start)
-    table = rings.tables[1]
+    table = Rings(start).tables[1]
     held, counts = np.zeros(64, np.int64), np.zeros(64, np.int64)
     for p, (old, new) in rows.items():
         held[p], counts[p] = min(old, RING_MIN), new
-    table[:, chain.HEAD] += held
+    table[:, rings.HEAD] += held
     last = 2**32 - 1
     room = [
         min(RING_MIN, last - int(head) + int(h))
-        for head, h in zip(table[:, chain.HEAD], held, strict=True)
+        for head, h in zip(table[:, rings.HEAD], held, strict=True)
     ]
     assert chain.point(table, 1 << 20, counts) == naive.point(held, counts, room)
-    assert table[:, chain.BATCH_ROWS].tolist() == counts.tolist()
-    assert (table[:, chain.BATCH] == (1 << 20) + 16 * (counts.cumsum() - counts)).all()
+    assert table[:, rings.BATCH_ROWS].tolist() == counts.tolist()
+    assert (table[:, rings.BATCH] == (1 << 20) + 16 * (counts.cumsum() - counts)).all()
 
 
 @settings(max_examples=100, deadline=None)
@@ -101,11 +113,11 @@ def test_pairs_and_their_order_are_the_twins_also_after_growth(beats, grow):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(ROWS, ROWS), max_size=4), st.integers(0, 90))
 def test_positions_are_numbered_anew_before_they_reach_their_limit(beats, short):
-    model = Model(5, 5, start=chain.POSITION_MAX - 1 - short)
+    model = Model(5, 5, start=rings.POSITION_MAX - 1 - short)
     for left, right in beats:
         found, expected = model.beat(left, right)
         assert found == expected
-        assert all((table[:, chain.HEAD] <= 2**32 - 1).all() for table in model.rings.tables)
+        assert all((table[:, rings.HEAD] <= 2**32 - 1).all() for table in model.rings.tables)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -118,6 +130,28 @@ def test_a_full_output_is_grown_and_no_pair_is_lost_or_repeated(workers):
     again, more = model.beat(rows[:50], rows[-50:], workers=pool)
     pool.close()
     assert again == more
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=3),
+    st.integers(1, 40),
+    st.sampled_from([1, 2, 3]),
+)
+def test_wherever_the_output_is_full_the_join_goes_on_as_if_it_had_not_been(beats, room, spread):
+    model = Model(20, 20, spread=spread, room=room)
+    for left, right in beats:
+        found, expected = model.beat([*left, *left], [*right, *right])
+        assert found == expected
+
+
+@pytest.mark.parametrize("spread", [1, 2])
+def test_chunks_with_more_pairs_than_can_be_sorted_over_several_partitions(spread):
+    rows = [(i // 40, i % 3, i % 5) for i in range(1500)]
+    model = Model(30, 30, spread=spread, room=7)
+    for part in (rows[:700], rows[700:]):
+        found, expected = model.beat(part, part)
+        assert found == expected
 
 
 def test_one_row_with_more_partners_than_the_output_holds():
@@ -134,18 +168,18 @@ def test_rings_grow_without_losing_what_is_live():
         rows = [(k, i % 7, 3) for i in range(RING_MIN)]
         found, expected = model.beat(rows, rows[::2], (0, 0))
         assert found == expected
-    assert model.rings.tables[0][3, chain.RING_MASK] + 1 >= 6 * RING_MIN
-    assert model.rings.tables[0][4, chain.RING_MASK] + 1 == RING_MIN
+    assert model.rings.tables[0][3, rings.RING_MASK] + 1 >= 6 * RING_MIN
+    assert model.rings.tables[0][4, rings.RING_MASK] + 1 == RING_MIN
 
 
 def test_the_disorder_of_a_stray_row_is_forgotten_once_it_has_left():
     model = Model(5, 5)
     model.beat([(1000, 1, 0), (10, 1, 0)], [])
     table = model.rings.tables[0]
-    assert table[0, [chain.DISORDER_OLD, chain.DISORDER_NEW]].max() == 990
+    assert table[0, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 990
     for time in range(2000, 2200, 10):
         model.beat([(time, 1, 0)], [], (time, time))
-    assert table[0, [chain.DISORDER_OLD, chain.DISORDER_NEW]].max() == 0
+    assert table[0, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 0
 
 
 @settings(max_examples=50, deadline=None)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.columns import address
-from kernels.cpu import chain, floor
+from kernels.cpu import floor, rings
 from tests.naive import floor as naive
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
@@ -54,7 +54,7 @@ def arrays_of(beats):
     for b, beat in enumerate(beats):
         for side, parts in enumerate(beat):
             rows = [(time, tag, 0) for part in parts for time, tag in part]
-            data = np.zeros(len(rows) + chain.AHEAD, RECORD)
+            data = np.zeros(len(rows) + rings.AHEAD, RECORD)
             data[: len(rows)] = np.array(rows, RECORD)
             kept.append(data)
             records[b, side] = address(data)

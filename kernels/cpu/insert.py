@@ -1,0 +1,196 @@
+"""Putting records into the rings of `kernels.cpu.chain`, and finding those that have to be walked.
+
+Every record needs one line at random, that of its chain's two heads.  It is asked for AHEAD records
+before, in the order in which `join` will come to them, over the ends of partitions and passes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.cpu import mem
+from kernels.cpu.rings import (
+    AHEAD,
+    BATCH,
+    BATCH_ROWS,
+    DISORDER_NEW,
+    DISORDER_OLD,
+    ENTRY,
+    GENERATION,
+    HEAD,
+    HEADS,
+    HEADS_MASK,
+    LOW,
+    NEWEST_NEW,
+    NEWEST_OLD,
+    PAIR,
+    PART,
+    RECORD_BYTES,
+    RING,
+    RING_MASK,
+    ROWS,
+    TAIL,
+    TIME_MAX,
+    TIME_MIN,
+    get,
+    put,
+)
+from kernels.registry import device
+
+(AHEAD_LEFT, AHEAD_RIGHT, AHEAD_PASS, AHEAD_END, AHEAD_AT, AHEAD_COUNT, AHEAD_HEADS,
+ AHEAD_MASK) = range(8)  # fmt: skip
+AHEAD_FIELDS = 8
+"""What is known of the records whose heads are asked for: the rows of both sides' partitions; the
+next pass (2 x partition + side) and the last; address and number of the records of the pass at
+hand, and its heads (0: nothing is left)."""
+LEAP = 8
+"""Entries at a time that leave a ring whose times are in order."""
+
+
+@device
+def look_ahead(ahead: int) -> None:
+    """Move on to the next pass that has records, and ask for where it will write and evict."""
+    while get(ahead, AHEAD_PASS) < get(ahead, AHEAD_END):
+        k = get(ahead, AHEAD_PASS)
+        put(ahead, AHEAD_PASS, k + 1)
+        mine = get(ahead, AHEAD_RIGHT if k & 1 else AHEAD_LEFT) + PART * (k >> 1)
+        count = get(mine, BATCH_ROWS)
+        if count:
+            put(ahead, AHEAD_AT, get(mine, BATCH))
+            put(ahead, AHEAD_COUNT, count)
+            put(ahead, AHEAD_HEADS, get(mine, HEADS))
+            put(ahead, AHEAD_MASK, get(mine, HEADS_MASK))
+            ring, mask, head = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)
+            mem.prefetch(ring + ENTRY * (head & mask))
+            mem.prefetch(get(mine, ROWS) + 4 * (head & mask))
+            tail = get(mine, TAIL)
+            for i in range(LEAP - 1, min(count, AHEAD) + LEAP, LEAP):
+                mem.prefetch(ring + ENTRY * ((tail + i) & mask))
+            return
+    put(ahead, AHEAD_COUNT, LOW)  # nothing is left
+    put(ahead, AHEAD_HEADS, 0)
+
+
+@device
+def ask(ahead: int, count: int) -> None:
+    """Ask for the heads of the next `count` records."""
+    while count > 0:
+        if get(ahead, AHEAD_COUNT) == 0:
+            look_ahead(ahead)
+        at, heads, mask = get(ahead, AHEAD_AT), get(ahead, AHEAD_HEADS), get(ahead, AHEAD_MASK)
+        if heads == 0:
+            return
+        n = min(count, get(ahead, AHEAD_COUNT))
+        for i in range(n):
+            tag = np.int64(mem.load_u32(at + RECORD_BYTES * i + 8))
+            mem.prefetch(heads + PAIR * (tag & mask))
+        put(ahead, AHEAD_AT, at + RECORD_BYTES * n)
+        put(ahead, AHEAD_COUNT, get(ahead, AHEAD_COUNT) - n)
+        count -= n
+
+
+@device
+def find_and_insert(
+    mine: int, swapped: bool, met_tail: int, first: int, last: int, found: int, ahead: int
+) -> int:
+    """Put records first..last into the partition's ring, and write those whose chain on the other
+    side has a live head to `found`, as (record less `first`, link); returns their end.
+
+    The caller has made room.  The two heads of a record lie beside each other.  The loop is cut
+    where the ring wraps and where the records end whose heads are asked for: it has no branch.
+    """
+    records, heads, heads_mask = get(mine, BATCH), get(mine, HEADS), get(mine, HEADS_MASK)
+    ring, mask, rows, position = (
+        get(mine, RING),
+        get(mine, RING_MASK),
+        get(mine, ROWS),
+        get(mine, HEAD),
+    )
+    at, i, backward = records + RECORD_BYTES * first, 0, 0
+    newest = max(get(mine, NEWEST_OLD), get(mine, NEWEST_NEW))
+    while first < last:
+        if get(ahead, AHEAD_COUNT) == 0:
+            look_ahead(ahead)
+        coming, coming_heads = get(ahead, AHEAD_AT), get(ahead, AHEAD_HEADS)
+        coming_mask, slot = get(ahead, AHEAD_MASK), position & mask
+        if coming_heads == 0:
+            coming, coming_heads, coming_mask = at, heads, heads_mask
+        count = min(last - first, get(ahead, AHEAD_COUNT), mask + 1 - slot)
+        entry, row, end = ring + ENTRY * slot, rows + 4 * slot, at + RECORD_BYTES * count
+        while at < end:
+            tag = np.int64(mem.load_u32(coming + 8)) & coming_mask
+            mem.prefetch(coming_heads + PAIR * tag)
+            time, name = mem.load_i64(at), mem.load_u64(at + 8)
+            tag = np.int64(name & np.uint64(LOW))
+            pair = heads + PAIR * (tag & heads_mask)
+            link = np.int64(mem.load_u32(pair - 4 if swapped else pair + 4))
+            following = np.int64(mem.load_u32(pair))
+            mem.store_i64(found, i | link << 32)
+            found += 8 * np.int64(link >= met_tail)
+            mem.store_i64(entry, time)
+            mem.store_i64(entry + 8, tag | following << 32)
+            mem.store_u32(row, np.uint32(name >> np.uint64(32)))
+            mem.store_u32(pair, np.uint32(position))
+            backward |= np.int64(time < newest)
+            newest = time
+            position += 1
+            i += 1
+            entry += ENTRY
+            row += 4
+            at += RECORD_BYTES
+            coming += RECORD_BYTES
+        first += count
+        put(ahead, AHEAD_AT, coming)
+        put(ahead, AHEAD_COUNT, get(ahead, AHEAD_COUNT) - count)
+    put(mine, HEAD, position)
+    if backward:
+        note_disorder(mine, at - RECORD_BYTES * i, at)
+    else:
+        put(mine, NEWEST_NEW, newest)
+    return found
+
+
+@device
+def note_disorder(mine: int, at: int, end: int) -> None:
+    """How far records are out of order, among themselves and behind those that came before."""
+    newest = max(get(mine, NEWEST_OLD), get(mine, NEWEST_NEW))
+    newest_new, disorder = get(mine, NEWEST_NEW), get(mine, DISORDER_NEW)
+    while at < end:
+        time = mem.load_i64(at)
+        if time < newest:
+            # Unsigned, since LLVM takes it that a signed difference does not overflow.
+            behind = np.uint64(newest) - np.uint64(time)
+            disorder = max(disorder, np.int64(min(behind, np.uint64(TIME_MAX))))
+            newest_new = max(newest_new, time)
+        else:
+            newest = newest_new = time
+        at += RECORD_BYTES
+    put(mine, NEWEST_NEW, newest_new)
+    put(mine, DISORDER_NEW, disorder)
+
+
+@device
+def evict(mine: int, bound: int, everything: bool) -> None:
+    """Move the tail over entries below `bound`, and the generations on."""
+    ring, mask, tail, head = get(mine, RING), get(mine, RING_MASK), get(mine, TAIL), get(mine, HEAD)
+    if everything:
+        tail = head
+    if max(get(mine, DISORDER_OLD), get(mine, DISORDER_NEW)) == 0:  # in order: leap
+        while (
+            tail + LEAP <= head and mem.load_i64(ring + ENTRY * ((tail + LEAP - 1) & mask)) < bound
+        ):
+            tail += LEAP
+    while tail < head and mem.load_i64(ring + ENTRY * (tail & mask)) < bound:
+        tail += 1
+    put(mine, TAIL, tail)
+    if tail >= get(mine, GENERATION):
+        put(mine, NEWEST_OLD, get(mine, NEWEST_NEW))
+        put(mine, DISORDER_OLD, get(mine, DISORDER_NEW))
+        put(mine, NEWEST_NEW, TIME_MIN)
+        put(mine, DISORDER_NEW, 0)
+        put(mine, GENERATION, head)
+    if tail == head:
+        put(mine, NEWEST_OLD, TIME_MIN)
+        put(mine, NEWEST_NEW, TIME_MIN)
+        put(mine, DISORDER_OLD, 0)
+        put(mine, DISORDER_NEW, 0)
