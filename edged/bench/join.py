@@ -12,9 +12,10 @@ sequence, one random line of the heads read and written, a 16-byte ring entry wr
 and one read; for every match 16 random bytes of the other ring read, and 16 written in sequence.
 
 Without options a star of configurations is measured: all kernels over all windows and both thread
-counts at the base values, and `chain` also at each other batch, match rate and distribution.  An
-option gives the values of its dimension; all that are given are crossed.  Members that would take
-longer than `--patience` at a configuration are left out there, which is said.
+counts at the base values, and `chain` also at each other batch (with both thread counts), match
+rate and distribution.  An option gives the values of its dimension; all that are given are crossed.
+Members that would take longer than `--patience` at a configuration are left out there, which is
+said.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class Grid:
         if "chain" in centre[0] and not full:
             for i in (2, 4, 5):
                 if not given[i]:
-                    star: list[Any] = [("chain",), *centre[1:3], centre[3][:1], *centre[4:]]
+                    threads = centre[3] if i == 2 else centre[3][:1]
+                    star: list[Any] = [("chain",), *centre[1:3], threads, *centre[4:]]
                     star[i] = every[i]
                     found |= dict.fromkeys(Configuration(*values) for values in product(*star))
         return sorted(found, key=lambda c: (
@@ -272,8 +274,8 @@ def command(
     """The stream joins: tuples/s of each kernel in steady state, checked.
 
     Without options about four minutes and 4 GB of memory: all kernels over windows of 10^4 to 10^7
-    tuples a side, chain also over other batches, match rates and zipf(1.1) keys.  Options give the
-    values of a dimension (repeat them); what is given is crossed.
+    tuples a side, chain also over other batches and match rates, zipf(1.1) keys and a single key.
+    Options give the values of a dimension (repeat them); what is given is crossed.
 
     "of limit" compares with the time of the unavoidable memory accesses, measured in the same run
     with the same footprint and threads: per tuple a 16-byte record read, one random line of hash

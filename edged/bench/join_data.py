@@ -10,6 +10,8 @@ are drawn from the same values: uniformly, or by zipf(1.1), by inverting the dis
 continuous form.  (Were both skewed alike, a window of 10^6 would hold 10^4 partners a tuple.)  With
 zipf and fewer than one match a tuple it is chance whether the right has the left's few hot keys:
 mostly not, and then there are about half as many matches.  Rows of the benchmark say how many.
+With `one` all of the left's tuples have one key, so that its window is one chain in one partition;
+the right has that key as often as any other, but evenly.
 
 A beat takes `batch` tuples of each side.  The records of a whole period lie prepared, beat by beat;
 at its end their times and numbers are moved on, while the clock stands.
@@ -29,7 +31,7 @@ from edged.schema import TYPES, Field, Schema
 from kernels.cpu import partition, rings
 
 ZIPF = 1.1
-KEYS = ("uniform", "zipf")
+KEYS = ("uniform", "zipf", "one")
 PERIOD_MIN = 1 << 18
 """Tuples a side that a period has at least."""
 KEY_MAX = 2**31 - 1
@@ -66,6 +68,9 @@ def draw(window: int, match_rate: float, kind: str, batches: tuple[int, ...]) ->
     right = dice[1].integers(0, distinct, period, np.int32)
     if kind == "zipf":
         left = zipf(dice[0].random(period), distinct)
+    elif kind == "one":
+        left, right = np.zeros(period, np.int32), np.maximum(right, 1)
+        right[distinct // 2 :: distinct] = 0
     else:
         left = dice[0].integers(0, distinct, period, np.int32)
     hashes = tuple(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from edged.bench import join
 from edged.bench.join_data import (
+    KEYS,
     PERIOD_MIN,
     Digest,
     Feed,
@@ -62,7 +63,7 @@ def test_a_quick_run_has_every_figure_and_every_row_is_exact(tmp_path):
     rows = json.loads(path.read_text())["rows"]
     assert {r["kernel"] for r in rows} == {m.name for m in HOST} | {"gather+pages"}
     assert {(r["keys"], r["threads"]) for r in rows if r["kernel"] == "chain"} == {
-        (keys, threads) for keys in ("uniform", "zipf") for threads in (1, 2)
+        (keys, threads) for keys in KEYS for threads in (1, 2)
     }
     for row in rows:
         assert set(row) >= KEYS_OF_A_ROW
@@ -102,7 +103,7 @@ def test_the_check_fails_when_a_pair_is_dropped_or_changed(member):
 
 
 @pytest.mark.parametrize("batch", [50, 300, 2000])
-@pytest.mark.parametrize("keys", ["uniform", "zipf"])
+@pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("member", HOST, ids=lambda m: m.name)
 def test_members_are_exact_whatever_the_batch(member, keys, batch):
     driver = MemberDriver(member, small(batch=batch, keys=keys), 1)
@@ -183,7 +184,15 @@ def test_zipf_keys_fall_off_as_they_should():
 
 @pytest.mark.parametrize(
     ("keys", "rate"),
-    [("uniform", 0.005), ("uniform", 1.0), ("uniform", 10.0), ("zipf", 1.0), ("zipf", 10.0)],
+    [
+        ("uniform", 0.005),
+        ("uniform", 1.0),
+        ("uniform", 10.0),
+        ("zipf", 1.0),
+        ("zipf", 10.0),
+        ("one", 1.0),
+        ("one", 10.0),
+    ],
 )
 def test_a_tuple_finds_as_many_partners_as_the_rate_says(rate, keys):
     pool = draw(20_000, rate, keys, (1000,))
@@ -211,7 +220,7 @@ def test_the_floor_has_the_windows_footprint_and_matches():
     at_work.close()
 
 
-@pytest.mark.parametrize("keys", ["uniform", "zipf"])
+@pytest.mark.parametrize("keys", KEYS)
 def test_the_floor_runs_with_every_distance_and_number_of_threads(keys):
     for threads in (1, 2):
         speed, ahead = measure_floor(small(keys=keys), threads, 0.5, QUICK)
@@ -219,7 +228,7 @@ def test_the_floor_runs_with_every_distance_and_number_of_threads(keys):
         assert ahead in (0, 8, 16, 32, 64)
 
 
-@pytest.mark.parametrize("keys", ["uniform", "zipf"])
+@pytest.mark.parametrize("keys", KEYS)
 def test_duckdb_and_the_independent_join_agree(keys):
     figures = measure_peer("duckdb", 1000, 1.0, keys, 2, 1)
     assert figures["exact"]
@@ -247,11 +256,12 @@ def test_the_default_star_and_crossed_options():
     assert {c.batch for c in star if c.kernel == "chain"} == {1_000, 10_000, 100_000}
     assert {(c.match_rate, c.keys) for c in star} == {
         (0.005, "uniform"), (1.0, "uniform"), (10.0, "uniform"), (0.005, "zipf"),
+        (0.005, "one"),
     }  # fmt: skip
     crossed = join.Grid(("chain",), (7, 8), (3,), (1,), (1.0, 2.0), ("zipf",))
     assert len(crossed.configurations(kernels, full=False)) == 4
     full = join.Grid().configurations(kernels, full=True)
-    assert len(full) == 2 * 4 * 3 * 2 * 3 * 2
+    assert len(full) == 2 * 4 * 3 * 2 * 3 * 3
 
 
 def row(**more):
