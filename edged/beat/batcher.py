@@ -11,6 +11,10 @@ The batcher makes that wait as long as the promises allow, because long waits ar
 
 and a race is kept under half the latency by limiting the rows that one beat takes.
 
+The governor may steer this (`steer`): spend only a share of the latency on waiting, leave time for a
+race that is planned to be slower than the last ones, or not race before some time, in which case
+promises wait as well.
+
 The shape follows ecoJoin, section 2.1 (batch to race to idle; the latency tolerance is the bound);
 there the batch sizes were settings files, here they follow from the arrivals.
 """
@@ -61,6 +65,12 @@ class Batcher:
         self.commit_us = 0.0
         self.row_us = 0.0
         self.fill_us = float(latency_us)
+        self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
+
+    def steer(self, wait_share: float, race_us: float, not_before_us: int) -> None:
+        """What the governor wants of the waits from now on; (1, 0, 0) is nothing."""
+        self._wait_share, self._planned_us = wait_share, race_us
+        self._not_before_us = not_before_us
 
     def beaten(self, beat: Beaten) -> None:
         """Learn from a beat.  Costs rise at once and fall slowly (a peak holder)."""
@@ -90,13 +100,16 @@ class Batcher:
         ack_by = oldest_us + self.ack_within_us - int(self.commit_us) - self.margin_us
         fill_by = first_us + int(self.fill_us)
         at = min(race_by, ack_by, fill_by)
+        if self._not_before_us > at:
+            return Wake(max(self._not_before_us, first_us), True)
         commit_only = at == ack_by and race_by - ack_by > self.latency_us // 4
         return Wake(max(at, first_us), not commit_only)
 
     def race_by(self, oldest_us: int) -> int:
-        """The latest start of a race that still keeps the latency promise."""
-        work_us = int(self.race_us + self.commit_us)
-        return oldest_us + self.latency_us - work_us - self.margin_us
+        """The latest start of a race that still keeps the latency promise, as far as steered."""
+        work_us = int(max(self.race_us, self._planned_us) + self.commit_us)
+        wait_us = int(self._wait_share * self.latency_us) - work_us - self.margin_us
+        return max(oldest_us + wait_us, self._not_before_us)
 
     def rows_max(self) -> int:
         """Rows that one beat may take so that its race stays under half the latency."""

@@ -32,7 +32,7 @@ from edged.sinks.base import Flush, SealedPage, SinkContext
 from edged.sources.base import Source
 from edged.store import BeatRecord, Store, StoreFull
 from edged.workers import Workers
-from governors.base import Forecast, Governor
+from governors.base import Done, Forecast, Governor, Steer
 
 SNAPSHOT_BYTES = 512 << 20
 """Log since the last snapshot that makes the next one due: it bounds the recovery time."""
@@ -107,7 +107,8 @@ class Heart:
                     wake = self.batcher.wake(oldest, now, self._unsealed_us())
                     self._waiter.until(wake.at_us, lambda: self._stopping)
                     race = wake.race
-                self._beat(oldest, race and not self._stopping)
+                rows_max = self._admitted(oldest) if race and not self._stopping else None
+                self._beat(oldest, race and not self._stopping, rows_max)
             self._beat(self._clock.monotonic_us(), True, last=True)
             self._await_commit()
             if self._store.log_bytes_since_snapshot:
@@ -211,25 +212,52 @@ class Heart:
         waiting = (self._oldest_open_us, self._unraced_us)
         return min((since for since in waiting if since is not None), default=None)
 
-    def _beat(self, oldest_us: int, race: bool, last: bool = False) -> None:
+    def _admitted(self, oldest_us: int) -> int | None:
+        """Tell the governor of the race; the rows that it admits, None for all.
+
+        Where it admits none, wait until it may admit some, with the sources muted: what arrives
+        waits in their senders' buffers.
+        """
+        while not self._stopping:
+            steer = self._governor.race(self._forecast(oldest_us))
+            self._steer(steer)
+            if steer.units_max != 0:
+                return steer.units_max
+            self._waiter.until(steer.not_before_us, lambda: self._stopping)
+            self._committer.check()
+        return None
+
+    def _forecast(self, oldest_us: int) -> Forecast:
+        since = oldest_us if self._unraced_us is None else min(oldest_us, self._unraced_us)
+        staged = sum(job.staged() for job in self.jobs)
+        commit_us = int(self.batcher.commit_us) + self.batcher.margin_us
+        now = self._clock.monotonic_us()
+        return Forecast(now, staged, since + self.latency_us, self.latency_us, commit_us)
+
+    def _steer(self, steer: Steer) -> None:
+        self.batcher.steer(steer.wait_share, steer.race_us, steer.not_before_us)
+
+    def _beat(
+        self, oldest_us: int, race: bool, rows_max: int | None = None, last: bool = False
+    ) -> None:
         self._beating = True
         if self._unraced_us is not None:
             oldest_us = min(oldest_us, self._unraced_us)
         woke = self._clock.monotonic_us()
-        self._governor.race(Forecast(0, int(self.batcher.race_us), oldest_us + self.latency_us))
         wall = self._clock.wall_us()
         if not self._cut:
             for source in self.sources:
                 source.ingest(woke, wall)
         self._last_ingest_us = ingested = self._clock.monotonic_us()
+        self._governor.ingested()
         tickets = [(source, source.seal()) for source in self.sources]
-        facts = self._decide(ingested, wall, race, oldest_us, last)
+        facts = self._decide(ingested, wall, race, oldest_us, last, rows_max)
         inputs = {job.plan.name: logged_inputs(job) for job in self.jobs}
         if _is_empty(facts, self.jobs):
+            self._steer(self._governor.idle(Done(0, 0)))
             self._await_commit()
             self._acknowledge(tickets)
             self._beating = False
-            self._governor.idle()
             return
         self.beat += 1
         logged = buffers(inputs) if self._exactly_once else []
@@ -240,6 +268,7 @@ class Heart:
                 s.staging.mark_logged()
         taken = sum(f.take_rows for j in facts.jobs.values() for f in j.streams.values())
         rows = sum(f.logged_rows for j in facts.jobs.values() for f in j.streams.values())
+        self._steer(self._governor.idle(Done(rows, taken)))
         self._note_open(oldest_us)
         self._await_commit()
         times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken)
@@ -250,11 +279,22 @@ class Heart:
         if self._attempts.careful:
             self._await_commit()
         self._beating = False
-        self._governor.idle()
         self.batcher.beaten(Beaten(taken, ingested - woke, raced - ingested, self._fill()))
 
-    def _decide(self, now: int, wall: int, race: bool, oldest_us: int, last: bool) -> BeatFacts:
-        rows_max = ONE_CHUNK if self._attempts.careful else self.batcher.rows_max()
+    def _decide(
+        self,
+        now: int,
+        wall: int,
+        race: bool,
+        oldest_us: int,
+        last: bool,
+        admitted: int | None,
+    ) -> BeatFacts:
+        rows_max = self.batcher.rows_max()
+        if admitted is not None:
+            rows_max = max(1, min(rows_max, admitted))
+        if self._attempts.careful:
+            rows_max = ONE_CHUNK
         jobs = {job.plan.name: job.decide(now, rows_max, race) for job in self.jobs}
         open_since = oldest_us if self._oldest_open_us is None else self._oldest_open_us
         flush = Flush.PROMPT if self.batcher.must_flush(open_since, now) else Flush.NO

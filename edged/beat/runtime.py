@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,8 @@ class JobRuntime:
         """Whether the last decision left rows staged only because a beat takes no more."""
         self.placers: dict[str, Placer] = {}
         """Who decides which kernel runs, for every operator that has a choice."""
+        self.spent_ns = dict.fromkeys((*plan.order, *plan.sinks), 0)
+        """Wall time that each operator and sink took so far: what joules are shared by."""
         self._saved: dict[str, Scratch] = {}
 
     def staged(self) -> int:
@@ -173,13 +176,16 @@ class JobRuntime:
         flows: dict[str, Flow] = {}
         for name, f in facts.streams.items():
             self._open(flows, name, f)
+        since = perf_counter_ns()
         for name in self.plan.order:
             inputs = [flows[link] for link in self.plan.inputs[name]]
             flows[name] = self.operators[name].run(beat, inputs)
+            since = self._spent(name, since)
         pages: list[SealedPage] = []
         for name, sink in self.sinks.items():
             sink.write(beat, flows[self.plan.inputs[name][0]])
             pages += sink.seal(beat, facts.flush)
+            since = self._spent(name, since)
         for name, f in facts.streams.items():
             s = self.streams[name]
             s.staging.consume(f.take_chunks, f.take_rows)
@@ -279,6 +285,11 @@ class JobRuntime:
         for name, sink in self.sinks.items():
             if state := _get(arrays, f"sinks/{name}"):
                 sink.load(state)
+
+    def _spent(self, name: str, since_ns: int) -> int:
+        now = perf_counter_ns()
+        self.spent_ns[name] += now - since_ns
+        return now
 
     def _new_operators(self, context: SinkContext) -> dict[str, Operator]:
         return {name: self.plan.operators[name].build(context.workers) for name in self.plan.order}
