@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.columns import address
+from edged.joins import _lanes
 from edged.joins._lanes import Lanes, cut
 from edged.joins._rings import RING_MIN, Rings
 from edged.workers import Workers
@@ -120,8 +121,30 @@ def test_positions_are_numbered_anew_before_they_reach_their_limit(beats, short)
         assert all((table[:, rings.HEAD] <= 2**32 - 1).all() for table in model.rings.tables)
 
 
+class Counted(Workers):
+    """Workers that count how often they were called."""
+
+    runs = 0
+
+    def run(self, calls):
+        self.runs += 1
+        return super().run(calls)
+
+
+def test_other_threads_are_woken_only_for_work_that_is_worth_it(monkeypatch):
+    rows = [(i // 50, i % 2, i % 3) for i in range(300)]
+    model, pool = Model(4, 4), Counted(2)
+    for bound, runs in ((1e9, 0), (-1.0, 1), (1e9, 1)):
+        monkeypatch.setattr(_lanes, "PARALLEL_US", bound)
+        found, expected = model.beat(rows, rows, workers=pool)
+        assert found == expected
+        assert pool.runs == runs
+    pool.close()
+
+
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_a_full_output_is_grown_and_no_pair_is_lost_or_repeated(workers):
+def test_a_full_output_is_grown_and_no_pair_is_lost_or_repeated(workers, monkeypatch):
+    monkeypatch.setattr(_lanes, "PARALLEL_US", -1.0)
     rows = [(i // 50, i % 2, i % 3) for i in range(900)]
     model, pool = Model(4, 4), Workers(workers)
     found, expected = model.beat(rows, rows, workers=pool)

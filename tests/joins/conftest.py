@@ -1,0 +1,13 @@
+"""Joins are dealt to all workers here, however small the beats are."""
+
+import pytest
+
+from edged.joins import _lanes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def woken():
+    """Small beats would be joined by one thread."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_lanes, "PARALLEL_US", -1.0)
+        yield
