@@ -1,6 +1,6 @@
 """The daemon: puts the house together, runs the heart, and takes it apart in order.
 
-    settings ─► store ─► recover jobs ─► sources ─► uplink ─► door ─► heart.run ─► close all
+    settings ─► store ─► board ─► recover jobs ─► sources ─► uplink ─► door ─► heart.run ─► close
 
 Everything that can be refused is refused before the first socket is opened.
 """
@@ -24,6 +24,10 @@ from edged.beat.waiter import Waiter
 from edged.calibration import load_profile
 from edged.clock import SystemClock
 from edged.door import Door
+from edged.energy import show
+from edged.energy.board import open_site
+from edged.energy.runtime import Energy, board_tariff
+from edged.energy.settings import NO_BOARD, EnergySettings
 from edged.errors import ConfigError, JobError
 from edged.job.plan import JobPlan, parse_job
 from edged.operators.base import WATERMARK_MAX_US, WATERMARK_MIN_US
@@ -35,7 +39,7 @@ from edged.store import Store
 from edged.store.store import SEGMENT_BYTES
 from edged.uplink import Uplink
 from edged.workers import Workers
-from governors.base import LeaveAlone
+from governors.base import Governor, LeaveAlone
 
 STORE_PER_MEMORY = 3
 """Least size of a bounded store, as a multiple of the jobs' memory."""
@@ -55,6 +59,7 @@ class Settings:
     store_bytes_max: int | None = None
     snapshot_bytes: int = SNAPSHOT_BYTES
     trace: Path | None = None
+    energy: EnergySettings = field(default_factory=lambda: EnergySettings(NO_BOARD))
 
     def segment_bytes(self) -> int:
         """Size of a file of the log: small beside a small store."""
@@ -83,6 +88,7 @@ class Daemon:
             bytes_max=settings.store_bytes_max,
             segment_bytes=settings.segment_bytes(),
         )
+        self.energy = self._open_board()
         self.context = SinkContext(
             settings.device,
             self.store.device_epoch,
@@ -108,7 +114,7 @@ class Daemon:
             self.stats,
             self.clock,
             self.workers,
-            LeaveAlone(),
+            self._governor(),
             beat=self.recovered.beat,
             directory=settings.directory,
             snapshot_bytes=settings.snapshot_bytes_now(),
@@ -118,17 +124,22 @@ class Daemon:
             self.committer.snapshot(self.recovered.beat, *self.heart.save())
         self.door = Door(settings.door or settings.directory / "door", self._command)
         self.waiter.add_control(self.door.fileno(), self.door.serve)
+        self._watch()
 
     def run(self) -> None:
         """Beat until a signal or the door says stop; raises what made it fail."""
         self.waiter.catch_signals((signal.SIGTERM, signal.SIGINT), self.heart.stop)
         try:
+            if self.energy is not None:
+                self.energy.start()
             self.heart.run()
         finally:
             self.close()
 
     def close(self) -> None:
         """Take everything apart; what was committed stays."""
+        if self.energy is not None:
+            self.energy.close()
         for source in self.sources:
             source.close()
         self.door.close()
@@ -156,6 +167,28 @@ class Daemon:
         uplink.offer(self.store.pending())
         return uplink
 
+    def _open_board(self) -> Energy | None:
+        settings = self.settings.energy
+        if settings.board == NO_BOARD:
+            return None
+        site = open_site(settings, self.settings.directory, self.clock.monotonic_us)
+        tariff = board_tariff(site)
+        return Energy(settings, site, tariff, self.clock, self.settings.workers)
+
+    def _governor(self) -> Governor:
+        return LeaveAlone() if self.energy is None else self.energy
+
+    def _watch(self) -> None:
+        """Let the energy side see the jobs, the uplink and the wakes, and read its meters."""
+        if self.energy is None:
+            return
+        self.energy.attach(self.heart.jobs)
+        self.energy.wakes = lambda: self.waiter.wakes
+        if self.uplink is not None:
+            uplink = self.uplink
+            self.energy.uplink_pid = lambda: uplink.status()["pid"]
+        self.waiter.add_control(self.energy.watch.timer.fileno(), self.energy.read)
+
     # the door --------------------------------------------------------------------------------
 
     def _command(self, request: dict[str, Any]) -> Any:
@@ -164,6 +197,8 @@ class Daemon:
             "stop": lambda _: self._stop(),
             "replace": self._replace,
             "kernel": self._pin,
+            "governor": self._steer,
+            "energy": lambda _: show.energy(self._side(), self.clock.monotonic_us()),
         }
         cmd = str(request.get("cmd"))
         if cmd not in commands:
@@ -191,6 +226,21 @@ class Daemon:
         job, operator, kernel = (str(request.get(k)) for k in ("job", "operator", "kernel"))
         runs = self.heart.pin(job, operator, None if kernel == AUTO else kernel)
         return {"job": job, "operator": operator, "kernel": runs, "pinned": kernel != AUTO}
+
+    def _steer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Go on with another policy, or say which one runs."""
+        side, name = self._side(), request.get("policy")
+        if name is None:
+            return side.policy()
+        settings = request.get("settings") or {}
+        if not isinstance(settings, dict):
+            raise ConfigError("settings: a table of the policy's settings")
+        return side.switch(str(name), settings)
+
+    def _side(self) -> Energy:
+        if self.energy is None:
+            raise ConfigError("no board is watched; start the daemon with --board")
+        return self.energy
 
     def status(self) -> dict[str, Any]:
         """An immutable picture of the daemon, all of it JSON."""
@@ -225,6 +275,9 @@ class Daemon:
             },
             "set_aside_rows": self.heart.set_aside_rows,
             "uplink": None if self.uplink is None else self.uplink.status(),
+            "energy": None
+            if self.energy is None
+            else show.status(self.energy, self.clock.monotonic_us()),
         }
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from time import monotonic
 
 from governors.actuators.allow import AllowList
-from governors.sysfs import Sysfs
+from governors.simulated.kernel import open_root
 
 CONNECTIONS = 16
 LINE_MAX = 512
@@ -159,7 +159,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     listener = listen(options.socket, gid)
     try:
-        Helper(AllowList(Sysfs(options.root)), listener, gid, options.idle).serve()
+        Helper(AllowList(open_root(options.root)), listener, gid, options.idle).serve()
     finally:
         options.socket.unlink(missing_ok=True)
 

@@ -11,8 +11,8 @@ The batcher makes that wait as long as the promises allow, because long waits ar
 
 and a race is kept under half the latency by limiting the rows that one beat takes.
 
-The governor may steer this (`steer`): spend only a share of the latency on waiting, leave time for a
-race that is planned to be slower than the last ones, or not race before some time, in which case
+The governor may steer this (`steer`): spend only a share of the latency on waiting, leave time for
+a race that is planned to be slower than the last ones, or not race before some time, in which case
 promises wait as well.
 
 The shape follows ecoJoin, section 2.1 (batch to race to idle; the latency tolerance is the bound);

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from edged.errors import ConfigError
+
 
 @click.command(name="explain")
 @click.argument("job", type=click.Path())
@@ -16,9 +18,22 @@ import click
     type=click.Path(path_type=Path),
     help="A store that was calibrated: which kernels would run there.",
 )
+@click.option("--board", help="A board profile (orin-nano): what the job would take there.")
+@click.option("--rate", default=10_000.0, show_default=True,
+              type=click.FloatRange(0, min_open=True),
+              help="Tuples/s of each stream, for --board.")  # fmt: skip
+@click.option("--policy", default="hands_off", show_default=True, help="For --board.")
+@click.option("--door", type=click.Path(path_type=Path),
+              help="A running daemon: what the job took there, beside it.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The plan as JSON.")
-def command(job: str, directory: Path | None, as_json: bool) -> None:
-    """Print what JOB (a TOML or JSON document) will do: graph, operators, state, schemas."""
+def command(
+    job: str, directory: Path | None, board: str | None, rate: float, policy: str,
+    door: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Print what JOB (a TOML or JSON document) will do: graph, operators, state, schemas.
+
+    With --board what it would take there, in watts and in joules per million tuples; simulated.
+    """
     from rich.console import Console
 
     from edged.calibration import load_profile
@@ -27,7 +42,23 @@ def command(job: str, directory: Path | None, as_json: bool) -> None:
 
     plan = load_job(job)
     profile = None if directory is None else load_profile(directory)
+    if door is not None and board is None:
+        raise ConfigError("--door: what is measured is shown beside what --board predicts")
+    energy = None
+    if board is not None:
+        from edged.energy import predict
+
+        energy = {
+            "predicted": predict.predict(plan, board, rate, policy),
+            "measured": None if door is None else predict.measured(door, plan),
+        }
     if as_json:
-        click.echo(json.dumps(explain(plan, profile), indent=2))
+        more = {} if energy is None else {"energy": energy}
+        click.echo(json.dumps({**explain(plan, profile), **more}, indent=2))
         return
-    show(plan, Console(highlight=False), profile)
+    console = Console(highlight=False)
+    show(plan, console, profile)
+    if energy is not None and energy["predicted"] is not None:
+        console.print()
+        for line in predict.lines(energy["predicted"], energy["measured"]):
+            console.print(line, markup=False, soft_wrap=True)

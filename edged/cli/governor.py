@@ -1,4 +1,4 @@
-"""`edged governor`: what may be set on this board, and putting it back after a crash."""
+"""`edged governor`: what may be set on this board, which policy runs, and putting limits back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from edged.errors import ConfigError
 
 EX_DATAERR, EX_TEMPFAIL, EX_NOPERM = 65, 75, 77
 """sysexits.h: the journal or a write is at fault; a daemon runs with it; no right to write."""
@@ -33,6 +35,9 @@ _helper = click.option(
     type=click.Path(path_type=Path),
     help="The root helper's socket.",
 )
+_door = click.option(
+    "--door", type=click.Path(path_type=Path), help="A running daemon's control socket."
+)
 _json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
@@ -45,9 +50,14 @@ def command() -> None:
 @_root
 @_journal
 @_helper
+@_door
 @_json
-def show(root: Path, journal: Path, helper: Path, as_json: bool) -> None:
-    """Show what can be set here, how it is set now, and who may set it."""
+def show(root: Path, journal: Path, helper: Path, door: Path | None, as_json: bool) -> None:
+    """Show what can be set here, how it is set now, and who may set it; with --door what a running
+    daemon does with it."""
+    if door is not None:
+        _show_running(door, as_json)
+        return
     document = _describe(root, journal, helper)
     if as_json:
         click.echo(json.dumps(document))
@@ -64,6 +74,31 @@ def show(root: Path, journal: Path, helper: Path, as_json: bool) -> None:
         values = ", ".join(switch["values"])
         click.echo(f"  {switch['name']}: {switch['now']}, of {values} (only if asked for)")
     click.echo(f"journal: {document['journal']}")
+
+
+@command.command(name="policy")
+@click.argument("name")
+@click.option("--door", required=True, type=click.Path(path_type=Path),
+              help="The daemon's control socket (STORE/door).")  # fmt: skip
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting of the policy.")
+@_json
+def policy(name: str, door: Path, pairs: tuple[str, ...], as_json: bool) -> None:
+    """Let a running daemon go on with the policy NAME, between two beats.
+
+    Exits with 77 where it may set nothing here: hands_off runs then.
+    """
+    from edged.door import ask
+    from edged.energy.settings import setting
+
+    settings = dict(setting(pair, "--set") for pair in pairs)
+    answer = ask(door, "governor", policy=name, settings=settings)
+    if as_json:
+        click.echo(json.dumps(answer))
+    else:
+        click.echo(f"{answer['policy']}, was {answer['was']}")
+    if answer["problem"]:
+        click.echo(f"edged: {answer['problem']}", err=True)
+        click.get_current_context().exit(EX_NOPERM)
 
 
 @command.command(name="restore")
@@ -85,9 +120,9 @@ def restore(ctx: click.Context, root: Path, journal: Path, helper: Path, as_json
     from governors.actuators.writers import choose_writer
     from governors.detect import detect
     from governors.errors import ActuatorError, NotPermitted
-    from governors.sysfs import Sysfs
+    from governors.simulated.kernel import open_root
 
-    sysfs = Sysfs(root)
+    sysfs = open_root(root)
     code, problem, lines = 0, "", []
     try:
         if journal.exists():
@@ -110,13 +145,43 @@ def restore(ctx: click.Context, root: Path, journal: Path, helper: Path, as_json
     ctx.exit(code)
 
 
+def _show_running(door: Path, as_json: bool) -> None:
+    """What a running daemon says of its limits and its policy."""
+    from edged.door import ask
+
+    energy = ask(door, "status")["energy"]
+    if energy is None:
+        raise ConfigError(f"the daemon at {door} watches no board; start it with --board")
+    keys = ("board", "policy", "writer", "owned", "refused", "restored", "changes", "limits")
+    if as_json:
+        click.echo(json.dumps({key: energy[key] for key in keys}))
+        return
+    ran = energy["policy"]
+    click.echo(f"{energy['board']['name']}: {ran['policy']} {ran['settings'] or ''}".rstrip())
+    for line in (ran["reason"], ran["forecast"], ran["problem"]):
+        if line:
+            click.echo(f"  {line}")
+    click.echo(f"writes: {energy['writer']['name']} ({energy['writer']['why']})")
+    for name, limits in energy["limits"].items():
+        clocks = (limits[key] for key in ("hz", "min_hz", "max_hz"))
+        now, low, high = ("?" if hz is None else f"{hz / 1e6:g}" for hz in clocks)
+        owned = ", owned" if name in energy["owned"] else ""
+        click.echo(f"  {name}: {now} MHz, of {low} to {high}{owned}")
+    for name, why in energy["refused"].items():
+        click.echo(f"  {name}: not set: {why}")
+    for line in energy["restored"]:
+        click.echo(f"restored: {line}")
+    for change in energy["changes"]:
+        click.echo(f"changed: {change['text']}")
+
+
 def _describe(root: Path, journal: Path, helper: Path) -> dict[str, Any]:
     from governors.actuators.base import Knob, Switch, findings
     from governors.actuators.writers import choose_writer
     from governors.detect import detect
-    from governors.sysfs import Sysfs
+    from governors.simulated.kernel import open_root
 
-    sysfs = Sysfs(root)
+    sysfs = open_root(root)
     board = detect(sysfs)
     found = findings(sysfs, board)
     writer = choose_writer(sysfs, found, helper)

@@ -59,6 +59,24 @@ import click
     type=click.Path(path_type=Path),
     help="Append one JSON line a beat: sizes and stage times.",
 )
+@click.option(
+    "--board",
+    help="The board's tree, simulated:NAME (kept in STORE/board), or none.  [default: this one's]",
+)
+@click.option("--policy", default="hands_off", show_default=True, help="Who decides on clocks.")
+@click.option(
+    "--governor",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of the policy; allow=emc: a clock that is set only if asked for.",
+)
+@click.option(
+    "--meters",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML with a table [meters]: labels, external meters, the radio.",
+)
+@click.option("--helper", type=click.Path(path_type=Path), help="The root helper's socket.")
 @click.option("--json", "as_json", is_flag=True, help="Say `ready` as JSON on standard output.")
 def command(
     jobs: tuple[str, ...],
@@ -72,6 +90,11 @@ def command(
     store_bytes_max: int | None,
     snapshot_bytes: int | None,
     trace: Path | None,
+    board: str | None,
+    policy: str,
+    pairs: tuple[str, ...],
+    meters: Path | None,
+    helper: Path | None,
     as_json: bool,
 ) -> None:
     """Run JOBS (TOML or JSON documents) until SIGTERM.
@@ -82,9 +105,11 @@ def command(
     from edged.beat.heart import SNAPSHOT_BYTES
     from edged.cli._compile import compile_kernels
     from edged.daemon import Daemon, Settings
+    from edged.energy.settings import HELPER, asked
     from edged.job.plan import load_job
 
     plans = [load_job(path) for path in jobs]
+    energy = asked(board, policy, pairs, meters, helper or HELPER)
     compile_kernels(quiet=not sys.stderr.isatty())
     settings = Settings(
         directory=directory.absolute(),
@@ -97,6 +122,7 @@ def command(
         store_bytes_max=store_bytes_max,
         snapshot_bytes=snapshot_bytes or SNAPSHOT_BYTES,
         trace=trace,
+        energy=energy,
     )
     daemon = Daemon(settings, plans)
     facts = {

@@ -42,6 +42,11 @@ def _show(status: dict[str, Any]) -> None:
         f"latency p50 {status['latency_ms_p50']} ms p99 {status['latency_ms_p99']} ms, "
         f"backlog {store['backlog_pages']} pages ({store['backlog_bytes']:,} bytes)"
     )
+    if status["energy"] is not None:
+        from edged.energy.text import lines
+
+        for line in lines(status["energy"]):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
     for job, parts in status["jobs"].items():
         table = Table(title=job, title_justify="left")
         for heading in ("part", "id", "figures"):

@@ -4,7 +4,9 @@ settings   what was asked for on the command line
 board      the board's tree, its profile, its meters; a simulated board's work
 law        what races cost, learnt from races
 watch      meters on their own timer, joules so far, the ledger
-runtime    the governor that the heart calls: a policy that runs, and the limits that it owns
+limits     the limits that a policy sets, owned and given back
+runtime    the governor that the heart calls: a policy that runs, and what it is told
+show       the section of the status; text: in lines for people
 predict    what a job would cost on a board, beside what a running daemon measured
 
 Through the door (`edged.door.ask`):

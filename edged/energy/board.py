@@ -1,0 +1,148 @@
+"""The board that a daemon runs on: its tree, profile, knobs and meters; or one that is not there.
+
+A simulated board is advanced with the work of each beat.  Its cycles are CPU time of this process
+(all threads, the energy side's own taken out) x the clock of this machine (`cpu MHz` of
+/proc/cpuinfo, the fastest core's; HOST_HZ where that is not told) x what the board's cores need for
+one of this machine's cycles (`edged.energy.law.width_scale`, an assumption off by half).  Bytes are
+those of the rows (`row_bytes`).  A race takes what the board says at the clocks that stand in its
+tree: the board's time runs ahead of this machine's until it is over, AHEAD_US at most, and the
+limits are let go after it.  What is beyond that waits, and the share of time that was asked for is
+reported; over 1 the board is overloaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import governors.profile
+from edged.energy.law import width_scale
+from edged.energy.settings import EnergySettings
+from edged.errors import ConfigError
+from edged.simulate.work import HOST_HZ
+from governors.actuators.base import Knob, discover
+from governors.actuators.writers import Writer, choose_writer
+from governors.detect import Board, detect
+from governors.energy import Provenance
+from governors.errors import GovernorError
+from governors.meters.base import Found, survey
+from governors.meters.settings import Settings as MeterSettings
+from governors.power import PowerModel
+from governors.profile import Profile
+from governors.simulated.board import SimulatedBoard, Work, from_name
+from governors.simulated.kernel import open_root
+from governors.sysfs import Sysfs
+
+AHEAD_US = 1_000_000
+
+
+@dataclass
+class Site:
+    """Everything that is known of the board."""
+
+    sysfs: Sysfs
+    board: Board
+    profile: Profile | None
+    model: PowerModel | None
+    knobs: list[Knob]
+    writer: Writer
+    journal: Path
+    meters: Found
+    simulated: SimulatedWork | None
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of what its sensors tell."""
+        return Provenance.MEASURED if self.simulated is None else Provenance.SIMULATED
+
+
+class SimulatedWork:
+    """Charges a simulated board with what this process does."""
+
+    def __init__(self, board: SimulatedBoard, now_us: int) -> None:
+        self.board = board
+        self._scale = host_hz() * width_scale(board.profile) / 1e6
+        """Cycles of the board for a µs of CPU time here."""
+        self._started_us, self._asked_us = now_us, 0.0
+        self.late_us = 0.0
+        """What did not fit into the time that was there."""
+
+    def cycles(self, cpu_us: float) -> float:
+        """What the board's cores need for CPU time of this machine."""
+        return cpu_us * self._scale
+
+    def pass_time(self, now_us: int, beside_us: float, wakes: int) -> None:
+        """Time up to now, with CPU time beside the races in it, on one core."""
+        cycles = self.cycles(beside_us)
+        self.board.advance(now_us, Work(cycles=cycles, cores=1.0, wakeups=wakes))
+
+    def race(self, now_us: int, cpu_us: float, cores: float, memory_bytes: float) -> float:
+        """A race that began at `now_us`; how long it takes on the board (µs)."""
+        work = Work(cycles=self.cycles(cpu_us), memory_bytes=memory_bytes, cores=cores)
+        before = self.board.charged_us
+        self.board.advance(self.board.now_us, work)
+        us = self.board.charged_us - before
+        self._asked_us += us
+        at = max(now_us, self.board.now_us)
+        self.board.advance(min(at + round(self.board.backlog_us), now_us + AHEAD_US))
+        self.late_us = self.board.backlog_us
+        return us
+
+    def busy_share(self, now_us: int) -> float:
+        """Service time that was asked for, over the time that has passed."""
+        return self._asked_us / max(1, now_us - self._started_us)
+
+
+def open_site(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) -> Site:
+    """Look at the board; nothing is written.  Raises ConfigError."""
+    try:
+        return _open(settings, store, clock_us)
+    except GovernorError as problem:
+        raise ConfigError(f"--board {settings.board}: {problem}") from problem
+
+
+def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) -> Site:
+    simulated = None
+    if settings.simulated:
+        root = settings.root(store)
+        root.mkdir(parents=True, exist_ok=True)
+        made = from_name(settings.board, root, clock_us)
+        simulated = SimulatedWork(made, clock_us())
+        sysfs: Sysfs = made.sysfs
+    else:
+        sysfs = open_root(settings.root(store))
+    board = detect(sysfs)
+    profile = governors.profile.load(board.profile_name) if board.profile_name else None
+    knobs = [k for k in discover(sysfs, board) if not k.optional or k.name in settings.allowed]
+    missing = set(settings.allowed) - {k.name for k in knobs}
+    if missing:
+        raise GovernorError(
+            f"--governor allow: there is no clock {', '.join(sorted(missing))} here"
+        )
+    source = Provenance.MEASURED if simulated is None else Provenance.SIMULATED
+    return Site(
+        sysfs,
+        board,
+        profile,
+        None if profile is None else PowerModel(profile),
+        knobs,
+        choose_writer(sysfs, knobs, settings.helper),
+        settings.journal(store),
+        survey(sysfs, board, _meters(settings, source)),
+        simulated,
+    )
+
+
+def _meters(settings: EnergySettings, source: Provenance) -> MeterSettings:
+    return replace(settings.meters, provenance=source)
+
+
+def host_hz() -> float:
+    """The clock of this machine's fastest core."""
+    try:
+        found = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text(), re.M)
+    except OSError:
+        found = []
+    return max((1e6 * float(mhz) for mhz in found), default=HOST_HZ)

@@ -1,0 +1,168 @@
+"""The limits that a policy sets: owned while one is at it that sets any, and given back by itself.
+
+Before each race `watch` looks for what somebody else has changed; what a decision asks for is then
+set inside of what is allowed.  A clock that cannot be set is left alone until it is back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from edged.energy.board import Site
+from governors.actuators.base import Knob, Limits
+from governors.actuators.ownership import Ownership, restore
+from governors.cost import Tariff
+from governors.errors import ActuatorError
+from governors.policies.base import Act, Dial, Setting
+
+CHANGES_MAX = 16
+Change = dict[str, Any]
+
+
+class Owned:
+    """The board's limits, as far as this daemon has them."""
+
+    def __init__(self, site: Site, tariff: Tariff | None) -> None:
+        self.dials: tuple[Dial, ...] = ()
+        self.write_us = self.write_j = 0.0
+        """Of setting all CPU clocks and letting them go again."""
+        self.changes: deque[Change] = deque(maxlen=CHANGES_MAX)
+        """What others did to limits, and what could not be set; the last ones."""
+        self.restored: list[str] = []
+        """What an earlier process had left, and what was done about it."""
+        self._site, self._tariff = site, tariff
+        self._knobs = {knob.name: knob for knob in site.knobs}
+        self._ours: Ownership | None = None
+        self._unset: set[str] = set()
+
+    def restore(self) -> None:
+        """Put back what a daemon that died has left, whatever policy runs now.
+
+        Raises ActuatorError.
+        """
+        if self._site.journal.exists():
+            self.restored += restore(self._site.sysfs, self._site.writer, self._site.journal)
+
+    def take(self) -> None:
+        """Own them.  Raises ActuatorError where that cannot be."""
+        if self._ours is not None:
+            return
+        ours = Ownership(self._site.sysfs, self._site.writer, self._site.journal, self._site.knobs)
+        ours.take()
+        self._ours = ours
+        self.restored += ours.restored
+        self._price()
+        self._look()
+
+    def release(self) -> list[str]:
+        """Give them back; what was not restored, and why."""
+        ours, self._ours = self._ours, None
+        self.dials, self._unset = (), set()
+        return [] if ours is None else ours.release()
+
+    def watch(self, at_us: int) -> list[str]:
+        """What somebody else has changed since the last look: the names.  Raises ActuatorError."""
+        found = [] if self._ours is None else self._ours.watch()
+        for change in found:
+            self._note(at_us, change.name, change.what, change.text)
+            self._unset.discard(change.name)
+        if found:
+            self._look()
+        return [change.name for change in found]
+
+    def apply(self, clocks: Mapping[str, Setting], at_us: int) -> tuple[list[str], bool]:
+        """Set what was decided; the dials that could not be, and whether that is because somebody
+        else changed one of them meanwhile, so that it is worth deciding again."""
+        lost, again = [], False
+        for name, setting in clocks.items():
+            try:
+                self._set(self._knobs[name], setting)
+            except ActuatorError as problem:
+                lost.append(name)
+                changed = name in self.watch(at_us)
+                again |= changed
+                if not changed:
+                    self._note(at_us, name, "refused", str(problem))
+                    self._unset.add(name)
+                    self._look()
+        return lost, again
+
+    def describe(self) -> dict[str, Any]:
+        """For people: who writes, what is owned, how it stands."""
+        ours = self._ours
+        return {
+            "writer": {"name": self._site.writer.name, "why": self._site.writer.why},
+            "owned": [] if ours is None else [dial.name for dial in self.dials],
+            "refused": {} if ours is None else dict(ours.refused),
+            "restored": self.restored,
+            "changes": list(self.changes),
+            "write_us": round(self.write_us, 1),
+            "limits": {name: self._clock(knob) for name, knob in self._knobs.items()},
+        }
+
+    def clock_hz(self) -> int | None:
+        """The clock of the first CPU domain as it stands now."""
+        for knob in self._knobs.values():
+            if knob.kind == "cpu":
+                now = self._site.sysfs.get_int(knob.current_path) if knob.current_path else None
+                return None if now is None else now * knob.unit_hz
+        return None
+
+    def _clock(self, knob: Knob) -> dict[str, Any]:
+        read = self._site.sysfs.get_int
+
+        def hz(path: str) -> int | None:
+            value = read(path) if path.startswith("/") else None
+            return None if value is None else value * knob.unit_hz
+
+        return {
+            "hz": hz(knob.current_path), "min_hz": hz(knob.min_path), "max_hz": hz(knob.max_path)
+        }  # fmt: skip
+
+    def _set(self, knob: Knob, setting: Setting) -> None:
+        assert self._ours is not None
+        if setting.act is Act.RELEASE:
+            self._ours.loosen(knob)
+        elif setting.act is Act.PIN or knob.kind == "memory":
+            self._ours.pin(knob, setting.hz)
+        else:
+            least = self._ours.allowed(knob).min_hz
+            self._ours.limit(knob, Limits(min(least, setting.hz), setting.hz))
+
+    def _look(self) -> None:
+        """The dials as they may be set now."""
+        assert self._ours is not None
+        self.dials = tuple(
+            self._dial(self._ours, knob)
+            for knob in self._knobs.values()
+            if knob.name not in self._ours.refused
+        )
+
+    def _dial(self, ours: Ownership, knob: Knob) -> Dial:
+        if knob.name in ours.dormant or knob.name in self._unset:
+            return Dial(knob.name, knob.kind, knob.table_hz, knob.floor_hz, knob.ceiling_hz, False)
+        allowed = ours.allowed(knob)
+        return Dial(knob.name, knob.kind, knob.table_hz, allowed.min_hz, allowed.max_hz)
+
+    def _price(self) -> None:
+        """What writing costs: measured by writing what stands there; on a simulated board what its
+        profile says, since files on this machine are no clocks."""
+        assert self._ours is not None
+        cpus = [k for k in self._knobs.values() if k.kind == "cpu" and k.name in self._settable()]
+        if self._site.simulated is not None and self._site.profile is not None:
+            said = (t.us for t in self._site.profile.transitions if t.kind == "cpu")
+            self.write_us = 2 * (next(said, None) or 0.0)
+        else:
+            self.write_us = sum(2 * self._ours.measure(knob).mean_us for knob in cpus)
+        if self._tariff is not None and cpus:
+            low = self._tariff.race_watts("cpu", cpus[0].floor_hz, 1.0) - self._tariff.idle_watts
+            self.write_j = max(0.0, low) * self.write_us / 1e6
+
+    def _settable(self) -> set[str]:
+        assert self._ours is not None
+        return self._knobs.keys() - self._ours.refused.keys() - self._ours.dormant.keys()
+
+    def _note(self, at_us: int, name: str, what: str, text: str) -> None:
+        self.changes.append({"at_us": at_us, "name": name, "what": what, "text": text})

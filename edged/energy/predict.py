@@ -1,0 +1,93 @@
+"""What a job would take on a board at a rate, beside what a running daemon says that it took."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import governors.profile
+from edged.errors import ConfigError
+from edged.job.plan import JobPlan
+from edged.simulate.report import Question, answer
+from edged.simulate.work import Load
+from governors.errors import GovernorError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = 120.0
+"""Simulated."""
+
+
+def predict(plan: JobPlan, board: str, rate: float, policy: str = "hands_off") -> dict[str, Any]:
+    """By `edged simulate`, at `rate` tuples/s of each stream.  Raises ConfigError."""
+    try:
+        profile = governors.profile.load(board.removeprefix("simulated:"))
+        found = answer(Question(plan, profile, Load(rate), policy, seconds=SECONDS))
+    except GovernorError as problem:
+        raise ConfigError(str(problem)) from problem
+    keys = ("provenance", "board", "mode", "input_is", "policy", "rate_per_stream", "watts",
+            "joules_per_mtuple", "busy_share", "wakeups_per_s", "overload", "notes")  # fmt: skip
+    return {key: found[key] for key in keys}
+
+
+def measured(door: Path, plan: JobPlan) -> dict[str, Any]:
+    """The same figures of a running daemon, over all of its time.  Raises ConfigError."""
+    from edged.door import ask
+
+    status = ask(door, "status")
+    energy = status["energy"]
+    if energy is None or plan.name not in status["jobs"]:
+        what = "watches no board" if energy is None else f"runs no job {plan.name}"
+        raise ConfigError(f"the daemon at {door} {what}")
+    told, books = energy["input"], energy["ledger"]
+    seconds = None if told is None else (told["until_us"] - told["since_us"]) / 1e6
+    mine = [] if books is None else [e for e in books["entries"] if e["job"] == plan.name]
+    return {
+        "provenance": None if told is None else told["provenance"],
+        "board": energy["board"]["name"],
+        "policy": energy["policy"]["policy"],
+        "seconds": seconds,
+        "rate_per_stream": _rate(status, plan, seconds),
+        "watts": _mean(told, seconds),
+        "joules_per_mtuple": energy["joules_per_mtuple"],
+        "wakeups_per_s": energy["wakeups_per_s"],
+        "operators": mine,
+    }
+
+
+def lines(predicted: dict[str, Any], told: dict[str, Any] | None) -> list[str]:
+    """For people, the predicted beside the measured."""
+    w, j = predicted["watts"], predicted["joules_per_mtuple"]
+    found = [
+        f"on {predicted['board']} at {predicted['rate_per_stream']:g} tuples/s a stream,"
+        f" {predicted['policy']} ({predicted['provenance']}; {predicted['input_is']}):",
+        f"  {w['input']:.2f} ± {w['error']:.2f} W, {w['above_idle']:.3f} W of it above idle",
+        f"  {j['input']:.3g} J a million tuples, {j['above_idle']:.3g} J of it above idle",
+    ]
+    if predicted["overload"]:
+        found.append("  OVERLOAD: more arrives than is processed")
+    if told is None:
+        return found
+    pair, watts = told["joules_per_mtuple"], told["watts"]
+    found.append(f"running on {told['board']} at {told['rate_per_stream'] or 0:.3g} tuples/s a"
+                 f" stream, {told['policy']} ({told['provenance']}):")  # fmt: skip
+    found.append("  no power is told" if watts is None else f"  {watts:.2f} W on average")
+    if pair is not None:
+        above = "?" if pair["above_idle"] is None else f"{pair['above_idle']:.3g}"
+        found.append(f"  {pair['input']:.3g} J a million tuples, {above} J of it above idle")
+    for entry in told["operators"]:
+        above = entry["above_idle"]
+        found.append(f"  {entry['operator']}: {above['joules']:.2f} ± {above['error_j']:.2f} J"
+                     " above idle")  # fmt: skip
+    return found
+
+
+def _rate(status: dict[str, Any], plan: JobPlan, seconds: float | None) -> float | None:
+    rows = sum(s["rows"] for s in status["jobs"][plan.name]["streams"].values())
+    return rows / len(plan.streams) / seconds if seconds else None
+
+
+def _mean(told: dict[str, Any] | None, seconds: float | None) -> float | None:
+    if told is None or not seconds or seconds * 1e6 <= told["gap_us"]:
+        return None
+    return float(told["joules"] / (seconds - told["gap_us"] / 1e6))

@@ -1,0 +1,405 @@
+"""The governor of a running daemon: one policy, the limits that it owns, and what it is told.
+
+Told before each race, after its ingest and after it, it keeps three accounts of CPU time (ingest;
+race; beside, which is all else that this process did), learns from them what races cost, asks the
+policy and sets what it decides.
+
+Nothing here may end the daemon.  A policy that may not set anything, or another daemon that owns
+the board, leaves `hands_off`, with the reason in `problem`; so does any error, which is written to
+standard error once.  Under `hands_off` nothing is owned and nothing is asked: two readings of the
+process's CPU time a beat, and sums.
+
+Where the policy is about to race, a board's clocks are set for what is expected to wait: what is
+staged, and what arrives at the rate of the last beats.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edged.clock import Clock
+from edged.energy.board import Site
+from edged.energy.law import RaceLaw, row_bytes, width_scale
+from edged.energy.limits import Owned
+from edged.energy.settings import HANDS_OFF, EnergySettings
+from edged.energy.watch import Spent, Watch, cpu_seconds
+from edged.errors import ConfigError
+from governors.base import Done, Forecast, Steer
+from governors.cost import CostModel, Radio, Sleep, Tariff
+from governors.errors import GovernorError
+from governors.meters.battery import batteries, state
+from governors.policies.base import Battery, Decision, Observation, Settings, Work
+from governors.policies.running import Running
+from governors.tariff import ModelTariff
+
+if TYPE_CHECKING:
+    from edged.beat.runtime import JobRuntime
+
+HOLD_US_MIN = 2_000
+CLOCK_US = 1_000_000
+"""The clock of races that are left alone is read so often."""
+BATTERY_US = 5_000_000
+RATE_WEIGHT = 0.3
+"""Of the newest beat in the rate of arrival."""
+UNMODELLED = (HANDS_OFF, "fixed")
+"""Policies that need no power model."""
+
+
+class Energy:
+    """Implements `governors.base.Governor`.  Between beats and in its hooks only: one thread."""
+
+    def __init__(
+        self,
+        settings: EnergySettings,
+        site: Site,
+        tariff: Tariff | None,
+        clock: Clock,
+        workers: int,
+    ) -> None:
+        """Raises ConfigError where the policy or one of its settings does not exist."""
+        self.settings, self.site, self.tariff = settings, site, tariff
+        self.watch = Watch(site, tariff, clock)
+        self.limits = Owned(site, tariff)
+        self._jobs: Sequence[JobRuntime] = ()
+        self._row_bytes = 0.0
+        self.uplink_pid: Callable[[], int | None] = lambda: None
+        self.wakes: Callable[[], int] = lambda: 0
+        self.problem = ""
+        """Why another policy runs than the one that was asked for."""
+        self.reason = ""
+        self._clock, self._workers = clock, workers
+        self._policy = HANDS_OFF
+        self._given: dict[str, Any] = {}
+        self._running = Running(HANDS_OFF, {}, CostModel(tariff or Unpriced()))
+        self._check(settings.policy, settings.settings)
+        self._steer = Steer()
+        self._law: RaceLaw | None = None
+        self._mark_ns = time.process_time_ns()
+        self._own_ns = 0
+        """CPU time of reading a simulated board's meters, which is none of the board's."""
+        self._begun: tuple[int, int] | None = None
+        self._ingested: tuple[int, int] = (0, 0)
+        self._forecast = Forecast(0, 0, 0, 1, 0)
+        self._ingested_us = clock.monotonic_us()
+        self._rate = 0.0
+        """Rows a second."""
+        self._woken = 0
+        self._hz = (0, 0)
+        """When the clock of races was read, and what it was."""
+        self._battery: tuple[int, Battery | None] = (-BATTERY_US, None)
+        self._failed = False
+
+    def attach(self, jobs: Sequence[JobRuntime]) -> None:
+        """The jobs by whose operators' times joules are shared; their streams stay the same."""
+        self._jobs, self._row_bytes = jobs, row_bytes([job.plan for job in jobs])
+
+    def start(self) -> None:
+        """Restore what a daemon that died has left, and begin with the policy."""
+        try:
+            self.limits.restore()
+        except GovernorError as problem:
+            self._complain(f"limits were not restored: {problem}")
+        self.switch(self.settings.policy, self.settings.settings)
+
+    def close(self) -> None:
+        """Give back what is ours.  Never raises."""
+        try:
+            for line in self.limits.release():
+                self._complain(line)
+            self.site.writer.close()
+            self.watch.close()
+        except Exception as problem:  # the data is safe: say it, and go
+            self._complain(f"giving back the board: {problem}")
+
+    # the policy --------------------------------------------------------------------------------
+
+    def switch(self, name: str, settings: Settings) -> dict[str, Any]:
+        """Go on with a policy; what runs then.  Raises ConfigError, and the old one goes on."""
+        was = self._policy
+        self._check(name, settings)
+        self._running.switch(name, settings)
+        self._policy, self._given, self.problem = name, dict(settings), ""
+        self._steer, self.reason = Steer(), ""
+        if name == HANDS_OFF:
+            self._let_go()
+        else:
+            try:
+                self.limits.take()
+            except GovernorError as problem:
+                self._fall_back(str(problem))
+        return {**self.policy(), "was": was}
+
+    def policy(self) -> dict[str, Any]:
+        """What runs, why, and what it foresees."""
+        seen = self._seen(self._forecast, self._clock.monotonic_us())
+        return {
+            "policy": self._policy,
+            "settings": self._given,
+            "reason": self.reason,
+            "forecast": self._running.policy.forecast(seen),
+            "problem": self.problem,
+        }
+
+    def _check(self, name: str, settings: Settings) -> None:
+        """Raise ConfigError for a policy that cannot run here."""
+        try:
+            Running(name, settings, CostModel(self.tariff or Unpriced()))
+        except GovernorError as problem:
+            raise ConfigError(str(problem)) from problem
+        if self.tariff is None and name not in UNMODELLED:
+            raise ConfigError(
+                f"policy {name} needs a power model, and there is none of this board"
+                f" ({self.site.board.name}): {' or '.join(UNMODELLED)}"
+            )
+
+    def _fall_back(self, why: str) -> None:
+        """Nothing is set any more."""
+        self._running.switch(HANDS_OFF, {})
+        self._policy, self._given, self.problem = HANDS_OFF, {}, why
+        self._steer, self.reason = Steer(), ""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for dial in list(self._running.standing):
+            self._running.lost(dial)
+        for line in self.limits.release():
+            self._complain(line)
+
+    def _fail(self, problem: Exception) -> None:
+        """Whatever it was, the beats go on."""
+        try:
+            self._fall_back(f"{type(problem).__name__}: {problem}")
+        except Exception as second:  # even giving back has failed
+            self._policy, self.problem = HANDS_OFF, f"{problem}; then {second}"
+        if not self._failed:
+            self._failed = True
+            self._complain(self.problem)
+
+    def _complain(self, line: str) -> None:
+        sys.stderr.write(f"edged: energy: {line}\n")
+        sys.stderr.flush()
+
+    # hooks -------------------------------------------------------------------------------------
+
+    def race(self, forecast: Forecast) -> Steer:
+        """A race is about to start."""
+        try:
+            self._forecast = forecast
+            self._pass_time(forecast.at_us)
+            self._steer.units_max = None
+            if self._policy != HANDS_OFF:
+                self._before(forecast)
+        except Exception as problem:  # a hook never raises
+            self._fail(problem)
+        self._mark()
+        self._begun = (self._clock.monotonic_us(), self._mark_ns)
+        return self._steer
+
+    def ingested(self) -> None:
+        """What had arrived is taken in."""
+        self._ingested = (self._clock.monotonic_us(), time.process_time_ns())
+
+    def idle(self, done: Done) -> Steer:
+        """The race is over."""
+        now_us, now_ns = self._clock.monotonic_us(), time.process_time_ns()
+        try:
+            self._steer.units_max = None
+            self._learn_rate(done, now_us)
+            if done.arrived or done.taken:
+                self.watch.beats += 1
+                self.watch.tuples += done.taken
+            if self._begun is not None:
+                self._raced(done, now_us, now_ns)
+                self._begun = None
+                self._mark()
+            if self._policy != HANDS_OFF:
+                self._after()
+            else:
+                self._running.account.add(now_us, self.watch.joules(now_us))
+        except Exception as problem:  # a hook never raises
+            self._fail(problem)
+        return self._steer
+
+    def read(self) -> None:
+        """The timer's handler: a reading is due."""
+        before_ns = time.thread_time_ns()
+        try:
+            self._ship()
+            self.watch.read(self._spent())
+            self.watch.arm()
+        except Exception as problem:  # meters do not raise: what does is a bug, and no beat's
+            self.watch.timer.disarm()
+            self._fail(problem)
+        if self.site.simulated is not None:
+            self._own_ns += time.thread_time_ns() - before_ns
+
+    def _before(self, forecast: Forecast) -> None:
+        for name in self.limits.watch(forecast.at_us):
+            self._running.lost(name)
+        seen = self._seen(forecast, forecast.at_us)
+        decision = self._running.race(seen)
+        if self._set(decision, forecast.at_us):
+            decision = self._running.race(self._seen(forecast, forecast.at_us))
+            self._set(decision, forecast.at_us)
+        self.reason = decision.reason
+        if decision.admit_share < 1.0:
+            self._steer.units_max = int(decision.admit_share * seen.work.units)
+            least_us = forecast.at_us + HOLD_US_MIN
+            if self._steer.units_max == 0:
+                self._steer.not_before_us = max(decision.not_before_us, least_us)
+
+    def _after(self) -> None:
+        now = self._clock.monotonic_us()
+        decision = self._running.idle(self._seen(self._forecast, now))
+        self._set(decision, now)
+        self._steer.wait_share, self._steer.race_us = decision.wait_share, decision.race_us
+        self._steer.not_before_us = decision.not_before_us
+
+    def _set(self, decision: Decision, at_us: int) -> bool:
+        """Set a decision's clocks; whether to decide again, inside other limits."""
+        if not decision.clocks:
+            return False
+        lost, again = self.limits.apply(decision.clocks, at_us)
+        for dial in lost:
+            self._running.lost(dial)
+        return again
+
+    # accounts ----------------------------------------------------------------------------------
+
+    def _mark(self) -> None:
+        self._mark_ns = time.process_time_ns()
+        self._own_ns = 0
+
+    def _pass_time(self, now_us: int) -> None:
+        """Book what this process did since the last race."""
+        beside_us = max(0.0, (time.process_time_ns() - self._mark_ns - self._own_ns) / 1e3)
+        wakes = self.wakes()
+        new, self._woken = wakes - self._woken, wakes
+        cycles = self._cycles(beside_us)
+        if self.site.simulated is not None:
+            self.site.simulated.pass_time(now_us, beside_us, new)
+        self._race_law().note_beside(cycles)
+        self.watch.beside(cycles, new)
+
+    def _raced(self, done: Done, now_us: int, now_ns: int) -> None:
+        assert self._begun is not None
+        begun_us, begun_ns = self._begun
+        us, cpu_us = float(max(1, now_us - begun_us)), (now_ns - begun_ns) / 1e3
+        ingest = min(1.0, max(0.0, (self._ingested[1] - begun_ns) / 1e3 / max(1.0, cpu_us)))
+        cores = min(float(self._workers), max(1.0, cpu_us / us))
+        moved = self._row_bytes * done.taken
+        if self.site.simulated is not None:
+            cores = min(cores, float(self.site.simulated.board.profile.core_count))
+            cycles = self.site.simulated.cycles(cpu_us) / cores
+            us = max(1.0, self.site.simulated.race(now_us, cpu_us, cores, moved))
+            hz = self._nearest(1e6 * cycles / max(1.0, us - self._stall_us(moved)))
+        else:
+            hz = self._clock_hz(now_us)
+            cycles = max(0.0, us - self._stall_us(moved)) * hz / 1e6
+        self.watch.race(us, ingest, hz, cores, moved)
+        self._race_law().note(done.taken, cycles, cores)
+
+    def _learn_rate(self, done: Done, now_us: int) -> None:
+        passed_us, self._ingested_us = now_us - self._ingested_us, now_us
+        if passed_us > 0:
+            self._rate += RATE_WEIGHT * (1e6 * done.arrived / passed_us - self._rate)
+
+    def _race_law(self) -> RaceLaw:
+        if self._law is None:
+            scale = width_scale(self.site.profile)
+            self._law = RaceLaw(scale, self._stall_us(self._row_bytes), self._row_bytes)
+        return self._law
+
+    def _stall_us(self, moved_bytes: float) -> float:
+        peak = None if self.site.profile is None else self.site.profile.memory.peak_gbytes_per_s
+        return moved_bytes / (peak * 1e3) if peak else 0.0
+
+    def _cycles(self, cpu_us: float) -> float:
+        if self.site.simulated is not None:
+            return self.site.simulated.cycles(cpu_us)
+        return cpu_us * (self._hz[1] or 1e9) / 1e6
+
+    def _clock_hz(self, now_us: int) -> int:
+        """The clock that races meet: pinned, or read now and then just after one."""
+        for name, setting in self._running.standing.items():
+            if name.startswith("cpu") and setting.hz:
+                return setting.hz
+        if self._hz[1] == 0 or now_us - self._hz[0] >= CLOCK_US:
+            self._hz = (now_us, self._nearest(self.limits.clock_hz() or self._hz[1] or 10**9))
+        return self._hz[1]
+
+    def _nearest(self, hz: float) -> int:
+        profile = self.site.profile
+        table = () if profile is None else profile.clusters[0].choices_hz
+        return min(table, key=lambda x: abs(x - hz), default=round(hz / 1e8) * 10**8)
+
+    def _ship(self) -> None:
+        pid = self.uplink_pid()
+        if pid is None:
+            return
+        new_s = self.watch.ship(cpu_seconds(pid), self._cycles(1e6))
+        if self.site.simulated is not None:
+            self.site.simulated.pass_time(self._clock.monotonic_us(), 1e6 * new_s, 0)
+
+    def _spent(self) -> Spent:
+        return {
+            (job.plan.name, name): ns for job in self._jobs for name, ns in job.spent_ns.items()
+        }
+
+    # what the policy is told -------------------------------------------------------------------
+
+    def _seen(self, forecast: Forecast, now_us: int) -> Observation:
+        waiting = forecast.staged + self._rate * max(0, now_us - self._ingested_us) / 1e6
+        work = Work(
+            waiting, self._rate, {"cpu": self._race_law().cost()}, forecast.latency_us,
+            forecast.commit_us,
+        )  # fmt: skip
+        return Observation(
+            now_us, work, forecast.deadline_us - forecast.commit_us, self.watch.joules(now_us),
+            self.watch.provenance, self.limits.dials, self.watch.others_cores,
+            self._battery_now(now_us), _time_of_day_us(), self.limits.write_us,
+            self.limits.write_j,
+        )  # fmt: skip
+
+    def _battery_now(self, now_us: int) -> Battery | None:
+        at, known = self._battery
+        if now_us - at < BATTERY_US:
+            return known
+        left, volts, charging = 0.0, None, False
+        for name in batteries(self.site.sysfs):
+            told = state(self.site.sysfs, name)
+            left += told.remaining_j or 0.0
+            volts = told.volts if volts is None else volts
+            charging |= told.status == "Charging"
+        self._battery = (now_us, Battery(left, volts, charging) if left else None)
+        return self._battery[1]
+
+
+class Unpriced:
+    """The tariff of a board without a model, for policies that ask for no price."""
+
+    def __init__(self) -> None:
+        self.idle_watts = self.wake_j = self.byte_j = self.cycle_j = 0.0
+        self.sleeps: tuple[Sleep, ...] = ()
+        self.radio = Radio(0.0, 0.0)
+
+    def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
+        """None is known."""
+        return 0.0
+
+    def standing_watts(self, high_hz: int, low_hz: int) -> float:
+        """None is known."""
+        return 0.0
+
+
+def board_tariff(site: Site) -> Tariff | None:
+    """What the board's power model charges; None where there is no model of it."""
+    return None if site.model is None else ModelTariff(site.model)
+
+
+def _time_of_day_us() -> int:
+    local = time.localtime()
+    return (local.tm_hour * 3600 + local.tm_min * 60 + local.tm_sec) * 1_000_000

@@ -1,0 +1,107 @@
+"""What `edged run` was told of energy: flags, and nothing else.
+
+    --board DIR | simulated:NAME | none      default: this machine's own tree, `/`
+    --policy NAME --governor KEY=VALUE       default: hands_off
+    --meters FILE                            TOML, a table [meters] (`governors.meters.settings`)
+
+A journal of limits lies where root can find it: `/var/lib/edged/limits.journal` for `/`, else in
+the store directory; a simulated board's tree is the store's `board/`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edged.errors import ConfigError
+from governors.errors import MeterError
+from governors.meters import settings as meters
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+NO_BOARD = "none"
+SIMULATED = "simulated:"
+JOURNAL = Path("/var/lib/edged/limits.journal")
+HELPER = Path("/run/edged/governor.sock")
+HANDS_OFF = "hands_off"
+ALLOW = "allow"
+"""A setting that is no policy's: clocks that are set only where that is asked for (emc)."""
+
+
+@dataclass(frozen=True)
+class EnergySettings:
+    """All of it."""
+
+    board: str = "/"
+    policy: str = HANDS_OFF
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the policy."""
+    allowed: tuple[str, ...] = ()
+    """Optional knobs that may be set all the same."""
+    meters: meters.Settings = field(default_factory=meters.Settings)
+    helper: Path = HELPER
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the board is one that is not there."""
+        return self.board.startswith(SIMULATED)
+
+    def root(self, store: Path) -> Path:
+        """The board's tree."""
+        return store / "board" if self.simulated else Path(self.board)
+
+    def journal(self, store: Path) -> Path:
+        """Where the limits that stood before are kept."""
+        return JOURNAL if self.board == "/" else store / JOURNAL.name
+
+
+def asked(
+    board: str | None, policy: str, pairs: Sequence[str], meters_file: Path | None, helper: Path
+) -> EnergySettings:
+    """From flags.  Raises ConfigError."""
+    name = board or "/"
+    if name != NO_BOARD and not name.startswith(SIMULATED) and not Path(name).is_dir():
+        raise ConfigError(
+            f"--board: {name} is no directory; name a board's tree, {SIMULATED}NAME, or {NO_BOARD}"
+        )
+    settings = dict(setting(pair, "--governor") for pair in pairs)
+    allowed = str(settings.pop(ALLOW, ""))
+    return EnergySettings(
+        name,
+        policy,
+        settings,
+        tuple(name for name in allowed.split(",") if name),
+        meters.Settings() if meters_file is None else read_meters(meters_file),
+        helper,
+    )
+
+
+def read_meters(path: Path) -> meters.Settings:
+    """The `[meters]` table of a file.  Raises ConfigError."""
+    try:
+        document = tomllib.loads(path.read_text())
+        unknown = sorted(set(document) - {"meters"})
+        if unknown:
+            raise MeterError(f"{unknown[0]}: only the table [meters] belongs there")
+        return meters.parse(document.get("meters", {}))
+    except (OSError, ValueError, MeterError) as problem:
+        raise ConfigError(f"--meters {path}: {problem}") from problem
+
+
+def setting(pair: str, option: str) -> tuple[str, Any]:
+    """`watts=5`, `until=06:00`, `sleep=true`.  Raises ConfigError."""
+    key, equals, text = pair.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"{option}: {pair!r} is no setting; write e.g. watts=5")
+    if text in ("true", "false"):
+        return key, text == "true"
+    try:
+        return key, float(text)
+    except ValueError:
+        return key, text

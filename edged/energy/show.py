@@ -1,0 +1,164 @@
+"""What the daemon says of its energy: the section of the status, and cumulative figures.
+
+Every figure names its provenance: `measured` by a named sensor, `modelled`, or `simulated`, of a
+board that is not there.  What nobody told is null, and time that nobody read is a gap.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edged.energy.runtime import Energy
+from governors.energy import Energy as Joules
+from governors.energy import Provenance
+from governors.ledger import Entry, Figure, Report
+from governors.meters.rails import input_watts
+
+
+def energy(side: Energy, now_us: int) -> dict[str, Any]:
+    """Cumulative figures since the process began (the door's `energy`; see the package)."""
+    watch = side.watch
+    if not watch.sampler.wholes:
+        side.read()  # no timer does: what came since the last question is booked now
+    told = watch.sampler.input_energy({})
+    whole = next(iter(watch.sampler.wholes), None)
+    modelled = None if side.tariff is None else _modelled(side, now_us)
+    return {
+        "at_us": watch.at_us,
+        "tuples": watch.tuples_read,
+        "beats": watch.beats_read,
+        "policy": side.policy()["policy"],
+        "idle_watts": None if side.tariff is None else side.tariff.idle_watts,
+        "input": modelled if told is None else _input(told, whole.covers if whole else ""),
+        "rails": _rails(side),
+    }
+
+
+def status(side: Energy, now_us: int) -> dict[str, Any]:
+    """The section of the status."""
+    figures = energy(side, now_us)
+    watch, site = side.watch, side.site
+    idle = watch.idle_states(now_us)
+    return {
+        "board": {
+            "name": site.board.name,
+            "model": site.board.model,
+            "simulated": site.simulated is not None,
+            "profile": site.board.profile_name,
+        },
+        "policy": side.policy(),
+        **side.limits.describe(),
+        "input": figures["input"],
+        "watts": _watts(side),
+        "rails": figures["rails"],
+        "joules_per_mtuple": _per_mtuple(figures),
+        "race_clock_s": {str(hz): round(us / 1e6, 6) for hz, us in sorted(watch.clocks_us.items())},
+        "idle_states": None if idle is None else {k: round(v, 6) for k, v in idle[0].items()},
+        "wakeups_per_s": None if idle is None else round(idle[1], 3),
+        "busy_share": None if site.simulated is None else site.simulated.busy_share(now_us),
+        "overload": site.simulated is not None and site.simulated.late_us > 0,
+        "meters": [
+            {
+                "name": s.meter, "interval_us": s.interval_us, "wanted_us": s.wanted_us,
+                "cost_us": round(s.cost_us, 1), "reads": s.reads,
+            }
+            for s in watch.sampler.schedules()
+        ],
+        "missing": [str(m) for m in site.meters.missing if m.meter != "model"],
+        "ledger": _books(watch.report(now_us)),
+    }  # fmt: skip
+
+
+def _input(told: Joules, covers: str) -> dict[str, Any]:
+    return {"rail": told.rail.name, "covers": covers, **_joules(told)}
+
+
+def _joules(told: Joules) -> dict[str, Any]:
+    return {
+        "joules": told.joules,
+        "provenance": told.provenance.value,
+        "since_us": told.since_us,
+        "until_us": told.until_us,
+        "gap_us": told.gap_us,
+    }
+
+
+def _modelled(side: Energy, now_us: int) -> dict[str, Any]:
+    """Where no meter tells the input: the idle board and edged's own work."""
+    watch, profile = side.watch, side.site.profile
+    covers = "" if profile is None else profile.input_is
+    source = Provenance.MODELLED if side.site.simulated is None else Provenance.SIMULATED
+    return {
+        "rail": "model", "covers": f"{covers}; of work, edged's own alone",
+        "joules": watch.joules(now_us), "provenance": source.value,
+        "since_us": watch.started_us, "until_us": watch.at_us, "gap_us": 0,
+    }  # fmt: skip
+
+
+def _rails(side: Energy) -> list[dict[str, Any]]:
+    sampler = side.watch.sampler
+    problems, latest = sampler.problems(), sampler.latest
+    return [
+        {
+            "meter": meter, "rail": name, "part_of": told.rail.part_of,
+            "feeds": list(told.rail.feeds), "watts": latest[meter, name].watts, **_joules(told),
+            "problem": problems.get((meter, name), ""),
+        }
+        for (meter, name), told in sampler.totals.items()
+    ]  # fmt: skip
+
+
+def _watts(side: Energy) -> dict[str, Any] | None:
+    """Of the whole input now, as the best meter last read it; else the model's of an idle board."""
+    for whole in side.watch.sampler.wholes:
+        watts = input_watts(whole, side.watch.sampler.latest)
+        if watts is not None:
+            return {"input": watts, "rail": whole.name, "provenance": whole.provenance.value}
+    return None
+
+
+def _per_mtuple(figures: dict[str, Any]) -> dict[str, Any] | None:
+    """The pair, over all the time that was read, and of the tuples of all of it: a gap's energy is
+    taken to be like the rest's."""
+    told, tuples = figures["input"], figures["tuples"]
+    if told is None or not tuples:
+        return None
+    span_us = told["until_us"] - told["since_us"]
+    read_us = span_us - told["gap_us"]
+    if read_us <= 0:
+        return None
+    joules = told["joules"] * span_us / read_us
+    idle = figures["idle_watts"]
+    above = None if idle is None else joules - idle * span_us / 1e6
+    return {
+        "above_idle": None if above is None else 1e6 * above / tuples,
+        "input": 1e6 * joules / tuples,
+        "provenance": told["provenance"],
+    }
+
+
+def _books(report: Report | None) -> dict[str, Any] | None:
+    """The ledger: by phase, job and operator, each a pair with intervals."""
+    if report is None or not report.measured_s + report.unmeasured_s:
+        return None
+    return {
+        "provenance": report.provenance.value,
+        "measured_s": report.measured_s,
+        "unmeasured_s": report.unmeasured_s,
+        "input": _figure(report.input),
+        "baseline": _figure(report.baseline),
+        "unattributed": _figure(report.unattributed),
+        "entries": [_entry(account, entry) for account, entry in report.entries.items()],
+    }
+
+
+def _entry(account: Any, entry: Entry) -> dict[str, Any]:
+    return {
+        "phase": account.phase, "job": account.job, "operator": account.operator,
+        "above_idle": _figure(entry.above_idle), "whole_input": _figure(entry.whole_input),
+        "modelled_j": entry.modelled_j,
+    }  # fmt: skip
+
+
+def _figure(figure: Figure) -> dict[str, float]:
+    return {"joules": figure.joules, "error_j": figure.error_j}

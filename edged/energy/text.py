@@ -1,0 +1,86 @@
+"""The energy section of a status in lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Section = Mapping[str, Any]
+
+
+def lines(energy: Section) -> Iterator[str]:
+    """Power, energy per tuples, clocks, sleep, the policy, and what is wrong."""
+    board = energy["board"]
+    name = f"{board['name']}{' (simulated)' if board['simulated'] else ''}"
+    yield f"{name}: {power(energy)}; {per_mtuple(energy)}"
+    yield f"clocks: {clocks(energy) or 'cannot be told'}; {sleep(energy)}"
+    ran = energy["policy"]
+    parts = (ran["policy"], ran["reason"], ran["forecast"])
+    yield "policy: " + "; ".join(part for part in parts if part)
+    if ran["problem"]:
+        yield f"policy problem: {ran['problem']}"
+    if energy["overload"]:
+        yield f"OVERLOAD: the board would be {energy['busy_share']:.0%} busy"
+    for rail in energy["rails"]:
+        if rail["problem"] or rail["gap_us"]:
+            gap_s = rail["gap_us"] / 1e6
+            yield f"{rail['rail']}: not read for {gap_s:.1f} s {rail['problem']}".rstrip()
+    for change in energy["changes"]:
+        yield f"limits: {change['text']}"
+    yield from _books(energy["ledger"])
+
+
+def power(energy: Section) -> str:
+    """Watts now and joules so far, with where they come from."""
+    told, watts = energy["input"], energy["watts"]
+    now = "" if watts is None else f"{watts['input']:.2f} W now, "
+    if told is None:
+        return "no meter tells the input, and there is no model of this board"
+    return f"{now}{told['joules']:.1f} J ({told['rail']}, {told['provenance']})"
+
+
+def per_mtuple(energy: Section) -> str:
+    """The pair."""
+    pair = energy["joules_per_mtuple"]
+    if pair is None:
+        return "no tuples yet"
+    above = "?" if pair["above_idle"] is None else f"{pair['above_idle']:.3g}"
+    return f"{above} J a million tuples above idle, {pair['input']:.3g} J whole input"
+
+
+def clocks(energy: Section) -> str:
+    """Of each clock domain, and what races ran at."""
+    now = [
+        f"{name} {limits['hz'] / 1e6:.0f} MHz"
+        for name, limits in energy["limits"].items()
+        if limits["hz"] is not None
+    ]
+    raced = [f"{s:.1f} s at {int(hz) / 1e6:.0f} MHz" for hz, s in energy["race_clock_s"].items()]
+    return ", ".join(now) + (f"; raced {', '.join(raced)}" if raced else "")
+
+
+def sleep(energy: Section) -> str:
+    """Wakeups and the share of time in idle states."""
+    if energy["wakeups_per_s"] is None:
+        return "the board does not tell how its cores sleep"
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in energy["idle_states"].items())
+    return f"{energy['wakeups_per_s']:.1f} wakeups/s, {shares}"
+
+
+def _books(books: Section | None) -> Iterator[str]:
+    """Who took the joules, the largest first."""
+    if books is None:
+        return
+    share = books["baseline"]
+    yield f"board idle: {share['joules']:.1f} ± {share['error_j']:.1f} J ({books['provenance']})"
+    entries = sorted(books["entries"], key=lambda e: -float(e["above_idle"]["joules"]))
+    for entry in entries:
+        above, whole = entry["above_idle"], entry["whole_input"]
+        who = ".".join(part for part in (entry["job"], entry["operator"]) if part)
+        name = " ".join(part for part in (entry["phase"], who) if part)
+        yield (
+            f"  {name}: {above['joules']:.2f} ± {above['error_j']:.2f} J above idle,"
+            f" {whole['joules']:.1f} J of the whole"
+        )
+    left = books["unattributed"]
+    yield f"  unattributed: {left['joules']:.2f} ± {left['error_j']:.2f} J"
