@@ -6,14 +6,17 @@ from what the last beats were like a `Placer` picks the kernel that costs least 
 whose race takes no more than half the latency tolerance (the bound of every race), and where none
 does, the fastest.  Without a profile, and where nothing is known to be better, it is `chain`.
 
-Energy is `cpu_s x watts of a busy core + device_s x watts of the busy device`.  Watts that nobody
-told are not guessed: CPU kernels are then compared by CPU time, and kernels on another device are
-chosen only where the tolerance cannot be met without them.
+Energy is `cpu_s x watts of a busy core + device_s x watts of the busy device`, above idle.  The
+watts are those of the calibration over clocks (`edged.bench.opp_calibrate`), at the clock that was
+cheapest, or what somebody told; `watts_from` says which.  Watts that nobody knows are not guessed:
+CPU kernels are then compared by CPU time, and kernels on another device are chosen only where the
+tolerance cannot be met without them.
 
 Switching carries the window over (`IntervalJoin.switch`), which costs time itself.  So a switch
 must promise a tenth, twice in a row, and earn what it costs within REPAID_BEATS.
 
     {"format": 1, "threads": n, "watts": {"cpu": W, "cuda": W},
+     "watts_from": {"cpu": "measured"},
      "kernels": {name: {"device": ..., "windows": [...], "rows": [...],
                         "us": [[...]], "cpu_us": [[...]], "carry_us_per_tuple": x}}}
 
@@ -88,6 +91,8 @@ class Profile:
     kernels: Mapping[str, Curve]
     watts: Mapping[str, float] = field(default_factory=dict)
     """By device (`cpu`: of one busy core); a device that is missing is not known."""
+    watts_from: Mapping[str, str] = field(default_factory=dict)
+    """By device: measured, modelled, simulated; told by somebody where it is missing."""
 
     def joules(self, kernel: str, cost: Cost) -> float | None:
         """A beat's energy; in core-seconds where no watts are known; None where that says nothing
@@ -113,7 +118,8 @@ class Profile:
             for name, c in self.kernels.items()
         }
         document = {
-            "format": FORMAT, "threads": self.threads, "watts": self.watts, "kernels": kernels,
+            "format": FORMAT, "threads": self.threads, "watts": self.watts,
+            "watts_from": self.watts_from, "kernels": kernels,
         }  # fmt: skip
         return json.dumps(document, indent=1)
 
@@ -126,7 +132,8 @@ class Profile:
                 raise ValueError(f"format {document['format']}, not {FORMAT}")
             kernels = {name: _curve(c) for name, c in document["kernels"].items()}
             watts = {name: float(w) for name, w in document["watts"].items()}
-            return cls(int(document["threads"]), kernels, watts)
+            sources = {name: str(s) for name, s in document.get("watts_from", {}).items()}
+            return cls(int(document["threads"]), kernels, watts, sources)
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise ConfigError(
                 f"{where} is not a profile of `edged calibrate` ({problem}): run it again"
@@ -237,6 +244,10 @@ def outline(profile: Profile | None, latency_us: int) -> list[str]:
                 runs.append((1 << power, kernel))
         text = runs[0][1] + "".join(f", from {rows} tuples a beat {k}" for rows, k in runs[1:])
         lines.append(f"placement at a window of {window} a side: {text}")
+    for device, watts in profile.watts.items():
+        source = profile.watts_from.get(device, "told")
+        what = "a busy core" if device == "cpu" else f"busy {device}"
+        lines.append(f"placement takes {what} to draw {watts:.3g} W above idle ({source})")
     return lines
 
 

@@ -50,6 +50,7 @@ def test_the_command_keeps_a_profile_that_explain_shows(tmp_path):
     store, job = tmp_path / "store", tmp_path / "job.json"
     job.write_text(json.dumps(join_job()))
     arguments = ["calibrate", "--store", str(store), "--kernel", "bucket", "--cpu-watts", "1.5"]
+    arguments += ["--board", "none"]
     told = CliRunner().invoke(cli, [*arguments, "--json"], catch_exceptions=False)
     assert json.loads(told.stdout)["watts"] == {"cpu": 1.5}
     shown = CliRunner().invoke(cli, ["explain", str(job), "--store", str(store)]).stdout

@@ -9,13 +9,15 @@ tuple is what carrying a window over costs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from edged.bench.join_data import Feed, draw
 from edged.bench.join_measure import MemberDriver, section
+from edged.calibration import EnergyCalibration
 from edged.errors import ConfigError
 from edged.joins.base import WindowJoin, find_join, load_joins
 from edged.operators.interval_join import PARALLEL_ROWS
-from edged.placement import Curve, Profile
+from edged.placement import DEFAULT, Curve, Profile
 
 WINDOWS = (10_000, 100_000, 1_000_000)
 ROWS = (256, 2_048, 16_384, 131_072)
@@ -92,3 +94,23 @@ def _point(
     beats = run.tuples / rows
     carry_us = 1e6 * driver.fill_s / (2 * window)
     return 1e6 * run.wall_s / beats, 1e6 * max(run.cpu_s, run.wall_s) / beats, carry_us
+
+
+def with_watts(profile: Profile, energy: EnergyCalibration) -> Profile:
+    """The profile with what a busy core draws at the clock that was found to be cheapest.
+
+    Watts that somebody told stay.
+    """
+    if "cpu" in profile.watts:
+        return profile
+    name = DEFAULT if DEFAULT in energy.kernels else next(iter(energy.kernels))
+    kernel, best = energy.kernels[name], energy.optimum(name).best
+    above = max(0.0, best.watts - kernel.curve.idle_watts) / kernel.cores
+    if not above:
+        return profile
+    source = kernel.curve.watts_from.value
+    return replace(
+        profile,
+        watts={**profile.watts, "cpu": above},
+        watts_from={**profile.watts_from, "cpu": source},
+    )

@@ -1,12 +1,29 @@
-"""`edged calibrate`: measure the kernels of joins on this machine, for placement."""
+"""`edged calibrate`: measure the kernels of joins here, beside each other and over the clocks."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from edged.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edged.bench.opp_site import Asked
+    from edged.calibration import EnergyCalibration
+    from edged.placement import Profile
+
+NONE, REAL = "none", "real"
 
 
 @click.command(name="calibrate")
@@ -15,49 +32,167 @@ import click
     "directory",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="The daemon's store, which gets the profile.",
+    help="The daemon's store, which gets placement.json and energy.json.",
 )
 @click.option("--workers", type=click.IntRange(1, 64), help="Kernel threads; default: the cores.")
 @click.option("--kernel", "names", multiple=True, help="Only these; default: all there are.")
 @click.option("--cpu-watts", type=click.FloatRange(0, min_open=True), help="Of one busy core.")
 @click.option("--gpu-watts", type=click.FloatRange(0, min_open=True), help="Of the busy GPU.")
+@click.option(
+    "--board",
+    metavar="real|none|simulated:NAME",
+    help="Whose clocks to go through; default: this machine's, where they may be set.",
+)
+@click.option("--root", default="/", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="The board's tree.  [default: this machine's]")  # fmt: skip
+@click.option("--minutes", default=5.0, show_default=True, help="That the clocks may take.",
+              type=click.FloatRange(0, min_open=True))  # fmt: skip
+@click.option("--celsius-max", default=85.0, show_default=True,
+              help="Wait to cool down at this temperature.")  # fmt: skip
+@click.option("--journal", default="/var/lib/edged/limits.journal", show_default=True,
+              type=click.Path(dir_okay=False, path_type=Path), help="As the daemon's.")  # fmt: skip
+@click.option("--helper", default="/run/edged/governor.sock", show_default=True,
+              type=click.Path(path_type=Path), help="The root helper's socket.")  # fmt: skip
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
+              help="Draw the curve over the clocks here (PNG).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the profile, no progress.")
 def command(
-    directory: Path,
-    workers: int | None,
-    names: tuple[str, ...],
-    cpu_watts: float | None,
-    gpu_watts: float | None,
-    as_json: bool,
-) -> None:
-    """Measure what each kernel of a join costs here (half a minute) and keep it for placement.
+    directory: Path, workers: int | None, names: tuple[str, ...], cpu_watts: float | None,
+    gpu_watts: float | None, board: str | None, root: Path, minutes: float, celsius_max: float,
+    journal: Path, helper: Path, plot: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure what each kernel of a join costs here and keep it for placement (half a minute);
+    where clocks may be set, its time and power at each of them (--minutes), for the governor.
 
-    A running daemon heeds the profile from its next start on.  Watts are not guessed: without them
-    kernels are compared by CPU time, and a GPU is used only where a tolerance needs it.
+    Clocks are as before afterwards, whatever happens.  Power is the meters', where there is one
+    for the whole input, else modelled, and the answer says which.  Without watts kernels are
+    compared by CPU time, and a GPU is used only where a tolerance needs it.  On a simulated board
+    beats take and draw what they are modelled to.  A running daemon heeds all of it from its next
+    start on.
     """
     from rich.console import Console
 
-    from edged.bench.join_calibrate import calibrate, offered
-    from edged.calibration import save_profile
+    from edged.bench.join_calibrate import offered
+    from edged.bench.opp_calibrate import Bounds
+    from edged.bench.opp_site import Asked
+    from edged.calibration import save_energy, save_profile
     from edged.cli._compile import compile_kernels
     from edged.placement import outline
+    from governors.errors import GovernorError
 
     members = offered(names)
+    console = Console(stderr=True, highlight=False, quiet=as_json)
+    chosen = _chosen(board, root, helper, console)
+    if plot is not None and chosen == NONE:
+        raise ConfigError("--plot: there is no curve with --board none; name a board")
     compile_kernels(quiet=as_json)
-    console = Console(stderr=True, highlight=False)
-    watts = {"cpu": cpu_watts, "cuda": gpu_watts}
     directory.mkdir(parents=True, exist_ok=True)
-    with console.status("measuring") as status:
-        profile = calibrate(
-            members,
-            workers or len(os.sched_getaffinity(0)),
-            {device: w for device, w in watts.items() if w is not None},
-            say=lambda text: None if as_json else status.update(f"measuring {text}"),
-        )
-    path = save_profile(profile, directory)
+    threads = workers or len(os.sched_getaffinity(0))
+    energy = None
+    if chosen != NONE:
+        asked = Asked(
+            chosen, root, journal, helper, [m for m in members if m.device == "cpu"], threads,
+            Bounds(60 * minutes, celsius_max),
+        )  # fmt: skip
+        try:
+            energy = _over_clocks(asked, console)
+        except GovernorError as problem:
+            raise ConfigError(f"{problem}; clocks are as they were before") from problem
+    told = {"cpu": cpu_watts, "cuda": gpu_watts}
+    profile = _beside(members, threads, {d: w for d, w in told.items() if w is not None}, console)
+    profile = _with_watts(profile, energy, chosen)
+    kept = [save_profile(profile, directory)]
+    if energy is not None:
+        kept.append(save_energy(energy, directory))
+        if plot is not None:
+            _draw(energy, plot)
     if as_json:
-        click.echo(json.dumps(json.loads(profile.encode())))
+        document = json.loads(profile.encode())
+        document["energy"] = None if energy is None else json.loads(energy.encode())
+        click.echo(json.dumps(document))
         return
-    for line in outline(profile, 1_000_000):
+    for line in [*_curve_lines(energy), *outline(profile, 1_000_000)]:
         click.echo(line)
-    click.echo(f"kept in {path}")
+    click.echo(f"kept in {' and '.join(map(str, kept))}")
+
+
+def _chosen(board: str | None, root: Path, helper: Path, console: Console) -> str:
+    """real, none, or simulated:NAME."""
+    from edged.bench.opp_site import settable
+    from governors.simulated.board import PREFIX
+
+    if board in (NONE, REAL) or (board or "").startswith(PREFIX):
+        return board or NONE
+    if board is not None:
+        raise ConfigError(
+            f"--board {board}: write real, none or {PREFIX}NAME (as {PREFIX}orin-nano)"
+        )
+    why = settable(root, helper)
+    if why:
+        console.print(f"no clock can be set, so none is gone through: {why}", soft_wrap=True)
+        console.print("`edged board` says what would allow it; --board real takes the one clock")
+    return NONE if why else REAL
+
+
+def _over_clocks(asked: Asked, console: Console) -> EnergyCalibration:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from edged.bench.opp_site import calibrate_board
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with ending_in_order(), Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("clocks", total=1.0)
+        return calibrate_board(
+            asked, lambda text, part: bar.update(task, description=text, completed=part)
+        )
+
+
+def _beside(members: Any, threads: int, watts: dict[str, float], console: Console) -> Profile:
+    from edged.bench.join_calibrate import calibrate
+
+    with console.status("measuring") as status:
+        return calibrate(
+            members, threads, watts, say=lambda text: status.update(f"measuring {text}")
+        )
+
+
+def _with_watts(profile: Profile, energy: EnergyCalibration | None, board: str) -> Profile:
+    """With the watts of a busy core at the cheapest clock, unless somebody told them; a simulated
+    board's times are this machine's, scaled to its cores."""
+    from edged.bench.join_calibrate import with_watts
+    from edged.simulate.work import scaled_profile
+    from governors.profile import load
+    from governors.simulated.board import PREFIX
+
+    if board.startswith(PREFIX):
+        scaled = scaled_profile(profile, load(board.removeprefix(PREFIX)))
+        profile = replace(profile, kernels=scaled.kernels)
+    return profile if energy is None else with_watts(profile, energy)
+
+
+def _draw(energy: EnergyCalibration, path: Path) -> None:
+    from edged.bench.opp_plot import draw
+
+    draw(energy, path)
+
+
+def _curve_lines(energy: EnergyCalibration | None) -> list[str]:
+    from edged.bench.opp_plot import outline
+
+    return [] if energy is None else outline(energy)
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """SIGTERM and SIGHUP end this process by an exception, which restores the clocks."""
+
+    def end(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, end) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,180 @@
+"""What `edged calibrate` runs at each clock: beats of a join, on this machine or on a modelled one.
+
+A bench knows the time, runs beats and rests.  `RealBench` runs the kernel itself on the wall's
+clock.  `SimulatedBench` charges a simulated board with what a beat is modelled to take (the law
+and the figures of `edged.simulate.work`, which were measured once and frozen), in virtual time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from edged.bench.join_data import Feed, draw
+from edged.bench.join_measure import MemberDriver
+from edged.errors import ConfigError
+from edged.joins.base import WindowJoin
+from edged.simulate.work import (
+    CORES,
+    HOST_CACHE_BYTES,
+    HOST_WIDTH,
+    JOIN_STALL_NS,
+    OPERATORS,
+)
+from governors.profile import Profile
+from governors.simulated.board import SimulatedBoard, Work
+from governors.simulated.clocks import look
+
+MATCH_RATE = 0.01
+MODELLED = "chain"
+"""The kernel whose service time is known as a law."""
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Some beats in one go."""
+
+    us: float
+    """Of all of them, on the clock."""
+    cpu_us: float
+    """Of all threads."""
+
+
+class Bench(Protocol):
+    """Runs beats of `units` tuples (both sides)."""
+
+    kernel: str
+    units: int
+    burst_us: float
+    """How long a burst without a pause should be."""
+
+    def now_us(self) -> int:
+        """Monotonic time."""
+
+    def burst(self, beats: int) -> Burst:
+        """Run so many beats, one after the other."""
+
+    def rest(self, us: float) -> None:
+        """Do nothing for so long."""
+
+    def close(self) -> None:
+        """Give up threads and memory."""
+
+
+class RealBench:
+    """The kernel itself, on windows that are full; uniform keys, one match a hundred tuples."""
+
+    burst_us = 20_000.0
+
+    def __init__(self, member: type[WindowJoin], window: int, units: int, threads: int) -> None:
+        self.kernel, self.units = member.name, units
+        feed = Feed(draw(window, MATCH_RATE, "uniform", (units // 2,)), units // 2)
+        self._driver = MemberDriver(member, feed, threads)
+
+    def now_us(self) -> int:
+        """The system's monotonic clock."""
+        return time.monotonic_ns() // 1000
+
+    def burst(self, beats: int) -> Burst:
+        """Run them; while records of the next period are made, the clock stands."""
+        feed, spent_ns, cpu_ns = self._driver.feed, 0, 0
+        for _ in range(beats):
+            if not feed.ready():
+                feed.turn()
+            before, cpu_before = time.perf_counter_ns(), time.process_time_ns()
+            self._driver.step()
+            spent_ns += time.perf_counter_ns() - before
+            cpu_ns += time.process_time_ns() - cpu_before
+        return Burst(spent_ns / 1e3, max(spent_ns, cpu_ns) / 1e3)
+
+    def rest(self, us: float) -> None:
+        """Sleep."""
+        time.sleep(max(0.0, us) / 1e6)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._driver.close()
+
+
+class VirtualClock:
+    """The time of a simulated board."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+
+    def __call__(self) -> int:
+        """Now."""
+        return self.now_us
+
+
+class SimulatedBench:
+    """Beats as they are modelled, served by a simulated board at the clocks that its tree allows.
+
+    `board` and this bench share `clock`.
+    """
+
+    kernel = MODELLED
+    burst_us = 200_000.0
+
+    def __init__(self, board: SimulatedBoard, clock: VirtualClock, window: int, units: int) -> None:
+        self.units = units
+        self._board, self._clock = board, clock
+        cores = sum(look(board.profile, board.sysfs).online)
+        self._beat = modelled_beat(board.profile, window, units, cores)
+
+    def now_us(self) -> int:
+        """Virtual time."""
+        return self._clock.now_us
+
+    def burst(self, beats: int) -> Burst:
+        """Charge the board with them, and let time pass until it is done."""
+        one, began_us = self._beat, self._clock.now_us
+        work = Work(one.cycles * beats, one.memory_bytes * beats, one.cores, wakeups=1.0)
+        self._board.advance(began_us, work)
+        while (left_us := self._board.backlog_us) >= 1.0:
+            self._clock.now_us += math.ceil(left_us)
+            self._board.advance(self._clock.now_us)
+        us = self._clock.now_us - began_us
+        return Burst(us, us * one.cores)
+
+    def rest(self, us: float) -> None:
+        """Let time pass."""
+        self._clock.now_us += max(0, math.ceil(us))
+        self._board.advance(self._clock.now_us)
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+def modelled_beat(board: Profile, window: int, units: int, cores: int) -> Work:
+    """What a beat of the join asks of a board.
+
+    What it waits for memory is the same time at every CPU clock; as bytes at the specified peak,
+    which is how a simulated board knows waiting, it stretches as the memory clock falls.
+    """
+    core = board.clusters[0].core.partition(" (")[0]
+    if core not in CORES:
+        raise ConfigError(
+            f"board {board.name}: cores {core!r} have no law; there are {', '.join(sorted(CORES))}"
+        )
+    scale = HOST_WIDTH / CORES[core]
+    a_beat, a_row = OPERATORS["interval_join"]
+    longest = scale * (a_beat + units * a_row / cores)
+    total = scale * (a_beat + units * a_row)
+    stall_us = units * stall_ns(board, window) / 1e3 / cores
+    peak = board.memory.peak_gbytes_per_s or 0.0
+    return Work(total, stall_us * peak * 1e3, total / longest)
+
+
+def stall_ns(board: Profile, window: int) -> float:
+    """What a tuple waits for memory beyond the smallest window, ns: begins at windows that are
+    smaller as the board's last cache is smaller than that of the machine that was measured."""
+    cluster = board.clusters[0]
+    cache = max(cluster.l3_bytes or 0, cluster.l2_bytes or 0) or HOST_CACHE_BYTES
+    here = max(1.0, window * max(1.0, HOST_CACHE_BYTES / cache))
+    windows, ns = zip(*JOIN_STALL_NS, strict=True)
+    return float(np.interp(math.log(here), np.log(windows), ns))
