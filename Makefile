@@ -43,6 +43,7 @@ bench: $(READY) ## the benchmarks of the README
 	@bash deploy/java.sh
 	@mkdir -p build/bench
 	@$(BIN)/edged bench e2e --json build/bench/e2e.json
+	@$(BIN)/edged bench energy --json build/bench/energy.json --plot build/bench/energy.png
 	@$(BIN)/edged bench idle --json build/bench/idle.json
 	@$(BIN)/edged bench spark --json build/bench/spark.json
 	@$(BIN)/edged bench join --json build/bench/join.json --plot build/bench/join.png

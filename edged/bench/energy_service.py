@@ -47,7 +47,6 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 FROZEN = Path(__file__).with_name("energy_service.toml")
-WINDOW_S = 10
 KEY_MAX = 2**31 - 1
 SEARCHING = ("nested_loop", "handshake")
 """Members whose work a row grows with the window: beyond the largest it goes on in proportion."""

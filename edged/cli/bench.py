@@ -6,7 +6,7 @@ import importlib
 
 import click
 
-_NAMES = ("e2e", "idle", "join", "spark")
+_NAMES = ("e2e", "energy", "idle", "join", "spark")
 
 
 class _Benchmarks(click.Group):

@@ -71,6 +71,7 @@ class Device:
         top = p.clusters[0].opps[-1].hz
         self._kernel, self._used = Schedutil(choices, top), Utilisation()
         self._pinned: int | None = None
+        self._last_hz = self.dials[0].min_hz
         self.write_us = next((t.us or 0.0 for t in p.transitions if t.kind == "cpu"), 0.0)
         one = self.tariff.race_watts("cpu", choices[0], 1.0) - self.tariff.idle_watts
         self.write_j = 2 * one * self.write_us / 1e6
@@ -87,6 +88,18 @@ class Device:
         if us > 0:
             self._used.sleep(us)
             self._spend(us, self._deepest(us), 0, self.idle_watts)
+
+    def nap(self, until_us: float) -> None:
+        """Until a time at which work comes: sleep and be woken, or stay awake at the last clock
+        where that costs less.  The kernel chooses an idle state by how long it expects to stay."""
+        us = until_us - self.at_us
+        watts = self.tariff.race_watts("cpu", self._last_hz, 0.0)
+        if us > 0 and (watts - self.idle_watts) * us / 1e6 < self.tariff.wake_j:
+            self._used.sleep(us)
+            self._spend(us, "awake", 0, watts)
+        elif us > 0:
+            self.idle(until_us)
+            self.wake()
 
     def wake(self) -> None:
         """A core is woken."""
@@ -127,6 +140,7 @@ class Device:
         for hz, us in pieces:
             watts = self.tariff.race_watts("cpu", hz, cost.cores, self._memory_hz)
             self._spend(us, "race", hz, watts)
+            self._last_hz = hz
             spent += us
         self.extra(self.tariff.byte_j * cost.bytes_per_unit * units)
         self.busy_us += spent

@@ -1,0 +1,220 @@
+"""`edged bench energy`: the paper's experiments on the simulated Nano; four arms on the Orin Nano.
+
+Every figure is simulated: the batcher, the policies and the cost model are the daemon's, the board
+is its power model, service times were measured on one machine, frozen, and scaled by specifications
+(`energy_service`).  The model is calibrated on a published sweep of clocks and cores and on the
+idle power only; what the paper published of joins (`energy_published`) is the check and no input.
+What runs in each arm, and what was settled beforehand: `energy_arms`.
+
+`error_above_idle` is (watts − published) / (published − idle), told where the published value is
+at least 0.2 W above idle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edged.bench import energy_published as published
+from edged.bench.energy_arms import LATENCY_US, ORIN_ARMS, Nano, Orin, Run
+from edged.bench.energy_service import Service, load
+from edged.bench.rig import machine
+
+FIGURE3 = ("nested loop", "HELLS", "Handshake", "ecoJoin", "ecoJoin GPU", "edged", "edged daemon")
+FIGURE4 = ("FB", "AB", "AB+FS")
+BATCHES = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+WITHIN, LESS = 0.25, 0.40
+"""The aims."""
+Say = Callable[[str], None]
+
+
+def measure(say: Say = lambda _: None) -> dict[str, Any]:
+    """All experiments as JSON."""
+    service = load()
+    nano, orin = Nano(service), Orin()
+    rows3 = [_figure3(nano, v, rate, say) for v in FIGURE3 for rate in published.RATES]
+    rows4 = [_figure4(nano, v, rate, say) for v in FIGURE4 for rate in published.RATES]
+    rows5 = [_figure5(nano, batch, say) for batch in BATCHES]
+    rows = [_orin(orin, arm, rate, say) for arm in ORIN_ARMS for rate in published.RATES]
+    sustained = {v: _sustained(nano, v) for v in (*FIGURE3, "FB") if v not in ABSENT}
+    return {
+        "provenance": "simulated", "board": nano.board.name, "idle_watts": published.IDLE_W,
+        "latency_us": LATENCY_US, "service": _service(service), "machine": machine(),
+        "figure3": rows3, "figure4": rows4, "figure5": rows5, "orin_nano": rows,
+        "sustained": sustained, "orin_bounds": _bounds(orin.bounds()),
+        "claims": claims(rows4, sustained), "aims": aims(rows3, sustained), "notes": list(NOTES),
+    }  # fmt: skip
+
+
+ABSENT = ("HELLS", "ecoJoin GPU")
+NOTES = (
+    "HELLS and ecoJoin on the GPU are absent: nothing measured their service times, and no public"
+    " figure prices work on the Nano's GPU",
+    "ecoJoin is too cheap at high rates because its service times are too short there: cycles are"
+    " scaled by decode width (assumed, off by half) and waits by bandwidth a core, from our own"
+    " bucket join; on a machine like the one measured the authors' C++ takes as long a tuple at"
+    " windows of 10^4, but 3 to 4 times as long at 10^6 and 10^7 (its tuples of 24 bytes leave the"
+    " caches)",
+    "our nested loop and Handshake compare with 128-bit vectors (the paper's Handshake has SIMD"
+    " disabled, its nested loop is not described): they keep up to higher rates, for less",
+    "Handshake is the model's power of four busy cores: it does not grow with the rate",
+    "the sweep has 1.62 W with one busy core at 102 MHz, and so the model 1.54 W with a core awake,"
+    " 0.5 W above the paper's idle: every race begins with that",
+    "Figure 5's 1.46 W at batches of 100 k contradicts Figure 3's 1.05 W at about that rate; the"
+    " model gives what Figure 3 says",
+    "the paper's latencies leave out the waiting for the batch: one of 100 k tuples takes 10 s to"
+    " fill at 10 k tuples/s (race_ms is comparable with them, latency_ms includes it)",
+    "batches of 10: our bucket join is called from Python, 0.13 ms a batch on the machine measured,"
+    " and does not keep up on the Nano; the paper's does, at 4.93 W",
+    "edged daemon does what the paper leaves out: decoding from sockets, the log and its fsync,"
+    " pages; at low rates it is a beat's fixed part that it pays for",
+    "Orin Nano, clocks: memory and awake cores are paid for as long as a race lasts, so that the"
+    " highest clock is the best at high rates and setting it saves nothing there",
+    "Orin Nano, sleep and uploads: all that is saved is the cap on the memory clock in races"
+    " (0.9 W/GHz in the model, ± 0.3); sleeps that must be asked for and upload windows save"
+    " nothing, as the board's profile has no figure of either",
+)
+
+
+def _figure3(nano: Nano, variant: str, rate: int, say: Say) -> dict[str, Any]:
+    say(f"figure 3: {variant}, {rate} tuples/s")
+    return _row(variant, "rate", rate, nano.run(variant, rate), published.figure3(variant, rate))
+
+
+def _figure4(nano: Nano, variant: str, rate: int, say: Say) -> dict[str, Any]:
+    say(f"figure 4: {variant}, {rate} tuples/s")
+    row = _row(variant, "rate", rate, nano.run(variant, rate), None)
+    if variant == "AB+FS":
+        watts = published.figure3("ecoJoin", rate)
+        row |= {"published_watts": watts, "published_in": "figure 3, ecoJoin: taken as the same",
+                "error_above_idle": published.error_above_idle(row["watts"], watts)}  # fmt: skip
+    return row
+
+
+def _figure5(nano: Nano, batch: int, say: Say) -> dict[str, Any]:
+    say(f"figure 5: batches of {batch}")
+    watts, latency_ms = published.FIGURE5.get(batch, (None, None))
+    row = _row("ecoJoin", "batch", batch, nano.fixed(published.FIGURE5_RATE, batch), watts)
+    return row | {"published_latency_ms": latency_ms}
+
+
+def _orin(orin: Orin, arm: str, rate: int, say: Say) -> dict[str, Any]:
+    say(f"Orin Nano: {arm}, {rate} tuples/s")
+    return _row(arm, "rate", rate, orin.run(arm, rate), None)
+
+
+def _row(variant: str, x: str, at: int, run: Run, watts: float | None) -> dict[str, Any]:
+    return {
+        "variant": variant, x: at, "watts": run.watts, "published_watts": watts,
+        "error_above_idle": published.error_above_idle(run.watts, watts), "provenance": "simulated",
+        "note": run.note, "busy_share": run.busy, "race_ms": run.race_ms,
+        "latency_ms": run.latency_ms, "wakeups_per_s": run.wakes_per_s,
+    }  # fmt: skip
+
+
+def _sustained(nano: Nano, variant: str) -> dict[str, Any]:
+    return _bounds(nano.bounds(variant)) | {"published": _published_highest(variant)}
+
+
+def _bounds(bounds: Any) -> dict[str, Any]:
+    limits = {name: round(rate) for name, rate in bounds.rows_per_s.items()}
+    return {"tuples_per_s_per_stream": limits[bounds.by], "bounded_by": bounds.by, "all": limits}
+
+
+def _published_highest(variant: str) -> int | None:
+    if variant == "FB":
+        return published.FB_RATE
+    values = published.FIGURE3.get(variant)
+    return published.RATES[len(values) - 1] if values else None
+
+
+def _service(service: Service) -> dict[str, Any]:
+    return {
+        "machine": service.machine, "date": service.date, "how": service.how,
+        "fit_residual": {name: m.law.residual for name, m in service.members.items()},
+    }  # fmt: skip
+
+
+def by_rate(rows: list[dict[str, Any]], variant: str) -> dict[int, float]:
+    """W by rate, where there are any."""
+    return {r["rate"]: r["watts"] for r in rows if r["variant"] == variant and r["watts"]}
+
+
+def claims(rows4: list[dict[str, Any]], sustained: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the paper says of Figure 4, and what comes out here."""
+    fb, ab, fs = (by_rate(rows4, name) for name in FIGURE4)
+    both = fb.keys() & ab.keys()
+    return [
+        {"claim": published.FIGURE4["FB"], "here": sustained["FB"]["tuples_per_s_per_stream"]},
+        {"claim": published.FIGURE4["AB"], "published": published.AB_SAVES,
+         "here": max(1 - ab[r] / fb[r] for r in both),
+         "rate": max(both, key=lambda r: 1 - ab[r] / fb[r])},
+        {"claim": published.FIGURE4["AB+FS"], "published": published.FS_SAVES,
+         "here": max(1 - fs[r] / ab[r] for r in fs),
+         "rate": max(fs, key=lambda r: 1 - fs[r] / ab[r])},
+        {"claim": "together more than 1 W", "published": published.BOTH_SAVE_W,
+         "here": max(fb[r] - fs[r] for r in both),
+         "rate": max(both, key=lambda r: fb[r] - fs[r])},
+    ]  # fmt: skip
+
+
+def aims(rows: list[dict[str, Any]], sustained: dict[str, Any]) -> list[dict[str, Any]]:
+    """The aims, what came out, and whether they are met."""
+    errors = {r["rate"]: r["error_above_idle"] for r in rows
+              if r["variant"] == "ecoJoin" and r["error_above_idle"] is not None}  # fmt: skip
+    eco, top = by_rate(rows, "ecoJoin"), published.RATES[-1]
+    read = published.FIGURE3["ecoJoin"][-1]
+    found = [{
+        "aim": f"ecoJoin CPU within {WITHIN:.0%} above idle", "value": errors,
+        "met": all(abs(e) <= WITHIN for e in errors.values()),
+    }]  # fmt: skip
+    for name in ("edged", "edged daemon"):
+        own = by_rate(rows, name)
+        above = [r for r in eco if r not in own or own[r] > eco[r] + 1e-9]
+        found.append({"aim": f"{name} never above ecoJoin (simulated)",
+                      "value": {"above_at": above}, "met": not above})  # fmt: skip
+        others = {"simulated": eco.get(top), "published": read}
+        less = {against: _less(own.get(top), watts) for against, watts in others.items()}
+        found.append({"aim": f"{name} at least {LESS:.0%} less above idle at 1 M tuples/s a stream",
+                      "value": less,
+                      "met": all(x is not None and x >= LESS for x in less.values())})  # fmt: skip
+        found.append({"aim": f"highest rate that {name} sustains", "value": sustained[name],
+                      "met": None})  # fmt: skip
+    return found
+
+
+def _less(own: float | None, other: float | None) -> float | None:
+    """How much less above idle."""
+    if own is None or other is None:
+        return None
+    return 1 - (own - published.IDLE_W) / (other - published.IDLE_W)
+
+
+@click.command(name="energy")
+@click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
+def command(path: Path | None, plot: Path | None) -> None:
+    """The ecoJoin paper's three experiments on a simulated Jetson Nano, and the Orin Nano's arms.
+
+    Takes seconds: nothing is measured, all figures are simulated.  Published values stand beside
+    them with the error above idle.
+    """
+    from rich.console import Console
+
+    from edged.bench.energy_report import draw, show
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        console.width = 110
+    with console.status("") as status:
+        result = measure(status.update)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+    if plot is not None:
+        draw(result, plot)
+    show(result, console)

@@ -1,0 +1,56 @@
+"""What the ecoJoin paper published, for `edged bench energy` to be checked against.
+
+Michalke, Grulich, Lutz, Zeuch, Markl: "An energy-efficient stream join for the Internet of Things",
+DaMoN 2021, section 3: a Jetson Nano, whole board, external probe, runs of 2 minutes, windows of
+10 s.  Figure 3 was read off the plot, ±0.05 W, its rates are powers of two; of Figures 4 and 5 the
+text gives the figures below.  Nothing here is an input of a model; the idle power alone is, in the
+board's profile (`governors/profiles/jetson-nano.toml`).
+"""
+
+from __future__ import annotations
+
+IDLE_W = 1.03
+WINDOW_S = 10
+ABOVE_W_MIN = 0.2
+"""Errors are told where the published value is at least so far above idle."""
+READ_W = 0.05
+"""Of a value read off the plot."""
+RATES = tuple(2**i for i in range(5, 21))
+"""Tuples/s of each stream."""
+FIGURE3: dict[str, tuple[float, ...]] = {
+    "nested loop": (1.05, 1.05, 1.05, 1.1, 1.2, 1.6, 2.9),
+    "HELLS": (1.05, 1.05, 1.1, 1.15, 1.2, 1.4, 1.9, 3.0),
+    "Handshake": (5.3, 5.5, 5.5, 5.75, 5.7, 5.75, 5.87, 5.95),
+    "ecoJoin": (1.03, 1.03, 1.03, 1.03, 1.03, 1.03, 1.03, 1.05, 1.05, 1.1, 1.08, 1.1, 1.22, 1.55,
+                2.53, 3.93),
+    "ecoJoin GPU": (1.08, 1.08, 1.08, 1.08, 1.08, 1.08, 1.08, 1.08, 1.08, 1.1, 1.15, 1.22, 1.4,
+                    2.0, 2.55, 3.4),
+}  # fmt: skip
+"""W by rate; a shorter row ends where the join no longer keeps up."""
+FIGURE4 = {
+    "FB": "fixed batches of 1024 stop at 0.5 M tuples/s",
+    "AB": "adaptive batches reach 1 M tuples/s and save up to 28 % against FB",
+    "AB+FS": "with frequency scaling 1 M tuples/s, up to 20 % less again at high rates; together"
+             " more than 1 W",
+}  # fmt: skip
+FB_RATE, AB_RATE = 500_000, 1_000_000
+AB_SAVES, FS_SAVES, BOTH_SAVE_W = 0.28, 0.20, 1.0
+FIGURE5_RATE = 10_000
+FIGURE5 = {10: (4.93, 1.28), 100_000: (1.46, 1590.0)}
+"""Batch: W, ms of latency (which leaves the waiting for the batch out)."""
+FIGURE5_KNEE = (10_000, 100.0)
+"""Up to this batch the latency is below so many ms."""
+
+
+def figure3(variant: str, rate: int) -> float | None:
+    """W in Figure 3; None where there is no value."""
+    values = FIGURE3.get(variant, ())
+    at = RATES.index(rate) if rate in RATES else len(values)
+    return values[at] if at < len(values) else None
+
+
+def error_above_idle(watts: float | None, published: float | None) -> float | None:
+    """Relative error of the power above idle, where the published one is high enough to tell."""
+    if watts is None or published is None or published - IDLE_W < ABOVE_W_MIN - 1e-9:
+        return None
+    return (watts - published) / (published - IDLE_W)
