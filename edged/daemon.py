@@ -182,6 +182,7 @@ class Daemon:
         """Let the energy side see the jobs, the uplink and the wakes, and read its meters."""
         if self.energy is None:
             return
+        self.recovered.notes.extend(self.energy.restore())
         self.energy.attach(self.heart.jobs)
         self.energy.wakes = lambda: self.waiter.wakes
         if self.uplink is not None:

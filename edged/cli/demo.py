@@ -31,8 +31,12 @@ import click
     type=click.IntRange(0, 20),
     help="How often the daemon is killed with SIGKILL on the way.",
 )
+@click.option(
+    "--board",
+    help="As of `edged run`.  [default: this one's where it is a known one, else simulated]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, nothing else.")
-def command(build: Path, seconds: float, kills: int, as_json: bool) -> None:
+def command(build: Path, seconds: float, kills: int, board: str | None, as_json: bool) -> None:
     """Replay a wind farm into edged, aggregate it in Spark, and check it against DuckDB.
 
     Exits 0 where the tables are identical to DuckDB's, 1 where they are not.
@@ -44,7 +48,7 @@ def command(build: Path, seconds: float, kills: int, as_json: bool) -> None:
 
     console = Console(stderr=as_json, quiet=as_json)
     compile_kernels(quiet=as_json)
-    summary = Story(build.absolute(), console, seconds, kills).run()
+    summary = Story(build.absolute(), console, seconds, kills, board or _board()).run()
     if as_json:
         click.echo(json.dumps(summary))
     if summary["identical"]:
@@ -54,3 +58,16 @@ def command(build: Path, seconds: float, kills: int, as_json: bool) -> None:
     else:
         console.print("[bold red]The tables differ from what DuckDB computes.[/]")
         sys.exit(1)
+
+
+def _board() -> str:
+    """This machine where it is a board with meters of its own, else one that is not there."""
+    from governors.detect import detect
+    from governors.meters.base import survey
+    from governors.meters.rails import wholes
+    from governors.sysfs import Sysfs
+
+    sysfs = Sysfs("/")
+    board = detect(sysfs)
+    metered = board.profile_name is not None and wholes(survey(sysfs, board).meters)
+    return "/" if metered else "simulated:orin-nano"

@@ -43,6 +43,31 @@ class Scene:
         jobs = self.daemon.get("jobs", {}).values()
         return sum(int(o.get("matches", 0)) for j in jobs for o in j["operators"].values())
 
+    def _energy(self) -> list[RenderableType]:
+        """Power, clock, wakeups and joules per million tuples, with where they come from."""
+        told = self.daemon.get("energy")
+        if told is None:
+            return []
+        watts, pair, wakes = told["watts"], told["joules_per_mtuple"], told["wakeups_per_s"]
+        raced = {int(hz): s for hz, s in told["race_clock_s"].items()}
+        mhz = sum(hz * s for hz, s in raced.items()) / max(1e-9, sum(raced.values())) / 1e6
+        board, source = told["board"]["name"], "modelled" if watts is None else watts["provenance"]
+        figures = Table.grid(padding=(0, 3))
+        for _ in range(5):
+            figures.add_column(justify="right")
+        headings = ("power", "races at", "wakeups/s", "J per million tuples", f"{board}")
+        figures.add_row(*(f"[dim]{heading}" for heading in headings))
+        above = None if pair is None else pair["above_idle"]
+        figures.add_row(
+            "?" if watts is None else f"[bold]{watts['input']:.2f}[/] W",
+            f"[bold]{mhz:.0f}[/] MHz" if raced else "",
+            "?" if wakes is None else f"[bold]{wakes:.1f}[/]",
+            "" if pair is None or above is None
+            else f"[bold]{above:.2f}[/] above idle, [bold]{pair['input']:.1f}[/] in all",
+            f"[yellow]{source}[/]",
+        )  # fmt: skip
+        return [Text(), figures]
+
     def render(self) -> RenderableType:
         """The picture of this moment."""
         figures = Table.grid(padding=(0, 3))
@@ -59,10 +84,13 @@ class Scene:
             f"[bold]{self.daemon.get('latency_ms_p50', 0):.0f}[/] / "
             f"[bold]{self.daemon.get('latency_ms_p99', 0):.0f}[/] ms",
         )
+        energy = self._energy()
         bar = ProgressBar(total=self.tuples_total, completed=self.tuples, width=72)
         lines = [Text.from_markup(line) for line in self.log[-8:]]
         title = "edged: a wind farm's two years, joined on the edge, aggregated in Spark"
-        return Panel(Group(figures, Text(), bar, Text(), *lines), title=title, title_align="left")
+        return Panel(
+            Group(figures, *energy, Text(), bar, Text(), *lines), title=title, title_align="left"
+        )
 
 
 def show_tables(console: Console, curve: pa.Table, months: list[tuple[str, float, float]]) -> None:

@@ -24,6 +24,7 @@ from edged.demo.picture import draw
 from edged.demo.screen import Scene, show_tables, show_verdicts
 from edged.demo.truth import Truth, Verdict
 from edged.door import ask
+from edged.energy.settings import SIMULATED
 from edged.errors import ConfigError, EdgedError
 from edged.job.document import load_document
 from edged.processes import Part, PartFailed, free_port
@@ -32,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
 EXAMPLES = ROOT / "examples"
 DEVICE = "la-haute-borne"
+POLICY = "race_to_idle"
 DEADLINE_S = 170.0
 """The whole run must be over by then; it usually takes a third of it."""
 
@@ -60,8 +62,10 @@ class DemoFailed(EdgedError):
 class Story:
     """One run of the demo."""
 
-    def __init__(self, build: Path, console: Console, seconds: float, kills: int) -> None:
-        self.places = Places(build)
+    def __init__(
+        self, build: Path, console: Console, seconds: float, kills: int, board: str
+    ) -> None:
+        self.places, self.board = Places(build), board
         self.console, self.seconds, self.kills_wanted = console, seconds, kills
         self.scada = DATA / "scada_source_order.parquet"
         self.truth = Truth(self.scada, DATA / "plant_meter.parquet")
@@ -119,10 +123,12 @@ class Story:
         self.daemon = self._start(
             "daemon", "edged", "run", str(work / "job.json"), "--store", str(work / "store"),
             "--device", DEVICE, "--uplink", url, "--token-file", str(work / "token"),
-            "--door", str(self.places.door), "--json",
+            "--door", str(self.places.door), "--board", self.board, "--policy", POLICY, "--json",
         )  # fmt: skip
         self.daemon.ready()
         say(f"daemon takes tuples on {self.address}")
+        if self.board.startswith(SIMULATED):
+            say(f"no board here: power, clocks and sleep are of a [bold]{self.board}[/] one")
         yield from self._until(lambda: len(list((work / "landing/schemas").glob("*.json"))) == 2)
         self.spark = self._start(
             "spark", "edged", "central", "aggregate", str(EXAMPLES / "power_curve_tables.toml"),
@@ -250,8 +256,20 @@ class Story:
             "spark_batches": self.scene.spark_batches,
             "latency_ms_p50": self.scene.daemon.get("latency_ms_p50"),
             "latency_ms_p99": self.scene.daemon.get("latency_ms_p99"),
+            "energy": self._energy(),
             "energy_mwh": {"turbines": turbines / 1000, "meter": meter / 1000},
         }
+
+    def _energy(self) -> dict[str, Any] | None:
+        """What the daemon took since its last start."""
+        told = self.scene.daemon.get("energy")
+        if told is None:
+            return None
+        keys = ("board", "input", "joules_per_mtuple", "race_clock_s", "wakeups_per_s", "overload")
+        ran = told["policy"]
+        return {key: told[key] for key in keys} | {
+            "policy": ran["policy"], "problem": ran["problem"], "restored": told["restored"]
+        }  # fmt: skip
 
     def _operator(self, figure: str) -> int:
         jobs = self.scene.daemon["jobs"].values()

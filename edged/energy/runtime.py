@@ -96,12 +96,16 @@ class Energy:
         """The jobs by whose operators' times joules are shared; their streams stay the same."""
         self._jobs, self._row_bytes = jobs, row_bytes([job.plan for job in jobs])
 
-    def start(self) -> None:
-        """Restore what a daemon that died has left, and begin with the policy."""
+    def restore(self) -> list[str]:
+        """Restore what a daemon that died has left, whatever policy is to run; what was done."""
         try:
             self.limits.restore()
         except GovernorError as problem:
-            self._complain(f"limits were not restored: {problem}")
+            return [f"limits were not restored: {problem}"]
+        return list(self.limits.restored)
+
+    def start(self) -> None:
+        """Begin with the policy."""
         self.switch(self.settings.policy, self.settings.settings)
 
     def close(self) -> None:
@@ -213,12 +217,13 @@ class Energy:
                 self.watch.tuples += done.taken
             if self._begun is not None:
                 self._raced(done, now_us, now_ns)
-                self._begun = None
-                self._mark()
+                self._begun, self._mark_ns, self._own_ns = None, now_ns, 0
             if self._policy != HANDS_OFF:
                 self._after()
             else:
                 self._running.account.add(now_us, self.watch.joules(now_us))
+            if self.site.simulated is not None:
+                self._mark()  # what a simulated board takes here is no board's work
         except Exception as problem:  # a hook never raises
             self._fail(problem)
         return self._steer

@@ -143,8 +143,8 @@ class Watch:
                 MODEL, modelled - self._anchor[1], Provenance.MODELLED, self.at_us, now
             )  # fmt: skip
         self._book(energy, now, spent)
-        span = energy.until_us - energy.since_us
-        unread = energy.gap_us / span if span > 0 else 0.0
+        read_us = energy.until_us - energy.since_us - energy.gap_us
+        unread = 1.0 - min(1.0, read_us / max(1, now - self.at_us))
         told = self._anchor[0] + energy.joules + unread * (modelled - self._anchor[1])
         self._anchor = (told, modelled)
         self._mark = self.sampler.totals

@@ -83,7 +83,7 @@ class LeapingClock(SystemClock):
 class Loop:
     """A running heart; `problem` is what ended it, if it did not just stop."""
 
-    def __init__(self, document, path, disk=None, profile=None):
+    def __init__(self, document, path, disk=None, profile=None, governor=None):
         self.plan, self.path = parse_job(document), path
         self.clock, self.workers = LeapingClock(), Workers(1)
         self.store = Store.open(path, disk)
@@ -98,7 +98,7 @@ class Loop:
             source.start()
         self.heart = Heart(
             self.recovered.jobs, self.sources, self.store, self.committer, self.waiter,
-            self.stats, self.clock, self.workers, LeaveAlone(),
+            self.stats, self.clock, self.workers, governor or LeaveAlone(),
             beat=self.recovered.beat, directory=path, profile=profile,
         )  # fmt: skip
         if self.recovered.fresh:

@@ -80,3 +80,38 @@ def test_pages_are_flushed_when_the_next_beat_would_be_too_late_and_not_before()
         b.beaten(Beaten(rows=10**5, ingest_us=0, race_us=5_000, fill=0.9))
     assert not b.must_flush(oldest_open_us=0, now_us=100_000)
     assert b.must_flush(oldest_open_us=0, now_us=970_000)
+
+
+def steered(**changes):
+    b = Batcher(SECOND, SECOND)
+    for _ in range(20):
+        b.beaten(Beaten(rows=1000, ingest_us=0, race_us=2_000, fill=0.01))
+        b.committed(1_000)
+    b.steer(**{"wait_share": 1.0, "race_us": 0.0, "not_before_us": 0, **changes})
+    return b
+
+
+def test_a_share_of_the_wait_shortens_it_by_what_is_left_unspent():
+    full, half = steered().wake(0, 0), steered(wait_share=0.5).wake(0, 0)
+    assert full.at_us - half.at_us == SECOND // 2
+    assert half.race
+
+
+def test_a_race_that_is_planned_slower_than_the_last_ones_begins_earlier():
+    full, slow = steered().wake(0, 0), steered(race_us=102_000.0).wake(0, 0)
+    assert full.at_us - slow.at_us == 100_000
+    assert steered(race_us=500.0).wake(0, 0) == full, "not later than the last ones tell"
+
+
+def test_nothing_is_raced_before_the_time_that_the_governor_says():
+    b = steered(not_before_us=5 * SECOND)
+    wake = b.wake(0, 0)
+    assert (wake.at_us, wake.race) == (5 * SECOND, True)
+    assert b.race_by(0) == 5 * SECOND
+    assert b.wake(6 * SECOND, 6 * SECOND).at_us > 6 * SECOND, "after it all is as before"
+
+
+def test_a_promise_to_acknowledge_waits_too():
+    b = Batcher(10 * SECOND, SECOND // 2)
+    b.steer(1.0, 0.0, 3 * SECOND)
+    assert b.wake(0, 0).at_us == 3 * SECOND and b.wake(0, 0).race

@@ -1,0 +1,94 @@
+"""What the heart tells its governor, and how it follows it."""
+
+from __future__ import annotations
+
+import time
+
+from governors.base import Steer
+from tests.beat.loop import Loop, batch
+from tests.beat.support import changed, copy_job
+
+QUICK = changed(copy_job(), promises={"latency": "50ms"})
+
+
+class Told:
+    """Steers as the test says, and keeps what it was told."""
+
+    def __init__(self):
+        self.steer, self.calls, self.done = Steer(), [], []
+        self.held_until_us = 0
+
+    def race(self, forecast):
+        self.calls.append("race")
+        if self.held_until_us > forecast.at_us:
+            self.steer.units_max, self.steer.not_before_us = 0, self.held_until_us
+        elif self.steer.units_max == 0:
+            self.steer.units_max, self.steer.not_before_us = None, 0
+        return self.steer
+
+    def ingested(self):
+        self.calls.append("ingested")
+
+    def idle(self, done):
+        self.calls.append("idle")
+        self.done.append(done)
+        return self.steer
+
+
+def test_every_race_is_told_before_it_and_after_it(tmp_path):
+    told = Told()
+    with Loop(QUICK, tmp_path / "store", governor=told) as loop, loop.producer() as producer:
+        for i in range(3):
+            producer.send(batch([i, i]))
+            loop.until(lambda i=i: producer.acked == i + 1, producer=producer)
+    calls = "".join(call[0] for call in told.calls)
+    assert calls.startswith("rii") and calls.replace("rii", "").strip("i") == ""
+    assert sum(done.arrived for done in told.done) == 6
+    assert sum(done.taken for done in told.done) == 6
+
+
+def test_while_nothing_is_admitted_the_heart_sleeps_and_its_senders_wait(tmp_path):
+    told = Told()
+    with Loop(QUICK, tmp_path / "store", governor=told) as loop, loop.producer() as producer:
+        producer.connect()
+        told.held_until_us = loop.clock.monotonic_us() + 600_000
+        started = time.monotonic()
+        for i in range(5):
+            producer.send(batch([i]))
+        producer.poll()
+        loop.until(lambda: told.calls, producer=producer)
+        wakes = loop.waiter.wakes
+        while time.monotonic() - started < 0.5:
+            time.sleep(0.01)
+            assert producer.poll() == 0
+        assert loop.waiter.wakes - wakes <= 2, "the one timer"
+        loop.until(lambda: producer.acked == 5, producer=producer)
+        assert time.monotonic() - started > 0.55
+        assert loop.job.streams["r"].rows == 5, "and nothing was dropped"
+
+
+def test_a_stop_does_not_wait_for_what_is_held(tmp_path):
+    told = Told()
+    loop = Loop(QUICK, tmp_path / "store", governor=told)
+    producer = loop.producer()
+    producer.connect()
+    told.held_until_us = loop.clock.monotonic_us() + 60_000_000
+    producer.send(batch([1]))
+    producer.poll()
+    loop.until(lambda: told.calls, producer=producer)
+    started = time.monotonic()
+    loop.stop()
+    producer.close()
+    assert time.monotonic() - started < 5
+    assert loop.problem is None
+
+
+def test_a_race_takes_no_more_than_is_admitted_and_the_rest_follows(tmp_path):
+    told = Told()
+    told.steer.units_max = 10
+    with Loop(QUICK, tmp_path / "store", governor=told) as loop, loop.producer() as producer:
+        for i in range(40):
+            producer.send(batch([i] * 5))
+        loop.until(lambda: producer.acked == 40, producer=producer)
+        loop.until(lambda: loop.job.streams["r"].rows == 200, producer=producer)
+    assert max(done.taken for done in told.done) <= 10

@@ -1,0 +1,53 @@
+"""A daemon on a board, and looking into its tree as somebody else would."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from edged.door import ask
+from governors.simulated.kernel import open_root
+from tests.beat.loop import batch
+from tests.beat.support import Daemon, changed, copy_job
+
+POLICY0 = "/sys/devices/system/cpu/cpufreq/policy0"
+JOB = changed(copy_job(), promises={"latency": "60ms"})
+BOARD = ("--board", "simulated:orin-nano")
+
+
+def limits(store):
+    """(minimum, maximum) of the first CPU clock in the tree, kHz."""
+    sysfs = open_root(store / "board")
+    return tuple(sysfs.read_int(f"{POLICY0}/scaling_{end}_freq") for end in ("min", "max"))
+
+
+def energy(daemon):
+    return daemon.status()["energy"]
+
+
+def feed(daemon, until, seconds=20.0, rows=500):
+    """Send rows until `until()` holds."""
+    with daemon.producer() as producer:
+        deadline = time.monotonic() + seconds
+        while not until():
+            assert time.monotonic() < deadline, daemon.status()["energy"]
+            producer.send(batch(list(range(rows))))
+            producer.flush()
+
+
+def switch(daemon, policy, **settings):
+    return ask(daemon.door, "governor", policy=policy, settings=settings)
+
+
+@contextmanager
+def running(path, *arguments, document=JOB):
+    """`edged run` on a simulated Orin Nano."""
+    words = arguments if "--board" in arguments else (*BOARD, *arguments)
+    with Daemon(path, document, *words) as daemon:
+        yield daemon
+
+
+def approx(value, within):
+    return pytest.approx(value, rel=within)

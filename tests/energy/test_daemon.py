@@ -1,0 +1,213 @@
+"""The real daemon on a board that is not there: owned limits, policies, meters, death."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from edged.door import ask
+from edged.errors import ConfigError
+from governors.simulated.kernel import open_root
+from tests.beat.loop import batch
+from tests.beat.support import Daemon
+from tests.energy.common import BOARD, JOB, POLICY0, energy, feed, limits, running, switch
+
+FIXED = ("--policy", "fixed", "--governor", "cpu_mhz=960")
+
+
+def edged(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "edged", *map(str, words)], capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+
+
+def pinned(daemon):
+    feed(daemon, lambda: limits(daemon.store) == (960_000, 960_000))
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """One daemon for the tests that leave it as they found it."""
+    with running(tmp_path_factory.mktemp("session")) as daemon:
+        yield daemon
+
+
+class TestSwitching:
+    def test_the_kernel_decides_unless_somebody_asks_for_a_policy(self, session):
+        before = limits(session.store)
+        beats = session.status()["beats"]
+        feed(session, lambda: session.status()["beats"] >= beats + 3)
+        told = energy(session)
+        assert told["policy"]["policy"] == "hands_off" and told["owned"] == []
+        assert limits(session.store) == before == (729_600, 1_344_000)
+        assert not (session.store / "limits.journal").exists()
+
+    def test_a_policy_sets_clocks_from_the_next_beat_on_and_hands_off_gives_them_back(
+        self, session
+    ):
+        before = limits(session.store)
+        answer = switch(session, "fixed", cpu_mhz=960)
+        assert (answer["policy"], answer["was"]) == ("fixed", "hands_off")
+        pinned(session)
+        told = energy(session)
+        assert told["policy"]["reason"] == "held: cpu 960 MHz"
+        assert told["limits"]["cpu.policy4"]["hz"] == 960_000_000
+        assert switch(session, "hands_off")["was"] == "fixed"
+        assert limits(session.store) == before
+        assert not (session.store / "limits.journal").exists()
+
+    def test_an_unknown_policy_or_setting_is_refused_and_the_old_one_goes_on(self, session):
+        for policy, settings in (("turbo", {}), ("fixed", {"mhz": 1}), ("power_cap", {})):
+            with pytest.raises(ConfigError):
+                switch(session, policy, **settings)
+        assert ask(session.door, "governor")["policy"] == "hands_off"
+
+    def test_the_command_line_switches_and_shows(self, session):
+        done = edged("governor", "policy", "power_cap", "--door", session.door, "--set", "watts=5")
+        assert done.returncode == 0 and "power_cap, was hands_off" in done.stdout
+        shown = edged("governor", "show", "--door", session.door)
+        assert "power_cap {'watts': 5.0}" in shown.stdout and "cpu.policy0" in shown.stdout
+        text = edged("status", "--door", session.door)
+        assert "orin-nano (simulated)" in text.stdout and "power_cap" in text.stdout
+        done = edged("governor", "policy", "hands_off", "--door", session.door, "--json")
+        assert json.loads(done.stdout)["was"] == "power_cap"
+
+
+class TestMeters:
+    def test_joules_are_read_on_their_own_timer_and_marked_simulated(self, session):
+        first = ask(session.door, "energy")
+        deadline = time.monotonic() + 10
+        while (last := ask(session.door, "energy"))["at_us"] - first["at_us"] < 900_000:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        told, before = last["input"], first["input"]
+        assert told["rail"] == "VDD_IN" and told["provenance"] == "simulated"
+        assert told["gap_us"] == 0
+        seconds = (told["until_us"] - before["until_us"]) / 1e6
+        watts = (told["joules"] - before["joules"]) / seconds
+        assert 3.2 < watts < 6.0, "between the idle board's 3.37 W and a busy one's"
+        parts = {rail["rail"]: rail for rail in last["rails"]}
+        assert parts["VDD_SOC"]["part_of"] == "VDD_IN"
+        assert sum(parts[n]["joules"] for n in ("VDD_SOC", "VDD_CPU_GPU_CV")) < told["joules"]
+
+    def test_a_meter_that_fails_leaves_a_gap_and_no_zero(self, session):
+        board = session.store / "board"
+        faults = board / ".simulated" / "faults.json"
+        faults.write_text(json.dumps([["*/curr1_input", 5, "r"]]))
+        try:
+            session.until(lambda s: s["energy"]["input"]["gap_us"] > 0, 10)
+            rail = next(r for r in energy(session)["rails"] if r["rail"] == "VDD_IN")
+            assert rail["problem"] and rail["watts"] is None
+        finally:
+            faults.write_text("[]")
+        session.until(lambda s: not s["energy"]["rails"][0]["problem"], 10)
+
+    def test_the_pair_of_joules_per_million_tuples_differs_by_the_idle_board(self, session):
+        told = ask(session.door, "energy")
+        pair = energy(session)["joules_per_mtuple"]
+        span_s = (told["input"]["until_us"] - told["input"]["since_us"]) / 1e6
+        apart = (pair["input"] - pair["above_idle"]) * told["tuples"] / 1e6
+        assert abs(apart / (3.37 * span_s) - 1) < 0.2, "a reading may lie between the questions"
+
+
+class TestDeath:
+    def test_sigterm_gives_the_limits_back(self, tmp_path):
+        with running(tmp_path, *FIXED) as daemon:
+            pinned(daemon)
+        assert limits(tmp_path / "store") == (729_600, 1_344_000)
+        assert not (tmp_path / "store" / "limits.journal").exists()
+        assert daemon.process.returncode == 0
+
+    def test_what_kill_9_leaves_is_restored_by_the_command_and_by_the_next_start(self, tmp_path):
+        store = tmp_path / "store"
+        with running(tmp_path, *FIXED) as daemon:
+            pinned(daemon)
+            daemon.kill()
+            assert limits(store) == (960_000, 960_000)
+            done = edged("governor", "restore", "--root", store / "board", "--journal",
+                         store / "limits.journal")  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            assert limits(store) == (729_600, 1_344_000)
+            daemon.restart()
+            daemon.ready()
+            pinned(daemon)
+            daemon.kill()
+        with running(tmp_path) as daemon:
+            assert limits(store) == (729_600, 1_344_000)
+            told = energy(daemon)
+            assert told["policy"]["policy"] == "hands_off"
+            assert any("960000 -> 729600" in line for line in told["restored"])
+
+    def test_the_second_daemon_on_a_board_keeps_its_hands_off_and_says_why(self, tmp_path):
+        for name in ("first", "second"):
+            (tmp_path / name).mkdir()
+        with running(tmp_path / "first", *FIXED) as first:
+            pinned(first)
+            tree = str(first.store / "board")
+            with Daemon(tmp_path / "second", JOB, "--board", tree, *FIXED) as second:
+                told = energy(second)["policy"]
+                assert told["policy"] == "hands_off"
+                assert "another daemon" in told["problem"]
+                beats = second.status()["beats"]
+                feed(second, lambda: second.status()["beats"] > beats)
+            assert limits(first.store) == (960_000, 960_000), "it is still the first's"
+
+
+class TestOthers:
+    def test_a_limit_that_somebody_else_lowers_is_planned_within_and_reported(self, tmp_path):
+        with running(tmp_path, *FIXED) as daemon:
+            pinned(daemon)
+            sysfs = open_root(daemon.store / "board")
+            for end in ("min", "max"):
+                sysfs.write(f"{POLICY0}/scaling_{end}_freq", "729600")
+            feed(daemon, lambda: energy(daemon)["changes"])
+            assert "somebody else changed it" in energy(daemon)["changes"][0]["text"]
+            assert limits(daemon.store) == (729_600, 729_600)
+            assert energy(daemon)["policy"]["policy"] == "fixed"
+        assert limits(tmp_path / "store") == (729_600, 729_600), "theirs, not restored over"
+
+    def test_a_cap_below_what_the_work_takes_holds_the_senders_back_and_drops_nothing(
+        self, tmp_path
+    ):
+        words = ("--policy", "power_cap", "--governor", "watts=3.8", "--governor", "window_s=2")
+        with running(tmp_path, *words) as daemon, daemon.producer() as producer:
+            sent, first, started = 0, None, time.monotonic()
+            while (passed := time.monotonic() - started) < 5:
+                if passed > 1.5 and first is None:
+                    first = ask(daemon.door, "energy")["input"]
+                if sent - producer.acked < 50:
+                    producer.send(batch(list(range(2000))))
+                    sent += 1
+                producer.poll()
+                time.sleep(0.005)
+            last = ask(daemon.door, "energy")["input"]
+            seconds = (last["until_us"] - first["until_us"]) / 1e6
+            watts = (last["joules"] - first["joules"]) / seconds
+            assert watts < 4.0, energy(daemon)["policy"]
+            assert sent - producer.acked >= 40, "the sender was held back"
+            switch(daemon, "hands_off")
+            producer.flush()
+            daemon.until(lambda s: s["jobs"]["copying"]["streams"]["r"]["rows"] == 2000 * sent, 20)
+
+
+def test_a_daemon_without_a_board_says_so(tmp_path):
+    with Daemon(tmp_path, JOB, "--board", "none") as daemon:
+        assert daemon.status()["energy"] is None
+        with pytest.raises(ConfigError, match="--board"):
+            ask(daemon.door, "energy")
+
+
+def test_a_board_that_does_not_exist_is_refused_before_anything_starts(tmp_path):
+    (tmp_path / "job.json").write_text(json.dumps(JOB))
+    words = ("run", tmp_path / "job.json", "--store", tmp_path / "store")
+    done = edged(*words, "--board", tmp_path / "nowhere")
+    assert done.returncode == 78 and "--board" in done.stderr
+    done = edged(*words, "--board", "simulated:cray")
+    assert done.returncode == 78 and "cray" in done.stderr
+    done = edged(*words, *BOARD, "--policy", "turbo")
+    assert done.returncode == 78 and "hands_off" in done.stderr

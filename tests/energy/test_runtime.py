@@ -1,0 +1,200 @@
+"""The governor that the heart calls, driven by hand on a simulated board."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from edged.clock import SystemClock
+from edged.energy import show
+from edged.energy.board import open_site
+from edged.energy.runtime import Energy, board_tariff
+from edged.energy.settings import EnergySettings
+from governors.base import Done, Forecast, LeaveAlone
+from governors.policies.base import Decision
+from tests.beat.support import SECOND
+
+
+class StepClock(SystemClock):
+    """Stands still until the test moves it."""
+
+    now = 10 * SECOND
+
+    def monotonic_us(self):
+        return self.now
+
+
+class Bench:
+    """One side on a simulated Orin Nano, without a daemon."""
+
+    def __init__(self, path, policy="hands_off", clock=None, **settings):
+        self.clock = clock or StepClock()
+        asked = EnergySettings("simulated:orin-nano", policy, settings)
+        self.site = open_site(asked, path, self.clock.monotonic_us)
+        self.board = self.site.simulated.board
+        self.side = Energy(asked, self.site, board_tariff(self.site), self.clock, 2)
+        self.side.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.side.close()
+
+    def forecast(self):
+        now = self.clock.monotonic_us()
+        return Forecast(now, 0, now + SECOND // 10, SECOND // 10, 3_000)
+
+    def beat(self, rows=10_000, cpu_s=0.002):
+        """A beat every 100 ms, that keeps a core busy for so long."""
+        self.clock.now += SECOND // 10
+        steer = self.side.race(self.forecast())
+        self.side.ingested()
+        end = time.process_time() + cpu_s
+        while time.process_time() < end:
+            pass
+        self.clock.now += int(1e6 * cpu_s)
+        self.side.idle(Done(rows, rows))
+        return steer
+
+    def read(self, times=1):
+        for _ in range(times):
+            self.clock.now += SECOND // 2
+            self.side.read()
+
+
+def broken(*_):
+    raise ZeroDivisionError("a bug")
+
+
+@pytest.fixture
+def bench(tmp_path):
+    with Bench(tmp_path) as found:
+        yield found
+
+
+def test_an_error_in_a_policy_ends_neither_the_beats_nor_leaves_a_clock_set(tmp_path, capsys):
+    with Bench(tmp_path, "fixed", cpu_mhz=960) as b:
+        b.beat()
+        assert b.side.limits.clock_hz() == 960_000_000
+        b.side._running.race = broken
+        for _ in range(3):
+            b.beat()
+        told = show.status(b.side, b.clock.now)
+        assert told["policy"]["policy"] == "hands_off"
+        assert "ZeroDivisionError: a bug" in told["policy"]["problem"]
+        assert told["limits"]["cpu.policy0"]["max_hz"] == 1_344_000_000
+        assert told["owned"] == []
+    assert capsys.readouterr().err.count("a bug") == 1, "said once"
+
+
+def test_a_failing_meter_reading_ends_nothing(bench, capsys):
+    bench.side.watch.sampler.sample = broken
+    bench.read(3)
+    bench.beat()
+    assert "a bug" in bench.side.problem
+    assert "a bug" in capsys.readouterr().err
+
+
+def test_work_is_charged_to_the_board_at_the_clock_that_was_set(tmp_path):
+    seconds = {}
+    for mhz in (729.6, 1344.0):
+        with Bench(tmp_path / str(mhz), "fixed", cpu_mhz=mhz) as b:
+            for _ in range(6):
+                b.beat(cpu_s=0.004)
+            clocks = {hz: us for hz, us in b.side.watch.clocks_us.items() if us > 0}
+            assert set(clocks) == {round(mhz * 1e6)}
+            seconds[mhz] = sum(clocks.values()) / 1e6
+    assert seconds[729.6] / seconds[1344.0] == pytest.approx(1344 / 729.6, rel=0.2)
+
+
+def test_more_work_than_there_is_time_is_called_an_overload(tmp_path):
+    with Bench(tmp_path, "fixed", cpu_mhz=729.6) as b:
+        assert not show.status(b.side, b.clock.now)["overload"]
+        b.side.site.simulated._scale *= 200
+        for _ in range(8):
+            b.beat()
+        told = show.status(b.side, b.clock.now)
+        assert told["overload"] and told["busy_share"] > 1.0
+
+
+def test_joules_at_any_moment_never_fall_and_agree_with_the_meter(bench):
+    bench.read()
+    before, told = bench.board.input_joules, []
+    for _ in range(30):
+        bench.beat(cpu_s=0.001)
+        told.append(bench.side.watch.joules(bench.clock.now))
+        if len(told) % 4 == 0:
+            bench.read()
+    assert told == sorted(told)
+    bench.read(2)
+    energy = bench.side.watch.sampler.input_energy({})
+    assert told[-1] == pytest.approx(energy.joules, rel=0.1)
+    assert bench.board.input_joules - before == pytest.approx(energy.joules, rel=0.1)
+
+
+def test_a_frozen_sensor_becomes_a_gap_while_the_work_changes(tmp_path):
+    with Bench(tmp_path) as b:
+        b.side.site.simulated._scale *= 60
+        b.read(3)
+        b.board.freeze("1-0040")
+        for i in range(24):
+            if i % 8 < 4:
+                for _ in range(3):
+                    b.beat(cpu_s=0.003)
+            b.read()
+        assert show.energy(b.side, b.clock.now)["input"]["gap_us"] > 0
+        problem = b.side.watch.sampler.problems()["ina3221", "VDD_IN"]
+        assert "frozen" in problem
+
+
+def test_the_ledger_books_what_was_read_by_phase_job_and_operator(bench):
+    plan = SimpleNamespace(name="j", streams={})
+    job = SimpleNamespace(plan=plan, spent_ns={"joined": 0, "sink": 0})
+    bench.side.attach([job])
+    for _ in range(14):
+        for _ in range(4):
+            bench.beat(cpu_s=0.002)
+            job.spent_ns["joined"] += 3_000_000
+            job.spent_ns["sink"] += 1_000_000
+        bench.read()
+    books = show.status(bench.side, bench.clock.now)["ledger"]
+    assert books["provenance"] == "simulated" and books["measured_s"] >= 5.0
+    race = {e["operator"]: e["modelled_j"] for e in books["entries"] if e["phase"] == "race"}
+    assert race["joined"] / race["sink"] == pytest.approx(3.0, rel=0.05)
+    wholes = sum(e["whole_input"]["joules"] for e in books["entries"])
+    assert wholes == pytest.approx(books["input"]["joules"], rel=1e-6)
+
+
+def test_a_hook_of_hands_off_costs_no_more_than_a_thousandth_of_a_beats_work(tmp_path):
+    """A beat takes 3.6 ms of CPU time (`edged.simulate.work`); on the machine's own tree."""
+    asked = EnergySettings("/")
+    clock = SystemClock()
+    site = open_site(asked, tmp_path, clock.monotonic_us)
+    side = Energy(asked, site, board_tariff(site), clock, 2)
+    try:
+        costs = {}
+        for name, governor in (("none", LeaveAlone()), ("hands_off", side)):
+            forecast, best = Forecast(clock.monotonic_us(), 0, 10**15, 10**5, 0), 1e9
+            for _ in range(5):
+                began = time.thread_time_ns()
+                for _ in range(200):
+                    governor.race(forecast)
+                    governor.ingested()
+                    governor.idle(Done(1000, 1000))
+                best = min(best, (time.thread_time_ns() - began) / 200)
+            costs[name] = best
+        assert costs["none"] < 3_000
+        assert costs["hands_off"] < 100_000, "ns, on any machine that runs the tests"
+    finally:
+        side.close()
+
+
+def test_admitting_nothing_holds_the_beat_until_the_time_that_was_said(tmp_path):
+    with Bench(tmp_path, "fixed", cpu_mhz=960) as b:
+        b.side._running.race = lambda seen: Decision("no", admit_share=0.0, not_before_us=5)
+        steer = b.side.race(b.forecast())
+        assert steer.units_max == 0
+        assert steer.not_before_us > b.clock.now, "never a busy loop"
