@@ -71,10 +71,10 @@ class Bench:
             return made.run(self.bench), made.notes
 
 
-def asked(board, directory, root=Path("/"), seconds=1.0):
+def asked(board, directory, seconds=1.0):
     chain = load_joins()["chain"]
     return Asked(
-        board, root, directory / "state" / "limits.journal", directory / "no.sock", [chain], 1,
+        str(board), directory / "state" / "limits.journal", directory / "no.sock", [chain], 1,
         Bounds(seconds, 85.0),
     )  # fmt: skip
 
@@ -256,11 +256,11 @@ from edged.bench import opp_site
 from edged.bench.opp_calibrate import Bounds
 from edged.cli.calibrate import ending_in_order
 from edged.joins.base import load_joins
-root, journal = map(Path, sys.argv[1:])
+root, journal = sys.argv[1], Path(sys.argv[2])
 opp_site.WINDOW = 1000
 with ending_in_order():
     opp_site.calibrate_board(opp_site.Asked(
-        "real", root, journal, journal, [load_joins()["chain"]], 1, Bounds(60.0, 85.0)))
+        root, journal, journal, [load_joins()["chain"]], 1, Bounds(60.0, 85.0)))
 """
 
 
@@ -310,7 +310,7 @@ def test_a_throttled_clock_is_left_out(tmp_path, quick):
     root = tmp_path / "board"
     sysfs = plant(root, "raspberry-pi-5")
     (root / f"{POLICY.lstrip('/')}/scaling_cur_freq").write_text("1000000\n")
-    found = calibrate_board(asked("real", tmp_path, root, 2.5))
+    found = calibrate_board(asked(root, tmp_path, 2.5))
     assert [p.hz for p in found.kernels["chain"].curve.points] == [1_000_000_000]
     assert any("2400 MHz: ran at 1000 MHz, left out" in note for note in found.notes)
     assert found.kernels["chain"].curve.watts_from is Provenance.MODELLED
@@ -321,7 +321,7 @@ def test_a_throttled_clock_is_left_out(tmp_path, quick):
 def test_without_the_right_to_write_it_is_the_one_clock_and_says_why(tmp_path, quick):
     board = from_name("simulated:raspberry-pi-5", tmp_path / "board")
     board.fault("*/scaling_*_freq", "EACCES", "w")
-    found = calibrate_board(asked("real", tmp_path, tmp_path / "board"))
+    found = calibrate_board(asked(tmp_path / "board", tmp_path))
     assert found.optimum("chain").best.hz is None
     assert len(found.kernels["chain"].curve.points) == 1
     assert any("no right to write" in note for note in found.notes)
@@ -330,10 +330,10 @@ def test_without_the_right_to_write_it_is_the_one_clock_and_says_why(tmp_path, q
 def test_no_control_at_all_is_named_and_leaving_it_is_what_remains(tmp_path, quick):
     root = tmp_path / "board"
     plant(root, "no-control")
-    found = calibrate_board(asked("real", tmp_path, root))
+    found = calibrate_board(asked(root, tmp_path))
     assert found.optimum("chain").best.hz is None and found.pays_from("chain") is None
     assert any("nothing on this board that could be set" in note for note in found.notes)
-    words = ["calibrate", "--store", str(tmp_path / "s"), "--root", str(root), "--plot", "x.png"]
+    words = ["calibrate", "--store", str(tmp_path / "s"), "--board", "none", "--plot", "x.png"]
     told = CliRunner().invoke(cli, words)
     assert isinstance(told.exception, ConfigError) and "--plot" in str(told.exception)
 
@@ -343,13 +343,13 @@ def test_power_that_neither_a_meter_nor_a_profile_tells_is_not_made_up(tmp_path,
     plant(root, "no-control")
     (root / "proc/cpuinfo").write_text("processor : 0\ncpu MHz : 1000.0\n")
     with pytest.raises(ConfigError, match="no profile models it"):
-        calibrate_board(asked("real", tmp_path, root))
+        calibrate_board(asked(root, tmp_path))
 
 
 def test_a_board_name_that_is_none_is_refused(tmp_path):
     words = ["calibrate", "--store", str(tmp_path), "--board", "orin-nano"]
     told = CliRunner().invoke(cli, words)
-    assert "simulated:orin-nano" in str(told.exception)
+    assert "orin-nano is no directory" in str(told.exception)
 
 
 # --- the file

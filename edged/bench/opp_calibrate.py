@@ -226,7 +226,7 @@ class _Run:
         if tariff is None:
             raise ConfigError(
                 "no meter tells this board's power and no profile models it: there is no curve; "
-                "name a meter under [meters] (docs/energy.md), or calibrate with --board none"
+                "name a meter with --meters (docs/energy.md), or calibrate with --board none"
             )
         watts = {hz: tariff.race_watts("cpu", hz, cores) for hz in spells}
         watts[0] = tariff.idle_watts

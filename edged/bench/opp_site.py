@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -47,16 +47,16 @@ class Asked:
     """What is asked for."""
 
     board: str
-    """`simulated:NAME`, else a name for people."""
-    root: Path
+    """A board's tree (`/`), or `simulated:NAME`."""
     journal: Path
     helper: Path
     members: Sequence[type[WindowJoin]]
     threads: int
     bounds: Bounds
+    meters: Settings = field(default_factory=Settings)
 
 
-def settable(root: Path, helper: Path) -> str:
+def settable(root: str, helper: Path) -> str:
     """Why no CPU clock may be set below `root`; empty where one may."""
     sysfs = open_root(root)
     knobs = _cpu_knobs(sysfs)
@@ -132,10 +132,10 @@ class _Opened:
 
 @contextmanager
 def _real(asked: Asked) -> Iterator[_Opened]:
-    sysfs = open_root(asked.root)
+    sysfs = open_root(asked.board)
     board = detect(sysfs)
     knobs = _cpu_knobs(sysfs)
-    found = survey(sysfs, board)
+    found = survey(sysfs, board, asked.meters)
     tariff = ModelTariff(PowerModel(load(board.profile_name))) if board.profile_name else None
     sampler = Sampler(found.meters, share_max=SHARE_MAX)
     with closing(choose_writer(sysfs, knobs, asked.helper)) as writer, closing(sampler):

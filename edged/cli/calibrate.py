@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edged.calibration import EnergyCalibration
     from edged.placement import Profile
 
-NONE, REAL = "none", "real"
+NONE = "none"
 
 
 @click.command(name="calibrate")
@@ -40,17 +40,16 @@ NONE, REAL = "none", "real"
 @click.option("--gpu-watts", type=click.FloatRange(0, min_open=True), help="Of the busy GPU.")
 @click.option(
     "--board",
-    metavar="real|none|simulated:NAME",
-    help="Whose clocks to go through; default: this machine's, where they may be set.",
+    metavar="DIR|simulated:NAME|none",
+    help="Whose clocks to go through: a board's tree (/ is this machine's), a simulated board's."
+    "  [default: this machine's where they may be set, else none]",
 )
-@click.option("--root", default="/", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              help="The board's tree.  [default: this machine's]")  # fmt: skip
 @click.option("--minutes", default=5.0, show_default=True, help="That the clocks may take.",
               type=click.FloatRange(0, min_open=True))  # fmt: skip
 @click.option("--celsius-max", default=85.0, show_default=True,
               help="Wait to cool down at this temperature.")  # fmt: skip
-@click.option("--journal", default="/var/lib/edged/limits.journal", show_default=True,
-              type=click.Path(dir_okay=False, path_type=Path), help="As the daemon's.")  # fmt: skip
+@click.option("--meters", "meters_file", type=click.Path(exists=True, dir_okay=False,
+              path_type=Path), help="TOML with a table [meters], as of `edged run`.")  # fmt: skip
 @click.option("--helper", default="/run/edged/governor.sock", show_default=True,
               type=click.Path(path_type=Path), help="The root helper's socket.")  # fmt: skip
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
@@ -58,8 +57,8 @@ NONE, REAL = "none", "real"
 @click.option("--json", "as_json", is_flag=True, help="Print the profile, no progress.")
 def command(
     directory: Path, workers: int | None, names: tuple[str, ...], cpu_watts: float | None,
-    gpu_watts: float | None, board: str | None, root: Path, minutes: float, celsius_max: float,
-    journal: Path, helper: Path, plot: Path | None, as_json: bool,
+    gpu_watts: float | None, board: str | None, minutes: float, celsius_max: float,
+    meters_file: Path | None, helper: Path, plot: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure what each kernel of a join costs here and keep it for placement (half a minute);
     where clocks may be set, its time and power at each of them (--minutes), for the governor.
@@ -77,12 +76,14 @@ def command(
     from edged.bench.opp_site import Asked
     from edged.calibration import save_energy, save_profile
     from edged.cli._compile import compile_kernels
+    from edged.energy.settings import EnergySettings, read_meters
     from edged.placement import outline
     from governors.errors import GovernorError
+    from governors.meters.settings import Settings as MeterSettings
 
     members = offered(names)
     console = Console(stderr=True, highlight=False, quiet=as_json)
-    chosen = _chosen(board, root, helper, console)
+    chosen = _chosen(board, helper, console)
     if plot is not None and chosen == NONE:
         raise ConfigError("--plot: there is no curve with --board none; name a board")
     compile_kernels(quiet=as_json)
@@ -91,8 +92,9 @@ def command(
     energy = None
     if chosen != NONE:
         asked = Asked(
-            chosen, root, journal, helper, [m for m in members if m.device == "cpu"], threads,
-            Bounds(60 * minutes, celsius_max),
+            chosen, EnergySettings(chosen).journal(directory), helper,
+            [m for m in members if m.device == "cpu"], threads, Bounds(60 * minutes, celsius_max),
+            MeterSettings() if meters_file is None else read_meters(meters_file),
         )  # fmt: skip
         try:
             energy = _over_clocks(asked, console)
@@ -116,22 +118,18 @@ def command(
     click.echo(f"kept in {' and '.join(map(str, kept))}")
 
 
-def _chosen(board: str | None, root: Path, helper: Path, console: Console) -> str:
-    """real, none, or simulated:NAME."""
+def _chosen(board: str | None, helper: Path, console: Console) -> str:
+    """A board's tree, simulated:NAME, or none."""
     from edged.bench.opp_site import settable
-    from governors.simulated.board import PREFIX
+    from edged.energy.settings import HANDS_OFF, asked
 
-    if board in (NONE, REAL) or (board or "").startswith(PREFIX):
-        return board or NONE
     if board is not None:
-        raise ConfigError(
-            f"--board {board}: write real, none or {PREFIX}NAME (as {PREFIX}orin-nano)"
-        )
-    why = settable(root, helper)
+        return asked(board, HANDS_OFF, (), None, helper).board
+    why = settable("/", helper)
     if why:
         console.print(f"no clock can be set, so none is gone through: {why}", soft_wrap=True)
-        console.print("`edged board` says what would allow it; --board real takes the one clock")
-    return NONE if why else REAL
+        console.print("`edged board` says what would allow it; --board / takes the one clock")
+    return NONE if why else "/"
 
 
 def _over_clocks(asked: Asked, console: Console) -> EnergyCalibration:
