@@ -24,15 +24,15 @@ def outline(energy: EnergyCalibration) -> list[str]:
             f"{name}: races of 1 M tuples: {optimum.why} (idle {curve.idle_watts:.2f} W,"
             f" {curve.watts_from.value})"
         )
-        time, watts = curve.time_law(), curve.watts_law()
-        cycles, stall = (x / curve.units for x in time.coefficients)
-        a, b, c3 = watts.coefficients
-        lines.append(
-            f"{name}: fitted: {cycles:.3g} cycles / f + {1e9 * stall:.3g} ns a tuple (off by"
-            f" {time.error:.2%}), {a:.2f} + {b:.2f} f + {c3:.3f} f³ W with f in GHz"
-            f" (off by {watts.error:.2%})"
-        )
         if len(curve.points) > 1:
+            time, watts = curve.time_law(), curve.watts_law()
+            cycles, stall = (x / curve.units for x in time.coefficients)
+            a, b, c3 = watts.coefficients
+            lines.append(
+                f"{name}: fitted: {cycles:.3g} cycles / f + {1e9 * stall:.3g} ns a tuple (off by"
+                f" {time.error:.2%}), {a:.2f} + {b:.2f} f + {c3:.3f} f³ W with f in GHz"
+                f" (off by {watts.error:.2%})"
+            )
             pays = energy.pays_from(name)
             text = "never pays" if pays is None else f"pays from {pays} tuples a race on"
             lines.append(
