@@ -1,0 +1,288 @@
+"""A/B of two policies on a running job: which one draws less, and whether that can be told.
+
+Blocks of equal length in the order A B B A, A B B A, …: in a quad both arms lie at the same time in
+the mean, so that a drift that is linear over the quad (warming up, a battery running down, a rate
+that grows) is in neither arm's favour.  The order is that of double substitution weighing (NIST IR
+6969, SOP 4).  The first seconds of a block are not counted: the policy is switched there.
+
+    d = (B2 + B3) / 2 − (A1 + A4) / 2                      one difference a quad
+
+and the answer is their mean with Student's t interval, mean ± t(n − 1) s / √n (NIST/SEMATECH
+e-Handbook of Statistical Methods, 1.3.5.2).  Quads are taken as independent: noise within a quad
+may be of any kind, slow noise that spans quads is not covered.  A difference whose interval holds
+zero cannot be told from zero.
+
+A block in which the meter has a gap longer than GAP_SHARE of it, or too few readings, is left out
+with its quad, as three blocks do not cancel a drift.
+
+Everything here but `Experiment` is arithmetic; `Experiment` is given its door, clock and sleep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from edged.errors import ConfigError
+
+ORDER = "ABBA"
+CONFIDENCE = 0.95
+BLOCKS = 32
+"""In the time that is given, where blocks do not become shorter than BLOCK_S_MIN."""
+BLOCK_S_MIN = 15.0
+SETTLE_SHARE, SETTLE_S_MAX = 0.2, 5.0
+"""Of a block, what is not counted at its beginning."""
+GAP_SHARE = 0.1
+METHOD = ("order A B B A; a difference a quad, (B2 + B3)/2 − (A1 + A4)/2, which a linear drift is"
+          " not in (double substitution, NIST IR 6969, SOP 4); Student's t interval of their mean"
+          " (NIST/SEMATECH e-Handbook 1.3.5.2)")  # fmt: skip
+
+Ask = Callable[..., Any]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The daemon's cumulative figures at one moment (its command `energy`)."""
+
+    at_us: int
+    tuples: int
+    joules: float
+    until_us: int
+    """Of the joules: the meter's last reading."""
+    gap_us: int
+    provenance: str
+    covers: str
+    """What the joules are of."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One arm for a while."""
+
+    arm: str
+    first: Reading
+    last: Reading
+
+    @property
+    def seconds(self) -> float:
+        """Between the two readings of the meter, gaps included."""
+        return (self.last.until_us - self.first.until_us) / 1e6
+
+    @property
+    def gap_s(self) -> float:
+        """Of that, without a reading."""
+        return (self.last.gap_us - self.first.gap_us) / 1e6
+
+    @property
+    def tuples(self) -> int:
+        """Taken in."""
+        return self.last.tuples - self.first.tuples
+
+    @property
+    def joules(self) -> float:
+        """Of the time without the gaps."""
+        return self.last.joules - self.first.joules
+
+    @property
+    def watts(self) -> float:
+        """Mean over the time without the gaps."""
+        return self.joules / (self.seconds - self.gap_s)
+
+    @property
+    def joules_per_mtuple(self) -> float:
+        """At the block's mean watts and rate."""
+        rate = self.tuples / ((self.last.at_us - self.first.at_us) / 1e6)
+        return 1e6 * self.watts / rate
+
+    def problem(self) -> str:
+        """Why it does not count; empty: it does."""
+        if self.last.joules < self.first.joules or self.last.tuples < self.first.tuples:
+            return "the daemon began anew"
+        if self.seconds <= 0 or self.last.at_us <= self.first.at_us:
+            return "no reading of the meter"
+        if self.gap_s > GAP_SHARE * self.seconds:
+            return f"a gap of {self.gap_s:.1f} s"
+        return "" if self.tuples else "no tuples"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean difference B − A with its confidence interval."""
+
+    mean: float
+    half_width: float
+    quads: int
+    a_mean: float
+    """Of the blocks of A that count."""
+
+    @property
+    def low(self) -> float:
+        """Lower end."""
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """Upper end."""
+        return self.mean + self.half_width
+
+    @property
+    def told_from_zero(self) -> bool:
+        """Whether zero lies outside."""
+        return not self.low <= 0 <= self.high
+
+
+def plan(minutes: float, block_s: float | None = None) -> tuple[int, float]:
+    """How many quads, and the seconds of a block.  Raises ConfigError for fewer than two quads."""
+    total_s = 60 * minutes
+    each = block_s if block_s is not None else max(BLOCK_S_MIN, total_s / BLOCKS)
+    quads = int(total_s / each / len(ORDER) + 1e-9)
+    if each <= 0 or quads < 2:
+        least = 2 * len(ORDER) * (block_s or BLOCK_S_MIN) / 60
+        raise ConfigError(
+            f"--minutes {minutes:g} is too short for an interval: two times A B B A take"
+            f" {least:g} minutes"
+        )
+    return quads, total_s / quads / len(ORDER) if block_s is None else each
+
+
+def quads(blocks: Sequence[Block]) -> list[Sequence[Block]]:
+    """The complete quads all of whose blocks count."""
+    size = len(ORDER)
+    whole = [blocks[i : i + size] for i in range(0, len(blocks) - size + 1, size)]
+    return [quad for quad in whole if not any(block.problem() for block in quad)]
+
+
+def differences(values: Sequence[Sequence[float]]) -> list[float]:
+    """B − A of every quad of values in the order A B B A."""
+    return [(b1 + b2) / 2 - (a1 + a2) / 2 for a1, b1, b2, a2 in values]
+
+
+def interval(values: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> Interval | None:
+    """The mean difference of quads of values; None where there are fewer than two."""
+    found = differences(values)
+    n = len(found)
+    if n < 2:
+        return None
+    mean = math.fsum(found) / n
+    deviation = math.sqrt(math.fsum((d - mean) ** 2 for d in found) / (n - 1))
+    half = t_quantile((1 + confidence) / 2, n - 1) * deviation / math.sqrt(n)
+    a_mean = math.fsum(v[0] + v[3] for v in values) / (2 * n)
+    return Interval(mean, half, n, a_mean)
+
+
+@cache
+def t_quantile(probability: float, freedom: int) -> float:
+    """Below which Student's t lies with a probability of at least a half."""
+    low, high = 0.0, 1.0
+    while t_below(high, freedom) < probability:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_below(middle, freedom) < probability else (low, middle)
+    return high
+
+
+def t_below(t: float, freedom: int) -> float:
+    """The distribution function of Student's t, t >= 0 (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    angle = math.atan(t / math.sqrt(freedom))
+    sin, cos = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term = total = (cos if odd else 1.0) if freedom > 1 else 0.0
+    for k in range(2 + odd, freedom - 1, 2):
+        term *= cos * cos * (k - 1) / k
+        total += term
+    both = 2 / math.pi * (angle + sin * total) if odd else sin * total
+    return (1 + both) / 2
+
+
+def report(blocks: Sequence[Block], a: str, b: str) -> dict[str, Any]:
+    """All figures as JSON."""
+    counted = quads(blocks)
+    last = blocks[-1].last if blocks else None
+    found = {
+        "watts": interval([[x.watts for x in quad] for quad in counted]),
+        "joules_per_mtuple": interval([[x.joules_per_mtuple for x in quad] for quad in counted]),
+    }
+    return {
+        "a": a, "b": b, "order": ORDER, "method": METHOD, "confidence": CONFIDENCE,
+        "provenance": last.provenance if last else None, "covers": last.covers if last else None,
+        "quads": len(counted), "blocks": [_shown(block) for block in blocks],
+        "blocks_counted": len(ORDER) * len(counted),
+        "blocks_excluded": len(blocks) - len(ORDER) * len(counted),
+        "gap_s": round(sum(block.gap_s for block in blocks), 3),
+        "difference": {name: None if i is None else {
+            "mean": i.mean, "low": i.low, "high": i.high, "a_mean": i.a_mean,
+            "told_from_zero": i.told_from_zero} for name, i in found.items()},
+    }  # fmt: skip
+
+
+def _shown(block: Block) -> dict[str, Any]:
+    problem = block.problem()
+    return {
+        "arm": block.arm, "seconds": round(block.seconds, 6), "joules": block.joules,
+        "tuples": block.tuples, "gap_s": block.gap_s, "excluded": problem or None,
+        "watts": None if problem else block.watts,
+        "joules_per_mtuple": None if problem else block.joules_per_mtuple,
+    }  # fmt: skip
+
+
+def reading(answer: Mapping[str, Any]) -> Reading:
+    """From the door's answer to `energy`.  Raises ConfigError where no meter tells the input."""
+    whole = answer["input"]
+    if whole is None:
+        raise ConfigError(
+            "no meter of this daemon tells the whole input, so nothing can be compared;"
+            " `edged board` says what is missing"
+        )
+    return Reading(
+        answer["at_us"], answer["tuples"], whole["joules"], whole["until_us"], whole["gap_us"],
+        whole["provenance"], whole["covers"],
+    )  # fmt: skip
+
+
+@dataclass
+class Experiment:
+    """Switches the policies of a running daemon and reads its meters."""
+
+    ask: Ask
+    """`ask(cmd, **arguments)` of the daemon's door."""
+    now_s: Callable[[], float]
+    sleep: Callable[[float], None]
+    arms: Mapping[str, tuple[str, Mapping[str, Any]]]
+    """A and B: policy and its settings."""
+    blocks: list[Block] = field(default_factory=list)
+
+    def run(self, quads: int, block_s: float, say: Say) -> None:
+        """All blocks; the policy that ran before runs again afterwards, whatever happens."""
+        before = self.ask("governor")
+        reading(self.ask("energy"))
+        settle_s = min(SETTLE_S_MAX, SETTLE_SHARE * block_s)
+        arms = ORDER * quads
+        start_s = self.now_s()
+        try:
+            for i, arm in enumerate(arms):
+                say(f"block {i + 1} of {len(arms)}: {arm}, {self.arms[arm][0]}")
+                self._switch(arm)
+                self._until(start_s + i * block_s + settle_s)
+                first = reading(self.ask("energy"))
+                self._until(start_s + (i + 1) * block_s)
+                self.blocks.append(Block(arm, first, reading(self.ask("energy"))))
+        finally:
+            self.ask("governor", policy=before["policy"], settings=before["settings"])
+
+    def _until(self, at_s: float) -> None:
+        left_s = at_s - self.now_s()
+        if left_s > 0:
+            self.sleep(left_s)
+
+    def _switch(self, arm: str) -> None:
+        policy, settings = self.arms[arm]
+        answer = self.ask("governor", policy=policy, settings=dict(settings))
+        if answer["policy"] != policy:
+            raise ConfigError(
+                f"the daemon does not run {policy} but {answer['policy']}: {answer['problem']}"
+            )

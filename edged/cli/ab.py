@@ -1,0 +1,95 @@
+"""`edged ab`: two policies on a running job, which one draws less."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+UNITS = {"joules_per_mtuple": "J a million tuples", "watts": "W"}
+
+
+@click.command(name="ab")
+@click.option("--minutes", default=30.0, show_default=True, help="How long to compare.")
+@click.option("--a", "a", default="hands_off", show_default=True, help="The one policy.")
+@click.option("--b", "b", default="race_to_idle", show_default=True, help="The other.")
+@click.option("--a-set", multiple=True, metavar="KEY=VALUE", help="A setting of A.")
+@click.option("--b-set", multiple=True, metavar="KEY=VALUE", help="A setting of B.")
+@click.option("--door", required=True, type=click.Path(path_type=Path),
+              help="The daemon's control socket (STORE/door).")  # fmt: skip
+@click.option("--block", "block_s", type=click.FloatRange(0, min_open=True),
+              help="Seconds of a block; default: a 32nd of the time, at least 15.")  # fmt: skip
+@click.option("--json", "path", type=click.Path(path_type=Path, allow_dash=True),
+              help="Write the figures here; - prints them.")  # fmt: skip
+def command(
+    minutes: float, a: str, b: str, a_set: tuple[str, ...], b_set: tuple[str, ...], door: Path,
+    block_s: float | None, path: Path | None,
+) -> None:  # fmt: skip
+    """Compare the policies A and B on a running job, in the order A B B A.
+
+    The daemon's own meters are read; the job goes on.  Afterwards the policy that ran before runs
+    again, also after an interrupt, which ends the comparison with what there is so far.
+    """
+    import time
+
+    from rich.console import Console
+
+    from edged import ab
+    from edged import door as doors
+    from edged.energy.settings import setting
+
+    quads, each_s = ab.plan(minutes, block_s)
+    console = Console(highlight=False, stderr=path == Path("-"))
+    experiment = ab.Experiment(
+        lambda cmd, **more: doors.ask(door, cmd, **more), time.monotonic, time.sleep,
+        {
+            "A": (a, dict(setting(pair, "--a-set") for pair in a_set)),
+            "B": (b, dict(setting(pair, "--b-set") for pair in b_set)),
+        },
+    )  # fmt: skip
+    try:
+        with console.status("") as status:
+            experiment.run(quads, each_s, status.update)
+    except KeyboardInterrupt:
+        console.print("interrupted: the figures are of the blocks that are over")
+    result = ab.report(experiment.blocks, a, b)
+    _show(result, console)
+    if path == Path("-"):
+        click.echo(json.dumps(result, indent=1))
+    elif path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def _show(result: dict[str, Any], console: Any) -> None:
+    from rich.table import Table
+
+    a, b = result["a"], result["b"]
+    percent = round(100 * result["confidence"])
+    table = Table(title=f"{b} (B) less {a} (A): {result['provenance']}", title_justify="left")
+    for heading in ("", "A", "B − A", f"{percent} % interval", "of A", ""):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for name, unit in UNITS.items():
+        d = result["difference"][name]
+        if d is None:
+            continue
+        told = "" if d["told_from_zero"] else "cannot be told from zero"
+        part = f"{100 * d['mean'] / d['a_mean']:+.1f} %" if d["a_mean"] else ""
+        table.add_row(unit, f"{d['a_mean']:.4g}", f"{d['mean']:+.4g}",
+                      f"{d['low']:+.4g} … {d['high']:+.4g}", part, told)  # fmt: skip
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print("no interval: fewer than two quads of blocks count")
+    console.print(
+        f"{result['blocks_counted']} blocks in {result['quads']} quads,"
+        f" {result['blocks_excluded']} blocks left out, gaps of {result['gap_s']:g} s in the meter;"
+        f" joules are of {result['covers']}"
+    )
+    for reason in dict.fromkeys(x["excluded"] for x in result["blocks"] if x["excluded"]):
+        console.print(f"left out with its quad: {reason}")
+    if result["provenance"] == "modelled":
+        console.print("the joules are a model's: the difference is what the model believes")
+    console.print(f"[dim]{result['method']}[/]")

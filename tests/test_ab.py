@@ -1,0 +1,285 @@
+"""`edged ab`: the interval covers, drift cancels, known differences are found, and none is not."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edged import ab
+from edged.cli.ab import command
+from edged.door import ask
+from edged.errors import ConfigError
+from governors.power import PowerModel
+from governors.profile import load
+from governors.tariff import ModelTariff
+from tests import ab_board
+from tests.energy.common import feed, running, switch
+
+FINITE = st.floats(-100, 100, allow_nan=False)
+
+
+def reading(at_s=0.0, joules=0.0, tuples=0, gap_s=0.0):
+    us = round(1e6 * at_s)
+    return ab.Reading(us, tuples, joules, us, round(1e6 * gap_s), "simulated", "VDD_IN")
+
+
+def block(arm="A", watts=5.0, seconds=10.0, tuples=1000, gap_s=0.0):
+    last = reading(seconds, watts * (seconds - gap_s), tuples, gap_s)
+    return ab.Block(arm, reading(), last)
+
+
+class TestInterval:
+    @pytest.mark.parametrize(
+        "probability, freedom, expected",
+        [(0.975, 1, 12.706), (0.975, 2, 4.303), (0.975, 3, 3.182), (0.975, 7, 2.365),
+         (0.975, 10, 2.228), (0.975, 30, 2.042), (0.995, 5, 4.032), (0.95, 4, 2.132)],
+    )  # fmt: skip
+    def test_students_t_is_that_of_the_printed_tables(self, probability, freedom, expected):
+        assert ab.t_quantile(probability, freedom) == pytest.approx(expected, abs=5e-4)
+
+    @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 9, 40])
+    def test_the_distribution_function_is_the_integral_of_the_density(self, freedom):
+        x = np.linspace(0, 2.5, 20_001)
+        density = (1 + x * x / freedom) ** (-(freedom + 1) / 2)
+        log = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
+        density *= math.exp(log) / math.sqrt(freedom * math.pi)
+        integral = float(((density[1:] + density[:-1]) / 2 * np.diff(x)).sum())
+        assert ab.t_below(2.5, freedom) == pytest.approx(0.5 + integral, abs=1e-8)
+
+    @pytest.mark.parametrize("difference", [0.0, -0.2])
+    @pytest.mark.parametrize("quads", [3, 8])
+    def test_it_holds_the_truth_in_95_of_100_through_noise_and_drift(self, quads, difference):
+        dice = np.random.default_rng([quads, round(-10 * difference)])
+        runs, held = 4_000, 0
+        slopes = dice.uniform(-0.1, 0.1, runs)
+        noise = dice.normal(0, 0.3, (runs, quads, 4))
+        place = np.arange(4 * quads).reshape(quads, 4)
+        arms = np.array([0.0, difference, difference, 0.0])
+        values = 5 + slopes[:, None, None] * place + arms + noise
+        for run in values.tolist():
+            found = ab.interval(run)
+            held += found.low <= difference <= found.high
+        assert 0.95 - 0.0145 < held / runs < 0.95 + 0.0145, "four standard errors of a share"
+
+    def test_without_a_difference_zero_is_told_from_zero_once_in_twenty(self):
+        dice = np.random.default_rng(7)
+        runs = dice.normal(0, 1, (4_000, 6, 4)).tolist()
+        told = [ab.interval(run).told_from_zero for run in runs]
+        assert 0.05 - 0.0145 < np.mean(told) < 0.05 + 0.0145
+
+    @given(FINITE, FINITE, FINITE, st.integers(2, 12))
+    def test_a_linear_drift_is_in_neither_arms_favour(self, start, slope, difference, quads):
+        arms = (0.0, difference, difference, 0.0)
+        values = [[start + slope * (4 * i + k) + arms[k] for k in range(4)] for i in range(quads)]
+        found = ab.interval(values)
+        assert found.mean == pytest.approx(difference, abs=1e-9)
+        assert found.half_width == pytest.approx(0.0, abs=1e-7)
+
+    def test_the_order_matters_a_a_b_b_would_take_drift_for_a_difference(self):
+        values = [[4.0 * i + k for k in (0, 2, 3, 1)] for i in range(4)]
+        assert ab.interval(values).mean == 2.0
+
+    @given(st.lists(st.lists(FINITE, min_size=4, max_size=4), min_size=2, max_size=10))
+    def test_exchanging_the_arms_mirrors_it(self, values):
+        there = ab.interval(values)
+        back = ab.interval([[b1, a1, a2, b2] for a1, b1, b2, a2 in values])
+        assert back.mean == pytest.approx(-there.mean, abs=1e-9)
+        assert back.half_width == pytest.approx(there.half_width, abs=1e-9)
+
+    def test_one_quad_has_no_interval(self):
+        assert ab.interval([[1.0, 2.0, 2.0, 1.0]]) is None
+
+
+class TestBlocks:
+    def test_gaps_are_no_time_and_rates_are_of_all_of_it(self):
+        one = block(watts=4.0, seconds=10.0, gap_s=0.5, tuples=2_000_000)
+        assert one.joules == pytest.approx(38.0) and one.watts == pytest.approx(4.0)
+        assert one.joules_per_mtuple == pytest.approx(4.0 * 10 / 2)
+
+    @pytest.mark.parametrize(
+        "bad, reason",
+        [(block(gap_s=1.1), "a gap of 1.1 s"), (block(tuples=0), "no tuples"),
+         (block(seconds=0.0), "no reading"), (block(watts=-1.0), "began anew")],
+    )  # fmt: skip
+    def test_a_block_that_does_not_count_takes_its_quad_with_it(self, bad, reason):
+        assert reason in bad.problem()
+        blocks = [block() for _ in range(12)]
+        blocks[6] = bad
+        assert len(ab.quads(blocks)) == 2
+        told = ab.report(blocks, "a", "b")
+        assert (told["quads"], told["blocks_counted"], told["blocks_excluded"]) == (2, 8, 4)
+        assert reason in told["blocks"][6]["excluded"]
+
+    @given(st.integers(0, 40))
+    def test_quads_are_complete_and_begin_with_an_a(self, count):
+        arms = (ab.ORDER * 10)[:count]
+        found = ab.quads([block(arm) for arm in arms])
+        assert len(found) == count // 4
+        assert all("".join(b.arm for b in quad) == "ABBA" for quad in found)
+
+    @given(st.floats(1, 600), st.none() | st.floats(0.1, 120))
+    def test_blocks_fill_the_time_and_no_more(self, minutes, block_s):
+        try:
+            quads, each = ab.plan(minutes, block_s)
+        except ConfigError:
+            assert 60 * minutes < 8 * (block_s or ab.BLOCK_S_MIN)
+            return
+        assert quads >= 2
+        assert 4 * quads * each <= 60 * minutes * (1 + 1e-9)
+        assert 4 * (quads + 1) * each > 60 * minutes * (1 - 1e-9)
+
+    def test_half_an_hour_is_eight_quads_and_a_minute_is_refused(self):
+        assert ab.plan(30) == (8, 56.25)
+        with pytest.raises(ConfigError, match=r"too short.*2 minutes"):
+            ab.plan(1)
+
+    def test_a_daemon_without_a_meter_of_the_input_is_refused(self):
+        with pytest.raises(ConfigError, match="no meter"):
+            ab.reading({"at_us": 1, "tuples": 0, "input": None})
+
+
+class Faked:
+    """A daemon whose clock stands but for sleeps."""
+
+    def __init__(self, refuses=None, dies_at=None):
+        self.now_s, self.asked, self.policy = 0.0, [], "power_cap"
+        self.refuses, self.dies_at, self.joules = refuses, dies_at, 0.0
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+        self.joules += seconds * {"slow": 4.0, "fast": 6.0}.get(self.policy, 5.0)
+
+    def ask(self, cmd, **more):
+        if self.dies_at is not None and self.now_s >= self.dies_at:
+            self.dies_at = None
+            raise KeyboardInterrupt
+        if cmd == "energy":
+            us = round(1e6 * self.now_s)
+            return {"at_us": us, "tuples": us, "input": {
+                "joules": self.joules, "until_us": us, "gap_us": 0, "provenance": "simulated",
+                "covers": "board"}}  # fmt: skip
+        was = self.policy
+        if "policy" in more:
+            self.asked.append((more["policy"], more["settings"]))
+            if more["policy"] != self.refuses:
+                self.policy = more["policy"]
+        return {
+            "policy": self.policy,
+            "was": was,
+            "settings": {"watts": 5},
+            "problem": "not allowed",
+        }
+
+
+ARMS = {"A": ("slow", {"x": 1}), "B": ("fast", {})}
+
+
+class TestExperiment:
+    def make(self, **more):
+        daemon = Faked(**more)
+        return daemon, ab.Experiment(daemon.ask, lambda: daemon.now_s, daemon.sleep, ARMS)
+
+    def test_the_order_is_a_b_b_a_and_what_ran_before_runs_again(self):
+        daemon, experiment = self.make()
+        experiment.run(2, 10.0, lambda _: None)
+        assert [name for name, _ in daemon.asked] == [
+            *("slow", "fast", "fast", "slow") * 2, "power_cap",
+        ]  # fmt: skip
+        assert daemon.asked[0][1] == {"x": 1} and daemon.asked[-1][1] == {"watts": 5}
+        assert daemon.now_s == pytest.approx(80.0)
+        told = ab.report(experiment.blocks, "slow", "fast")
+        watts = told["difference"]["watts"]
+        assert (watts["mean"], watts["low"], watts["high"]) == pytest.approx((2.0, 2.0, 2.0))
+        assert watts["told_from_zero"] and told["difference"]["joules_per_mtuple"]["mean"] > 0
+        assert all(b["seconds"] == pytest.approx(8.0) for b in told["blocks"]), "two s settle"
+
+    def test_a_policy_that_may_not_run_ends_it_with_the_reason_and_the_old_one_back(self):
+        daemon, experiment = self.make(refuses="fast")
+        with pytest.raises(ConfigError, match="not run fast but slow: not allowed"):
+            experiment.run(2, 10.0, lambda _: None)
+        assert daemon.policy == "power_cap"
+
+    def test_an_interrupt_leaves_the_blocks_so_far_and_the_old_policy(self):
+        daemon, experiment = self.make(dies_at=55.0)
+        with pytest.raises(KeyboardInterrupt):
+            experiment.run(2, 10.0, lambda _: None)
+        assert len(experiment.blocks) == 5 and daemon.policy == "power_cap"
+        assert ab.report(experiment.blocks, "slow", "fast")["difference"]["watts"] is None
+
+
+def compared(tmp_path, a_mhz, b_mhz, seed=1):
+    """The real command against a simulated board whose work is known."""
+    door, out = tmp_path / "door", tmp_path / "ab.json"
+    words = [sys.executable, "-m", "tests.ab_board", door, tmp_path / "board", str(seed)]
+    with subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE, text=True) as host:
+        try:
+            assert host.stdout.readline() == "ready\n"
+            words = ["--a", "fixed", "--a-set", f"cpu_mhz={a_mhz}", "--b", "fixed", "--b-set",
+                     f"cpu_mhz={b_mhz}", "--door", door, "--json", out,
+                     "--minutes", "0.05", "--block", "0.25"]  # fmt: skip
+            done = CliRunner().invoke(command, [*map(str, words)])
+            assert done.exit_code == 0, done.output
+            assert ask(door, "governor")["policy"] == "hands_off"
+        finally:
+            host.kill()
+    return json.loads(out.read_text()), done.output
+
+
+def modelled_watts(mhz):
+    """The closed form: the known work at a pinned clock."""
+    tariff = ModelTariff(PowerModel(load("orin-nano")))
+    hz = round(1e6 * mhz)
+    busy = ab_board.CYCLES_PER_S / ab_board.CORES / hz
+    race = tariff.race_watts("cpu", hz, ab_board.CORES)
+    return tariff.idle_watts + busy * (race - tariff.idle_watts)
+
+
+class TestSimulatedBoard:
+    def test_a_known_difference_is_found_and_told_from_zero(self, tmp_path):
+        result, output = compared(tmp_path, 1344.0, 729.6)
+        truth = modelled_watts(729.6) - modelled_watts(1344.0)
+        watts = result["difference"]["watts"]
+        assert abs(truth) > 0.1, "or there is nothing to find"
+        assert result["quads"] >= 2 and result["provenance"] == "simulated"
+        assert watts["told_from_zero"] and "cannot be told" not in output
+        assert watts["mean"] == pytest.approx(truth, rel=0.15)
+        each = result["difference"]["joules_per_mtuple"]
+        assert each["mean"] == pytest.approx(watts["mean"] * 1e6 / ab_board.RATE, rel=0.02)
+        assert f"{result['blocks_counted']} blocks in {result['quads']} quads" in output
+
+    def test_none_is_not_found(self, tmp_path):
+        result, _ = compared(tmp_path, 960.0, 960.0, seed=2)
+        watts = result["difference"]["watts"]
+        assert abs(watts["mean"]) < 0.03
+        blocks = [result["blocks"][i : i + 4] for i in range(0, len(result["blocks"]), 4)]
+        counted = [[b["watts"] for b in quad] for quad in blocks]
+        wide = ab.interval([quad for quad in counted if None not in quad], 0.9999)
+        assert not wide.told_from_zero
+
+
+class TestRealDaemon:
+    def test_the_running_job_goes_on_and_everything_is_as_before(self, tmp_path):
+        with running(tmp_path) as daemon:
+            switch(daemon, "power_cap", watts=6)
+            words = ["ab", "--a", "hands_off", "--b", "fixed", "--b-set", "cpu_mhz=729.6",
+                     "--door", daemon.door, "--minutes", "0.1", "--block", "0.7",
+                     "--json", "-"]  # fmt: skip
+            started = [sys.executable, "-m", "edged", *map(str, words)]
+            with subprocess.Popen(started, stdout=subprocess.PIPE, text=True) as process:
+                feed(daemon, lambda: process.poll() is not None, 30.0)
+                result = json.loads(process.stdout.read())
+            assert process.returncode == 0
+            assert [b["arm"] for b in result["blocks"]] == list("ABBAABBA")
+            assert result["provenance"] == "simulated" and result["covers"]
+            counted = [b for b in result["blocks"] if not b["excluded"]]
+            assert len(counted) >= 4 and all(3.0 < b["watts"] < 20 for b in counted)
+            told = ask(daemon.door, "governor")
+            assert (told["policy"], told["settings"]) == ("power_cap", {"watts": 6})
