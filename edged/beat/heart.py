@@ -179,6 +179,10 @@ class Heart:
             return self._last_ingest_us, False
         if self._waiter.ready_now():
             return self._last_ingest_us, False
+        # `ready_now` may have taken the kick that came with a stop or with a commit's failure.
+        if self._stopping:
+            return None, False
+        self._committer.check()
         deadline = self._deadline(now)
         if self._waiter.until_input(deadline):
             return self._clock.monotonic_us(), False

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from edged.beat.heart import ATTEMPTS_MAX
+from edged.beat.heart import ATTEMPTS_MAX, Heart
+from edged.beat.waiter import Waiter
 from edged.errors import StoreFailed
 from tests.beat import crashing
 from tests.beat.loop import GateDisk, Loop, batch, now_us
@@ -51,6 +52,31 @@ def test_the_next_beat_races_while_the_last_ones_sync_is_under_way(tmp_path):
         assert stream.rows == 3, "one commit and one race at a time, not more"
         disk.gate.set()
         loop.until(lambda: producer.acked == 3, producer=producer)
+
+
+def test_a_stop_whose_kick_is_taken_by_a_look_at_the_sources_is_not_slept_over(
+    tmp_path, monkeypatch
+):
+    """Found on an emulated processor, where the moment between the two is long."""
+    hearts, look, run = [], Waiter.ready_now, Heart.run
+
+    def stopped_meanwhile(waiter):
+        if hearts:
+            hearts.pop().stop()
+        return look(waiter)
+
+    def noted(heart):
+        hearts.append(heart)
+        run(heart)
+
+    monkeypatch.setattr(Waiter, "ready_now", stopped_meanwhile)
+    monkeypatch.setattr(Heart, "run", noted)
+    loop = Loop(QUICK, tmp_path / "store")
+    loop._thread.join(10)
+    ended = not loop._thread.is_alive()
+    loop.heart.stop()
+    loop.stop()
+    assert ended
 
 
 def test_a_commit_that_fails_ends_the_daemon_though_nothing_more_arrives(tmp_path):
