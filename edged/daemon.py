@@ -172,7 +172,7 @@ class Daemon:
         if settings.board == NO_BOARD:
             return None
         site = open_site(settings, self.settings.directory, self.clock.monotonic_us)
-        tariff = board_tariff(site)
+        tariff = board_tariff(site, self.settings.directory)
         return Energy(settings, site, tariff, self.clock, self.settings.workers)
 
     def _governor(self) -> Governor:

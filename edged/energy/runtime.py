@@ -18,8 +18,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edged.calibration import load_energy
 from edged.clock import Clock
 from edged.energy.board import Site
 from edged.energy.law import RaceLaw, row_bytes, width_scale
@@ -27,13 +29,14 @@ from edged.energy.limits import Owned
 from edged.energy.settings import HANDS_OFF, EnergySettings
 from edged.energy.watch import Spent, Watch, cpu_seconds
 from edged.errors import ConfigError
+from edged.placement import DEFAULT
 from governors.base import Done, Forecast, Steer
 from governors.cost import CostModel, Radio, Sleep, Tariff
 from governors.errors import GovernorError
 from governors.meters.battery import batteries, state
 from governors.policies.base import Battery, Decision, Observation, Settings, Work
 from governors.policies.running import Running
-from governors.tariff import ModelTariff
+from governors.tariff import MeasuredTariff, ModelTariff
 
 if TYPE_CHECKING:
     from edged.beat.runtime import JobRuntime
@@ -400,9 +403,19 @@ class Unpriced:
         return 0.0
 
 
-def board_tariff(site: Site) -> Tariff | None:
-    """What the board's power model charges; None where there is no model of it."""
-    return None if site.model is None else ModelTariff(site.model)
+def board_tariff(site: Site, directory: Path | None = None) -> Tariff | None:
+    """What the board charges: by its power model, and for races by what `edged calibrate` measured
+    there, if it did; None where there is no model.  Raises ConfigError."""
+    if site.model is None:
+        return None
+    tariff = ModelTariff(site.model)
+    energy = None if directory is None else load_energy(directory)
+    if energy is None or energy.board != site.board.name:
+        return tariff
+    if energy.simulated != (site.simulated is not None):
+        return tariff
+    found = energy.kernels.get(DEFAULT) or next(iter(energy.kernels.values()))
+    return MeasuredTariff(tariff, found.curve, found.cores)
 
 
 def _time_of_day_us() -> int:

@@ -7,12 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from edged.calibration import EnergyCalibration, KernelCurve, save_energy
 from edged.clock import SystemClock
 from edged.energy import show
 from edged.energy.board import open_site
 from edged.energy.runtime import Energy, board_tariff
 from edged.energy.settings import EnergySettings
 from governors.base import Done, Forecast, LeaveAlone
+from governors.curve import CalibrationCurve, Point
+from governors.energy import Provenance
 from governors.policies.base import Decision
 from tests.beat.support import SECOND
 
@@ -198,3 +201,15 @@ def test_admitting_nothing_holds_the_beat_until_the_time_that_was_said(tmp_path)
         steer = b.side.race(b.forecast())
         assert steer.units_max == 0
         assert steer.not_before_us > b.clock.now, "never a busy loop"
+
+
+def test_a_calibration_of_this_board_prices_races_and_one_of_another_does_not(tmp_path, bench):
+    points = (Point(729_600_000, 2000.0, 4.0), Point(1_344_000_000, 1000.0, 9.0))
+    curve = CalibrationCurve("cpu", 1000, points, 3.0, Provenance.SIMULATED)
+    for board, watts in (("orin-nano", 9.0), ("orin-nx", None)):
+        kernels = {"chain": KernelCurve(curve, 2.0)}
+        save_energy(EnergyCalibration(board, True, "ina3221", 1, 600.0, (), kernels), tmp_path)
+        tariff = board_tariff(bench.site, tmp_path)
+        modelled = board_tariff(bench.site).race_watts("cpu", 1_344_000_000, 2.0)
+        expected = modelled if watts is None else watts
+        assert tariff.race_watts("cpu", 1_344_000_000, 2.0) == pytest.approx(expected)
