@@ -261,6 +261,20 @@ def test_the_passes_do_what_their_naive_twins_do(
         assert np.array_equal(value, theirs[name]), name
 
 
+def test_damage_beside_a_compression_is_damage() -> None:
+    """Found by the property above: the twin looked at the compression first."""
+    schema = Schema.of([Field("t", TYPES["timestamp"])])
+    _, body = wire([random_batch(schema, 1, 0, True)], None)
+    broken = np.frombuffer(body, np.uint8).copy()
+    assert broken[60] == 10  # where the record batch's table finds its fields
+    broken[60] = 6
+    for which, columns in ((ipc, ipc_columns), (naive, naive)):
+        desk = Desk(schema, regions=2)
+        for region in (0, 1):
+            desk.put(region, address(broken), broken.size)
+        assert _passes(desk, which, columns, True)["refused"].tolist() == [True, True]
+
+
 def _passes(desk: Desk, one: object, two: object, sane_clock: bool) -> dict[str, np.ndarray]:
     """What `Decoder.run` does, with exchangeable passes; all that came out."""
     staging, regions, decoder = desk.staging, desk.regions, desk.decoder

@@ -239,6 +239,8 @@ def whole_message(r, data: bytes, layouts, limits):
         number = sequence(message) if r[ipc.R_NAMED] else 0
         header = Table(message.data, header_at)
         rows = header.scalar(0, "<q")
+        if not r[ipc.R_SLOW]:
+            header.child(1), header.child(2), header.scalar(3, "<I")  # damage comes first
         if r[ipc.R_SLOW] or header.position(3) is not None:
             r[ipc.R_SLOW] = 1
             return size, rows, number, 0, 0, True, []
