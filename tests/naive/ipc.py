@@ -238,10 +238,11 @@ def whole_message(r, data: bytes, layouts, limits):
             return size, 0, 0, 0, 0, True, []
         number = sequence(message) if r[ipc.R_NAMED] else 0
         header = Table(message.data, header_at)
+        if r[ipc.R_SLOW]:  # pyarrow will read the batch
+            return size, 0, number, 0, 0, True, []
         rows = header.scalar(0, "<q")
-        if not r[ipc.R_SLOW]:
-            header.child(1), header.child(2), header.scalar(3, "<I")  # damage comes first
-        if r[ipc.R_SLOW] or header.position(3) is not None:
+        header.child(1), header.child(2), header.scalar(3, "<I")  # damage comes first
+        if header.position(3) is not None:
             r[ipc.R_SLOW] = 1
             return size, rows, number, 0, 0, True, []
         layout = layouts[r[ipc.R_LAYOUT]]
