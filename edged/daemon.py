@@ -265,7 +265,7 @@ class Daemon:
             "workers": self.workers.count,
             **self.stats.snapshot(),
             "jobs": {
-                job.plan.name: _job_status(job, self.committer.busy) for job in self.heart.jobs
+                job.plan.name: _job_status(job, self.heart.settled) for job in self.heart.jobs
             },
             "sources": [dict(s.counters()) for s in self.sources],
             "store": {
@@ -300,7 +300,7 @@ def build_sources(jobs: Sequence[JobRuntime], workers: Workers) -> list[Source]:
     ]
 
 
-def _job_status(job: JobRuntime, committing: bool) -> dict[str, Any]:
+def _job_status(job: JobRuntime, settled: bool) -> dict[str, Any]:
     """A job's part of the status.  `ended`: all streams are over and all results are durable."""
     return {
         "streams": {
@@ -325,7 +325,7 @@ def _job_status(job: JobRuntime, committing: bool) -> dict[str, Any]:
             name: {"open_rows": sink.open_rows(), **sink.counters()}
             for name, sink in job.sinks.items()
         },
-        "ended": job.ended() and not job.open_rows() and not committing,
+        "ended": job.ended() and not job.open_rows() and settled,
     }
 
 

@@ -118,6 +118,11 @@ class Heart:
                 raise
         self._attempts.close()
 
+    @property
+    def settled(self) -> bool:
+        """Whether no beat is under way and no commit in flight: what was sealed is durable."""
+        return not self._beating and not self._committer.busy
+
     def save(self, reuse: bool = False) -> tuple[bytes, State]:
         """Facts and arrays of a snapshot of all jobs as they stand; see `JobRuntime.save`."""
         arrays: State = {}

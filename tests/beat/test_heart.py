@@ -46,6 +46,7 @@ def test_the_next_beat_races_while_the_last_ones_sync_is_under_way(tmp_path):
         stream = loop.job.streams["r"]
         loop.until(lambda: stream.rows == 3, producer=producer)
         assert producer.poll() == 0
+        assert not loop.heart.settled
         producer.send(batch([4]))
         time.sleep(0.2)
         producer.poll()
@@ -77,6 +78,27 @@ def test_a_stop_whose_kick_is_taken_by_a_look_at_the_sources_is_not_slept_over(
     loop.heart.stop()
     loop.stop()
     assert ended
+
+
+def test_pages_that_wait_for_the_last_beats_commit_are_not_taken_for_durable(tmp_path, monkeypatch):
+    """Found by reading: a status that was asked for while the store was full, just as the commit
+    before went through, said that the job had ended though its last pages stood in no record."""
+    disk = GateDisk()
+    with Loop(QUICK, tmp_path / "store", disk) as loop, loop.producer() as producer:
+        producer.connect()
+        disk.close_gate()
+        producer.send(batch([1]))
+        producer.poll()
+        assert disk.syncing.wait(10)
+        producer.send(batch([2, 3]))
+        stream = loop.job.streams["r"]
+        loop.until(lambda: stream.rows == 3, producer=producer)
+        with monkeypatch.context() as patch:
+            patch.setattr(loop.heart._committer, "busy", False)
+            assert not loop.heart.settled
+        disk.gate.set()
+        loop.until(lambda: producer.acked == 2, producer=producer)
+        loop.until(lambda: loop.heart.settled)
 
 
 def test_a_commit_that_fails_ends_the_daemon_though_nothing_more_arrives(tmp_path):
