@@ -208,6 +208,8 @@ class Policy(ABC):
     name: ClassVar[str]
     defaults: ClassVar[Settings] = _NOTHING
     """Every setting and its default; None: must be given."""
+    plans: ClassVar[bool] = True
+    """Whether its waits are planned; a policy that plans none has no say where others do."""
 
     def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:
         self.model = model

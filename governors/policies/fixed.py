@@ -31,6 +31,7 @@ class Fixed(Policy):
     """Pins what is given, once."""
 
     name = "fixed"
+    plans = False
     defaults: ClassVar[Mapping[str, Any]] = {f"{kind}_mhz": None for kind in KINDS}
 
     def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:

@@ -13,6 +13,7 @@ class HandsOff(Policy):
     """Sets nothing, asks for no sleep, uses the whole tolerance."""
 
     name = "hands_off"
+    plans = False
 
     def race(self, seen: Observation) -> Decision:
         """Leave it."""

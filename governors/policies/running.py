@@ -5,8 +5,11 @@ Invariants, whatever the policy answers:
 1. A clock that is set is one of the dial's choices at that moment.
 2. The maximum is not lowered while other processes are busy.
 3. A decision repeats nothing that stands already.
-4. After `switch`, the next decision releases all that the policy before had set and that the new
+4. After a switch, the next decision releases all that the policy before had set and that the new
    one does not set; what was spent goes on to be counted.
+
+Jobs may choose policies of their own (`choose`, `drop`); `governors.policies.combined` says whose
+voice counts and how several become one.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from governors.policies.base import (
     Settings,
     find_policy,
 )
+from governors.policies.combined import heard
 
 BUSY_CORES = 0.1
 """Other processes are busy from this many cores on."""
@@ -33,17 +37,43 @@ BUSY_CORES = 0.1
 class Running:
     """Asks one policy and remembers what is set.  Not thread-safe: between beats only."""
 
-    def __init__(self, name: str, settings: Settings, model: CostModel) -> None:
-        """Raises PolicyError where there is no such policy or a setting is wrong."""
+    def __init__(
+        self, name: str, settings: Settings, model: CostModel, chosen: bool = True
+    ) -> None:
+        """The daemon's own policy; `chosen`: whether a person did, or it is the default.
+
+        Raises PolicyError where there is no such policy or a setting is wrong.
+        """
         self._model, self.account = model, Account()
-        self.policy: Policy = find_policy(name)(settings, model, self.account)
+        self._own: Policy = find_policy(name)(settings, model, self.account)
+        self._own_chosen = chosen
+        self.jobs: dict[str, Policy] = {}
+        """By job, the policies that jobs have chosen."""
+        self.policy: Policy = self._own
+        """What is asked."""
         self.standing: dict[str, Setting] = {}
         """By dial, what edged has set and not released."""
         self._leftover: set[str] = set()
 
     def switch(self, name: str, settings: Settings) -> None:
-        """Go on with another policy.  Raises PolicyError, and then the old one goes on."""
-        self.policy = find_policy(name)(settings, self._model, self.account)
+        """The daemon's own policy is another from now on, and chosen.  Raises PolicyError, and then
+        the old one goes on."""
+        self._own = find_policy(name)(settings, self._model, self.account)
+        self._own_chosen = True
+        self._hear()
+
+    def choose(self, job: str, name: str, settings: Settings) -> None:
+        """A job chooses a policy.  Raises PolicyError, and then all goes on as it was."""
+        self.jobs[job] = find_policy(name)(settings, self._model, self.account)
+        self._hear()
+
+    def drop(self, job: str) -> None:
+        """A job has no policy of its own any more, or is gone."""
+        if self.jobs.pop(job, None) is not None:
+            self._hear()
+
+    def _hear(self) -> None:
+        self.policy = heard(self.jobs, self._own, self._own_chosen)
         self._leftover = set(self.standing)
 
     def lost(self, dial: str) -> None:
