@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from edged.bench import energy_published as published
-from edged.bench.energy_arms import LATENCY_US, ORIN_ARMS, Nano, Orin, Run
+from edged.bench.energy_arms import GPU_VARIANTS, LATENCY_US, ORIN_ARMS, Nano, Orin, Run
 from edged.bench.energy_service import Service, load
 from edged.bench.rig import machine
 
@@ -40,7 +40,7 @@ def measure(say: Say = lambda _: None) -> dict[str, Any]:
     rows4 = [_figure4(nano, v, rate, say) for v in FIGURE4 for rate in published.RATES]
     rows5 = [_figure5(nano, batch, say) for batch in BATCHES]
     rows = [_orin(orin, arm, rate, say) for arm in ORIN_ARMS for rate in published.RATES]
-    sustained = {v: _sustained(nano, v) for v in (*FIGURE3, "FB") if v not in ABSENT}
+    sustained = {v: _sustained(nano, v) for v in (*FIGURE3, "FB") if v not in GPU_VARIANTS}
     return {
         "provenance": "simulated", "board": nano.board.name, "idle_watts": published.IDLE_W,
         "latency_us": LATENCY_US, "service": _service(service), "machine": machine(),
@@ -50,7 +50,6 @@ def measure(say: Say = lambda _: None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-ABSENT = ("HELLS", "ecoJoin GPU")
 NOTES = (
     "HELLS and ecoJoin on the GPU are absent: nothing measured their service times, and no public"
     " figure prices work on the Nano's GPU",
@@ -98,7 +97,7 @@ def _figure4(nano: Nano, variant: str, rate: int, say: Say) -> dict[str, Any]:
 def _figure5(nano: Nano, batch: int, say: Say) -> dict[str, Any]:
     say(f"figure 5: batches of {batch}")
     watts, latency_ms = published.FIGURE5.get(batch, (None, None))
-    row = _row("ecoJoin", "batch", batch, nano.fixed(published.FIGURE5_RATE, batch), watts)
+    row = _row("ecoJoin", "batch", batch, nano.ecojoin(published.FIGURE5_RATE, batch), watts)
     return row | {"published_latency_ms": latency_ms}
 
 
@@ -111,8 +110,8 @@ def _row(variant: str, x: str, at: int, run: Run, watts: float | None) -> dict[s
     return {
         "variant": variant, x: at, "watts": run.watts, "published_watts": watts,
         "error_above_idle": published.error_above_idle(run.watts, watts), "provenance": "simulated",
-        "note": run.note, "busy_share": run.busy, "race_ms": run.race_ms,
-        "latency_ms": run.latency_ms, "wakeups_per_s": run.wakes_per_s,
+        "interval_watts": run.interval, "note": run.note, "busy_share": run.busy,
+        "race_ms": run.race_ms, "latency_ms": run.latency_ms, "wakeups_per_s": run.wakes_per_s,
     }  # fmt: skip
 
 

@@ -11,34 +11,30 @@ machine's wider ones would flatter the members that search from end to end.
 
     us(rows) = fixed + each(window) x rows              least squares, relative errors
 
-    each  = cycles(window_min) / f  +  waits(window)    what is beyond the smallest window waits
-
-On a board
-
-    cycles   x issue width here / there   (`edged.simulate.work.CORES`; an assumption, off by half)
-    waits    x memory bandwidth a core here / there, at the window that fills the board's last cache
-             as this one fills this machine's; bandwidth measured here, of the data sheet there
-    threads  one a core: they share a row's time (`parallel_share`, assumed), and waking them takes
-             what it took here with one more
+On a board a row's cycles are those at the smallest window, where tables fit the caches, times issue
+width here / there (`edged.simulate.work.CORES`; an assumption, off by half).  What it waits for
+memory there is counted (`energy_memory`); what it waited here is not used.  Members that search a
+window from end to end do not wait: at the rates that they keep up with, it fits the L2.  Threads,
+one a core, share a row's time (`parallel_share`, assumed), and waking them takes what it took here
+with one more.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 
 import governors.profile
+from edged.bench.energy_memory import chain_ns
 from edged.errors import ConfigError
-from edged.simulate.work import CORES, HOST_CACHE_BYTES, HOST_HZ, HOST_WIDTH
+from edged.simulate.work import CORES, HOST_HZ, HOST_WIDTH
 from governors.policies.base import Cost
 
 if sys.version_info >= (3, 11):
@@ -61,7 +57,6 @@ FEW, FEW_AT_MOST = 16, 1_000_000
 """The smallest beats, and the largest window at which they are measured: a period has that many
 beats.  With two threads only these are measured."""
 SECTION_S, REPEATS = 0.15, 5
-COPY_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -103,8 +98,6 @@ class Service:
     machine: str
     date: str
     how: str
-    core_gbytes_per_s: float
-    """Memory bandwidth of a core of the machine, all of its cores busy."""
     parallel_share: float
     """Of a row's time, what the threads of a race share."""
     members: dict[str, Member]
@@ -116,44 +109,37 @@ class Service:
 
         Raises ConfigError where the member was not measured or the cores are not known.
         """
-        member = self.members.get(name)
-        if member is None:
+        law = self._member(name).law
+        threads = threads or board.core_count
+        handing_over = self._member(name).handing_over_us if threads > 1 else 0.0
+        longest = 1 - self.parallel_share + self.parallel_share / threads
+        wider = wider_cycles(board)
+        if name in SEARCHING:
+            cycles, waits_us = wider * _along(law, window), 0.0
+        else:
+            cycles, waits_us = self.row_cycles(name, board), chain_ns(window) / 1e3
+        return Cost(
+            (law.fixed_us + handing_over) * wider, cycles * longest, 0.0, waits_us * longest,
+            1 / longest,
+        )  # fmt: skip
+
+    def row_cycles(self, name: str, board: governors.profile.Profile) -> float:
+        """Cycles of one of the board's cores for a row where tables fit the caches."""
+        return wider_cycles(board) * min(self._member(name).law.each_us)
+
+    def _member(self, name: str) -> Member:
+        if name not in self.members:
             known = ", ".join(self.members)
             raise ConfigError(f"{FROZEN.name} has no service times of {name!r}; it has {known}")
-        cluster = board.clusters[0]
-        core = cluster.core.partition(" (")[0]
-        if core not in CORES:
-            raise ConfigError(f"board {board.name}: cores {core!r} are not known to the simulator")
-        threads = threads or board.core_count
-        fixed_us = member.law.fixed_us + (member.handing_over_us if threads > 1 else 0.0)
-        cycles_us, waits_us = self._row(member, board, window)
-        longest = 1 - self.parallel_share + self.parallel_share / threads
-        wider = HOST_WIDTH / CORES[core] * HOST_HZ / 1e6
-        waits_us *= self.core_gbytes_per_s / self._bandwidth(board)
-        return Cost(
-            fixed_us * wider, cycles_us * wider * longest, 0.0, waits_us * longest, 1 / longest
-        )
+        return self.members[name]
 
-    def _row(
-        self, member: Member, board: governors.profile.Profile, window: int
-    ) -> tuple[float, float]:
-        """µs a row on this machine: what scales with the core, and what waits for memory."""
-        law = member.law
-        if member.name in SEARCHING:
-            return _along(law, window, proportional=True), 0.0
-        cluster = board.clusters[0]
-        cache_bytes = max(cluster.l3_bytes or 0, cluster.l2_bytes or 0) or HOST_CACHE_BYTES
-        here = round(window * max(1.0, HOST_CACHE_BYTES / cache_bytes))
-        least = min(law.each_us)
-        return least, max(0.0, _along(law, here) - least)
 
-    @staticmethod
-    def _bandwidth(board: governors.profile.Profile) -> float:
-        """Of the data sheet, a core (GB/s)."""
-        peak = board.memory.peak_gbytes_per_s
-        if peak is None:
-            raise ConfigError(f"board {board.name}: the memory's bandwidth is not in its profile")
-        return peak / board.core_count
+def wider_cycles(board: governors.profile.Profile) -> float:
+    """Cycles of a board's core for what takes the machine measured a microsecond."""
+    core = board.clusters[0].core.partition(" (")[0]
+    if core not in CORES:
+        raise ConfigError(f"board {board.name}: cores {core!r} are not known to the simulator")
+    return HOST_WIDTH / CORES[core] * HOST_HZ / 1e6
 
 
 @cache
@@ -169,8 +155,8 @@ def load(path: Path = FROZEN) -> Service:
         }
         about = document["machine"]
         return Service(
-            about["name"], str(about["date"]), about["how"], float(about["core_gbytes_per_s"]),
-            float(about["parallel_share"]), members,
+            about["name"], str(about["date"]), about["how"], float(about["parallel_share"]),
+            members,
         )  # fmt: skip
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise ConfigError(f"{path}: no service times can be read: {problem!r}") from problem
@@ -197,16 +183,16 @@ def _fit(name: str, found: Sequence[Point]) -> Law:
                float(np.median(off)))  # fmt: skip
 
 
-def _along(law: Law, window: int, proportional: bool = False) -> float:
-    """µs a row at a window, between those measured by the logarithms; outside the nearest, or in
-    proportion to the window."""
+def _along(law: Law, window: int) -> float:
+    """µs a row of a member that searches: between windows by the logarithms, outside them in
+    proportion."""
     if window <= law.windows[0]:
-        return law.each_us[0] * (window / law.windows[0] if proportional else 1.0)
+        return law.each_us[0] * window / law.windows[0]
     for (low, a), (high, b) in pairwise(zip(law.windows, law.each_us, strict=True)):
         if window <= high:
             x = math.log(window / low) / math.log(high / low)
             return float(a * (b / a) ** x)
-    return law.each_us[-1] * (window / law.windows[-1] if proportional else 1.0)
+    return law.each_us[-1] * window / law.windows[-1]
 
 
 def measure(name: str) -> Iterator[Point]:
@@ -231,35 +217,11 @@ def measure(name: str) -> Iterator[Point]:
                 yield Point(window, rows, threads, us)
 
 
-def bandwidth() -> float:
-    """GB/s that a core copies (read and written) while the other one does too: best of the
-    repeats."""
-    arrays = [np.ones(COPY_BYTES // 8) for _ in range(4)]
-
-    def copy(i: int) -> None:
-        for _ in range(3):
-            np.copyto(arrays[2 * i], arrays[2 * i + 1])
-
-    best = 0.0
-    for _ in range(REPEATS):
-        threads = [Thread(target=copy, args=(i,)) for i in (0, 1)]
-        before = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        best = max(best, 3 * 2 * COPY_BYTES / (time.perf_counter() - before) / 1e9)
-    return best
-
-
 def main(arguments: Sequence[str]) -> int:
     """Measure members and append them to a file, as TOML."""
     path = Path(arguments[0])
     with path.open("a") as file:
         for name in arguments[1:]:
-            if name == "bandwidth":
-                file.write(f"core_gbytes_per_s = {bandwidth():.1f}\n")
-                continue
             file.write(f"\n[kernel.{name}]\npoints = [\n")
             for p in measure(name):
                 file.write(f"  [{p.window}, {p.rows}, {p.threads}, {p.us:.2f}],\n")

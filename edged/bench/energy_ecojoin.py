@@ -1,0 +1,126 @@
+"""The authors' ecoJoin on the simulated Nano: their program as it is published, tuple by tuple.
+
+Everything here is read in TU-Berlin-DIMA/ecoJoin at 5bca989, none of it in a figure of the paper:
+
+batches   of one second of each stream, R and S together (`-b RATE`); FB: 1024 (settings files
+          `energy_all_variants/{var,cap}_batch_size`)
+clocks    picked by hand for each rate, 102 MHz between races (`-f 1-N`): RACE_KHZ
+threads   4 of OpenMP, which sleep between batches (`std::this_thread::sleep_for`); but libgomp's
+          workers spin 300 000 times after a parallel region before they sleep (GCC's manual,
+          GOMP_SPINCOUNT), by then at the clock between races
+table     a directory of 16 bytes a bucket; buckets of 64 tuples of 24 bytes; as many buckets as
+          `init` makes, where a window leaves 16 to 31 tuples in each
+a tuple   build: directory, then its slot, while the next tuple's directory is already asked for;
+          probe: directory, then the bucket, each after the other, then on through the bucket
+cleanup   all buckets in order, once `-c` of them (93 % or so) hold a stale tuple: with batches of a
+          second after every second one, so that 1.5 s of stale tuples are met on average; before,
+          set bits are counted byte by byte (Boost 1.65), by one thread, in every batch
+
+Core cycles are those of our own `bucket` join, measured where its tables fit the caches
+(`energy_service`): the same algorithm, and as fast there as the authors' C++.  Waits are counted
+and charged by `energy_memory`.
+"""
+
+from __future__ import annotations
+
+from edged.bench.energy_memory import L2_BYTES, LINE_BYTES, TWO_AT_ONCE, read_ns, stream_ns
+from edged.simulate.device import Device
+from governors.policies.base import Act, Cost, Decision, Setting
+
+RACE_KHZ = {
+    16_384: 204_000, 32_768: 403_200, 65_536: 518_400, 131_072: 614_400, 262_144: 825_600,
+    1_048_576: 1_428_000,
+}  # fmt: skip
+"""Up to a rate of each stream."""
+IDLE_HZ = 102_000_000
+BUCKET, ENTRY_BYTES, DIRECTORY_BYTES, LOAD = 64, 24, 16, 0.2
+INPUT_BYTES = 28
+"""Of the input columns: key, value and time to build, key and time to probe."""
+STALE_S = 1.5
+COUNT_CYCLES = 2.0
+"""Counting the set bits of one byte: two loads, at one a cycle."""
+SPIN_CYCLES = 2.0 * 300_000
+"""A turn of libgomp's loop is six instructions of which two branch: two cycles on an A57."""
+WORKERS = 3
+"""Threads that spin: all but the main one."""
+FIXED_BATCH = 1024
+SECONDS, RACES_MAX = 120.0, 20_000
+BACKLOG_MAX = 3.0
+"""Batches that may wait at the end of a run that keeps up."""
+
+
+def race_hz(rate: float) -> int:
+    """The clock that the authors picked."""
+    return 1000 * next((khz for most, khz in RACE_KHZ.items() if rate <= most), 1_428_000)
+
+
+def buckets(window: int) -> int:
+    """As `init` makes them: a power of two, doubled where that is below five times the need."""
+    need = max(1, window // BUCKET)
+    made = 1 << (need - 1).bit_length()
+    return 2 * made if made < need / LOAD else made
+
+
+def table_bytes(window: int) -> int:
+    """Both directories and all buckets, which `init` allocates at once."""
+    return 2 * buckets(window) * (BUCKET * ENTRY_BYTES + DIRECTORY_BYTES)
+
+
+def wait_ns(rate: float, window: int) -> float:
+    """What a tuple waits for memory on one of the threads."""
+    made = buckets(window)
+    directory, table = float(made * DIRECTORY_BYTES), float(made * BUCKET * ENTRY_BYTES)
+    held_bytes = ENTRY_BYTES * (window + STALE_S * rate) / made
+    one, two = read_ns(directory), read_ns(table)
+    build = TWO_AT_ONCE * (one + two) / 2
+    probe = one + two + stream_ns(max(0.0, held_bytes - LINE_BYTES / 2), table)
+    swept_bytes = made * (held_bytes + DIRECTORY_BYTES) / (2 * rate)
+    return build + probe + stream_ns(swept_bytes, table) + stream_ns(INPUT_BYTES, table + L2_BYTES)
+
+
+def cost(row_cycles: float, rate: float, window: int, threads: int) -> Cost:
+    """A race over a batch of both streams, by tuples; `row_cycles`: of one core."""
+    counting = 2 * buckets(window) / 8 * COUNT_CYCLES
+    stall_us = wait_ns(rate, window) / 1e3 / threads
+    return Cost(counting, row_cycles / threads, 0.0, stall_us, float(threads))
+
+
+class Rounds:
+    """Rounds of a batch of each stream: a race, the workers' spinning, sleep."""
+
+    def __init__(self, device: Device, race: Cost, rate: float, batch: int, hz: int = 0) -> None:
+        """`hz`: set for races, and the lowest clock after them; 0 leaves clocks to the kernel."""
+        device.log = []
+        self.device, self.cost, self.batch, self.hz = device, race, batch, hz
+        self.period_us = 1e6 * batch / rate
+        self.race_us = self.latest_us = 0.0
+        self.count = max(20, min(RACES_MAX, round(SECONDS * 1e6 / self.period_us)))
+
+    def run(self) -> bool:
+        """Whether it keeps up."""
+        for i in range(self.count):
+            ready_us = (i + 1) * self.period_us
+            self.device.nap(ready_us)
+            last_hz = self._race()
+            self.latest_us = max(self.latest_us, self.device.at_us - ready_us)
+            self._spin(ready_us + self.period_us, last_hz)
+        behind = self.device.at_us / self.period_us - self.count
+        return behind <= BACKLOG_MAX + 0.01 * self.count
+
+    def _race(self) -> int:
+        assert self.device.log is not None
+        self.device.log.clear()
+        self._pin(self.hz)
+        self.race_us += self.device.race(self.cost, 2 * self.batch)
+        self._pin(IDLE_HZ if self.hz else 0)
+        met = [p.hz for p in self.device.log if p.state == "race"]
+        return IDLE_HZ if self.hz else met[-1]
+
+    def _pin(self, hz: int) -> None:
+        if hz:
+            self.device.apply(Decision("", {self.device.dials[0].name: Setting(Act.PIN, hz)}))
+
+    def _spin(self, until_us: float, hz: int) -> None:
+        us = min(1e6 * SPIN_CYCLES / hz, until_us - self.device.at_us)
+        if us > 0:
+            self.device.race(Cost(0.0, 0.0, us, 0.0, float(WORKERS)), 0.0)
