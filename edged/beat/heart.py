@@ -74,7 +74,7 @@ class Heart:
         self._take_promises()
         self.beat = beat
         self.set_aside_rows = 0
-        self._last_ingest_us = clock.monotonic_us()
+        self._last_ingest_us = self._heard_us = clock.monotonic_us()
         self._oldest_open_us: int | None = None
         self._unraced_us: int | None = None
         self._cut = self._took = False
@@ -203,7 +203,11 @@ class Heart:
         )
 
     def _deadline(self, now: int) -> int | None:
-        """When to beat though nothing arrives: rows to race or to seal, producers idle."""
+        """When to beat though nothing arrives: rows to race or to seal, producers idle.
+
+        Who is silent shows when the sources are listened to, which a race may have put off: what
+        has come due since they last were is due now.
+        """
         since = self._unsealed_us()
         due = [] if since is None else [self.batcher.race_by(since)]
         wall = self._clock.wall_us()
@@ -211,7 +215,7 @@ class Heart:
             if (left := job.due_in_us(wall)) is not None:
                 due.append(now + left)
             for s in job.streams.values():
-                idle = s.time.idle_at(s.staging.producers, now)
+                idle = s.time.idle_at(s.staging.producers, self._heard_us)
                 if idle is not None and (job.staged() or job.waits_for_time()):
                     due.append(idle)
         return min(due) if due else None
@@ -257,6 +261,7 @@ class Heart:
         if not self._cut:
             for source in self.sources:
                 source.ingest(woke, wall)
+            self._heard_us = woke
         self._last_ingest_us = ingested = self._clock.monotonic_us()
         self._governor.ingested()
         tickets = [(source, source.seal()) for source in self.sources]
@@ -304,7 +309,8 @@ class Heart:
             rows_max = max(1, min(rows_max, admitted))
         if self._attempts.careful:
             rows_max = ONE_CHUNK
-        jobs = {job.plan.name: job.decide(now, rows_max, race) for job in self.jobs}
+        # not by `now`: nobody was listened to since the last ingest
+        jobs = {job.plan.name: job.decide(self._heard_us, rows_max, race) for job in self.jobs}
         open_since = oldest_us if self._oldest_open_us is None else self._oldest_open_us
         flush = Flush.PROMPT if self.batcher.must_flush(open_since, now) else Flush.NO
         self._cut = self._took = False

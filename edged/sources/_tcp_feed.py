@@ -138,11 +138,14 @@ class Feed:
             return None
         return self.by_number.get(producers.number(producer))
 
-    def hear_waiting(self, monotonic_us: int) -> None:
-        """Whoever has input that is not read yet is not silent: it must not become idle."""
-        for queue in (self.waiting, self.ahead):
-            if queue:
-                self.staging.producers.seen_us[self._numbers(queue.view())] = monotonic_us
+    def hear_waiting(self, unread: Int64s, monotonic_us: int) -> None:
+        """Whoever has input that is not read yet is not silent: it must not become idle.
+
+        `unread`: lines of this feed that `ingest` has left for the next one.
+        """
+        for fds in (self.waiting.view(), self.ahead.view(), unread):
+            if fds.size:
+                self.staging.producers.seen_us[self._numbers(fds)] = monotonic_us
 
     def are_ahead(self, fds: Int64s) -> npt.NDArray[np.bool_]:
         """Which of these lines' producers are better left unread, see `Staging.read_until_us`."""

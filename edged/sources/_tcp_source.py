@@ -133,8 +133,10 @@ class TcpSource(Source):
             self._decode_round(own, monotonic_us, wall_us)
             if self._memory.spent():
                 self._free_memory()
+        unread = self._ready.view()
+        index = self._lines.table[unread, calls.L_FEED]
         for feed in self._feeds.values():
-            feed.hear_waiting(monotonic_us)
+            feed.hear_waiting(unread[index == feed.index], monotonic_us)
 
     def more(self) -> bool:
         """Whether connections wait because their stream's staging is full, or for another's

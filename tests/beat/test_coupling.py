@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edged.beat.take import ONE_CHUNK
 from tests.beat.loop import Loop, batch, now_us
 from tests.beat.support import MANY, SECOND, T0, Live, changed, copy_job, join_job, stream
 
@@ -220,6 +221,39 @@ def test_a_producer_that_waits_for_room_is_not_silent_however_long_it_waits(tmp_
         loop.until(lambda: slow.poll() and not fast.poll() < fast.sent and steady.poll())
         assert loop.job.streams["s"].late == 0
         loop.until(lambda: loop.job.operators["joined"].counters()["matches"] >= 4)
+
+
+def test_a_producer_is_not_silent_while_beats_that_were_cut_race_longer_than_idle_after(
+    tmp_path, monkeypatch
+):
+    """Found in the demo on a loaded machine, as wrong tables: between beats that only take what the
+    one before left, nobody is listened to, and `idle_after` ran on meanwhile."""
+    document = changed(copy_job(idle_after="10s"), promises={"latency": "300ms"})
+    base = now_us()
+    with (
+        Loop(document, tmp_path / "store") as loop,
+        loop.producer("r", "slow") as slow,
+        loop.producer("r", "fast") as fast,
+    ):
+        slow.send(batch([0], [base]))
+        fast.send(batch([1], [base]))
+        loop.until(lambda: slow.poll() == fast.poll() == 1)
+        step, raced = loop.job.step, []
+
+        def long_race(*given):
+            raced.append(loop.clock.ahead_us)
+            if len(raced) == 1:
+                slow.send(batch([2], [base + 1]))
+            loop.clock.ahead_us += 8_000_000
+            return step(*given)
+
+        monkeypatch.setattr(loop.job, "step", long_race)
+        monkeypatch.setattr(loop.heart.batcher, "rows_max", lambda: ONE_CHUNK)
+        for value in range(3, 7):
+            fast.send(batch([value], [base + 10 * value]))
+        loop.until(lambda: loop.job.streams["r"].rows == 7, producer=slow)
+        assert len(raced) >= 4, "the fast producer's rows were taken in several beats"
+        assert loop.job.streams["r"].late == 0
 
 
 def test_a_producer_further_ahead_than_a_beat_could_take_is_left_unread(tmp_path):

@@ -497,3 +497,18 @@ class TestAFlood:
             rig.until(lambda: rig.source.counters()["messages"] == 3001)
             assert rig.count() == 10
             assert rig.beats >= len(flood) // 2_000_000
+
+    def test_makes_nobody_silent_who_had_no_turn_before_the_ingest_ended(self, monkeypatch) -> None:
+        """Found by reading: `idle_after` ran on for those that an ingest did not get to."""
+        with Rig() as rig, dial(rig) as peer:
+            peer.sendall(messages([rows(0, 1)], producer="p", first_seq=1))
+            rig.until(lambda: rig.count() == 1)
+            monkeypatch.setattr("edged.sources._tcp_source.INGEST_BYTES_MAX", 0)
+            peer.sendall(bytes(8))
+            rig.until(rig.source.unread)
+            rig.late_us = 3_600_000_000
+            beat = rig.beats
+            rig.until(lambda: rig.beats > beat + 1)
+            assert rig.count() == 1
+            seen_us = int(rig.staging.producers.seen_us[rig.staging.producers.number("p")])
+            assert seen_us > time.monotonic_ns() // 1000 + rig.late_us - 60_000_000
