@@ -1,0 +1,128 @@
+"""What is said of the settings elsewhere, made from their one table: docs/config.md and the
+commented deploy/edged.toml.
+
+    python -m edged.config.page        writes both, in the repository
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from edged.config.sections import SECTIONS, SETTINGS, Setting
+from edged.job.units import SIZE_UNITS
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = Path("docs/config.md")
+COMMENTED = Path("deploy/edged.toml")
+_SET = {"run.jobs": '["jobs.d/*.toml"]', "run.door": '"/run/edged/daemon/door"'}
+"""What an installed daemon's file sets."""
+_HEAD = """\
+# Configuration
+
+<!-- Made by `python -m edged.config.page` from edged/config/sections.py: change that. -->
+
+Daemon and API read one TOML file; `edged run --config /etc/edged/edged.toml` names it, and an
+installed daemon's lies there. Every value may also stand in a drop-in, the environment or a flag.
+Later ones win:
+
+| from | for example |
+|---|---|
+| the default | below |
+| a credential that systemd passes | `LoadCredential=uplink-token:/etc/edged/uplink-token` |
+| the file | `/etc/edged/edged.toml` |
+| drop-ins beside it, by name | `/etc/edged/edged.toml.d/50-centre.toml` |
+| the environment | `EDGED_STORE__DIRECTORY=/data/edged` |
+| a flag of `edged run` | `--store /data/edged` |
+
+A table, such as `energy.settings`, is one value and is replaced whole. Relative paths count from
+the directory of the file that they stand in; in the environment and in flags from the working
+directory. In the environment a list is `a,b` or `["a", "b"]`, a table `watts = 5.0` or
+`{ watts = 5.0 }`. Sizes are `64KiB`, `512MiB`, `2GiB`, or bytes.
+
+`edged validate /etc/edged/edged.toml` checks the file with its drop-ins, the environment, the
+policy, the meters, and every job that it names; with `--values` it shows each value and where it
+came from. A key that is not known is an error:
+
+    store.byte_max: unknown key (did you mean store.bytes_max?) [file:/etc/edged/edged.toml:9]
+
+`systemctl reload edged` (SIGHUP) reads everything anew and checks it first: if anything is wrong,
+nothing changes, and the log says what. What is marked *reload* below is then applied without losing
+a tuple; a change of anything else is told, and waits for the next start.
+"""
+
+
+def document() -> str:
+    """docs/config.md."""
+    parts = [_HEAD]
+    for section, kind in SECTIONS.items():
+        parts.append(f"\n## [{section}]\n\n{kind.__doc__}\n")
+        parts.append("| key | kind | default | | |\n|---|---|---|---|---|")
+        parts += [_row(setting) for setting in _of(section, kind)]
+    return "\n".join(parts) + "\n"
+
+
+def commented() -> str:
+    """deploy/edged.toml: every setting with its default, commented out."""
+    lines = [
+        "# The configuration of edged and its API: docs/config.md.",
+        "# What is commented out is the default, or an example where the default says nothing.",
+        "# `edged validate /etc/edged/edged.toml` checks a change, `systemctl reload edged`",
+        "# applies it.",
+    ]
+    for section, kind in SECTIONS.items():
+        lines += ["", f"# {kind.__doc__}", f"[{section}]"]
+        for setting in _of(section, kind):
+            lines += textwrap.wrap(setting.text, 97, initial_indent="# ", subsequent_indent="# ")
+            name = setting.key.split(".")[1]
+            if setting.key in _SET:
+                lines.append(f"{name} = {_SET[setting.key]}")
+            else:
+                lines.append(f"#{name} = {setting.example or _default(setting)}")
+    return "\n".join(lines) + "\n"
+
+
+def toml(value: Any) -> str:
+    """A value of a setting as TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    return "{}" if isinstance(value, dict) else f"{value}"
+
+
+def _default(setting: Setting) -> str:
+    if setting.kind.name == "size":
+        for unit, size in reversed(SIZE_UNITS.items()):
+            if setting.default and setting.default % size == 0:
+                return toml(f"{setting.default // size}{unit}")
+    return toml(setting.default)
+
+
+def _of(section: str, kind: type[Any]) -> Iterator[Setting]:
+    return (SETTINGS[f"{section}.{f.name}"] for f in fields(kind))
+
+
+def _row(setting: Setting) -> str:
+    name = setting.key.split(".")[1]
+    example = f" For example `{setting.example}`." if setting.example else ""
+    loaded = f" Credential `{setting.credential}`." if setting.credential else ""
+    kind = setting.kind.name.replace("|", "\\|")
+    text = f"{setting.text}{example}{loaded}".replace("  ", " ")
+    live = "reload" if setting.live else ""
+    return f"| `{name}` | {kind} | `{_default(setting)}` | {text} | {live} |"
+
+
+def main() -> None:
+    """Write both."""
+    (ROOT / DOCUMENT).write_text(document())
+    (ROOT / COMMENTED).write_text(commented())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,336 @@
+"""Reading the configuration: defaults, systemd's credentials, the file, its drop-ins, environment,
+flags; each overrides the ones before it, key by key, and every value knows where it came from.
+
+    /etc/edged/edged.toml            the file
+    /etc/edged/edged.toml.d/*.toml   drop-ins, by name
+    EDGED_STORE__DIRECTORY=…         `store.directory`
+    --store …                        flags of `edged run`
+
+A table, such as `energy.settings`, is one value: it is replaced whole.  Relative paths count from
+the directory of the file that they stand in; in the environment and in flags from the working one.
+
+Everything that is wrong is found in one go: `load` raises the first fault, `faults` has all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edged.config.sections import (
+    SECTIONS,
+    SETTINGS,
+    ApiSection,
+    Device,
+    EnergySection,
+    LogSection,
+    MetricsSection,
+    RunSection,
+    StoreSection,
+    TelemetrySection,
+    UplinkSection,
+    credential,
+)
+from edged.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+CONFIG = Path("/etc/edged/edged.toml")
+"""Where an installed daemon's lies."""
+FILE_BYTES_MAX = 1 << 20
+MASK = "***"
+_VARIABLE = re.compile(r"EDGED_([A-Z]+)__([A-Z_]+)")
+_HEADER = re.compile(r"\s*\[\[?([^\[\]=]+)\]")
+_KEY = re.compile(r"\s*([\w.\"' -]+?)\s*=")
+_SECRET = ("password",)
+"""Keys within tables whose values are never shown."""
+
+
+class SettingError(ConfigError):
+    """One value is wrong: `key`, `origin` (`file:PATH:LINE`, `env:NAME`, `flag:--x`), `problem`
+    and `advice`."""
+
+    def __init__(self, key: str, origin: str, problem: str, advice: str = "") -> None:
+        self.key, self.origin, self.problem, self.advice = key, origin, problem, advice
+        at = f" [{origin}]" if origin else ""
+        super().__init__(f"{key}: {problem}" + (f" ({advice})" if advice else "") + at)
+
+
+@dataclass(frozen=True)
+class Value:
+    """One key's value, and where it came from."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings.  Immutable; a reload makes another."""
+
+    device: Device = field(default_factory=Device)
+    store: StoreSection = field(default_factory=StoreSection)
+    run: RunSection = field(default_factory=RunSection)
+    uplink: UplinkSection = field(default_factory=UplinkSection)
+    energy: EnergySection = field(default_factory=EnergySection)
+    api: ApiSection = field(default_factory=ApiSection)
+    metrics: MetricsSection = field(default_factory=MetricsSection)
+    telemetry: TelemetrySection = field(default_factory=TelemetrySection)
+    log: LogSection = field(default_factory=LogSection)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """By key; those that are not there have their default."""
+
+    @property
+    def door(self) -> Path:
+        """The control socket of the daemon."""
+        return Path(self.run.door) if self.run.door else Path(self.store.directory) / "door"
+
+    def get(self, key: str) -> Any:
+        """The value of `section.name`."""
+        section, name = key.split(".")
+        return getattr(getattr(self, section), name)
+
+    def origin(self, key: str) -> str:
+        """Where the value of `section.name` came from; `default` where nobody set it."""
+        return self.origins.get(key, "default")
+
+    def values(self) -> list[dict[str, Any]]:
+        """Every value with its origin, as JSON; secrets are masked."""
+        rows = []
+        for key in SETTINGS:
+            shown, secret = _masked(self.get(key))
+            rows.append({"key": key, "value": shown, "origin": self.origin(key), "secret": secret})
+        return rows
+
+    def changed(self, other: Config) -> list[str]:
+        """The keys that have another value in `other`."""
+        return [key for key in SETTINGS if self.get(key) != other.get(key)]
+
+
+def load(
+    path: Path | str | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, tuple[str, Any]] | None = None,
+) -> Config:
+    """The configuration of the file (None: no file), `environ` (default: this process's) and flags
+    (key to flag and value).  Raises SettingError for the first fault."""
+    config, wrong = read(path, environ, flags)
+    if wrong:
+        raise wrong[0]
+    return config
+
+
+def faults(path: Path | str | None, environ: Mapping[str, str] | None = None) -> list[SettingError]:
+    """Everything that is wrong with the configuration."""
+    return read(path, environ)[1]
+
+
+def read(
+    path: Path | str | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, tuple[str, Any]] | None = None,
+) -> tuple[Config, list[SettingError]]:
+    """The configuration, as far as it is right, and everything that is wrong with it."""
+    environ = os.environ if environ is None else environ
+    reader = _Reader()
+    reader.credentials(environ)
+    for file in files(path):
+        reader.file(file)
+    reader.environment(environ)
+    for key, (flag, value) in (flags or {}).items():
+        reader.take(key, value, f"flag:{flag}", Path.cwd())
+    return reader.config(), reader.faults + (_together(reader) if not reader.faults else [])
+
+
+def files(path: Path | str | None) -> list[Path]:
+    """The file and its drop-ins, in order."""
+    if path is None:
+        return []
+    main = Path(path).absolute()
+    return [main, *sorted((main.parent / f"{main.name}.d").glob("*.toml"))]
+
+
+class _Reader:
+    """Collects values and faults, the later over the earlier."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}
+        self.faults: list[SettingError] = []
+
+    def config(self) -> Config:
+        """What has been read, defaults where nothing was."""
+        by_section: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+        for key, value in self.values.items():
+            section, name = key.split(".")
+            by_section[section][name] = value.value
+        sections = {section: SECTIONS[section](**given) for section, given in by_section.items()}
+        return Config(**sections, origins={key: v.origin for key, v in self.values.items()})
+
+    def credentials(self, environ: Mapping[str, str]) -> None:
+        for key, setting in SETTINGS.items():
+            if file := credential(setting, environ):
+                self.values[key] = Value(file, f"credential:{setting.credential}")
+
+    def file(self, path: Path) -> None:
+        """One TOML file."""
+        text, document = self._document(path)
+        for section, given in document.items():
+            origin = _line_of(path, text, section)
+            if section not in SECTIONS:
+                self._unknown(section, "section", SECTIONS, origin)
+            elif not isinstance(given, dict):
+                advice = f"write [{section}] and its keys below"
+                self.faults.append(SettingError(section, origin, "is not a table", advice))
+            else:
+                for name, value in given.items():
+                    at = _line_of(path, text, section, name)
+                    self.take(f"{section}.{name}", value, at, path.parent)
+
+    def environment(self, environ: Mapping[str, str]) -> None:
+        """Variables such as EDGED_STORE__BYTES_MAX; others that begin with EDGED_ are not ours."""
+        for variable in sorted(environ):
+            if not variable.startswith("EDGED_") or "__" not in variable:
+                continue
+            origin = f"env:{variable}"
+            found = _VARIABLE.fullmatch(variable)
+            key = f"{found[1]}.{found[2]}".lower() if found else variable
+            if key not in SETTINGS:
+                named = {f"EDGED_{k.replace('.', '__').upper()}": k for k in SETTINGS}
+                self._unknown(variable, "variable", named, "")
+                continue
+            try:
+                value = SETTINGS[key].kind.from_text(environ[variable])
+            except ValueError as problem:
+                self.faults.append(SettingError(key, origin, str(problem)))
+                continue
+            self.take(key, value, origin, Path.cwd())
+
+    def take(self, key: str, value: Any, origin: str, base: Path) -> None:
+        """One value; `base` is the directory that relative paths count from."""
+        if key not in SETTINGS:
+            section = key.split(".", maxsplit=1)[0]
+            known = [name for name in SETTINGS if name.startswith(f"{section}.")]
+            self._unknown(key, "key", known, origin)
+            return
+        kind = SETTINGS[key].kind
+        try:
+            checked = kind.read(value)
+        except ValueError as problem:
+            self.faults.append(SettingError(key, origin, str(problem)))
+            return
+        if kind.path:
+            checked = _absolute(checked, base)
+        self.values[key] = Value(checked, origin)
+
+    def _document(self, path: Path) -> tuple[str, dict[str, Any]]:
+        origin = f"file:{path}"
+        try:
+            data = path.read_bytes()
+            if len(data) > FILE_BYTES_MAX:
+                raise ValueError("is larger than 1 MiB")
+            text = data.decode()
+            return text, tomllib.loads(text)
+        except OSError as problem:
+            self.faults.append(SettingError(str(path), origin, f"cannot be read: "
+                                            f"{problem.strerror or problem}"))  # fmt: skip
+        except RecursionError:
+            self.faults.append(SettingError(str(path), origin, "is nested too deeply"))
+        except ValueError as problem:
+            self.faults.append(SettingError(str(path), origin, f"is not TOML: {problem}"))
+        return "", {}
+
+    def _unknown(self, word: str, what: str, known: Iterable[str], origin: str) -> None:
+        near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        self.faults.append(SettingError(word, origin, f"unknown {what}", advice))
+
+
+def _together(reader: _Reader) -> list[SettingError]:
+    """What is wrong with values that are right alone."""
+    config, wrong = reader.config(), []
+
+    def refuse(key: str, problem: str, advice: str) -> None:
+        wrong.append(SettingError(key, config.origin(key), problem, advice))
+
+    api = config.api
+    if bool(api.tls_cert) != bool(api.tls_key):
+        missing = "api.tls_key" if api.tls_cert else "api.tls_cert"
+        refuse(missing, "is not set", "a certificate and its key belong together")
+    if api.client_names and not api.client_ca:
+        refuse("api.client_ca", "is not set", "api.client_names are names in certificates")
+    if api.client_ca and not api.client_names:
+        refuse("api.client_names", "is empty", "name the clients that are let in")
+    if api.client_ca and not api.tls_cert:
+        refuse("api.tls_cert", "is not set", "clients' certificates are asked for within TLS")
+    if api.listen and not loopback(api.listen):
+        if not api.tls_cert:
+            refuse("api.listen", f"{api.listen} can be reached from elsewhere without TLS",
+                   "set api.tls_cert and api.tls_key")  # fmt: skip
+        if not (api.tokens_file or api.client_ca):
+            refuse("api.listen", f"{api.listen} can be reached from elsewhere by anybody",
+                   "set api.tokens_file, or api.client_ca and api.client_names")  # fmt: skip
+    if config.uplink.ca and not config.uplink.url.startswith("https:"):
+        refuse("uplink.ca", "certificates without TLS", "write uplink.url with https://")
+    return wrong
+
+
+def loopback(address: str) -> bool:
+    """Whether `HOST:PORT` can be reached from this machine only."""
+    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _absolute(value: str | Sequence[str], base: Path) -> Any:
+    if isinstance(value, str):
+        return os.path.normpath(base / value) if value else ""
+    return tuple(os.path.normpath(base / part) for part in value)
+
+
+def _masked(value: Any) -> tuple[Any, bool]:
+    """The value as JSON, with what is secret in it masked, and whether there was any."""
+    if isinstance(value, Mapping):
+        shown, found = {}, False
+        for key, inner in value.items():
+            hidden = key in _SECRET
+            shown[key], within = (MASK, True) if hidden else _masked(inner)
+            found |= within
+        return shown, found
+    if isinstance(value, (list, tuple)):
+        parts = [_masked(inner) for inner in value]
+        return [part for part, _ in parts], any(found for _, found in parts)
+    return value, False
+
+
+def _line_of(path: Path, text: str, section: str, name: str = "") -> str:
+    """`file:PATH:LINE` of a section or of a key in it.
+
+    TOML's parser keeps no positions, so lines are searched for what looks like a header or a key:
+    right for all that people write outside of texts over many lines.
+    """
+    wanted = [section, name] if name else [section]
+    table: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        header, key = _HEADER.match(line), _KEY.match(line)
+        if header:
+            table = _parts(header[1])
+        at = table + (_parts(key[1]) if key and not header else [])
+        if (header or key) and at[: len(wanted)] == wanted:
+            return f"file:{path}:{number}"
+    return f"file:{path}"
+
+
+def _parts(dotted: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in dotted.split(".")]
