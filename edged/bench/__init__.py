@@ -10,7 +10,8 @@
     verify  the independent join, and the order-free hash of result rows
 
     join_data, join_measure, join_peers, join_pages, join_report   the parts of `join`
-    energy_service, energy_published, energy_arms, energy_report               the parts of `energy`
+    energy_service, energy_memory, energy_ecojoin, energy_gpu, energy_published, energy_arms,
+    energy_report                                                  the parts of `energy`
 
 Figures are ratios or come with what limits them: the machines they run on are noisy.
 """

@@ -28,6 +28,9 @@ def show(result: dict[str, Any], console: Console) -> None:
         paper = f", published {bound['published']:,}" if bound["published"] else ""
         console.print(f"{name} keeps up to {bound['tuples_per_s_per_stream']:,} tuples/s a stream,"
                       f" bounded by {bound['bounded_by']}{paper}")  # fmt: skip
+    for step in result["orin_saves"]:
+        console.print(f"Orin Nano, {step['arm']}: at most {step['most']:.2f} W less than"
+                      f" {step['against']}, at {step['at']:,} tuples/s: {step['why']}")  # fmt: skip
     for claim in result["claims"]:
         console.print(f"figure 4, “{claim['claim']}”: here {_short(claim['here'])}")
     for aim in result["aims"]:
@@ -63,9 +66,13 @@ def _grid(rows: list[dict[str, Any]], x: str, title: str, console: Console) -> N
 
 def _cell(row: dict[str, Any]) -> str:
     here = "–" if row["watts"] is None else f"{row['watts']:.2f}"
+    if row["interval_watts"]:
+        here = "{:.2f} to {:.2f}".format(*row["interval_watts"])
     paper, error = row["published_watts"], row["error_above_idle"]
     told = "" if paper is None else f" ({paper:.2f})"
-    return here + told + ("" if error is None else f"{100 * error:+.0f}%")
+    if error is None or row["interval_watts"]:
+        return here + told
+    return here + told + f"{100 * error:+.0f}%"
 
 
 def draw(result: dict[str, Any], path: Path) -> None:

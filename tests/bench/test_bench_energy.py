@@ -15,7 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import governors.profile
-from edged.bench import energy, energy_arms, energy_published, energy_service
+from edged.bench import (
+    energy,
+    energy_arms,
+    energy_ecojoin,
+    energy_gpu,
+    energy_memory,
+    energy_published,
+    energy_service,
+)
 from edged.bench.energy_arms import Nano, fixed_batches, paper_nano
 from edged.bench.energy_service import load
 from edged.errors import ConfigError
@@ -54,17 +62,16 @@ class TestServiceTimes:
         assert {"chain", "bucket", "nested_loop", "handshake"} == set(SERVICE.members)
         assert all(m.law.residual < 0.25 for m in SERVICE.members.values())
 
-    def test_cycles_scale_by_width_and_clock_and_waits_by_bandwidth(self):
-        member = SERVICE.members["bucket"]
-        cost = SERVICE.cost("bucket", NANO, 10_485_760, threads=1)
-        least, most = min(member.law.each_us), member.law.each_us[-1]
-        assert cost.cycles_per_unit == pytest.approx(least * 3570 * 8 / 3)
-        assert cost.stall_us_per_unit == pytest.approx((most - least) * 17.5 / (25.6 / 4))
+    def test_cycles_scale_by_width_and_waits_are_counted(self):
+        member = SERVICE.members["chain"]
+        cost = SERVICE.cost("chain", NANO, 10_485_760, threads=1)
+        assert cost.cycles_per_unit == pytest.approx(min(member.law.each_us) * 3570 * 8 / 3)
+        assert cost.stall_us_per_unit == pytest.approx(energy_memory.chain_ns(10_485_760) / 1e3)
         assert cost.cycles == pytest.approx(member.law.fixed_us * 3570 * 8 / 3)
         assert cost.cores == 1.0
 
     def test_four_threads_share_a_row_and_are_handed_it(self):
-        one, four = (SERVICE.cost("bucket", NANO, 10**6, threads=t) for t in (1, 4))
+        one, four = (SERVICE.cost("chain", NANO, 10**6, threads=t) for t in (1, 4))
         assert four.cycles_per_unit == pytest.approx(one.cycles_per_unit / 4)
         assert four.cores == 4.0
         assert four.cycles > one.cycles
@@ -90,13 +97,15 @@ class TestNothingIsFitted:
     def test_the_frozen_file_holds_measured_points_and_says_where_they_are_from(self):
         document = energy_service.tomllib.loads(energy_service.FROZEN.read_text())
         assert document["machine"].keys() == {
-            "name", "date", "how", "core_gbytes_per_s", "parallel_share",
+            "name", "date", "how", "parallel_share",
         }  # fmt: skip
         points = np.concatenate([np.array(k["points"]) for k in document["kernel"].values()])
         assert (points > 0).all()
         assert set(points[:, 2]) == {1, 2}
 
-    @pytest.mark.parametrize("module", [energy_service, energy_arms])
+    @pytest.mark.parametrize(
+        "module", [energy_service, energy_arms, energy_ecojoin, energy_gpu, energy_memory]
+    )
     def test_what_is_simulated_reads_no_published_value(self, module):
         names = set()
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
@@ -136,11 +145,84 @@ class TestFixedBatches:
         assert run.race_ms == pytest.approx(race_us / 1e3, rel=1e-6)
         assert run.latency_ms >= 2 * period_us / 1e3 * (1 - 1e-9)
 
-    def test_awake_all_the_time_costs_no_more_than_busy_all_the_time(self):
-        runs = [Nano(SERVICE).fixed(10_000, batch) for batch in (30, 100, 1_000, 10_000)]
-        watts = [run.watts for run in runs]
-        assert watts == sorted(watts, reverse=True)
-        assert watts[0] < Device(NANO).tariff.race_watts("cpu", 1_428_000_000, 4.0)
+
+class TestMemory:
+    """The published table, and counts of lines."""
+
+    def test_reads_are_those_of_the_table_beyond_the_l2(self):
+        assert energy_memory.read_ns(1 << 19) == energy_memory.read_ns(1 << 20) == 0.0
+        assert energy_memory.read_ns(64 << 20) == pytest.approx(173.4 - 18.9)
+        assert energy_memory.read_ns(3 << 30) == pytest.approx(267.0 - 18.9)
+
+    @given(st.floats(1, 1e10), st.floats(1, 4))
+    def test_what_is_spread_wider_is_never_quicker(self, spread, more):
+        assert energy_memory.read_ns(spread) <= energy_memory.read_ns(spread * more) + 1e-9
+
+    def test_reading_in_sequence_is_bandwidth_where_nothing_fits(self):
+        assert energy_memory.stream_ns(4750, 1e12) == pytest.approx(1000, rel=1e-3)
+        assert energy_memory.stream_ns(4750, 1 << 20) == 0.0
+
+
+class TestTheAuthorsProgram:
+    """As its source has it."""
+
+    @given(st.integers(64, 30_000_000))
+    def test_buckets_are_the_sources(self, window):
+        n = window // 64
+        made = 1
+        while made < n:
+            made *= 2
+        made = 2 * made if made < n / 0.2 else made
+        assert energy_ecojoin.buckets(window) == made
+
+    def test_half_a_million_buckets_of_1536_bytes_a_side_at_a_million_tuples(self):
+        assert energy_ecojoin.buckets(10_485_760) == 524_288
+        assert energy_ecojoin.table_bytes(10_485_760) == 2 * 524_288 * (1536 + 16)
+
+    @pytest.mark.parametrize(
+        ("rate", "index"),
+        [(32, 2), (16_384, 2), (32_768, 4), (65_536, 5), (131_072, 6), (262_144, 8),
+         (524_288, 14), (1_048_576, 14)],
+    )  # fmt: skip
+    def test_race_clocks_are_those_of_the_settings(self, rate, index):
+        assert energy_ecojoin.race_hz(rate) == NANO.clusters[0].table_hz[index - 1]
+
+    @settings(max_examples=20, deadline=None)
+    @given(st.integers(1_000, 200_000), st.floats(0.05, 2))
+    def test_a_round_is_a_race_spinning_and_sleep(self, rate, seconds):
+        device, hz = Device(NANO), 1_428_000_000
+        batch = max(1, round(rate * seconds))
+        cost = Cost(1e5, 300.0, 0.0, 0.02, 4.0)
+        rounds = energy_ecojoin.Rounds(device, cost, rate, batch, hz)
+        assert rounds.run()
+        race_us, spin_us = cost.us(2 * batch, hz), 600_000 / 102
+        tariff = device.tariff
+        above = [tariff.race_watts("cpu", *at) - tariff.idle_watts
+                 for at in ((hz, 4.0), (102_000_000, 3.0))]  # fmt: skip
+        each_j = above[0] * race_us / 1e6 + above[1] * spin_us / 1e6 + tariff.wake_j
+        watts = device.idle_watts + each_j * 1e6 / rounds.period_us
+        assert device.joules / device.at_us * 1e6 == pytest.approx(watts, rel=0.06)
+
+    def test_small_batches_never_let_the_workers_sleep(self):
+        tiny, large = (Nano(SERVICE).ecojoin(10_000, batch) for batch in (10, 10_000))
+        assert tiny.watts > 2.5 > 1.1 > large.watts
+
+    def test_more_than_the_period_holds_is_told(self):
+        assert Nano(SERVICE).ecojoin(2_097_152, 2_097_152).watts is None
+
+
+class TestTheGpu:
+    def test_intervals_contain_a_gpu_that_costs_nothing_and_the_rest_of_ten_watts(self):
+        device = Device(NANO)
+        core, all_cores = (device.tariff.race_watts("cpu", 1_428_000_000, n) for n in (1.0, 4.0))
+        found = energy_gpu.watts(device, energy_gpu.Interval(1.0, 1.0))
+        assert found.low == pytest.approx(core)
+        assert found.high == pytest.approx(core + 10 - all_cores + energy_gpu.POWERED_W)
+
+    def test_hells_is_square_in_the_rate(self):
+        one, two = (energy_gpu.busy("HELLS", r, 10 * r) for r in (1_000, 2_000))
+        assert two.low == pytest.approx(4 * one.low) and two.high == pytest.approx(4 * one.high)
+        assert one.low < one.middle < one.high
 
 
 class TestFigures:
@@ -167,10 +249,17 @@ class TestFigures:
         assert at["HELLS", 4_096] == 3.0 and at["Handshake", 32] == 5.3
         assert {r["batch"]: r["published_watts"] for r in result["figure5"]}[100_000] == 1.46
 
-    def test_what_has_no_service_times_or_no_power_is_absent_and_says_why(self, result):
+    def test_what_nothing_calibrates_is_an_interval_and_says_why(self, result):
         for row in result["figure3"]:
-            if row["variant"] in ("HELLS", "ecoJoin GPU"):
-                assert row["watts"] is None and "GPU" in row["note"]
+            if row["variant"] in ("HELLS", "ecoJoin GPU") and row["watts"] is not None:
+                low, high = row["interval_watts"]
+                assert 1.03 <= low < high <= 10.0
+                assert row["watts"] == pytest.approx((low + high) / 2)
+                assert "calibrates" in row["note"]
+
+    def test_ecojoin_is_figure_4s_scaled_clocks(self, result):
+        eco = energy.by_rate(result["figure3"], "ecoJoin")
+        assert eco == energy.by_rate(result["figure4"], "AB+FS")
 
     def test_power_never_falls_with_the_rate(self, result):
         for name in ("edged", "edged daemon", "ecoJoin", "nested loop"):
@@ -190,6 +279,14 @@ class TestFigures:
             1 - (own[top] - 1.03) / (eco[top] - 1.03)
         )
         assert less["met"]
+
+    def test_each_arm_on_the_orin_nano_says_what_it_saves_and_why(self, result):
+        found = {s["arm"]: s for s in result["orin_saves"]}
+        assert list(found) == list(energy_arms.ORIN_ARMS[1:])
+        for step in found.values():
+            before, own = (energy.by_rate(result["orin_nano"], step[k]) for k in ("against", "arm"))
+            assert step["most"] == pytest.approx(max(before[r] - own[r] for r in before))
+            assert step["why"]
 
     def test_what_bounds_the_rate_is_named_and_no_row_goes_beyond(self, result):
         for name, bound in result["sustained"].items():
