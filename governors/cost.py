@@ -1,17 +1,25 @@
 """One cost model over the whole input: how long to wait, where, how fast, how deep.  Sans-IO.
 
-With r units arriving a second, a way to race (a device and its clocks) that takes `t = a + b n` for
-n units, and a period P from wake to wake, n = r P and the mean power of the whole input is
+With r units arriving a second, a way to race (a device and its clocks) that takes `t(n)` for n
+units, and a period P from wake to wake, n = r P and the mean power of the whole input is
 
-    idle + [(race − idle) t + wake + writes] / P − what the sleeps save + memory traffic + uplink
+    idle + [race(n) + writes + wakes + commits + gated GPU + rest(P − t)] / P + memory traffic
+         + uplink
 
 The oldest unit of a beat arrives just after the ingest before it and waits for a period and a
-race, so that a share s of the tolerance L allows P = (s L − commit − a) / (1 + b r).  A race is
-kept under half the tolerance.
+race, so that a share s of the tolerance L allows P = s L − commit − t(r P), and a beat may be no
+longer than buffers allow (`Work.period_us_max`).  A race is kept under half the tolerance.
 
-A sleep that must be asked for is entered where what it saves in an idle time exceeds what entering
-and leaving it costs.  Results that may wait for an upload window are sent every k-th beat, as
-seldom as the window allows: the radio's fixed joules and tail are then paid once in k P.
+At a clock that is set t is affine in n, and so are the joules.  A race that is left alone meets the
+clocks that the kernel's governor chooses, which depend on how long the last races were: time and
+joules are those of schedutil settled at that period, at a few periods, interpolated between them.
+
+Between races the kernel enters the idle state that pays; a sleep that must be asked for is entered
+where what it saves in an idle time exceeds what entering and leaving it costs.  A GPU stays powered
+for its railgate delay after a race, and is woken where the next one comes later; where no figure is
+known for the wake the plan is a lower bound, and the GPU is taken only where nothing else is in
+time.  Results that may wait for an upload window are sent as seldom as the window allows: the
+radio's fixed joules and tail are then paid once in so many beats.
 
 The candidates are few (a handful of shares x devices x clocks), so all are tried, on arrays; the
 answer is kept until rate, limits or costs change by more than an eighth of an octave.  What races
@@ -22,23 +30,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from governors.schedutil import Schedutil, Utilisation
+from governors.ways import Way, ways_of
 
 if TYPE_CHECKING:
     from governors.policies.base import Cost, Dial, Work
+
+Floats = npt.NDArray[np.float64]
 
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.125)
 """Of the tolerance, that a plan may spend."""
 BUCKETS = 8
 """Per octave of the rate: within one, a plan stays."""
 PLANS_MAX = 256
-SETTLE = 4
-"""Periods after which the kernel's governor is taken to have settled."""
+PLAN_ERROR = 0.1
+"""A plan's watts above idle are off by no more than this part in simulation, where arrivals are
+random and buffers do not fill up evenly; so a policy may miss the best way by as much."""
+WAKES = 2
+"""A beat: by the first arrival after a race, and by the timer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +67,31 @@ class Sleep:
     joules: float
     """To enter and to leave."""
 
-    def saves(self, idle_us: float) -> float:
-        """Joules saved in an idle time; negative where it does not pay."""
-        return self.watts * max(0.0, idle_us - self.us) / 1e6 - self.joules
+    def saves(self, idle_us: Floats) -> Floats:
+        """Joules saved in idle times; negative where it does not pay."""
+        return self.watts * np.maximum(0.0, idle_us - self.us) / 1e6 - self.joules
+
+
+@dataclass(frozen=True, slots=True)
+class Gating:
+    """What a GPU costs beside its work."""
+
+    watts: float = 0.0
+    """Powered, above gated."""
+    us: float = 0.0
+    """It stays powered after its last work."""
+    wake_j: float | None = 0.0
+    """To wake it when it was gated; None: not known."""
+
+    def joules(self, race_us: Floats, period_us: Floats) -> Floats:
+        """Of periods, beside a race in each; at least, where the wake is not known."""
+        rests_us = np.maximum(0.0, period_us - race_us)
+        woken = np.where(rests_us > self.us, self.wake_j or 0.0, 0.0)
+        return self.watts * np.minimum(rests_us, self.us) / 1e6 + woken
+
+    def known(self, race_us: Floats, period_us: Floats) -> npt.NDArray[np.bool_]:
+        """Whether that is all of it."""
+        return (period_us - race_us <= self.us) | (self.wake_j is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +113,13 @@ class Tariff(Protocol):
     """For a byte of memory traffic."""
     cycle_j: float
     """Above idle, for a cycle of one core beside the wait, at the clock of an idle board."""
+    awake_watts: float
+    """Idle cores that are in no idle state but the shallowest, above idle."""
+    states: tuple[Sleep, ...]
+    """Idle states that the kernel enters by itself, against staying awake; the wake is in them."""
     sleeps: tuple[Sleep, ...]
+    """Those that must be asked for, against the deepest state."""
+    gating: Gating
     radio: Radio
 
     def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
@@ -89,37 +131,6 @@ class Tariff(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A way to race, for one kind of work."""
-
-    device: str
-    hz: int
-    """Of the device; of a race that is left alone, the mean."""
-    clocks: tuple[tuple[str, int], ...]
-    """What must be set for it; nothing: leave it alone."""
-    watts: float
-    us: float
-    us_per_unit: float
-    most_j: float
-    most_j_per_unit: float
-    """Above idle, of a race at the least favourable clock that it may meet: where it is left alone,
-    any within the limits."""
-
-    def takes_us(self, units: float) -> float:
-        """How long a race of `units` takes."""
-        return self.us + self.us_per_unit * units
-
-    def joules(self, units: float, idle_watts: float, write_j: float) -> float:
-        """Above idle, with the writes where there are any."""
-        more = (self.watts - idle_watts) * self.takes_us(units) / 1e6
-        return more + (write_j if self.clocks else 0.0)
-
-    def most_joules(self, units: float, write_j: float) -> float:
-        """Above idle at most, with the writes where there are any."""
-        return self.most_j + self.most_j_per_unit * units + (write_j if self.clocks else 0.0)
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """How to go on, and what it would take."""
 
@@ -128,10 +139,10 @@ class Plan:
     period_us: float
     race_us: float
     sleeps: tuple[str, ...]
-    upload_beats: int
-    """An upload every so many beats."""
+    upload_us: float
+    """From one upload to the next."""
     watts: float
-    """Mean of the whole input."""
+    """Mean of the whole input; at least, where the GPU's wake is not known."""
     in_time: bool
 
 
@@ -166,9 +177,9 @@ class CostModel:
     ) -> Plan:
         """The plan with the least mean power, of those that are in time where there are any."""
         rate = self._steady(work.units_per_s)
-        upload = round(math.log2(1 + work.upload_bytes_per_s))
         key = (
-            rate, upload, work.latency_us, work.upload_within_us, round(work.commit_us, -3),
+            rate, _octaves(work.upload_bytes_per_s), work.latency_us, work.upload_within_us,
+            round(work.commit_us, -3), _octaves(work.period_us_max), _octaves(work.commit_every_us),
             _costs_key(work.costs), tuple(dials), round(1e6 * write_j), tuple(shares),
         )  # fmt: skip
         found = self._plans.get(key)
@@ -181,16 +192,19 @@ class CostModel:
     def ways(self, work: Work, dials: Sequence[Dial], write_us: float = 0.0) -> tuple[Way, ...]:
         """All ways to race this kind of work, leaving it alone first."""
         rate = self._steady(work.units_per_s)
-        key = (rate, work.latency_us, _costs_key(work.costs), tuple(dials), round(write_us))
+        key = (
+            rate, work.latency_us, _octaves(work.commit_every_us), _costs_key(work.costs),
+            tuple(dials), round(write_us),
+        )  # fmt: skip
         found = self._ways.get(key)
         if found is None:
             if len(self._ways) >= PLANS_MAX:
                 self._ways.clear()
-            found = self._ways[key] = tuple(self._all(work, rate, dials, write_us))
+            found = self._ways[key] = tuple(ways_of(self.tariff, work, rate, dials, write_us))
         return found
 
     def fit(
-        self, ways: Sequence[Way], units: float, left_us: float, room_j: float, write_j: float
+        self, ways: Sequence[Way], work: Work, left_us: float, room_j: float, write_j: float
     ) -> Fit:
         """The race at hand: the way with the least energy among those that are in time and that
         `room_j` above idle is enough for at most.
@@ -198,26 +212,53 @@ class CostModel:
         Where it is enough for none of those in time, the one that gets most units done of them;
         where none is in time, the fastest, as far as the room goes.
         """
-        idle = self.tariff.idle_watts
+        units = work.units
         in_time = [w for w in ways if w.takes_us(units) <= left_us]
-        choice = in_time or [min(ways, key=lambda w: w.takes_us(units))]
-        fits = [w for w in choice if w.most_joules(units, write_j) <= room_j]
+        priced = [w for w in in_time if self._gpu_known(w, work)]
+        choice = priced or in_time or [min(ways, key=lambda w: w.takes_us(units))]
+        fits = [w for w in choice if w.most_joules(units, write_j) + self._gpu_j(w, work) <= room_j]
         if fits:
-            best, share = min(fits, key=lambda w: w.joules(units, idle, write_j)), 1.0
+            best, share = min(fits, key=lambda w: self._race_j(w, work, write_j)), 1.0
         else:
-            best = max(choice, key=lambda w: _part(w, units, write_j, room_j))
-            share = _part(best, units, write_j, room_j)
-        return Fit(best, share, bool(in_time), best.joules(share * units, idle, write_j))
+            rooms = {w: room_j - self._gpu_j(w, work) for w in choice}
+            best = max(choice, key=lambda w: w.part(units, write_j, rooms[w]))
+            share = best.part(units, write_j, rooms[best])
+        return Fit(best, share, bool(in_time), best.joules(share * units, write_j))
 
     def overhead_j(self, work: Work) -> float:
-        """What a beat takes above idle beside its race: the wake, memory traffic, an upload."""
+        """What a beat takes above idle beside its race: wakes, memory traffic, an upload."""
         t = self.tariff
         beside = max(self._beside_j(c) for c in work.costs.values())
         moved = max(c.bytes_per_unit for c in work.costs.values()) * work.units * t.byte_j
         sent_j = t.radio.joules + t.radio.joules_per_byte * work.upload_bytes_per_s * (
             max(work.latency_us, work.upload_within_us) / 1e6
         )
-        return t.wake_j + beside + moved + (sent_j if work.upload_bytes_per_s else 0.0)
+        return WAKES * t.wake_j + beside + moved + (sent_j if work.upload_bytes_per_s else 0.0)
+
+    def rest_j(self, idle_us: Floats) -> Floats:
+        """Above idle, of idle times between two races: negative where a sleep was asked for."""
+        t = self.tariff
+        kernel = np.zeros_like(idle_us)
+        for state in t.states:
+            kernel = np.maximum(kernel, state.saves(idle_us))
+        joules = t.awake_watts * np.maximum(0.0, idle_us) / 1e6 - kernel
+        for sleep in t.sleeps:
+            joules = joules - np.maximum(0.0, sleep.saves(idle_us))
+        return joules
+
+    def _race_j(self, way: Way, work: Work, write_j: float) -> float:
+        return way.joules(work.units, write_j) + self._gpu_j(way, work)
+
+    def _gpu_j(self, way: Way, work: Work) -> float:
+        """What a GPU takes beside the race at hand, by the pace of the arrivals."""
+        if way.device != "gpu":
+            return 0.0
+        race_us, period_us = np.array(way.takes_us(work.units)), np.array(_pace_us(work))
+        return float(self.tariff.gating.joules(race_us, period_us))
+
+    def _gpu_known(self, way: Way, work: Work) -> bool:
+        race_us, period_us = np.array(way.takes_us(work.units)), np.array(_pace_us(work))
+        return way.device != "gpu" or bool(self.tariff.gating.known(race_us, period_us))
 
     def _beside_j(self, cost: Cost) -> float:
         """Above idle, of the work of one core beside the wait."""
@@ -236,142 +277,122 @@ class CostModel:
         self, work: Work, rate: float, dials: Sequence[Dial], write_j: float, write_us: float,
         shares: Sequence[float],
     ) -> Plan:  # fmt: skip
-        ways, t = self.ways(work, dials, write_us), self.tariff
-        a = np.array([w.us for w in ways])
-        b = np.array([w.us_per_unit for w in ways]) * rate / 1e6
-        watts = np.array([w.watts for w in ways])
-        fixed_j = np.array([write_j if w.clocks else 0.0 for w in ways]) + t.wake_j
-        fixed_j += np.array([self._beside_j(work.costs[w.device]) for w in ways])
-        byte_w = t.byte_j * rate * np.array([work.costs[w.device].bytes_per_unit for w in ways])
-        share = np.array(shares)[:, None]
-        period = (share * work.latency_us - work.commit_us - a) / (1 + b)
-        race = a + b * period
+        ways = self.ways(work, dials, write_us)
+        waits = _waits(ways, work, rate, shares)
+        period, commits = _batched(waits, work)
+        race, raced_j = _races(ways, rate, period, write_j)
         in_time = (period > 0) & (race <= period) & (race <= work.latency_us / 2)
         period = np.where(period > 0, period, np.maximum(race, 1.0))
-        joules = (watts - t.idle_watts) * race / 1e6 + fixed_j
-        beats = np.maximum(1, work.upload_within_us // period) if work.upload_within_us else 1.0
+        joules = raced_j + self._fixed_j(ways, work, period, race)
+        joules = joules + commits * self._commit_j(ways, work)
+        upload = np.where(
+            work.upload_within_us > period, work.upload_within_us // period * period, period
+        )
+        mean = self.tariff.idle_watts + 1e6 * joules / period + self._steady_watts(ways, work, rate)
         if work.upload_bytes_per_s:
-            joules = joules + t.radio.joules / beats
-        idle_us = period - race
-        for sleep in t.sleeps:
-            joules = joules - np.maximum(
-                0.0, sleep.watts * np.maximum(0.0, idle_us - sleep.us) / 1e6 - sleep.joules
-            )
-        mean = t.idle_watts + 1e6 * joules / period + byte_w
-        mean = mean + t.radio.joules_per_byte * work.upload_bytes_per_s
-        if in_time.any():
-            at = int(np.argmin(np.where(in_time, mean, np.inf)))
+            mean = mean + 1e6 * self.tariff.radio.joules / upload
+        known = in_time & self._known(ways, period, race)
+        usable = known if known.any() else in_time
+        if usable.any():
+            at = int(np.argmin(np.where(usable, mean, np.inf)))
         else:
-            at = int(np.argmin(np.broadcast_to(race, mean.shape)))
+            at = int(np.argmin(race))
         i, j = divmod(at, len(ways))
-        rests = float(idle_us[i, j])
+        rests_us = float(period[i, j] - race[i, j])
         return Plan(
             shares[i], ways[j], float(period[i, j]), float(race[i, j]),
-            tuple(s.name for s in t.sleeps if s.saves(rests) > 0),
-            int(np.broadcast_to(beats, mean.shape)[i, j]), float(mean[i, j]), bool(in_time[i, j]),
+            tuple(s.name for s in self.tariff.sleeps if s.saves(np.array(rests_us)) > 0),
+            float(upload[i, j]), float(mean[i, j]), bool(in_time[i, j]),
         )  # fmt: skip
 
-    def _all(self, work: Work, rate: float, dials: Sequence[Dial], write_us: float) -> list[Way]:
-        found = []
-        memory = next((d for d in dials if d.kind == "memory"), None)
-        caps = [
-            None,
-            *(() if memory is None else ((memory, hz) for hz in memory.choices_hz()[:-1])),
-        ]
-        for device, cost in work.costs.items():
-            mine = [d for d in dials if d.kind == device]
-            if device == "cpu":
-                found.append(self._left_alone(work, cost, rate, mine))
-            for hz in _clocks(mine):
-                set_to = tuple((d.name, c) for d in mine if (c := d.nearest(hz)) is not None)
-                for cap in caps:
-                    slow, also, memory_hz = _capped(cost, cap)
-                    watts = self.tariff.race_watts(device, hz, cost.cores, memory_hz)
-                    most = self._most(device, slow, (hz,), write_us, memory_hz)
-                    way = _way(device, hz, set_to + also, watts, slow, write_us, most)
-                    found.append(way)
-        return found
+    def _fixed_j(
+        self, ways: Sequence[Way], work: Work, period_us: Floats, race_us: Floats
+    ) -> Floats:
+        """Of a period beside its race: wakes, the commit, rest, a GPU that stays powered."""
+        t = self.tariff
+        beside = np.array([self._beside_j(work.costs[w.device]) for w in ways])
+        on_gpu = np.array([w.device == "gpu" for w in ways])
+        gated = np.where(on_gpu, t.gating.joules(race_us, period_us), 0.0)
+        return (WAKES - 1) * t.wake_j + beside + gated + self.rest_j(period_us - race_us)
 
-    def _left_alone(self, work: Work, cost: Cost, rate: float, dials: Sequence[Dial]) -> Way:
-        """A race under the kernel's governor, settled at the longest period."""
-        choices, capacity = _within(dials)
-        kernel, u = Schedutil(choices, capacity), Utilisation()
-        units = max(1.0, rate * work.latency_us / 1e6)
-        cycles = cost.cycles + cost.cycles_per_unit * units
-        stall_us = cost.stall_us + cost.stall_us_per_unit * units
-        for _ in range(SETTLE):
-            pieces = kernel.race(cycles, stall_us, u)
-            us = sum(p[1] for p in pieces)
-            u.sleep(max(0.0, work.latency_us - us))
-        joules = sum(self.tariff.race_watts("cpu", hz, cost.cores) * us for hz, us in pieces)
-        hz = round(sum(hz * us for hz, us in pieces) / us)
-        return _way("cpu", hz, (), joules / us, cost, 0.0, self._most("cpu", cost, choices, 0.0))
+    def _commit_j(self, ways: Sequence[Way], work: Work) -> Floats:
+        """Above idle, of a beat that only commits."""
+        costs = [work.costs[w.device] for w in ways]
+        cycles = np.array([c.commit_cycles + c.beside_cycles for c in costs], np.float64)
+        return WAKES * self.tariff.wake_j + cycles * self.tariff.cycle_j
 
-    def _most(
-        self, device: str, cost: Cost, choices: Sequence[int], write_us: float,
-        memory_hz: int | None = None,
-    ) -> tuple[float, float]:  # fmt: skip
-        """Joules above idle of a race and of each unit, at the worst of some clocks for each."""
-        fixed, each = 0.0, 0.0
-        for hz in choices:
-            watts = self.tariff.race_watts(device, hz, cost.cores, memory_hz)
-            above = watts - self.tariff.idle_watts
-            us = cost.us(0, hz) + write_us
-            fixed = max(fixed, above * us / 1e6)
-            each = max(each, above * (cost.us(1, hz) + write_us - us) / 1e6)
-        return fixed, each
+    def _known(
+        self, ways: Sequence[Way], period_us: Floats, race_us: Floats
+    ) -> npt.NDArray[np.bool_]:
+        """Where all that the GPU takes has a figure."""
+        on_gpu = np.array([w.device == "gpu" for w in ways])
+        return ~on_gpu | self.tariff.gating.known(race_us, period_us)
+
+    def _steady_watts(self, ways: Sequence[Way], work: Work, rate: float) -> Floats:
+        """What does not depend on the period: memory traffic, and each byte of the uplink."""
+        t = self.tariff
+        each = np.array([work.costs[w.device].bytes_per_unit for w in ways], np.float64)
+        return each * rate * t.byte_j + t.radio.joules_per_byte * work.upload_bytes_per_s
 
 
-def _way(
-    device: str, hz: int, clocks: tuple[tuple[str, int], ...], watts: float, cost: Cost,
-    write_us: float, most: tuple[float, float],
-) -> Way:  # fmt: skip
-    each = 1e6 * cost.cycles_per_unit / hz + cost.stall_us_per_unit
-    return Way(device, hz, clocks, watts, cost.us(0, hz) + write_us, each, *most)
+def _waits(ways: Sequence[Way], work: Work, rate: float, shares: Sequence[float]) -> Floats:
+    """How long a period may be (µs) at each of shares x ways, for its race to end in time."""
+    a = np.array([w.us for w in ways])
+    b = np.array([w.us_per_unit for w in ways]) * rate / 1e6
+    room_us = np.array(shares)[:, None] * work.latency_us - work.commit_us
+    waits: Floats = (room_us - a) / (1 + b)
+    for j, way in enumerate(ways):
+        if way.points:
+            waits[:, j] = [_settle(way, rate, float(room)) for room in room_us[:, 0]]
+    return waits
 
 
-def _capped(
-    cost: Cost, cap: tuple[Dial, int] | None
-) -> tuple[Cost, tuple[tuple[str, int], ...], int | None]:
-    """The work with a capped memory clock, what must be set for it, and the clock.
-
-    All waiting is taken to stretch as the clock falls, which is the most that it can.
-    """
-    if cap is None:
-        return cost, (), None
-    dial, hz = cap
-    k = dial.max_hz / hz
-    slow = replace(cost, stall_us=cost.stall_us * k, stall_us_per_unit=cost.stall_us_per_unit * k)
-    return slow, ((dial.name, hz),), hz
-
-
-def _clocks(dials: Sequence[Dial]) -> tuple[int, ...]:
-    """Clocks worth trying for dials of one kind that are set together: those of the first, as far
-    as all may be set."""
-    if not dials or not all(d.choices_hz() for d in dials):
-        return ()
-    return max(dials, key=lambda d: len(d.choices_hz())).choices_hz()
+def _settle(way: Way, rate: float, room_us: float) -> float:
+    """The period that leaves time for the race of what arrives in it."""
+    low, high = 0.0, room_us
+    if way.takes_us(0.0) > room_us:
+        return room_us - way.takes_us(0.0)
+    for _ in range(14):
+        middle = (low + high) / 2
+        if middle + way.takes_us(rate * middle / 1e6) <= room_us:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
-def _within(dials: Sequence[Dial]) -> tuple[tuple[int, ...], int]:
-    """Clocks that the kernel may use, writable or not, and the highest of the hardware; where no
-    clock is known, 1 GHz stands for all of them."""
-    if not dials:
-        return (10**9,), 10**9
-    d = dials[0]
-    steps = [round(d.min_hz * (d.max_hz / d.min_hz) ** (i / 16)) for i in range(17)]
-    table = d.table_hz or tuple(dict.fromkeys(steps))
-    inside = tuple(hz for hz in table if d.min_hz <= hz <= d.max_hz) or (d.max_hz,)
-    return inside, max(table[-1], inside[-1])
+def _batched(waits: Floats, work: Work) -> tuple[Floats, Floats]:
+    """From one race to the next, and how often is committed between: what the batcher makes of
+    waits (`edged.beat.batcher`).  It commits without a race where more than a quarter of the
+    tolerance is left for that, and races at once where buffers fill up."""
+    ack_us = work.commit_every_us
+    if not ack_us or work.period_us_max <= ack_us:
+        return np.minimum(waits, work.period_us_max), np.zeros_like(waits)
+    commits = np.maximum(0.0, np.ceil((waits - work.latency_us / 4) / ack_us) - 1)
+    period = np.minimum(waits, (commits + 1) * ack_us)
+    return np.minimum(period, (commits + 1) * work.period_us_max), commits
 
 
-def _part(way: Way, units: float, write_j: float, room_j: float) -> float:
-    """The share of the units that `room_j` is enough for in any case."""
-    fixed = way.most_joules(0, write_j)
-    each = way.most_j_per_unit * units
-    if room_j < fixed:
-        return 0.0
-    return min(1.0, (room_j - fixed) / each) if each > 0 else 1.0
+def _races(
+    ways: Sequence[Way], rate: float, period_us: Floats, write_j: float
+) -> tuple[Floats, Floats]:
+    """Times of races, and their joules above idle with writes."""
+    units = rate * np.maximum(0.0, period_us) / 1e6
+    us, joules = np.empty_like(units), np.empty_like(units)
+    for j, way in enumerate(ways):
+        us[:, j] = [way.takes_us(n) for n in units[:, j]]
+        joules[:, j] = [way.joules(n, write_j) for n in units[:, j]]
+    return us, joules
+
+
+def _pace_us(work: Work) -> float:
+    """The period at which what waits has arrived."""
+    return 1e6 * work.units / work.units_per_s if work.units_per_s > 0 else math.inf
+
+
+def _octaves(x: float) -> float:
+    """So that what differs by less than a sixteenth of an octave is one key."""
+    return round(BUCKETS * math.log2(1 + x)) if math.isfinite(x) else x
 
 
 def _costs_key(costs: Mapping[str, Cost]) -> tuple[object, ...]:

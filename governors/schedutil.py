@@ -66,6 +66,12 @@ class Schedutil:
         u.estimate = max(u.now, u.estimate + (u.now - u.estimate) / 4)
         return pieces
 
+    def held(self, hz: int, us: float, u: Utilisation) -> None:
+        """A race at a clock that is pinned: the utilisation follows it all the same."""
+        reached = hz / self.capacity_hz
+        u.now = reached + (u.now - reached) * math.exp(-RATE * us)
+        u.estimate = max(u.now, u.estimate + (u.now - u.estimate) / 4)
+
     def _held_us(self, at: int, now: float) -> float:
         """How long a clock is held until the utilisation asks for the next one."""
         if at == len(self.choices_hz) - 1:

@@ -11,11 +11,13 @@ GPU that no public source gives in full.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from governors.cost import Radio, Sleep, Tariff
+from governors.cost import Gating, Radio, Sleep, Tariff
 from governors.curve import CalibrationCurve
 from governors.power import Load, PowerModel
+from governors.profile import IdleState
 
 
 class ModelTariff:
@@ -27,9 +29,11 @@ class ModelTariff:
         sleeps: tuple[Sleep, ...] = (),
         memory_hz: int | None = None,
         idle_hz: int | None = None,
+        radio: Radio | None = None,
     ) -> None:
-        """`memory_hz`: the memory clock in a race, by default the highest; `idle_hz`: the CPU clock
-        that is left standing between races, by default the lowest."""
+        """`sleeps`: what may be asked for; `memory_hz`: the memory clock in a race, by default the
+        highest; `idle_hz`: the CPU clock that is left standing between races, by default the
+        lowest; `radio`: the uplink's figures, by default the profile's."""
         self.model, self.sleeps = model, sleeps
         p = model.profile
         self.memory_hz = memory_hz or (p.memory.table_hz[-1] if p.memory.table_hz else 0)
@@ -42,9 +46,12 @@ class ModelTariff:
         moved = model.input_watts(replace(idle, memory_gbytes_per_s=1.0))
         self.byte_j = (moved - self.idle_watts) / 1e9
         up = p.uplink
-        self.radio = Radio(
+        self.radio = radio or Radio(
             (up.fixed_joules or 0.0) + (up.tail_joules or 0.0), up.joules_per_byte or 0.0
         )
+        self.awake_watts = model.input_watts(replace(idle, awake_share=1.0)) - self.idle_watts
+        self.states = _states(p.idle_states, self.awake_watts, self.wake_j)
+        self.gating = _gating(model)
         self._watts: dict[tuple[str, int, float, int | None], float] = {}
         beside_hz = p.clusters[0].floor_hz
         self.cycle_j = (self.race_watts("cpu", beside_hz, 1.0) - self.idle_watts) / beside_hz
@@ -90,6 +97,7 @@ class MeasuredTariff:
         self.idle_watts = curve.idle_watts
         self.wake_j, self.byte_j, self.cycle_j = base.wake_j, base.byte_j, base.cycle_j
         self.sleeps, self.radio = base.sleeps, base.radio
+        self.awake_watts, self.states, self.gating = base.awake_watts, base.states, base.gating
         self._measured = {p.hz: p.watts for p in curve.points}
 
     def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
@@ -108,3 +116,26 @@ class MeasuredTariff:
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
         """As modelled: it was not measured."""
         return self._base.standing_watts(high_hz, low_hz)
+
+
+def _states(states: Sequence[IdleState], awake_watts: float, wake_j: float) -> tuple[Sleep, ...]:
+    """The deepest idle state, which is what the idle board is in: against the shallowest it saves
+    what being awake draws, and takes a wake.  What lies between has no public figure.
+
+    Where the profile does not say how long it takes to leave, that is in the wake's joules only.
+    """
+    if len(states) < 2 or not awake_watts:
+        return ()
+    deepest = states[-1]
+    return (Sleep(deepest.name, awake_watts, deepest.exit_us or 0.0, wake_j),)
+
+
+def _gating(model: PowerModel) -> Gating:
+    """Of the profile's GPU; nothing where there is none."""
+    p = model.profile
+    if p.gpu is None:
+        return Gating()
+    idle = model.idle_load()
+    powered = model.input_watts(replace(idle, gpu_awake=1.0)) - model.input_watts(idle)
+    wakes = [t.figure.value for t in p.figures("gpu_wake") if t.figure.value is not None]
+    return Gating(powered, 1e3 * (p.gpu.railgate_delay_ms or 0.0), sum(wakes) if wakes else None)

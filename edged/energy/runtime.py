@@ -31,7 +31,7 @@ from edged.energy.watch import Spent, Watch, cpu_seconds
 from edged.errors import ConfigError
 from edged.placement import DEFAULT
 from governors.base import Done, Forecast, Steer
-from governors.cost import CostModel, Radio, Sleep, Tariff
+from governors.cost import CostModel, Gating, Radio, Sleep, Tariff
 from governors.errors import GovernorError
 from governors.meters.battery import batteries, state
 from governors.policies.base import Battery, Decision, Observation, Settings, Work
@@ -391,8 +391,10 @@ class Unpriced:
 
     def __init__(self) -> None:
         self.idle_watts = self.wake_j = self.byte_j = self.cycle_j = 0.0
+        self.awake_watts = 0.0
+        self.states: tuple[Sleep, ...] = ()
         self.sleeps: tuple[Sleep, ...] = ()
-        self.radio = Radio(0.0, 0.0)
+        self.gating, self.radio = Gating(), Radio(0.0, 0.0)
 
     def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
         """None is known."""

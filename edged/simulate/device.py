@@ -134,6 +134,7 @@ class Device:
             stall_us *= self.dials[-1].max_hz / self._memory_hz
         if self._pinned is not None:
             pieces = [(self._pinned, 1e6 * cycles / self._pinned + stall_us)]
+            self._kernel.held(*pieces[0], self._used)
         else:
             pieces = self._kernel.race(cycles, stall_us, self._used)
         spent = 0.0

@@ -6,8 +6,7 @@ the commit follows beside the next wait, results are sealed when it is durable. 
 random (Poisson), their rows evenly from the first of a beat to its ingest.  What is not admitted
 waits: nothing is lost.
 
-The policy's part in the wait: the batcher's latest start is moved forward by the share of the
-tolerance that the policy leaves unspent, and by what its planned race takes longer than the last.
+The policy's part in the wait is the batcher's (`steer`), as in the daemon.
 
     sealed − arrival = wait for the ingest + race + commit
 """
@@ -18,7 +17,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,8 +35,6 @@ from governors.policies.running import Running
 BUFFER_BYTES = 6 << 20
 """The senders' buffers: Linux's largest receive buffer (tcp_rmem), a connection a stream."""
 HELD_ROWS_MIN = 1.0
-COMMIT_ONLY = 0.4
-"""Of a beat's fixed cycles on its thread, what a beat takes that only commits (ingest and seal)."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,6 @@ class Engine:
         self._beats = self._held = 0
         self._cut = False
         self._work = setup.work
-        self._decision = Decision("nothing has run yet")
         self._unraced_us: float | None = None
         self._unsent_bytes = 0.0
 
@@ -150,16 +146,10 @@ class Engine:
         return float(self.batcher.race_by(int(self._unraced_us)))
 
     def _when(self, oldest_us: float, now_us: float) -> tuple[float, bool]:
-        """The wake: the batcher's, less what the policy does not spend of the tolerance."""
+        """The batcher's wake, and whether it races."""
         unraced = None if self._unraced_us is None else int(self._unraced_us)
         wake = self.batcher.wake(int(oldest_us), int(now_us), unraced)
-        held = self._decision
-        sooner = (1 - held.wait_share) * self.setup.latency_us
-        sooner += max(0.0, held.race_us - self.batcher.race_us)
-        at = min(float(wake.at_us), self.batcher.race_by(int(oldest_us)) - sooner)
-        if held.not_before_us > at:
-            return max(now_us, float(held.not_before_us)), True
-        return max(at, now_us), wake.race
+        return max(float(wake.at_us), now_us), wake.race
 
     def _arrive(self, first_us: float, until_us: float) -> None:
         """Rows of the messages from the first one since the last ingest on."""
@@ -177,7 +167,7 @@ class Engine:
         if not race:
             self._unraced_us = oldest_us if self._unraced_us is None else self._unraced_us
             self._cut = False
-            d.race(Cost(cost.cycles * COMMIT_ONLY, 0.0), 0)
+            d.race(Cost(cost.commit_cycles, 0.0), 0)
             d.beside(cost.beside_cycles)
             self.batcher.committed(COMMIT_US)
             return
@@ -201,8 +191,8 @@ class Engine:
         after = self._decided(self.policy.idle(self._seen(d.at_us)))
         d.apply(after)
         self._upload(after)
-        hold = max(decision.not_before_us, after.not_before_us)
-        self._decision = replace(after, not_before_us=hold)
+        hold_us = max(decision.not_before_us, after.not_before_us)
+        self.batcher.steer(after.wait_share, after.race_us, hold_us)
 
     def _decided(self, decision: Decision) -> Decision:
         reason = decision.reason
@@ -210,10 +200,13 @@ class Engine:
         return decision
 
     def _seen(self, oldest_us: float) -> Observation:
-        s, d = self.setup, self.device
+        s, d, b = self.setup, self.device, self.batcher
+        ack_us = max(0.0, b.ack_within_us - b.commit_us - b.margin_us)
+        full_us = b.fill_us + b.race_us if b.fill_us < s.latency_us else math.inf
         work = Work(
             self._rows, s.work.rows_per_s, {"cpu": self._work.cost}, s.latency_us,
-            COMMIT_US + self.batcher.margin_us, s.work.output_bytes_per_s, s.upload_within_us,
+            COMMIT_US + b.margin_us, s.work.output_bytes_per_s, s.upload_within_us,
+            full_us, ack_us,
         )  # fmt: skip
         battery = None if s.battery_j is None else Battery(max(0.0, s.battery_j - d.joules))
         return Observation(

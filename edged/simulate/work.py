@@ -41,6 +41,8 @@ RACE_CYCLES = 6.4e6
 """Fixed, of ingest, race and seal on the beat's thread."""
 BESIDE_CYCLES = 6.0e6
 """Fixed, of a commit, its acks and the wakes of a beat, on another core beside the next wait."""
+COMMIT_CYCLES = 2.6e6
+"""Fixed, of a beat that only commits, on its thread: ingest and seal."""
 MESSAGE_CYCLES = 24e3
 ROW_CYCLES = 207.0
 COMMIT_US = 900
@@ -133,7 +135,7 @@ def job_work(
     cost = Cost(
         scale * fixed, longest, 0.0, stall_us / threads,
         (scale * fixed + beat * total) / (scale * fixed + beat * longest), MOVES * row_bytes,
-        scale * BESIDE_CYCLES,
+        scale * BESIDE_CYCLES, scale * COMMIT_CYCLES,
     )  # fmt: skip
     return JobWork(
         cost, rows_per_s, messages, window, state, row_bytes, output,

@@ -18,6 +18,7 @@ A policy is one file of this package that registers itself:
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -92,6 +93,8 @@ class Cost:
     """Memory traffic."""
     beside_cycles: float = 0.0
     """Of one CPU core, per race, beside the wait: commits and acks."""
+    commit_cycles: float = 0.0
+    """Of a beat that only commits."""
 
     def us(self, units: float, hz: int) -> float:
         """How long a race of `units` takes at a clock."""
@@ -104,6 +107,7 @@ class Cost:
         return Cost(
             self.cycles * k, self.cycles_per_unit * k, self.stall_us * k,
             self.stall_us_per_unit * k, self.cores, self.bytes_per_unit, self.beside_cycles,
+            self.commit_cycles,
         )  # fmt: skip
 
 
@@ -124,6 +128,11 @@ class Work:
     upload_bytes_per_s: float = 0.0
     upload_within_us: int = 0
     """How long results may wait for an upload window; 0: they are sent with every beat."""
+    period_us_max: float = math.inf
+    """From one race to the next, what buffers leave: the batcher's `fill_us`, and a race."""
+    commit_every_us: float = 0.0
+    """How often what waits is committed without a race, so that senders have their acks; 0: only
+    with races."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,13 +101,12 @@ class EnergyBudget(Policy):
                 f" {self._volts.resume_volts:g} V",
                 admit_share=0.0, not_before_us=seen.at_us + HOLD_US,
             )  # fmt: skip
-        idle = self.model.tariff.idle_watts
         ways = self.model.ways(seen.work, seen.dials, seen.write_us)
         left_us = seen.deadline_us - seen.at_us
         room -= self.model.overhead_j(seen.work)
-        fit = self.model.fit(ways, seen.work.units, left_us, room, seen.write_j)
+        fit = self.model.fit(ways, seen.work, left_us, room, seen.write_j)
         if fit.share >= 1.0:
-            return raced(idle, seen, fit, ways[0])
+            return raced(seen, fit, ways[0])
         pace = max(0.0, self._pace_watts(seen))
         least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
         goal_j = min(least_j, HOLD_SHARE * pace * self._burst_us / 1e6)
@@ -119,7 +118,7 @@ class EnergyBudget(Policy):
                 admit_share=0.0,
                 not_before_us=seen.at_us + int(min(self._burst_us, max(RETRY_US, wait_us))),
             )
-        decision = raced(idle, seen, fit, ways[0])
+        decision = raced(seen, fit, ways[0])
         reason = f"{decision.reason}; the pace has room for {fit.share:.0%}"
         return replace(decision, reason=reason)
 
@@ -133,7 +132,7 @@ class EnergyBudget(Policy):
             wait_share=plan.share,
             race_us=plan.race_us,
             sleep=plan.sleeps,
-            upload=self.uploads.after_beat(plan.upload_beats),
+            upload=self.uploads.after_beat(seen, plan),
         )
 
     def left_j(self, seen: Observation) -> float:

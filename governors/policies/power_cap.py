@@ -66,9 +66,9 @@ class PowerCap(Policy):
         ways = self.model.ways(seen.work, seen.dials, seen.write_us)
         left_us = seen.deadline_us - seen.at_us
         room -= self.model.overhead_j(seen.work)
-        fit = self.model.fit(ways, seen.work.units, left_us, room, seen.write_j)
+        fit = self.model.fit(ways, seen.work, left_us, room, seen.write_j)
         if fit.share >= 1.0:
-            return raced(idle, seen, fit, ways[0])
+            return raced(seen, fit, ways[0])
         if idle >= self.cap_watts:
             reason = f"idle takes {idle:.2f} W: {self.cap_watts:g} W cannot be kept"
             hold_us = seen.at_us + self.window_us
@@ -76,7 +76,7 @@ class PowerCap(Policy):
         least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
         goal_j = min(least_j, HOLD_SHARE * (self.cap_watts - idle) * self.window_us / 1e6)
         if room >= goal_j and fit.share * seen.work.units >= 1.0:
-            decision = raced(idle, seen, fit, ways[0])
+            decision = raced(seen, fit, ways[0])
             reason = f"{decision.reason}; room for {fit.share:.0%} of what waits"
             return replace(decision, reason=reason)
         spare_j = SPARE * goal_j + 2 * self.model.tariff.wake_j  # the wake that asks again costs
@@ -103,7 +103,7 @@ class PowerCap(Policy):
             wait_share=1.0 if self._tight else plan.share,
             race_us=plan.race_us,
             sleep=plan.sleeps,
-            upload=self.uploads.after_beat(plan.upload_beats),
+            upload=self.uploads.after_beat(seen, plan),
         )
 
     def forecast(self, seen: Observation) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from governors.cost import CostModel, Fit, Way
+from governors.cost import CostModel, Fit, Plan
 from governors.policies.account import Account
 from governors.policies.base import (
     RELEASE,
@@ -31,6 +31,7 @@ from governors.policies.base import (
     policy,
 )
 from governors.policies.running import BUSY_CORES
+from governors.ways import Way
 
 
 @policy
@@ -48,8 +49,8 @@ class RaceToIdle(Policy):
         """Choose the way for what waits now."""
         ways = self.model.ways(seen.work, seen.dials, seen.write_us)
         left_us = seen.deadline_us - seen.at_us
-        fit = self.model.fit(ways, seen.work.units, left_us, float("inf"), seen.write_j)
-        return raced(self.model.tariff.idle_watts, seen, fit, ways[0])
+        fit = self.model.fit(ways, seen.work, left_us, float("inf"), seen.write_j)
+        return raced(seen, fit, ways[0])
 
     def idle(self, seen: Observation) -> Decision:
         """Let go; plan the wait, the sleeps and the uplink."""
@@ -63,7 +64,7 @@ class RaceToIdle(Policy):
             wait_share=plan.share,
             race_us=plan.race_us,
             sleep=plan.sleeps if self.settings["sleep"] else (),
-            upload=self.uploads.after_beat(plan.upload_beats),
+            upload=self.uploads.after_beat(seen, plan),
         )
 
     def _lowered(self, seen: Observation, idle_us: float) -> dict[str, Setting]:
@@ -78,18 +79,23 @@ class RaceToIdle(Policy):
 
 
 class Uploads:
-    """Counts beats from one upload to the next."""
+    """Knows when the uplink sent last."""
 
     def __init__(self) -> None:
-        self._beats = 0
+        self._sent_us: int | None = None
 
-    def after_beat(self, every: int) -> bool:
-        """Whether the uplink may send after this beat, the one of every so many."""
-        self._beats = 0 if self._beats + 1 >= every else self._beats + 1
-        return self._beats == 0
+    def after_beat(self, seen: Observation, plan: Plan) -> bool:
+        """Whether the uplink may send after this beat: the next one would be too late."""
+        if self._sent_us is None:
+            self._sent_us = seen.at_us
+        beat_us = min(plan.period_us, seen.work.period_us_max)
+        if seen.at_us + beat_us < self._sent_us + max(plan.upload_us, beat_us):
+            return False
+        self._sent_us = seen.at_us
+        return True
 
 
-def raced(idle_watts: float, seen: Observation, fit: Fit, alone: Way) -> Decision:
+def raced(seen: Observation, fit: Fit, alone: Way) -> Decision:
     """The decision that a fit is, said in words."""
     kinds = {d.name: d.kind for d in seen.dials}
     clocks = {
@@ -97,7 +103,7 @@ def raced(idle_watts: float, seen: Observation, fit: Fit, alone: Way) -> Decisio
         for name, hz in fit.way.clocks
     }
     units = fit.share * seen.work.units
-    left = alone.joules(units, idle_watts, 0.0)
+    left = alone.joules(units, 0.0)
     if clocks:
         saved = 1e3 * (left - fit.joules)
         reason = f"{fit.way.device} at {fit.way.hz / 1e6:.0f} MHz saves {saved:.2f} mJ"

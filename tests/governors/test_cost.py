@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from governors.cost import BUCKETS, SHARES, CostModel, Radio, Sleep
+from governors.cost import BUCKETS, SHARES, CostModel, Gating, Radio, Sleep
 from governors.policies.base import Cost, Dial, Work
 from tests.governors.plant import TARIFFS, dials
 
@@ -31,10 +31,13 @@ class Flat:
     wake_j: float = 1e-4
     byte_j: float = 1e-10
     cycle_j: float = 1e-9
+    awake_watts: float = 0.2
+    states: tuple[Sleep, ...] = (Sleep("c7", 0.2, 0, 1e-4),)
     sleeps: tuple[Sleep, ...] = (
         Sleep("deep", 0.3, 5_000, 2e-3),
         Sleep("deeper", 0.1, 90_000, 0.02),
     )
+    gating: Gating = field(default_factory=lambda: Gating(0.3, 200_000, 0.01))
     radio: Radio = field(default_factory=lambda: Radio(0.05, 1e-7))
 
     def race_watts(self, device, hz, cores, memory_hz=None) -> float:
@@ -44,6 +47,17 @@ class Flat:
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
         return 0.0
+
+
+def batcher(wait_s: float, work: Work) -> tuple[float, int]:
+    """The period that the batcher makes of a wait, and its beats that only commit, one by one."""
+    if work.period_us_max <= work.commit_every_us or not work.commit_every_us:
+        return min(wait_s, work.period_us_max / 1e6), 0
+    ack_s, quarter_s, commits = work.commit_every_us / 1e6, work.latency_us / 4e6, 0
+    while wait_s - (commits + 1) * ack_s > quarter_s:
+        commits += 1
+    period_s = min(wait_s, (commits + 1) * ack_s)
+    return min(period_s, (commits + 1) * work.period_us_max / 1e6), commits
 
 
 def naive(board: Flat, work: Work, rate: float, write_j: float) -> tuple[float, bool]:
@@ -59,20 +73,27 @@ def naive(board: Flat, work: Work, rate: float, write_j: float) -> tuple[float, 
                 fixed_s = c.cycles / hz + c.stall_us / 1e6
                 each_s = c.cycles_per_unit / hz + c.stall_us_per_unit / 1e6
                 room_s = share * work.latency_us / 1e6 - work.commit_us / 1e6 - fixed_s
-                period_s = room_s / (1 + each_s * rate)
+                wait_s = room_s / (1 + each_s * rate)
+                period_s, commits = batcher(wait_s, work)
                 race_s = fixed_s + each_s * rate * period_s
                 if period_s <= 0 or race_s > period_s or race_s > work.latency_us / 2e6:
                     continue
                 joules = board.idle_watts * (period_s - race_s)
                 joules += board.race_watts(device, hz, c.cores) * race_s
                 joules += write_j + board.wake_j + board.cycle_j * c.beside_cycles
+                joules += min(0.2 * (period_s - race_s), 1e-4)  # awake, or asleep and woken
+                cycles = c.commit_cycles + c.beside_cycles
+                joules += commits * (2 * board.wake_j + board.cycle_j * cycles)
+                if device == "gpu":
+                    joules += 0.3 * min(0.2, period_s - race_s)
+                    joules += 0.01 if period_s - race_s > 0.2 else 0.0
                 joules += board.byte_j * c.bytes_per_unit * rate * period_s
                 for sleep in board.sleeps:
                     gain = sleep.watts * (period_s - race_s - sleep.us / 1e6) - sleep.joules
                     joules -= max(0.0, gain) if period_s - race_s > sleep.us / 1e6 else 0.0
                 watts = joules / period_s
                 if work.upload_bytes_per_s:
-                    beats = max(1, int(work.upload_within_us / 1e6 / period_s))
+                    beats = max(1, int(work.upload_within_us / 1e6 // period_s))
                     watts += board.radio.joules / (beats * period_s)
                     watts += board.radio.joules_per_byte * work.upload_bytes_per_s
                 found.append(watts)
@@ -87,7 +108,7 @@ works = st.builds(
         {
             "cpu": st.builds(
                 Cost, st.floats(0, 1e6), st.floats(1, 2000), st.floats(0, 500), st.floats(0, 0.5),
-                st.floats(1, 4), st.floats(0, 500),
+                st.floats(1, 4), st.floats(0, 500), st.floats(0, 1e6), st.floats(0, 1e6),
             )
         },
         optional={
@@ -99,7 +120,9 @@ works = st.builds(
     latency_us=st.integers(10_000, 5_000_000),
     commit_us=st.floats(0, 3000),
     upload_bytes_per_s=st.sampled_from([0.0, 1e4]),
-    upload_within_us=st.sampled_from([0, 10_000_000]),
+    upload_within_us=st.sampled_from([0, 10_000_037]),
+    period_us_max=st.sampled_from([math.inf, 30_000.0, 1e6]),
+    commit_every_us=st.sampled_from([0.0, 7_013.0, 200_021.0]),
 )  # fmt: skip
 
 
@@ -129,10 +152,10 @@ def test_wait_sleep_and_upload_are_decided_together():
     plan = CostModel(Flat()).plan(calm, DIALS)
     assert plan.share == 1.0
     assert plan.sleeps == ("deep", "deeper")
-    assert plan.upload_beats == 60_000_000 // plan.period_us
+    assert plan.upload_us == pytest.approx(60_000_000 // plan.period_us * plan.period_us)
     hasty = Work(0, 100, {"cpu": Cost(1e5, 300)}, 10_000, 0, 100.0, 0)
     plan = CostModel(Flat()).plan(hasty, DIALS)
-    assert plan.sleeps == () and plan.upload_beats == 1
+    assert plan.sleeps == () and plan.upload_us == plan.period_us
 
 
 def test_the_gpu_is_taken_where_it_is_cheaper_and_not_where_its_start_is_not_paid():
@@ -166,7 +189,7 @@ def test_a_fit_never_takes_more_than_there_is_room_for(units, left_us, room, cos
     board = Flat()
     model = CostModel(board)
     ways = model.ways(Work(units, 1e4, {"cpu": cost}, 10**6), DIALS)
-    fit = model.fit(ways, units, left_us, room, 1e-5)
+    fit = model.fit(ways, Work(units, 1e4, {"cpu": cost}, 10**6), left_us, room, 1e-5)
     assert 0.0 <= fit.share <= 1.0
     if fit.share > 0:
         clocks = [fit.way.hz] if fit.way.clocks else list(TABLE)

@@ -1,0 +1,206 @@
+"""Ways to race one kind of work: a device and its clocks, what a race takes and draws.  Sans-IO.
+
+At a clock that is set, time and joules are affine in the units.  Left alone, a race meets the
+clocks that the kernel's governor chooses (`governors.schedutil`), which follow from how long the
+last races were and how long ago: a beat of n units at r units a second comes every n / r, so its
+time and its joules are those of the governor settled at that period.  They are worked out at
+PERIODS of the tolerance and interpolated between.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from governors.schedutil import Schedutil, Utilisation
+
+if TYPE_CHECKING:
+    from governors.cost import Tariff
+    from governors.policies.base import Cost, Dial, Work
+
+PERIODS = (0.04, 0.1, 0.25, 0.5, 1.0)
+"""Of the tolerance, at which a race that is left alone is worked out."""
+SETTLE = 6
+"""Periods after which the kernel's governor is taken to have settled."""
+
+Points = tuple[tuple[float, float, float], ...]
+"""Units, the time of their race (µs) and its joules above idle; ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to race, for one kind of work."""
+
+    device: str
+    hz: int
+    """Of the device; of a race that is left alone, the mean at the longest period."""
+    clocks: tuple[tuple[str, int], ...]
+    """What must be set for it; nothing: leave it alone."""
+    above_watts: float
+    """Above idle; of a race that is left alone, the mean at the longest period."""
+    us: float
+    us_per_unit: float
+    most_j: float
+    most_j_per_unit: float
+    """Above idle, of a race at the least favourable clock that it may meet: where it is left alone,
+    any within the limits."""
+    points: Points = ()
+    """Where it is left alone: not affine."""
+
+    def takes_us(self, units: float) -> float:
+        """How long a race of `units` takes."""
+        return _on(self.points, 1, units) if self.points else self.us + self.us_per_unit * units
+
+    def joules(self, units: float, write_j: float) -> float:
+        """Above idle, with the writes where there are any."""
+        if self.points:
+            return _on(self.points, 2, units)
+        more = self.above_watts * self.takes_us(units) / 1e6
+        return more + (write_j if self.clocks else 0.0)
+
+    def most_joules(self, units: float, write_j: float) -> float:
+        """Above idle at most, with the writes where there are any."""
+        return self.most_j + self.most_j_per_unit * units + (write_j if self.clocks else 0.0)
+
+    def part(self, units: float, write_j: float, room_j: float) -> float:
+        """The share of the units that `room_j` is enough for in any case."""
+        fixed, each = self.most_joules(0, write_j), self.most_j_per_unit * units
+        if room_j < fixed:
+            return 0.0
+        return min(1.0, (room_j - fixed) / each) if each > 0 else 1.0
+
+
+def ways_of(
+    tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], write_us: float
+) -> list[Way]:
+    """All ways to race `work` at a rate of units a second; leaving the CPU alone is the first."""
+    found = []
+    memory = next((d for d in dials if d.kind == "memory"), None)
+    caps = [None, *(() if memory is None else ((memory, hz) for hz in memory.choices_hz()[:-1]))]
+    for device, cost in work.costs.items():
+        mine = [d for d in dials if d.kind == device]
+        if device == "cpu":
+            found.append(_left_alone(tariff, work, rate, mine))
+        elif not _clocks(mine):
+            found.append(_unset(tariff, device, cost, mine))
+        for hz in _clocks(mine):
+            set_to = tuple((d.name, c) for d in mine if (c := d.nearest(hz)) is not None)
+            for cap in caps:
+                slow, also, memory_hz = _capped(cost, cap)
+                above = tariff.race_watts(device, hz, cost.cores, memory_hz) - tariff.idle_watts
+                most = _most(tariff, device, slow, (hz,), write_us, memory_hz)
+                fixed, each = slow.us(0, hz) + write_us, slow.us(1, hz) - slow.us(0, hz)
+                found.append(Way(device, hz, set_to + also, above, fixed, each, *most))
+    return found
+
+
+def _unset(tariff: Tariff, device: str, cost: Cost, dials: Sequence[Dial]) -> Way:
+    """A race on a device whose clock nobody sets: at its highest."""
+    hz = dials[0].max_hz if dials else 10**9
+    above = tariff.race_watts(device, hz, cost.cores) - tariff.idle_watts
+    fixed, each = cost.us(0, hz), cost.us(1, hz) - cost.us(0, hz)
+    return Way(device, hz, (), above, fixed, each, *_most(tariff, device, cost, (hz,), 0.0))
+
+
+def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) -> Way:
+    """A race under the kernel's governor."""
+    cost = work.costs["cpu"]
+    choices, capacity = _within(dials)
+    kernel = Schedutil(choices, capacity)
+    watts = {hz: tariff.race_watts("cpu", hz, cost.cores) - tariff.idle_watts for hz in choices}
+    low = choices[0]
+    points = [(0.0, cost.us(0, low), watts[low] * cost.us(0, low) / 1e6)]
+    cycles_us = 0.0
+    for share in PERIODS:
+        period_us = share * work.latency_us
+        units = max(1e-9, rate * period_us / 1e6)
+        us, cycles_us, joules = _settled(
+            kernel, cost, units, period_us, work.commit_every_us, watts
+        )
+        if units > points[-1][0]:
+            points.append((units, max(us, points[-1][1]), joules))
+    _, us, joules = points[-1]
+    most = _most(tariff, "cpu", cost, choices, 0.0)
+    hz = round(cycles_us / us) if us else low
+    return Way("cpu", hz, (), 1e6 * joules / us if us else 0.0, us, 0.0, *most, tuple(points))
+
+
+def _settled(
+    kernel: Schedutil, cost: Cost, units: float, period_us: float, commit_us: float,
+    watts: dict[int, float],
+) -> tuple[float, float, float]:  # fmt: skip
+    """Time, clock x time, and joules above idle of a race that comes every `period_us`, with beats
+    between that only commit."""
+    u = Utilisation()
+    between = int(period_us // commit_us) if commit_us else 0
+    for _ in range(SETTLE):
+        pieces = kernel.race(
+            cost.cycles + cost.cycles_per_unit * units,
+            cost.stall_us + cost.stall_us_per_unit * units, u,
+        )  # fmt: skip
+        us = sum(p[1] for p in pieces)
+        for _ in range(between):
+            u.sleep(commit_us)
+            kernel.race(cost.commit_cycles, 0.0, u)
+        u.sleep(max(0.0, period_us - us - between * commit_us))
+    return us, sum(hz * t for hz, t in pieces), sum(watts[hz] * t for hz, t in pieces) / 1e6
+
+
+def _most(
+    tariff: Tariff, device: str, cost: Cost, choices: Sequence[int], write_us: float,
+    memory_hz: int | None = None,
+) -> tuple[float, float]:  # fmt: skip
+    """Joules above idle of a race and of each unit, at the worst of some clocks for each."""
+    fixed, each = 0.0, 0.0
+    for hz in choices:
+        above = tariff.race_watts(device, hz, cost.cores, memory_hz) - tariff.idle_watts
+        us = cost.us(0, hz) + write_us
+        fixed = max(fixed, above * us / 1e6)
+        each = max(each, above * (cost.us(1, hz) + write_us - us) / 1e6)
+    return fixed, each
+
+
+def _capped(
+    cost: Cost, cap: tuple[Dial, int] | None
+) -> tuple[Cost, tuple[tuple[str, int], ...], int | None]:
+    """The work with a capped memory clock, what must be set for it, and the clock.
+
+    All waiting is taken to stretch as the clock falls, which is the most that it can.
+    """
+    if cap is None:
+        return cost, (), None
+    dial, hz = cap
+    k = dial.max_hz / hz
+    slow = replace(cost, stall_us=cost.stall_us * k, stall_us_per_unit=cost.stall_us_per_unit * k)
+    return slow, ((dial.name, hz),), hz
+
+
+def _clocks(dials: Sequence[Dial]) -> tuple[int, ...]:
+    """Clocks worth trying for dials of one kind that are set together: those of the first, as far
+    as all may be set."""
+    if not dials or not all(d.choices_hz() for d in dials):
+        return ()
+    return max(dials, key=lambda d: len(d.choices_hz())).choices_hz()
+
+
+def _within(dials: Sequence[Dial]) -> tuple[tuple[int, ...], int]:
+    """Clocks that the kernel may use, writable or not, and the highest of the hardware; where no
+    clock is known, 1 GHz stands for all of them."""
+    if not dials:
+        return (10**9,), 10**9
+    d = dials[0]
+    steps = [round(d.min_hz * (d.max_hz / d.min_hz) ** (i / 16)) for i in range(17)]
+    table = d.table_hz or tuple(dict.fromkeys(steps))
+    inside = tuple(hz for hz in table if d.min_hz <= hz <= d.max_hz) or (d.max_hz,)
+    return inside, max(table[-1], inside[-1])
+
+
+def _on(points: Points, column: int, units: float) -> float:
+    """Between two points by a straight line, beyond the last on by the line that ends there."""
+    i = min(bisect_right(points, (units, float("inf"), 0.0)), len(points) - 1)
+    if i == 0:
+        return points[0][column]
+    (x0, y0), (x1, y1) = ((p[0], p[column]) for p in points[i - 1 : i + 1])
+    return y0 + (y1 - y0) * (units - x0) / (x1 - x0)
