@@ -115,6 +115,7 @@ class JobRuntime:
                 chunks[name].stop,
                 chunks[name].time_min,
                 s.time.horizon(s.staging.producers, monotonic_us),
+                s.staging.full,
             )
             for name, s in self.streams.items()
         }

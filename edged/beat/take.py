@@ -3,7 +3,10 @@
 A fast stream must not outrun a slow one's window: rows of stream `a` that are further ahead of
 stream `b` than the join's bound cannot match anything yet, and would only swell the window.  So
 `a` is taken up to the horizon of `b` (its slowest active producer's latest staged time) plus the
-bound.  Whole chunks are taken: a chunk whose earliest row lies within the limit goes.
+bound.  Nor must the fast producers of `a` outrun a slow one of `a` itself: what their rows could
+match is held for that one, so that they are taken up to the horizon of `a` plus the bounds of both
+sides; but not where the staging of `a` is full, because the slow one's rows may lie unread then.
+Whole chunks are taken: a chunk whose earliest row lies within the limit goes.
 
 Progress is guaranteed: where every one of the streams that are coupled has rows and is held back
 (fast and slow producers crosswise, further apart than the bound), all go on to the oldest waiting
@@ -31,6 +34,8 @@ class Waiting:
     time_min: npt.NDArray[np.int64]
     horizon_us: int | None
     """See `StreamTime.horizon`; None: the stream holds nobody back."""
+    full: bool = False
+    """Whether its staging is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +55,12 @@ def decide_take(
     `rows_max` bounds the rows of all streams together, but a chunk of each is always taken; with
     ONE_CHUNK, the oldest chunk of all and no other.
     """
-    take = {name: _allowed(name, w, waiting, couplings) for name, w in waiting.items()}
+    take = {name: _up_to(w, limit_us(name, waiting, couplings)) for name, w in waiting.items()}
     for group in _groups(waiting, couplings):
-        if all(waiting[n].stop.size and not take[n] for n in group):
+        if all(_held_by_others(n, waiting, couplings) for n in group):
             ahead = max((c.ahead_us for c in couplings if c.stream in group), default=0)
             limit = min(int(waiting[n].time_min[0]) for n in group) + ahead
-            take |= {n: _up_to(waiting[n], int(waiting[n].stop.size), limit) for n in group}
+            take |= {n: _up_to(waiting[n], limit) for n in group}
     if rows_max == ONE_CHUNK:
         wanted = [(int(waiting[n].time_min[0]), n) for n, count in take.items() if count]
         one = {n: int(bool(wanted) and n == min(wanted)[1]) for n in take}
@@ -83,27 +88,39 @@ def _groups(names: Iterable[str], couplings: Sequence[Coupling]) -> list[set[str
 def limit_us(
     name: str, waiting: Mapping[str, Waiting], couplings: Sequence[Coupling]
 ) -> int | None:
-    """The time up to which a stream's rows may be taken; None: no other one holds it back."""
-    limits = [
+    """The time up to which a stream's rows may be taken; None: nothing holds it back."""
+    others, own = _others_limit_us(name, waiting, couplings), waiting[name]
+    if own.horizon_us is None or own.full:
+        return others
+    back = {c.stream: c.ahead_us for c in couplings if c.other == name}
+    bounds = (c.ahead_us + back[c.other] for c in couplings if c.stream == name and c.other in back)
+    limits = [own.horizon_us + bound for bound in bounds]
+    return min(limits if others is None else [*limits, others], default=None)
+
+
+def _others_limit_us(
+    name: str, waiting: Mapping[str, Waiting], couplings: Sequence[Coupling]
+) -> int | None:
+    limits = (
         horizon + c.ahead_us
         for c in couplings
         if c.stream == name and (horizon := waiting[c.other].horizon_us) is not None
-    ]
+    )
     return min(limits, default=None)
 
 
-def _allowed(
-    name: str, own: Waiting, waiting: Mapping[str, Waiting], couplings: Sequence[Coupling]
-) -> int:
-    count = int(own.stop.size)
-    limit = limit_us(name, waiting, couplings)
-    return count if limit is None or count == 0 else _up_to(own, count, limit)
+def _held_by_others(
+    name: str, waiting: Mapping[str, Waiting], couplings: Sequence[Coupling]
+) -> bool:
+    """Whether it has rows, all of which wait for another stream."""
+    own = waiting[name]
+    return own.stop.size > 0 and not _up_to(own, _others_limit_us(name, waiting, couplings))
 
 
-def _up_to(w: Waiting, count: int, limit_us: int) -> int:
-    """How many of the first `count` chunks come before the first that begins after the limit."""
-    beyond = np.flatnonzero(w.time_min[:count] > limit_us)
-    return int(beyond[0]) if beyond.size else count
+def _up_to(w: Waiting, limit_us: int | None) -> int:
+    """How many chunks come before the first that begins after the limit."""
+    beyond = np.flatnonzero(w.time_min > limit_us) if limit_us is not None else w.stop[:0]
+    return int(beyond[0]) if beyond.size else int(w.stop.size)
 
 
 def _rows(w: Waiting, count: int) -> int:

@@ -38,6 +38,12 @@ class Scene:
         return sum(s["rows"] for j in jobs for s in j["streams"].values())
 
     @property
+    def late(self) -> int:
+        """Of them, those that came too late to count: none, where all goes well."""
+        jobs = self.daemon.get("jobs", {}).values()
+        return sum(s["late"] for j in jobs for s in j["streams"].values())
+
+    @property
     def matches(self) -> int:
         """Pairs that the join has found."""
         jobs = self.daemon.get("jobs", {}).values()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ COLUMNS = {
 """Stream -> its columns -> the columns of the SCADA file."""
 BATCH_ROWS = 288
 """Two days of ten-minute readings."""
+END_S = 120.0
+"""How long a daemon that was killed may take to come back and to take the rest."""
 
 
 def readings(stream: str, scada: Path) -> dict[str, pa.Table]:
@@ -62,9 +65,15 @@ def send(stream: str, address: str, token: str, scada: Path, seconds: float) -> 
             if i < len(batches[name]):
                 producer.send(batches[name][i])
         time.sleep(max(0.0, started + seconds * (i + 1) / rounds - time.monotonic()))
-    for producer in producers.values():
-        producer.end()
-        producer.close()
+    # together: one that waits for another's ack would be silent meanwhile
+    with ThreadPoolExecutor(len(producers)) as pool:
+        list(pool.map(_end, producers.values()))
+
+
+def _end(producer: Producer) -> None:
+    """Say end-of-stream; all that was sent is durable after it."""
+    producer.end(END_S)
+    producer.close()
 
 
 def _schema(given: pa.Schema) -> pa.Schema:

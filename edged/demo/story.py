@@ -246,6 +246,7 @@ class Story:
             "identical": all(v.identical for v in verdicts),
             "tuples_in": self.scene.tuples,
             "matches": self._operator("matches"),
+            "late": self.scene.late,
             "rows_landed": self._landed_rows(),
             "rows_out": sum(v.rows for v in verdicts),
             "kills": self.kills,

@@ -74,6 +74,22 @@ def test_the_window_stays_small_however_fast_one_stream_comes_and_the_result_is_
         assert live.late("r") == live.late("s") == 0
 
 
+def test_the_window_stays_small_while_one_of_a_streams_producers_is_away_and_the_result_is_exact():
+    """Found in the demo: three turbines' power lay in the window until the fourth had reconnected
+    after a restart, and wind probed through all of it: races of ten seconds."""
+    fast, away, right = rows(1, 3000), rows(0, 1), rows(0, 3000)
+    with Live(join_job()) as live:
+        live.send("r", away, producer="away")
+        for at in range(0, 3000, 100):
+            live.send("r", fast[at : at + 100])
+            live.send("s", right[at : at + 100])
+            live.beat()
+        assert live_rows(live) < 200
+        live.drain()
+        assert sorted(live.rows("pairs")) == pairs_of(away + fast, right)
+        assert live.late("r") == live.late("s") == 0
+
+
 def test_what_is_held_keeps_the_fast_source_from_reading_on():
     document = join_job()
     document["promises"] = {"memory": "1MiB"}

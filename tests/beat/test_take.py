@@ -11,10 +11,10 @@ from edged.beat.take import Coupling, Waiting, decide_take
 MANY = 1 << 40
 
 
-def waiting(times: list[int], horizon: int | None, rows: int = 10) -> Waiting:
+def waiting(times: list[int], horizon: int | None, rows: int = 10, full: bool = False) -> Waiting:
     """One chunk of `rows` rows for each time."""
     stop = np.arange(1, len(times) + 1, dtype=np.int64) * rows
-    return Waiting(stop, np.array(times, np.int64), horizon)
+    return Waiting(stop, np.array(times, np.int64), horizon, full)
 
 
 def both(ahead: int) -> list[Coupling]:
@@ -26,6 +26,15 @@ def test_a_fast_stream_stops_at_the_slow_ones_horizon_plus_the_bound():
         {"r": waiting([0, 50, 100, 151, 200], 250), "s": waiting([40], 50)}, both(100), MANY
     )
     assert got == {"r": 3, "s": 1}
+
+
+def test_a_streams_fast_producers_stop_at_its_slow_ones_horizon_plus_both_bounds():
+    """Found in the demo: what they could match was held for the slow one; the window swelled."""
+    fast, couplings = [20, 170, 171, 500], [Coupling("r", "s", 100), Coupling("s", "r", 50)]
+    held = {"r": waiting(fast, 20), "s": waiting([], 10**6)}
+    assert decide_take(held, couplings, MANY)[0] == {"r": 2, "s": 0}
+    full = {"r": waiting(fast, 20, full=True), "s": waiting([], 10**6)}
+    assert decide_take(full, couplings, MANY)[0] == {"r": 4, "s": 0}, "the slow one may lie unread"
 
 
 def test_a_stream_in_which_nobody_counts_holds_nobody_back():
