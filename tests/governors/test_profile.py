@@ -1,6 +1,10 @@
 """Board profiles: what they say, and what the reader refuses."""
 
 import re
+import subprocess
+from fnmatch import fnmatch
+from importlib import resources
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,8 +14,10 @@ from governors.errors import ProfileError
 from governors.meters.rails import rail as known_rail
 from governors.power import PowerModel
 from governors.profile import DIRECTORY, load, names, parse
+from governors.profile_reader import tomllib
 from tests.governors import trees
 
+REPOSITORY = Path(__file__).parents[2]
 TEXT = {name: (DIRECTORY / f"{name}.toml").read_text() for name in names()}
 
 # --- what there is
@@ -75,6 +81,29 @@ def test_an_unknown_profile_names_the_nearest():
         load("orin-nanno")
     with pytest.raises(ProfileError, match="there are agx-orin, generic-x86"):
         load("zzz")
+
+
+# --- what an installation holds
+
+
+def test_an_installation_finds_every_profile_and_the_sweeps():
+    held = resources.files("governors")
+    assert {p.name for p in (held / "profiles").iterdir()} == {f"{n}.toml" for n in names()}
+    sweeps = {p.name for p in (held / "data" / "nano_power").iterdir()}
+    assert {"cpuAll_freq_iter.csv", "gpu_freq_iter.csv"} <= sweeps
+
+
+def test_every_file_of_a_package_that_is_no_module_goes_into_the_wheel():
+    tools = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
+    listed = ["git", "ls-files", *(w.rstrip("*") for w in tools["packages"]["find"]["include"])]
+    files = subprocess.run(listed, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    others = [f for f in files.stdout.splitlines() if not f.endswith(".py")]
+    assert len([f for f in others if f.startswith("governors/profiles/")]) == len(names())
+    for file in others:
+        package, _, rest = file.partition("/")
+        globs = tools["package-data"].get(package, [])
+        fits = [g for g in globs if fnmatch(rest, g) and rest.count("/") == g.count("/")]
+        assert fits, f"{file} is not in the wheel"
 
 
 # --- what the reader refuses
