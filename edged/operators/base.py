@@ -151,6 +151,10 @@ class OperatorPlan(ABC):
         """Whether the running operator is a `Placed` one whose kernel the document leaves open."""
         return False
 
+    def generated(self) -> tuple[str, ...]:
+        """Sources of the kernels that were generated for it and that `build` compiles."""
+        return ()
+
     @abstractmethod
     def build(self, workers: Workers) -> Operator:
         """The running operator, its kernels compiled."""

@@ -78,6 +78,10 @@ class FilterPlan(OperatorPlan):
         predicate = Predicate.of(f"{path}.where", where, link.schema)
         return cls(id, link, " ".join(where.split()), predicate)
 
+    def generated(self) -> tuple[str, ...]:
+        """The condition's kernel."""
+        return (self.predicate.source.text,)
+
     def build(self, workers: Workers) -> Filter:
         """The running filter, its kernel compiled."""
         return Filter(self.predicate.build(), self.output.time)

@@ -86,6 +86,10 @@ class MapPlan(OperatorPlan):
         texts = tuple((name, " ".join(sql.split())) for name, sql in columns.items())
         return cls(id, output, texts, projection)
 
+    def generated(self) -> tuple[str, ...]:
+        """The columns' kernel."""
+        return (self.projection.source.text,)
+
     def build(self, workers: Workers) -> Map:
         """The running map, its kernel compiled."""
         time = self.projection.passed()[self.output.time]

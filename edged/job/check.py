@@ -1,0 +1,95 @@
+"""`python -m edged.job.check`: a child process that checks, explains and compiles job documents.
+
+It is what the API asks, so that neither it nor the daemon parses what strangers send or waits for
+a compiler.  A request is one line of JSON on standard input, answered by lines on standard output,
+of which the last one has `verdict`:
+
+    {"text": "name = …", "format": "toml", "compile": true, "explain": false}
+    {"progress": {"step": "expressions", "done": 1, "of": 3}}
+    {"verdict": {"faults": [{"path", "problem", "advice"}], "warnings": […], "name": …,
+                 "document": {…} or null, "plan": {…} or null}}
+
+Kernels of expressions are compiled into the cache that the daemon loads them from.  The process
+ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from edged.errors import EdgedError, JobError
+from edged.job import document as doc
+from edged.job.explain import explain
+from edged.job.expr import cache
+from edged.job.plan import JobPlan, faults, parse_job, warnings
+
+NICENESS = 10
+"""A beat comes before the question what a job would do."""
+
+Progress = Callable[[str, int, int], None]
+
+
+def verdict(request: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """What is to be said of a document; never raises for one that is wrong."""
+    try:
+        document = doc.loads(
+            str(request["text"]), "document", json_text=request.get("format") == "json"
+        )
+        progress("parse", 0, 1)
+        wrong = faults(document)
+    except JobError as fault:
+        wrong = [fault]
+    except RecursionError:
+        wrong = [JobError("document", "is nested too deeply", "this is not a job document")]
+    if wrong:
+        return _refused(wrong)
+    plan = parse_job(document)
+    try:
+        if request.get("compile"):
+            compile_expressions(plan, progress)
+    except EdgedError as problem:
+        return _refused([JobError("operators", str(problem))])
+    return {
+        "faults": [],
+        "warnings": warnings(plan),
+        "name": plan.name,
+        "document": plan.document,
+        "plan": explain(plan) if request.get("explain") else None,
+    }
+
+
+def compile_expressions(plan: JobPlan, progress: Progress) -> None:
+    """Compile the kernels of all expressions into the cache.  Raises KernelError."""
+    sources = [text for operator in plan.operators.values() for text in operator.generated()]
+    for done, text in enumerate(sources):
+        progress("expressions", done, len(sources))
+        cache.kernel(text, child=False)  # this is the child
+    progress("expressions", len(sources), len(sources))
+
+
+def main(lines: TextIO, out: TextIO) -> None:
+    """Answer requests until there are none."""
+
+    def say(answer: dict[str, Any]) -> None:
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+    def progress(step: str, done: int, of: int) -> None:
+        say({"progress": {"step": step, "done": done, "of": of}})
+
+    for line in lines:
+        say({"verdict": verdict(json.loads(line), progress)})
+
+
+def _refused(wrong: list[JobError]) -> dict[str, Any]:
+    rows = [{"path": f.path, "problem": f.problem, "advice": f.advice} for f in wrong]
+    return {"faults": rows, "warnings": [], "name": None, "document": None, "plan": None}
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    main(sys.stdin, sys.stdout)
