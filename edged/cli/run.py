@@ -4,27 +4,51 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from edged.config import Config
+    from edged.daemon import Daemon
+
+_FLAGS = {
+    "directory": ("store.directory", "--store"),
+    "device": ("device.name", "--device"),
+    "workers": ("run.workers", "--workers"),
+    "url": ("uplink.url", "--uplink"),
+    "token_file": ("uplink.token_file", "--token-file"),
+    "ca": ("uplink.ca", "--ca"),
+    "door": ("run.door", "--door"),
+    "store_bytes_max": ("store.bytes_max", "--store-max"),
+    "snapshot_bytes": ("store.snapshot_bytes", "--snapshot-bytes"),
+    "trace": ("run.trace", "--trace"),
+    "board": ("energy.board", "--board"),
+    "policy": ("energy.policy", "--policy"),
+    "helper": ("energy.helper", "--helper"),
+}
+"""By argument, the setting that it overrides and how it is written."""
+
 
 @click.command(name="run")
-@click.argument("jobs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.argument("jobs", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Configuration, see docs/config.md; arguments and flags override it.",
+)
 @click.option(
     "--store",
     "directory",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False),
     help="Directory of the durable state; created if missing.",
 )
 @click.option(
     "--device",
-    default=socket.gethostname,
-    show_default="host name",
-    help="Name under which the centre knows this device.",
+    help="Name under which the centre knows this device.  [default: (host name)]",
 )
 @click.option(
     "--workers", type=click.IntRange(1, 1024), help="Kernel threads; default: one a core."
@@ -40,9 +64,7 @@ import click
     type=click.Path(exists=True, dir_okay=False),
     help="Certificates that the collector's must be signed by.",
 )
-@click.option(
-    "--door", type=click.Path(path_type=Path), help="Unix socket for control; default: STORE/door."
-)
+@click.option("--door", type=click.Path(), help="Unix socket for control; default: STORE/door.")
 @click.option(
     "--store-max",
     "store_bytes_max",
@@ -54,16 +76,12 @@ import click
     type=click.IntRange(min=1 << 16),
     help="Log between snapshots; bounds the recovery time.",
 )
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="Append one JSON line a beat: sizes and stage times.",
-)
+@click.option("--trace", type=click.Path(), help="Append one JSON line a beat: sizes, stage times.")
 @click.option(
     "--board",
     help="The board's tree, simulated:NAME (kept in STORE/board), or none.  [default: this one's]",
 )
-@click.option("--policy", default="hands_off", show_default=True, help="Who decides on clocks.")
+@click.option("--policy", help="Who decides on clocks.  [default: hands_off]")
 @click.option(
     "--governor",
     "pairs",
@@ -76,70 +94,79 @@ import click
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="TOML with a table [meters]: labels, external meters, the radio.",
 )
-@click.option("--helper", type=click.Path(path_type=Path), help="The root helper's socket.")
+@click.option("--helper", type=click.Path(), help="The root helper's socket.")
 @click.option("--json", "as_json", is_flag=True, help="Say `ready` as JSON on standard output.")
 def command(
     jobs: tuple[str, ...],
-    directory: Path,
-    device: str,
-    workers: int | None,
-    url: str | None,
-    token_file: str | None,
-    ca: str | None,
-    door: Path | None,
-    store_bytes_max: int | None,
-    snapshot_bytes: int | None,
-    trace: Path | None,
-    board: str | None,
-    policy: str,
+    config_file: Path | None,
     pairs: tuple[str, ...],
     meters: Path | None,
-    helper: Path | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
-    """Run JOBS (TOML or JSON documents) until SIGTERM.
+    """Run JOBS (TOML or JSON documents), or those that --config names, until SIGTERM.
 
     After a crash the same command goes on where it was.  A changed document keeps the state of
     every operator whose id, type and schema are unchanged.
     """
-    from edged.beat.heart import SNAPSHOT_BYTES
+    from edged import configured
     from edged.cli._compile import compile_kernels
-    from edged.daemon import Daemon, Settings
-    from edged.energy.settings import HELPER, asked
-    from edged.job.plan import load_job
+    from edged.config import load
+    from edged.daemon import Daemon
 
-    plans = [load_job(path) for path in jobs]
-    energy = asked(board, policy, pairs, meters, helper or HELPER)
+    config = load(config_file, flags=_flags(jobs, pairs, meters, given))
+    _demand(config, config_file)
+    plans = configured.plans(configured.job_files(config))
+    settings = configured.settings(config)
     compile_kernels(quiet=not sys.stderr.isatty())
-    settings = Settings(
-        directory=directory.absolute(),
-        device=device,
-        workers=workers or len(os.sched_getaffinity(0)),
-        door=door,
-        uplink_url=url,
-        uplink_token=Path(token_file).read_text().strip() if token_file else "",
-        uplink_ca=ca,
-        store_bytes_max=store_bytes_max,
-        snapshot_bytes=snapshot_bytes or SNAPSHOT_BYTES,
-        trace=trace,
-        energy=energy,
-    )
     daemon = Daemon(settings, plans)
+    _say_ready(daemon, as_json)
+    daemon.run()
+
+
+def _flags(
+    jobs: tuple[str, ...], pairs: tuple[str, ...], meters: Path | None, given: dict[str, Any]
+) -> dict[str, tuple[str, Any]]:
+    """What the command line sets: by key, the flag and the value."""
+    from edged.energy.settings import ALLOW, meters_table, setting
+
+    flags = {key: (flag, given[name]) for name, (key, flag) in _FLAGS.items() if given[name]}
+    if jobs:
+        flags["run.jobs"] = ("JOBS", list(jobs))
+    policy = dict(setting(pair, "--governor") for pair in pairs)
+    if allowed := str(policy.pop(ALLOW, "")):
+        flags["energy.allow"] = ("--governor", [name for name in allowed.split(",") if name])
+    if policy:
+        flags["energy.settings"] = ("--governor", policy)
+    if meters is not None:
+        flags["energy.meters"] = ("--meters", meters_table(meters))
+    return flags
+
+
+def _demand(config: Config, config_file: Path | None) -> None:
+    """Without a configuration nobody means /var/lib/edged, and there is nothing to run."""
+    if config_file is None and not config.run.jobs:
+        raise click.UsageError("Missing argument 'JOBS...', or --config.")
+    if config_file is None and config.origin("store.directory") == "default":
+        raise click.UsageError("Missing option '--store', or --config.")
+
+
+def _say_ready(daemon: Daemon, as_json: bool) -> None:
+    recovered = daemon.recovered
     facts = {
         "ready": True,
         "pid": os.getpid(),
-        "device": device,
+        "device": daemon.settings.device,
         "door": str(daemon.door.path),
         "sources": [dict(s.counters()) for s in daemon.sources],
-        "recovered_beat": daemon.recovered.beat,
-        "replayed_beats": daemon.recovered.replayed_beats,
-        "notes": daemon.recovered.notes,
+        "recovered_beat": recovered.beat,
+        "replayed_beats": recovered.replayed_beats,
+        "notes": recovered.notes,
     }
     if as_json:
         click.echo(json.dumps(facts))
     else:
-        click.echo(f"edged: ready, door {daemon.door.path}, beat {daemon.recovered.beat}", err=True)
-        for note in daemon.recovered.notes:
+        click.echo(f"edged: ready, door {daemon.door.path}, beat {recovered.beat}", err=True)
+        for note in recovered.notes:
             click.echo(f"edged: {note}", err=True)
     sys.stdout.flush()
-    daemon.run()

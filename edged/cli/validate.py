@@ -1,59 +1,113 @@
-"""`edged validate`: whether a job document is right, and everything that is wrong with it."""
+"""`edged validate`: whether a job document or a configuration is right, and all that is wrong."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from edged.errors import JobError
+from edged.errors import EdgedError, JobError
+
+if TYPE_CHECKING:
+    from edged.config import Config
+
+_JOB_KEYS = frozenset(("name", "streams", "operators", "sinks", "promises"))
 
 
 @click.command(name="validate")
-@click.argument("job", type=click.Path())
+@click.argument("document", type=click.Path())
+@click.option("--values", is_flag=True, help="Of a configuration: every value and its origin.")
 @click.option("--json", "as_json", is_flag=True, help="The verdict as JSON.")
-def command(job: str, as_json: bool) -> None:
-    """Check JOB (a TOML or JSON document) without running anything.
+def command(document: str, values: bool, as_json: bool) -> None:
+    """Check DOCUMENT without running anything: a job (TOML or JSON), or a configuration such as
+    /etc/edged/edged.toml, with its drop-ins, the environment, and the jobs that it names.
 
-    Exits with 0 where it is right, 65 where it is not; every fault is named with the path to it.
+    Exits with 0 where it is right, 65 where a job is not, 78 where the configuration is not; every
+    fault is named with the path to it.
     """
-    from edged.job.plan import faults, parse_job, warnings
-
-    document, wrong = _load(job)
-    if not wrong:
-        wrong = faults(document)
-    notes = [] if wrong else warnings(parse_job(document))
-    if as_json:
-        click.echo(json.dumps(_verdict(job, wrong, notes), indent=2))
+    if _is_config(document):
+        wrong, notes, config = _config(document)
     else:
-        _say(job, wrong, notes)
+        (wrong, notes), config = _job(document), None
+    if as_json:
+        shown = config.values() if config is not None and values else None
+        click.echo(json.dumps(_verdict(document, wrong, notes, shown), indent=2))
+    else:
+        if config is not None and values:
+            _say_values(config)
+        _say(document, wrong, notes)
     if wrong:
         sys.exit(wrong[0].exit_code)
 
 
-def _load(job: str) -> tuple[dict[str, Any], list[JobError]]:
+def _is_config(path: str) -> bool:
+    """Whether the document is a configuration: by its name, or by its sections."""
+    from edged.config.sections import SECTIONS
     from edged.job.document import load_document
 
+    if Path(path).name == "edged.toml" or Path(path).parent.name == "edged.toml.d":
+        return True
     try:
-        return load_document(job), []
+        keys = set(load_document(path))
+    except JobError:
+        return False
+    return bool(keys & set(SECTIONS)) and not keys & _JOB_KEYS
+
+
+def _config(path: str) -> tuple[list[EdgedError], list[str], Config]:
+    from edged import configured
+    from edged.config import read
+
+    config, faults = read(path)
+    wrong: list[EdgedError] = list(faults)
+    if not wrong:
+        wrong = configured.problems(config)
+    return wrong, [], config
+
+
+def _job(path: str) -> tuple[list[EdgedError], list[str]]:
+    from edged.job.document import load_document
+    from edged.job.plan import faults, parse_job, warnings
+
+    try:
+        document = load_document(path)
     except JobError as fault:
-        return {}, [fault]
+        return [fault], []
+    wrong: list[EdgedError] = list(faults(document))
+    return wrong, [] if wrong else warnings(parse_job(document))
 
 
-def _verdict(job: str, wrong: list[JobError], notes: list[str]) -> dict[str, Any]:
-    rows = [{"path": f.path, "problem": f.problem, "advice": f.advice} for f in wrong]
-    return {"job": job, "valid": not wrong, "faults": rows, "warnings": notes}
+def _verdict(
+    document: str, wrong: list[EdgedError], notes: list[str], values: list[dict[str, Any]] | None
+) -> dict[str, Any]:
+    rows = [
+        {
+            "path": getattr(fault, "path", None) or getattr(fault, "key", ""),
+            "problem": getattr(fault, "problem", str(fault)),
+            "advice": getattr(fault, "advice", ""),
+            **({"origin": fault.origin} if hasattr(fault, "origin") else {}),
+        }
+        for fault in wrong
+    ]
+    verdict = {"job": document, "valid": not wrong, "faults": rows, "warnings": notes}
+    return verdict if values is None else {**verdict, "values": values}
 
 
-def _say(job: str, wrong: list[JobError], notes: list[str]) -> None:
+def _say(document: str, wrong: list[EdgedError], notes: list[str]) -> None:
     for fault in wrong:
         click.echo(f"edged: {fault}", err=True)
     for note in notes:
         click.echo(f"edged: warning: {note}", err=True)
     if wrong:
         count = "1 fault" if len(wrong) == 1 else f"{len(wrong)} faults"
-        click.echo(f"edged: {job}: {count}", err=True)
+        click.echo(f"edged: {document}: {count}", err=True)
     else:
-        click.echo(f"{job} is valid")
+        click.echo(f"{document} is valid")
+
+
+def _say_values(config: Config) -> None:
+    for row in config.values():
+        click.echo(f"{row['key']} = {json.dumps(row['value'])}  [{row['origin']}]")

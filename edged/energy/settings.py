@@ -83,15 +83,24 @@ def asked(
 
 
 def read_meters(path: Path) -> meters.Settings:
-    """The `[meters]` table of a file.  Raises ConfigError."""
+    """The settings of a file's `[meters]` table.  Raises ConfigError."""
+    try:
+        return meters.parse(meters_table(path))
+    except MeterError as problem:
+        raise ConfigError(f"--meters {path}: {problem}") from problem
+
+
+def meters_table(path: Path) -> dict[str, Any]:
+    """The `[meters]` table of a file, not judged.  Raises ConfigError."""
     try:
         document = tomllib.loads(path.read_text())
-        unknown = sorted(set(document) - {"meters"})
-        if unknown:
-            raise MeterError(f"{unknown[0]}: only the table [meters] belongs there")
-        return meters.parse(document.get("meters", {}))
-    except (OSError, ValueError, MeterError) as problem:
+    except (OSError, ValueError) as problem:
         raise ConfigError(f"--meters {path}: {problem}") from problem
+    unknown = sorted(set(document) - {"meters"})
+    if unknown:
+        raise ConfigError(f"--meters {path}: {unknown[0]}: only the table [meters] belongs there")
+    table: dict[str, Any] = document.get("meters", {})
+    return table
 
 
 def setting(pair: str, option: str) -> tuple[str, Any]:

@@ -1,0 +1,140 @@
+"""What a configuration makes of the daemon, what is wrong beyond the single value, and
+`edged validate` and `edged run` with one."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from edged import configured
+from edged.config import SettingError, load
+from edged.errors import JobError
+
+JOB = """\
+name = "{name}"
+[streams.s]
+source = {{ type = "generator", rows = 100, rate = 1000.0 }}
+columns = {{ time = "timestamp", v = "int64" }}
+time = "time"
+[sinks.out]
+type = "pages"
+input = "s"
+"""
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def problems(path, environ=None):
+    return [str(problem) for problem in configured.problems(load(path, environ or {}))]
+
+
+def edged(*words, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "edged", *map(str, words)], capture_output=True, text=True, **more
+    )
+
+
+def test_jobs_are_named_by_patterns_and_files_each_once_and_sorted(tmp_path):
+    for name in ("b", "a"):
+        write(tmp_path / "jobs.d" / f"{name}.toml", JOB.format(name=name))
+    path = write(tmp_path / "edged.toml", '[run]\njobs = ["jobs.d/*.toml", "jobs.d/a.toml"]\n')
+    files = configured.job_files(load(path, {}))
+    assert [file.path.name for file in files] == ["a.toml", "b.toml"]
+    assert [plan.name for plan in configured.plans(files)] == ["a", "b"]
+    write(path, '[run]\njobs = ["nowhere.d/*.toml"]\n')
+    assert configured.job_files(load(path, {})) == []
+
+
+def test_settings_are_those_of_the_flags_that_they_replace(tmp_path):
+    token = write(tmp_path / "token", "abc\n")
+    path = write(
+        tmp_path / "edged.toml",
+        f'[device]\nname="d"\n[store]\ndirectory="s"\nbytes_max="1GiB"\n[run]\nworkers=3\n'
+        f'[uplink]\nurl="http://c:1"\ntoken_file="{token}"\n'
+        '[energy]\nboard="none"\npolicy="power_cap"\nsettings={watts=5.0}\nallow=["emc"]\n'
+        'helper="/h"\n[[energy.meters.external]]\nname="plug"\nfile="/m"\n',
+    )
+    made = configured.settings(load(path, {}))
+    assert (made.device, made.directory, made.workers) == ("d", tmp_path / "s", 3)
+    assert (made.uplink_url, made.uplink_token, made.uplink_ca) == ("http://c:1", "abc", None)
+    assert (made.store_bytes_max, made.trace, made.door) == (1 << 30, None, tmp_path / "s" / "door")
+    side = made.energy
+    assert (side.board, side.policy, dict(side.settings)) == ("none", "power_cap", {"watts": 5.0})
+    assert (side.allowed, [e.name for e in side.meters.externals]) == (("emc",), ["plug"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[energy]\npolicy = "race_to_bed"\n', "energy.policy: there is no policy 'race_to_bed'"),
+        ('[energy]\npolicy="fixed"\nsettings={x=1}\n', "energy.settings: policy fixed: unknown"),
+        ("[energy]\nmeters = { external = 5 }\n", "energy.meters: meters.external: a list"),
+        ('[energy]\nboard = "/nowhere"\n', "energy.board: /nowhere is no directory (name a"),
+        ('[uplink]\ntoken_file = "t"\n', "t cannot be read: No such file or directory [file:"),
+        ('[run]\njobs = ["a.toml"]\n', "a.toml is no file (name job documents) [file:"),
+        ('[run]\njobs = ["twice*"]\n', "twice1.toml has a job j too"),
+        ('[run]\njobs = ["bad*"]\n', "bad.toml: sinks.out.input: no stream or operator is called"),
+    ],
+)
+def test_what_is_wrong_is_told_with_the_key_and_where_it_stands(tmp_path, text, said):
+    for name in ("twice1", "twice2"):
+        write(tmp_path / f"{name}.toml", JOB.format(name="j"))
+    write(tmp_path / "bad.toml", JOB.format(name="bad").replace('input = "s"', 'input = "t"'))
+    found = problems(write(tmp_path / "edged.toml", text))
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_a_start_names_the_file_of_a_wrong_job(tmp_path):
+    bad = write(tmp_path / "bad.toml", JOB.format(name="bad").replace('input = "s"', 'input = "t"'))
+    config = load(None, {"EDGED_RUN__JOBS": str(bad)})
+    with pytest.raises(JobError, match=r"bad\.toml: sinks\.out\.input"):
+        configured.plans(configured.job_files(config))
+    with pytest.raises(SettingError, match=r"run\.jobs: /nowhere\.toml is no file .*env:EDGED_RUN"):
+        configured.job_files(load(None, {"EDGED_RUN__JOBS": "/nowhere.toml"}))
+
+
+def test_validate_finds_everything_at_once_and_shows_where_values_come_from(tmp_path):
+    write(tmp_path / "jobs.d" / "a.toml", JOB.format(name="a"))
+    path = write(tmp_path / "edged.toml", '[run]\njobs = ["jobs.d/*.toml"]\n')
+    done = edged("validate", path, "--values", env={"PATH": "/bin", "EDGED_LOG__LEVEL": "debug"})
+    assert done.returncode == 0, done.stderr
+    assert 'log.level = "debug"  [env:EDGED_LOG__LEVEL]' in done.stdout
+    assert f"  [file:{path}:2]" in done.stdout
+    drop_in = write(
+        tmp_path / "edged.toml.d" / "x.toml", '[log]\nlevle = "x"\n[run]\nworkers = 0.5\n'
+    )
+    done = edged("validate", path, "--json")
+    assert done.returncode == 78
+    faults = json.loads(done.stdout)["faults"]
+    assert [(f["path"], f["advice"], f["origin"]) for f in faults] == [
+        ("log.levle", "did you mean log.level?", f"file:{drop_in}:2"),
+        ("run.workers", "", f"file:{drop_in}:4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run"], "Missing argument 'JOBS...', or --config."),
+        (["run", "{job}"], "Missing option '--store', or --config."),
+    ],
+)
+def test_without_a_configuration_a_run_must_be_told_its_jobs_and_its_store(tmp_path, words, said):
+    job = write(tmp_path / "a.toml", JOB.format(name="a"))
+    done = edged(*(word.format(job=job) for word in words), env={"PATH": "/bin"})
+    assert done.returncode == 64
+    assert said in done.stderr
+
+
+def test_a_run_with_a_wrong_configuration_ends_before_anything_is_made(tmp_path):
+    path = write(tmp_path / "edged.toml", '[store]\ndirectory = "s"\nbytes = 1\n')
+    done = edged("run", "--config", path)
+    assert done.returncode == 78
+    assert "store.bytes: unknown key (did you mean store.bytes_max?)" in done.stderr
+    assert not (tmp_path / "s").exists()
