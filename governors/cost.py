@@ -226,14 +226,22 @@ class CostModel:
         return Fit(best, share, bool(in_time), best.joules(share * units, write_j))
 
     def overhead_j(self, work: Work) -> float:
-        """What a beat takes above idle beside its race: wakes, memory traffic, an upload."""
+        """What a beat takes above idle beside its race: wakes, memory traffic, an upload, and the
+        beats that only commit until the next race."""
         t = self.tariff
+        commits_j = 0.0
+        if work.commit_every_us:
+            longest = np.array([[float(work.latency_us)]])
+            commits_j = float(_batched(longest, work)[1].max()) * max(
+                self._commit_only_j(c) for c in work.costs.values()
+            )
         beside = max(self._beside_j(c) for c in work.costs.values())
         moved = max(c.bytes_per_unit for c in work.costs.values()) * work.units * t.byte_j
         sent_j = t.radio.joules + t.radio.joules_per_byte * work.upload_bytes_per_s * (
             max(work.latency_us, work.upload_within_us) / 1e6
         )
-        return WAKES * t.wake_j + beside + moved + (sent_j if work.upload_bytes_per_s else 0.0)
+        sent_j = sent_j if work.upload_bytes_per_s else 0.0
+        return WAKES * t.wake_j + beside + moved + sent_j + commits_j
 
     def rest_j(self, idle_us: Floats) -> Floats:
         """Above idle, of idle times between two races: negative where a sleep was asked for."""
@@ -264,6 +272,11 @@ class CostModel:
         """Above idle, of the work of one core beside the wait."""
         return cost.beside_cycles * self.tariff.cycle_j
 
+    def _commit_only_j(self, cost: Cost) -> float:
+        """Above idle, of a beat that only commits."""
+        cycles = cost.commit_cycles + cost.beside_cycles
+        return WAKES * self.tariff.wake_j + cycles * self.tariff.cycle_j
+
     def _steady(self, units_per_s: float) -> float:
         """The rate that plans are made for: it follows a bucket's width behind the observed one."""
         if units_per_s <= 0:
@@ -284,7 +297,8 @@ class CostModel:
         in_time = (period > 0) & (race <= period) & (race <= work.latency_us / 2)
         period = np.where(period > 0, period, np.maximum(race, 1.0))
         joules = raced_j + self._fixed_j(ways, work, period, race)
-        joules = joules + commits * self._commit_j(ways, work)
+        commit_j = np.array([self._commit_only_j(work.costs[w.device]) for w in ways])
+        joules = joules + commits * commit_j
         upload = np.where(
             work.upload_within_us > period, work.upload_within_us // period * period, period
         )
@@ -314,12 +328,6 @@ class CostModel:
         on_gpu = np.array([w.device == "gpu" for w in ways])
         gated = np.where(on_gpu, t.gating.joules(race_us, period_us), 0.0)
         return (WAKES - 1) * t.wake_j + beside + gated + self.rest_j(period_us - race_us)
-
-    def _commit_j(self, ways: Sequence[Way], work: Work) -> Floats:
-        """Above idle, of a beat that only commits."""
-        costs = [work.costs[w.device] for w in ways]
-        cycles = np.array([c.commit_cycles + c.beside_cycles for c in costs], np.float64)
-        return WAKES * self.tariff.wake_j + cycles * self.tariff.cycle_j
 
     def _known(
         self, ways: Sequence[Way], period_us: Floats, race_us: Floats

@@ -11,10 +11,15 @@ stays at or below the cap within the race and after it.  Nothing is assumed of t
 What is spent when it gets tight, in this order: latency tolerance (longer waits, bigger beats, the
 cheapest clock that is still in time), then throughput: a race takes only as much as the room
 allows, the rest waits, and the senders are slowed down.  Nothing is dropped.  A cap below idle
-power cannot be kept; then nothing is raced and the reason says so.
+power, or over a window that is too short for one beat, cannot be kept; then nothing is raced and
+the reason says so.
 
-Time before the policy's first sample counts as if the cap had been drawn.  Where the joules run
-ahead of what was foreseen (a model's error, other processes), the room shrinks with them.
+It holds from the first window on: time before the policy's first sample counts as if the cap had
+been drawn, and a race is taken to need DOUBT times what the model says at most, until races have
+shown what they do need (`Caution`); where that would leave no race at all though a whole window is
+free, it is taken by the model.  Where the joules run ahead of what was foreseen (a model's
+error, other processes), the room shrinks with them.  Beats that only commit are not asked for: the
+room for those that may come before the next race is kept free.
 """
 
 from __future__ import annotations
@@ -28,6 +33,11 @@ from governors.policies.account import Account
 from governors.policies.base import RELEASE, Decision, Observation, Policy, Settings, policy
 from governors.policies.race_to_idle import Uploads, raced
 
+DOUBT = 2.0
+"""What a race may take of the most that is modelled, before any was seen: cycles that are scaled
+from another machine are off by half (`edged.simulate.work`), and first races are cold."""
+FORGET = 0.3
+"""Of the caution, a race that took less."""
 TIGHT = 0.95
 """A plan is comfortable below this part of the cap, and again below TIGHT squared (hysteresis)."""
 RETRY_US = 1_000
@@ -35,8 +45,31 @@ RETRY_US = 1_000
 HOLD_SHARE = 0.5
 """Where not all that waits fits, a race waits for this part of what a window can hold above idle:
 small races cost more."""
+ALL = 0.98
+"""Of what a window can hold: where as much is free, no more will come."""
 SPARE = 0.05
 """Room beyond that goal that is waited for."""
+
+
+class Caution:
+    """How much more than modelled races take: rises at once, falls slowly, never below 1."""
+
+    def __init__(self) -> None:
+        self.factor = DOUBT
+        self._begun: tuple[int, float, float] | None = None
+
+    def race(self, at_us: int, joules: float, most_j: float) -> None:
+        """A race begins that is modelled to take `most_j` above idle at most; 0: there is none."""
+        self._begun = (at_us, joules, most_j) if most_j > 0 else None
+
+    def idle(self, at_us: int, joules: float, idle_watts: float) -> None:
+        """It is over."""
+        if self._begun is None:
+            return
+        since_us, before_j, most_j = self._begun
+        ratio = (joules - before_j - idle_watts * (at_us - since_us) / 1e6) / most_j
+        self.factor = max(1.0, ratio, (1 - FORGET) * self.factor + FORGET * ratio)
+        self._begun = None
 
 
 @policy
@@ -52,6 +85,7 @@ class PowerCap(Policy):
         self.window_us = round(1e6 * self.number("window_s"))
         self.comfort = min(1.0, self.number("comfort"))
         self.uploads = Uploads()
+        self.caution = Caution()
         self._tight = False
 
     def room_j(self) -> float:
@@ -61,36 +95,63 @@ class PowerCap(Policy):
 
     def race(self, seen: Observation) -> Decision:
         """As much as there is room for, as cheaply as is in time."""
-        room = self.room_j()
-        idle = self.model.tariff.idle_watts
-        ways = self.model.ways(seen.work, seen.dials, seen.write_us)
-        left_us = seen.deadline_us - seen.at_us
-        room -= self.model.overhead_j(seen.work)
-        fit = self.model.fit(ways, seen.work, left_us, room, seen.write_j)
-        if fit.share >= 1.0:
-            return raced(seen, fit, ways[0])
-        if idle >= self.cap_watts:
-            reason = f"idle takes {idle:.2f} W: {self.cap_watts:g} W cannot be kept"
+        all_j = self._all_j()
+        free = self.room_j() >= ALL * all_j > 0
+        admitted = self._admitted(seen, self.caution.factor, free)
+        if admitted is None and free:
+            admitted = self._admitted(seen, 1.0, free)
+        if admitted is not None:
+            return admitted
+        if all_j <= 0 or free:
+            idle = self.model.tariff.idle_watts
+            what = f"idle takes {idle:.2f} W" if all_j <= 0 else f"a beat takes over {all_j:.2g} J"
+            reason = f"{what}: {self.cap_watts:g} W over {self.window_us / 1e6:g} s cannot be kept"
             hold_us = seen.at_us + self.window_us
-            return Decision(reason, admit_share=0.0, not_before_us=hold_us)
+        else:
+            reason, hold_us = "no room for a race yet", self._room_at_us(seen)
+        return Decision(reason, admit_share=0.0, not_before_us=hold_us)
+
+    def _all_j(self) -> float:
+        """Above idle, what a window can hold; not above 0 where the cap is not above idle."""
+        return (self.cap_watts - self.model.tariff.idle_watts) * self.window_us / 1e6
+
+    def _goal_j(self, seen: Observation, factor: float) -> float:
+        """What must be free for a race of a part of what waits."""
+        ways = self.model.ways(seen.work, seen.dials, seen.write_us)
         least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
-        goal_j = min(least_j, HOLD_SHARE * (self.cap_watts - idle) * self.window_us / 1e6)
-        if room >= goal_j and fit.share * seen.work.units >= 1.0:
-            decision = raced(seen, fit, ways[0])
-            reason = f"{decision.reason}; room for {fit.share:.0%} of what waits"
-            return replace(decision, reason=reason)
-        spare_j = SPARE * goal_j + 2 * self.model.tariff.wake_j  # the wake that asks again costs
-        used_j = self.cap_watts * self.window_us / 1e6 - goal_j - spare_j
-        used_j -= self.model.overhead_j(seen.work)
-        until_us = self.account.falls_to(self.window_us, used_j, idle, self.cap_watts)
-        return Decision(
-            "no room for a race yet",
-            admit_share=0.0,
-            not_before_us=max(seen.at_us + RETRY_US, until_us),
-        )
+        return min(least_j, HOLD_SHARE * self._all_j() / factor)
+
+    def _admitted(self, seen: Observation, factor: float, free: bool) -> Decision | None:
+        """The race that there is room for, where each takes `factor` times what is modelled."""
+        ways = self.model.ways(seen.work, seen.dials, seen.write_us)
+        room = self.room_j() / factor - self.model.overhead_j(seen.work)
+        left_us = seen.deadline_us - seen.at_us
+        fit = self.model.fit(ways, seen.work, left_us, room, seen.write_j)
+        units = fit.share * seen.work.units
+        enough = units >= 1.0 and (free or room >= self._goal_j(seen, factor))
+        if fit.share < 1.0 and not enough:
+            self.caution.race(seen.at_us, seen.joules, 0.0)
+            return None
+        self.caution.race(seen.at_us, seen.joules, fit.way.most_joules(units, seen.write_j))
+        decision = raced(seen, fit, ways[0])
+        if fit.share >= 1.0:
+            return decision
+        reason = f"{decision.reason}; room for {fit.share:.0%} of what waits"
+        return replace(decision, reason=reason)
+
+    def _room_at_us(self, seen: Observation) -> int:
+        """When there will be room, if the board idles until then."""
+        tariff, factor = self.model.tariff, self.caution.factor
+        goal_j = self._goal_j(seen, factor)
+        goal_j += SPARE * goal_j + 2 * tariff.wake_j  # the wake that asks again costs
+        need_j = min(factor * (goal_j + self.model.overhead_j(seen.work)), ALL * self._all_j())
+        used_j = self.cap_watts * self.window_us / 1e6 - need_j
+        until_us = self.account.falls_to(self.window_us, used_j, tariff.idle_watts, self.cap_watts)
+        return max(seen.at_us + RETRY_US, until_us)
 
     def idle(self, seen: Observation) -> Decision:
         """Let go, and wait for as little of the tolerance as the cap allows."""
+        self.caution.idle(seen.at_us, seen.joules, self.model.tariff.idle_watts)
         comfortable = [s for s in SHARES if s <= self.comfort] or [self.comfort]
         plan = self.model.plan(seen.work, seen.dials, seen.write_j, seen.write_us, comfortable)
         limit = self.cap_watts * (TIGHT * TIGHT if self._tight else TIGHT)

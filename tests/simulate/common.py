@@ -16,7 +16,9 @@ from governors.policies.base import Cost
 ORIN = governors.profile.load("orin-nano")
 
 
-def join_plan(latency: str = "100ms", bound: str = "1s", memory: str = "1GiB") -> JobPlan:
+def join_plan(
+    latency: str = "100ms", bound: str = "1s", memory: str = "1GiB", ack: str | None = None
+) -> JobPlan:
     """Two streams of 16 bytes a row, joined."""
     stream = {
         "source": {"type": "tcp", "listen": "127.0.0.1:7400"},
@@ -26,7 +28,7 @@ def join_plan(latency: str = "100ms", bound: str = "1s", memory: str = "1GiB") -
     return parse_job(
         {
             "name": "join",
-            "promises": {"latency": latency, "memory": memory},
+            "promises": {"latency": latency, "memory": memory, "ack_within": ack or latency},
             "streams": {"r": dict(stream), "s": dict(stream)},
             "operators": {
                 "j": {"type": "interval_join", "left": "r", "right": "s", "on": ["key"],

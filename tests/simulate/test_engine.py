@@ -18,7 +18,7 @@ from edged.simulate.engine import Engine, Setup, percentiles
 from edged.simulate.report import _setup, answer
 from edged.simulate.work import COMMIT_US
 from governors.policies.base import Cost
-from tests.simulate.common import ORIN, plain_work, question, simulated
+from tests.simulate.common import ORIN, join_plan, plain_work, question, simulated
 
 STEADY = 1e6
 """Messages a second: so many that arrivals are even."""
@@ -126,18 +126,21 @@ class TestConservation:
         allowed = set(device.dials[0].choices_hz())
         assert {p.hz for p in device.log if p.state == "race"} <= allowed
 
-    @pytest.mark.parametrize("watts", [3.45, 3.6, 4.0])
-    def test_a_cap_holds_in_every_window_of_the_log(self, watts):
+    @pytest.mark.parametrize("watts, ack", [(3.45, "100ms"), (3.6, "100ms"), (4.0, "20ms")])
+    def test_a_cap_holds_in_every_window_of_the_log_the_first_among_them(self, watts, ack):
+        """With short acks, beats that only commit come between, which no policy is asked about."""
         asked = question(50_000, policy="power_cap", settings={"watts": watts, "window_s": 5.0})
+        asked = replace(asked, plan=join_plan("100ms", ack=ack))
         device = Device(ORIN, log=[])
         outcome = Engine(_setup(asked, device), device).run()
-        times = np.array([p.start_us + p.us for p in device.log])
-        joules = np.cumsum([p.watts * p.us / 1e6 + p.joules for p in device.log])
-        for window in np.arange(5e6, times[-1], 37e3):
-            drawn = np.interp(window, times, joules) - np.interp(window - 5e6, times, joules)
-            assert drawn <= watts * 5.0 * 1.001
+        times = np.array([0.0] + [p.start_us + p.us for p in device.log])
+        joules = np.cumsum([0.0] + [p.watts * p.us / 1e6 + p.joules for p in device.log])
+        for window in np.arange(0.5e6, times[-1], 37e3):
+            since = max(0.0, window - 5e6)
+            drawn = np.interp(window, times, joules) - np.interp(since, times, joules)
+            assert drawn <= watts * (window - since) / 1e6 * 1.001
         assert outcome.raced > 0
-        assert outcome.wakes / outcome.seconds < 60
+        assert outcome.wakes / outcome.seconds < 120
 
     def test_messages_are_poisson_and_rows_are_as_many_as_were_asked_for(self):
         asked = question(5_000, seconds=600.0)
