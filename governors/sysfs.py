@@ -20,11 +20,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 READ_MAX = 64 << 10
 """Longest content that is read; sysfs gives at most a page."""
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+INT_MIN, INT_MAX = -(1 << 63), (1 << 64) - 1
+"""What the kernel's integers reach: s64 and u64."""
 
 
 class SysfsError(Exception):
@@ -87,13 +91,13 @@ class Sysfs:
         return content.decode("utf-8", "replace").strip("\0\n ")
 
     def read_int(self, path: str) -> int:
-        """The content as an integer.  Raises SysfsError (Refused where it is none)."""
+        """The content as a decimal integer that a kernel may write.  Raises SysfsError (Refused
+        where it is none)."""
         text = self.read(path)
-        try:
-            return int(text)
-        except ValueError:
-            garbled = OSError(errno.EINVAL, f"holds {text[:40]!r}, which is no integer")
-            raise Refused(path, garbled) from None
+        if _INTEGER.fullmatch(text) and INT_MIN <= (value := int(text)) <= INT_MAX:
+            return value
+        garbled = OSError(errno.EINVAL, f"holds {text[:40]!r}, which is no integer of 64 bits")
+        raise Refused(path, garbled)
 
     def get(self, path: str) -> str | None:
         """The content, or None where it cannot be read, for whatever reason."""
