@@ -47,7 +47,8 @@ def measure(say: Say = lambda _: None) -> dict[str, Any]:
         "latency_us": LATENCY_US, "service": _service(service), "machine": machine(),
         "figure3": rows3, "figure4": rows4, "figure5": rows5, "orin_nano": rows,
         "sustained": sustained, "orin_bounds": _bounds(orin.bounds()),
-        "orin_saves": orin_saves(rows), "claims": claims(rows4, sustained),
+        "orin_saves": orin_saves(rows), "sensitivity": sensitivity(service),
+        "claims": claims(rows4, sustained),
         "aims": aims(rows3, sustained), "notes": list(NOTES),
     }  # fmt: skip
 
@@ -137,6 +138,20 @@ def _service(service: Service) -> dict[str, Any]:
         "machine": service.machine, "date": service.date, "how": service.how,
         "fit_residual": {name: m.law.residual for name, m in service.members.items()},
     }  # fmt: skip
+
+
+def sensitivity(service: Service) -> list[dict[str, Any]]:
+    """ecoJoin at the rates of the check, with half and one and a half times of what is assumed."""
+    found = []
+    for what in ("cycles", "waits"):
+        for times in (0.5, 1.5):
+            nano = Nano(service, **{what: times})
+            for rate in published.RATES[-3:]:
+                row = _row("ecoJoin", "rate", rate, nano.run("ecoJoin", rate),
+                           published.figure3("ecoJoin", rate))  # fmt: skip
+                keys = ("rate", "watts", "published_watts", "error_above_idle")
+                found.append({"assumed": what, "times": times} | {k: row[k] for k in keys})
+    return found
 
 
 def by_rate(rows: list[dict[str, Any]], variant: str) -> dict[int, float]:

@@ -134,8 +134,10 @@ def fixed_batches(device: Device, cost: Cost, rate: float, batch: int, hz: int =
 class Nano:
     """The paper's variants on the simulated Nano."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, cycles: float = 1.0, waits: float = 1.0) -> None:
+        """`cycles`, `waits`: times what ecoJoin's tuples take, to see how much hangs on them."""
         self.service, self.board = service, paper_nano()
+        self._cycles, self._waits = cycles, waits
         self.plan = daemon_plan()
         self._bounds: dict[str, Bounds] = {}
 
@@ -204,8 +206,9 @@ class Nano:
         return energy_ecojoin.table_bytes(held) <= room
 
     def _ecojoin_cost(self, rate: float) -> Cost:
-        cycles = self.service.row_cycles("bucket", self.board)
-        return energy_ecojoin.cost(cycles, rate, window(rate), self.board.core_count)
+        cycles = self._cycles * self.service.row_cycles("bucket", self.board)
+        cost = energy_ecojoin.cost(cycles, rate, window(rate), self.board.core_count)
+        return replace(cost, stall_us_per_unit=self._waits * cost.stall_us_per_unit)
 
     def _gpu(self, variant: str, rate: int) -> Run:
         share = energy_gpu.busy(variant, rate, window(rate))

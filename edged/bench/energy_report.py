@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 COLOURS = {
-    "nested loop": "#8a5cb8", "HELLS": "#6b7280", "Handshake": "#e0a030", "ecoJoin": "#d1495b",
-    "ecoJoin GPU": "#9ca3af", "edged": "#0b6e99", "edged daemon": "#2a9d5c", "FB": "#e0a030",
+    "nested loop": "#8a5cb8", "HELLS": "#8c6d46", "Handshake": "#e0a030", "ecoJoin": "#d1495b",
+    "ecoJoin GPU": "#d98a94", "edged": "#0b6e99", "edged daemon": "#2a9d5c", "FB": "#e0a030",
     "AB": "#8a5cb8", "AB+FS": "#d1495b", "per tuple": "#e0a030", "batched": "#8a5cb8",
     "batched, clocks": "#2a9d5c", "batched, clocks, sleep, uploads": "#0b6e99",
 }  # fmt: skip
@@ -31,6 +31,12 @@ def show(result: dict[str, Any], console: Console) -> None:
     for step in result["orin_saves"]:
         console.print(f"Orin Nano, {step['arm']}: at most {step['most']:.2f} W less than"
                       f" {step['against']}, at {step['at']:,} tuples/s: {step['why']}")  # fmt: skip
+    for row in result["sensitivity"]:
+        here = "does not keep up" if row["watts"] is None else f"{row['watts']:.2f} W"
+        assumed = f"ecoJoin with {row['times']} times the {row['assumed']}"
+        console.print(
+            f"{assumed} at {row['rate']:,} tuples/s: {here} ({row['published_watts']:.2f})"
+        )
     for claim in result["claims"]:
         console.print(f"figure 4, “{claim['claim']}”: here {_short(claim['here'])}")
     for aim in result["aims"]:
@@ -87,10 +93,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     top, bottom = axes
     _lines(top[0], result["figure3"], "rate")
     for name, watts in FIGURE3.items():
-        alone = all(r["watts"] is None for r in result["figure3"] if r["variant"] == name)
-        label = f"{name}, published only" if alone else None
-        rates = RATES[: len(watts)]
-        top[0].plot(rates, watts, "x", color=COLOURS[name], markersize=4, label=label)
+        top[0].plot(RATES[: len(watts)], watts, "x", color=COLOURS[name], markersize=6, zorder=3)
     _lines(top[1], result["figure4"], "rate")
     _lines(bottom[0], result["figure5"], "batch")
     for row in result["figure5"]:
@@ -98,7 +101,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
             bottom[0].plot(row["batch"], row["published_watts"], "x", color=COLOURS["ecoJoin"])
     _lines(bottom[1], result["orin_nano"], "rate")
     titles = (
-        "Figure 3: joins (lines simulated, crosses published)",
+        "Figure 3: joins (lines and bands simulated, crosses published)",
         "Figure 4: batches and clocks",
         "Figure 5: batch size, 10 k tuples/s a stream",
         "Orin Nano: four arms, whole daemon",
@@ -109,14 +112,21 @@ def draw(result: dict[str, Any], path: Path) -> None:
                  ylim=(0, None))  # fmt: skip
         if "Orin" not in title:
             each.axhline(IDLE_W, linestyle=":", color="#6b7280", linewidth=1)
-        each.legend(frameon=False, fontsize=8)
+        each.legend(frameon=False, fontsize=8, ncols=2 if "joins" in title else 1)
+    top[0].set_ylim(0, 11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
 
 def _lines(axes: Any, rows: list[dict[str, Any]], x: str) -> None:
+    """A line a variant, a band where only an interval is known."""
     for name in dict.fromkeys(r["variant"] for r in rows):
-        points = [(r[x], r["watts"]) for r in rows if r["variant"] == name and r["watts"]]
-        if points:
-            axes.plot(*zip(*points, strict=True), marker=".", color=COLOURS[name], label=name)
+        found = [r for r in rows if r["variant"] == name and r["watts"]]
+        at = [r[x] for r in found]
+        if found and found[0]["interval_watts"]:
+            low, high = zip(*(r["interval_watts"] for r in found), strict=True)
+            axes.fill_between(at, low, high, color=COLOURS[name], alpha=0.2, linewidth=0,
+                              label=f"{name}, interval")  # fmt: skip
+        elif found:
+            axes.plot(at, [r["watts"] for r in found], marker=".", color=COLOURS[name], label=name)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import governors.profile
 from edged.bench import (
+    boards,
     energy,
     energy_arms,
     energy_ecojoin,
@@ -280,6 +281,12 @@ class TestFigures:
         )
         assert less["met"]
 
+    def test_how_much_hangs_on_what_is_assumed_is_told_on_both_sides(self, result):
+        eco = energy.by_rate(result["figure3"], "ecoJoin")
+        for row in result["sensitivity"]:
+            assert (row["watts"] < eco[row["rate"]]) == (row["times"] < 1)
+        assert len(result["sensitivity"]) == 2 * 2 * 3
+
     def test_each_arm_on_the_orin_nano_says_what_it_saves_and_why(self, result):
         found = {s["arm"]: s for s in result["orin_saves"]}
         assert list(found) == list(energy_arms.ORIN_ARMS[1:])
@@ -301,6 +308,10 @@ class TestFigures:
         for worse, better in pairwise(arms[1:]):
             assert all(better[r] <= w + 1e-3 for r, w in worse.items())
         assert arms[0][8_192] > 1.5 * arms[1][8_192]
+
+    def test_the_boards_picture_is_drawn_from_the_profiles(self, tmp_path):
+        boards.draw(tmp_path / "boards.png")
+        assert (tmp_path / "boards.png").stat().st_size > 10_000
 
     def test_latencies_with_the_waiting_are_beyond_the_papers(self, result):
         row = next(r for r in result["figure5"] if r["batch"] == 100_000)
