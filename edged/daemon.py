@@ -9,35 +9,32 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from edged import __version__
 from edged.beat.committer import Committer
 from edged.beat.heart import SNAPSHOT_BYTES, Heart
 from edged.beat.recover import Recovered, recover
-from edged.beat.runtime import JobRuntime
 from edged.beat.stats import Stats
 from edged.beat.waiter import Waiter
 from edged.calibration import load_profile
 from edged.clock import SystemClock
+from edged.control import Control
 from edged.door import Door
-from edged.energy import show
 from edged.energy.board import open_site
 from edged.energy.runtime import Energy, board_tariff
 from edged.energy.settings import NO_BOARD, EnergySettings
 from edged.errors import ConfigError, JobError
-from edged.job.plan import JobPlan, parse_job
-from edged.operators.base import WATERMARK_MAX_US, WATERMARK_MIN_US
-from edged.placement import AUTO
+from edged.events import Events, Log
+from edged.inputs import build_sources
+from edged.job.plan import JobPlan
 from edged.sinks.base import SinkContext
-from edged.sources.base import Source, SourcePlan
-from edged.staging import Staging
+from edged.snapshot import picture
 from edged.store import Store
 from edged.store.store import SEGMENT_BYTES
 from edged.uplink import Uplink
+from edged.watchers import Watching
 from edged.workers import Workers
 from governors.base import Governor, LeaveAlone
 
@@ -76,18 +73,21 @@ class Settings:
 class Daemon:
     """A running daemon; `run` returns the exit code's cause or nothing."""
 
-    def __init__(self, settings: Settings, plans: Sequence[JobPlan]) -> None:
+    def __init__(
+        self, settings: Settings, plans: Sequence[JobPlan], log: Log | None = None
+    ) -> None:
         _check_together(plans)
         _check_room(settings, plans)
         self.settings = settings
         self.clock = SystemClock()
-        self.started_us = self.clock.monotonic_us()
+        self.started_us, self.started_wall_us = self.clock.monotonic_us(), self.clock.wall_us()
         self.workers = Workers(settings.workers)
         self.store = Store.open(
             settings.directory,
             bytes_max=settings.store_bytes_max,
             segment_bytes=settings.segment_bytes(),
         )
+        self.events = Events(self.clock, log or Log(), self.store.session[0])
         self.energy = self._open_board()
         self.context = SinkContext(
             settings.device,
@@ -102,6 +102,7 @@ class Daemon:
         if self.uplink is not None:
             self.waiter.add_control(self.uplink.watch_fileno(), self.committer.settle)
         self.stats = Stats(self.clock, settings.trace)
+        self.committer.landed, self.committer.room = self.stats.landed, self._tell_room
         self.sources = build_sources(self.recovered.jobs, self.workers)
         for source in self.sources:
             source.start()
@@ -122,9 +123,11 @@ class Daemon:
         )
         if self.recovered.fresh:
             self.committer.snapshot(self.recovered.beat, *self.heart.save())
-        self.door = Door(settings.door or settings.directory / "door", self._command)
+        watching = Watching(self.clock, self.events, lambda: picture(self))
+        self.door = Door(settings.door or settings.directory / "door", Control(self), watching)
         self.waiter.add_control(self.door.fileno(), self.door.serve)
         self._watch()
+        self._tell_started()
 
     def run(self) -> None:
         """Beat until a signal or the door says stop; raises what made it fail."""
@@ -150,6 +153,24 @@ class Daemon:
         self.stats.close()
         self.store.close()
         self.workers.close()
+
+    def _tell_started(self) -> None:
+        found = self.recovered
+        facts = {"beat": found.beat, "replayed_beats": found.replayed_beats,
+                 "replayed_rows": found.replayed_rows, "notes": found.notes}  # fmt: skip
+        if self.store.session[0] > 1:
+            told = f"recovered at beat {found.beat}, {found.replayed_beats} beats replayed"
+            self.events.add("daemon.recovered", told, facts=facts)
+        facts = {"device": self.settings.device, "session": self.store.session[0]}
+        self.events.add("daemon.started", f"started, door {self.door.path}", facts=facts)
+
+    def _tell_room(self, room: bool) -> None:
+        store = {"bytes": self.store.bytes_used, "bytes_max": self.store.bytes_max}
+        if room:
+            self.events.add("store.room", "the store has room again", facts=store)
+        else:
+            text = "the store is full: the sources wait until the centre has taken pages"
+            self.events.add("store.full", text, level="warning", facts=store)
 
     def _start_uplink(self, plans: Sequence[JobPlan]) -> Uplink | None:
         if self.settings.uplink_url is None:
@@ -190,29 +211,8 @@ class Daemon:
             self.energy.uplink_pid = lambda: uplink.status()["pid"]
         self.waiter.add_control(self.energy.watch.timer.fileno(), self.energy.read)
 
-    # the door --------------------------------------------------------------------------------
-
-    def _command(self, request: dict[str, Any]) -> Any:
-        commands: Mapping[str, Callable[[dict[str, Any]], Any]] = {
-            "status": lambda _: self.status(),
-            "stop": lambda _: self._stop(),
-            "replace": self._replace,
-            "kernel": self._pin,
-            "governor": self._steer,
-            "energy": lambda _: show.energy(self._side(), self.clock.monotonic_us()),
-        }
-        cmd = str(request.get("cmd"))
-        if cmd not in commands:
-            raise ConfigError(f"unknown command {cmd!r}; there are {', '.join(commands)}")
-        return commands[cmd](request)
-
-    def _stop(self) -> dict[str, Any]:
-        self.heart.stop()
-        return {"stopping": True}
-
-    def _replace(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Replace a running job by another document of the same name, keeping its state."""
-        plan = parse_job(request.get("job") or {})
+    def replace(self, plan: JobPlan) -> list[str]:
+        """Replace a running job by another plan of the same name; what was kept and what not."""
         others = [job.plan for job in self.heart.jobs if job.plan.name != plan.name]
         if len(others) < len(self.heart.jobs):
             _check_together([*others, plan])
@@ -220,121 +220,7 @@ class Daemon:
         if self.uplink is not None:
             with self.committer.lock:
                 self.uplink.register(_schemas([*others, plan]))
-        return {"replaced": plan.name, "notes": notes}
-
-    def _pin(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Choose the kernel of a job's operator, or with `auto` leave it to placement."""
-        job, operator, kernel = (str(request.get(k)) for k in ("job", "operator", "kernel"))
-        runs = self.heart.pin(job, operator, None if kernel == AUTO else kernel)
-        return {"job": job, "operator": operator, "kernel": runs, "pinned": kernel != AUTO}
-
-    def _steer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Go on with another policy, or say which one runs."""
-        side, name = self._side(), request.get("policy")
-        if name is None:
-            return side.policy()
-        settings = request.get("settings") or {}
-        if not isinstance(settings, dict):
-            raise ConfigError("settings: a table of the policy's settings")
-        return side.switch(str(name), settings)
-
-    def _side(self) -> Energy:
-        if self.energy is None:
-            raise ConfigError("no board is watched; start the daemon with --board")
-        return self.energy
-
-    def status(self) -> dict[str, Any]:
-        """An immutable picture of the daemon, all of it JSON."""
-        self.committer.settle()
-        store = self.store
-        return {
-            "version": __version__,
-            "pid": os.getpid(),
-            "device": self.settings.device,
-            "epoch": f"{store.device_epoch:016x}",
-            "session": store.session[0],
-            "uptime_s": round((self.clock.monotonic_us() - self.started_us) / 1e6, 3),
-            "recovered": {
-                "beat": self.recovered.beat,
-                "replayed_beats": self.recovered.replayed_beats,
-                "replayed_rows": self.recovered.replayed_rows,
-                "notes": self.recovered.notes,
-            },
-            "beat": self.heart.beat,
-            "wakes": self.waiter.wakes,
-            "workers": self.workers.count,
-            **self.stats.snapshot(),
-            "jobs": {
-                job.plan.name: _job_status(job, self.heart.settled) for job in self.heart.jobs
-            },
-            "sources": [dict(s.counters()) for s in self.sources],
-            "store": {
-                "bytes": store.bytes_used,
-                "backlog_bytes": store.backlog_bytes,
-                "backlog_pages": store.backlog_pages,
-                "log_bytes_since_snapshot": store.log_bytes_since_snapshot,
-            },
-            "set_aside_rows": self.heart.set_aside_rows,
-            "uplink": None if self.uplink is None else self.uplink.status(),
-            "energy": None
-            if self.energy is None
-            else show.status(self.energy, self.clock.monotonic_us()),
-        }
-
-
-def build_sources(jobs: Sequence[JobRuntime], workers: Workers) -> list[Source]:
-    """One running source for each group of streams that share it."""
-    groups: dict[str, tuple[dict[str, Staging], dict[str, SourcePlan]]] = {}
-    for job in jobs:
-        for name, s in job.streams.items():
-            stagings, plans = groups.setdefault(s.plan.source.share_key(), ({}, {}))
-            if name in stagings:
-                raise ConfigError(
-                    f"two jobs have a stream {name} on {s.plan.source.share_key()}; "
-                    "give one of them another name or another listener"
-                )
-            stagings[name], plans[name] = s.staging, s.plan.source
-    return [
-        next(iter(plans.values())).build(stagings, plans, workers)
-        for stagings, plans in groups.values()
-    ]
-
-
-def _job_status(job: JobRuntime, settled: bool) -> dict[str, Any]:
-    """A job's part of the status.  `ended`: all streams are over and all results are durable."""
-    return {
-        "streams": {
-            name: {
-                "rows": s.rows,
-                "staged": s.staging.rows,
-                "late": s.late,
-                "refused_ahead": s.staging.refused_ahead,
-                "producers": len(s.staging.producers.ids) - 1,
-                "watermark_us": s.time.watermark_us
-                if WATERMARK_MIN_US < s.time.watermark_us < WATERMARK_MAX_US
-                else None,
-                "ended": s.time.watermark_us == WATERMARK_MAX_US,
-            }
-            for name, s in job.streams.items()
-        },
-        "operators": {
-            name: {"state_bytes": o.state_bytes(), **o.counters(), **_placement(job, name)}
-            for name, o in job.operators.items()
-        },
-        "sinks": {
-            name: {"open_rows": sink.open_rows(), **sink.counters()}
-            for name, sink in job.sinks.items()
-        },
-        "ended": job.ended() and not job.open_rows() and settled,
-    }
-
-
-def _placement(job: JobRuntime, name: str) -> dict[str, Any]:
-    placer = job.placers.get(name)
-    if placer is None:
-        return {}
-    failed = {"kernels_failed": dict(placer.problems)} if placer.problems else {}
-    return {"kernel_pinned": placer.pinned, **failed}
+        return notes
 
 
 def _check_room(settings: Settings, plans: Sequence[JobPlan]) -> None:

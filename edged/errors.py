@@ -4,6 +4,7 @@
     ├── JobError                a job document is wrong; `path` points at the fault       exit 65
     │   └── ExpressionError     a SQL expression in it does not parse, type or compile
     ├── ConfigError             the daemon's own settings are wrong                        exit 78
+    │   └── CommandError        a command to the running daemon was not carried out; `kind` says why
     ├── PeerError               somebody on the other end of a socket misbehaved: that
     │   │                       connection is lost, nothing else
     │   ├── ProtocolError       garbage, half a message, a sequence gap
@@ -48,6 +49,23 @@ class ConfigError(EdgedError):
     """A setting or a command-line argument is wrong."""
 
     exit_code = 78
+
+
+class CommandError(ConfigError):
+    """A command to the running daemon was not carried out.  It is raised on both sides of the door.
+
+    `kind` is one of KINDS below, `where` the path of the fault, `what` is wrong there, `do` what
+    helps; `retry_s` is how long to wait before the same may be tried again.
+    """
+
+    KINDS = ("invalid", "missing", "conflict", "busy", "unsupported", "failed", "unreachable")
+
+    def __init__(
+        self, kind: str, what: str, *, where: str = "", do: str = "", retry_s: float | None = None
+    ) -> None:
+        self.kind, self.what, self.where, self.do, self.retry_s = kind, what, where, do, retry_s
+        text = f"{where}: {what}" if where else what
+        super().__init__(f"{text} ({do})" if do else text)
 
 
 class PeerError(EdgedError):

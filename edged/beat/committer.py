@@ -64,11 +64,18 @@ class Committer:
         self._wake = threading.Semaphore(0)
         self._finished = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = self._giving_up = False
+        self._full_since_us: int | None = None
         self.busy = False
         self.full = False
         """Whether the commit in flight waits for room in the store."""
         self.failed: Callable[[], None] = lambda: None
         """Called on the commit thread when a commit has failed, so that an idle loop hears it."""
+        self.landed: Callable[[list[int]], None] = lambda _: None
+        """Told how long (µs) the pages that the centre has acknowledged had been durable."""
+        self.room: Callable[[bool], None] = lambda _: None
+        """Told on the commit thread that the store is full, and that there is room again."""
+        self.full_us = 0
+        """How long commits have waited for room so far."""
         self.lock = threading.Lock()
         """Held while the store and the uplink are in use."""
         self._task: SnapshotTask | None = None
@@ -119,10 +126,21 @@ class Committer:
             if self._uplink is not None and moved:
                 self._uplink.offer(moved)
 
-    def settle(self) -> None:
-        """Take in what the centre has acknowledged (any thread)."""
-        with self.lock:
-            self._take_acks()
+    def settle(self, wait: bool = True) -> None:
+        """Take in what the centre has acknowledged (any thread).
+
+        Without `wait` only where no commit is being written: the next one, or the next call, does.
+        """
+        if self.lock.acquire(blocking=wait):
+            try:
+                self._take_acks()
+            finally:
+                self.lock.release()
+
+    def full_us_until(self, now_us: int) -> int:
+        """How long commits have waited for room, one that still does included."""
+        since = self._full_since_us
+        return self.full_us + (0 if since is None else now_us - since)
 
     def give_up(self) -> None:
         """Let a commit that waits for room fail with StoreFull, within a second."""
@@ -180,7 +198,9 @@ class Committer:
         """Commit to the store; while it is full, wait for the centre to take pages off it."""
         while True:
             try:
-                return self._store.commit(commit.record, sync=commit.sync)
+                refs = self._store.commit(commit.record, commit.sync, self._clock.wall_us())
+                self._note_room()
+                return refs
             except StoreFull:
                 if self._end_snapshot():
                     continue
@@ -219,9 +239,18 @@ class Committer:
         """Whether a snapshot is being written or waits to be taken over."""
         return self._task is not None
 
+    def _note_room(self) -> None:
+        if self._full_since_us is not None:
+            self.full_us += self._clock.monotonic_us() - self._full_since_us
+            self._full_since_us = None
+            self.room(True)
+
     def _wait_for_room(self, uplink: int) -> None:
         """Wait for acks; meanwhile others may look into store and uplink."""
         self.full = True
+        if self._full_since_us is None:
+            self._full_since_us = self._clock.monotonic_us()
+            self.room(False)
         os.eventfd_write(self._finished, 1)
         self.lock.release()
         try:
@@ -234,7 +263,11 @@ class Committer:
     def _take_acks(self) -> None:
         """Hear of acks; an uplink that has died is started again and told of all that is left."""
         if self._uplink is not None:
+            since: list[int] = []
             for stream, partition, seq in self._uplink.poll():
-                self._store.acked(stream, partition, seq)
+                since += self._store.acked(stream, partition, seq)
+            if since:
+                now = self._clock.wall_us()
+                self.landed([now - at for at in since if at])
             if self._uplink.restart_if_dead():
                 self._uplink.offer(self._store.pending())

@@ -19,7 +19,7 @@ from edged.beat.committer import Commit, Committer
 from edged.beat.record import BeatFacts, JobFacts, buffers
 from edged.beat.recover import replaced
 from edged.beat.runtime import JobRuntime, logged_inputs
-from edged.beat.stats import BeatTimes, Stats
+from edged.beat.stats import BeatTimes, Held, Stats
 from edged.beat.take import ONE_CHUNK
 from edged.beat.waiter import Waiter
 from edged.clock import Clock
@@ -74,6 +74,7 @@ class Heart:
         self._take_promises()
         self.beat = beat
         self.set_aside_rows = 0
+        self.held = Held()
         self._last_ingest_us = self._heard_us = clock.monotonic_us()
         self._oldest_open_us: int | None = None
         self._unraced_us: int | None = None
@@ -122,6 +123,11 @@ class Heart:
     def settled(self) -> bool:
         """Whether no beat is under way and no commit in flight: what was sealed is durable."""
         return not self._beating and not self._committer.busy
+
+    @property
+    def state(self) -> str:
+        """`running` or `stopping`."""
+        return "stopping" if self._stopping else "running"
 
     def save(self, reuse: bool = False) -> tuple[bytes, State]:
         """Facts and arrays of a snapshot of all jobs as they stand; see `JobRuntime.save`."""
@@ -261,6 +267,7 @@ class Heart:
         if not self._cut:
             for source in self.sources:
                 source.ingest(woke, wall)
+                self.held.note(source.name, source.more(), self._clock.monotonic_us())
             self._heard_us = woke
         self._last_ingest_us = ingested = self._clock.monotonic_us()
         self._governor.ingested()
@@ -268,6 +275,7 @@ class Heart:
         facts = self._decide(ingested, wall, race, oldest_us, last, rows_max)
         inputs = {job.plan.name: logged_inputs(job) for job in self.jobs}
         if _is_empty(facts, self.jobs):
+            self._stats.idle_beats += 1
             self._steer(self._governor.idle(Done(0, 0)))
             self._await_commit()
             self._acknowledge(tickets)
@@ -285,7 +293,10 @@ class Heart:
         self._steer(self._governor.idle(Done(rows, taken)))
         self._note_open(oldest_us)
         self._await_commit()
-        times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken)
+        jobs = tuple(
+            n for n, j in facts.jobs.items() if any(f.take_rows for f in j.streams.values())
+        )
+        times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken, jobs)
         self._hand_over(facts, logged, pages, tickets, times)
         if race:
             for job in self.jobs:

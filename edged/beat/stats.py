@@ -1,4 +1,8 @@
-"""What the heart counts: beats, stage times, latencies.  Read as one immutable snapshot.
+"""What the heart counts: beats, stage times, latencies, the senders' waiting.
+
+Everything is a counter or a histogram that only grows, so that whoever looks twice has the rates.
+Legs are observed once a beat (`durable_to_landed` once a page), never per tuple; a beat without
+rows counts for none.  `arrival_to_…` is the oldest tuple's, so that it bounds all others'.
 
 With a trace file, every beat leaves one JSON line when it is durable: its number, wall clock, rows,
 bytes, pages, and the microseconds of each stage.  The benchmarks read it.
@@ -8,7 +12,9 @@ from __future__ import annotations
 
 import json
 import threading
+from bisect import bisect_left
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +23,51 @@ import numpy as np
 
 from edged.beat.committer import Committed
 from edged.clock import Clock
+
+_MS, _S = 1_000, 1_000_000
+STAGE_US = (50, *(n * 10**e for e in (2, 3, 4, 5) for n in (1, 2, 5)), _S)
+"""Bounds of what a beat does: 50 µs to 1 s."""
+WAIT_US = tuple(n * _MS for n in (1, 2, 5, 10, 20, 50, 100, 200, 500)) + tuple(
+    n * _S for n in (1, 2, 5, 10, 60)
+)
+"""Bounds of what a promise covers: 1 ms to a minute."""
+LANDED_US = tuple(n * _MS for n in (10, 20, 50, 100, 200, 500)) + tuple(
+    n * _S for n in (1, 2, 5, 10, 60, 600, 3600, 86400)
+)
+"""Bounds of a page's way to the centre: 10 ms to a day."""
+ROWS = tuple(4**n for n in range(14))
+"""Bounds of a beat's rows: 1 to 67 million."""
+LEGS = {
+    "arrival_to_race": WAIT_US,
+    "ingest": STAGE_US,
+    "race": STAGE_US,
+    "seal": STAGE_US,
+    "commit": STAGE_US,
+    "ack": STAGE_US,
+    "arrival_to_durable": WAIT_US,
+    "durable_to_landed": LANDED_US,
+}
+
+
+class Histogram:
+    """Counts below or at each bound and above the bound before, and beyond the last; and a sum."""
+
+    def __init__(self, bounds: Sequence[int]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0
+
+    def add(self, value: int) -> None:
+        """One more observation; a clock that went back gives 0."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += max(0, value)
+
+    def snapshot(self, unit: str = "_us") -> dict[str, Any]:
+        """`counts` are not cumulative, and one more than the bounds: the last is beyond them."""
+        return {
+            f"bounds{unit}": self.bounds, "counts": self.counts.copy(), f"sum{unit}": self.sum,
+            "count": sum(self.counts),
+        }  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -31,10 +82,12 @@ class BeatTimes:
     sealed_us: int
     rows_logged: int
     rows_taken: int
+    jobs: tuple[str, ...] = ()
+    """Jobs that took rows."""
 
 
 class Stats:
-    """Counters of the heart.  `raced` is called on the beat's thread, `durable` on the commit's."""
+    """Counters of the heart.  `durable` and `landed` are called on the commit's thread."""
 
     def __init__(self, clock: Clock, trace: Path | None) -> None:
         self._clock = clock
@@ -44,7 +97,13 @@ class Stats:
         self.beats = 0
         self.rows = 0
         self.pages = 0
+        self.idle_beats = 0
+        """Beats that found nothing to do and left no record."""
         self.stage_us: Counter[str] = Counter()
+        self.legs = {name: Histogram(bounds) for name, bounds in LEGS.items()}
+        self.batch_rows = Histogram(ROWS)
+        self.jobs: dict[str, Histogram] = {}
+        """By job, from a row's arrival to its results being durable."""
 
     def durable(self, times: BeatTimes, commit: Committed) -> None:
         """A beat is durable and its acks are sent."""
@@ -62,12 +121,18 @@ class Stats:
             self.pages += len(commit.pages)
             self.stage_us.update(stages)
             if times.rows_taken:
-                self._latency_us.append(commit.durable_us - times.oldest_us)
+                self._observe(times, commit, stages)
             if self._trace is not None:
                 wall = self._clock.wall_us() - self._clock.monotonic_us()
                 row = {**asdict(times), "durable_wall_us": commit.durable_us + wall}
                 row |= {"stages": stages, "pages": commit.pages}
                 self._trace.write(json.dumps(row) + "\n")
+
+    def landed(self, took_us: Sequence[int]) -> None:
+        """The centre has pages that were durable so long before."""
+        with self._lock:
+            for us in took_us:
+                self.legs["durable_to_landed"].add(us)
 
     def snapshot(self) -> dict[str, Any]:
         """Beats, rows, pages, stage times in µs, and latency from arrival to sealed and durable."""
@@ -76,14 +141,55 @@ class Stats:
             p50, p99 = np.percentile(latency, [50, 99])
             return {
                 "beats": self.beats,
+                "beats_idle": self.idle_beats,
                 "rows": self.rows,
                 "pages": self.pages,
                 "stage_us": dict(self.stage_us),
                 "latency_ms_p50": round(float(p50), 3),
                 "latency_ms_p99": round(float(p99), 3),
+                "legs": {name: leg.snapshot() for name, leg in self.legs.items()},
+                "batch_rows": self.batch_rows.snapshot(""),
             }
+
+    def latency(self, job: str) -> dict[str, Any]:
+        """The job's latency histogram."""
+        with self._lock:
+            return self.jobs.get(job, Histogram(WAIT_US)).snapshot()
 
     def close(self) -> None:
         """Flush the trace."""
         if self._trace is not None:
             self._trace.close()
+
+    def _observe(self, times: BeatTimes, commit: Committed, stages: dict[str, int]) -> None:
+        latency_us = commit.durable_us - times.oldest_us
+        self._latency_us.append(latency_us)
+        for name, us in stages.items():
+            if name in self.legs:
+                self.legs[name].add(us)
+        self.legs["arrival_to_race"].add(times.ingested_us - times.oldest_us)
+        self.legs["arrival_to_durable"].add(latency_us)
+        self.batch_rows.add(times.rows_taken)
+        for job in times.jobs:
+            self.jobs.setdefault(job, Histogram(WAIT_US)).add(latency_us)
+
+
+class Held:
+    """How long each source has kept its senders waiting so far, because staging was full."""
+
+    def __init__(self) -> None:
+        self.total_us: dict[str, int] = {}
+        self._since_us: dict[str, int] = {}
+
+    def note(self, source: str, held: bool, now_us: int) -> None:
+        """After an ingest: whether input was left behind."""
+        since = self._since_us.pop(source, None)
+        if since is not None:
+            self.total_us[source] = self.total_us.get(source, 0) + now_us - since
+        if held:
+            self._since_us[source] = now_us
+
+    def until(self, source: str, now_us: int) -> int:
+        """Microseconds so far."""
+        since = self._since_us.get(source, now_us)
+        return self.total_us.get(source, 0) + max(0, now_us - since)

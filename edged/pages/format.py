@@ -127,6 +127,8 @@ SLOT_BYTES = 12
 WEIGHT_BYTES = 4
 
 _HEADER = struct.Struct("<4sBBBBIIIIIIQQQIIqqqII64s64s")
+SEALED_AT_OFFSET = 80
+"""Where `sealed_at_us` stands in a page."""
 _CHECKSUM_AT = 28
 _NO_CHECKSUM = bytes(4)
 

@@ -18,7 +18,21 @@ if TYPE_CHECKING:
 
 
 class Source(ABC):
-    """A running source that feeds one or more streams' staging."""
+    """A running source that feeds one or more streams' staging.
+
+    Whoever builds it says what it is called: its `kind`, its `address` (where it listens or reads),
+    and which streams of which jobs it feeds.
+    """
+
+    kind = ""
+    address = ""
+    feeds: tuple[tuple[str, str], ...] = ()
+    """(job, stream)."""
+
+    @property
+    def name(self) -> str:
+        """What events and figures call it; no two running sources have the same."""
+        return f"{self.kind}:{self.address}"
 
     @abstractmethod
     def start(self) -> None:
@@ -82,6 +96,8 @@ class SourcePlan(ABC):
 
     kind: ClassVar[str]
     keys: ClassVar[frozenset[str]]
+    listens: ClassVar[bool] = False
+    """Whether streams of several jobs may share one: a listener, which exists once."""
 
     @classmethod
     @abstractmethod

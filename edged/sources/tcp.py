@@ -39,6 +39,7 @@ class TcpPlan(SourcePlan):
     listen: str
     settings: TcpSettings
 
+    listens = True
     keys: ClassVar[frozenset[str]] = frozenset(
         {
             "listen",

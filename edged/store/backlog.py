@@ -44,6 +44,8 @@ class Holder:
     def __init__(self, path: str) -> None:
         self.path = path
         self.places: dict[PageKey, Place] = {}
+        self.since_us = 0
+        """Wall clock when the oldest page that was found in it was sealed; 0: none was found."""
 
 
 @dataclass
@@ -55,6 +57,9 @@ class Place:
     offset: int
     length: int
     crc: int
+    at_us: int
+    """Wall clock when it became durable; of a page that a restart found, when the oldest one in
+    its file was sealed; 0: not known."""
 
     def ref(self) -> PageRef:
         """The reference that is handed out."""
@@ -71,8 +76,11 @@ class Backlog:
         self.bytes = 0
         self.pages = 0
 
-    def add(self, holder: Holder, entries: Iterable[PageEntry]) -> list[PageRef]:
-        """Pages that became durable in `holder`.  Those that are acked or known are left out."""
+    def add(self, holder: Holder, entries: Iterable[PageEntry], at_us: int = 0) -> list[PageRef]:
+        """Pages that became durable in `holder`, at `at_us` on the wall clock or some time ago.
+
+        Those that are acked or known are left out.
+        """
         refs = []
         with self._lock:
             for e in entries:
@@ -81,7 +89,8 @@ class Backlog:
                 newest = queue[-1].key.seq if queue else self._acked.get(route, 0)
                 if e.key.seq <= newest:
                     continue
-                place = Place(e.key, holder, e.offset, e.length, e.crc)
+                at = at_us or holder.since_us
+                place = Place(e.key, holder, e.offset, e.length, e.crc, at)
                 queue.append(place)
                 holder.places[e.key] = place
                 self.bytes += e.length
@@ -89,9 +98,10 @@ class Backlog:
                 refs.append(place.ref())
         return refs
 
-    def ack(self, stream: str, partition: int, seq: int) -> list[Holder]:
-        """Everything up to `seq` has arrived.  Returns the holders that this emptied."""
-        emptied = []
+    def ack(self, stream: str, partition: int, seq: int) -> tuple[list[Holder], list[int]]:
+        """Everything up to `seq` has arrived.  Returns the holders that this emptied, and since
+        when each of the pages had been durable."""
+        emptied, since = [], []
         with self._lock:
             route = (stream, partition)
             self._acked[route] = max(seq, self._acked.get(route, 0))
@@ -101,9 +111,22 @@ class Backlog:
                 del place.holder.places[place.key]
                 self.bytes -= place.length
                 self.pages -= 1
+                since.append(place.at_us)
                 if not place.holder.places:
                     emptied.append(place.holder)
-        return emptied
+        return emptied, since
+
+    def oldest_us(self) -> int | None:
+        """Since when the oldest pending page has been durable; None where there is none."""
+        with self._lock:
+            heads = (q[0].at_us for q in self._queues.values() if q)
+            return min((at_us for at_us in heads if at_us), default=None)
+
+    def pending_of(self, streams: Iterable[str]) -> int:
+        """How many pages of these streams are pending."""
+        wanted = set(streams)
+        with self._lock:
+            return sum(len(q) for (stream, _), q in self._queues.items() if stream in wanted)
 
     def move(self, holder: Holder, moved: Sequence[PageEntry], old: Sequence[Holder]) -> None:
         """The pages `moved` now stand in `holder`; what was acked meanwhile does not count."""

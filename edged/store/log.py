@@ -98,6 +98,8 @@ class Log:
         self._segment_bytes = max(2 * ALIGN, segment_bytes // ALIGN * ALIGN)
         self._active: File | None = None
         self._spares: list[str] = []
+        self.syncs = 0
+        """How often records, or a new segment's header, were made durable."""
         self._next_number = 1
         self.segments: list[Segment] = []
         self.last = 0
@@ -223,6 +225,7 @@ class Log:
         self._active.pwritev(buffers, segment.end)
         if sync:
             self._active.sync()
+            self.syncs += 1
             self.durable = record.number
         entry = record.entry(segment.end, lineage)
         segment.end += record.length
@@ -233,6 +236,7 @@ class Log:
         """Make durable what was appended without."""
         if self._active and self.durable < self.last:
             self._active.sync()
+            self.syncs += 1
             self.durable = self.last
 
     def _roll(self, length: int) -> Segment:
@@ -252,6 +256,7 @@ class Log:
             crc = struct.pack("<I", zlib.crc32(head[:-4]))
             file.pwritev([head[:-4] + crc + bytes(ALIGN - _HEADER.size)], 0)
             file.sync()
+            self.syncs += 1
         finally:
             file.close()
         self._disk.rename(made, path)

@@ -27,19 +27,20 @@ beside commits; `acked`, `pending` and the figures may be used from any other at
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from edged.disk import Disk, File, SystemDisk
 from edged.errors import StoreBusy, StoreCorrupt, StoreError, StoreFailed
+from edged.pages.format import HEADER_BYTES, SEALED_AT_OFFSET
 from edged.store import identity, recovery, snapshots
 from edged.store.acks import read_acks, write_acks
-from edged.store.backlog import Backlog, PageRef
+from edged.store.backlog import Backlog, Holder, PageRef
 from edged.store.errors import DISK_FULL, StoreFull
 from edged.store.log import Log, Segment
-from edged.store.records import BeatRecord, Encoded
+from edged.store.records import BeatRecord, Encoded, PageEntry
 from edged.store.recovery import Linked
 from edged.store.snapshots import Array, Snapshot
 from edged.store.spool import Spool, SpoolFile
@@ -207,6 +208,7 @@ class Store:
         chain = recovery.link(scanned, base, snapshot is not None)
         recovery.check_reach(chain, base, damaged)
         for holder, pages in self._spool.scan():
+            self._date(holder, pages)
             self._backlog.add(holder, pages)
             if not holder.places:
                 self._spool.delete(holder)
@@ -249,6 +251,7 @@ class Store:
         for x in certain:
             kept[x.segment.number] = x.segment
             x.segment.last = x.number
+            self._date(x.segment, x.entry.pages)
             self._backlog.add(x.segment, x.entry.pages)
         proven = max([0, *(x.entry.header.lineage.durable for x in chain)])
         last = tail[0].entry.header.lineage.previous if tail else 0
@@ -257,11 +260,23 @@ class Store:
         for i, x in enumerate(tail):
             again = Encoded(self._log.read(x.segment, x.entry))
             segment, entry = self._log.append(again, sync=i == len(tail) - 1, copy=True)
+            self._date(segment, entry.pages)
             self._backlog.add(segment, entry.pages)
             certain.append(Linked(segment, entry))
         self._log.remove([s for s in segments if s.number not in kept])
         self._replay = [x for x in certain if x.number > base]
         self.log_bytes_since_snapshot = sum(x.entry.header.length for x in self._replay)
+
+    def _date(self, holder: Holder, pages: Sequence[PageEntry]) -> None:
+        """Since when the pages of a file that was found have waited: since its first was sealed."""
+        if holder.since_us or not pages or pages[0].length < HEADER_BYTES:
+            return
+        file = self._disk.open(holder.path)
+        try:
+            field = file.pread(8, pages[0].offset + SEALED_AT_OFFSET)
+        finally:
+            file.close()
+        holder.since_us = int.from_bytes(field, "little", signed=True)
 
     def recover(self) -> Recovery:
         """What to start from.  Call it once, before the first commit."""
@@ -277,8 +292,10 @@ class Store:
 
     # -- beats ---------------------------------------------------------------------------------
 
-    def commit(self, record: BeatRecord, sync: bool = True) -> list[PageRef]:
+    def commit(self, record: BeatRecord, sync: bool = True, at_us: int = 0) -> list[PageRef]:
         """Append a beat, durable on return where `sync`.  Returns where its pages are.
+
+        `at_us` is the wall clock: since when the pages wait, for `oldest_page_us` and `acked`.
 
         Raises StoreFull, with nothing written, where there is no room: take a snapshot, wait for
         acks, try again.  Raises StoreFailed where the disk fails: the process has to end.
@@ -298,7 +315,7 @@ class Store:
                 self._check_room(encoded.length)
                 segment, entry = self._log.append(encoded, sync)
         self.log_bytes_since_snapshot += encoded.length
-        return self._backlog.add(segment, entry.pages)
+        return self._backlog.add(segment, entry.pages, at_us)
 
     def _check_room(self, length: int) -> None:
         growth = self._log.growth(length)
@@ -413,16 +430,40 @@ class Store:
 
     # -- pages ---------------------------------------------------------------------------------
 
-    def acked(self, stream: str, partition: int, seq: int) -> None:
-        """The centre has everything of (stream, partition) up to `seq`; cumulative."""
-        for holder in self._backlog.ack(stream, partition, seq):
+    def acked(self, stream: str, partition: int, seq: int) -> list[int]:
+        """The centre has everything of (stream, partition) up to `seq`; cumulative.
+
+        Returns since when (wall clock, µs) each of the pages that this covers had been durable.
+        """
+        holders, since = self._backlog.ack(stream, partition, seq)
+        for holder in holders:
             if isinstance(holder, SpoolFile):
                 with self._latching(f"deleting {holder.path}"):
                     self._spool.delete(holder)
+        return since
 
     def pending(self) -> list[PageRef]:
         """All unacked pages in (stream, partition, seq) order."""
         return self._backlog.pending()
+
+    def pending_of(self, streams: Iterable[str]) -> int:
+        """Number of unacked pages of these streams."""
+        return self._backlog.pending_of(streams)
+
+    @property
+    def oldest_page_us(self) -> int | None:
+        """Since when (wall clock, µs) the oldest unacked page has waited; None: there is none."""
+        return self._backlog.oldest_us()
+
+    @property
+    def syncs(self) -> int:
+        """How often the log was made durable since the start."""
+        return self._log.syncs
+
+    @property
+    def bytes_max(self) -> int | None:
+        """Bytes that the store may take; None: as many as the disk has."""
+        return self._bytes_max
 
     @property
     def backlog_bytes(self) -> int:

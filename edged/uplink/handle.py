@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from edged.errors import ConfigError
 from edged.timerfd import TimerFd
 from edged.uplink.backoff import Backoff
-from edged.uplink.sender import Sender
+from edged.uplink.sender import SENDING, Sender
 
 if TYPE_CHECKING:
     from edged.store.backlog import PageRef
@@ -102,6 +102,8 @@ class Uplink:
         self._watch = select.epoll()
         self._watch.register(self._timer, select.EPOLLIN)
         self._last_ack_s: float | None = None
+        self._last_ack_us: int | None = None
+        """The same on the wall clock."""
         self._status = Sender((), lambda: 0.0, request_bytes).status()
 
     def start(self) -> None:
@@ -184,15 +186,30 @@ class Uplink:
             for stream, partition, seq in message["acked"]:
                 acks[stream, partition] = max(seq, acks.get((stream, partition), 0))
         if acks:
-            self._last_ack_s = time.monotonic()
+            self._last_ack_s, self._last_ack_us = time.monotonic(), time.time_ns() // 1000
         return [(stream, partition, seq) for (stream, partition), seq in acks.items()]
 
     def status(self) -> dict[str, Any]:
-        """What the child last said, and `alive`, `pid`, `starts`, `last_ack_age_s` (or None)."""
-        age_s = None if self._last_ack_s is None else time.monotonic() - self._last_ack_s
-        process = self._process
+        """What the child last said, and `alive`, `pid`, `starts`, `last_ack_age_s` (or None).
+
+        `next_try_us` is when it tries again (wall clock; None: it waits for nothing), `problem`
+        what it last met and has not got over.
+        """
+        now_s, said = time.monotonic(), self._status
+        age_s = None if self._last_ack_s is None else now_s - self._last_ack_s
+        process, hold_s = self._process, self._restart_at_s or said["hold_until_s"]
+        tries_us = None if hold_s is None else time.time_ns() // 1000 + int((hold_s - now_s) * 1e6)
+        well = self._alive and said["state"] == SENDING and not said["stuck"]
         return {
-            **self._status,
+            **{key: value for key, value in said.items() if key != "hold_until_s"},
+            "connected": self._alive and said["state"] == SENDING and said["requests"] > 0,
+            "pages_sent": said["sent_pages"],
+            "bytes_sent": said["bytes"],
+            "pages_acked": said["acked_pages"],
+            "retries": said["failures"],
+            "last_ack_us": self._last_ack_us,
+            "next_try_us": tries_us,
+            "problem": "" if well else said["last_error"],
             "alive": self._alive,
             "pid": None if process is None else process.pid,
             "starts": self._starts,

@@ -29,6 +29,7 @@ TROUBLE_BASE_S, TROUBLE_CAP_S = 1.0, 300.0
 FILE_BASE_S = 0.05
 _ERROR_TEXT_MAX = 500
 
+ALARMS = ("conflict", "fenced")
 SENDING, DOWN, UNAUTHORIZED, FENCED = "sending", "down", "unauthorized", "fenced"
 
 
@@ -89,9 +90,12 @@ class Counters:
     """What has been done since the start."""
 
     requests: int = 0
+    pages: int = 0
     bytes: int = 0
     acked_pages: int = 0
     failures: int = 0
+    alarms: int = 0
+    """Answers that should never come: other bytes under a page's name, or another process."""
 
 
 class Sender:
@@ -242,6 +246,7 @@ class Sender:
             return
         self.counters.requests += 1
         self.counters.bytes += result.sent_bytes
+        self.counters.pages += len(task.places) if isinstance(task, Batch) else 0
         if result.status == 401:
             self._failed(task, UNAUTHORIZED, _detail(result), now_s, probe)
         elif result.status in (408, 429) or result.status >= 500:
@@ -317,6 +322,7 @@ class Sender:
     def _problem(self, task: Batch, result: Reply, now_s: float) -> None:
         body = result.body
         problem = str(body.get("problem", f"status {result.status}"))
+        self.counters.alarms += problem in ALARMS
         stream, partition = body.get("stream"), body.get("partition")
         if problem == "fenced":
             self._say(FENCED, _detail(result))
@@ -376,7 +382,10 @@ class Sender:
             "state": self.state,
             "backlog_pages": self.backlog.pages,
             "backlog_bytes": self.backlog.bytes,
+            "hold_until_s": None if self.state == SENDING else self._hold_until_s,
             "requests": self.counters.requests,
+            "sent_pages": self.counters.pages,
+            "alarms": self.counters.alarms,
             "bytes": self.counters.bytes,
             "acked_pages": self.counters.acked_pages,
             "failures": self.counters.failures,

@@ -15,8 +15,8 @@ from edged.beat.stats import Stats
 from edged.beat.waiter import Waiter
 from edged.client import Producer
 from edged.clock import SystemClock
-from edged.daemon import build_sources
 from edged.disk import SystemDisk, SystemFile
+from edged.inputs import build_sources
 from edged.job.plan import parse_job
 from edged.sinks.base import SinkContext
 from edged.store import Store

@@ -1,0 +1,119 @@
+"""What happened to the daemon: a bounded list of events, each also one line of the log.
+
+An event is `{"id", "at_us" (wall clock), "kind" ("dotted.name"), "level", "text", "job" (of some),
+"facts"}`; `docs/control.md` lists the kinds.  Ids rise, over restarts too: the store's session
+times SESSION, then counted from 1.  The last EVENTS_MAX are kept; who comes too late for some of
+them is told how many he missed.  Events come from the heart and from the commit thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from edged.clock import Clock
+
+EVENTS_MAX = 1000
+SESSION = 10**8
+"""Ids of a session; session times this stays below 2**53 for 90 million starts."""
+LEVELS = ("debug", "info", "warning", "error")
+PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
+"""As in syslog(3); systemd reads `<N>` before a line (sd-daemon(3))."""
+
+Event = dict[str, Any]
+Write = Callable[[str, str, dict[str, Any]], None]
+"""Writes one line of the log: level, text, fields.  Must neither raise nor wait."""
+
+
+def to_stderr(level: str, text: str, fields: dict[str, Any]) -> None:
+    """A line on standard error, with its priority where that is the journal."""
+    prefix = f"<{PRIORITIES[level]}>" if "JOURNAL_STREAM" in os.environ else "edged: "
+    try:
+        sys.stderr.write(f"{prefix}{text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):  # nobody listens any more: that ends no daemon
+        return
+
+
+class Log:
+    """Lines for people, from a level on: `log("warning", "…", store="/var/lib/edged")`."""
+
+    def __init__(self, write: Write = to_stderr, level: str = "info") -> None:
+        self._write, self.level = write, level
+
+    def __call__(self, level: str, text: str, **fields: Any) -> None:
+        """Write a line where its level is high enough."""
+        if LEVELS.index(level) >= LEVELS.index(self.level):
+            self._write(level, text, fields)
+
+
+class Events:
+    """The list; see the module's docstring."""
+
+    def __init__(self, clock: Clock, log: Log, session: int = 0) -> None:
+        self.log = log
+        self.listener: Callable[[], None] = lambda: None
+        """Called after every event, on whatever thread it came from."""
+        self._clock, self._session = clock, session
+        self._lock = threading.Lock()
+        self._ring: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self._next = session * SESSION + 1
+        self._quiet: dict[tuple[str, str], tuple[int, int]] = {}
+        """By kind and key: when the last event of it was told, and how many were not since."""
+
+    def add(
+        self,
+        kind: str,
+        text: str,
+        *,
+        level: str = "info",
+        job: str | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
+        """Something happened."""
+        event: Event = {"id": 0, "at_us": self._clock.wall_us(), "kind": kind, "level": level,
+                        "text": text, "facts": facts or {}}  # fmt: skip
+        if job is not None:
+            event["job"] = job
+        with self._lock:
+            event["id"] = self._next
+            self._next += 1
+            self._ring.append(event)
+        named = {} if job is None else {"job": job}
+        self.log(level, text, event=kind, **named)
+        self.listener()
+
+    def add_rarely(self, kind: str, key: str, text: str, every_us: int = 10_000_000) -> None:
+        """Something that others can make happen often: a warning every `every_us` at most, for each
+        key; `facts.times` says how many there were since the last one."""
+        now = self._clock.monotonic_us()
+        told_us, times = self._quiet.get((kind, key), (now - every_us, 0))
+        if now - told_us < every_us:
+            self._quiet[kind, key] = (told_us, times + 1)
+            return
+        if len(self._quiet) >= EVENTS_MAX:
+            self._quiet.clear()
+        self._quiet[kind, key] = (now, 0)
+        self.add(kind, text, level="warning", facts={"times": times + 1})
+
+    def since(self, last: int, limit: int = EVENTS_MAX) -> tuple[list[Event], int]:
+        """Up to `limit` events after id `last`, and how many before them `last` has missed."""
+        with self._lock:
+            first = self._ring[0]["id"] if self._ring else self._next
+            start = max(last + 1, first)
+            missed = start - max(last + 1, self._session * SESSION + 1)
+            ring = list(self._ring)[start - first : start - first + limit]
+        return ring, max(0, missed)
+
+    def page(self, last: int, limit: int) -> dict[str, Any]:
+        """The door's answer: `next` is what to ask with next, `first` the oldest id here."""
+        found, _ = self.since(last, limit)
+        with self._lock:
+            first = self._ring[0]["id"] if self._ring else self._next
+            newest = self._next - 1
+        last = found[-1]["id"] if found else newest
+        return {"events": found, "next": last, "first": first, "session": self._session}
