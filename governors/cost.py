@@ -36,12 +36,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from governors.ways import Way, ways_of
+from governors.ways import Floats, Way, batched, races, waits_us, ways_of
 
 if TYPE_CHECKING:
     from governors.policies.base import Cost, Dial, Work
 
-Floats = npt.NDArray[np.float64]
 
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.125)
 """Of the tolerance, that a plan may spend."""
@@ -232,16 +231,21 @@ class CostModel:
         commits_j = 0.0
         if work.commit_every_us:
             longest = np.array([[float(work.latency_us)]])
-            commits_j = float(_batched(longest, work)[1].max()) * max(
+            commits_j = float(batched(longest, work)[1].max()) * max(
                 self._commit_only_j(c) for c in work.costs.values()
             )
-        beside = max(self._beside_j(c) for c in work.costs.values())
-        moved = max(c.bytes_per_unit for c in work.costs.values()) * work.units * t.byte_j
         sent_j = t.radio.joules + t.radio.joules_per_byte * work.upload_bytes_per_s * (
             max(work.latency_us, work.upload_within_us) / 1e6
         )
         sent_j = sent_j if work.upload_bytes_per_s else 0.0
-        return WAKES * t.wake_j + beside + moved + sent_j + commits_j
+        return WAKES * t.wake_j + self.beside_j(work) + sent_j + commits_j
+
+    def beside_j(self, work: Work) -> float:
+        """What the race of all that waits takes above idle beside the cores that run it: the commit
+        and its acks, and memory traffic."""
+        costs = work.costs.values()
+        moved = max(c.bytes_per_unit for c in costs) * work.units * self.tariff.byte_j
+        return max(self._beside_j(c) for c in costs) + moved
 
     def rest_j(self, idle_us: Floats) -> Floats:
         """Above idle, of idle times between two races: negative where a sleep was asked for."""
@@ -291,9 +295,8 @@ class CostModel:
         shares: Sequence[float],
     ) -> Plan:  # fmt: skip
         ways = self.ways(work, dials, write_us)
-        waits = _waits(ways, work, rate, shares)
-        period, commits = _batched(waits, work)
-        race, raced_j = _races(ways, rate, period, write_j)
+        period, commits = batched(waits_us(ways, work, rate, shares), work)
+        race, raced_j = races(ways, rate, period, write_j)
         in_time = (period > 0) & (race <= period) & (race <= work.latency_us / 2)
         period = np.where(period > 0, period, np.maximum(race, 1.0))
         joules = raced_j + self._fixed_j(ways, work, period, race)
@@ -341,56 +344,6 @@ class CostModel:
         t = self.tariff
         each = np.array([work.costs[w.device].bytes_per_unit for w in ways], np.float64)
         return each * rate * t.byte_j + t.radio.joules_per_byte * work.upload_bytes_per_s
-
-
-def _waits(ways: Sequence[Way], work: Work, rate: float, shares: Sequence[float]) -> Floats:
-    """How long a period may be (µs) at each of shares x ways, for its race to end in time."""
-    a = np.array([w.us for w in ways])
-    b = np.array([w.us_per_unit for w in ways]) * rate / 1e6
-    room_us = np.array(shares)[:, None] * work.latency_us - work.commit_us
-    waits: Floats = (room_us - a) / (1 + b)
-    for j, way in enumerate(ways):
-        if way.points:
-            waits[:, j] = [_settle(way, rate, float(room)) for room in room_us[:, 0]]
-    return waits
-
-
-def _settle(way: Way, rate: float, room_us: float) -> float:
-    """The period that leaves time for the race of what arrives in it."""
-    low, high = 0.0, room_us
-    if way.takes_us(0.0) > room_us:
-        return room_us - way.takes_us(0.0)
-    for _ in range(14):
-        middle = (low + high) / 2
-        if middle + way.takes_us(rate * middle / 1e6) <= room_us:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _batched(waits: Floats, work: Work) -> tuple[Floats, Floats]:
-    """From one race to the next, and how often is committed between: what the batcher makes of
-    waits (`edged.beat.batcher`).  It commits without a race where more than a quarter of the
-    tolerance is left for that, and races at once where buffers fill up."""
-    ack_us = work.commit_every_us
-    if not ack_us or work.period_us_max <= ack_us:
-        return np.minimum(waits, work.period_us_max), np.zeros_like(waits)
-    commits = np.maximum(0.0, np.ceil((waits - work.latency_us / 4) / ack_us) - 1)
-    period = np.minimum(waits, (commits + 1) * ack_us)
-    return np.minimum(period, (commits + 1) * work.period_us_max), commits
-
-
-def _races(
-    ways: Sequence[Way], rate: float, period_us: Floats, write_j: float
-) -> tuple[Floats, Floats]:
-    """Times of races, and their joules above idle with writes."""
-    units = rate * np.maximum(0.0, period_us) / 1e6
-    us, joules = np.empty_like(units), np.empty_like(units)
-    for j, way in enumerate(ways):
-        us[:, j] = [way.takes_us(n) for n in units[:, j]]
-        joules[:, j] = [way.joules(n, write_j) for n in units[:, j]]
-    return us, joules
 
 
 def _pace_us(work: Work) -> float:

@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from governors.schedutil import Schedutil, Utilisation
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ PERIODS = (0.04, 0.1, 0.25, 0.5, 1.0)
 SETTLE = 6
 """Periods after which the kernel's governor is taken to have settled."""
 
+Floats = npt.NDArray[np.float64]
 Points = tuple[tuple[float, float, float], ...]
 """Units, the time of their race (µs) and its joules above idle; ascending."""
 
@@ -94,6 +98,56 @@ def ways_of(
                 fixed, each = slow.us(0, hz) + write_us, slow.us(1, hz) - slow.us(0, hz)
                 found.append(Way(device, hz, set_to + also, above, fixed, each, *most))
     return found
+
+
+def waits_us(ways: Sequence[Way], work: Work, rate: float, shares: Sequence[float]) -> Floats:
+    """How long a period may be (µs) at each of shares x ways, for its race to end in time."""
+    a = np.array([w.us for w in ways])
+    b = np.array([w.us_per_unit for w in ways]) * rate / 1e6
+    room_us = np.array(shares)[:, None] * work.latency_us - work.commit_us
+    waits: Floats = (room_us - a) / (1 + b)
+    for j, way in enumerate(ways):
+        if way.points:
+            waits[:, j] = [_settle(way, rate, float(room)) for room in room_us[:, 0]]
+    return waits
+
+
+def _settle(way: Way, rate: float, room_us: float) -> float:
+    """The period that leaves time for the race of what arrives in it."""
+    low, high = 0.0, room_us
+    if way.takes_us(0.0) > room_us:
+        return room_us - way.takes_us(0.0)
+    for _ in range(14):
+        middle = (low + high) / 2
+        if middle + way.takes_us(rate * middle / 1e6) <= room_us:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def batched(waits: Floats, work: Work) -> tuple[Floats, Floats]:
+    """From one race to the next, and how often is committed between: what the batcher makes of
+    waits (`edged.beat.batcher`).  It commits without a race where more than a quarter of the
+    tolerance is left for that, and races at once where buffers fill up."""
+    ack_us = work.commit_every_us
+    if not ack_us or work.period_us_max <= ack_us:
+        return np.minimum(waits, work.period_us_max), np.zeros_like(waits)
+    commits = np.maximum(0.0, np.ceil((waits - work.latency_us / 4) / ack_us) - 1)
+    period = np.minimum(waits, (commits + 1) * ack_us)
+    return np.minimum(period, (commits + 1) * work.period_us_max), commits
+
+
+def races(
+    ways: Sequence[Way], rate: float, period_us: Floats, write_j: float
+) -> tuple[Floats, Floats]:
+    """Times of races, and their joules above idle with writes."""
+    units = rate * np.maximum(0.0, period_us) / 1e6
+    us, joules = np.empty_like(units), np.empty_like(units)
+    for j, way in enumerate(ways):
+        us[:, j] = [way.takes_us(n) for n in units[:, j]]
+        joules[:, j] = [way.joules(n, write_j) for n in units[:, j]]
+    return us, joules
 
 
 def _unset(tariff: Tariff, device: str, cost: Cost, dials: Sequence[Dial]) -> Way:

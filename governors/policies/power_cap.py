@@ -132,7 +132,8 @@ class PowerCap(Policy):
         if fit.share < 1.0 and not enough:
             self.caution.race(seen.at_us, seen.joules, 0.0)
             return None
-        self.caution.race(seen.at_us, seen.joules, fit.way.most_joules(units, seen.write_j))
+        most_j = fit.way.most_joules(units, seen.write_j) + self.model.beside_j(seen.work)
+        self.caution.race(seen.at_us, seen.joules, most_j)
         decision = raced(seen, fit, ways[0])
         if fit.share >= 1.0:
             return decision
