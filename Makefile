@@ -4,6 +4,8 @@ VENV  ?= .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 LOCK   = $(shell $(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info[:2])')
+# Tests wait for processes and sockets half of their time: one process more than there are cores.
+PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
 
 .PHONY: help setup cuda demo test check format compile bench lock clean
 
@@ -24,7 +26,7 @@ demo: $(READY) ## run the main job on a real wind farm's records
 
 test: $(READY) ## run all tests
 	@bash deploy/java.sh
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 check: $(READY) ## format, lint, types, import rules
 	@$(BIN)/ruff format --check .

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import random
 import signal
 import socket
 import subprocess
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from edged.errors import EdgedError
+
+EPHEMERAL_FIRST = 32_768
+"""The first port of Linux's default `net.ipv4.ip_local_port_range`."""
 
 
 class PartFailed(EdgedError):
@@ -100,7 +104,14 @@ class Part:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody uses at this moment."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """A TCP port of the loopback interface that nobody uses at this moment.
+
+    It is none of those that Linux gives to outgoing connections: one of them could take it while
+    a part that was killed is away.
+    """
+    dice = random.SystemRandom()
+    while True:
+        port = dice.randrange(10_000, EPHEMERAL_FIRST)
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return port

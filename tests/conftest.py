@@ -1,6 +1,10 @@
 """Settings of all tests: hypothesis judges results, never the speed of a busy machine.
 
 `--no-skips`, for CI: a run in which a test was skipped has failed.
+
+Several processes (`make test`, `pytest -n 3 --dist loadgroup`) share the work by file, since what
+is dear is made once per file; the tests of one Spark session stay together, and what takes longest
+comes first, so that no process is left with it at the end.
 """
 
 import pytest
@@ -8,6 +12,24 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("edged", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("edged")
+
+
+LONGEST = (
+    "tests/system/test_spark_kills.py",
+    "tests/system/test_kills.py",
+    "tests/joins/test_family_cuda.py",
+    "tests/spark",
+    "tests/faults",
+    "tests/system",
+    "tests/uplink",
+    "tests/energy",
+    "tests/bench",
+    "tests/job",
+    "tests/beat",
+)
+"""Where the suite's time goes, by the clock; `CONTRIBUTING.md` has the figures."""
+APART = ("tests/spark/test_restart.py", "tests/system/test_bad_input.py")
+"""Files whose tests have nothing in common: each may run in another process."""
 
 
 class NoSkips:
@@ -40,5 +62,25 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "xdist_group(name): tests of one group share a process")
     if config.getoption("--no-skips"):
         config.pluginmanager.register(NoSkips())
+
+
+def pytest_collection_modifyitems(items):
+    """Every test is told its group; the sort is stable, files stay whole and in order."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=_turn)
+
+
+def _group(item):
+    if "spark" in item.fixturenames:
+        return "spark"
+    file = item.nodeid.partition("::")[0]
+    return item.name if file in APART else file
+
+
+def _turn(item):
+    found = (i for i, place in enumerate(LONGEST) if item.nodeid.startswith(place))
+    return next(found, len(LONGEST))
