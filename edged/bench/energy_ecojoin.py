@@ -44,7 +44,7 @@ SPIN_CYCLES = 2.0 * 300_000
 WORKERS = 3
 """Threads that spin: all but the main one."""
 FIXED_BATCH = 1024
-SECONDS, RACES_MAX = 120.0, 4_000
+SECONDS, RACES_MAX = 120.0, 10_000
 BACKLOG_MAX = 3.0
 """Batches that may wait at the end of a run that keeps up."""
 

@@ -1,9 +1,11 @@
 """What the ecoJoin paper published, for `edged bench energy` to be checked against.
 
-Michalke, Grulich, Lutz, Zeuch, Markl: "An energy-efficient stream join for the Internet of Things",
-DaMoN 2021, section 3: a Jetson Nano, whole board, external probe, runs of 2 minutes, windows of
-10 s.  Figure 3 was read off the plot, ±0.05 W, its rates are powers of two; of Figures 4 and 5 the
-text gives the figures below.  Nothing here is an input of a model; the idle power alone is, in the
+"An Energy-Efficient Stream Join for the Internet of Things", DaMoN 2021 (TU Berlin).  Section 3.1
+has the board, the probe (2 kHz), the idle power, windows of 10 s and runs of 2 minutes; Figure 3
+(3.2.1) was read off the plot, ±0.05 W, its rates are powers of two; of Figures 4 (3.2.2) and 5
+(3.2.3) the text gives the figures below, and no more was read.  A rate that a join sustains is the
+highest of those that were tried.
+Nothing here is an input of a model; the idle power alone is, in the
 board's profile (`governors/profiles/jetson-nano.toml`).
 """
 
@@ -37,7 +39,8 @@ FB_RATE, AB_RATE = 500_000, 1_000_000
 AB_SAVES, FS_SAVES, BOTH_SAVE_W = 0.28, 0.20, 1.0
 FIGURE5_RATE = 10_000
 FIGURE5 = {10: (4.93, 1.28), 100_000: (1.46, 1590.0)}
-"""Batch: W, ms of latency (which leaves the waiting for the batch out)."""
+"""Batch: W, ms of latency (which leaves the waiting for the batch out).  The text does not say
+whether 10 k tuples/s are of each stream: taken as such."""
 FIGURE5_KNEE = (10_000, 100.0)
 """Up to this batch the latency is below so many ms."""
 
