@@ -15,7 +15,7 @@ The optimum is the clock with the least energy above idle,
 
 among those that end in time.  `leave it`, the kernel's own governor, is a candidate: it is measured
 as the others are, but writes nothing.  For a kernel that waits for memory the optimum is not the
-highest clock (ecoJoin, section 2.1, where it was picked by hand).
+highest clock (ecoJoin, section 2.1; its settings files have one for each rate).
 """
 
 from __future__ import annotations

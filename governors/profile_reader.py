@@ -91,10 +91,7 @@ def _figure(t: Table) -> Figure:
         raise t.fail("error", "and value: both are known or neither is")
     if value is not None and error is not None and not (math.isfinite(value) and error >= 0):
         raise t.fail("value", f"{value} with error {error} is no figure")
-    source = t.take("source", str)
-    if not source:
-        raise t.fail("source", "is empty: say where the figure is from, or why it is unknown")
-    return Figure(value, error, t.take("unit", str), source)
+    return Figure(value, error, t.take("unit", str), t.source())
 
 
 def _power(
@@ -111,7 +108,7 @@ def _power(
 
 
 def _volts(t: Table) -> Volts:
-    return Volts(t.take("knee", float), t.take("floor", float), t.take("source", str))
+    return Volts(t.take("knee", float), t.take("floor", float), t.source())
 
 
 def _opps(t: Table, hz_per_unit: int, key: str) -> tuple[Opp, ...]:
@@ -138,15 +135,13 @@ def _cluster(t: Table) -> Cluster:
         l2_bytes=t.maybe("l2_bytes", int),
         l2_shared=t.take("l2_shared", bool, False),
         l3_bytes=t.maybe("l3_bytes", int),
-        source=t.take("source", str),
+        source=t.source(),
     )
 
 
 def _gpu(t: Table) -> Gpu:
     opps = _opps(t, 1, "opps_hz")
-    return Gpu(
-        t.take("name", str), opps, t.maybe("railgate_delay_ms", float), t.take("source", str)
-    )
+    return Gpu(t.take("name", str), opps, t.maybe("railgate_delay_ms", float), t.source())
 
 
 def _memory(t: Table) -> Memory:
@@ -154,18 +149,18 @@ def _memory(t: Table) -> Memory:
         t.maybe("bytes", int),
         t.many("table_hz", int) if t.maybe("table_hz", list) else (),
         t.maybe("peak_gbytes_per_s", float),
-        t.take("source", str),
+        t.source(),
     )
 
 
 def _idle_state(t: Table) -> IdleState:
     exit_us, residency_us = t.maybe("exit_us", float), t.maybe("residency_us", float)
-    return IdleState(t.take("name", str), exit_us, residency_us, t.take("source", str))
+    return IdleState(t.take("name", str), exit_us, residency_us, t.source())
 
 
 def _transition(t: Table) -> Transition:
     us, joules = t.maybe("us", float), t.maybe("joules", float)
-    return Transition(t.take("kind", str), us, joules, t.take("source", str))
+    return Transition(t.take("kind", str), us, joules, t.source())
 
 
 def _rail(t: Table) -> Rail:
@@ -181,7 +176,7 @@ def _sensor(t: Table) -> Sensor:
         t.maybe("lsb_mw", float),
         t.maybe("noise_mw", float),
         t.each("channel", _channel),
-        t.take("source", str),
+        t.source(),
     )
 
 
@@ -200,7 +195,7 @@ def _uplink(t: Table) -> Uplink:
         t.maybe("fixed_joules", float),
         t.maybe("joules_per_byte", float),
         t.maybe("tail_joules", float),
-        t.take("source", str),
+        t.source(),
     )
 
 
@@ -213,7 +208,7 @@ def _modes(t: Table) -> tuple[tuple[Mode, ...], int | None]:
         return Mode(one.take("id", int), one.take("name", str), *values)
 
     modes = t.each("mode", mode)
-    t.take("source", str)
+    t.source()
     return modes, t.take("default", int)
 
 

@@ -59,6 +59,13 @@ class Table:
         one = Table({str(i): v for i, v in enumerate(values)}, f"{self.where}: {key}")
         return tuple(one.take(str(i), kind) for i in range(len(values)))
 
+    def source(self) -> str:
+        """Where the table's values are from.  Raises ProfileError where it is left out or empty."""
+        text = self.take("source", str)
+        if not text.strip():
+            raise self.fail("source", "is empty: say where the figures are from, or why unknown")
+        return text
+
     def table(self, key: str) -> Table:
         """A table within.  Raises ProfileError."""
         return Table(self.take(key, dict), f"{self.where}: {key}")

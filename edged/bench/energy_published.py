@@ -5,8 +5,9 @@ has the board, the probe (2 kHz), the idle power, windows of 10 s and runs of 2 
 (3.2.1) was read off the plot, ±0.05 W, its rates are powers of two; of Figures 4 (3.2.2) and 5
 (3.2.3) the text gives the figures below, and no more was read.  A rate that a join sustains is the
 highest of those that were tried.
-Nothing here is an input of a model; the idle power alone is, in the
-board's profile (`governors/profiles/jetson-nano.toml`).
+
+Nothing here is an input of a model; the idle power alone is, in the board's profile
+(`governors/profiles/jetson-nano.toml`).
 """
 
 from __future__ import annotations

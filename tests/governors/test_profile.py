@@ -135,6 +135,7 @@ def changed(old, new, name="orin-nano"):
         ("l1d_bytes = 65536\n", "", "l1d_bytes is missing"),
         ('feeds = ["soc"]', 'feeds = ["sock"]', "feeds 'sock'"),
         ("[modes]", "[modes", "is not TOML"),
+        ('source = "as policy0"', 'source = " "', "cluster[1]: source is empty"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(old, new, says):
