@@ -53,7 +53,7 @@ class Control:
         return self._daemon.events.page(last, integer(request, "limit", 100, 1, EVENTS_MAX))
 
     def _stop(self, _: Request) -> Any:
-        self._daemon.heart.stop()
+        self._daemon.stop()
         return {"stopping": True}
 
     def _retry(self, _: Request) -> Any:

@@ -29,6 +29,7 @@ from edged.errors import ConfigError, JobError
 from edged.events import Events, Log
 from edged.inputs import build_sources
 from edged.job.plan import JobPlan
+from edged.service import Service
 from edged.sinks.base import SinkContext
 from edged.snapshot import picture
 from edged.store import Store
@@ -74,12 +75,17 @@ class Daemon:
     """A running daemon; `run` returns the exit code's cause or nothing."""
 
     def __init__(
-        self, settings: Settings, plans: Sequence[JobPlan], log: Log | None = None
+        self,
+        settings: Settings,
+        plans: Sequence[JobPlan],
+        log: Log | None = None,
+        service: Service | None = None,
     ) -> None:
         _check_together(plans)
         _check_room(settings, plans)
         self.settings = settings
         self.clock = SystemClock()
+        self.service = service or Service(self.clock, {})
         self.started_us, self.started_wall_us = self.clock.monotonic_us(), self.clock.wall_us()
         self.workers = Workers(settings.workers)
         self.store = Store.open(
@@ -95,6 +101,7 @@ class Daemon:
             str(settings.directory / "sinks"),
             self.workers,
         )
+        self.service.starting("recovery")
         self.recovered: Recovered = recover(self.store, plans, self.context, self.clock)
         self.uplink = self._start_uplink(plans)
         self.committer = Committer(self.store, self.uplink, self.clock)
@@ -131,13 +138,22 @@ class Daemon:
 
     def run(self) -> None:
         """Beat until a signal or the door says stop; raises what made it fail."""
-        self.waiter.catch_signals((signal.SIGTERM, signal.SIGINT), self.heart.stop)
+        self.waiter.catch_signals((signal.SIGTERM, signal.SIGINT), self.stop)
         try:
             if self.energy is not None:
                 self.energy.start()
+            self.service.describe = self._describe
+            self.service.ready(self.waiter)
             self.heart.run()
         finally:
             self.close()
+
+    def stop(self) -> None:
+        """Let the beat end, seal and commit what is there, and return from `run`."""
+        if self.heart.state == "running":
+            self.service.stopping()
+            self.events.add("daemon.stopping", "stopping")
+        self.heart.stop()
 
     def close(self) -> None:
         """Take everything apart; what was committed stays."""
@@ -153,6 +169,13 @@ class Daemon:
         self.stats.close()
         self.store.close()
         self.workers.close()
+        self.service.close()
+
+    def _describe(self) -> str:
+        jobs, pages = len(self.heart.jobs), self.store.backlog_pages
+        return (
+            f"beat {self.heart.beat}, {jobs} {'job' if jobs == 1 else 'jobs'}, {pages} pages wait"
+        )
 
     def _tell_started(self) -> None:
         found = self.recovered

@@ -25,6 +25,8 @@ class Waiter:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._control: dict[int, Handler] = {}
+        self._on_signal: dict[int, Handler] = {}
+        self._signal_sockets: tuple[socket.socket, ...] = ()
         self._all = select.epoll()
         self._muted = select.epoll()
         self._commit = select.epoll()
@@ -52,21 +54,24 @@ class Waiter:
         """End whatever wait is under way; safe from signal handlers and other threads."""
         os.eventfd_write(self._kick, 1)
 
+    def remove_control(self, fd: int) -> None:
+        """Forget a descriptor of `add_control`, before it is closed."""
+        del self._control[fd]
+        for poller in (self._all, self._muted, self._commit):
+            poller.unregister(fd)
+
     def catch_signals(self, numbers: Sequence[signal.Signals], handler: Handler) -> None:
         """Run `handler` soon after any of the signals, on the loop's thread."""
-        ours, pythons = socket.socketpair()
-        for end in (ours, pythons):
-            end.setblocking(False)
+        if not self._on_signal:
+            ours, pythons = socket.socketpair()
+            for end in (ours, pythons):
+                end.setblocking(False)
+            signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+            self._signal_sockets = (ours, pythons)
+            self.add_control(ours.fileno(), self._heard)
         for number in numbers:
+            self._on_signal[number] = handler
             signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
-        self._signal_sockets = (ours, pythons)
-
-        def heard() -> None:
-            ours.recv(64)
-            handler()
-
-        self.add_control(ours.fileno(), heard)
 
     def until_input(self, deadline_us: int | None) -> bool:
         """Wait for a source to be ready; False when control or the deadline came first."""
@@ -94,6 +99,10 @@ class Waiter:
         for poller in (self._all, self._muted, self._commit):
             poller.close()
         os.close(self._kick)
+        if self._signal_sockets:
+            signal.set_wakeup_fd(-1)
+        for end in self._signal_sockets:
+            end.close()
 
     def _wait(self, poller: select.epoll, deadline_us: int | None) -> bool:
         timeout = -1.0
@@ -109,6 +118,12 @@ class Waiter:
             else:
                 handler()
         return source
+
+    def _heard(self) -> None:
+        """Python has written the number of each signal as a byte; many at once run once."""
+        for number in set(self._signal_sockets[0].recv(64)):
+            if number in self._on_signal:
+                self._on_signal[number]()
 
     def _clear_kick(self) -> None:
         os.eventfd_read(self._kick)

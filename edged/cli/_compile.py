@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 
-def compile_kernels(quiet: bool) -> tuple[int, float]:
-    """Compile or load every kernel, and the TCP source's calls; how many kernels, and seconds."""
+def compile_kernels(quiet: bool, tell: Callable[[str], None] = lambda _: None) -> tuple[int, float]:
+    """Compile or load every kernel, and the TCP source's calls; how many kernels, and seconds.
+
+    `tell` hears of each kernel that is ready.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -26,5 +30,6 @@ def compile_kernels(quiet: bool) -> tuple[int, float]:
         task = bar.add_task("compile", total=total, name="")
         for name in registry.compile_all():
             bar.update(task, advance=1, name=name)
+            tell(f"kernel {name}")
         _tcp_calls.prepare()
     return total, time.monotonic() - started

@@ -111,15 +111,19 @@ def command(
     """
     from edged import configured
     from edged.cli._compile import compile_kernels
+    from edged.clock import SystemClock
     from edged.config import load
     from edged.daemon import Daemon
+    from edged.events import Log
+    from edged.service import Service, writer
 
     config = load(config_file, flags=_flags(jobs, pairs, meters, given))
     _demand(config, config_file)
     plans = configured.plans(configured.job_files(config))
     settings = configured.settings(config)
-    compile_kernels(quiet=not sys.stderr.isatty())
-    daemon = Daemon(settings, plans)
+    service = Service(SystemClock())
+    compile_kernels(quiet=not sys.stderr.isatty(), tell=service.starting)
+    daemon = Daemon(settings, plans, Log(writer(), config.log.level), service)
     _say_ready(daemon, as_json)
     daemon.run()
 

@@ -1,0 +1,209 @@
+"""What systemd hears from the service, through real sockets; its side is played by the test."""
+
+import os
+import signal
+import socket
+import struct
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edged import service
+from edged.beat.waiter import Waiter
+from edged.clock import SystemClock
+from edged.service import Journal, Service
+
+
+@pytest.fixture
+def systemd(tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(20)
+        yield listener
+
+
+@pytest.fixture
+def waiter():
+    made = Waiter(SystemClock())
+    yield made
+    made.close()
+
+
+def heard(listener):
+    """The next datagram as a table."""
+    return dict(line.split("=", 1) for line in listener.recv(1 << 16).decode().splitlines())
+
+
+@pytest.fixture
+def made():
+    """Makes services that are closed after the test."""
+    services = []
+
+    def make(listener, **environ):
+        environ.setdefault("NOTIFY_SOCKET", listener.getsockname())
+        services.append(Service(SystemClock(), environ))
+        return services[-1]
+
+    yield make
+    for told in services:
+        told.close()
+
+
+def test_a_start_is_told_step_by_step_and_ready_comes_last(systemd, waiter, made):
+    told = made(systemd)
+    told.describe = lambda: "2 jobs\nbeat 7"
+    told.starting("kernel 3 of 9")
+    told.ready(waiter)
+    told.close()
+    step = heard(systemd)
+    assert step == {"STATUS": "starting: kernel 3 of 9", "EXTEND_TIMEOUT_USEC": "180000000"}
+    assert heard(systemd) == {"READY": "1", "STATUS": "2 jobs beat 7"}
+
+
+def test_a_reload_says_when_it_began_on_the_monotonic_clock(systemd, made):
+    told, before = made(systemd), SystemClock().monotonic_us()
+    told.reloading()
+    told.reloaded("refused: store.byte_max")
+    begun = heard(systemd)
+    assert before <= int(begun.pop("MONOTONIC_USEC")) <= SystemClock().monotonic_us()
+    assert begun == {"RELOADING": "1"}
+    assert heard(systemd) == {"READY": "1", "STATUS": "refused: store.byte_max"}
+
+
+def test_a_stop_may_ask_for_more_time(systemd, made):
+    made(systemd).stopping(5_000_000)
+    assert heard(systemd) == {
+        "STOPPING": "1", "STATUS": "stopping", "EXTEND_TIMEOUT_USEC": "5000000"
+    }  # fmt: skip
+
+
+def test_names_in_the_abstract_namespace_work_too(waiter, made):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        name = f"edged-test-{os.getpid()}"
+        listener.bind("\0" + name)
+        listener.settimeout(20)
+        made(listener, NOTIFY_SOCKET="@" + name).ready(waiter)
+        assert heard(listener)["READY"] == "1"
+
+
+def test_the_watchdog_is_fed_by_whoever_waits_and_by_nobody_else(systemd, waiter, made):
+    interval_us = 400_000
+    told = made(systemd, WATCHDOG_USEC=str(interval_us), WATCHDOG_PID=str(os.getpid()))
+    told.ready(waiter)
+    assert heard(systemd)["READY"] == "1"
+    assert heard(systemd) == {"WATCHDOG": "1"}
+    systemd.settimeout(1.0)
+    with pytest.raises(TimeoutError):  # nobody waits: as in a beat that does not come back
+        heard(systemd)
+    systemd.settimeout(20)
+    began = SystemClock().monotonic_us()
+    for _ in range(4):
+        waiter.until_input(None)
+        assert heard(systemd) == {"WATCHDOG": "1"}
+    assert SystemClock().monotonic_us() - began >= 3 * interval_us // 2
+    assert waiter.wakes == 4, "two wakeups an interval, and no others"
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}]
+)
+def test_who_is_not_watched_does_not_wake_for_it(systemd, waiter, environ, made):
+    made(systemd, **environ).ready(waiter)
+    assert heard(systemd)["READY"] == "1"
+    assert not waiter.until_input(SystemClock().monotonic_us() + 100_000)
+    assert waiter.wakes == 1
+
+
+@pytest.mark.parametrize("socket_name", ["", "relative", "/nowhere/notify"])
+def test_without_systemd_nothing_is_said_and_nothing_fails(waiter, socket_name):
+    environ = {"NOTIFY_SOCKET": socket_name, "WATCHDOG_USEC": "1000"} if socket_name else {}
+    told = Service(SystemClock(), environ)
+    told.starting("x")
+    told.reloading()
+    told.stopping()
+    told.close()
+    told.stopping()
+
+
+def test_a_systemd_that_does_not_listen_holds_nobody_up(systemd, made):
+    told = made(systemd)
+    for _ in range(1000):  # far more than its buffer holds
+        told.starting("x" * 900)
+    before = SystemClock().monotonic_us()
+    told.stopping()
+    assert SystemClock().monotonic_us() - before < 10_000_000
+
+
+def test_what_must_not_be_lost_waits_for_a_slow_systemd(systemd, made):
+    told, seen = made(systemd), []
+    for _ in range(1000):
+        told.starting("x")
+    reader = threading.Timer(0.2, lambda: seen.extend(heard(systemd) for _ in range(2)))
+    reader.start()
+    told.stopping()
+    reader.join()
+    while "STOPPING" not in (last := heard(systemd)):
+        seen.append(last)
+    assert last["STOPPING"] == "1"
+
+
+def test_two_signals_have_two_handlers(waiter):
+    ran = []
+    before = [signal.getsignal(n) for n in (signal.SIGHUP, signal.SIGUSR1)]
+    try:
+        waiter.catch_signals((signal.SIGUSR1,), lambda: ran.append("stop"))
+        waiter.catch_signals((signal.SIGHUP,), lambda: ran.append("reload"))
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGUSR1):
+            os.kill(os.getpid(), number)
+        waiter.until_input(SystemClock().monotonic_us() + 10_000_000)
+        assert sorted(ran) == ["reload", "stop"], "many signals of a kind run once"
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in zip((signal.SIGHUP, signal.SIGUSR1), before, strict=True):
+            signal.signal(number, handler)
+
+
+def entry(datagram):
+    """A journal entry as its reader takes it apart (systemd, JOURNAL_NATIVE_PROTOCOL)."""
+    fields = {}
+    while datagram:
+        name, _, datagram = datagram.partition(b"\n")
+        if b"=" in name:
+            key, _, value = name.partition(b"=")
+        else:
+            key, (size,) = name, struct.unpack("<Q", datagram[:8])
+            value, datagram = datagram[8 : 8 + size], datagram[8 + size + 1 :]
+        fields[key.decode()] = value.decode()
+    return fields
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
+
+
+@given(TEXTS, st.dictionaries(st.sampled_from(["job", "event", "path"]), TEXTS))
+def test_the_journal_gets_every_line_whole_with_its_fields(tmp_path_factory, text, fields):
+    path = tmp_path_factory.getbasetemp() / "journal"
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        journal = Journal(path)
+        journal("warning", text, fields)
+        journal.close()
+        got = entry(listener.recv(1 << 20))
+    wanted = {"MESSAGE": text, "PRIORITY": "4", "SYSLOG_IDENTIFIER": "edged"}
+    assert got == {**wanted, **{f"EDGED_{k.upper()}": v for k, v in fields.items()}}
+
+
+def test_without_a_journal_the_line_goes_to_standard_error(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("JOURNAL_STREAM", raising=False)
+    journal = Journal(tmp_path / "nowhere")
+    journal("error", "the store failed", {"job": "a"})
+    journal.close()
+    assert capsys.readouterr().err == "edged: the store failed\n"
+
+
+def test_the_journal_is_used_only_where_standard_error_is_it():
+    assert service.writer({"JOURNAL_STREAM": "1:2"}) is service.to_stderr
+    assert service.writer({}) is service.to_stderr
