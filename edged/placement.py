@@ -6,11 +6,12 @@ from what the last beats were like a `Placer` picks the kernel that costs least 
 whose race takes no more than half the latency tolerance (the bound of every race), and where none
 does, the fastest.  Without a profile, and where nothing is known to be better, it is `chain`.
 
-Energy is `cpu_s x watts of a busy core + device_s x watts of the busy device`, above idle.  The
-watts are those of the calibration over clocks (`edged.bench.opp_calibrate`), at the clock that was
-cheapest, or what somebody told; `watts_from` says which.  Watts that nobody knows are not guessed:
-CPU kernels are then compared by CPU time, and kernels on another device are chosen only where the
-tolerance cannot be met without them.
+Energy is that of the board's cost model where there is one (`Prices`: all of the input above idle,
+with a GPU that is woken and stays powered).  Else it is `cpu_s x watts of a busy core + device_s x
+watts of the busy device`, with the watts of the calibration over clocks
+(`edged.bench.opp_calibrate`), at the clock that was cheapest, or what somebody told; `watts_from`
+says which.  Watts that nobody knows are not guessed: CPU kernels are then compared by CPU time, and
+kernels on another device are chosen only where the tolerance cannot be met without them.
 
 Switching carries the window over (`IntervalJoin.switch`), which costs time itself.  So a switch
 must promise a tenth, twice in a row, and earn what it costs within REPAID_BEATS.
@@ -30,7 +31,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from edged.errors import ConfigError
 
@@ -81,6 +82,13 @@ class Cost:
 
     us: float
     cpu_us: float
+
+
+class Prices(Protocol):
+    """What beats take on this board (`governors.tariff.BeatPrices`)."""
+
+    def beat_j(self, device: str, us: float, cpu_us: float, units: int) -> float | None:
+        """Joules above idle of a beat of `units` rows; None where a part of it is not known."""
 
 
 @dataclass(frozen=True)
@@ -151,14 +159,19 @@ class Placement:
 
 
 def choose(
-    profile: Profile | None, without: Collection[str], window: int, rows: int, latency_us: int
+    profile: Profile | None,
+    without: Collection[str],
+    window: int,
+    rows: int,
+    latency_us: int,
+    prices: Prices | None = None,
 ) -> Placement:
     """The kernel for beats of `rows` tuples (both sides) at `window` tuples a side."""
     known = [] if profile is None else [k for k in profile.kernels if k not in without]
     if profile is None or not known:
         return Placement(DEFAULT, "the default: this machine was not calibrated")
     costs = {k: profile.kernels[k].cost(window, rows) for k in known}
-    joules = {k: profile.joules(k, costs[k]) for k in known}
+    joules = {k: _joules(profile, prices, k, costs[k], rows) for k in known}
 
     def placed(kernel: str, why: str) -> Placement:
         return Placement(kernel, why, costs[kernel].us, joules[kernel])
@@ -169,8 +182,16 @@ def choose(
     comparable = {k: j for k in in_time if (j := joules[k]) is not None}
     if not comparable:
         return placed(min(in_time, key=lambda k: costs[k].us), "the fastest; watts are not known")
-    unit = "least energy" if "cpu" in profile.watts else "least CPU time"
+    unit = "least energy" if prices or "cpu" in profile.watts else "least CPU time"
     return placed(min(comparable, key=lambda k: comparable[k]), f"{unit} of those in time")
+
+
+def _joules(
+    profile: Profile, prices: Prices | None, kernel: str, cost: Cost, rows: int
+) -> float | None:
+    if prices is None:
+        return profile.joules(kernel, cost)
+    return prices.beat_j(profile.kernels[kernel].device, cost.us, cost.cpu_us, rows)
 
 
 class Placer:
@@ -183,6 +204,8 @@ class Placer:
         """Whether a person has chosen it."""
         self.problems: dict[str, str] = {}
         """Kernels that could not be switched to, and why: they are not tried again."""
+        self.prices: Prices | None = None
+        """The board's, where there is a cost model of it."""
         self._profile, self._latency_us = profile, latency_us
         self._beats = self._rows = 0
         self._candidate = kernel
@@ -216,17 +239,21 @@ class Placer:
         self.kernel = self._candidate = running
 
     def _wanted(self, profile: Profile, rows: int, window: int) -> str:
-        best = choose(profile, self.problems, window, rows, self._latency_us)
+        best = choose(profile, self.problems, window, rows, self._latency_us, self.prices)
         if best.kernel == self.kernel or self.kernel not in profile.kernels:
             return best.kernel
         cost = profile.kernels[self.kernel].cost(window, rows)
         if cost.us > self._latency_us / 2 and best.us is not None and best.us < GAIN * cost.us:
             return best.kernel
-        now = profile.joules(self.kernel, cost)
-        if now is None or best.joules is None:
+        now = _joules(profile, self.prices, self.kernel, cost, rows)
+        if best.joules is None:
             return self.kernel
+        if now is None:
+            return best.kernel  # what nobody can price runs only where it is needed
         carry_us = profile.kernels[best.kernel].carry_us_per_tuple * 2 * window
         carry = carry_us / 1e6 * profile.watts.get("cpu", 1.0)
+        if self.prices is not None and carry_us:
+            carry = self.prices.beat_j("cpu", carry_us, carry_us, 0) or carry
         gains = best.joules <= GAIN * now and (now - best.joules) * REPAID_BEATS > carry
         return best.kernel if gains else self.kernel
 

@@ -79,7 +79,8 @@ class Way:
 def ways_of(
     tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], write_us: float
 ) -> list[Way]:
-    """All ways to race `work` at a rate of units a second; leaving the CPU alone is the first."""
+    """All ways to race `work` at a rate of units a second; of each device, leaving it alone is the
+    first."""
     found = []
     memory = next((d for d in dials if d.kind == "memory"), None)
     caps = [None, *(() if memory is None else ((memory, hz) for hz in memory.choices_hz()[:-1]))]
@@ -87,7 +88,7 @@ def ways_of(
         mine = [d for d in dials if d.kind == device]
         if device == "cpu":
             found.append(_left_alone(tariff, work, rate, mine))
-        elif not _clocks(mine):
+        else:
             found.append(_unset(tariff, device, cost, mine))
         for hz in _clocks(mine):
             set_to = tuple((d.name, c) for d in mine if (c := d.nearest(hz)) is not None)
@@ -151,7 +152,8 @@ def races(
 
 
 def _unset(tariff: Tariff, device: str, cost: Cost, dials: Sequence[Dial]) -> Way:
-    """A race on a device whose clock nobody sets: at its highest."""
+    """A race on a GPU whose clock is left alone: at its highest, which its governor chooses for any
+    load that fills it."""
     hz = dials[0].max_hz if dials else 10**9
     above = tariff.race_watts(device, hz, cost.cores) - tariff.idle_watts
     fixed, each = cost.us(0, hz), cost.us(1, hz) - cost.us(0, hz)

@@ -72,6 +72,42 @@ def test_where_watts_are_not_known_another_processor_runs_only_where_the_toleran
     assert (needed.kernel, needed.joules) == ("chain-cuda", None)
 
 
+class Board:
+    """1 W on the CPU, 2 W on a GPU that is left 100 ms after its last work; 1 000 rows a second."""
+
+    def __init__(self, wake_j):
+        self.wake_j = wake_j
+
+    def beat_j(self, device, us, cpu_us, units):
+        if device == "cpu":
+            return us / 1e6
+        gated = units > 100
+        if gated and self.wake_j is None:
+            return None
+        return (2 * us + 1e5) / 1e6 + (self.wake_j if gated else 0.0)
+
+
+def test_the_boards_prices_decide_where_there_are_some_and_what_they_leave_out_is_not_guessed():
+    p = profile(
+        {"cpu": 2.0, "cuda": 4.0}, chain=curve(10, 100.0), chain_cuda=curve(10, 1.0, "cuda")
+    )
+    placed = {
+        wake_j: choose(p, (), 1000, 10_000, 10_000_000, Board(wake_j)).kernel
+        for wake_j in (0.1, 2.0, None)
+    }
+    assert placed == {0.1: "chain-cuda", 2.0: "chain", None: "chain"}
+    assert choose(p, (), 1000, 100, 10_000_000, Board(None)).kernel == "chain"
+    assert choose(p, (), 1000, 10_000, 100_000, Board(None)).kernel == "chain-cuda", "in time"
+
+
+def test_a_kernel_that_nobody_can_price_runs_no_longer_than_it_is_needed():
+    p = profile(chain=curve(10, 10.0), chain_cuda=curve(10, 1.0, "cuda"))
+    placer = Placer(p, 100_000, "chain")
+    placer.prices = Board(None)
+    assert beats(placer, 10_000, count=2 * DECIDE_BEATS) == ["chain-cuda"]
+    assert beats(placer, 200, count=2 * DECIDE_BEATS) == ["chain"]
+
+
 def test_where_none_is_in_time_it_is_the_fastest():
     p = profile({"cpu": 1.0, "cuda": 1000.0}, chain=CHAIN, bucket=SLOW, chain_cuda=GPU)
     assert choose(p, (), 1000, 1_000_000, 10).kernel == "chain-cuda"

@@ -3,7 +3,8 @@
 Time passes in pieces of constant power.  A race runs at the clock that is pinned or, left alone,
 at those that the kernel's governor would choose (`governors.schedutil`) within the limits of the
 power mode; idle cores are in the deepest state whose residency fits.  Changing a clock takes the
-time that the profile says (`transition`), with one core awake; where it does not say, none.
+time that the profile says (`transition`), with one core awake; where it does not say, none.  A GPU
+stays powered for its railgate delay after a race, and is woken where it was gated.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Device:
     states_us: dict[str, float] = field(default_factory=dict)
     clocks_us: dict[int, float] = field(default_factory=dict)
     busy_us: float = 0.0
+    gpu_wakes: int = 0
 
     def __post_init__(self) -> None:
         p = self.profile
@@ -65,6 +67,11 @@ class Device:
             most = min(p.memory.table_hz[-1], memory_hz or p.memory.table_hz[-1])
             table = p.memory.table_hz
             self.dials += (Dial("emc", "memory", table, table[0], most),)
+        self._gpu_dial = _gpu_dial(p, chosen)
+        if self._gpu_dial is not None:
+            self.dials += (self._gpu_dial,)
+        self._gpu_hz: int | None = None
+        self._gpu_until_us = 0.0
         self._memory_hz: int | None = None
         self.tariff = ModelTariff(PowerModel(p), memory_hz=memory_hz)
         choices = self.dials[0].choices_hz()
@@ -122,16 +129,22 @@ class Device:
         memory = decision.clocks.get("emc")
         if memory is not None:
             self._memory_hz = memory.hz if memory.act is Act.CAP else None
+        gpu = decision.clocks.get("gpu")
+        if gpu is not None:
+            self._gpu_hz = gpu.hz if gpu.act is Act.PIN else None
         if self.write_us:
             watts = self.tariff.race_watts("cpu", self.dials[0].min_hz, 1.0)
             self._spend(self.write_us, "write", self.dials[0].min_hz, watts)
 
-    def race(self, cost: Cost, units: float) -> float:
-        """Run a race; how long it took (µs)."""
+    def race(self, cost: Cost, units: float, device: str = "cpu") -> float:
+        """Run a race on `cpu` or `gpu`; how long it took (µs)."""
+        if device == "gpu":
+            return self._race_on_gpu(cost, units)
         cycles = cost.cycles + cost.cycles_per_unit * units
         stall_us = cost.stall_us + cost.stall_us_per_unit * units
         if self._memory_hz is not None:
-            stall_us *= self.dials[-1].max_hz / self._memory_hz
+            top_hz = next(d.max_hz for d in self.dials if d.kind == "memory")
+            stall_us *= top_hz / self._memory_hz
         if self._pinned is not None:
             pieces = [(self._pinned, 1e6 * cycles / self._pinned + stall_us)]
             self._kernel.held(*pieces[0], self._used)
@@ -147,11 +160,29 @@ class Device:
         self.busy_us += spent
         return spent
 
+    def _race_on_gpu(self, cost: Cost, units: float) -> float:
+        assert self._gpu_dial is not None, "only a board with a GPU is given such work"
+        if self.at_us >= self._gpu_until_us:
+            self.gpu_wakes += 1
+            self.extra(self.tariff.gating.wake_j or 0.0)
+        self._gpu_until_us = 0.0  # what it draws powered is in the race's watts
+        hz = self._gpu_hz or self._gpu_dial.max_hz
+        us = cost.us(units, hz)
+        watts = self.tariff.race_watts("gpu", hz, cost.cores, self._memory_hz)
+        self._spend(us, "race on gpu", 0, watts)
+        self.extra(self.tariff.byte_j * cost.bytes_per_unit * units)
+        self.busy_us += us
+        self._gpu_until_us = self.at_us + self.tariff.gating.us
+        return us
+
     def beside(self, cycles: float) -> None:
         """Work of one core beside the wait (commit, acks): its joules above idle, without time."""
         self.extra(cycles * self.tariff.cycle_j)
 
     def _spend(self, us: float, state: str, hz: int, watts: float) -> None:
+        powered_us = min(us, max(0.0, self._gpu_until_us - self.at_us))
+        if powered_us:
+            self.extra(self.tariff.gating.watts * powered_us / 1e6)
         if self.log is not None:
             self.log.append(Piece(self.at_us, us, state, hz, watts, 0.0))
         self.at_us += us
@@ -162,6 +193,15 @@ class Device:
 
     def _deepest(self, us: float) -> str:
         return next((name for name, least in reversed(self._states) if us >= least), "awake")
+
+
+def _gpu_dial(profile: Profile, mode: Mode | None) -> Dial | None:
+    """The GPU's clock within the limits that a mode leaves; None where there is no GPU."""
+    if profile.gpu is None:
+        return None
+    table = tuple(opp.hz for opp in profile.gpu.opps)
+    most = table[-1] if mode is None else min(table[-1], mode.gpu_max_hz)
+    return Dial("gpu", "gpu", table, table[0], most)
 
 
 def _dial(cluster: Cluster, mode: Mode | None) -> Dial:

@@ -31,6 +31,7 @@ from governors.cost import CostModel
 from governors.energy import Provenance
 from governors.policies.base import Battery, Cost, Decision, Observation, Work
 from governors.policies.running import Running
+from governors.tariff import BeatPrices
 
 BUFFER_BYTES = 6 << 20
 """The senders' buffers: Linux's largest receive buffer (tcp_rmem), a connection a stream."""
@@ -94,6 +95,10 @@ class Engine:
         self.batcher = Batcher(setup.latency_us, setup.ack_within_us)
         self.policy = Running(setup.policy, setup.settings, CostModel(device.tariff))
         self.placer = Placer(setup.calibrated, setup.latency_us, DEFAULT)
+        gpu_hz = next((d.max_hz for d in device.dials if d.kind == "gpu"), 0)
+        prices = BeatPrices(device.tariff, device.dials[0].max_hz, gpu_hz)
+        prices.units_per_s = setup.work.rows_per_s
+        self.placer.prices = prices
         self._random = random.Random(setup.seed)
         self._poisson = np.random.default_rng(setup.seed)
         self._waiting: deque[tuple[float, float, float]] = deque()
@@ -178,7 +183,7 @@ class Engine:
         self._held += decision.admit_share < 1.0
         if rows >= HELD_ROWS_MIN or decision.admit_share >= 1.0:
             fill = min(1.0, waiting * self.setup.work.row_bytes / 2 / BUFFER_BYTES)
-            us = d.race(cost, rows)
+            us = d.race(cost, rows, self._work.device)
             d.beside(cost.beside_cycles)
             self._beats += 1
             self._seal(rows, d.at_us + COMMIT_US)
@@ -204,7 +209,7 @@ class Engine:
         ack_us = max(0.0, b.ack_within_us - b.commit_us - b.margin_us)
         full_us = b.fill_us + b.race_us if b.fill_us < s.latency_us else math.inf
         work = Work(
-            self._rows, s.work.rows_per_s, {"cpu": self._work.cost}, s.latency_us,
+            self._rows, s.work.rows_per_s, {self._work.device: self._work.cost}, s.latency_us,
             COMMIT_US + b.margin_us, s.work.output_bytes_per_s, s.upload_within_us,
             full_us, ack_us,
         )  # fmt: skip

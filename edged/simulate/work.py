@@ -95,6 +95,8 @@ class JobWork:
     ingest_share: float
     """Of a race's time, what is ingest."""
     notes: tuple[str, ...]
+    device: str = "cpu"
+    """Where it races: cpu or gpu."""
 
 
 def job_work(
