@@ -1,15 +1,15 @@
 """Bearer tokens of the API: a file of their hashes, which `edged token` writes and the API reads.
 
-A token is `edged_<id>_<secret>`: eight hex digits that name it, and 256 random bits.  The file holds
-the SHA-256 of the secret.  A slow hash (scrypt) protects passwords that can be guessed; 2^256
-secrets cannot, and its cost would be the attacker's to spend on a small device, with every request.
+A token is `edged_<id>_<secret>`: eight hex digits that name it, and 256 random bits.  The file
+holds the SHA-256 of the secret.  A slow hash (scrypt) protects passwords that can be guessed; 2^256
+secrets cannot, and its cost would be the attacker's to spend on a small device.
 
     {"tokens": [{"id": "1f0c9a2e", "name": "grafana", "scopes": ["read"], "sha256": "…",
                  "created_us": …, "expires_us": … or null, "revoked_us": … or null}]}
 
-Scopes: `read` everything that is shown, `control` whatever changes the daemon, `ingest` send tuples.
-None includes another.  The file is replaced as a whole, under a lock beside it, and read again when
-it changes: a revoked token is refused with the next request.
+Scopes: `read` everything that is shown, `control` whatever changes the daemon, `ingest` sends
+tuples; none includes another.  The file is replaced as a whole, under a lock beside it, and read
+again when it changes: a revoked token is refused with the next request.
 """
 
 from __future__ import annotations

@@ -1,0 +1,6 @@
+"""`python -m api`: see `api.main`."""
+
+from api.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Questions about job documents, answered by a child process (`edged.job.check`).
+
+Parsing what strangers send and compiling expressions takes milliseconds to minutes of a core; none
+of it happens in this process.  One child at a time, one question at a time; it starts with the
+first question and ends after IDLE_S without another, since a warm compiler holds 150 MB.  A
+question that takes longer than SECONDS_MAX, or that the child dies of, is answered as a fault of
+the document, and the next one gets a new child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from api.problems import Fault, Problem
+
+IDLE_S = 60.0
+SECONDS_MAX = 600.0
+WAITING_MAX = 16
+"""Questions that may wait."""
+LINE_BYTES_MAX = 64 << 20
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the child says of a document; `document` and `plan` only where there are no faults."""
+
+    faults: tuple[Fault, ...]
+    warnings: tuple[str, ...]
+    name: str | None
+    document: dict[str, Any] | None
+    plan: dict[str, Any] | None
+
+    def insist(self) -> dict[str, Any]:
+        """The document; raises Problem 422 where it is wrong."""
+        if self.document is None:
+            count = "one fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
+            raise Problem("invalid", f"the job document has {count}", errors=self.faults)
+        return self.document
+
+
+class Checker:
+    """Asks the child, which it starts and ends."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._child: Process | None = None
+        self._rest: asyncio.TimerHandle | None = None
+
+    async def ask(
+        self, text: str, format: str, progress: Progress, *, compile: bool, explain: bool = False
+    ) -> Verdict:
+        """The verdict on a document of `format` (`json`, `toml`).  Raises Problem 503 where too
+        many wait."""
+        if self._waiting >= WAITING_MAX:
+            raise Problem(
+                "unavailable", f"{self._waiting} documents wait to be checked", retry_after_s=5
+            )
+        self._waiting += 1
+        try:
+            async with self._turn:
+                request = {"text": text, "format": format, "compile": compile, "explain": explain}
+                return await self._answer(request, progress)
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        """End the child."""
+        if self._rest is not None:
+            self._rest.cancel()
+        if self._child is not None:
+            await self._bury(self._child)
+
+    async def _answer(self, request: dict[str, Any], progress: Progress) -> Verdict:
+        child = await self._ready()
+        try:
+            return await asyncio.wait_for(_exchange(child, request, progress), SECONDS_MAX)
+        except (OSError, ValueError, asyncio.TimeoutError) as problem:
+            await self._bury(child)
+            slow = isinstance(problem, asyncio.TimeoutError)
+            what = f"takes longer than {SECONDS_MAX:.0f} s" if slow else "cannot be checked"
+            fault = Fault("document", what, "make it smaller, or try `edged validate`")
+            return Verdict((fault,), (), None, None, None)
+        except asyncio.CancelledError:
+            await self._bury(child)  # its answer would be taken for the next question's
+            raise
+        finally:
+            self._rest = asyncio.get_running_loop().call_later(IDLE_S, self._dismiss)
+
+    async def _ready(self) -> Process:
+        if self._rest is not None:
+            self._rest.cancel()
+        if self._child is None or self._child.returncode is not None:
+            self._child = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "edged.job.check",
+                stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=LINE_BYTES_MAX,
+            )  # fmt: skip
+        return self._child
+
+    def _dismiss(self) -> None:
+        """Nobody has asked for a while; the child ends with its input."""
+        if self._child is not None and not self._turn.locked():
+            assert self._child.stdin is not None
+            self._child.stdin.close()
+            self._child = None
+
+    async def _bury(self, child: Process) -> None:
+        self._child = None
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+
+
+async def _exchange(child: Process, request: dict[str, Any], progress: Progress) -> Verdict:
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write(json.dumps(request).encode() + b"\n")
+    await child.stdin.drain()
+    while line := await child.stdout.readline():
+        said = json.loads(line)
+        if "verdict" in said:
+            return _verdict(said["verdict"])
+        step = said["progress"]
+        progress(step["step"], step["done"], step["of"])
+    raise ConnectionResetError("the child died")
+
+
+def _verdict(said: dict[str, Any]) -> Verdict:
+    faults = tuple(Fault(f["path"], f["problem"], f["advice"]) for f in said["faults"])
+    return Verdict(faults, tuple(said["warnings"]), said["name"], said["document"], said["plan"])

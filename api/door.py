@@ -1,0 +1,286 @@
+"""The daemon's control door, for asyncio: commands, one shared snapshot, one shared watch.
+
+However many ask, the daemon is asked little: a snapshot is used again for FRESH_S, those who wait
+for the next one wait for the same request, and all live readers hang on one `watch`, which begins
+with the first of them and ends with the last.  A reader who does not keep up has its unsent
+snapshot replaced by the newest one and is told how many events it missed; nobody waits for it.
+
+What the door refuses becomes a `Problem`; where nobody answers, 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+from api.problems import Fault, Problem
+
+FRESH_S = 0.25
+"""How long a snapshot counts as the present."""
+ANSWER_BYTES_MAX = 32 << 20
+REQUESTS_MAX = 16
+"""Requests under way at the door, which turns clients away above 64."""
+TIMEOUT_S = 30.0
+WATCH_INTERVAL_MS = 1000
+EVENTS_MAX = 256
+"""Events that wait for a reader before it begins to miss some."""
+BACKOFF_S_MIN, BACKOFF_S_MAX = 0.25, 5.0
+
+Snapshot = dict[str, Any]
+
+_KINDS = {
+    "invalid": "invalid",
+    "missing": "not-found",
+    "conflict": "conflict",
+    "busy": "unavailable",
+    "unsupported": "unsupported",
+    "failed": "failed",
+}
+
+
+class Door:
+    """The door at `path`.  All methods belong to one event loop."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.latest: Snapshot | None = None
+        """The last snapshot that came, however old."""
+        self._latest_s = 0.0
+        self._coming: asyncio.Task[Snapshot] | None = None
+        self._slots = asyncio.Semaphore(REQUESTS_MAX)
+        self._watch = Watch(self)
+
+    async def ask(self, cmd: str, **arguments: Any) -> dict[str, Any]:
+        """The door's answer to a command.  Raises Problem."""
+        async with self._slots:
+            try:
+                answer = await asyncio.wait_for(self._exchange(cmd, arguments), TIMEOUT_S)
+            except (OSError, ValueError, asyncio.TimeoutError) as problem:
+                raise down(self.path, problem) from None
+        if "error" in answer:
+            raise refused(answer)
+        return answer
+
+    async def snapshot(self) -> Snapshot:
+        """The daemon's state, at most FRESH_S old.  Raises Problem."""
+        if self.latest is not None and time.monotonic() - self._latest_s < FRESH_S:
+            return self.latest
+        if self._coming is None:
+            self._coming = asyncio.create_task(self._fetch())
+        return await asyncio.shield(self._coming)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """A snapshot has come."""
+        self.latest, self._latest_s = snapshot, time.monotonic()
+
+    def forget(self) -> None:
+        """Something was changed: the last snapshot is no longer the present."""
+        self._latest_s = 0.0
+
+    @contextlib.asynccontextmanager
+    async def reader(self) -> AsyncIterator[Mailbox]:
+        """A live reader's mailbox, as long as the block lasts."""
+        mailbox = Mailbox()
+        self._watch.join(mailbox)
+        try:
+            yield mailbox
+        finally:
+            self._watch.leave(mailbox)
+
+    def readers(self) -> int:
+        """How many live readers there are."""
+        return len(self._watch.mailboxes)
+
+    async def close(self) -> None:
+        """End the watch."""
+        await self._watch.end()
+
+    async def connect(self, request: dict[str, Any]) -> Connection:
+        """A connection on which `request` has been sent.  Raises OSError."""
+        reader, writer = await asyncio.open_unix_connection(self.path, limit=ANSWER_BYTES_MAX)
+        writer.write(json.dumps(request).encode() + b"\n")
+        await writer.drain()
+        return Connection(reader, writer)
+
+    async def _exchange(self, cmd: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        connection = await self.connect({"cmd": cmd, **arguments})
+        try:
+            return await connection.line()
+        finally:
+            connection.close()
+
+    async def _fetch(self) -> Snapshot:
+        try:
+            self.take(await self.ask("status"))
+            assert self.latest is not None
+            return self.latest
+        finally:
+            self._coming = None
+
+
+class Connection:
+    """One connection to the door."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def line(self) -> dict[str, Any]:
+        """The next line.  Raises OSError where the door hung up, ValueError where it is no JSON."""
+        line = await self._reader.readline()
+        if not line:
+            raise ConnectionResetError("the daemon hung up")
+        answer = json.loads(line)
+        if not isinstance(answer, dict):
+            raise ValueError("the answer is not an object")
+        return answer
+
+    def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
+
+
+class Mailbox:
+    """What waits for one live reader: the newest snapshot, some events, and what it missed."""
+
+    def __init__(self) -> None:
+        self.snapshot: Snapshot | None = None
+        self.events: deque[dict[str, Any]] = deque()
+        self.missed = 0
+        self.up: bool | None = None
+        """News of the daemon: whether it is there.  None: no news."""
+        self._arrived = asyncio.Event()
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        """In place of the one before."""
+        self.snapshot = snapshot
+        self._arrived.set()
+
+    def put_event(self, event: dict[str, Any]) -> None:
+        """One more event; where there are too many the oldest is missed."""
+        if len(self.events) >= EVENTS_MAX:
+            self.events.popleft()
+            self.missed += 1
+        self.events.append(event)
+        self._arrived.set()
+
+    def put_missed(self, count: int) -> None:
+        """The daemon itself could not keep so many events."""
+        self.missed += count
+        self._arrived.set()
+
+    def put_up(self, up: bool) -> None:
+        """The daemon came or went."""
+        self.up = up
+        self._arrived.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Until something is here; False where nothing came in that time."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._arrived.wait(), seconds)
+        arrived = self._arrived.is_set()
+        self._arrived.clear()
+        return arrived
+
+
+class Watch:
+    """The one `watch` at the door; see the module's docstring."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self.mailboxes: set[Mailbox] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._up: bool | None = None
+        self._last: int | None = None
+        """The newest event's id: a new connection goes on behind it."""
+
+    def join(self, mailbox: Mailbox) -> None:
+        """Give a mailbox what comes from now on."""
+        self.mailboxes.add(mailbox)
+        if self._up is not None:
+            mailbox.put_up(self._up)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    def leave(self, mailbox: Mailbox) -> None:
+        """Nothing more for this one; the last one ends the watch."""
+        self.mailboxes.discard(mailbox)
+        if not self.mailboxes and self._task is not None:
+            self._task.cancel()
+            self._task = self._up = self._last = None
+
+    async def end(self) -> None:
+        """Let go of the daemon."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        pause_s = BACKOFF_S_MIN
+        while True:
+            with contextlib.suppress(OSError, ValueError):
+                request: dict[str, Any] = {"cmd": "watch", "interval_ms": WATCH_INTERVAL_MS}
+                if self._last is not None:
+                    request["since"] = self._last
+                connection = await self._door.connect(request)
+                try:
+                    pause_s = await self._listen(connection, pause_s)
+                finally:
+                    connection.close()
+            self._tell(False)
+            await asyncio.sleep(pause_s)
+            pause_s = min(BACKOFF_S_MAX, 2 * pause_s)
+
+    async def _listen(self, connection: Connection, pause_s: float) -> float:
+        with contextlib.suppress(OSError, ValueError):
+            while True:
+                self._deliver(await connection.line())
+                pause_s = BACKOFF_S_MIN
+        return pause_s
+
+    def _deliver(self, line: dict[str, Any]) -> None:
+        if "error" in line:
+            raise ValueError(line["error"])
+        if "snapshot" in line:
+            self._tell(True)
+            self._door.take(line["snapshot"])
+        if "event" in line:
+            self._last = int(line["event"]["id"])
+        for mailbox in self.mailboxes:
+            if "snapshot" in line:
+                mailbox.put_snapshot(line["snapshot"])
+            if "event" in line:
+                mailbox.put_event(line["event"])
+            if "missed" in line:
+                mailbox.put_missed(int(line["missed"]))
+
+    def _tell(self, up: bool) -> None:
+        if up != self._up:
+            self._up = up
+            for mailbox in self.mailboxes:
+                mailbox.put_up(up)
+
+
+def refused(answer: dict[str, Any]) -> Problem:
+    """The door's error as a problem."""
+    kind = _KINDS.get(str(answer.get("kind", "invalid")), "failed")
+    where, what, do = (str(answer.get(key, "")) for key in ("where", "what", "do"))
+    faults = (Fault(where, what or str(answer["error"]), do),) if where else ()
+    retry_s = max(1, round(float(answer.get("retry_s") or 1))) if kind == "unavailable" else None
+    return Problem(kind, str(answer["error"]), do, faults, retry_s)
+
+
+def down(path: str, problem: BaseException) -> Problem:
+    """Nobody answers at the door."""
+    why = str(problem) or type(problem).__name__
+    return Problem(
+        "unavailable",
+        f"the daemon does not answer at {path}: {why}",
+        "see `systemctl status edged`; requests work again when it is back",
+        retry_after_s=2,
+    )

@@ -1,0 +1,127 @@
+"""What every request passes before it is routed, and every answer before it leaves.
+
+Host: a name of this machine, an address, or one of api.hosts; else somebody's browser was led here
+by a name of their own (DNS rebinding).  Origin: a browser's page must come from here or from
+api.origins.  Then who it is (`api.security`), and how many are served at a time.  Nothing of the
+body has been read by then.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Callable, Iterable
+from email.utils import formatdate
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.problems import Problem
+from api.security import Gate
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+class Guard:
+    """The outermost layer; `public` are paths that need nobody to be known."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        gate: Gate,
+        public: Iterable[str],
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        concurrency_max: int,
+    ) -> None:
+        self._app, self._gate, self._public = app, gate, frozenset(public)
+        own = {"localhost", "edged", socket.gethostname().lower()}
+        self._hosts = own | {host.lower() for host in hosts}
+        self._origins = frozenset(origin.rstrip("/") for origin in origins)
+        self._concurrency_max = concurrency_max
+        self._serving = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check, and hand on."""
+        if scope["type"] != "http":
+            return
+        send = _dressed(send)
+        try:
+            self._admit(scope)
+            release = self._enter()
+        except Problem as problem:
+            await problem.response()(scope, receive, send)
+            return
+        scope["state"]["release"] = release
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            release()
+
+    def _admit(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        self._check_host(host)
+        origin = headers.get("origin")
+        if origin is not None and origin.rstrip("/") not in self._origins:
+            _, _, where = origin.partition("://")
+            if not where or where.lower() != host.lower():
+                raise Problem(
+                    "forbidden",
+                    f"a page of {origin[:200]} asks",
+                    "open the page from this device, or add its origin to api.origins",
+                )
+        if scope["path"] not in self._public:
+            scope["state"]["principal"] = self._gate.principal(scope["state"]["peer"], headers)
+
+    def _check_host(self, host: str) -> None:
+        found = _HOST.fullmatch(host)
+        name = found[1].strip("[]").lower() if found else ""
+        if name in self._hosts:
+            return
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            raise Problem("misdirected", f"this is not {host[:200]!r}") from None
+
+    def _enter(self) -> Callable[[], None]:
+        """One more is served; returns what says, once, that it no longer counts."""
+        if self._serving >= self._concurrency_max:
+            raise Problem(
+                "unavailable",
+                f"{self._serving} requests are being served, which is the most",
+                retry_after_s=1,
+            )
+        self._serving += 1
+        left = False
+
+        def release() -> None:
+            nonlocal left
+            if not left:
+                left = True
+                self._serving -= 1
+
+        return release
+
+
+def _dressed(send: Send) -> Send:
+    """`send` with the headers that all answers have."""
+
+    async def dressed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers: list[Any] = list(message.get("headers", ()))
+            there = {name.lower() for name, _ in headers}
+            headers += [pair for pair in _HEADERS if pair[0] not in there]
+            headers.append((b"date", formatdate(usegmt=True).encode()))
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return dressed

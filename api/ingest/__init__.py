@@ -1,0 +1,192 @@
+"""HTTP ingest: bodies become batches, which go the way of every producer's; 202 after the commit.
+
+Bounded: bodies that are read, decoded or not acknowledged take at most PENDING_BYTES_MAX and are at
+most PENDING_MAX; more are answered 429, with the time that the present backlog is likely to take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from api.door import Door, Snapshot
+from api.ingest.keys import Keys
+from api.problems import Problem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from api.ingest.lane import Lane
+
+NDJSON = "application/x-ndjson"
+CSV = "text/csv"
+ARROW = "application/vnd.apache.arrow.stream"
+TYPES = (NDJSON, CSV, ARROW)
+PENDING_BYTES_MAX = 64 << 20
+PENDING_MAX = 256
+ACK_S = 30.0
+"""How long a request waits for its commit."""
+RETRY_S_MAX = 30
+DECODERS = 2
+KINDS = ("tcp", "http")
+"""Kinds of sources that HTTP ingest feeds."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A stream that tuples are for."""
+
+    job: str
+    stream: str
+    version: int
+
+
+class Ingest:
+    """All streams' ways in.  `file` remembers idempotency keys; opened with the first request."""
+
+    def __init__(self, door: Door, file: Path) -> None:
+        self._door, self._file = door, file
+        self._keys: Keys | None = None
+        self._lanes: dict[Target, Lane] = {}
+        self._decoders = ThreadPoolExecutor(DECODERS, "decode")
+        self._thread = ThreadPoolExecutor(1, "keys")
+        self._opening = asyncio.Lock()
+        self._bytes = self._requests = 0
+        self._rate: float | None = None
+        """Bytes a second that were acknowledged of late."""
+
+    @contextlib.contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """Room for a request of `size` bytes, as long as the block lasts.  Raises Problem 429."""
+        if self._requests >= PENDING_MAX or (
+            self._requests and self._bytes + size > PENDING_BYTES_MAX
+        ):
+            raise Problem(
+                "busy", f"{self._requests} requests with {self._bytes} bytes are not committed yet",
+                retry_after_s=self._retry_s(),
+            )  # fmt: skip
+        self._requests += 1
+        self._bytes += size
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            self._bytes -= size
+
+    async def accept(
+        self, target: Target, body: bytes, media_type: str, key: str | None
+    ) -> tuple[int, bool]:
+        """Rows that are committed now, and whether an earlier request had brought them.
+
+        Raises Problem.
+        """
+        from api.ingest.decode import decode
+
+        lane = await self._lane(target)
+        digest = hashlib.sha256(media_type.encode() + b"\0" + body).digest()
+        if key is not None:
+            rows = await lane.reserve(key, digest)
+            if rows is not None:
+                return rows, True
+        loop = asyncio.get_running_loop()
+        try:
+            batch = await loop.run_in_executor(
+                self._decoders, decode, body, media_type, lane.schema
+            )
+        except BaseException:
+            if key is not None:
+                lane.release(key)
+            raise
+        if not batch.num_rows:
+            if key is not None:
+                lane.release(key)
+            return 0, False
+        await self._commit(lane, batch, key, digest)
+        return batch.num_rows, False
+
+    async def close(self) -> None:
+        """Let what is on its way arrive, and end the producers."""
+        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+        self._decoders.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown(wait=True)
+        if self._keys is not None:
+            self._keys.close()
+
+    async def _commit(
+        self, lane: Lane, batch: pa.RecordBatch, key: str | None, digest: bytes
+    ) -> None:
+        started_s = time.monotonic()
+        one = lane.submit(batch, key, digest)
+        done, _ = await asyncio.wait([one.done], timeout=ACK_S)
+        if not done:
+            raise Problem("unknown-outcome", f"the rows are not committed after {ACK_S:.0f} s")
+        one.done.result()
+        rate = one.size / max(1e-3, time.monotonic() - started_s)
+        self._rate = rate if self._rate is None else 0.8 * self._rate + 0.2 * rate
+
+    async def _lane(self, target: Target) -> Lane:
+        if target not in self._lanes:
+            async with self._opening:
+                if target not in self._lanes:
+                    await self._open(target)
+        return self._lanes[target]
+
+    async def _open(self, target: Target) -> None:
+        from api.ingest.lane import Lane
+
+        loop = asyncio.get_running_loop()
+        if self._keys is None:
+            self._keys = await loop.run_in_executor(self._thread, Keys, self._file)
+        document = (await self._door.ask("job", name=target.job))["document"]
+        schema = _schema(document, target.stream)
+        for old in [t for t in self._lanes if (t.job, t.stream) == (target.job, target.stream)]:
+            await self._lanes.pop(old).close()
+
+        async def address() -> str:
+            try:
+                source = source_of(await self._door.snapshot(), target.job, target.stream)
+                return str(source["address"])
+            except Problem as problem:
+                if problem.kind == "unavailable":  # it will be back; what was sent is kept
+                    raise ConnectionRefusedError(str(problem.detail)) from None
+                raise
+
+        self._lanes[target] = Lane(
+            target.job, target.stream, schema, address, self._keys, self._thread
+        )
+
+    def _retry_s(self) -> int:
+        rate = self._rate or self._bytes / 2.0
+        return max(1, min(RETRY_S_MAX, round(self._bytes / max(1.0, rate))))
+
+
+def source_of(snapshot: Snapshot, job: str, stream: str) -> dict[str, Any]:
+    """The source of a stream.  Raises Problem 404."""
+    wanted = {"job": job, "stream": stream}
+    for source in snapshot.get("sources", []):
+        if wanted in source.get("streams", []):
+            return dict(source)
+    raise Problem("not-found", f"job {job} has no stream {stream}", "GET /v1/streams lists them")
+
+
+def _schema(document: dict[str, Any], stream: str) -> pa.Schema:
+    """The stream's Arrow schema.  Raises Problem 409 where its source takes no strangers' rows."""
+    from edged.job.document import columns
+
+    table = document["streams"][stream]
+    source = table.get("source", {})
+    if source.get("type") not in KINDS or "token_file" in source or "tls_cert" in source:
+        raise Problem(
+            "conflict",
+            f"stream {stream} takes no tuples over HTTP: its source is {source.get('type')}"
+            + (" with a token or TLS" if source.get("type") in KINDS else ""),
+            'give it `source = { type = "http" }`, or a tcp source without token and TLS',
+        )
+    return columns(f"streams.{stream}", table).to_arrow()

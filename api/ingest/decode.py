@@ -1,0 +1,238 @@
+"""Bodies become record batches of a stream's schema, or a Problem that names row and column.
+
+    NDJSON   an object a line; keys are the stream's columns, in any order; null or a missing key is
+             a null; timestamps are ISO 8601 text, without an offset UTC; binary is the text's UTF-8
+    CSV      a header of column names, commas; an empty field is a null, "" an empty text
+    Arrow    an IPC stream of plain columns, uncompressed; casts that lose nothing
+
+Rows count from 1, as an editor counts the lines of NDJSON; CSV's header is not a row.  Whatever a
+body says, decoding it takes memory in proportion to its size: no compression, no dictionaries or
+views that say one value many times, no more rows than there are bytes for.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+
+from api.ingest import ARROW, CSV, NDJSON
+from api.problems import Fault, Problem
+
+EXPANSION_MAX = 16
+"""Most bytes in columns for a byte of the body, beside a MiB."""
+DEPTH_MAX = 8
+_NESTED = re.compile(rb"[\[{]\s*" * DEPTH_MAX)
+_JSON_ROW = re.compile(r"in row ([0-9]+)")
+_JSON_COLUMN = re.compile(r"Column\(/([^)]*)\)")
+_CSV_PLACE = re.compile(r"In CSV column #([0-9]+)(?:: Row #([0-9]+))?")
+_PLAIN = (
+    pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_timestamp,
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
+    pa.types.is_null,
+)  # fmt: skip
+
+
+def decode(body: bytes, media_type: str, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of a body.  Raises Problem 413, 415 or 422."""
+    read: dict[str, Callable[[bytes, pa.Schema], pa.Table]] = {
+        NDJSON: _ndjson,
+        CSV: _csv,
+        ARROW: _arrow,
+    }
+    table = read[media_type](body, schema)
+    columns = [_column(table, field) for field in schema]
+    made = pa.Table.from_arrays(columns, schema=schema).combine_chunks()
+    batches = made.to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
+
+
+def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
+    _bounded(body, body.count(b"{"), schema)
+    if not body.strip():
+        return schema.empty_table()
+    if _NESTED.search(body):
+        raise wrong("body", "is nested", "a row is an object of plain values")
+    try:
+        return pa.json.read_json(
+            pa.BufferReader(body),
+            read_options=pa.json.ReadOptions(use_threads=False, block_size=len(body) + 1),
+            parse_options=pa.json.ParseOptions(
+                explicit_schema=_as_text(schema), unexpected_field_behavior="error"
+            ),
+        )
+    except (pa.ArrowException, ValueError) as problem:
+        text = str(problem).removeprefix("JSON parse error: ")
+        row, column = _JSON_ROW.search(text), _JSON_COLUMN.search(text)
+        raise wrong(
+            _place(int(row[1]) + 1 if row else None, column[1] if column else None), text,
+            f"columns are {', '.join(schema.names)}",
+        ) from None  # fmt: skip
+
+
+def _csv(body: bytes, schema: pa.Schema) -> pa.Table:
+    _bounded(body, body.count(b"\n") + body.count(b"\r"), schema)
+    if not body.strip():
+        raise wrong("row 0", "there is no header", f"columns are {', '.join(schema.names)}")
+    nullable = [field.name for field in schema if field.nullable]
+    try:
+        table = pa.csv.read_csv(
+            pa.BufferReader(body),
+            read_options=pa.csv.ReadOptions(use_threads=False, block_size=len(body) + 1),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=_as_text(schema), null_values=[""], strings_can_be_null=bool(nullable),
+                quoted_strings_can_be_null=False,
+            ),
+        )  # fmt: skip
+    except (pa.ArrowException, ValueError) as problem:
+        text = str(problem).removeprefix("CSV parse error: ")
+        found = _CSV_PLACE.search(text)
+        row = int(found[2]) - 1 if found and found[2] else None
+        raise wrong(
+            _place(row, f"#{int(found[1]) + 1}" if found else None), text,
+            f"columns are {', '.join(schema.names)}",
+        ) from None  # fmt: skip
+    return _named(table, schema)
+
+
+def _arrow(body: bytes, schema: pa.Schema) -> pa.Table:
+    try:
+        _no_compression(body)
+        with pa.ipc.open_stream(pa.BufferReader(body)) as reader:
+            for field in reader.schema:
+                if not any(is_plain(field.type) for is_plain in _PLAIN):
+                    raise wrong(field.name, f"is {field.type}", "send plain columns")
+            table = reader.read_all()
+            table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, EOFError, struct.error) as problem:
+        raise wrong(
+            "body", f"is not a stream of Arrow: {problem}", "write one with any Arrow library"
+        ) from None
+    _bounded(body, table.num_rows, schema)
+    return _named(table, schema)
+
+
+def _named(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table, if its columns are the stream's and each is there once."""
+    names = table.column_names
+    faults = [Fault(n, "is no column of the stream") for n in names if n not in schema.names]
+    faults += [Fault(n, "is there twice") for n in sorted({n for n in names if names.count(n) > 1})]
+    faults += [Fault(n, "is missing") for n in schema.names if n not in names]
+    if faults:
+        what = f"columns are {', '.join(schema.names)}"
+        raise Problem("invalid", "these are not the stream's columns", what, tuple(faults))
+    return table
+
+
+def _column(table: pa.Table, field: pa.Field) -> pa.Array:
+    """A column in the stream's type, with nulls only where they may stand."""
+    array = table.column(field.name)
+    if array.type != field.type:
+        array = _cast(array, field)
+    if not field.nullable and array.null_count:
+        row = pc.index(array.is_null(), True).as_py() + 1
+        raise wrong(_place(row, field.name), "is null", "the column is not nullable")
+    return array
+
+
+def _cast(array: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    convert = _moments if pa.types.is_timestamp(field.type) else pa.ChunkedArray.cast
+    try:
+        return convert(array, field.type)
+    except (pa.ArrowException, ValueError) as problem:
+        row = _first_bad(array, lambda part: convert(part, field.type))
+        raise wrong(_place(row, field.name), str(problem), f"the column is {field.type}") from None
+
+
+def _moments(array: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
+    """Text with an offset, or without one as UTC; timestamps of another unit."""
+    if not pa.types.is_string(array.type):
+        return array.cast(to)
+    zoned = pc.match_substring_regex(array, r"[0-9:.](?:[Zz]|[+-][0-9]{2}:?[0-9]{2})\s*$")
+    if pc.all(zoned).as_py() is not False:
+        return array.cast(to)
+    plain = pc.if_else(zoned, pa.scalar(None, array.type), array)
+    with_zone = pc.if_else(zoned, array, pa.scalar(None, array.type))
+    as_utc = plain.cast(pa.timestamp(to.unit)).cast(to)
+    return pc.coalesce(with_zone.cast(to), as_utc)
+
+
+def _first_bad(array: pa.ChunkedArray, convert: Callable[[Any], Any]) -> int | None:
+    """The first row that cannot be converted, from 1; found by halving."""
+    start, stop = 0, len(array)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        try:
+            convert(array.slice(start, middle - start))
+            start = middle
+        except (pa.ArrowException, ValueError):
+            stop = middle
+    return start + 1 if stop > start else None
+
+
+def _as_text(schema: pa.Schema) -> pa.Schema:
+    """The schema as parsers are to read it: timestamps stay text, to be read row by row."""
+    return pa.schema(
+        [pa.field(f.name, pa.string() if pa.types.is_timestamp(f.type) else f.type) for f in schema]
+    )
+
+
+def _bounded(body: bytes, rows: int, schema: pa.Schema) -> None:
+    """Refuse what would take far more memory than it has bytes."""
+    width = sum(max(1, f.type.bit_width // 8) if _fixed(f.type) else 4 for f in schema)
+    if rows * width > EXPANSION_MAX * len(body) + (1 << 20):
+        raise Problem("too-large", f"{rows} rows of {width} bytes in a body of {len(body)} bytes")
+
+
+def _fixed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind))
+
+
+def _no_compression(body: bytes) -> None:
+    """Raise Problem where a message's buffers are compressed: they may unpack to any size.
+
+    Reads the flatbuffers of the messages (format/Message.fbs): Message.header is its third field,
+    RecordBatch.compression its fourth.
+    """
+    at = 0
+    while at + 8 <= len(body):
+        mark, size = struct.unpack_from("<Ii", body, at)
+        if mark != 0xFFFFFFFF or size == 0:
+            return
+        head = body[at + 8 : at + 8 + size]
+        root = struct.unpack_from("<I", head)[0]
+        kind, batch = _field(head, root, 1), _field(head, root, 2)
+        length = _field(head, root, 3)
+        if kind and head[kind] == 3 and batch:
+            table = batch + struct.unpack_from("<I", head, batch)[0]
+            if _field(head, table, 3):
+                raise wrong("body", "its buffers are compressed", "write it without compression")
+        at += 8 + size + (struct.unpack_from("<q", head, length)[0] if length else 0)
+
+
+def _field(data: bytes, table: int, index: int) -> int:
+    """Where a field of a flatbuffers table lies; 0: it has its default."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    (size,) = struct.unpack_from("<H", data, vtable)
+    if 4 + 2 * index >= size:
+        return 0
+    (offset,) = struct.unpack_from("<H", data, vtable + 4 + 2 * index)
+    return table + offset if offset else 0
+
+
+def _place(row: int | None, column: str | None) -> str:
+    parts = [f"row {row}"] if row is not None else []
+    parts += [f"column {column}"] if column is not None else []
+    return ", ".join(parts) or "body"
+
+
+def wrong(where: str, what: str, do: str) -> Problem:
+    """422, with one fault."""
+    return Problem("invalid", f"{where}: {what}", do, (Fault(where, what, do),))

@@ -1,0 +1,101 @@
+"""The producer's wire (docs/producers.md) for asyncio: connect, greet, frames.
+
+`edged.client.Producer` is this for threads, and blocks; messages and frames are its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import pyarrow as pa
+
+from edged.client import frames
+from edged.client.messages import Serializer
+
+CONNECT_S = 5.0
+SETTLE_S = 30.0
+
+
+class Refused(Exception):
+    """The daemon says that trying again will not help."""
+
+
+class Wire:
+    """One connection of one producer; `hello` is the last committed number."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self.writer = reader, writer
+        self._frames = frames.FrameReader()
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self.hello = 0
+
+    @classmethod
+    async def connect(cls, address: str, greeting: bytes) -> Wire:
+        """Connect, greet, and wait for HELLO.  Raises OSError, and Refused."""
+        wire = await asyncio.wait_for(cls._open(address), CONNECT_S)
+        try:
+            wire.writer.write(greeting)
+            wire.hello = await asyncio.wait_for(wire._greeted(), CONNECT_S)
+        except BaseException:
+            wire.close()
+            raise
+        return wire
+
+    async def frame(self) -> tuple[int, bytes]:
+        """The next frame.  Raises OSError at the end of the connection, Refused for ERROR."""
+        while not self._waiting:
+            data = await self._reader.read(1 << 16)
+            if not data:
+                raise ConnectionResetError("edged closed the connection")
+            try:
+                self._waiting.extend(self._frames.feed(data))
+            except ValueError as problem:
+                raise ConnectionResetError(str(problem)) from None
+        kind, payload = self._waiting.popleft()
+        if kind == frames.ERROR:
+            raise Refused(payload.decode(errors="replace"))
+        if kind == frames.AGAIN:
+            raise ConnectionResetError(payload.decode(errors="replace"))
+        return kind, payload
+
+    def close(self) -> None:
+        """Hang up."""
+        self.writer.close()
+
+    @classmethod
+    async def _open(cls, address: str) -> Wire:
+        if address.startswith("/"):
+            return cls(*await asyncio.open_unix_connection(address))
+        host, _, port = address.rpartition(":")
+        return cls(*await asyncio.open_connection(host.strip("[]"), int(port)))
+
+    async def _greeted(self) -> int:
+        while True:
+            kind, payload = await self.frame()
+            if kind == frames.HELLO:
+                return frames.seq_of(payload)
+
+
+async def settle(address: str, stream: str, schema: pa.Schema, producer: str) -> int:
+    """The last number of a producer that will ever be committed.  Raises OSError, and Refused.
+
+    Whatever of it is staged lies before the end of the stream, which is committed when END_ACK
+    comes; the HELLO after that is final.
+    """
+    greeting = Serializer(schema).greeting(stream, producer, None)
+    wire = await Wire.connect(address, greeting)
+    first = wire.hello
+    try:
+        wire.writer.write(frames.END_OF_STREAM)
+        await asyncio.wait_for(_end_ack(wire), SETTLE_S)
+    finally:
+        wire.close()
+    wire = await Wire.connect(address, greeting)
+    wire.close()
+    return max(first, wire.hello)
+
+
+async def _end_ack(wire: Wire) -> None:
+    while (await wire.frame())[0] != frames.END_ACK:
+        pass

@@ -1,0 +1,171 @@
+"""Where the API listens: sockets from systemd, the unix socket, TCP.
+
+    LISTEN_FDS sockets, where systemd passed some (sd_listen_fds(3)); a unix one takes the place of
+    api.socket, a TCP one that of api.listen
+    else api.socket, mode 0660, group api.group
+    and api.listen, where it is set
+
+Whoever may open the unix socket may do everything: its mode and group say who that is, and the
+kernel tells who it was.  On TCP everybody needs a token or a client certificate, on loopback too,
+since any process of the machine can connect there; beyond loopback it is refused without TLS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import shutil
+import socket
+import ssl
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edged.config.sections import ApiSection
+from edged.errors import ConfigError
+
+BACKLOG = 128
+SOCKET_MODE = 0o660
+FIRST_FD = 3
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A socket that listens, and what is known of those who come through it."""
+
+    sock: socket.socket
+    address: str
+    trusted: bool
+    """A unix socket: the file's mode has let them in."""
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def secure(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.tls is not None
+
+
+def open_listeners(settings: ApiSection, environ: Mapping[str, str]) -> list[Listener]:
+    """All that the settings and systemd ask for.  Raises ConfigError."""
+    passed = [_adopt(settings, fd) for fd in passed_fds(environ)]
+    if not any(listener.trusted for listener in passed):
+        passed.append(open_unix(settings.socket, settings.group))
+    if settings.listen and all(listener.trusted for listener in passed):
+        passed.append(open_tcp(settings))
+    return passed
+
+
+def passed_fds(environ: Mapping[str, str]) -> list[int]:
+    """Descriptors that systemd passed to this process, as sd_listen_fds(3) has it."""
+    if environ.get("LISTEN_PID") != str(os.getpid()):
+        return []
+    count = environ.get("LISTEN_FDS", "0")
+    return list(range(FIRST_FD, FIRST_FD + (int(count) if count.isdecimal() else 0)))
+
+
+def open_unix(path: str, group: str) -> Listener:
+    """The unix socket at `path`; one that a process left behind makes way.  Raises ConfigError."""
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        _remove_dead(path)
+        Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        mask = os.umask(0o177)  # nobody else until mode and group are right
+        try:
+            sock.bind(path)
+        finally:
+            os.umask(mask)
+        with contextlib.suppress(LookupError, PermissionError):  # no such group here: owner's own
+            shutil.chown(path, group=group)
+        os.chmod(path, SOCKET_MODE)  # noqa: PTH101
+        sock.listen(BACKLOG)
+    except OSError as problem:
+        sock.close()
+        raise ConfigError(f"cannot listen on {path}: {problem}; set api.socket") from problem
+    return Listener(sock, path, trusted=True)
+
+
+def open_tcp(settings: ApiSection) -> Listener:
+    """The TCP listener of api.listen.  Raises ConfigError where that would be unsafe."""
+    host, _, port = settings.listen.rpartition(":")
+    tls = check_tcp(settings, host.strip("[]"))
+    try:
+        where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        sock = socket.create_server(where[4][:2], family=where[0], backlog=BACKLOG)
+    except OSError as problem:
+        raise ConfigError(
+            f"cannot listen on {settings.listen}: {problem}; set api.listen"
+        ) from None
+    return Listener(sock, _address(sock), trusted=False, tls=tls)
+
+
+def check_tcp(settings: ApiSection, host: str) -> ssl.SSLContext | None:
+    """The TLS settings of a TCP listener on `host`.  Raises ConfigError where it may not be."""
+    guarded = bool(settings.tokens_file) or bool(settings.client_ca and settings.client_names)
+    if not guarded:
+        raise ConfigError(
+            f"api.listen {settings.listen or host} lets everybody in: set api.tokens_file, "
+            "or api.client_ca and api.client_names"
+        )
+    if not settings.tls_cert or not settings.tls_key:
+        if not _is_loopback(host):
+            raise ConfigError(
+                f"api.listen {settings.listen or host} is beyond loopback and without TLS: set "
+                "api.tls_cert and api.tls_key, or listen on 127.0.0.1"
+            )
+        return None
+    return _tls(settings)
+
+
+def _tls(settings: ApiSection) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+        if settings.client_ca:
+            context.load_verify_locations(settings.client_ca)
+            context.verify_mode = ssl.CERT_OPTIONAL  # a token will do; a certificate must be right
+    except (OSError, ssl.SSLError) as problem:
+        raise ConfigError(
+            f"api.tls_cert {settings.tls_cert}, api.tls_key or api.client_ca: {problem}"
+        ) from problem
+    return context
+
+
+def _adopt(settings: ApiSection, fd: int) -> Listener:
+    sock = socket.socket(fileno=fd)
+    sock.setblocking(False)
+    if sock.family == socket.AF_UNIX:
+        return Listener(sock, _address(sock), trusted=True)
+    return Listener(sock, _address(sock), False, check_tcp(settings, sock.getsockname()[0]))
+
+
+def _address(sock: socket.socket) -> str:
+    name = sock.getsockname()
+    if sock.family == socket.AF_UNIX:
+        return str(name)
+    return f"[{name[0]}]:{name[1]}" if sock.family == socket.AF_INET6 else f"{name[0]}:{name[1]}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _remove_dead(path: str) -> None:
+    """Remove a socket that nobody listens on; anything else stays, and bind fails."""
+    if not os.path.exists(path) or not stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH110, PTH116
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)  # noqa: PTH108
+
+
+def addresses(listeners: Sequence[Listener]) -> str:
+    """All addresses, for people."""
+    return ", ".join(listener.address for listener in listeners)

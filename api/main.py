@@ -1,0 +1,134 @@
+"""`edged-api`: the REST API as a process of its own.
+
+    configuration ─► listeners ─► application ─► a server each ─► ready ─► SIGTERM ─► close
+
+It needs the daemon for nothing but answers: it starts, and goes on, while the daemon is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from api.app import build
+from api.context import Context
+from api.door import Door
+from api.ingest import Ingest
+from api.listeners import Listener, addresses, open_listeners
+from api.notify import notify
+from api.server import Server
+from edged.config import CONFIG, Config, load
+from edged.errors import EdgedError
+
+_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}
+
+
+@click.command(name="edged-api")
+@click.option(
+    "--config", "path", type=click.Path(dir_okay=False, path_type=Path),
+    help=f"Configuration file.  [default: {CONFIG}, where it exists]",
+)  # fmt: skip
+@click.option("--door", type=click.Path(path_type=Path), help="run.door: the daemon's socket.")
+@click.option("--socket", type=click.Path(path_type=Path), help="api.socket")
+@click.option("--listen", help="api.listen, HOST:PORT")
+@click.option("--json", "as_json", is_flag=True, help="Say `ready` as JSON on standard output.")
+def command(
+    path: Path | None, door: Path | None, socket: Path | None, listen: str | None, as_json: bool
+) -> None:
+    """Serve the REST API of an edged daemon until SIGTERM."""
+    given = {"run.door": ("--door", door), "api.socket": ("--socket", socket),
+             "api.listen": ("--listen", listen)}  # fmt: skip
+    flags = {key: (flag, str(value)) for key, (flag, value) in given.items() if value is not None}
+    if path is None and CONFIG.exists():
+        path = CONFIG
+    config = load(path, flags=flags)
+    _log(config.log.level)
+    asyncio.run(serve(config, os.environ, as_json))
+
+
+async def serve(config: Config, environ: Mapping[str, str], as_json: bool = False) -> None:
+    """Serve until SIGTERM or SIGINT.  Raises ConfigError where that cannot begin."""
+    door = Door(str(config.door))
+    context = Context(config.api, door, Ingest(door, keys_file(config, environ)))
+    app = build(context)
+    listeners = open_listeners(config.api, environ)
+    servers = [Server(app, listener) for listener in listeners]
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    running = [asyncio.create_task(server.run_until_stopped()) for server in servers]
+    _say_ready(listeners, environ, as_json)
+    stopped = asyncio.create_task(over.wait())
+    await asyncio.wait({stopped, *running}, return_when=asyncio.FIRST_COMPLETED)
+    notify(environ, "STOPPING=1")
+    context.live.close()
+    for server in servers:
+        server.stop()
+    await asyncio.gather(*running)
+    await context.close()
+    for listener in listeners:
+        if listener.trusted and environ.get("LISTEN_PID") != str(os.getpid()):
+            Path(listener.address).unlink(missing_ok=True)
+
+
+def keys_file(config: Config, environ: Mapping[str, str]) -> Path:
+    """Where HTTP ingest remembers: systemd's state directory, else the store's."""
+    directory = environ.get("STATE_DIRECTORY", "").partition(":")[0] or config.store.directory
+    return Path(directory) / "http-ingest.sqlite"
+
+
+def _say_ready(listeners: list[Listener], environ: Mapping[str, str], as_json: bool) -> None:
+    where = addresses(listeners)
+    notify(environ, f"READY=1\nSTATUS=listens on {where}")
+    logging.getLogger("edged.api").info("listens on %s", where)
+    if as_json:
+        told = {"ready": True, "pid": os.getpid(), "listens": [one.address for one in listeners]}
+        click.echo(json.dumps(told))
+        sys.stdout.flush()
+
+
+class _Lines(logging.Formatter):
+    """One line a record, with the journal's priority (sd-daemon(3)) where the journal reads."""
+
+    def __init__(self, journal: bool) -> None:
+        super().__init__("%(message)s")
+        self._journal = journal
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; a trace follows, each line with its priority."""
+        text = super().format(record)
+        if not self._journal:
+            return f"edged-api: {text}"
+        level = _PRIORITIES.get(record.levelno, 6)
+        return "\n".join(f"<{level}>{line}" for line in text.splitlines())
+
+
+def _log(level: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines("JOURNAL_STREAM" in os.environ))
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def main() -> None:
+    """Entry point: errors that are raised on purpose become one line and an exit code."""
+    try:
+        command.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(64)
+    except EdgedError as problem:
+        click.echo(f"edged-api: {problem}", err=True)
+        sys.exit(problem.exit_code)

@@ -1,0 +1,111 @@
+"""The OpenAPI document: what is generated from routes and models, and what they do not say.
+
+`says` documents the refusals of a route; all answer with a problem.  Added to what FastAPI makes:
+the ways to be recognised, the scope of each operation, the problem's schema, and an example of
+each kind.  `python -m api.generate` writes it to docs/openapi.json.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api import models
+from api.problems import KINDS, MEDIA_TYPE, Problem
+from api.security import PUBLIC_SCOPE, Route
+from edged import __version__
+
+_BY_STATUS: dict[int, list[str]] = {}
+for _name, _kind in KINDS.items():
+    _BY_STATUS.setdefault(_kind.status, []).append(_name)
+
+_EVERYWHERE = (400, 401, 403, 421, 503)
+"""What any request may be refused with before its route looks at it."""
+_DESCRIPTION = """\
+Control, state and ingest of one edged device.
+
+Over the unix socket whoever may open it may do everything; over TCP each request carries a bearer
+token, or the connection a client certificate.  Every refusal is a problem (RFC 9457) that says what
+to do.  Lists are paged by `cursor`.  Requests that take long become operations.
+"""
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def says(*statuses: int, public: bool = False) -> Responses:
+    """The refusals of a route, for `responses=`."""
+    every = (400, 421, 503) if public else _EVERYWHERE
+    return {status: _problem(status) for status in sorted({*every, *statuses})}
+
+
+def body(content: dict[str, Any], required: bool = True) -> dict[str, Any]:
+    """The documented body of a route that reads it itself, for `openapi_extra=`."""
+    return {"requestBody": {"required": required, "content": content}}
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """The whole document, made once."""
+    if app.openapi_schema is None:
+        app.openapi_schema = _complete(app)
+    return app.openapi_schema
+
+
+def _complete(app: FastAPI) -> dict[str, Any]:
+    made = get_openapi(
+        title="edged",
+        version=__version__,
+        description=_DESCRIPTION,
+        routes=app.routes,
+        separate_input_output_schemas=True,
+    )
+    schemas = made["components"]["schemas"]
+    for model in (models.Problem, models.Operation):
+        found = model.model_json_schema(
+            ref_template="#/components/schemas/{model}", mode="serialization"
+        )
+        schemas.update(found.pop("$defs", {}))
+        schemas[model.__name__] = found
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    made["components"]["schemas"] = dict(sorted(schemas.items()))
+    made["components"]["securitySchemes"] = {
+        "token": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "`edged token create NAME --scope SCOPE`",
+        },
+        "certificate": {"type": "mutualTLS", "description": "A name of api.client_names"},
+    }
+    for route in app.routes:
+        if isinstance(route, Route) and route.include_in_schema:
+            for method in route.methods or ():
+                operation = made["paths"][route.path][method.lower()]
+                operation["operationId"] = route.name
+                _scope(operation, route)
+    return made
+
+
+def _scope(operation: dict[str, Any], route: Route) -> None:
+    scope = route.edged_scope
+    if scope != PUBLIC_SCOPE:
+        operation["security"] = [{"token": [scope]}, {"certificate": [scope]}]
+    operation["x-scope"] = scope
+
+
+def _problem(status: int) -> dict[str, Any]:
+    names = _BY_STATUS[status]
+    examples = {
+        name: {"value": Problem(name, "…what is wrong with this request…").document()}
+        for name in names
+    }
+    schema = {"$ref": "#/components/schemas/Problem"}
+    said: dict[str, Any] = {
+        "description": " or ".join(KINDS[name].title.lower() for name in names).capitalize(),
+        "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}},
+    }
+    if status in (429, 503):
+        text = {"type": "string", "pattern": "^[0-9]+$"}
+        said["headers"] = {"Retry-After": {"description": "Seconds", "schema": text}}
+    return said

@@ -1,0 +1,150 @@
+"""Requests that may take long: a resource each, `/v1/operations/{id}`, with progress.
+
+A request that is done within its wait is answered as if it were short.  Else the answer is 202 with
+the operation, and its Location; it goes on, and is asked for there.  `Prefer: wait=N` (RFC 7240)
+says how many seconds a client waits, `Prefer: respond-async` not at all; WAIT_S otherwise.
+Operations that have ended are remembered, the last KEPT of them; a restart forgets all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from api.models import Operation
+from api.problems import Problem, defect, of_status
+
+WAIT_S = 10.0
+KEPT = 256
+RUNNING_MAX = 32
+_WAIT = re.compile(r"\bwait=([0-9]{1,3})\b")
+
+Work = Callable[["Progress"], Awaitable[Response]]
+
+
+class Progress:
+    """How far a running operation is; called by those who work."""
+
+    def __init__(self) -> None:
+        self.step, self.done, self.of = "waiting", 0, 1
+
+    def __call__(self, step: str, done: int, of: int) -> None:
+        """`done` of `of` parts of `step`."""
+        self.step, self.done, self.of = step, done, of
+
+
+class _Running:
+    def __init__(self, kind: str) -> None:
+        self.id, self.kind = secrets.token_hex(8), kind
+        self.started_us = time.time_ns() // 1000
+        self.ended_us: int | None = None
+        self.progress = Progress()
+        self.response: Response | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class Operations:
+    """All that run, and those that ended last."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, _Running] = {}
+
+    async def run(self, kind: str, prefer: str | None, work: Work) -> Response:
+        """`work`'s response, where it comes in time; else 202 and the operation."""
+        if sum(one.ended_us is None for one in self._all.values()) >= RUNNING_MAX:
+            raise Problem("unavailable", f"{RUNNING_MAX} operations run already", retry_after_s=5)
+        one = _Running(kind)
+        self._all[one.id] = one
+        self._forget()
+        one.task = asyncio.create_task(self._work(one, work))
+        await asyncio.wait([one.task], timeout=_wait_s(prefer))
+        if one.response is not None:
+            return one.response
+        return JSONResponse(
+            self.get(one.id).model_dump(mode="json"),
+            202,
+            {"Location": f"/v1/operations/{one.id}", "Retry-After": "1"},
+        )
+
+    def get(self, id: str) -> Operation:
+        """The operation's resource.  Raises Problem 404."""
+        one = self._all.get(id)
+        if one is None:
+            raise Problem(
+                "not-found", f"there is no operation {id}",
+                f"the last {KEPT} are remembered until the API ends; repeat the request",
+            )  # fmt: skip
+        return _resource(one)
+
+    def list(self) -> list[Operation]:
+        """All, newest first."""
+        return [_resource(one) for one in reversed(self._all.values())]
+
+    async def close(self) -> None:
+        """Break off what runs."""
+        tasks = [one.task for one in self._all.values() if one.task and not one.task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self, one: _Running, work: Work) -> None:
+        try:
+            one.response = await work(one.progress)
+        except Problem as problem:
+            one.response = problem.response()
+        except HTTPException as problem:
+            one.response = of_status(problem.status_code, str(problem.detail)).response()
+        except Exception as problem:
+            one.response = defect(f"operation {one.kind}", problem).response()
+        finally:
+            one.ended_us = time.time_ns() // 1000
+
+    def _forget(self) -> None:
+        ended = [id for id, one in self._all.items() if one.ended_us is not None]
+        for id in ended[: max(0, len(ended) - KEPT)]:
+            del self._all[id]
+
+
+def _resource(one: _Running) -> Operation:
+    state, result, problem = "running", None, None
+    if one.response is not None:
+        body = _json(one.response)
+        if one.response.status_code < 400:
+            state, result = "done", body
+        else:
+            state, problem = "failed", body
+    return Operation.model_validate(
+        {
+            "id": one.id,
+            "kind": one.kind,
+            "state": state,
+            "progress": {
+                "step": one.progress.step, "done": one.progress.done, "of": one.progress.of
+            },
+            "started_us": one.started_us,
+            "ended_us": one.ended_us,
+            "result": result,
+            "problem": problem,
+        }
+    )  # fmt: skip
+
+
+def _json(response: Response) -> Any:
+    return json.loads(bytes(response.body))
+
+
+def _wait_s(prefer: str | None) -> float:
+    if prefer is None:
+        return WAIT_S
+    if "respond-async" in prefer:
+        return 0.0
+    found = _WAIT.search(prefer)
+    return min(WAIT_S, float(found[1])) if found else WAIT_S

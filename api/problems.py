@@ -1,0 +1,172 @@
+"""Problem details (RFC 9457): the one form in which the API says no.
+
+    {"type": "urn:edged:problem:conflict", "title": "Conflict", "status": 409,
+     "detail": "job power_curve is at version 4", "do": "read it again and repeat the change"}
+
+`type` is one of `KINDS`, `detail` says what is wrong with this request, `do` what to do about it.
+`errors` names each fault of a document or of parameters with the place where it stands.
+`retry_after_s` repeats the header Retry-After.  The same form answers what the framework refuses
+(404, 405, 413, 422) and what went wrong inside (500, logged with its trace; told without it).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+MEDIA_TYPE = "application/problem+json"
+_LOG = logging.getLogger("edged.api")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What all problems of a kind have in common."""
+
+    status: int
+    title: str
+    do: str
+    """What to do where the one who raises it knows nothing better."""
+
+
+KINDS: dict[str, Kind] = {
+    "malformed": Kind(400, "Malformed request", "send what the OpenAPI document describes"),
+    "unauthorized": Kind(
+        401,
+        "Not authenticated",
+        "send `Authorization: Bearer TOKEN`; `edged token create` makes one",
+    ),
+    "forbidden": Kind(403, "Not allowed", "use a token that has the scope which is named"),
+    "not-found": Kind(404, "Not found", "GET /v1/openapi.json lists the resources"),
+    "method-not-allowed": Kind(405, "Method not allowed", "use a method of the header Allow"),
+    "not-acceptable": Kind(406, "Not acceptable", "accept one of the media types that are named"),
+    "timeout": Kind(408, "Request took too long", "send the request faster or in smaller parts"),
+    "conflict": Kind(409, "Conflict", "read the resource again, and repeat what still applies"),
+    "precondition-failed": Kind(
+        412, "Changed in the meantime", "read the resource again, and repeat what still applies"
+    ),
+    "too-large": Kind(413, "Too large", "send less at a time"),
+    "unsupported-media-type": Kind(
+        415, "Unsupported media type", "send one of the media types that are named"
+    ),
+    "misdirected": Kind(
+        421, "Not for this host", "use the device's own name, or add this one to api.hosts"
+    ),
+    "invalid": Kind(422, "Invalid", "correct what `errors` names"),
+    "busy": Kind(429, "Too many requests", "wait as long as Retry-After says, and try again"),
+    "failed": Kind(500, "Internal error", "report this with the log of edged-api around this time"),
+    "unsupported": Kind(409, "Not available here", "GET /v1/board says what this device has"),
+    "unavailable": Kind(
+        503, "Not available now", "wait as long as Retry-After says, and try again"
+    ),
+    "unknown-outcome": Kind(
+        504, "No answer in time", "repeat the request with the same Idempotency-Key"
+    ),
+}
+_BY_STATUS = {kind.status: name for name, kind in reversed(KINDS.items())}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong, and where: a dotted path, or the row and column of tuples."""
+
+    where: str
+    what: str
+    do: str = ""
+
+    def document(self) -> dict[str, str]:
+        """As `errors` holds it."""
+        return {"where": self.where, "what": self.what, "do": self.do}
+
+
+class Problem(HTTPException):
+    """Raised anywhere below a route; becomes the answer.
+
+    An HTTPException, since the framework lets only that pass where it reads a body.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        do: str = "",
+        errors: tuple[Fault, ...] = (),
+        retry_after_s: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(KINDS[kind].status, detail, dict(headers or {}))
+        self.kind, self.do, self.errors, self.retry_after_s = kind, do, errors, retry_after_s
+
+    def document(self) -> dict[str, Any]:
+        """The body."""
+        kind = KINDS[self.kind]
+        document: dict[str, Any] = {
+            "type": f"urn:edged:problem:{self.kind}",
+            "title": kind.title,
+            "status": kind.status,
+            "detail": str(self.detail),
+            "do": self.do or kind.do,
+        }
+        if self.errors:
+            document["errors"] = [fault.document() for fault in self.errors]
+        if self.retry_after_s is not None:
+            document["retry_after_s"] = self.retry_after_s
+        return document
+
+    def response(self) -> Response:
+        """The answer."""
+        headers = dict(self.headers or {})
+        if self.retry_after_s is not None:
+            headers["Retry-After"] = str(self.retry_after_s)
+        if self.status_code == 401:
+            headers["WWW-Authenticate"] = 'Bearer realm="edged"'
+        return JSONResponse(self.document(), self.status_code, headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Let every refusal of `app` be a problem; defects are caught in `api.security.Route`."""
+    app.add_exception_handler(HTTPException, _of_framework)
+    app.add_exception_handler(RequestValidationError, _of_validation)
+
+
+def of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Problem:
+    """What the framework calls by a status alone."""
+    name = _BY_STATUS.get(status, "malformed" if status < 500 else "failed")
+    return Problem(name, detail, headers=headers or {})
+
+
+def defect(path: str, problem: BaseException) -> Problem:
+    """An error that nobody foresaw: told briefly, logged whole."""
+    _LOG.error("%s: %s", path, problem, exc_info=problem)
+    return Problem("failed", f"{type(problem).__name__} while answering {path}")
+
+
+def _of_framework(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    if isinstance(problem, Problem):
+        return problem.response()
+    method, path = request.method, request.url.path
+    details = {
+        404: f"there is no {path}",
+        405: f"{path} has no {method}",
+    }
+    detail = details.get(problem.status_code, str(problem.detail))
+    return of_status(problem.status_code, detail, problem.headers).response()
+
+
+def _of_validation(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, RequestValidationError)
+    faults = tuple(
+        Fault(".".join(str(part) for part in error["loc"]), str(error["msg"]))
+        for error in problem.errors()
+    )
+    if any(error["type"] == "json_invalid" for error in problem.errors()):
+        return Problem("malformed", "the body is not JSON", errors=faults).response()
+    count = "one fault" if len(faults) == 1 else f"{len(faults)} faults"
+    return Problem("invalid", f"the request has {count}", errors=faults).response()

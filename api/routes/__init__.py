@@ -1,0 +1,30 @@
+"""The resources, one file each."""
+
+from fastapi import APIRouter
+
+from api.routes import (
+    board,
+    config,
+    device,
+    energy,
+    events,
+    governor,
+    health,
+    jobs,
+    operations,
+    operators,
+    schema,
+    store,
+    streams,
+    tuples,
+    uplink,
+)
+
+ROUTERS: tuple[APIRouter, ...] = tuple(
+    router
+    for module in (
+        health, schema, device, board, jobs, operations, streams, tuples, operators, governor,
+        energy, store, uplink, events, config,
+    )
+    for router in module.ROUTERS
+)  # fmt: skip

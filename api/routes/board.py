@@ -1,0 +1,34 @@
+"""`/v1/board`: what was detected, what may be read and set."""
+
+from typing import Any
+
+from fastapi import Request
+
+from api import context
+from api.models import Board
+from api.openapi import says
+from api.security import read
+
+_read = read()
+ROUTERS = (_read,)
+
+
+@_read.get("/v1/board", responses=says(), tags=["energy"])
+async def board(request: Request) -> Board:
+    """The board, its clocks and meters, and what cannot be read here and why."""
+    return view(await context.of(request).door.snapshot())
+
+
+def view(snapshot: dict[str, Any]) -> Board:
+    """The resource of a snapshot."""
+    energy = snapshot.get("energy")
+    if not energy:
+        return Board.model_validate({"present": False})
+    return Board.model_validate(
+        {**energy, **energy["board"], "present": True, "clocks": clocks(energy)}
+    )
+
+
+def clocks(energy: dict[str, Any]) -> list[dict[str, Any]]:
+    """The clock domains of the snapshot's energy section."""
+    return [{"name": name, **clock} for name, clock in energy.get("limits", {}).items()]

@@ -1,0 +1,42 @@
+"""`/v1/device`: this device and its daemon."""
+
+from typing import Any
+
+from fastapi import Request
+
+from api import context
+from api.models import Device
+from api.models.base import figures
+from api.openapi import says
+from api.security import read
+
+_read = read()
+ROUTERS = (_read,)
+_PLAIN = ("bounds", "counts", "sum", "count")
+
+
+@_read.get("/v1/device", responses=says(), tags=["device"])
+async def device(request: Request) -> Device:
+    """The device, its daemon, and how they are doing."""
+    return view(await context.of(request).door.snapshot())
+
+
+def view(snapshot: dict[str, Any]) -> Device:
+    """The resource of a snapshot."""
+    return Device.model_validate(
+        {
+            **snapshot,
+            "build": snapshot.get("build") or {},
+            "process": snapshot.get("process") or {},
+            "legs": {name: _histogram(leg) for name, leg in snapshot.get("legs", {}).items()},
+            "batch_rows": _histogram(snapshot.get("batch_rows", {})),
+            "drops": figures(snapshot.get("drops") or {}),
+            "jobs": sorted(snapshot.get("jobs", {})),
+        }
+    )
+
+
+def _histogram(told: dict[str, Any]) -> dict[str, Any]:
+    """Without the unit in its keys, which the leg's name tells."""
+    plain = {key.removesuffix("_us"): value for key, value in told.items()}
+    return {key: plain[key] for key in _PLAIN if key in plain}

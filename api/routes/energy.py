@@ -1,0 +1,25 @@
+"""`/v1/energy`: what it all takes."""
+
+from typing import Any
+
+from fastapi import Request
+
+from api import context
+from api.models import Energy
+from api.openapi import says
+from api.security import read
+
+_read = read()
+ROUTERS = (_read,)
+
+
+@_read.get("/v1/energy", responses=says(), tags=["energy"])
+async def energy(request: Request) -> Energy:
+    """Power and energy by rail, phase, job and operator; each figure says where it comes from."""
+    return view(await context.of(request).door.snapshot())
+
+
+def view(snapshot: dict[str, Any]) -> Energy:
+    """The resource of a snapshot."""
+    told = snapshot.get("energy")
+    return Energy.model_validate({**told, "present": True} if told else {"present": False})

@@ -1,0 +1,66 @@
+"""`/v1/events`: what happened, as a list and live."""
+
+from typing import Annotated, Any
+
+from fastapi import Header, Request
+from fastapi.responses import Response
+
+from api import context, paging, sse
+from api.models import Event, Events
+from api.openapi import says
+from api.problems import Fault, Problem
+from api.security import read
+
+_read = read()
+ROUTERS = (_read,)
+_LIVE = {
+    "description": "Events, oldest first; or, with `Accept: text/event-stream`, live",
+    "content": {
+        sse.MEDIA_TYPE: {
+            "schema": {"type": "string"},
+            "example": 'id: 4711\nevent: event\ndata: {"id": 4711, "kind": "job.paused"}\n\n',
+        }
+    },
+}
+
+
+@_read.get(
+    "/v1/events", responses={**says(422, 429), 200: _LIVE}, response_model=Events, tags=["events"]
+)
+async def events(
+    request: Request,
+    limit: paging.Limit = 100,
+    cursor: paging.Cursor = None,
+    last_event_id: Annotated[str | None, Header(max_length=64)] = None,
+) -> Events | Response:
+    """The last events, up to 1000 of them; with `Accept: text/event-stream` live.
+
+    Live, the daemon's state comes once a second as `event: snapshot`.
+    """
+    shared = context.of(request)
+    if sse.MEDIA_TYPE in request.headers.get("accept", ""):
+        shared.live.enter()
+        return sse.EventStream(shared.door, last_event_id)
+    since = _since(cursor)
+    told = await shared.door.ask("events", since=since, limit=limit)
+    return _page(told, since, limit)
+
+
+def _since(cursor: str | None) -> int:
+    key = paging.decode(cursor)
+    if key is None:
+        return 0
+    if not key.isdecimal() or len(key) > 18:
+        fault = Fault("query.cursor", "is not a cursor", "send `next` of the page before")
+        raise Problem("invalid", "the cursor is not one of ours", errors=(fault,))
+    return int(key)
+
+
+def _page(told: dict[str, Any], since: int, limit: int) -> Events:
+    items = [Event.model_validate(event) for event in told.get("events", [])]
+    first = int(told.get("first", 0))
+    return Events(
+        items=items,
+        next=paging.encode(str(items[-1].id)) if len(items) == limit else None,
+        missed=max(0, first - since - 1) if since else 0,
+    )

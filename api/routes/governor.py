@@ -1,0 +1,46 @@
+"""`/v1/governor`: who decides on clocks."""
+
+from typing import Any
+
+from fastapi import Request
+
+from api import context
+from api.models import Governor, GovernorChange
+from api.openapi import says
+from api.routes.board import clocks
+from api.security import control, read
+
+_read, _control = read(), control()
+ROUTERS = (_read, _control)
+
+
+@_read.get("/v1/governor", responses=says(), tags=["energy"])
+async def governor(request: Request) -> Governor:
+    """The policy and its last decision, limits, and the time raced at each clock."""
+    return view(await context.of(request).door.snapshot())
+
+
+@_control.put("/v1/governor", responses=says(408, 409, 413, 422), tags=["energy"])
+async def set_governor(request: Request, change: GovernorChange) -> Governor:
+    """Go on with another policy, from the next beat; where it cannot run, the old one goes on."""
+    door = context.of(request).door
+    await door.ask("governor", policy=change.policy, settings=change.settings)
+    door.forget()
+    return view(await door.snapshot())
+
+
+def view(snapshot: dict[str, Any]) -> Governor:
+    """The resource of a snapshot."""
+    energy = snapshot.get("energy")
+    if not energy:
+        return Governor.model_validate({"problem": "the daemon watches no board: set energy.board"})
+    raced = energy.get("race_clock_s", {})
+    told = {key: value for key, value in energy.items() if key != "policy"}
+    return Governor.model_validate(
+        {
+            **told,
+            **energy.get("policy", {}),
+            "clocks": clocks(energy),
+            "raced": [{"hz": int(hz), "seconds": seconds} for hz, seconds in raced.items()],
+        }
+    )

@@ -1,0 +1,22 @@
+"""`/healthz`: whether the API lives."""
+
+from fastapi import Request
+
+from api import context
+from api.models import Health
+from api.openapi import says
+from api.problems import Problem
+from api.security import public
+
+_public = public()
+ROUTERS = (_public,)
+
+
+@_public.get("/healthz", responses=says(public=True), tags=["health"])
+async def health(request: Request) -> Health:
+    """Whether the API lives, and whether the daemon answers; needs no token."""
+    try:
+        await context.of(request).door.snapshot()
+    except Problem:
+        return Health(daemon="down")
+    return Health(daemon="up")

@@ -1,0 +1,285 @@
+"""`/v1/jobs`: definitions, versions, and how jobs stand.
+
+A job's ETag is its version.  `If-Match` makes a change apply to that version alone, and
+`If-None-Match: *` to a job that is not there yet; without either the last one to write wins.
+"""
+
+import re
+from typing import Annotated, Any
+
+from fastapi import Header, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from api import context, models, paging
+from api.models import Explanation, Job, Jobs, Name, Operation, Verdict
+from api.models.jobs import DOCUMENT
+from api.openapi import Responses, body, says
+from api.operations import Progress
+from api.problems import Fault, Problem
+from api.security import control, read
+
+_read, _control = read(), control()
+ROUTERS = (_read, _control)
+
+_VERSION = re.compile(r'(?:W/)?"([0-9]{1,15})"')
+_TOML = """\
+name = "power_curve"
+
+[streams.power]
+source = { type = "http" }
+columns = { turbine = "string", time = "timestamp", power_kw = "float64?" }
+time = "time"
+
+[sinks.all]
+type = "pages"
+input = "power"
+"""
+_DOCUMENT = body(
+    {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["name", "streams", "sinks"],
+                "description": "docs/jobs.md",
+                "properties": {
+                    "name": {"type": "string"},
+                    "promises": {"type": "object"},
+                    "streams": {"type": "object"},
+                    "operators": {"type": "object"},
+                    "sinks": {"type": "object"},
+                },
+            },
+            "example": DOCUMENT,
+        },
+        "application/toml": {"schema": {"type": "string"}, "example": _TOML},
+    }
+)
+_LONG: Responses = {
+    202: {"model": Operation, "description": "It takes longer: ask for the operation"}
+}
+IfMatch = Annotated[
+    str | None, Header(max_length=64, description="The version that the change is meant for")
+]
+Prefer = Annotated[
+    str | None,
+    Header(max_length=64, description="`wait=N` seconds, or `respond-async`: else an operation"),
+]
+
+
+@_read.get("/v1/jobs", responses=says(422), tags=["jobs"])
+async def jobs(request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None) -> Jobs:
+    """All jobs, by name."""
+    told = await context.of(request).door.ask("jobs")
+    found = [Job.model_validate(job) for job in told["jobs"]]
+    items, after = paging.cut(found, lambda job: job.name, cursor, limit)
+    return Jobs(items=items, next=after)
+
+
+@_read.get("/v1/jobs/{name}", responses=says(404, 422), tags=["jobs"])
+async def job(request: Request, response: Response, name: Name) -> Job:
+    """One job, with its definition; its ETag is the version."""
+    found = await _get(request, name)
+    response.headers["ETag"] = _etag(found)
+    return found
+
+
+@_control.put(
+    "/v1/jobs/{name}",
+    responses={
+        **says(404, 408, 409, 412, 413, 415, 422),
+        **_LONG,
+        201: {"model": Job, "description": "Created"},
+    },
+    response_model=Job,
+    openapi_extra=_DOCUMENT,
+    tags=["jobs"],
+)
+async def put_job(
+    request: Request,
+    name: Name,
+    if_match: IfMatch = None,
+    if_none_match: Annotated[str | None, Header(max_length=64)] = None,
+    prefer: Prefer = None,
+) -> Response:
+    """Create a job, or replace it: every operator keeps its state whose id, type and schema stay.
+
+    Durable before it is answered; after a restart the job goes on as it is defined here.
+    """
+    shared = context.of(request)
+    text, format = await _document(request)
+    wanted = _if_version(if_match, if_none_match)
+
+    async def work(progress: Progress) -> Response:
+        verdict = await shared.checker.ask(text, format, progress, compile=True)
+        document = verdict.insist()
+        if document["name"] != name:
+            fault = Fault("name", f"is {document['name']!r}", f"call it {name!r}")
+            raise Problem("invalid", f"the document is not of job {name}", errors=(fault,))
+        progress("apply", 0, 1)
+        told = await _ask(request, "job.put", name, wanted, document=document, origin="api")
+        found = Job.model_validate({**told["job"], "notes": told.get("notes", [])})
+        return _answer(found, 201 if told.get("created") else 200)
+
+    return await shared.operations.run("jobs.put", prefer, work)
+
+
+@_control.delete("/v1/jobs/{name}", responses=says(404, 409, 412, 422), tags=["jobs"])
+async def delete_job(
+    request: Request,
+    name: Name,
+    if_match: IfMatch = None,
+    drain: Annotated[
+        bool, Query(description="Race first what was accepted; else it is left out")
+    ] = True,
+) -> Job:
+    """Delete a job and its state; pages that are sealed are still sent to the centre."""
+    told = await _ask(request, "job.delete", name, _if_version(if_match), drain=drain)
+    return Job.model_validate(told["job"])
+
+
+@_control.post("/v1/jobs/{name}/pause", responses=says(404, 409, 412, 422), tags=["jobs"])
+async def pause_job(
+    request: Request, response: Response, name: Name, if_match: IfMatch = None
+) -> Job:
+    """Read its sources no more: producers wait, nothing is lost.  Survives a restart."""
+    return await _change(request, response, "job.pause", name, if_match)
+
+
+@_control.post("/v1/jobs/{name}/resume", responses=says(404, 409, 412, 422), tags=["jobs"])
+async def resume_job(
+    request: Request, response: Response, name: Name, if_match: IfMatch = None
+) -> Job:
+    """Go on, after a pause or when it is drained."""
+    return await _change(request, response, "job.resume", name, if_match)
+
+
+@_control.post("/v1/jobs/{name}/drain", responses=says(404, 409, 412, 422), tags=["jobs"])
+async def drain_job(
+    request: Request, response: Response, name: Name, if_match: IfMatch = None
+) -> Job:
+    """Take nothing new, race what was accepted, seal all pages; the state says when it is done."""
+    return await _change(request, response, "job.drain", name, if_match)
+
+
+@_read.post(
+    "/v1/jobs:validate",
+    responses={**says(408, 413, 415), **_LONG},
+    response_model=Verdict,
+    openapi_extra=_DOCUMENT,
+    tags=["jobs"],
+)
+async def validate_job(request: Request, prefer: Prefer = None) -> Response:
+    """Whether a job document is right, and everything that is wrong with it.  Changes nothing."""
+    shared = context.of(request)
+    text, format = await _document(request)
+
+    async def work(progress: Progress) -> Response:
+        told = await shared.checker.ask(text, format, progress, compile=False)
+        faults = [models.Fault(**fault.document()) for fault in told.faults]
+        verdict = Verdict(
+            valid=not faults, name=told.name, faults=faults, warnings=list(told.warnings)
+        )
+        return JSONResponse(verdict.model_dump(mode="json"))
+
+    return await shared.operations.run("jobs.validate", prefer, work)
+
+
+@_read.post(
+    "/v1/jobs:explain",
+    responses={**says(408, 413, 415, 422), **_LONG},
+    response_model=Explanation,
+    openapi_extra=_DOCUMENT,
+    tags=["jobs"],
+)
+async def explain_job(request: Request, prefer: Prefer = None) -> Response:
+    """What a job would do: graph, operators, state, schemas.  Changes nothing."""
+    shared = context.of(request)
+    text, format = await _document(request)
+
+    async def work(progress: Progress) -> Response:
+        told = await shared.checker.ask(text, format, progress, compile=False, explain=True)
+        told.insist()
+        return JSONResponse(Explanation(plan=told.plan or {}).model_dump(mode="json"))
+
+    return await shared.operations.run("jobs.explain", prefer, work)
+
+
+async def _change(
+    request: Request, response: Response, cmd: str, name: str, if_match: str | None
+) -> Job:
+    told = await _ask(request, cmd, name, _if_version(if_match))
+    found = Job.model_validate(told["job"])
+    response.headers["ETag"] = _etag(found)
+    return found
+
+
+async def _ask(
+    request: Request, cmd: str, name: str, wanted: int | None, **arguments: Any
+) -> dict[str, Any]:
+    """The door's answer; a conflict of versions, where one was asked for, is 412."""
+    door = context.of(request).door
+    if wanted is not None:
+        arguments["if_version"] = wanted
+    if cmd != "job.put":
+        arguments["name"] = name
+    try:
+        told = await door.ask(cmd, **arguments)
+    except Problem as problem:
+        if (
+            problem.kind == "conflict"
+            and wanted is not None
+            and await _other(request, name, wanted)
+        ):
+            raise Problem("precondition-failed", str(problem.detail), problem.do) from None
+        raise
+    finally:
+        door.forget()
+    return told
+
+
+async def _other(request: Request, name: str, wanted: int) -> bool:
+    """Whether the job is at another version than the one wanted."""
+    try:
+        return (await _get(request, name)).version != wanted
+    except Problem:
+        return wanted != 0
+
+
+async def _get(request: Request, name: str) -> Job:
+    told = await context.of(request).door.ask("job", name=name)
+    return Job.model_validate(told.get("job", told))
+
+
+async def _document(request: Request) -> tuple[str, str]:
+    """The body's text, and its format.  Raises Problem 400 or 415."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    formats = {"application/json": "json", "application/toml": "toml"}
+    if kind not in formats:
+        raise Problem(
+            "unsupported-media-type", f"{kind[:80]!r} is not a job document",
+            f"send {' or '.join(formats)}",
+        )  # fmt: skip
+    try:
+        return (await request.body()).decode(), formats[kind]
+    except UnicodeDecodeError as problem:
+        raise Problem("malformed", f"the body is not UTF-8: {problem}") from None
+
+
+def _if_version(if_match: str | None, if_none_match: str | None = None) -> int | None:
+    if if_none_match is not None and if_none_match.strip() == "*":
+        return 0
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = _VERSION.fullmatch(if_match.strip())
+    if found is None:
+        raise Problem("precondition-failed", f"{if_match!r} is no version of a job")
+    return int(found[1])
+
+
+def _etag(job: Job) -> str:
+    return f'"{job.version}"'
+
+
+def _answer(job: Job, status: int) -> Response:
+    headers = {"ETag": _etag(job), "Location": f"/v1/jobs/{job.name}"}
+    return JSONResponse(job.model_dump(mode="json"), status, headers)

@@ -1,0 +1,56 @@
+"""`/v1/operators` and an operator's kernel."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import Request
+
+from api import context, paging
+from api.models import KernelChange, KernelRuns, Name, Operator, Operators
+from api.models.base import figures
+from api.openapi import says
+from api.problems import Problem
+from api.security import control, read
+
+_read, _control = read(), control()
+ROUTERS = (_read, _control)
+
+
+@_read.get("/v1/operators", responses=says(422), tags=["operators"])
+async def operators(
+    request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
+) -> Operators:
+    """All operators of all jobs: size of their state, what they count, the kernel they run."""
+    found = views(await context.of(request).door.snapshot())
+    items, after = paging.cut(found, lambda o: f"{o.job}/{o.id}", cursor, limit)
+    return Operators(items=items, next=after)
+
+
+@_read.get("/v1/jobs/{job}/operators/{id}", responses=says(404, 422), tags=["operators"])
+async def operator(request: Request, job: Name, id: Name) -> Operator:
+    """One operator."""
+    for found in views(await context.of(request).door.snapshot()):
+        if (found.job, found.id) == (job, id):
+            return found
+    raise Problem("not-found", f"there is no operator {id} in a job {job}", "GET /v1/operators")
+
+
+@_control.put(
+    "/v1/jobs/{job}/operators/{id}/kernel",
+    responses=says(404, 408, 409, 413, 422),
+    tags=["operators"],
+)
+async def set_kernel(request: Request, job: Name, id: Name, change: KernelChange) -> KernelRuns:
+    """Go on with another kernel; the window is carried over, no result is lost or repeated."""
+    door = context.of(request).door
+    told = await door.ask("kernel", job=job, operator=id, kernel=change.kernel)
+    door.forget()
+    return KernelRuns.model_validate(told)
+
+
+def views(snapshot: dict[str, Any]) -> Iterator[Operator]:
+    """The resources of a snapshot."""
+    for job, parts in snapshot.get("jobs", {}).items():
+        for id, told in parts.get("operators", {}).items():
+            rest = figures(told, *Operator.model_fields)
+            yield Operator.model_validate({**told, "job": job, "id": id, "figures": rest})

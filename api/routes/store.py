@@ -1,0 +1,25 @@
+"""`/v1/store`: what is durable and not acknowledged by the centre yet."""
+
+from typing import Any
+
+from fastapi import Request
+
+from api import context
+from api.models import Store
+from api.openapi import says
+from api.security import read
+
+_read = read()
+ROUTERS = (_read,)
+
+
+@_read.get("/v1/store", responses=says(), tags=["uplink"])
+async def store(request: Request) -> Store:
+    """Size of the store and of its backlog, and whether sources wait for room."""
+    return view(await context.of(request).door.snapshot())
+
+
+def view(snapshot: dict[str, Any]) -> Store:
+    """The resource of a snapshot."""
+    aside = snapshot.get("set_aside_rows", 0)
+    return Store.model_validate({**snapshot.get("store", {}), "set_aside_rows": aside})

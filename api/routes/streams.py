@@ -1,0 +1,84 @@
+"""`/v1/streams` and `/v1/sources`."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+
+from api import context, paging
+from api.models import Name, Source, Sources, Stream, Streams
+from api.models.base import figures
+from api.openapi import says
+from api.problems import Problem
+from api.security import read
+
+_read = read()
+ROUTERS = (_read,)
+_PATTERN = r"^[a-z][a-z0-9_-]{0,62}$"
+OfJob = Annotated[
+    str | None, Query(pattern=_PATTERN, description="The job, where several have such a stream")
+]
+
+
+@_read.get("/v1/streams", responses=says(422), tags=["streams"])
+async def streams(
+    request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
+) -> Streams:
+    """All streams of all jobs: rows, watermarks, lateness, and what waits."""
+    found = views(await context.of(request).door.snapshot())
+    items, after = paging.cut(found, lambda s: f"{s.job}/{s.name}", cursor, limit)
+    return Streams(items=items, next=after)
+
+
+@_read.get("/v1/streams/{stream}", responses=says(404, 409, 422), tags=["streams"])
+async def stream(request: Request, stream: Name, job: OfJob = None) -> Stream:
+    """One stream."""
+    return find(await context.of(request).door.snapshot(), stream, job)
+
+
+@_read.get("/v1/sources", responses=says(), tags=["streams"])
+async def sources(request: Request) -> Sources:
+    """All sources: who is connected, what came, how long they were not read."""
+    snapshot = await context.of(request).door.snapshot()
+    return Sources(items=[_source(told) for told in snapshot.get("sources", [])])
+
+
+def find(snapshot: dict[str, Any], name: str, job: str | None) -> Stream:
+    """The stream of this name.  Raises Problem 404, or 409 where several jobs have one."""
+    found = [s for s in views(snapshot) if s.name == name and job in (None, s.job)]
+    if not found:
+        where = f" in a job {job}" if job else ""
+        raise Problem(
+            "not-found", f"there is no stream {name}{where}", "GET /v1/streams lists them"
+        )
+    if len(found) > 1:
+        jobs = ", ".join(s.job for s in found)
+        raise Problem("conflict", f"{jobs} have a stream {name}", "say which with ?job=")
+    return found[0]
+
+
+def views(snapshot: dict[str, Any]) -> Iterator[Stream]:
+    """The resources of a snapshot."""
+    fed = {
+        (row["job"], row["stream"]): source
+        for source in snapshot.get("sources", [])
+        for row in source.get("streams", [])
+    }
+    for job, parts in snapshot.get("jobs", {}).items():
+        for name, told in parts.get("streams", {}).items():
+            source = fed.get((job, name), {})
+            yield Stream.model_validate(
+                {
+                    **told,
+                    "job": job,
+                    "name": name,
+                    "source": source.get("kind", ""),
+                    "address": source.get("address", ""),
+                    "figures": figures(told, *Stream.model_fields),
+                }
+            )
+
+
+def _source(told: dict[str, Any]) -> Source:
+    rest = figures(told, *Source.model_fields)
+    return Source.model_validate({**told, "figures": rest})

@@ -1,0 +1,85 @@
+"""`/v1/streams/{stream}/tuples`: HTTP ingest."""
+
+from typing import Annotated
+
+from fastapi import Header, Request
+from fastapi.responses import JSONResponse, Response
+
+from api import context
+from api.ingest import ARROW, CSV, NDJSON, TYPES, Target
+from api.models import Accepted, Name
+from api.openapi import body, says
+from api.problems import Problem
+from api.routes.streams import OfJob, find
+from api.security import ingest
+
+_ingest = ingest()
+ROUTERS = (_ingest,)
+RETRY_PAUSED_S = 30
+
+_ROWS = body(
+    {
+        NDJSON: {
+            "schema": {"type": "string"},
+            "example": '{"turbine": "R80711", "time": "2026-11-21T09:00:00Z", "power_kw": 731.2}\n',
+        },
+        CSV: {
+            "schema": {"type": "string"},
+            "example": "turbine,time,power_kw\nR80711,2026-11-21T09:00:00Z,731.2\n",
+        },
+        ARROW: {"schema": {"type": "string", "format": "binary"}},
+    }
+)
+
+
+@_ingest.post(
+    "/v1/streams/{stream}/tuples",
+    status_code=202,
+    responses=says(404, 408, 409, 413, 415, 422, 429, 504),
+    response_model=Accepted,
+    response_description="All rows are durable",
+    openapi_extra=_ROWS,
+    tags=["streams"],
+)
+async def send_tuples(
+    request: Request,
+    stream: Name,
+    job: OfJob = None,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=255,
+            pattern=r"^[!-~]+$",
+            description="A request with the same key and body is carried out once",
+        ),
+    ] = None,
+) -> Response:
+    """Send rows: all of them or none come in, and the answer comes when they are durable.
+
+    With an Idempotency-Key the same request may be sent again, whatever became of the answer: its
+    rows are counted once.
+    """
+    shared = context.of(request)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in TYPES:
+        raise Problem(
+            "unsupported-media-type", f"{kind[:80]!r} is not known here", f"send {', '.join(TYPES)}"
+        )
+    snapshot = await shared.door.snapshot()
+    found = find(snapshot, stream, job)
+    told = snapshot["jobs"][found.job]
+    if told.get("state", "running") != "running":
+        raise Problem(
+            "busy", f"job {found.job} is {told['state']}",
+            f"POST /v1/jobs/{found.job}/resume, then try again", retry_after_s=RETRY_PAUSED_S,
+        )  # fmt: skip
+    length = request.headers.get("content-length", "")
+    most = shared.settings.ingest_bytes_max
+    with shared.ingest.room(int(length) if length.isdecimal() else most):
+        target = Target(found.job, stream, int(told.get("version", 1)))
+        rows, replayed = await shared.ingest.accept(
+            target, await request.body(), kind, idempotency_key
+        )
+    accepted = Accepted(stream=stream, rows=rows, replayed=replayed)
+    return JSONResponse(accepted.model_dump(mode="json"), 202)

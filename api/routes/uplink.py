@@ -1,0 +1,38 @@
+"""`/v1/uplink`: the way to the centre."""
+
+from typing import Any
+
+from fastapi import Request
+
+from api import context
+from api.models import Uplink
+from api.models.base import figures
+from api.openapi import says
+from api.security import control, read
+
+_read, _control = read(), control()
+ROUTERS = (_read, _control)
+
+
+@_read.get("/v1/uplink", responses=says(), tags=["uplink"])
+async def uplink(request: Request) -> Uplink:
+    """How the uplink stands."""
+    return view(await context.of(request).door.snapshot())
+
+
+@_control.post("/v1/uplink:retry", responses=says(409), tags=["uplink"])
+async def retry_uplink(request: Request) -> Uplink:
+    """Try now, whatever the back-off says."""
+    door = context.of(request).door
+    await door.ask("uplink.retry")
+    door.forget()
+    return view(await door.snapshot())
+
+
+def view(snapshot: dict[str, Any]) -> Uplink:
+    """The resource of a snapshot."""
+    told = snapshot.get("uplink")
+    if told is None:
+        return Uplink.model_validate({"configured": False})
+    rest = figures(told, *Uplink.model_fields)
+    return Uplink.model_validate({**told, "configured": True, "figures": rest})

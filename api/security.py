@@ -1,0 +1,200 @@
+"""Who asks, and what they may do.
+
+    unix socket, no token     everything: the socket's mode and group let them in
+    bearer token              the token's scopes, on every listener, the unix socket too
+    client certificate        the scopes of the first of its names that api.client_names allows:
+                              "console.example" may read, "ops.example=read,control" as it says
+    nobody                    what is public: the page without data, and whether the API lives
+
+`api.guard` asks `Gate.principal` before anything of a request is read or routed.  Each route states
+its scope by its class (`READ`, `CONTROL`, `INGEST`, `PUBLIC`); one that states none cannot be added
+(`check_routes`).  The scope and the size of the body are looked at before the body is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
+
+from api.limits import limited
+from api.problems import Problem, defect
+from api.server import Peer
+from edged.api_tokens import SCOPES, TokenFile
+from edged.config.sections import ApiSection
+from edged.errors import ConfigError
+
+_LOG = logging.getLogger("edged.api")
+PUBLIC_SCOPE = "public"
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Somebody who was recognised, and their scopes."""
+
+    name: str
+    scopes: frozenset[str]
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.how})"
+
+
+class Gate:
+    """Recognises who asks.  Raises ConfigError for settings that make no sense."""
+
+    def __init__(self, settings: ApiSection) -> None:
+        self._tokens = TokenFile(settings.tokens_file) if settings.tokens_file else None
+        self._names = dict(_allowed(text) for text in settings.client_names)
+
+    def principal(self, peer: Peer, headers: Headers) -> Principal:
+        """Who it is.  Raises Problem 401 or 403."""
+        if "authorization" in headers:
+            return self._bearer(headers["authorization"])
+        for name in peer.names:
+            if name in self._names:
+                return Principal(name, self._names[name], "certificate")
+        if peer.listener.trusted:
+            return Principal(str(peer), frozenset(SCOPES), "socket")
+        if peer.names:
+            raise Problem(
+                "forbidden",
+                f"certificate of {', '.join(peer.names)}: no such name is let in",
+                "add one of the names to api.client_names",
+            )
+        raise Problem("unauthorized", "the request carries no token")
+
+    def _bearer(self, header: str) -> Principal:
+        kind, _, secret = header.partition(" ")
+        if kind.lower() != "bearer":
+            raise Problem("unauthorized", f"authorization by {kind[:32]!r} is not known here")
+        try:
+            token = self._tokens.find(secret.strip()) if self._tokens else None
+        except ConfigError as problem:
+            _LOG.error("%s", problem)
+            token = None
+        if token is None:
+            raise Problem("unauthorized", "this token is not known here")
+        state = token.state(time.time_ns() // 1000)
+        if state != "valid":
+            raise Problem("unauthorized", f"token {token.id} is {state}")
+        return Principal(f"{token.name}/{token.id}", frozenset(token.scopes), "token")
+
+
+class Route(APIRoute):
+    """A route that states who may use it."""
+
+    edged_scope: ClassVar[str]
+    ingests: ClassVar[bool] = False
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler behind the checks that come before the body."""
+        handler = super().get_route_handler()
+        scope, ingests = self.edged_scope, self.ingests
+
+        async def checked(request: Request) -> Response:
+            try:
+                if scope != PUBLIC_SCOPE:
+                    allow(request, scope)
+                response = await handler(limited(request, ingests))
+            except (HTTPException, RequestValidationError) as problem:
+                status = getattr(problem, "status_code", 422)
+                _note(request, scope, status)
+                raise
+            except Exception as problem:
+                response = defect(request.url.path, problem).response()
+            _note(request, scope, response.status_code)
+            return response
+
+        return checked
+
+
+class _Public(Route):
+    edged_scope = PUBLIC_SCOPE
+
+
+class _Read(Route):
+    edged_scope = "read"
+
+
+class _Control(Route):
+    edged_scope = "control"
+
+
+class _Ingest(Route):
+    edged_scope = "ingest"
+    ingests = True
+
+
+def public() -> APIRouter:
+    """A router for what nobody needs to be recognised for."""
+    return APIRouter(route_class=_Public)
+
+
+def read() -> APIRouter:
+    """A router for what is shown."""
+    return APIRouter(route_class=_Read)
+
+
+def control() -> APIRouter:
+    """A router for what changes the daemon."""
+    return APIRouter(route_class=_Control)
+
+
+def ingest() -> APIRouter:
+    """A router for tuples that come in."""
+    return APIRouter(route_class=_Ingest)
+
+
+def allow(request: Request, scope: str) -> Principal:
+    """Who asks, where they may; raises Problem where not."""
+    principal: Principal | None = getattr(request.state, "principal", None)
+    if principal is None:
+        raise Problem("unauthorized", "the request carries no token")
+    if scope not in principal.scopes:
+        raise Problem(
+            "forbidden",
+            f"{principal.name} lacks the scope {scope}",
+            f"`edged token create NAME --scope {scope}` makes a token that has it",
+        )
+    return principal
+
+
+def check_routes(routes: Iterable[BaseRoute]) -> frozenset[str]:
+    """The paths that are public.  Raises TypeError for a route that states no scope."""
+    public_paths = set()
+    for route in routes:
+        if not isinstance(route, Route):
+            raise TypeError(f"{route} states no scope: make it with api.security's routers")
+        if route.edged_scope == PUBLIC_SCOPE:
+            public_paths.add(route.path)
+    return frozenset(public_paths)
+
+
+def _note(request: Request, scope: str, status: int) -> None:
+    """What changes something is logged with who did it; what is refused, too."""
+    principal = getattr(request.state, "principal", None)
+    if scope == "control" or status in (401, 403):
+        level = logging.INFO if status < 400 else logging.WARNING
+        _LOG.log(level, "%s: %s %s: %d", principal, request.method, request.url.path, status)
+
+
+def _allowed(text: str) -> tuple[str, frozenset[str]]:
+    name, equals, words = text.partition("=")
+    scopes: Sequence[str] = [w.strip() for w in words.split(",")] if equals else ["read"]
+    unknown = [scope for scope in scopes if scope not in SCOPES]
+    if unknown or not name.strip():
+        raise ConfigError(
+            f"api.client_names {text!r}: write NAME or NAME=SCOPE,SCOPE of {', '.join(SCOPES)}"
+        )
+    return name.strip(), frozenset(scopes)

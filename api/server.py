@@ -1,0 +1,158 @@
+"""uvicorn, made quiet and strict: no tick while idle, who is at the other end, limits in time.
+
+uvicorn's server wakes ten times a second to look at a flag; on a device that sleeps between beats
+that is more than everything else together.  Here it waits.  Each connection carries its `Peer` in
+the state of its requests.  A connection that does not bring a whole head within HEAD_S is closed,
+so is one above CONNECTIONS_MAX, and what is not HTTP is answered with a problem, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from api.listeners import Listener
+from api.problems import MEDIA_TYPE, Problem
+
+HEAD_S = 10.0
+HEAD_BYTES_MAX = 32 << 10
+KEEP_ALIVE_S = 75
+CONNECTIONS_MAX = 512
+GRACE_S = 5
+"""How long requests under way may take when the API ends."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Who is at the other end of a connection, as far as the connection tells."""
+
+    listener: Listener
+    pid: int | None = None
+    uid: int | None = None
+    names: tuple[str, ...] = ()
+    """DNS, URI and mail names of the verified client certificate, and its common name."""
+    abort: Callable[[], None] = lambda: None
+    """Close the connection at once, whatever is still to be sent."""
+
+    def __str__(self) -> str:
+        if self.uid is not None:
+            return f"uid {self.uid}, pid {self.pid}"
+        return ", ".join(self.names) or self.listener.address
+
+
+class Protocol(H11Protocol):
+    """One connection."""
+
+    listener: Listener
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Find out who it is."""
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+            return
+        self.app_state = {**self.app_state, "peer": _peer(self.listener, transport)}
+        self.loop.call_later(HEAD_S, self._expect_head)
+
+    def send_400_response(self, msg: str) -> None:
+        """A problem, in place of plain text."""
+        problem = Problem("malformed", msg)
+        body = json.dumps(problem.document()).encode()
+        headers = [
+            ("content-type", MEDIA_TYPE), ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]  # fmt: skip
+        with contextlib.suppress(h11.LocalProtocolError):  # an answer is under way already
+            for event in (
+                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _expect_head(self) -> None:
+        request: object = self.cycle
+        if request is None and not self.transport.is_closing():
+            self.transport.abort()
+
+
+class Server(uvicorn.Server):
+    """One listener's server; `stop` ends it."""
+
+    def __init__(self, app: Any, listener: Listener) -> None:
+        kind = type("Protocol", (Protocol,), {"listener": listener})
+        config = uvicorn.Config(
+            app,
+            http=kind,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,  # set with each answer, by api.guard
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        )
+        config.load()
+        config.ssl = listener.tls
+        super().__init__(config)
+        self.listener = listener
+        self._over = asyncio.Event()
+
+    async def run_until_stopped(self) -> None:
+        """Serve until `stop`."""
+        await self.serve(sockets=[self.listener.sock])
+
+    def stop(self) -> None:
+        """Finish what is under way, and end."""
+        self._over.set()
+
+    async def main_loop(self) -> None:
+        """Wait, without waking."""
+        await self._over.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are `api.main`'s."""
+        yield
+
+
+def _peer(listener: Listener, transport: asyncio.Transport) -> Peer:
+    pid = uid = None
+    names: tuple[str, ...] = ()
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family == socket.AF_UNIX:
+        size = struct.calcsize("3i")
+        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        pid, uid, _ = struct.unpack("3i", raw)
+    tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+    if tls is not None:
+        names = _names(tls.getpeercert() or {})
+    return Peer(listener, pid, uid, names, transport.abort)
+
+
+def _names(certificate: Any) -> tuple[str, ...]:
+    alternative = [value for _, value in certificate.get("subjectAltName", ())]
+    common = [
+        value
+        for part in certificate.get("subject", ())
+        for key, value in part
+        if key == "commonName"
+    ]
+    return tuple(dict.fromkeys([*alternative, *common]))

@@ -1,0 +1,158 @@
+"""Live events and snapshots as Server-Sent Events (WHATWG HTML, 9.2).
+
+    id: 4711
+    event: event          an event, as GET /v1/events lists them
+    data: {…}
+
+    event: snapshot       the daemon's state, once a second
+    event: daemon         {"up": false}: the daemon is gone, what was shown is stale; true: back
+    event: missed         {"count": 3}: so many events came too fast, or were forgotten
+    : still here          a comment every HEARTBEAT_S, so that dead connections are noticed
+
+A browser that reconnects sends Last-Event-ID; what happened meanwhile comes first.  A reader has a
+mailbox of bounded size (`api.door`); one who takes nothing for SLOW_S is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from api.door import Door, Mailbox
+from api.problems import Problem
+
+HEARTBEAT_S = 15.0
+SLOW_S = 20.0
+READERS_MAX = 32
+RETRY_MS = 2000
+BACKLOG_MAX = 1000
+"""As many as the daemon keeps."""
+MEDIA_TYPE = "text/event-stream"
+_LAST = re.compile(r"[0-9]{1,18}")
+
+
+class Live:
+    """All live readers of one API."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def enter(self) -> None:
+        """The running task is a reader's.  Raises Problem 429."""
+        if len(self._tasks) >= READERS_MAX:
+            raise Problem("busy", f"{READERS_MAX} live readers are there already", retry_after_s=30)
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """End all streams."""
+        for task in self._tasks:
+            task.cancel()
+
+
+class EventStream(Response):
+    """The answer that does not end before its reader does."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, door: Door, last_event_id: str | None) -> None:
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.raw_headers[[name for name, _ in self.raw_headers].index(b"content-length")]
+        self._door, self._last = door, _parse(last_event_id)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell what is new until the reader hangs up, is too slow, or the API ends."""
+        scope["state"]["release"]()  # a stream is no request in the sense of `concurrency_max`
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        telling = asyncio.create_task(self._tell(send))
+        leaving = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await asyncio.wait({telling}, timeout=0)
+        finally:
+            slow = telling.done() and isinstance(_error(telling), asyncio.TimeoutError)
+            for task in (telling, leaving):
+                task.cancel()
+            await asyncio.gather(telling, leaving, return_exceptions=True)
+            if slow:
+                scope["state"]["peer"].abort()
+            else:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _tell(self, send: Send) -> None:
+        async def put(text: str) -> None:
+            body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
+            await asyncio.wait_for(send(body), SLOW_S)
+
+        await put(f"retry: {RETRY_MS}\n\n")
+        async with self._door.reader() as mailbox:
+            async for text in self._backlog():
+                await put(text)
+            while True:
+                if not await mailbox.wait(HEARTBEAT_S):
+                    await put(": still here\n\n")
+                text = "".join(self._news(mailbox))
+                if text:
+                    await put(text)
+
+    async def _backlog(self) -> AsyncIterator[str]:
+        """What happened since the reader was here last."""
+        if self._last is None:
+            return
+        try:
+            answer = await self._door.ask("events", since=self._last, limit=BACKLOG_MAX)
+        except Problem:  # the watch tells that the daemon is gone
+            return
+        missed = int(answer["first"]) - self._last - 1
+        if answer["events"] and missed > 0:
+            yield _message("missed", {"count": missed})
+        for event in answer["events"]:
+            yield self._event(event)
+
+    def _news(self, mailbox: Mailbox) -> list[str]:
+        """All that waits in the mailbox."""
+        told = []
+        if mailbox.up is not None:
+            told.append(_message("daemon", {"up": mailbox.up}))
+            mailbox.up = None
+        if mailbox.missed:
+            told.append(_message("missed", {"count": mailbox.missed}))
+            mailbox.missed = 0
+        while mailbox.events:
+            event = mailbox.events.popleft()
+            if self._last is None or int(event["id"]) > self._last:
+                told.append(self._event(event))
+        if mailbox.snapshot is not None:
+            told.append(_message("snapshot", mailbox.snapshot))
+            mailbox.snapshot = None
+        return told
+
+    def _event(self, event: dict[str, Any]) -> str:
+        self._last = int(event["id"])
+        return f"id: {self._last}\n" + _message("event", event)
+
+
+def _message(kind: str, data: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
+
+
+def _parse(last_event_id: str | None) -> int | None:
+    return int(last_event_id) if last_event_id and _LAST.fullmatch(last_event_id) else None
+
+
+def _error(task: asyncio.Task[None]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
