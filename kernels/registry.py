@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.caching import _CacheLocator
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +101,28 @@ def forget_stale() -> None:
     numba looks at a kernel's own file only, and would keep kernels whose helpers have changed.
     """
     root = Path(__file__).parent
+    sources = sorted(root.rglob("*.py"))
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(root.rglob("*.py")):
+    for source in sources:
         digest.update(source.read_bytes())
-    stamp = root / "__pycache__" / "kernels.sha256"
+    caches = {_cache_of(source) for source in sources}
+    stamp = _cache_of(Path(__file__)) / "kernels.sha256"
     if stamp.exists() and stamp.read_text() == digest.hexdigest():
         return
     with contextlib.suppress(OSError):  # a read-only installation was compiled when it was made
-        for cached in (*root.rglob("*.nbi"), *root.rglob("*.nbc")):
-            cached.unlink()
-        stamp.parent.mkdir(exist_ok=True)
+        for cache in caches:
+            for cached in (*cache.glob("*.nbi"), *cache.glob("*.nbc")):
+                cached.unlink()
+        stamp.parent.mkdir(parents=True, exist_ok=True)
         stamp.write_text(digest.hexdigest())
+
+
+def _cache_of(source: Path) -> Path:
+    """Where numba keeps a module's machine code: beside it, or in $NUMBA_CACHE_DIR."""
+    if not numba.config.CACHE_DIR:
+        return source.parent / "__pycache__"
+    named: str = _CacheLocator.get_suitable_cache_subpath(str(source))
+    return Path(numba.config.CACHE_DIR) / named
 
 
 def compile_all() -> Iterator[str]:

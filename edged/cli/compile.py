@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import sys
+from collections.abc import Callable
 
 import click
+
+TOLD_EVERY = 10
 
 
 @click.command(name="compile")
@@ -13,8 +18,20 @@ def command(as_json: bool) -> None:
     """Compile all kernels into the on-disk cache (about a minute once; then milliseconds)."""
     from edged.cli._compile import compile_kernels
 
-    count, seconds = compile_kernels(quiet=as_json)
+    lines = not as_json and not sys.stderr.isatty()
+    count, seconds = compile_kernels(quiet=as_json, tell=_counter() if lines else lambda _: None)
     if as_json:
         click.echo(json.dumps({"kernels": count, "seconds": round(seconds, 3)}))
     else:
         click.echo(f"{count} kernels ready in {seconds:.1f} s")
+
+
+def _counter() -> Callable[[str], None]:
+    """Progress where there is no terminal for a bar: a line every few kernels."""
+    ready = itertools.count(1)
+
+    def tell(_: str) -> None:
+        if (done := next(ready)) % TOLD_EVERY == 0:
+            click.echo(f"{done} kernels compiled", err=True)
+
+    return tell
