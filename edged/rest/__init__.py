@@ -1,0 +1,51 @@
+"""The typed client of the REST API.
+
+    with Client() as edged:                                    # /run/edged/api.sock
+        print(edged.device()["rows"])
+        edged.pause_job("power_curve")
+        for message in edged.live():
+            ...
+
+    Client("https://turbine-7:7443", token, ca="ca.pem")       # over TCP
+
+Methods and the types of their answers are made from the API's OpenAPI document (`_made`); what the
+API refuses is raised as ApiError, with the problem's kind, faults and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from edged.rest import _made
+from edged.rest.transport import DEFAULT, ApiError, Live
+
+
+class Client(_made.Methods):
+    """A connection to the API; see the package's docstring, and `Transport` for the arguments."""
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def all_of(page: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
+    """Every item of a list that is paged: `all_of(client.jobs)`."""
+    cursor = None
+    while True:
+        answer = page(cursor=cursor, **arguments)
+        yield from answer["items"]
+        cursor = answer["next"]
+        if cursor is None:
+            return
+
+
+__all__ = ["DEFAULT", "ApiError", "Client", "Live", "all_of"]

@@ -1,0 +1,199 @@
+"""How the client reaches the API: a unix socket, or a URL with a token; problems become errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from edged.errors import EdgedError
+
+DEFAULT = "/run/edged/api.sock"
+POLL_S = 0.5
+"""Between two looks at an operation that runs."""
+_UNAVAILABLE, _NO_PERMISSION, _DATA, _CONFIG = 69, 77, 65, 78
+_EXIT = {401: _NO_PERMISSION, 403: _NO_PERMISSION, 404: _CONFIG, 503: _UNAVAILABLE}
+
+
+class ApiError(EdgedError):
+    """The API refused a request (RFC 9457), or nobody answers (`status` 0).
+
+    Exit codes: 69 nobody answers or not now, 77 not allowed, 78 there is no such thing, 65 else.
+    """
+
+    def __init__(self, problem: Mapping[str, Any]) -> None:
+        self.problem = dict(problem)
+        self.status = int(problem.get("status", 0))
+        self.kind = str(problem.get("type", "")).rpartition(":")[2]
+        self.do = str(problem.get("do", ""))
+        self.faults: list[dict[str, str]] = list(problem.get("errors") or [])
+        self.retry_after_s: int | None = problem.get("retry_after_s")
+        self.exit_code = _EXIT.get(self.status, _DATA if self.status else _UNAVAILABLE)
+        lines = [f"{problem.get('detail') or problem.get('title')}"]
+        lines += [_line(fault) for fault in self.faults]
+        super().__init__("\n".join(lines) + (f" ({self.do})" if self.do else ""))
+
+
+@dataclass
+class Live:
+    """One message of the live events: `kind` is event, snapshot, daemon or missed."""
+
+    kind: str
+    data: Any
+    id: str | None = field(default=None)
+
+
+class Transport:
+    """The connection.  `address` is a unix socket's path or an http(s) URL.
+
+    `ca` names the PEM file that the API's certificate is checked by, `cert` the PEM file (with its
+    key) that this client shows.  Not for use by several threads at a time.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT,
+        token: str | None = None,
+        *,
+        ca: str | None = None,
+        cert: str | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.address = address
+        if address.startswith(("http://", "https://")):
+            transport = httpx.HTTPTransport(verify=_trusted(ca, cert))
+            base = address
+        else:
+            transport = httpx.HTTPTransport(uds=os.fspath(address))
+            base = "http://localhost"
+        self._http = httpx.Client(
+            base_url=base, transport=transport, headers=headers, timeout=timeout_s, trust_env=False
+        )
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+    def live(self, last_event_id: str | None = None) -> Iterator[Live]:
+        """Events and snapshots as they come, until the API ends.  Raises ApiError."""
+        headers = {"Accept": "text/event-stream"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = last_event_id
+        with (
+            self._reaching(),
+            self._http.stream("GET", "/v1/events", headers=headers, timeout=None) as answer,
+        ):
+            if answer.status_code >= 400:
+                answer.read()
+                raise _refusal(answer)
+            yield from _messages(answer.iter_lines())
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        header: Mapping[str, str | None] | None = None,
+        document: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str | None = None,
+    ) -> Any:
+        """The answer's JSON.  Raises ApiError."""
+        headers = {key: value for key, value in (header or {}).items() if value is not None}
+        if document is not None:
+            given = {key: value for key, value in document.items() if value is not None}
+            body, content_type = json.dumps(given).encode(), "application/json"
+        if content_type is not None:
+            headers["Content-Type"] = content_type
+        params = {key: value for key, value in (query or {}).items() if value is not None}
+        with self._reaching():
+            answer = self._http.request(method, path, params=params, headers=headers, content=body)
+        if answer.status_code >= 400:
+            raise _refusal(answer)
+        return answer.json()
+
+    def _long(
+        self,
+        method: str,
+        path: str,
+        *,
+        on_progress: Callable[[Any], None] | None = None,
+        **request: Any,
+    ) -> Any:
+        """Like `_call`; where the answer is an operation, wait for its result."""
+        answer = self._call(method, path, **request)
+        while isinstance(answer, dict) and set(answer) >= {"progress", "state", "kind"}:
+            if on_progress is not None:
+                on_progress(answer)
+            if answer["state"] == "failed":
+                raise ApiError(answer["problem"])
+            if answer["state"] == "done":
+                return answer["result"]
+            time.sleep(POLL_S)
+            answer = self._call("GET", path_of("/v1/operations/{id}", id=answer["id"]))
+        return answer
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.HTTPError as problem:
+            raise ApiError(
+                {
+                    "detail": f"no API answers at {self.address}: {problem}",
+                    "do": "is edged-api running? `systemctl status edged-api.socket`",
+                }
+            ) from problem
+
+
+def path_of(template: str, **names: str) -> str:
+    """A path with names in it, each one segment whatever it holds."""
+    return template.format(**{key: quote(value, safe="") for key, value in names.items()})
+
+
+def _trusted(ca: str | None, cert: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca)
+    if cert is not None:
+        context.load_cert_chain(cert)
+    return context
+
+
+def _refusal(answer: httpx.Response) -> ApiError:
+    try:
+        problem = answer.json()
+    except ValueError:
+        problem = {"status": answer.status_code, "detail": answer.text[:500]}
+    return ApiError(problem)
+
+
+def _messages(lines: Iterator[str]) -> Iterator[Live]:
+    """Server-Sent Events of lines (WHATWG HTML, 9.2.6), as far as edged sends them."""
+    kind, data, id = "message", "", None
+    for line in lines:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if line == "" and data:
+            yield Live(kind, json.loads(data), id)
+        if line == "":
+            kind, data, id = "message", "", None
+        elif name == "event":
+            kind = value
+        elif name == "data":
+            data += value
+        elif name == "id":
+            id = value
+
+
+def _line(fault: Mapping[str, str]) -> str:
+    advice = f" ({fault['do']})" if fault.get("do") else ""
+    return f"  {fault['where']}: {fault['what']}{advice}"
