@@ -50,10 +50,15 @@ def settings(config: Config) -> Settings:
     )
 
 
+def board_of(config: Config) -> EnergySettings:
+    """Which board is meant, with its helper; nothing else of the energy side."""
+    side = config.energy
+    return EnergySettings(side.board or "/", helper=Path(side.helper))
+
+
 def energy(config: Config) -> EnergySettings:
     """The energy side's settings.  Raises SettingError."""
-    side = config.energy
-    board = side.board or "/"
+    side, board = config.energy, board_of(config).board
     if board != NO_BOARD and not board.startswith(SIMULATED) and not Path(board).is_dir():
         raise _wrong(config, "energy.board", f"{board} is no directory",
                      f"name a board's tree, {SIMULATED}NAME, or {NO_BOARD}")  # fmt: skip

@@ -105,9 +105,16 @@ def policy(name: str, door: Path, pairs: tuple[str, ...], as_json: bool) -> None
 @_root
 @_journal
 @_helper
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The daemon's configuration: its board, journal and helper are meant.",
+)
 @_json
 @click.pass_context
-def restore(ctx: click.Context, root: Path, journal: Path, helper: Path, as_json: bool) -> None:
+def restore(
+    ctx: click.Context, root: Path, journal: Path, helper: Path, config: Path | None, as_json: bool
+) -> None:
     """Put back what a daemon that died had set; needs no daemon.
 
     Only files that still hold what edged wrote are touched.  Exits with 0 where nothing is left to
@@ -122,6 +129,8 @@ def restore(ctx: click.Context, root: Path, journal: Path, helper: Path, as_json
     from governors.errors import ActuatorError, NotPermitted
     from governors.simulated.kernel import open_root
 
+    if config is not None:
+        root, journal, helper = _configured(config)
     sysfs = open_root(root)
     code, problem, lines = 0, "", []
     try:
@@ -143,6 +152,16 @@ def restore(ctx: click.Context, root: Path, journal: Path, helper: Path, as_json
     if problem and not as_json:
         click.echo(f"edged: {problem}", err=True)
     ctx.exit(code)
+
+
+def _configured(path: Path) -> tuple[Path, Path, Path]:
+    """Root, journal and helper of the daemon with this configuration."""
+    from edged.config import load
+    from edged.configured import board_of
+
+    config = load(path)
+    board, store = board_of(config), Path(config.store.directory)
+    return board.root(store), board.journal(store), board.helper
 
 
 def _show_running(door: Path, as_json: bool) -> None:
