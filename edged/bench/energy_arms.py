@@ -45,7 +45,7 @@ SECONDS = 120.0
 """As long as the paper's runs."""
 LATENCY_US = 1_000_000
 TOP_HZ = 1_428_000_000
-RACES_MAX = 20_000
+RACES_MAX = 10_000
 """Of a run of fixed batches: then it is in its steady state."""
 ROW_BYTES = 16
 BACKLOG_MAX = 3.0
