@@ -6,8 +6,12 @@ policy and sets what it decides.
 
 Nothing here may end the daemon.  A policy that may not set anything, or another daemon that owns
 the board, leaves `hands_off`, with the reason in `problem`; so does any error, which is written to
-standard error once.  Under `hands_off` nothing is owned and nothing is asked: two readings of the
-process's CPU time a beat, and sums.
+standard error once.  Where it was another daemon, the policy that was asked for begins when that
+one has let go: it is tried again when meters are read and at beats, every RETRY_US at most, and
+never by a wake of its own.
+
+Under `hands_off` nothing is owned and nothing is asked: beats are only counted (`Tally`), one in
+SAMPLE with its CPU time, and booked when meters are read or somebody asks.
 
 Where the policy is about to race, a board's clocks are set for what is expected to wait: what is
 staged, and what arrives at the rate of the last beats.
@@ -27,9 +31,11 @@ from edged.energy.board import Site
 from edged.energy.law import RaceLaw, row_bytes, width_scale
 from edged.energy.limits import Owned
 from edged.energy.settings import HANDS_OFF, EnergySettings
+from edged.energy.tally import Tally
 from edged.energy.watch import Spent, Watch, cpu_seconds
 from edged.errors import ConfigError
 from edged.placement import DEFAULT
+from governors.actuators.journal import Owned as OwnedByAnother
 from governors.base import Done, Forecast, Steer
 from governors.cost import CostModel, Gating, Radio, Sleep, Tariff
 from governors.errors import GovernorError
@@ -45,6 +51,8 @@ HOLD_US_MIN = 2_000
 CLOCK_US = 1_000_000
 """The clock of races that are left alone is read so often."""
 BATTERY_US = 5_000_000
+RETRY_US = 2_000_000
+SAMPLE = 8
 RATE_WEIGHT = 0.3
 """Of the newest beat in the rate of arrival."""
 UNMODELLED = (HANDS_OFF, "fixed")
@@ -94,6 +102,12 @@ class Energy:
         """When the clock of races was read, and what it was."""
         self._battery: tuple[int, Battery | None] = (-BATTERY_US, None)
         self._failed = False
+        self._tally = Tally()
+        self._light = False
+        """Whether hooks only count."""
+        self._awaited: tuple[str, Settings] | None = None
+        """The policy that begins when another daemon has let go of the board."""
+        self._retried_us = 0
 
     def attach(self, jobs: Sequence[JobRuntime]) -> None:
         """The jobs by whose operators' times joules are shared; their streams stay the same."""
@@ -127,17 +141,34 @@ class Energy:
         """Go on with a policy; what runs then.  Raises ConfigError, and the old one goes on."""
         was = self._policy
         self._check(name, settings)
+        self.settle()
+        self._awaited = None
+        self._begin(name, settings)
+        return {**self.policy(), "was": was}
+
+    def _begin(self, name: str, settings: Settings) -> None:
         self._running.switch(name, settings)
         self._policy, self._given, self.problem = name, dict(settings), ""
         self._steer, self.reason = Steer(), ""
+        self._light = name == HANDS_OFF and self.site.simulated is None
         if name == HANDS_OFF:
             self._let_go()
-        else:
-            try:
-                self.limits.take()
-            except GovernorError as problem:
-                self._fall_back(str(problem))
-        return {**self.policy(), "was": was}
+            return
+        try:
+            self.limits.take()
+            self._awaited = None
+        except GovernorError as problem:
+            if isinstance(problem, OwnedByAnother):
+                self._awaited = (name, dict(settings))
+            self._fall_back(str(problem))
+
+    def _retry(self, now_us: int) -> None:
+        """Begin with the policy that another daemon was in the way of, if it no longer is."""
+        if self._awaited is None or now_us - self._retried_us < RETRY_US:
+            return
+        self._retried_us = now_us
+        self.settle()
+        self._begin(*self._awaited)
 
     def policy(self) -> dict[str, Any]:
         """What runs, why, and what it foresees."""
@@ -148,6 +179,7 @@ class Energy:
             "reason": self.reason,
             "forecast": self._running.policy.forecast(seen),
             "problem": self.problem,
+            "awaited": None if self._awaited is None else self._awaited[0],
         }
 
     def _check(self, name: str, settings: Settings) -> None:
@@ -167,6 +199,7 @@ class Energy:
         self._running.switch(HANDS_OFF, {})
         self._policy, self._given, self.problem = HANDS_OFF, {}, why
         self._steer, self.reason = Steer(), ""
+        self._light = self.site.simulated is None
         self._let_go()
 
     def _let_go(self) -> None:
@@ -193,8 +226,13 @@ class Energy:
 
     def race(self, forecast: Forecast) -> Steer:
         """A race is about to start."""
+        self._forecast = forecast
+        if self._light and self._awaited is None:
+            sampled = self._tally.races % SAMPLE == 0
+            self._begun = (forecast.at_us, time.process_time_ns() if sampled else 0)
+            return self._steer
         try:
-            self._forecast = forecast
+            self._retry(forecast.at_us)
             self._pass_time(forecast.at_us)
             self._steer.units_max = None
             if self._policy != HANDS_OFF:
@@ -207,11 +245,16 @@ class Energy:
 
     def ingested(self) -> None:
         """What had arrived is taken in."""
-        self._ingested = (self._clock.monotonic_us(), time.process_time_ns())
+        now_ns = 0 if self._light else time.process_time_ns()
+        self._ingested = (self._clock.monotonic_us(), now_ns)
 
     def idle(self, done: Done) -> Steer:
         """The race is over."""
-        now_us, now_ns = self._clock.monotonic_us(), time.process_time_ns()
+        now_us = self._clock.monotonic_us()
+        if self._light:
+            self._count(done, now_us)
+            return self._steer
+        now_ns = time.process_time_ns()
         try:
             self._steer.units_max = None
             self._learn_rate(done, now_us)
@@ -231,10 +274,62 @@ class Energy:
             self._fail(problem)
         return self._steer
 
+    def _count(self, done: Done, now_us: int) -> None:
+        """The beat of a board that is left alone."""
+        tally = self._tally
+        if self._begun is not None:
+            begun_us, begun_ns = self._begun
+            tally.races += 1
+            tally.us += now_us - begun_us
+            tally.ingest_us += self._ingested[0] - begun_us
+            if begun_ns:
+                tally.sampled_us += now_us - begun_us
+                tally.sampled_ns += time.process_time_ns() - begun_ns
+            self._begun = None
+        if done.arrived or done.taken:
+            tally.beats += 1
+            tally.arrived += done.arrived
+            tally.taken += done.taken
+
+    def settle(self) -> None:
+        """Book what was only counted, as that many like races."""
+        tally, self._tally = self._tally, Tally()
+        self.watch.beats += tally.beats
+        self.watch.tuples += tally.taken
+        n, now_us = tally.races, self._clock.monotonic_us()
+        if n == 0:
+            return
+        self._learn_rate(Done(tally.arrived, tally.taken), now_us)
+        used_us = (time.process_time_ns() - self._mark_ns) / 1e3
+        self._mark()
+        cpu_us = min(used_us, tally.us * tally.sampled_ns / 1e3 / max(1, tally.sampled_us))
+        us, cores = self._shape(float(tally.us), cpu_us)
+        moved = self._row_bytes * tally.taken
+        hz = self._clock_hz(now_us)
+        cycles = max(0.0, us - self._stall_us(moved)) * hz / 1e6
+        self.watch.race(us, min(1.0, tally.ingest_us / us), hz, cores, moved)
+        self._race_law().note(round(tally.taken / n), cycles / n, cores)
+        beside = self._cycles(used_us - cpu_us)
+        self._race_law().note_beside(beside / n)
+        self.watch.beside(beside, self._new_wakes())
+        self._running.account.add(now_us, self.watch.joules(now_us))
+
+    def _shape(self, us: float, cpu_us: float) -> tuple[float, float]:
+        """Time and mean cores of a race, from its wall and its CPU time."""
+        us = max(1.0, us)
+        return us, min(float(self._workers), max(1.0, cpu_us / us))
+
+    def _new_wakes(self) -> int:
+        wakes = self.wakes()
+        new, self._woken = wakes - self._woken, wakes
+        return new
+
     def read(self) -> None:
         """The timer's handler: a reading is due."""
         before_ns = time.thread_time_ns()
         try:
+            self._retry(self._clock.monotonic_us())
+            self.settle()
             self._ship()
             self.watch.read(self._spent())
             self.watch.arm()
@@ -284,8 +379,7 @@ class Energy:
     def _pass_time(self, now_us: int) -> None:
         """Book what this process did since the last race."""
         beside_us = max(0.0, (time.process_time_ns() - self._mark_ns - self._own_ns) / 1e3)
-        wakes = self.wakes()
-        new, self._woken = wakes - self._woken, wakes
+        new = self._new_wakes()
         cycles = self._cycles(beside_us)
         if self.site.simulated is not None:
             self.site.simulated.pass_time(now_us, beside_us, new)
@@ -295,9 +389,9 @@ class Energy:
     def _raced(self, done: Done, now_us: int, now_ns: int) -> None:
         assert self._begun is not None
         begun_us, begun_ns = self._begun
-        us, cpu_us = float(max(1, now_us - begun_us)), (now_ns - begun_ns) / 1e3
+        cpu_us = (now_ns - begun_ns) / 1e3
+        us, cores = self._shape(float(now_us - begun_us), cpu_us)
         ingest = min(1.0, max(0.0, (self._ingested[1] - begun_ns) / 1e3 / max(1.0, cpu_us)))
-        cores = min(float(self._workers), max(1.0, cpu_us / us))
         moved = self._row_bytes * done.taken
         if self.site.simulated is not None:
             cores = min(cores, float(self.site.simulated.board.profile.core_count))

@@ -18,6 +18,7 @@ from governors.meters.rails import input_watts
 def energy(side: Energy, now_us: int) -> dict[str, Any]:
     """Cumulative figures since the process began (the door's `energy`; see the package)."""
     watch = side.watch
+    side.settle()
     if not watch.sampler.wholes:
         side.read()  # no timer does: what came since the last question is booked now
     told = watch.sampler.input_energy({})
@@ -55,6 +56,11 @@ def status(side: Energy, now_us: int) -> dict[str, Any]:
         "race_clock_s": {str(hz): round(us / 1e6, 6) for hz, us in sorted(watch.clocks_us.items())},
         "idle_states": None if idle is None else {k: round(v, 6) for k, v in idle[0].items()},
         "wakeups_per_s": None if idle is None else round(idle[1], 3),
+        "sleep_s": _sleep(side),
+        "clock_s": {
+            name: {"how": how, "at": {str(hz): us / 1e6 for hz, us in spent.items()}}
+            for name, (how, spent) in watch.residency.told().items()
+        },
         "busy_share": None if site.simulated is None else site.simulated.busy_share(now_us),
         "overload": site.simulated is not None and site.simulated.late_us > 0,
         "meters": [
@@ -67,6 +73,16 @@ def status(side: Energy, now_us: int) -> dict[str, Any]:
         "missing": [str(m) for m in site.meters.missing if m.meter != "model"],
         "ledger": _books(watch.report(now_us)),
     }  # fmt: skip
+
+
+def _sleep(side: Energy) -> dict[str, Any] | None:
+    """Since the process began: core-seconds in each idle state and awake, and wakeups."""
+    watch = side.watch
+    if not watch.core_s:
+        return None
+    awake_s = max(0.0, watch.core_s - sum(watch.idle_s.values()))
+    states = {name: round(s, 6) for name, s in watch.idle_s.items()}
+    return {"awake": round(awake_s, 6), "states": states, "wakeups": round(watch.wakeups)}
 
 
 def _input(told: Joules, covers: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ def lines(energy: Section) -> Iterator[str]:
     name = f"{board['name']}{' (simulated)' if board['simulated'] else ''}"
     yield f"{name}: {power(energy)}; {per_mtuple(energy)}"
     yield f"clocks: {clocks(energy) or 'cannot be told'}; {sleep(energy)}"
+    yield from _times(energy)
     ran = energy["policy"]
     parts = (ran["policy"], ran["reason"], ran["forecast"])
     yield "policy: " + "; ".join(part for part in parts if part)
@@ -65,6 +66,17 @@ def sleep(energy: Section) -> str:
         return "the board does not tell how its cores sleep"
     shares = ", ".join(f"{name} {share:.1%}" for name, share in energy["idle_states"].items())
     return f"{energy['wakeups_per_s']:.1f} wakeups/s, {shares}"
+
+
+def _times(energy: Section) -> Iterator[str]:
+    """Shares of the time at each clock, of those that are known."""
+    for name, told in energy["clock_s"].items():
+        whole = sum(told["at"].values())
+        shares = [
+            f"{s / whole:.1%} at {int(hz) / 1e6:.0f} MHz" for hz, s in told["at"].items() if s
+        ]
+        if shares:
+            yield f"{name}: {', '.join(shares)} ({told['how']})"
 
 
 def _books(books: Section | None) -> Iterator[str]:

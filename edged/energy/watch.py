@@ -17,6 +17,7 @@ from pathlib import Path
 from edged.clock import Clock
 from edged.energy.board import Site
 from edged.timerfd import TimerFd
+from governors.actuators.residency import Residency
 from governors.actuators.sleep import IdleStates, idle_between
 from governors.cost import Tariff
 from governors.energy import Energy, Provenance, Rail
@@ -29,6 +30,9 @@ Spent = Mapping[tuple[str, str], int]
 """By job and operator, wall ns so far."""
 RECENT_US = 1_000_000
 """Figures of less time are not told anew."""
+IDLE_US = 10_000_000
+"""Counters of clocks and sleep are read so often at least, where something is read at all: a core
+that goes offline loses its own only since then."""
 MODEL = Rail("model", ("input",))
 
 
@@ -55,6 +59,13 @@ class Watch:
         self._idle_states = IdleStates(site.sysfs)
         self._idle_since = self._idle_states.read(self.started_us)
         self._idle: tuple[dict[str, float], float] | None = None
+        self.idle_s: dict[str, float] = {}
+        """By idle state, core-seconds so far."""
+        self.core_s = 0.0
+        """Core-seconds that idle states tell of."""
+        self.wakeups = 0.0
+        """Of all cores, so far."""
+        self.residency = Residency(site.sysfs, site.knobs, self.started_us)
         self._above_j = 0.0
         self._anchor = (0.0, 0.0)
         """Joules at the last reading, and what the model had said by then."""
@@ -133,6 +144,8 @@ class Watch:
         """Read what is due and book what came since the last reading."""
         now = self._clock.monotonic_us()
         self.readings += 1
+        if now - self._idle_since.at_us >= IDLE_US:
+            self._observe(now)
         busy = self._cores(now)
         if self.sampler.due_us(now) is not None:
             self.sampler.sample(now, busy)
@@ -212,11 +225,22 @@ class Watch:
         """Shares of time in each idle state and wakeups a second, of all cores, over the time since
         somebody last asked; None where the board does not tell."""
         if self._idle is None or now_us - self._idle_since.at_us >= RECENT_US:
-            counts = self._idle_states.read(now_us)
-            between = idle_between(self._idle_since, counts)
-            self._idle_since = counts
-            self._idle = None if between is None else (between.share, between.wakeups_per_s)
+            self._observe(now_us)
         return self._idle
+
+    def _observe(self, now_us: int) -> None:
+        """Read the counters of clocks and sleep."""
+        self.residency.read(now_us)
+        counts = self._idle_states.read(now_us)
+        between = idle_between(self._idle_since, counts)
+        self._idle_since = counts
+        self._idle = None if between is None else (between.share, between.wakeups_per_s)
+        if between is not None:
+            core_s = between.spent_us * len(between.cores) / 1e6
+            self.core_s += core_s
+            self.wakeups += between.wakeups_per_s * between.spent_us / 1e6
+            for name, share in between.share.items():
+                self.idle_s[name] = self.idle_s.get(name, 0.0) + share * core_s
 
     def close(self) -> None:
         """Release meters and timer."""

@@ -22,6 +22,9 @@ from governors.detect import Board
 from governors.errors import ActuatorError
 from governors.sysfs import Sysfs, SysfsError
 
+DIGITS_MAX = 12
+"""Of a clock in Hz."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -89,18 +92,15 @@ class Knob:
         """The inverse; the ceiling for a cap that caps nothing.  Raises ActuatorError."""
         if self.uncapped and text == self.uncapped:
             return self.ceiling_hz
-        try:
+        if text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX:
             return int(text) * self.unit_hz
-        except ValueError:
-            raise ActuatorError(
-                f"{self.name}: {text[:40]!r} is no clock; look at {self.max_path}"
-            ) from None
+        raise ActuatorError(f"{self.name}: {text[:40]!r} is no clock; look at {self.max_path}")
 
     def permits(self, text: str) -> bool:
         """Whether somebody who is not root may have this written."""
         if self.uncapped and text == self.uncapped:
             return True
-        if not (text.isascii() and text.isdecimal() and len(text) <= 12):
+        if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX):
             return False
         if text != str(int(text)):
             return False

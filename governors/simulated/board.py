@@ -42,6 +42,7 @@ AMBIENT_MC = 25_000.0
 THERMAL_K_PER_W = 4.0
 THERMAL_S = 60.0
 _DONE_US = 0.5
+_TIMES_US, _TICK_US = 100_000, 10_000
 """Less than that is nothing left."""
 
 
@@ -104,6 +105,11 @@ class SimulatedBoard(Commands):
         deepest = f"{layout.CPU}/cpu0/cpuidle/state{len(profile.idle_states) - 1}"
         self._slept_us = float(self.sysfs.peek_int(f"{deepest}/time"))
         self._usage = float(self.sysfs.peek_int(f"{deepest}/usage") * profile.core_count)
+        self._clocked_us: list[dict[int, int]] = [
+            dict.fromkeys(cluster.table_hz, 0) for cluster in profile.clusters
+        ]
+        """By cluster, time at each clock."""
+        self._clocked_at_us = self.now_us
         self._milli_c = float(layout.TEMPERATURE)
         self._cache: dict[Load, dict[str, float]] = {}
         self._lock = threading.RLock()
@@ -250,6 +256,8 @@ class SimulatedBoard(Commands):
         self.input_joules += input_watts * us / 1e6
         self._slept_us += us * (1 - sum(load.busy_cores) / sum(allowed.online))
         self.now_us += us
+        for spent_us, hz in zip(self._clocked_us, load.cluster_hz, strict=True):
+            spent_us[hz] = spent_us.get(hz, 0) + us
         if load.gpu_busy and self.profile.gpu is not None:
             self._gpu_us -= us * allowed.gpu_hz / self.profile.gpu.opps[-1].hz
             if self._gpu_us < _DONE_US:
@@ -265,6 +273,7 @@ class SimulatedBoard(Commands):
             path = f"{layout.policy_path(cluster)}/scaling_cur_freq"
             if self.sysfs.exists(path) and self.sysfs.peek_int(path) != hz // 1000:
                 self.sysfs.store(path, hz // 1000)
+        self._show_times()
         deepest = len(self.profile.idle_states) - 1
         if allowed.deep:
             for core in range(self.profile.core_count):
@@ -275,6 +284,17 @@ class SimulatedBoard(Commands):
             self.sysfs.store(f"{layout.EMC_RATE}/rate", allowed.memory_idle_hz)
         if self.profile.gpu is not None:
             self._show_gpu(allowed)
+
+    def _show_times(self) -> None:
+        """Ticks at each clock, a few times a second at most."""
+        if self.now_us - self._clocked_at_us < _TIMES_US:
+            return
+        self._clocked_at_us = self.now_us
+        for cluster, spent_us in zip(self.profile.clusters, self._clocked_us, strict=True):
+            path = f"{layout.policy_path(cluster)}/stats/time_in_state"
+            if self.sysfs.exists(path):
+                lines = (f"{hz // 1000} {spent_us[hz] // _TICK_US:12d}" for hz in cluster.table_hz)
+                self.sysfs.store(path, "\n".join(lines))
 
     def _show_gpu(self, allowed: clocks.Allowed) -> None:
         device, node = layout.gpu_paths(self.profile)

@@ -74,7 +74,7 @@ class SimulatedSysfs(Sysfs):
     def read(self, path: str) -> str:
         """As of a plain file, or the error that is asked for."""
         if self.settle is not None and re.search(
-            r"hwmon|iio:|ina3221|rapl|thermal|cpuidle|cur_freq", path
+            r"hwmon|iio:|ina3221|rapl|thermal|cpuidle|cur_freq|time_in_state", path
         ):
             self.settle()
         self._fail(path, "r")

@@ -204,6 +204,10 @@ def _policy(made: Tree, profile: Profile, cluster: Cluster) -> None:
         scaling_available_frequencies=" ".join(str(hz // 1000) for hz in cluster.table_hz),
         scaling_setspeed="<unsupported>",
     )  # fmt: skip
+    made.add(
+        f"{at}/stats",
+        time_in_state="\n".join(f"{hz // 1000} {0:12d}" for hz in cluster.table_hz),
+    )
 
 
 def _gpu(made: Tree, profile: Profile, gpu: Gpu) -> None:

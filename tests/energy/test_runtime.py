@@ -18,6 +18,7 @@ from governors.curve import CalibrationCurve, Point
 from governors.energy import Provenance
 from governors.policies.base import Decision
 from tests.beat.support import SECOND
+from tests.governors.trees import plant
 
 
 class StepClock(SystemClock):
@@ -55,9 +56,7 @@ class Bench:
         self.clock.now += SECOND // 10
         steer = self.side.race(self.forecast())
         self.side.ingested()
-        end = time.process_time() + cpu_s
-        while time.process_time() < end:
-            pass
+        spin(cpu_s)
         self.clock.now += int(1e6 * cpu_s)
         self.side.idle(Done(rows, rows))
         return steer
@@ -66,6 +65,13 @@ class Bench:
         for _ in range(times):
             self.clock.now += SECOND // 2
             self.side.read()
+
+
+def spin(cpu_s):
+    """Keep a core busy."""
+    end = time.process_time() + cpu_s
+    while time.process_time() < end:
+        pass
 
 
 def broken(*_):
@@ -177,6 +183,7 @@ def test_a_hook_of_hands_off_costs_no_more_than_a_thousandth_of_a_beats_work(tmp
     clock = SystemClock()
     site = open_site(asked, tmp_path, clock.monotonic_us)
     side = Energy(asked, site, board_tariff(site), clock, 2)
+    side.start()
     try:
         costs = {}
         for name, governor in (("none", LeaveAlone()), ("hands_off", side)):
@@ -190,7 +197,38 @@ def test_a_hook_of_hands_off_costs_no_more_than_a_thousandth_of_a_beats_work(tmp
                 best = min(best, (time.thread_time_ns() - began) / 200)
             costs[name] = best
         assert costs["none"] < 3_000
-        assert costs["hands_off"] < 100_000, "ns, on any machine that runs the tests"
+        assert costs["hands_off"] < 20_000, "ns; 850 measured above none's 350"
+    finally:
+        side.close()
+
+
+def test_what_beats_only_counted_is_booked_when_somebody_asks(tmp_path):
+    """On a tree of files, which is no simulated board: real time, real CPU time."""
+    (tmp_path / "tree").mkdir()
+    plant(tmp_path / "tree", "orin-nano-r36")
+    asked, clock = EnergySettings(str(tmp_path / "tree")), SystemClock()
+    site = open_site(asked, tmp_path, clock.monotonic_us)
+    side = Energy(asked, site, board_tariff(site), clock, 2)
+    try:
+        side.start()
+        began = clock.monotonic_us()
+        for _ in range(16):
+            side.race(Forecast(clock.monotonic_us(), 0, 10**15, 10**5, 0))
+            spin(0.001)
+            side.ingested()
+            spin(0.003)
+            side.idle(Done(1000, 500))
+        wall_s = (clock.monotonic_us() - began) / 1e6
+        assert side.watch.beats == 0, "only counted"
+        races, race = [], side.watch.race
+        side.watch.race = lambda *told: (races.append(told), race(*told))
+        told = show.status(side, clock.monotonic_us())
+        raced_s = sum(told["race_clock_s"].values())
+        assert 16 * 0.004 <= raced_s <= wall_s
+        assert (side.watch.beats, side.watch.tuples) == (16, 8000)
+        (booked,) = races
+        assert 1 / 8 < booked[1] < 1 / 2, "a quarter was ingest"
+        assert show.status(side, clock.monotonic_us())["race_clock_s"] == told["race_clock_s"]
     finally:
         side.close()
 
