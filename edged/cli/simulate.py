@@ -15,23 +15,36 @@ _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 SWEEP_POINTS_A_DECADE = 4
 
 
-@click.command(name="simulate")
+@click.command(
+    name="simulate",
+    epilog="For example: edged simulate job.toml --rate 20k --policy power_cap --set watts=3.8"
+    " --battery 50Wh; or over rates: --sweep rate=1k..1M --plot sweep.png",
+)
 @click.argument("job", type=click.Path())
-@click.option("--board", default="orin-nano", show_default=True, help="A board profile.")
+@click.option("--board", default="orin-nano", show_default=True,
+              help="A board profile; `edged board` lists them.")  # fmt: skip
 @click.option("--mode", help="The board's power mode; default: the one it boots in.")
 @click.option("--rate", default="10k", show_default=True, help="Tuples/s of each stream.")
 @click.option("--latency", help="Tolerance; default: what the job promises.")
-@click.option("--policy", default="hands_off", show_default=True, help="And its settings: --set.")
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting of the policy.")
+@click.option("--policy", default="hands_off", show_default=True,
+              help="hands_off, race_to_idle, power_cap, energy_budget or fixed.")  # fmt: skip
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE",
+              help="A setting of the policy: watts=3.8, cpu_mhz=1113, until=06:00.")  # fmt: skip
 @click.option("--battery", help="50Wh or 180kJ: how long it would last.")
 @click.option("--seconds", default=600.0, show_default=True, help="Simulated time.")
-@click.option("--seed", default=1, show_default=True)
+@click.option(
+    "--seed", default=1, show_default=True, help="Of the arrivals; same seed, same answer."
+)
 @click.option("--sends", default=20.0, show_default=True, help="Messages/s of each stream.")
 @click.option("--matches", default=0.01, show_default=True, help="Pairs a tuple that joins find.")
 @click.option("--upload-within", help="How long results may wait for an upload window.")
 @click.option("--memory-cap", is_flag=True, help="Policies may cap the memory clock.")
-@click.option("--sweep", metavar="rate=A..B", help="rate=1k..1M or latency=50ms..2s, A,B,C too.")
-@click.option("--store", type=click.Path(path_type=Path), help="Of `edged calibrate`.")
+@click.option(
+    "--sweep", metavar="rate=A..B", help="Or latency=50ms..2s; or a list, rate=1k,5k,20k."
+)
+@click.option(
+    "--store", type=click.Path(path_type=Path), help="Of `edged calibrate`: its times of kernels."
+)
 @click.option("--json", "json_path", type=click.Path(path_type=Path, allow_dash=True),
               help="Write the answer here; - prints it.")  # fmt: skip
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw it here (PNG).")
@@ -41,7 +54,8 @@ def command(
     matches: float, upload_within: str | None, memory_cap: bool, sweep: str | None,
     store: Path | None, json_path: Path | None, plot: Path | None,
 ) -> None:  # fmt: skip
-    """Run JOB's beats on a simulated BOARD in virtual time: power, energy a tuple, latency.
+    """Run JOB's beats on a simulated board in virtual time: power, energy a tuple, latency, clocks
+    and sleep, and what bounds the rate.
 
     The batcher, the placement and the policies are the daemon's; what races take was measured on
     one machine and is scaled to the board.  Every figure is simulated, none is measured.

@@ -75,6 +75,9 @@ def _unpriced(device: Device) -> list[str]:
     load = replace(device.tariff.race_load("cpu", device.dials[0].max_hz, 1.0), wakeups_per_s=1.0,
                    memory_gbytes_per_s=1.0)  # fmt: skip
     missing = device.tariff.model.unpriced(load)
+    up = device.profile.uplink
+    if None in (up.fixed_joules, up.joules_per_byte, up.tail_joules):
+        missing.append("uplink")
     return [f"not in the figures, as not published: {', '.join(missing)}"] if missing else []
 
 
@@ -164,7 +167,7 @@ def show_sweep(results: Sequence[dict[str, Any]], key: str, console: Console) ->
     lines = [_line(r, key) for r in results]
     used = [name for name in lines[0] if any(line[name] for line in lines)]
     for name in used:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=not name)
     for line in lines:
         table.add_row(*(line[name] for name in used))
     console.print(table)
@@ -203,7 +206,8 @@ def _short(x: float) -> str:
 
 
 def draw(results: Sequence[dict[str, Any]], key: str, path: Path) -> None:
-    """Power over the swept value on the left, latency on the right; one run: its clocks."""
+    """Power over the swept value on the left, latency on the right; of one run, where its time went
+    and its latency."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -211,6 +215,28 @@ def draw(results: Sequence[dict[str, Any]], key: str, path: Path) -> None:
 
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.4), layout="constrained")
+    if len(results) == 1:
+        _draw_one(results[0], left, right)
+    else:
+        _draw_sweep(results, key, left, right)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _draw_one(r: dict[str, Any], left: Any, right: Any) -> None:
+    clocks = {f"{int(hz) / 1e6:.0f} MHz": x for hz, x in r["clock_shares_hz"].items()}
+    states = {k: x for k, x in r["state_shares"].items() if k not in ("race", "write")}
+    shares = {**clocks, **states}
+    bars = left.barh(list(shares), [100 * x for x in shares.values()], color=_COLOURS[0])
+    left.bar_label(bars, fmt="%.2g %%", padding=3)
+    left.set(xlabel="% of the time", xlim=(0, 115), title=_title(r))
+    bars = right.bar(list(r["latency_ms"]), list(r["latency_ms"].values()), color=_COLOURS[1])
+    right.bar_label(bars, fmt="%.0f")
+    right.set(ylabel="ms", title="Latency, arrival to sealed")
+
+
+def _draw_sweep(results: Sequence[dict[str, Any]], key: str, left: Any, right: Any) -> None:
     label = "tuples/s of each stream" if key == "rate" else "latency tolerance, ms"
     x = [r["rate_per_stream"] if key == "rate" else r["latency_us"] / 1e3 for r in results]
     watts = [r["watts"]["input"] for r in results]
@@ -224,12 +250,9 @@ def draw(results: Sequence[dict[str, Any]], key: str, path: Path) -> None:
         right.plot(x, values, marker="o", color=colour, label=name)
     right.set(xlabel=label, ylabel="ms", ylim=(0, None), title="Latency, arrival to sealed")
     for axes in (left, right):
-        if len(x) > 1 and x[0] > 0 and x[-1] / x[0] > 20:
+        if x[0] > 0 and x[-1] / x[0] > 20:
             axes.set_xscale("log")
         axes.legend(frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def _setup(asked: Question, device: Device) -> Setup:
@@ -252,6 +275,7 @@ def _at(asked: Question, device: Device) -> Callable[[float], Setup]:
 
 
 def _title(r: dict[str, Any], key: str = "") -> str:
+    """What was simulated, but for what is swept."""
     rate = "" if key == "rate" else f" at {r['rate_per_stream']:g} tuples/s a stream"
     mode = f" ({r['mode']})" if r["mode"] else ""
     return f"{r['job']} on {r['board']}{mode}, {r['policy']}{rate}: simulated"
