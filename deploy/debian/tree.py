@@ -1,0 +1,164 @@
+"""Lays out an installation: its own Python environment under /opt/edged, units, configuration.
+
+    python deploy/debian/tree.py ROOT
+
+The environment is made from the one that runs this script: of what pyproject.toml asks for, and of
+what that asks for, the files that were installed from the lock file, linked rather than copied.
+Nothing is downloaded, and a device needs no network.  Its interpreter is Debian's /usr/bin/python3,
+which must be of the same minor version; programs of another one cannot be told apart by files, so
+the package depends on it.
+"""
+
+from __future__ import annotations
+
+import compileall
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.metadata import Distribution
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from packaging.requirements import Requirement
+
+SOURCE = Path(__file__).resolve().parents[2]
+PREFIX = Path("opt/edged")
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+PACKAGES = ("edged", "kernels", "governors", "api")
+LEFT_OUT = re.compile(r"(^|/)(tests?|include|src)/|\.(pyx|pxd|hpp|h|nbi|nbc|whl)$")
+"""Of other people's packages: what no device runs."""
+UNITS = SOURCE / "deploy" / "systemd"
+DOCUMENTS = ("README.md", "CHANGELOG.md")
+EPOCH_S = 946_684_800
+"""All files are of 2000-01-01, so that two packages of the same sources are the same."""
+
+
+def main(root: Path) -> None:
+    """Lay everything out below `root`, which must not be there yet."""
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]
+    site = root / PREFIX / "lib" / PYTHON / "site-packages"
+    site.mkdir(parents=True)
+    for distribution in closure(project["dependencies"]):
+        link(distribution, site)
+    own(site, project)
+    environment(root / PREFIX, project["scripts"])
+    system(root)
+
+
+def closure(asked: Iterable[str]) -> Iterator[Distribution]:
+    """What is asked for and what that needs, as it is installed here, each once."""
+    seen: set[tuple[str, str]] = set()
+    waiting = [(Requirement(text), "") for text in asked]
+    while waiting:
+        wanted, extra = waiting.pop()
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": extra}):
+            continue
+        distribution = importlib.metadata.distribution(wanted.name)
+        name = distribution.metadata["Name"].lower()
+        if not any(name == other for other, _ in seen):
+            yield distribution
+        for of in ("", *wanted.extras):
+            if (name, of) not in seen:
+                seen.add((name, of))
+                waiting += [(Requirement(text), of) for text in distribution.requires or ()]
+
+
+def link(distribution: Distribution, site: Path) -> None:
+    """The files of a distribution, but for programs and what no device runs."""
+    for file in distribution.files or ():
+        source = Path(str(distribution.locate_file(file)))
+        if str(file).startswith("..") or LEFT_OUT.search(str(file)) or not source.is_file():
+            continue
+        target = site / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _link(source, target)
+
+
+def own(site: Path, project: dict[str, object]) -> None:
+    """edged's packages, with their bytecode, and what pip would say of them."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *PACKAGES], cwd=SOURCE, capture_output=True, check=False
+    )
+    names = [n for n in listed.stdout.decode().split("\0") if n and (SOURCE / n).is_file()]
+    if not names:  # an unpacked archive has no git
+        names = [str(p.relative_to(SOURCE)) for package in PACKAGES
+                 for p in (SOURCE / package).rglob("*")
+                 if p.is_file() and "__pycache__" not in p.parts]  # fmt: skip
+    for name in names:
+        target = site / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(SOURCE / name, target)
+        os.utime(target, (EPOCH_S, EPOCH_S))
+    for package in PACKAGES:
+        compileall.compile_dir(site / package, quiet=1, stripdir=site, prependdir=f"/{PREFIX}")
+    told = site / f"edged-{project['version']}.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: edged\nVersion: {project['version']}\n"
+    )
+
+
+def environment(prefix: Path, scripts: dict[str, str]) -> None:
+    """What makes a directory a virtual environment, and edged's programs."""
+    programs = prefix / "bin"
+    programs.mkdir()
+    (prefix / "pyvenv.cfg").write_text(
+        f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {PYTHON[6:]}\n"
+    )
+    (programs / "python3").symlink_to("/usr/bin/python3")
+    for name, entry in scripts.items():
+        module, function = entry.split(":")
+        program = programs / name
+        program.write_text(
+            f"#!/opt/edged/bin/python3\nimport sys\n\nfrom {module} import {function}\n\n"
+            f"sys.exit({function}())\n"
+        )
+        program.chmod(0o755)
+
+
+def system(root: Path) -> None:
+    """Units, users, directories, rules, configuration, documentation."""
+    units = root / "usr/lib/systemd/system"
+    for unit in (*UNITS.glob("*.service"), *UNITS.glob("*.socket")):
+        _copy(unit, units / unit.name)
+    _copy(UNITS / "sysusers.conf", root / "usr/lib/sysusers.d/edged.conf")
+    _copy(UNITS / "tmpfiles.conf", root / "usr/lib/tmpfiles.d/edged.conf")
+    _copy(UNITS / "udev.rules", root / "usr/lib/udev/rules.d/70-edged.rules")
+    _copy(SOURCE / "deploy/edged.toml", root / "etc/edged/edged.toml")
+    for directory in ("edged.toml.d", "jobs.d"):
+        (root / "etc/edged" / directory).mkdir()
+    documents = root / "usr/share/doc/edged"
+    for name in DOCUMENTS:
+        _copy(SOURCE / name, documents / name)
+    for page in (SOURCE / "docs").glob("*.md"):
+        _copy(page, documents / page.name)
+    _copy(UNITS / "gpu.conf", documents / "gpu.conf")
+    _copy(SOURCE / "LICENSE", documents / "copyright")
+    program = root / "usr/bin/edged"
+    program.parent.mkdir(parents=True)
+    program.symlink_to(f"/{PREFIX}/bin/edged")
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(0o644)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # on another file system, or not ours
+        shutil.copy2(source, target)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

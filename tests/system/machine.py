@@ -1,0 +1,122 @@
+"""A Debian 12 that is booted with systemd as its first process, in a container of its own.
+
+debootstrap makes it once, from the distribution's packages; a tarball keeps it for the next run.
+Commands run in it by nsenter(1); its files lie under `root`, what is mounted there under `seen`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+SUITE = "bookworm"
+MIRROR = "http://deb.debian.org/debian"
+INCLUDED = ("systemd", "systemd-sysv", "dbus", "python3", "udev", "adduser")
+BOOT_S = 60
+
+
+def base(directory):
+    """The tarball of a freshly made Debian; made where it is not there."""
+    tarball = directory / f"{SUITE}.tar.zst"
+    if tarball.exists():
+        return tarball
+    root = directory / "debootstrap"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    environ = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+    subprocess.run(
+        ["debootstrap", "--variant=minbase", f"--include={','.join(INCLUDED)}", SUITE, root, MIRROR],
+        check=True, stdout=(directory / "debootstrap.log").open("w"), env=environ,
+    )  # fmt: skip
+    for archive in (root / "var/cache/apt/archives").glob("*.deb"):
+        archive.unlink()
+    (root / "etc/machine-id").unlink(missing_ok=True)
+    made = tarball.with_suffix(".new")
+    subprocess.run(["tar", "-C", root, "--zstd", "-cf", made, "."], check=True,
+                   env={**os.environ, "ZSTD_CLEVEL": "1", "ZSTD_NBTHREADS": "2"})  # fmt: skip
+    shutil.rmtree(root)
+    made.rename(tarball)
+    return tarball
+
+
+class Machine:
+    """The running container; `with Machine(tarball, directory) as machine`."""
+
+    def __init__(self, tarball, directory):
+        self.root = directory / "root"
+        self._log = directory / "boot.log"
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.root.mkdir(parents=True)
+        subprocess.run(["tar", "-C", self.root, "--zstd", "-xf", tarball], check=True)
+
+    def __enter__(self):
+        words = ["systemd-nspawn", "--directory", self.root, "--boot", "--machine", "edged-system",
+                 "--private-network", "--register=no", "--keep-unit", "--quiet",
+                 "--console=pipe"]  # fmt: skip
+        with self._log.open("w") as log:
+            self._nspawn = subprocess.Popen(
+                list(map(str, words)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self.leader = self._until(self._find_leader, BOOT_S, "no first process")
+        self._until(self._booted, BOOT_S, "systemd did not come up")
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(ProcessLookupError):  # SIGRTMIN+4 is `poweroff` to systemd
+            os.kill(self.leader, signal.SIGRTMIN + 4)
+        try:
+            self._nspawn.wait(30)
+        except subprocess.TimeoutExpired:
+            self._nspawn.kill()
+            self._nspawn.wait()
+
+    @property
+    def seen(self):
+        """Its root as its processes see it, /run and /proc included."""
+        return Path(f"/proc/{self.leader}/root")
+
+    def run(self, *words, check=True, timeout_s=180, text=None):
+        """Run a command in it; what it said on standard output."""
+        done = subprocess.run(
+            ["nsenter", "--all", "--target", str(self.leader), "--wd=/", "--", *map(str, words)],
+            capture_output=True, text=True, timeout=timeout_s, input=text,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"},
+        )  # fmt: skip
+        self.said = done.stdout + done.stderr
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(map(str, words))}: {done.returncode}\n{self.said}")
+        return done
+
+    def inside(self, words):
+        """A command line that runs here, in its network."""
+        return ["nsenter", "--net", "--target", str(self.leader), "--", *map(str, words)]
+
+    def show(self, unit, name):
+        """A property of a unit."""
+        return self.run("systemctl", "show", "--value", "-p", name, unit).stdout.strip()
+
+    def journal(self, unit):
+        """The unit's log."""
+        return self.run("journalctl", "-u", unit, "--no-pager", "-o", "short-monotonic").stdout
+
+    def _find_leader(self):
+        if self._nspawn.poll() is not None:
+            raise AssertionError(self._log.read_text())
+        children = Path(f"/proc/{self._nspawn.pid}/task/{self._nspawn.pid}/children").read_text()
+        return next(map(int, children.split()), None)
+
+    def _booted(self):
+        done = self.run("systemctl", "is-system-running", check=False)
+        return done.stdout.strip() in ("running", "degraded")
+
+    def _until(self, found, seconds, problem):
+        deadline = time.monotonic() + seconds
+        while not (value := found()):
+            assert time.monotonic() < deadline, f"{problem}: {self._log.read_text()}"
+            time.sleep(0.05)
+        return value
