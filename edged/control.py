@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from edged.beat.changes import Posted
+from edged.beat.runtime import JobRuntime
+from edged.door import Later
 from edged.energy import show
 from edged.energy.runtime import Energy
-from edged.errors import CommandError
+from edged.errors import CommandError, EdgedError
 from edged.events import EVENTS_MAX, LEVELS
 from edged.job.plan import parse_job
+from edged.jobs import API, CENTRE, DRAINING, FILE, PAUSED, RUNNING, Change, describe
 from edged.placement import AUTO
 from edged.snapshot import picture
 
@@ -32,6 +36,13 @@ class Control:
             "status": lambda _: picture(daemon),
             "events": self._page,
             "stop": self._stop,
+            "jobs": lambda _: {"jobs": [describe(job) for job in daemon.heart.jobs]},
+            "job": lambda request: describe(self._job(request)),
+            "job.put": self._put,
+            "job.pause": lambda request: self._state(request, PAUSED),
+            "job.resume": lambda request: self._state(request, RUNNING),
+            "job.drain": lambda request: self._state(request, DRAINING),
+            "job.delete": self._delete,
             "replace": self._replace,
             "kernel": self._pin,
             "governor": self._steer,
@@ -52,8 +63,12 @@ class Control:
         last = integer(request, "since", 0, 0, 2**63 - 1)
         return self._daemon.events.page(last, integer(request, "limit", 100, 1, EVENTS_MAX))
 
-    def _stop(self, _: Request) -> Any:
-        self._daemon.stop()
+    def _stop(self, request: Request) -> Any:
+        drain = request.get("drain", False)
+        if not isinstance(drain, bool):
+            raise CommandError("invalid", f"{drain!r} is not true or false", where="drain")
+        within_s = integer(request, "within_s", 60, 1, 86_400)
+        self._daemon.stop(within_s * 1_000_000 if drain else 0)
         return {"stopping": True}
 
     def _retry(self, _: Request) -> Any:
@@ -75,11 +90,84 @@ class Control:
 
     # jobs --------------------------------------------------------------------------------------
 
+    def _job(self, request: Request) -> JobRuntime:
+        name = text(request, "name")
+        job = self._daemon.recovered.book.get(name)
+        if job is None:
+            raise CommandError("missing", f"no job {name} is running", where="name")
+        return job
+
+    def _put(self, request: Request) -> Any:
+        """A new job, or another document for one that there is."""
+        document, origin = request.get("document"), request.get("origin", API)
+        if origin not in (API, CENTRE):
+            raise CommandError("invalid", f"{origin!r} is not {API} or {CENTRE}", where="origin")
+        if isinstance(document, dict):
+            old = self._daemon.recovered.book.get(str(document.get("name")))
+            if old is not None and old.about.from_file:
+                raise _in_file(old, "change it there and reload")
+        return self._plan(document, origin, _if_version(request))
+
     def _replace(self, request: Request) -> Any:
-        """Replace a running job by another document of the same name, keeping its state."""
-        plan = parse_job(request.get("job") or {})
-        notes = self._daemon.replace(plan)
-        return {"replaced": plan.name, "notes": notes}
+        """Another document for a job that there is, whatever it came from."""
+        document = request.get("job") or {}
+        name = document.get("name") if isinstance(document, dict) else None
+        old = self._job({"name": name})
+        later, told = Later(), Later()
+        later.then(lambda answer: told.done(_replaced(answer)))
+        self._plan(document, old.about.origin, None, later)
+        return told
+
+    def _plan(
+        self, document: Any, origin: str, if_version: int | None, later: Later | None = None
+    ) -> Later:
+        """Have the document parsed and the job built on the planning thread, then post it.
+
+        Both take 1 to 4 ms for a document whose expressions are compiled, and up to 0.3 s where
+        they are the first of their kind in this process (imports, kernels from the cache): too
+        long for a beat to wait for.
+        """
+        daemon, answer = self._daemon, later or Later()
+
+        def work() -> None:
+            try:
+                plan = parse_job(document)
+                job = JobRuntime(plan, daemon.context)
+                now_us = daemon.clock.wall_us()
+                change = Change("put", plan.name, now_us, plan.document, origin)
+                daemon.heart.post(Posted(change, job, if_version, answer.done))
+            except EdgedError as problem:
+                answer.done(problem)
+            except Exception as problem:  # a defect in reading a document ends no daemon
+                answer.done(CommandError("failed", f"{type(problem).__name__}: {problem}"))
+
+        daemon.planner.submit(work)
+        return answer
+
+    def _state(self, request: Request, state: str, ends: bool = False) -> Later:
+        name, later = self._job(request).plan.name, Later()
+        change = Change("state", name, self._daemon.clock.wall_us(), state=state, ends=ends)
+        self._post(Posted(change, None, _if_version(request), lambda a: later.done(_brief(a))))
+        return later
+
+    def _delete(self, request: Request) -> Later:
+        job, drain = self._job(request), request.get("drain", False)
+        if job.about.from_file:
+            raise _in_file(job, "remove the file and reload")
+        if not isinstance(drain, bool):
+            raise CommandError("invalid", f"{drain!r} is not true or false", where="drain")
+        if drain:
+            return self._state(request, DRAINING, ends=True)
+        later, now_us = Later(), self._daemon.clock.wall_us()
+        change = Change("delete", job.plan.name, now_us)
+        self._post(Posted(change, None, _if_version(request), lambda a: later.done(_brief(a))))
+        return later
+
+    def _post(self, posted: Posted) -> None:
+        if self._daemon.committer.full:
+            do = "try again when the centre has taken pages"
+            raise CommandError("busy", "the store is full", do=do, retry_s=5.0)
+        self._daemon.heart.post(posted)
 
     def _pin(self, request: Request) -> Any:
         """Choose the kernel of a job's operator, or with `auto` leave it to placement."""
@@ -107,6 +195,28 @@ class Control:
             do = "start the daemon with --board"
             raise CommandError("conflict", "no board is watched", do=do)
         return self._daemon.energy
+
+
+def _in_file(job: JobRuntime, do: str) -> CommandError:
+    path = job.about.origin.removeprefix(FILE)
+    return CommandError("conflict", f"job {job.plan.name} comes from {path or 'a file'}", do=do)
+
+
+def _if_version(request: Request) -> int | None:
+    if request.get("if_version") is None:
+        return None
+    return integer(request, "if_version", None, 0, 2**31)
+
+
+def _brief(answer: Any) -> Any:
+    """Of a change of state only the job is told."""
+    return {"job": answer["job"]} if isinstance(answer, dict) else answer
+
+
+def _replaced(answer: Any) -> Any:
+    if not isinstance(answer, dict):
+        return answer
+    return {"replaced": answer["job"]["name"], "notes": answer["notes"]}
 
 
 def integer(request: Request, key: str, default: int | None, least: int, most: int) -> int:

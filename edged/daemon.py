@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from edged.beat.committer import Committer
 from edged.beat.heart import SNAPSHOT_BYTES, Heart
 from edged.beat.recover import Recovered, recover
+from edged.beat.runtime import JobRuntime
 from edged.beat.stats import Stats
 from edged.beat.waiter import Waiter
 from edged.calibration import load_profile
@@ -27,11 +30,12 @@ from edged.energy.runtime import Energy, board_tariff
 from edged.energy.settings import NO_BOARD, EnergySettings
 from edged.errors import ConfigError, JobError
 from edged.events import Events, Log
-from edged.inputs import build_sources
+from edged.inputs import Inputs
 from edged.job.plan import JobPlan
 from edged.service import Service
 from edged.sinks.base import SinkContext
 from edged.snapshot import picture
+from edged.sources.base import Source
 from edged.store import Store
 from edged.store.store import SEGMENT_BYTES
 from edged.uplink import Uplink
@@ -80,9 +84,11 @@ class Daemon:
         plans: Sequence[JobPlan],
         log: Log | None = None,
         service: Service | None = None,
+        origins: Mapping[str, str] | None = None,
     ) -> None:
-        _check_together(plans)
-        _check_room(settings, plans)
+        """`plans` are those of job files, which `origins` names by the jobs' names."""
+        check_together(plans)
+        check_room(settings, plans)
         self.settings = settings
         self.clock = SystemClock()
         self.service = service or Service(self.clock, {})
@@ -102,20 +108,20 @@ class Daemon:
             self.workers,
         )
         self.service.starting("recovery")
-        self.recovered: Recovered = recover(self.store, plans, self.context, self.clock)
-        self.uplink = self._start_uplink(plans)
+        self.recovered: Recovered = recover(self.store, plans, self.context, self.clock, origins)
+        check_together([job.plan for job in self.recovered.jobs])
+        self.uplink = self._start_uplink()
         self.committer = Committer(self.store, self.uplink, self.clock)
         self.waiter = Waiter(self.clock)
         if self.uplink is not None:
-            self.waiter.add_control(self.uplink.watch_fileno(), self.committer.settle)
+            self.waiter.add_control(self.uplink.watch_fileno(), self._hear_uplink)
         self.stats = Stats(self.clock, settings.trace)
         self.committer.landed, self.committer.room = self.stats.landed, self._tell_room
-        self.sources = build_sources(self.recovered.jobs, self.workers)
-        for source in self.sources:
-            source.start()
+        self.inputs = Inputs(self.waiter, self.workers, settings.directory)
+        self.inputs.start(self.recovered.jobs)
         self.heart = Heart(
-            self.recovered.jobs,
-            self.sources,
+            self.recovered.book,
+            self.inputs,
             self.store,
             self.committer,
             self.waiter,
@@ -130,6 +136,8 @@ class Daemon:
         )
         if self.recovered.fresh:
             self.committer.snapshot(self.recovered.beat, *self.heart.save())
+        self._follow_jobs()
+        self.planner = ThreadPoolExecutor(1, "edged-plan")
         watching = Watching(self.clock, self.events, lambda: picture(self))
         self.door = Door(settings.door or settings.directory / "door", Control(self), watching)
         self.waiter.add_control(self.door.fileno(), self.door.serve)
@@ -148,19 +156,27 @@ class Daemon:
         finally:
             self.close()
 
-    def stop(self) -> None:
-        """Let the beat end, seal and commit what is there, and return from `run`."""
+    def stop(self, drain_us: int = 0) -> None:
+        """Let the beat end, seal and commit what is there, and return from `run`.
+
+        With `drain_us`, read nothing new and take so long, at most, to race all that was accepted
+        and to have the centre take all pages; another stop then ends that at once.
+        """
         if self.heart.state == "running":
-            self.service.stopping()
-            self.events.add("daemon.stopping", "stopping")
-        self.heart.stop()
+            self.service.stopping(drain_us)
+            text = "draining, then stopping" if drain_us else "stopping"
+            self.events.add("daemon.stopping", text, facts={"drain": bool(drain_us)})
+        if drain_us and self.heart.state == "running":
+            self.heart.drain(drain_us)
+        elif not drain_us or self.heart.state == "stopping":
+            self.heart.stop()
 
     def close(self) -> None:
         """Take everything apart; what was committed stays."""
         if self.energy is not None:
             self.energy.close()
-        for source in self.sources:
-            source.close()
+        self.planner.shutdown(wait=False, cancel_futures=True)
+        self.inputs.close()
         self.door.close()
         self.committer.close()
         if self.uplink is not None:
@@ -195,7 +211,12 @@ class Daemon:
             text = "the store is full: the sources wait until the centre has taken pages"
             self.events.add("store.full", text, level="warning", facts=store)
 
-    def _start_uplink(self, plans: Sequence[JobPlan]) -> Uplink | None:
+    @property
+    def sources(self) -> list[Source]:
+        """The running sources."""
+        return self.inputs.sources
+
+    def _start_uplink(self) -> Uplink | None:
         if self.settings.uplink_url is None:
             return None
         uplink = Uplink(
@@ -204,7 +225,7 @@ class Daemon:
             self.settings.uplink_token,
             self.store.device_epoch,
             self.store.session,
-            _schemas(plans),
+            self.recovered.book.schemas(),
             ca=self.settings.uplink_ca,
         )
         uplink.start()
@@ -234,19 +255,42 @@ class Daemon:
             self.energy.uplink_pid = lambda: uplink.status()["pid"]
         self.waiter.add_control(self.energy.watch.timer.fileno(), self.energy.read)
 
-    def replace(self, plan: JobPlan) -> list[str]:
-        """Replace a running job by another plan of the same name; what was kept and what not."""
-        others = [job.plan for job in self.heart.jobs if job.plan.name != plan.name]
-        if len(others) < len(self.heart.jobs):
-            _check_together([*others, plan])
-        notes = self.heart.replace(plan, self.context)
+    def _follow_jobs(self) -> None:
+        """Let all sides know of changed jobs."""
+        changes = self.heart.changes
+        changes.changed, changes.told = self._jobs_changed, self._tell_job
+        changes.check = self._check
+        if self.uplink is not None:
+            changes.pending, changes.hear_acks = self.store.pending_of, self.uplink.hear_acks
+        for job in self.recovered.jobs:
+            if job.problem:
+                self._tell_job("failed", job, {"problem": job.problem})
+
+    def _check(self, plans: Sequence[JobPlan]) -> None:
+        check_together(plans)
+        check_room(self.settings, plans)
+
+    def _jobs_changed(self) -> None:
         if self.uplink is not None:
             with self.committer.lock:
-                self.uplink.register(_schemas([*others, plan]))
-        return notes
+                self.uplink.register(self.recovered.book.schemas())
+        if self.energy is not None:
+            self.energy.attach(self.heart.jobs)
+
+    def _tell_job(self, event: str, job: JobRuntime, facts: dict[str, Any]) -> None:
+        name, about = job.plan.name, job.about
+        text = f"job {name} {'is ' if event in ('drained', 'draining') else ''}{event}"
+        level = "error" if event == "failed" else "info"
+        more = {"version": about.version, "origin": about.origin, **facts}
+        self.events.add(f"job.{event}", text, level=level, job=name, facts=more)
+
+    def _hear_uplink(self) -> None:
+        """The uplink's process has died, or acknowledges what somebody waits for."""
+        self.committer.settle()
+        self.waiter.kick()
 
 
-def _check_room(settings: Settings, plans: Sequence[JobPlan]) -> None:
+def check_room(settings: Settings, plans: Sequence[JobPlan]) -> None:
     """A store must have room for a snapshot beside the one before it, and for a beat's inputs.
 
     Both are bounded by the jobs' memory; below that the store could be full for good.
@@ -260,15 +304,8 @@ def _check_room(settings: Settings, plans: Sequence[JobPlan]) -> None:
         )
 
 
-def _schemas(plans: Sequence[JobPlan]) -> list[tuple[str, int, str]]:
-    """Streams, versions and schemas of all pages that the jobs make."""
-    return [s for plan in plans for sink in plan.sinks.values() for s in sink.schemas()]
-
-
-def _check_together(plans: Sequence[JobPlan]) -> None:
-    """Jobs of one daemon must not clash: names, and the streams that their pages go to."""
-    if not plans:
-        raise ConfigError("no job was given; name at least one job document")
+def check_together(plans: Sequence[JobPlan]) -> None:
+    """Jobs of one daemon must not clash: names, and what their sinks write to."""
     names = [plan.name for plan in plans]
     for name in names:
         if names.count(name) > 1:
@@ -276,10 +313,10 @@ def _check_together(plans: Sequence[JobPlan]) -> None:
     owners: dict[str, str] = {}
     for plan in plans:
         for sink in plan.sinks.values():
-            for stream, _, _ in sink.schemas():
-                if owners.setdefault(stream, plan.name) != plan.name:
+            for claim in sink.claims():
+                if owners.setdefault(claim, plan.name) != plan.name:
                     raise JobError(
                         f"{plan.name}.sinks.{sink.id}",
-                        f"job {owners[stream]} ships pages of {stream} already",
-                        "name another stream",
+                        f"job {owners[claim]} makes {claim} already",
+                        "name another stream, or another path",
                     )

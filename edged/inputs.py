@@ -1,31 +1,126 @@
-"""The sources of all jobs together: which streams share one, and what they are called."""
+"""The sources of all jobs together: which streams share one, and how they follow the jobs.
+
+Streams of any jobs that name one listener share it.  Where the jobs change, the sources concerned
+are closed and built anew between two beats, with no commit under way: all that they staged is
+durable then, so that their producers, who connect again, are told the right numbers.  All others
+go on untouched.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
 
 from edged.beat.runtime import JobRuntime
-from edged.errors import JobError
+from edged.beat.waiter import Waiter
+from edged.errors import CommandError, ConfigError, JobError
 from edged.sources.base import Source, SourcePlan
 from edged.staging import Staging
 from edged.workers import Workers
 
+Member: TypeAlias = tuple[str, str, Staging, SourcePlan]
+"""Job, stream, and what the source needs of it."""
+Groups: TypeAlias = dict[str, list[Member]]
 
-def build_sources(jobs: Sequence[JobRuntime], workers: Workers) -> list[Source]:
-    """One source, not started yet, for each group of streams that share it.
 
-    Raises JobError where streams that share a listener have one name, or disagree about it.
-    """
-    groups: dict[str, list[tuple[str, str, Staging, SourcePlan]]] = {}
+class Inputs:
+    """The running sources, in `sources`, which stays the same object."""
+
+    def __init__(self, waiter: Waiter, workers: Workers, directory: Path = Path()) -> None:
+        self.sources: list[Source] = []
+        self._waiter, self._workers, self._directory = waiter, workers, directory
+        self._running: dict[str, tuple[list[Member], Source]] = {}
+
+    def start(self, jobs: Sequence[JobRuntime]) -> None:
+        """Start what the recovered jobs need.
+
+        Where a source cannot be started, jobs that came through the door have a `problem` and take
+        no part; raises ConfigError where a job of a file needs it.
+        """
+        for key, members in _groups(jobs).items():
+            try:
+                source = _build(members, self._workers, self._directory)
+                source.start()
+            except (ConfigError, JobError) as problem:
+                owners = [j for j in jobs if j.plan.name in {job for job, *_ in members}]
+                if any(job.about.from_file for job in owners):
+                    raise
+                for job in owners:
+                    job.problem = str(problem)
+                continue
+            self._add(key, members, source)
+
+    def fit(self, jobs: Sequence[JobRuntime]) -> None:
+        """Run what these jobs need, and nothing else.
+
+        Raises JobError where streams do not go together, CommandError where a source cannot be
+        started; the sources of before run again then.
+        """
+        groups = _groups([job for job in jobs if not job.problem])
+        stays = {
+            key
+            for key, members in groups.items()
+            if key in self._running and _same(members, self._running[key][0])
+        }
+        new = {
+            key: _build(members, self._workers, self._directory)
+            for key, members in groups.items()
+            if key not in stays
+        }
+        old = {k: members for k, (members, _) in self._running.items() if k not in stays}
+        for key in old:
+            self._remove(key)
+        try:
+            for key, source in new.items():
+                source.start()
+                self._add(key, groups[key], source)
+        except ConfigError as problem:
+            for key in new.keys() & self._running.keys():
+                self._remove(key)
+            for key, members in old.items():
+                source = _build(members, self._workers, self._directory)
+                source.start()
+                self._add(key, members, source)
+            raise CommandError("conflict", str(problem), where="streams") from problem
+
+    def close(self) -> None:
+        """Close them all."""
+        for source in self.sources:
+            source.close()
+
+    def _add(self, key: str, members: list[Member], source: Source) -> None:
+        self._running[key] = (members, source)
+        self.sources.append(source)
+        self._waiter.add_source(source)
+
+    def _remove(self, key: str) -> None:
+        _, source = self._running.pop(key)
+        self.sources.remove(source)
+        self._waiter.remove_source(source)
+        source.close()
+
+
+def _groups(jobs: Sequence[JobRuntime]) -> Groups:
+    groups: Groups = {}
     for job in jobs:
         for name, s in job.streams.items():
             plan = s.plan.source
             key = plan.share_key() if plan.listens else f"{plan.share_key()} {job.plan.name}"
             groups.setdefault(key, []).append((job.plan.name, name, s.staging, plan))
-    return [_build(members, workers) for members in groups.values()]
+    return groups
 
 
-def _build(members: Sequence[tuple[str, str, Staging, SourcePlan]], workers: Workers) -> Source:
+def _same(some: Sequence[Member], others: Sequence[Member]) -> bool:
+    """Whether a source for the one does for the other: the same stagings, with equal plans."""
+    return len(some) == len(others) and all(
+        a[2] is b[2] and (a[0], a[1], a[3]) == (b[0], b[1], b[3])
+        for a, b in zip(some, others, strict=True)
+    )
+
+
+def _build(members: Sequence[Member], workers: Workers, directory: Path) -> Source:
+    """The source, not started yet.  Raises JobError where its streams do not go together."""
     stagings: dict[str, Staging] = {}
     for job, name, staging, plan in members:
         if name in stagings:
@@ -43,4 +138,5 @@ def _build(members: Sequence[tuple[str, str, Staging, SourcePlan]], workers: Wor
     if not first.listens:
         source.address = f"{members[0][0]}/{source.address}"
     source.feeds = tuple((job, name) for job, name, _, _ in members)
+    source.place(directory)
     return source

@@ -20,6 +20,7 @@ from edged import __version__
 from edged.beat.heart import Heart
 from edged.beat.runtime import JobRuntime, StreamRuntime
 from edged.energy import show
+from edged.jobs import state_of
 from edged.operators.base import WATERMARK_MAX_US, WATERMARK_MIN_US
 
 if TYPE_CHECKING:
@@ -153,6 +154,9 @@ def _job(job: JobRuntime, settled: bool) -> dict[str, Any]:
     """A job's part.  `ended`: all streams are over and all results are durable."""
     promises = job.plan.promises
     return {
+        "state": state_of(job),
+        "version": job.about.version,
+        "problem": job.problem,
         "promises": {
             "latency_us": promises.latency_us,
             "ack_within_us": promises.ack_within_us,

@@ -170,6 +170,8 @@ class Staging:
         """Largest time staged by any producer."""
         self.useful_us = TIME_MAX_US
         """Rows later than this could not be taken by the next beat; the job moves it."""
+        self.held = False
+        """Whether nothing is to be read for it: the job is paused or drains."""
         self._half_bytes = max(bytes_max // 2, 1)
         self._high, self._low = self._half_bytes * 4 // 5, self._half_bytes // 2
         self._ahead = self._half_bytes // 8
@@ -224,7 +226,9 @@ class Staging:
 
     def room(self) -> int:
         """Bytes that may be staged before the source must stop reading; 0 until below the low
-        watermark once the high one was met."""
+        watermark once the high one was met, and while it is held."""
+        if self.held:
+            return 0
         live = self.live_bytes()
         self._full = live > self._low if self._full else live >= self._high
         return 0 if self._full else self._high - live

@@ -57,15 +57,20 @@ class Batcher:
     """Decides from what the last beats were like.  All times are monotonic microseconds."""
 
     def __init__(self, latency_us: int, ack_within_us: int) -> None:
-        self.latency_us = latency_us
-        self.ack_within_us = min(ack_within_us, latency_us)
-        self.margin_us = max(MARGIN_US_MIN, latency_us // 50)
+        self.fill_us = 0.0
+        self.promise(latency_us, ack_within_us)
         self.race_us = 0.0
         """Expected ingest, operators and sealing together."""
         self.commit_us = 0.0
         self.row_us = 0.0
-        self.fill_us = float(latency_us)
         self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
+
+    def promise(self, latency_us: int, ack_within_us: int) -> None:
+        """What is promised from now on; what was learnt of races and commits stays."""
+        self.latency_us = latency_us
+        self.ack_within_us = min(ack_within_us, latency_us)
+        self.margin_us = max(MARGIN_US_MIN, latency_us // 50)
+        self.fill_us = float(latency_us)
 
     def steer(self, wait_share: float, race_us: float, not_before_us: int) -> None:
         """What the governor wants of the waits from now on; (1, 0, 0) is nothing."""

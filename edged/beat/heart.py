@@ -7,28 +7,28 @@ beside it (see `committer`), control is served between its waits, and nothing el
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from edged.beat.attempts import Attempts
 from edged.beat.batcher import Batcher, Beaten
+from edged.beat.changes import Changes, Posted
 from edged.beat.committer import Commit, Committer
+from edged.beat.quarantine import Quarantine
 from edged.beat.record import BeatFacts, JobFacts, buffers
-from edged.beat.recover import replaced
 from edged.beat.runtime import JobRuntime, logged_inputs
 from edged.beat.stats import BeatTimes, Held, Stats
 from edged.beat.take import ONE_CHUNK
 from edged.beat.waiter import Waiter
 from edged.clock import Clock
-from edged.disk import SystemDisk, write_whole
-from edged.errors import JobError
-from edged.job.plan import JobPlan
+from edged.errors import CommandError
+from edged.inputs import Inputs
+from edged.job.plan import Promises
+from edged.jobs import PAUSED, Change, Jobs
 from edged.operators.base import BeatContext, State
 from edged.placement import Profile
-from edged.sinks.base import Flush, SealedPage, SinkContext
+from edged.sinks.base import Flush, SealedPage
 from edged.sources.base import Source
 from edged.store import BeatRecord, Store, StoreFull
 from edged.workers import Workers
@@ -45,8 +45,8 @@ class Heart:
 
     def __init__(
         self,
-        jobs: Sequence[JobRuntime],
-        sources: Sequence[Source],
+        book: Jobs,
+        inputs: Inputs,
         store: Store,
         committer: Committer,
         waiter: Waiter,
@@ -60,21 +60,22 @@ class Heart:
         snapshot_bytes: int = SNAPSHOT_BYTES,
         profile: Profile | None = None,
     ) -> None:
-        self.jobs, self.sources = list(jobs), list(sources)
+        self.jobs, self.sources = book.list, inputs.sources
+        self.changes = Changes(book, inputs)
+        self._book = book
         self._store, self._committer, self._waiter = store, committer, waiter
         self._stats, self._clock, self._workers = stats, clock, workers
         self._governor = governor
-        self._quarantine = directory / "quarantine"
+        self.quarantine = Quarantine(directory / "quarantine")
         self._attempts = Attempts(directory / "attempts", ATTEMPTS_MAX, clock.monotonic_us())
         self._snapshot_bytes = snapshot_bytes
         self._given_up = self._not_before = 0
         self._profile = profile
-        for job in self.jobs:
-            job.place_by(profile)
-        self._take_promises()
         self.beat = beat
-        self.set_aside_rows = 0
         self.held = Held()
+        self._drains_until_us: int | None = None
+        self._sealing: JobRuntime | None = None
+        self.batcher = Batcher(0, 0)
         self._last_ingest_us = self._heard_us = clock.monotonic_us()
         self._oldest_open_us: int | None = None
         self._unraced_us: int | None = None
@@ -82,12 +83,18 @@ class Heart:
         self._stopping = self._beating = False
         waiter.add_commit(committer.fileno())
         committer.failed = waiter.kick
-        for source in sources:
-            waiter.add_source(source)
+        self.take_jobs()
 
     def stop(self) -> None:
         """Let the current beat finish, seal and commit what is there, and return from `run`."""
         self._stopping = True
+        self._waiter.kick()
+
+    def drain(self, within_us: int) -> None:
+        """Read nothing new, race and seal all that was accepted, wait until the centre has it, for
+        `within_us` at most; then stop."""
+        self._drains_until_us = self._clock.monotonic_us() + within_us
+        self.take_jobs()
         self._waiter.kick()
 
     def run(self) -> None:
@@ -100,16 +107,22 @@ class Heart:
         try:
             while not self._stopping:
                 self._committer.check()
+                self.changes.serve(self)
+                drained = self.changes.settle(self)
+                if self._drains_until_us is not None and (drained or self._drain_is_over()):
+                    break
                 oldest, race = self._await_input()
-                if self._stopping or oldest is None:
+                if oldest is None:
                     continue
                 if not race:
                     now = self._clock.monotonic_us()
                     wake = self.batcher.wake(oldest, now, self._unsealed_us())
-                    self._waiter.until(wake.at_us, lambda: self._stopping)
+                    self._waiter.until(wake.at_us, self._interrupted)
                     race = wake.race
-                rows_max = self._admitted(oldest) if race and not self._stopping else None
-                self._beat(oldest, race and not self._stopping, rows_max)
+                rows_max = self._admitted(oldest) if race else None
+                if not self._interrupted():  # else what has come waits where it is
+                    self._beat(oldest, race, rows_max)
+            self._stopping = True
             self._beat(self._clock.monotonic_us(), True, last=True)
             self._await_commit()
             if self._store.log_bytes_since_snapshot:
@@ -125,9 +138,16 @@ class Heart:
         return not self._beating and not self._committer.busy
 
     @property
+    def set_aside_rows(self) -> int:
+        """Rows in the quarantine that this process put there."""
+        return self.quarantine.rows
+
+    @property
     def state(self) -> str:
-        """`running` or `stopping`."""
-        return "stopping" if self._stopping else "running"
+        """`running`, `draining` (on its way to stop) or `stopping`."""
+        if self._stopping:
+            return "stopping"
+        return "running" if self._drains_until_us is None else "draining"
 
     def save(self, reuse: bool = False) -> tuple[bytes, State]:
         """Facts and arrays of a snapshot of all jobs as they stand; see `JobRuntime.save`."""
@@ -135,63 +155,99 @@ class Heart:
         for job in self.jobs:
             for key, value in job.save(reuse).items():
                 arrays[f"{job.plan.name}/{key}"] = value
-        documents = {job.plan.name: job.plan.document for job in self.jobs}
-        return json.dumps({"jobs": documents}, separators=(",", ":")).encode(), arrays
+        return json.dumps(self._book.facts(), separators=(",", ":")).encode(), arrays
 
-    def replace(self, plan: JobPlan, context: SinkContext) -> list[str]:
-        """Swap a running job for `plan` between two beats; returns what was kept and what not.
+    # what changes of the jobs need -------------------------------------------------------------
 
-        The streams stay as they are, because their sources are running: a document that changes
-        them takes effect by restarting the daemon.  Raises JobError where that is so, or where a
-        state cannot be carried over; the old job then goes on untouched.
-        """
-        at = [job.plan.name for job in self.jobs].index(plan.name) if self._runs(plan) else -1
-        if at < 0:
-            raise JobError("name", f"no job {plan.name} is running", "restart to add jobs")
-        old = self.jobs[at]
-        if old.plan.document["streams"] != plan.document["streams"]:
-            raise JobError("streams", "cannot change while running", "restart the daemon with it")
-        if self._beating:
-            raise StoreFull("the store is full; replace the job when the centre has taken pages")
-        self._committer.wait()
-        notes: list[str] = []
-        job = replaced(old, plan, context, notes)
-        job.streams = old.streams
-        job.place_by(self._profile)
-        self.jobs[at] = job
+    def post(self, posted: Posted) -> None:
+        """Ask for a change of the jobs; any thread.  Raises CommandError where too many wait."""
+        self.changes.post(posted)
+        self._waiter.kick()
+
+    def rest(self) -> None:
+        """Wait for the commit under way: all that was staged is durable then."""
+        self._await_commit()
+
+    def seal(self, job: JobRuntime) -> None:
+        """A beat that leaves nothing of the job open."""
+        self._sealing = job
+        try:
+            self._beat(self._clock.monotonic_us(), True)
+        finally:
+            self._sealing = None
+        self._await_commit()
+
+    def take_jobs(self) -> None:
+        """The jobs, or their states, are others from now on."""
+        for job in self.jobs:
+            was_held = job.held
+            job.hold(self._drains_until_us is not None)
+            if was_held and not job.held:
+                job.connect_anew(self._clock.monotonic_us())
+            if not job.placers:
+                job.place_by(self._profile)
         self._take_promises()
+        self._took = True  # sources that were held are read at once
+
+    def log_change(self, change: Change, done: Callable[[], None]) -> None:
+        """Put the change into the log; `done` is called on the commit thread when it is durable."""
+        self.beat += 1
+        facts = BeatFacts(change.at_us, {}, change)
+        commit = Commit(BeatRecord(self.beat, facts.encode(), [], []), [])
+        commit.done = lambda _: done()
+        self._committer.submit(commit)
+
+    def snapshot(self) -> None:
+        """Take a snapshot now, with no commit under way.  Raises StoreFull."""
         self._committer.snapshot(self.beat, *self.save())
-        return notes
+
+    def wall_us(self) -> int:
+        """The wall clock."""
+        return self._clock.wall_us()
 
     def pin(self, name: str, operator: str, kernel: str | None) -> str:
         """Choose an operator's kernel by hand, see `JobRuntime.pin`."""
         for job in self.jobs:
             if job.plan.name == name:
                 return job.pin(operator, kernel)
-        raise JobError("name", f"no job {name} is running")
+        raise CommandError("missing", f"there is no job {name}", where="job")
 
     def _take_promises(self) -> None:
         """What the jobs promise together: the shortest times, the strongest durability."""
+        kept = [job.plan.promises for job in self.jobs if job.about.state != PAUSED] or [Promises()]
+        self.latency_us = min(p.latency_us for p in kept)
+        self.batcher.promise(self.latency_us, min(p.ack_within_us for p in kept))
         promises = [job.plan.promises for job in self.jobs]
-        self.latency_us = min(p.latency_us for p in promises)
-        self.batcher = Batcher(self.latency_us, min(p.ack_within_us for p in promises))
         self._exactly_once = any(p.durability == "exactly_once" for p in promises)
         self._sync = any(p.durability != "none" for p in promises)
 
-    def _runs(self, plan: JobPlan) -> bool:
-        return any(job.plan.name == plan.name for job in self.jobs)
+    def _active(self) -> list[JobRuntime]:
+        """The jobs that take part in beats now."""
+        return [job for job in self.jobs if not job.rests]
+
+    def _interrupted(self) -> bool:
+        """Whether something is to be done between beats before the next one."""
+        return self._stopping or bool(self.changes)
+
+    def _drain_is_over(self) -> bool:
+        until = self._drains_until_us
+        return until is not None and self._clock.monotonic_us() >= until
 
     def _await_input(self) -> tuple[int | None, bool]:
         """Wait for something to do; the arrival time of the oldest of it, None for nothing, and
         whether a deadline has passed, so that there is no waiting for more."""
         now = self._clock.monotonic_us()
+        if any(job.drains for job in self._active()):
+            self._waiter.serve_control()
+            return now, True
         if self._can_go_on():
             self._waiter.serve_control()
             return self._last_ingest_us, False
         if self._waiter.ready_now():
             return self._last_ingest_us, False
-        # `ready_now` may have taken the kick that came with a stop or with a commit's failure.
-        if self._stopping:
+        # `ready_now` may have taken the kick that came with a stop, a change of the jobs or with a
+        # commit's failure.
+        if self._interrupted():
             return None, False
         self._committer.check()
         deadline = self._deadline(now)
@@ -217,7 +273,9 @@ class Heart:
         since = self._unsealed_us()
         due = [] if since is None else [self.batcher.race_by(since)]
         wall = self._clock.wall_us()
-        for job in self.jobs:
+        if self._drains_until_us is not None:
+            due.append(self._drains_until_us)
+        for job in self._active():
             if (left := job.due_in_us(wall)) is not None:
                 due.append(now + left)
             for s in job.streams.values():
@@ -237,18 +295,18 @@ class Heart:
         Where it admits none, wait until it may admit some, with the sources muted: what arrives
         waits in their senders' buffers.
         """
-        while not self._stopping:
+        while not self._interrupted():
             steer = self._governor.race(self._forecast(oldest_us))
             self._steer(steer)
             if steer.units_max != 0:
                 return steer.units_max
-            self._waiter.until(steer.not_before_us, lambda: self._stopping)
+            self._waiter.until(steer.not_before_us, self._interrupted)
             self._committer.check()
         return None
 
     def _forecast(self, oldest_us: int) -> Forecast:
         since = oldest_us if self._unraced_us is None else min(oldest_us, self._unraced_us)
-        staged = sum(job.staged() for job in self.jobs)
+        staged = sum(job.staged() for job in self._active())
         commit_us = int(self.batcher.commit_us) + self.batcher.margin_us
         now = self._clock.monotonic_us()
         return Forecast(now, staged, since + self.latency_us, self.latency_us, commit_us)
@@ -259,7 +317,7 @@ class Heart:
     def _beat(
         self, oldest_us: int, race: bool, rows_max: int | None = None, last: bool = False
     ) -> None:
-        self._beating = True
+        self._beating, jobs = True, self._active()
         if self._unraced_us is not None:
             oldest_us = min(oldest_us, self._unraced_us)
         woke = self._clock.monotonic_us()
@@ -272,9 +330,9 @@ class Heart:
         self._last_ingest_us = ingested = self._clock.monotonic_us()
         self._governor.ingested()
         tickets = [(source, source.seal()) for source in self.sources]
-        facts = self._decide(ingested, wall, race, oldest_us, last, rows_max)
-        inputs = {job.plan.name: logged_inputs(job) for job in self.jobs}
-        if _is_empty(facts, self.jobs):
+        facts = self._decide(jobs, ingested, wall, race, oldest_us, last, rows_max)
+        inputs = {job.plan.name: logged_inputs(job) for job in jobs}
+        if _is_empty(facts, jobs):
             self._stats.idle_beats += 1
             self._steer(self._governor.idle(Done(0, 0)))
             self._await_commit()
@@ -283,9 +341,9 @@ class Heart:
             return
         self.beat += 1
         logged = buffers(inputs) if self._exactly_once else []
-        pages = self._race(facts)
+        pages = self._race(jobs, facts)
         raced = self._clock.monotonic_us()
-        for job in self.jobs:
+        for job in jobs:
             for s in job.streams.values():
                 s.staging.mark_logged()
         taken = sum(f.take_rows for j in facts.jobs.values() for f in j.streams.values())
@@ -293,13 +351,13 @@ class Heart:
         self._steer(self._governor.idle(Done(rows, taken)))
         self._note_open(oldest_us)
         self._await_commit()
-        jobs = tuple(
+        took = tuple(
             n for n, j in facts.jobs.items() if any(f.take_rows for f in j.streams.values())
         )
-        times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken, jobs)
+        times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken, took)
         self._hand_over(facts, logged, pages, tickets, times)
         if race:
-            for job in self.jobs:
+            for job in jobs:
                 job.place()
         if self._attempts.careful:
             self._await_commit()
@@ -308,6 +366,7 @@ class Heart:
 
     def _decide(
         self,
+        active: Sequence[JobRuntime],
         now: int,
         wall: int,
         race: bool,
@@ -321,15 +380,16 @@ class Heart:
         if self._attempts.careful:
             rows_max = ONE_CHUNK
         # not by `now`: nobody was listened to since the last ingest
-        jobs = {job.plan.name: job.decide(self._heard_us, rows_max, race) for job in self.jobs}
+        jobs = {job.plan.name: job.decide(self._heard_us, rows_max, race) for job in active}
         open_since = oldest_us if self._oldest_open_us is None else self._oldest_open_us
         flush = Flush.PROMPT if self.batcher.must_flush(open_since, now) else Flush.NO
         self._cut = self._took = False
-        for job in self.jobs:
+        for job in active:
             facts = jobs[job.plan.name]
-            results = job.plan.promises.durability == "results"
+            whole = last or job.drains or job is self._sealing or facts.ends()
             if race:
-                facts.flush = Flush.ALL if last or results or facts.ends() else flush
+                results = job.plan.promises.durability == "results"
+                facts.flush = Flush.ALL if whole or results else flush
             taken = sum(f.take_rows for f in facts.streams.values())
             self._took |= taken > 0
             self._cut |= race and job.cut
@@ -339,34 +399,17 @@ class Heart:
             self._unraced_us = oldest_us
         return BeatFacts(wall, jobs)
 
-    def _race(self, facts: BeatFacts) -> list[SealedPage]:
+    def _race(self, jobs: Sequence[JobRuntime], facts: BeatFacts) -> list[SealedPage]:
         """Run every job's step; input that has crashed too often is set aside instead."""
         beat = BeatContext(self.beat, facts.wall_us, self._workers)
         pages: list[SealedPage] = []
-        for job in self.jobs:
+        for job in jobs:
             mine = facts.jobs[job.plan.name]
             if not self._attempts.begin(job.fingerprint(mine) if self._attempts.careful else 0):
-                self._set_aside(job, mine)
+                self.quarantine.take(self.beat, job, mine)
             pages += job.step(beat, mine)
         self._attempts.end(self._clock.monotonic_us())
         return pages
-
-    def _set_aside(self, job: JobRuntime, facts: JobFacts) -> None:
-        """Write the rows that the job would take to the quarantine, and take none of them."""
-        self._quarantine.mkdir(exist_ok=True)
-        for name, f in facts.streams.items():
-            if not f.take_rows:
-                continue
-            staging = job.streams[name].staging
-            batch = staging.pending().slice(0, f.take_rows).to_arrow()
-            path = self._quarantine / f"beat-{self.beat}-{job.plan.name}-{name}.arrow"
-            out = pa.BufferOutputStream()
-            with pa.ipc.new_file(out, batch.schema) as writer:
-                writer.write_batch(batch)
-            write_whole(SystemDisk(), str(path), [memoryview(out.getvalue())])
-            staging.consume(f.take_chunks, f.take_rows)
-            self.set_aside_rows += f.take_rows
-            f.set_aside, f.take_chunks, f.take_rows = [f.take_chunks, f.take_rows], 0, 0
 
     def _hand_over(
         self,
@@ -406,12 +449,13 @@ class Heart:
         self._committer.wait(self._while_full)
 
     def _while_full(self) -> None:
-        if self._stopping:
+        if self._stopping or self._drain_is_over():
+            self._stopping = True
             self._committer.give_up()
-        self._waiter.until_commit()
+        self._waiter.until_commit(self._drains_until_us)
 
     def _note_open(self, oldest_us: int) -> None:
-        if not any(j.open_rows() for j in self.jobs):
+        if not any(j.open_rows() for j in self._active()):
             self._oldest_open_us = None
         elif self._oldest_open_us is None:
             self._oldest_open_us = oldest_us

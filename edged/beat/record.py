@@ -4,9 +4,12 @@ Facts are one JSON object: everything that came from the processing-time world (
 staged and taken, watermarks, producers' sequences, which open pages were flushed), so that a
 replay of the record does exactly what the beat did.
 
-    {"wall": µs, "jobs": {job: {"race": bool, "flush": 0 | 1 | 2, "streams": {stream:
-        {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs, "producers": {…},
-         "refused": rows, "set_aside": [chunks, rows]}}}}}
+    {"wall": µs, "change": null | {…}, "jobs": {job: {"race": bool, "flush": 0 | 1 | 2, "streams":
+        {stream: {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs,
+                  "producers": {…}, "refused": rows, "set_aside": [chunks, rows]}}}}}
+
+A record with a `change` (`edged.jobs`) has no jobs and no inputs: it is no beat, but what happened
+to the jobs between two.
 
 Inputs are the raw arrays, in the order of jobs and streams in the facts; for each stream with
 logged rows: chunk producer (int32), stop, time_min, time_max (int64); then per column the offsets
@@ -25,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.columns import Batch, Column
+from edged.jobs import Change
 from edged.operators.base import WATERMARK_MAX_US
 from edged.schema import Schema
 from edged.sinks.base import Flush
@@ -66,6 +70,7 @@ class BeatFacts:
 
     wall_us: int
     jobs: dict[str, JobFacts]
+    change: Change | None = None
 
     def encode(self) -> bytes:
         """The JSON text."""
@@ -87,7 +92,9 @@ class BeatFacts:
             }
             for name, j in self.jobs.items()
         }
-        return json.dumps({"wall": self.wall_us, "jobs": jobs}, separators=(",", ":")).encode()
+        change = None if self.change is None else self.change.to_json()
+        facts = {"wall": self.wall_us, "change": change, "jobs": jobs}
+        return json.dumps(facts, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> BeatFacts:
@@ -97,7 +104,8 @@ class BeatFacts:
         for name, j in document["jobs"].items():
             streams = {s: _stream_facts(f) for s, f in j["streams"].items()}
             jobs[name] = JobFacts(j["race"], Flush(j["flush"]), streams)
-        return cls(document["wall"], jobs)
+        change = document.get("change")
+        return cls(document["wall"], jobs, Change(**change) if change else None)
 
 
 def _stream_facts(document: dict[str, Any]) -> StreamFacts:

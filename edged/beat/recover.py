@@ -1,8 +1,10 @@
-"""From a store back to running jobs: snapshot, log, and the carry-over of a replaced job.
+"""From a store back to running jobs: snapshot, log, and the documents that are wanted now.
 
-The log is replayed under the job documents that it was written with (they stand in the snapshot),
-and only then are the states handed over to the documents that are wanted now.  A snapshot is taken
-at once whenever the two differ, so that a log never mixes documents.
+The log is replayed under the jobs of the snapshot, and what changed them since stands in the log
+itself (`edged.jobs`).  Then come the documents of the files that the daemon was started with: new
+ones are added, changed ones take over the state of what they replace, and jobs whose files are
+gone go.  Jobs that came through the door stay.  A snapshot is due at once where the files changed
+anything, so that a log never begins under other documents than its snapshot's.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from edged.beat.record import BeatFacts
 from edged.beat.runtime import JobRuntime
 from edged.clock import Clock
 from edged.errors import StoreCorrupt
-from edged.job.carry import compare
 from edged.job.plan import JobPlan, parse_job
-from edged.operators.base import WATERMARK_MIN_US, BeatContext, State
+from edged.jobs import FILE, Change, Jobs, carry_over
+from edged.operators.base import BeatContext, State
 from edged.sinks.base import SealedPage, SinkContext
 from edged.store import BeatRecord, Store
 
@@ -28,58 +30,76 @@ from edged.store import BeatRecord, Store
 class Recovered:
     """Jobs as they stood when the last beat became durable."""
 
-    jobs: list[JobRuntime]
+    book: Jobs
     beat: int
     replayed_beats: int = 0
     replayed_rows: int = 0
     fresh: bool = False
-    """The documents differ from those in the store: a snapshot is due before the first beat."""
+    """The jobs differ from those in the store: a snapshot is due before the first beat."""
     notes: list[str] = field(default_factory=list)
     """What a replaced job could carry over and what starts fresh, for people."""
 
+    @property
+    def jobs(self) -> list[JobRuntime]:
+        """The jobs."""
+        return self.book.list
+
 
 def recover(
-    store: Store, plans: Sequence[JobPlan], context: SinkContext, clock: Clock
+    store: Store,
+    plans: Sequence[JobPlan],
+    context: SinkContext,
+    clock: Clock,
+    origins: Mapping[str, str] | None = None,
 ) -> Recovered:
-    """Bring `plans` up on top of what the store holds.
+    """Bring up what the store holds, and `plans`, which stand in files, on top of it.
 
-    Raises StoreCorrupt where a replay does not give the pages that the log holds, JobError where
-    a replaced job's state cannot be carried over.
+    `origins` names each plan's file by the job's name.  Raises StoreCorrupt where a replay does
+    not give the pages that the log holds, JobError where a replaced job's state cannot be carried
+    over.
     """
     recovery = store.recover()
-    if recovery.snapshot is None:
-        jobs = [JobRuntime(plan, context) for plan in plans]
-        return Recovered(jobs, 0, fresh=True)
-    documents = json.loads(recovery.snapshot.facts)["jobs"]
-    old = {name: JobRuntime(parse_job(d), context) for name, d in documents.items()}
-    for name, job in old.items():
-        job.load(under(recovery.snapshot.arrays, name))
-    found = Recovered(list(old.values()), recovery.snapshot.beat)
+    found = Recovered(Jobs(), 0, fresh=recovery.snapshot is None)
+    if recovery.snapshot is not None:
+        facts = json.loads(recovery.snapshot.facts)
+        for name, document in facts["jobs"].items():
+            job = JobRuntime(parse_job(document), context)
+            job.load(under(recovery.snapshot.arrays, name))
+            found.book.list.append(job)
+        found.book.load(facts)
+        found.beat = recovery.snapshot.beat
     for record in recovery.records:
-        found.replayed_rows += replay(old, record, context)
+        found.replayed_rows += replay(found.book, record, context)
         found.replayed_beats += 1
         found.beat = record.number
-    if documents != {plan.name: plan.document for plan in plans}:
-        found.jobs = [replaced(old.get(p.name), p, context, found.notes) for p in plans]
-        found.fresh = True
+    _take_files(found, plans, context, clock, origins or {})
+    if recovery.snapshot is None:
+        found.notes.clear()  # everything is new
     for job in found.jobs:
-        _connect_anew(job, clock.monotonic_us())
+        job.connect_anew(clock.monotonic_us())
+        job.hold(False)
     return found
 
 
-def replay(jobs: Mapping[str, JobRuntime], record: BeatRecord, context: SinkContext) -> int:
+def replay(book: Jobs, record: BeatRecord, context: SinkContext) -> int:
     """Run one record; returns the rows taken.  The pages must come out as they were logged.
 
     Where no job is `exactly_once` the log has no inputs: the record is passed over.
     """
     facts = BeatFacts.decode(record.facts)
+    if (change := facts.change) is not None:
+        document = change.document
+        book.apply(change, None if document is None else JobRuntime(parse_job(document), context))
+        return 0
     arrays = (np.asarray(buffer, np.uint8) for buffer in record.inputs)
     beat = BeatContext(record.number, facts.wall_us, context.workers)
     pages: list[SealedPage] = []
     rows = 0
-    remade = any(job.plan.promises.durability == "exactly_once" for job in jobs.values())
+    remade = any(job.plan.promises.durability == "exactly_once" for job in book.list)
     for name, job_facts in facts.jobs.items():
-        job = jobs[name]
+        job = book.get(name)
+        if job is None:
+            raise StoreCorrupt(f"beat {record.number} is of a job {name} that there was not")
         if not remade:
             job.skip(record.number, job_facts, record.pages, context)
             continue
@@ -91,26 +111,35 @@ def replay(jobs: Mapping[str, JobRuntime], record: BeatRecord, context: SinkCont
     return rows
 
 
-def replaced(
-    old: JobRuntime | None, plan: JobPlan, context: SinkContext, notes: list[str]
-) -> JobRuntime:
-    """A runtime for `plan` with all the state of `old` that it can carry over."""
-    job = JobRuntime(plan, context)
-    if old is None:
-        notes.append(f"job {plan.name} is new")
-        return job
-    carry = compare(old.plan, plan)
-    carry.check()
-    notes.extend(f"job {plan.name} {line}" for line in carry.lines())
-    kept = {path.replace(".", "/", 1) for path in carry.kept}
-    state = {k: v for k, v in old.save().items() if "/".join(k.split("/", 2)[:2]) in kept}
-    job.load(state)
-    return job
-
-
 def under(arrays: State, prefix: str) -> State:
     """The arrays whose names start with `prefix/`, without it."""
     return {k[len(prefix) + 1 :]: v for k, v in arrays.items() if k.startswith(prefix + "/")}
+
+
+def _take_files(
+    found: Recovered,
+    plans: Sequence[JobPlan],
+    context: SinkContext,
+    clock: Clock,
+    origins: Mapping[str, str],
+) -> None:
+    book, wall_us = found.book, clock.wall_us()
+    wanted = {plan.name for plan in plans}
+    for job in list(book.list):
+        if job.about.from_file and job.plan.name not in wanted:
+            book.delete(job.plan.name)
+            found.notes.append(f"job {job.plan.name} is gone: no file holds it any more")
+            found.fresh = True
+    for plan in plans:
+        old, origin = book.get(plan.name), FILE + origins.get(plan.name, "")
+        if old is not None and old.plan.document == plan.document:
+            old.about.origin = origin
+            continue
+        job = JobRuntime(plan, context)
+        found.notes += carry_over(old, job)
+        change = Change("put", plan.name, wall_us, plan.document, origin)
+        book.put(job, change)
+        found.fresh = True
 
 
 def _check_pages(record: BeatRecord, pages: Sequence[SealedPage]) -> None:
@@ -122,12 +151,3 @@ def _check_pages(record: BeatRecord, pages: Sequence[SealedPage]) -> None:
             f"replaying beat {record.number} gives other pages than were logged: {wrong[:3]}; "
             "this is a defect of edged or of the machine's memory: keep the store and report it"
         )
-
-
-def _connect_anew(job: JobRuntime, now_us: int) -> None:
-    """Producers of before the restart count as heard just now: they get `idle_after` to return."""
-    for s in job.streams.values():
-        producers = s.staging.producers
-        n = len(producers.ids)
-        known = producers.latest_us[:n] > WATERMARK_MIN_US
-        producers.seen_us[:n] = np.where(known, now_us, 0)

@@ -22,8 +22,10 @@ from edged.columns import Batch, empty_batch
 from edged.errors import EdgedError, JobError
 from edged.gather import take as gather
 from edged.job.plan import JobPlan, StreamPlan
+from edged.jobs import DRAINING, PAUSED, RUNNING, About
 from edged.operators.base import (
     WATERMARK_MAX_US,
+    WATERMARK_MIN_US,
     BeatContext,
     Flow,
     Operator,
@@ -74,6 +76,13 @@ class JobRuntime:
         self.spent_ns = dict.fromkeys((*plan.order, *plan.sinks), 0)
         """Wall time that each operator and sink took so far: what joules are shared by."""
         self._saved: dict[str, Scratch] = {}
+        self.about = About()
+        self.problem = ""
+        """Why it takes nothing though it should: a source of it could not be started."""
+        self.drains = False
+        """Whether all that it has accepted is to go out, and nothing new is read."""
+        self.drained = False
+        """Whether it has, and the centre has the pages."""
 
     def staged(self) -> int:
         """Rows that wait in staging."""
@@ -82,6 +91,42 @@ class JobRuntime:
     def open_rows(self) -> int:
         """Rows in pages that are not sealed yet and that the latency promise covers."""
         return sum(s.open_rows() for s in self.sinks.values() if s.prompt)
+
+    def hold(self, drains: bool) -> None:
+        """Have the sources read for it or not, by its state and by whether the daemon `drains`."""
+        state = self.about.state
+        self.drains = state == DRAINING or (drains and state == RUNNING)
+        self.drained = self.drained and self.drains
+        for s in self.streams.values():
+            s.staging.held = self.drains or bool(self.problem) or state == PAUSED
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing is read for it."""
+        return any(s.staging.held for s in self.streams.values())
+
+    @property
+    def rests(self) -> bool:
+        """Whether it takes no part in beats: it is paused, or has nothing left to drain.
+
+        Its time stands still then: no producer becomes idle, no watermark moves.
+        """
+        if not self.drains:
+            return self.about.state == PAUSED
+        left = self.staged() or any(s.open_rows() for s in self.sinks.values())
+        return not left and (self.ended() or not self.about.ends)
+
+    def shipped(self) -> list[str]:
+        """The streams that its pages are of."""
+        return [s for sink in self.plan.sinks.values() for s, _, _ in sink.schemas()]
+
+    def connect_anew(self, monotonic_us: int) -> None:
+        """Producers count as heard just now: they get `idle_after` to return."""
+        for s in self.streams.values():
+            producers = s.staging.producers
+            n = len(producers.ids)
+            known = producers.latest_us[:n] > WATERMARK_MIN_US
+            producers.seen_us[:n] = np.where(known, monotonic_us, 0)
 
     def waits_for_time(self) -> bool:
         """Whether a watermark alone may give results."""
@@ -109,12 +154,14 @@ class JobRuntime:
         job = JobFacts(race, Flush.NO, facts)
         if not race:
             return job
+        if self.drains:
+            self.connect_anew(monotonic_us)  # nobody is read, so nobody is silent
         chunks = {name: s.staging.chunks() for name, s in self.streams.items()}
         waiting = {
             name: Waiting(
                 chunks[name].stop,
                 chunks[name].time_min,
-                s.time.horizon(s.staging.producers, monotonic_us),
+                None if self.drains else s.time.horizon(s.staging.producers, monotonic_us),
                 s.staging.full,
             )
             for name, s in self.streams.items()
@@ -128,7 +175,10 @@ class JobRuntime:
             s.time.take(chunks[name], count)
             left = chunks[name].producer[count:]
             f.watermark_us = s.time.propose(s.staging.producers, left, monotonic_us)
-        self._follow(facts, waiting)
+        if self.drains:
+            self._end(facts)
+        else:
+            self._follow(facts, waiting)
         return job
 
     def replay(self, facts: JobFacts, arrays: Iterator[npt.NDArray[np.uint8]]) -> None:
@@ -328,6 +378,13 @@ class JobRuntime:
             lowest = min(facts[o].watermark_us for o in others)
             if lowest != WATERMARK_MAX_US:
                 own.watermark_us = max(own.watermark_us, lowest)
+
+    def _end(self, facts: dict[str, StreamFacts]) -> None:
+        """A job that goes when it is drained ends its streams with their last rows."""
+        left = any(f.take_rows < self.streams[name].staging.rows for name, f in facts.items())
+        if self.about.ends and not left:
+            for f in facts.values():
+                f.watermark_us = WATERMARK_MAX_US
 
     def _open(self, flows: dict[str, Flow], name: str, f: StreamFacts) -> None:
         """Turn a stream's taken rows into flows: on time, and late where the job asks for them."""

@@ -46,6 +46,12 @@ class Waiter:
         if (control := source.control_fileno()) >= 0:
             self.add_control(control, lambda: source.serve_control(self._clock.monotonic_us()))
 
+    def remove_source(self, source: Source) -> None:
+        """Forget a source, before it is closed."""
+        self._all.unregister(source.fileno())
+        if (control := source.control_fileno()) >= 0:
+            self.remove_control(control)
+
     def add_commit(self, fd: int) -> None:
         """Let `fd` end `until_commit`."""
         self._commit.register(fd, select.EPOLLIN)
@@ -90,9 +96,9 @@ class Waiter:
         while not stop() and deadline_us - self._clock.monotonic_us() >= 1_000:
             self._wait(self._muted, deadline_us)
 
-    def until_commit(self) -> None:
+    def until_commit(self, deadline_us: int | None = None) -> None:
         """Wait for news of the commit, with the sources muted; control is served."""
-        self._wait(self._commit, None)
+        self._wait(self._commit, deadline_us)
 
     def close(self) -> None:
         """Release the descriptors."""

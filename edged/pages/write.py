@@ -196,6 +196,11 @@ class PageWriter:
         for partition, seq in last.items():
             self._seq[partition] = max(self._seq[partition], seq + 1)
 
+    def last_seqs(self) -> list[int]:
+        """The sequence number of each partition's last sealed page; 0: none yet."""
+        last: list[int] = (self._seq - 1).tolist()
+        return last
+
     def _deal(self, batch: Batch, weights: npt.NDArray[np.int32] | None, workers: Workers) -> _Rows:
         """Find every row's partition, and lay out what the kernels need."""
         stream, scratch = self.stream, self._scratch

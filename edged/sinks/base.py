@@ -92,6 +92,11 @@ class Sink(ABC):
         Rows that were not sealed before it are forgotten, since it may have sealed them.
         """
 
+    def numbers(self) -> Mapping[str, list[int]]:
+        """For each stream of pages that it ships, the number of each partition's last sealed page
+        (0: none yet)."""
+        return {}
+
     def counters(self) -> Mapping[str, int | float]:
         """Figures for people."""
         return {}
@@ -125,6 +130,10 @@ class SinkPlan(ABC):
     def schemas(self) -> Sequence[tuple[str, int, str]]:
         """(stream, version, schema JSON) that the centre must know before it gets pages."""
         return ()
+
+    def claims(self) -> Sequence[str]:
+        """What no other sink of the daemon may write to, as people call it."""
+        return [f"pages of {stream}" for stream, _, _ in self.schemas()]
 
 
 SINKS: dict[str, type[SinkPlan]] = {}

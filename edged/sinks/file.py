@@ -271,6 +271,10 @@ class FilePlan(SinkPlan):
         """The running sink."""
         return FileSink(self, context, SystemDisk())
 
+    def claims(self) -> Sequence[str]:
+        """Its files' names begin with its id."""
+        return [f"files {PurePath(self.path, self.id)}"]
+
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""
         return [

@@ -65,6 +65,10 @@ class PagesSink(Sink):
         """Forget what is open; go on behind the pages that are durable."""
         self._writer.skip({k.partition: k.seq for k in keys if k.stream == self._name})
 
+    def numbers(self) -> Mapping[str, list[int]]:
+        """The last page of each partition."""
+        return {self._name: self._writer.last_seqs()}
+
     def counters(self) -> Mapping[str, int | float]:
         """Rows, pages and bytes; `rows_too_large` were not written (16 MiB is the limit)."""
         w = self._writer

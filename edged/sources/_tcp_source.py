@@ -141,7 +141,7 @@ class TcpSource(Source):
     def more(self) -> bool:
         """Whether connections wait because their stream's staging is full, or for another's
         producers to catch up."""
-        return any(feed.waiting or feed.ahead for feed in self._feeds.values())
+        return any(feed.waiting or feed.ahead for feed in self._read_feeds())
 
     def unread(self) -> bool:
         """Whether `ingest` stopped at INGEST_BYTES_MAX with connections left."""
@@ -149,7 +149,7 @@ class TcpSource(Source):
 
     def pressure(self) -> float:
         """How much of the kernel's buffer the fullest connection had waiting."""
-        full = self._ready or any(feed.waiting for feed in self._feeds.values())
+        full = self._ready or any(feed.waiting for feed in self._read_feeds())
         return 1.0 if full else min(1.0, self._pressure)
 
     def seal(self) -> list[Sealed]:
@@ -192,6 +192,10 @@ class TcpSource(Source):
             "acks": self._acks,
             **self._counts,
         }
+
+    def _read_feeds(self) -> list[Feed]:
+        """Those of streams that are not held: nobody comes back for what waits for the others."""
+        return [feed for feed in self._feeds.values() if not feed.staging.held]
 
     # Receiving ---------------------------------------------------------------------------------
 

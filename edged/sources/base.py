@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edged.staging import Staging
     from edged.workers import Workers
 
@@ -33,6 +35,10 @@ class Source(ABC):
     def name(self) -> str:
         """What events and figures call it; no two running sources have the same."""
         return f"{self.kind}:{self.address}"
+
+    def place(self, directory: Path) -> None:
+        """Where the daemon keeps its files, before `start`."""
+        return
 
     @abstractmethod
     def start(self) -> None:

@@ -119,6 +119,11 @@ class _Replay:
         if not producers.ended[self._producer]:
             self._batches = reader.batches(int(producers.seq[self._producer]))
 
+    @property
+    def held(self) -> bool:
+        """Whether nothing is to be staged now."""
+        return self._staging.held
+
     def head(self) -> Batch | None:
         """The rows that come next; None at the end, which is then noted."""
         if self._head is None:
@@ -193,7 +198,7 @@ class FileSource(Source):
 
     def more(self) -> bool:
         """Whether due rows were left behind because staging was full."""
-        return self._more
+        return self._more and not all(replay.held for replay in self._replays)
 
     def seal(self) -> Any:
         """Nobody waits for acks."""

@@ -251,7 +251,7 @@ class GeneratorSource(Source):
 
     def more(self) -> bool:
         """Whether rows that are due wait because staging was full."""
-        return self._more
+        return self._more and not self._staging.held
 
     def seal(self) -> Any:
         """Nobody waits for acks."""

@@ -101,6 +101,7 @@ class Uplink:
         self._timer = TimerFd()
         self._watch = select.epoll()
         self._watch.register(self._timer, select.EPOLLIN)
+        self._hears = False
         self._last_ack_s: float | None = None
         self._last_ack_us: int | None = None
         """The same on the wall clock."""
@@ -122,7 +123,7 @@ class Uplink:
         finally:
             theirs.close()
         self._channel = ours
-        self._watch.register(ours, select.EPOLLRDHUP)
+        self._watch.register(ours, self._events())
         self._out.clear()
         self._rest = b""
         self._alive = True
@@ -163,6 +164,15 @@ class Uplink:
             names = {(stream, version) for stream, version, _ in new}
             self._config["schemas"] = [s for s in known if (s[0], s[1]) not in names] + new
             self._say({"schemas": new})
+
+    def hear_acks(self, wanted: bool) -> None:
+        """Let `watch_fileno` tell of acknowledgements too, or no longer."""
+        self._hears = wanted
+        if self._channel is not None:
+            self._watch.modify(self._channel, self._events())
+
+    def _events(self) -> int:
+        return select.EPOLLRDHUP | (select.EPOLLIN if self._hears else 0)
 
     def retry(self) -> None:
         """Try again now whatever waits for better times, a new child included."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
 import time
 
 import pyarrow as pa
 
+from edged.beat.changes import Posted
 from edged.beat.committer import Committer
 from edged.beat.heart import Heart
 from edged.beat.recover import recover
+from edged.beat.runtime import JobRuntime
 from edged.beat.stats import Stats
 from edged.beat.waiter import Waiter
 from edged.client import Producer
 from edged.clock import SystemClock
 from edged.disk import SystemDisk, SystemFile
-from edged.inputs import build_sources
+from edged.inputs import Inputs
 from edged.job.plan import parse_job
+from edged.jobs import Change
 from edged.sinks.base import SinkContext
 from edged.store import Store
 from edged.workers import Workers
@@ -93,11 +97,10 @@ class Loop:
         self.committer = Committer(self.store, None, self.clock)
         self.waiter = Waiter(self.clock)
         self.stats = Stats(self.clock, None)
-        self.sources = build_sources(self.recovered.jobs, self.workers)
-        for source in self.sources:
-            source.start()
+        self.inputs = Inputs(self.waiter, self.workers)
+        self.inputs.start(self.recovered.jobs)
         self.heart = Heart(
-            self.recovered.jobs, self.sources, self.store, self.committer, self.waiter,
+            self.recovered.book, self.inputs, self.store, self.committer, self.waiter,
             self.stats, self.clock, self.workers, governor or LeaveAlone(),
             beat=self.recovered.beat, directory=path, profile=profile,
         )  # fmt: skip
@@ -129,8 +132,7 @@ class Loop:
         if self._thread.is_alive():
             self.heart.stop()
         self._thread.join()
-        for source in self.sources:
-            source.close()
+        self.inputs.close()
         self.committer.close()
         self.waiter.close()
         self.stats.close()
@@ -142,7 +144,7 @@ class Loop:
         return self.heart.jobs[0]
 
     def producer(self, stream="r", id="p", **options):
-        (source,) = self.sources
+        (source,) = self.inputs.sources
         return Producer(f"127.0.0.1:{source.port}", stream, ARROW, id, **options)
 
     def call(self, function):
@@ -157,6 +159,18 @@ class Loop:
         self.waiter.add_control(fd, served)
         self.waiter.kick()
         assert done.wait(10)
+
+    def change(self, op, name, document=None, if_version=None, **more):
+        """Ask for a change of the jobs, as the door does; its answer, when it is durable."""
+        plan = None if document is None else parse_job(document)
+        job = None if plan is None else JobRuntime(plan, self.context)
+        answers = queue.Queue()
+        change = Change(op, name, now_us(), plan and plan.document, **more)
+        self.heart.post(Posted(change, job, if_version, answers.put))
+        answer = answers.get(timeout=20)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def until(self, condition, seconds=10.0, producer=None):
         """Wait for a condition, polling a producer meanwhile; returns the seconds it took."""

@@ -1,0 +1,231 @@
+"""The jobs of a daemon over time: their definitions, versions and states, and how these change.
+
+A change is put into the log as a record of its own, between the beats before and after it, and a
+replay applies it again; the snapshot holds what it has come to.  So definitions are exactly as
+durable as the state that belongs to them, and the two can never disagree.
+
+    {"op": "put", "name", "at_us", "document", "origin"}       a new job, or another document
+    {"op": "state", "name", "at_us", "state", "ends"}          running, paused or draining
+    {"op": "delete", "name", "at_us"}
+
+In a snapshot's facts: `{"jobs": {name: document}, "about": {name: {…}}, "retired": {stream: {…}}}`.
+
+Pages of a stream are numbered without a gap for the life of a store.  Where no job ships a stream
+any more its numbers are kept in `retired`, and the next job that ships it goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from edged.errors import CommandError
+from edged.job.carry import compare
+from edged.operators.base import State
+from edged.sinks.base import PageKey
+
+if TYPE_CHECKING:
+    from edged.beat.runtime import JobRuntime
+
+RUNNING, PAUSED, DRAINING = "running", "paused", "draining"
+API, CENTRE, FILE = "api", "centre", "file:"
+"""Where a definition came from; behind FILE stands the path."""
+
+
+@dataclass
+class About:
+    """What is kept of a job beside its document and its state."""
+
+    version: int = 1
+    """Of the document, from 1."""
+    state: str = RUNNING
+    ends: bool = False
+    """Whether it goes when it is drained."""
+    origin: str = FILE
+    since_us: int = 0
+    """Wall clock of the last change."""
+
+    @property
+    def from_file(self) -> bool:
+        """Whether a file holds the definition."""
+        return self.origin.startswith(FILE)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change; fields as in the module's docstring."""
+
+    op: str
+    name: str
+    at_us: int
+    document: dict[str, Any] | None = None
+    origin: str = API
+    state: str = RUNNING
+    ends: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """For the record."""
+        return asdict(self)
+
+
+@dataclass
+class Retired:
+    """A stream of pages that no job ships now: schemas that its pages may have, last numbers."""
+
+    schemas: list[list[Any]] = field(default_factory=list)
+    """[version, text] of each."""
+    last: list[int] = field(default_factory=list)
+    """Number of the last page of each partition; 0: none."""
+
+
+class Jobs:
+    """All jobs, in `list`, which stays the same object; and the retired streams."""
+
+    def __init__(self, jobs: Iterable[JobRuntime] = ()) -> None:
+        self.list: list[JobRuntime] = list(jobs)
+        self.retired: dict[str, Retired] = {}
+
+    def get(self, name: str) -> JobRuntime | None:
+        """The job of this name."""
+        return next((job for job in self.list if job.plan.name == name), None)
+
+    def with_job(self, job: JobRuntime) -> list[JobRuntime]:
+        """The jobs as they are with this one in place of the one of its name, or behind all."""
+        if self.get(job.plan.name) is None:
+            return [*self.list, job]
+        return [job if old.plan.name == job.plan.name else old for old in self.list]
+
+    def put(self, job: JobRuntime, change: Change) -> None:
+        """`job`, with its state carried over, stands for its name from now on."""
+        old = self.get(job.plan.name)
+        version = 1 if old is None else old.about.version + 1
+        state = RUNNING if old is None else old.about.state
+        job.about = About(version, state, False, change.origin, change.at_us)
+        shipped = job.shipped()
+        if old is not None:
+            self._retire(old, set(old.shipped()) - set(shipped))
+        for stream in shipped:
+            if known := self.retired.pop(stream, None):
+                _number(job, stream, known)
+        self.list[:] = self.with_job(job)
+
+    def set_state(self, change: Change) -> None:
+        """The job is `change.state` from now on."""
+        job = self.get(change.name)
+        assert job is not None
+        job.about.state, job.about.ends = change.state, change.ends
+        job.about.since_us = change.at_us
+
+    def delete(self, name: str) -> None:
+        """The job is gone, and its state with it."""
+        job = self.get(name)
+        assert job is not None
+        self._retire(job, job.shipped())
+        self.list.remove(job)
+
+    def apply(self, change: Change, job: JobRuntime | None) -> None:
+        """Any of these; `job` is built from the change's document and carries nothing yet."""
+        if change.op == "put":
+            assert job is not None
+            carry_over(self.get(change.name), job)
+            self.put(job, change)
+        elif change.op == "state":
+            self.set_state(change)
+        else:
+            self.delete(change.name)
+
+    def schemas(self) -> list[tuple[str, int, str]]:
+        """Streams, versions and schemas of all pages that there are or may be."""
+        found = [s for job in self.list for sink in job.plan.sinks.values() for s in sink.schemas()]
+        for stream, retired in self.retired.items():
+            found += [(stream, int(version), str(text)) for version, text in retired.schemas]
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """For a snapshot."""
+        return {
+            "jobs": {job.plan.name: job.plan.document for job in self.list},
+            "about": {job.plan.name: asdict(job.about) for job in self.list},
+            "retired": {stream: asdict(retired) for stream, retired in self.retired.items()},
+        }
+
+    def load(self, facts: dict[str, Any]) -> None:
+        """Take over what a snapshot's facts say of the jobs in `list` (nothing, where an older
+        edged wrote it), and of retired streams."""
+        for job in self.list:
+            if about := facts.get("about", {}).get(job.plan.name):
+                job.about = About(**about)
+        self.retired = {s: Retired(**r) for s, r in facts.get("retired", {}).items()}
+
+    def _retire(self, job: JobRuntime, streams: Iterable[str]) -> None:
+        for sink in job.sinks.values():
+            for stream, last in sink.numbers().items():
+                if stream in streams:
+                    self.retired[stream] = Retired([], last)
+        for plan in job.plan.sinks.values():
+            for stream, version, text in plan.schemas():
+                if stream in self.retired and stream in streams:
+                    self.retired[stream].schemas.append([version, text])
+
+
+def carry_over(old: JobRuntime | None, job: JobRuntime) -> list[str]:
+    """Give `job`, which is new, all the state of `old` that it can carry; what that is, for people.
+
+    Raises JobError where a state cannot be carried over; `old` is untouched.
+    """
+    if old is None:
+        return [f"job {job.plan.name} is new"]
+    carry = compare(old.plan, job.plan)
+    carry.check()
+    kept = {path.replace(".", "/", 1) for path in carry.kept}
+    state: State = {k: v for k, v in old.save().items() if "/".join(k.split("/", 2)[:2]) in kept}
+    job.load(state)
+    return [f"job {job.plan.name} {line}" for line in carry.lines()]
+
+
+def describe(job: JobRuntime) -> dict[str, Any]:
+    """A job as the door tells of it (JOB of docs/control.md)."""
+    about = job.about
+    return {
+        "name": job.plan.name,
+        "version": about.version,
+        "state": state_of(job),
+        "document": job.plan.document,
+        "origin": about.origin,
+        "since_us": about.since_us,
+        "problem": job.problem,
+    }
+
+
+def state_of(job: JobRuntime) -> str:
+    """`failed`, `drained`, or what it was told to be."""
+    if job.problem and job.about.state == RUNNING:
+        return "failed"
+    return "drained" if job.drained and job.about.state == DRAINING else job.about.state
+
+
+def check_version(name: str, job: JobRuntime | None, if_version: int | None) -> None:
+    """Raise CommandError where the job is not of the version that was meant; 0: it must not be."""
+    if if_version is None:
+        return
+    found = 0 if job is None else job.about.version
+    if found != if_version:
+        have = f"is of version {found}" if found else "does not exist"
+        do = "read it again, and decide anew"
+        raise CommandError(
+            "conflict", f"job {name} {have}, not {if_version}", where="if_version", do=do
+        )
+
+
+def _shipped(job: JobRuntime) -> Sequence[str]:
+    return [s for sink in job.plan.sinks.values() for s, _, _ in sink.schemas()]
+
+
+def _number(job: JobRuntime, stream: str, known: Retired) -> None:
+    """Let the job's sink go on behind the pages that an earlier job has shipped."""
+    for name, plan in job.plan.sinks.items():
+        if stream in [s for s, _, _ in plan.schemas()]:
+            lasts = job.sinks[name].numbers()[stream]
+            keys = [PageKey(stream, p, seq) for p, seq in enumerate(known.last[: len(lasts)])]
+            job.sinks[name].skip(0, [key for key in keys if key.seq])
