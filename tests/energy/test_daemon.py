@@ -119,6 +119,25 @@ class TestMeters:
         assert abs(apart / (3.37 * span_s) - 1) < 0.2, "a reading may lie between the questions"
 
 
+class TestTimes:
+    def test_at_each_clock_and_in_each_sleep_add_up_to_the_time_that_has_passed(self, session):
+        first = energy(session)
+        beats, uptime = session.status()["beats"], session.status()["uptime_s"]
+        feed(session, lambda: session.status()["beats"] >= beats + 3)
+        session.until(lambda s: s["uptime_s"] > uptime + 1.5)
+        told = session.status()
+        clocks, sleep = told["energy"]["clock_s"], told["energy"]["sleep_s"]
+        for name in ("cpu.policy0", "cpu.policy4"):
+            assert clocks[name]["how"] == "counted"
+            assert sum(clocks[name]["at"].values()) == pytest.approx(told["uptime_s"], abs=1.5)
+        assert clocks["gpu"]["how"] == "seen"
+        core_s = sleep["awake"] + sum(sleep["states"].values())
+        assert core_s == pytest.approx(6 * told["uptime_s"], abs=6 * 1.5)
+        assert sleep["wakeups"] > first["sleep_s"]["wakeups"]
+        lines = edged("status", "--door", session.door).stdout
+        assert "cpu.policy0: " in lines and "(counted)" in lines
+
+
 class TestDeath:
     def test_limits_are_restored_after_kill_9_by_the_command_and_the_next_start_and_on_sigterm(
         self, tmp_path
@@ -159,6 +178,38 @@ class TestDeath:
                 beats = second.status()["beats"]
                 feed(second, lambda: second.status()["beats"] > beats)
             assert limits(first.store) == (960_000, 960_000), "it is still the first's"
+
+    def test_what_another_daemon_kept_it_from_begins_when_that_one_has_ended(self, tmp_path):
+        """Nothing arrives meanwhile: it notices when meters are read."""
+        for name in ("first", "second"):
+            (tmp_path / name).mkdir()
+        with running(tmp_path / "first", *FIXED) as first:
+            pinned(first)
+            tree = str(first.store / "board")
+            words = ("--policy", "fixed", "--governor", "cpu_mhz=729.6")
+            with Daemon(tmp_path / "second", JOB, "--board", tree, *words) as second:
+                told = energy(second)["policy"]
+                assert (told["policy"], told["awaited"]) == ("hands_off", "fixed")
+                first.stop()
+                ran = second.until(lambda s: s["energy"]["policy"]["policy"] == "fixed")
+                assert ran["energy"]["policy"]["awaited"] is None
+                assert ran["energy"]["policy"]["problem"] == ""
+                assert ran["energy"]["owned"]
+                feed(second, lambda: limits(first.store) == (729_600, 729_600))
+            assert limits(first.store) == (729_600, 1_344_000)
+
+    def test_a_policy_that_somebody_asks_for_meanwhile_is_not_overridden_later(self, tmp_path):
+        for name in ("first", "second"):
+            (tmp_path / name).mkdir()
+        with running(tmp_path / "first", *FIXED) as first:
+            tree = str(first.store / "board")
+            with Daemon(tmp_path / "second", JOB, "--board", tree, *FIXED) as second:
+                assert energy(second)["policy"]["awaited"] == "fixed"
+                switch(second, "hands_off")
+                first.stop()
+                readings = energy(second)["meters"][0]["reads"]
+                second.until(lambda s: s["energy"]["meters"][0]["reads"] > readings + 8)
+                assert energy(second)["policy"]["policy"] == "hands_off"
 
 
 class TestOthers:
