@@ -25,7 +25,14 @@ from edged.errors import PeerError, SchemaMismatch, Unauthorized
 from edged.sources._tcp_connection import GREETING, LEAVING, Connection, Memory
 from edged.sources._tcp_greeting import Greeting, read_greeting, wanted
 from edged.sources._tcp_lines import Lines
-from edged.sources._tcp_socket import TcpSettings, listen, raise_descriptor_limit, tune
+from edged.sources._tcp_socket import (
+    TcpSettings,
+    listen,
+    listen_unix,
+    name_of,
+    raise_descriptor_limit,
+    tune,
+)
 
 GREETING_US_MAX = 10_000_000
 LEAVING_US_MAX = 5_000_000
@@ -57,6 +64,7 @@ class Door:
         close: Close,
     ) -> None:
         self._settings, self._connections = settings, connections
+        self.path = settings.path
         self._lock, self._memory, self._lines, self._counts = lock, memory, lines, counts
         self._admit, self._close = admit, close
         self._standing: dict[Connection, None] = {}
@@ -77,7 +85,9 @@ class Door:
         settings = self._settings
         self._token, self._tls = settings.read_token(), settings.tls_context()
         raise_descriptor_limit(settings.connections_max)
-        self._listener = listen(settings.host, settings.port)
+        self._listener = (
+            listen_unix(self.path) if self.path else listen(settings.host, settings.port)
+        )
         self._epoll = select.epoll()
         self._epoll.register(self._listener.fileno(), select.EPOLLIN | select.EPOLLET)
 
@@ -153,7 +163,7 @@ class Door:
                     sock.send(frames.told(frames.AGAIN, "too many connections"))
                 sock.close()
                 continue
-            self._welcome(sock, f"{peer[0]}:{peer[1]}", monotonic_us)
+            self._welcome(sock, name_of(sock, peer), monotonic_us)
 
     def _welcome(self, sock: socket.socket, peer: str, monotonic_us: int) -> None:
         tune(sock, len(self._connections))

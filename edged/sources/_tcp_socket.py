@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import socket
 import ssl
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +31,8 @@ class TcpSettings:
     connections_max: int = 16384
     message_bytes_max: int = 64 << 20
     producers_max: int = 65536
+    path: str = ""
+    """A unix socket in place of host and port."""
 
     def read_token(self) -> bytes | None:
         """The token, None where none is wanted.  Raises ConfigError."""
@@ -90,11 +94,41 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def listen_unix(path: str) -> socket.socket:
+    """A non-blocking listener on a unix socket of mode 0660; what stands there makes way.
+
+    Raises ConfigError.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o117)
+    try:
+        Path(path).unlink(missing_ok=True)
+        listener.setblocking(False)
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError as problem:
+        listener.close()
+        raise ConfigError(f"cannot listen on {path}: {problem}") from None
+    finally:
+        os.umask(mask)
+    return listener
+
+
+def name_of(sock: socket.socket, peer: object) -> str:
+    """What a peer is called, for people."""
+    if isinstance(peer, tuple):
+        return f"{peer[0]}:{peer[1]}"
+    pid = int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
+    return f"process {pid}"
+
+
 def tune(sock: socket.socket, connections: int) -> None:
     """Acks leave at once; few connections get a receive buffer that lasts for a long beat.
 
     A fixed buffer turns the kernel's own tuning off, so it is set only where we may set it large.
     """
+    if sock.family == socket.AF_UNIX:
+        return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if connections < FEW_CONNECTIONS:
