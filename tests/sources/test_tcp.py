@@ -459,16 +459,16 @@ class TestTimesTooFarAhead:
 
 class TestPeersThatSayNothing:
     def test_may_stay_until_connections_run_short(self) -> None:
-        with Rig(TcpSettings("127.0.0.1", 0, connections_max=4)) as rig:
+        settings = TcpSettings("127.0.0.1", 0, connections_max=4)
+        with Rig(settings) as rig, contextlib.ExitStack() as stack:
+            peers = [stack.enter_context(dial(rig)) for _ in range(2)]
+            rig.until(lambda: rig.counter("connections") == 2)
             rig.late_us = 11_000_000
-            with contextlib.ExitStack() as stack:
-                peers = [stack.enter_context(dial(rig)) for _ in range(2)]
-                rig.until(lambda: rig.counter("connections") == 2)
-                time.sleep(0.1)
-                peers[0].sendall(messages([rows(0, 5)]))
-                rig.until(lambda: rig.count() == 5)
-                peers += [stack.enter_context(dial(rig)) for _ in range(2)]
-                rig.until(lambda: rig.counter("refused_timeout") >= 1)
+            peers[0].sendall(messages([rows(0, 5)]))
+            rig.until(lambda: rig.count() == 5)
+            assert rig.counter("refused_timeout") == 0
+            peers += [stack.enter_context(dial(rig)) for _ in range(2)]
+            rig.until(lambda: rig.counter("refused_timeout") >= 1)
 
 
 class TestMemoryForUnfinishedMessages:
