@@ -216,6 +216,7 @@ def draw(results: Sequence[dict[str, Any]], key: str, path: Path) -> None:
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.4), layout="constrained")
     if len(results) == 1:
+        figure.suptitle(_title(results[0]), fontsize=9)
         _draw_one(results[0], left, right)
     else:
         _draw_sweep(results, key, left, right)
@@ -230,7 +231,7 @@ def _draw_one(r: dict[str, Any], left: Any, right: Any) -> None:
     shares = {**clocks, **states}
     bars = left.barh(list(shares), [100 * x for x in shares.values()], color=_COLOURS[0])
     left.bar_label(bars, fmt="%.2g %%", padding=3)
-    left.set(xlabel="% of the time", xlim=(0, 115), title=_title(r))
+    left.set(xlabel="% of the time", xlim=(0, 115), title="Clocks and sleep")
     bars = right.bar(list(r["latency_ms"]), list(r["latency_ms"].values()), color=_COLOURS[1])
     right.bar_label(bars, fmt="%.0f")
     right.set(ylabel="ms", title="Latency, arrival to sealed")

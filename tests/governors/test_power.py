@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edged.simulate import work
 from governors import fit_nano
 from governors.errors import ProfileError
-from governors.power import Daemon, PowerModel, volts
+from governors.power import DAEMON, Daemon, PowerModel, volts
 from governors.profile import load, names
 
 MODELS = {name: PowerModel.from_profile(load(name)) for name in names()}
@@ -280,6 +281,12 @@ def test_the_daemons_cycles_cost_a_core_and_beside_a_race_only_its_work():
     assert beside == pytest.approx(0.450 * 1.479 * 1.070**2 + 0.047, abs=1e-9)
     daemon = Daemon(cycles_per_beat=1000, cycles_per_s=50)
     assert daemon.cycles(beats=3, seconds=10) == 3500
+
+
+def test_what_the_daemon_takes_a_beat_is_what_the_simulator_charges_for_one():
+    charged = work.RACE_CYCLES + work.BESIDE_CYCLES
+    assert abs(charged - DAEMON.cycles_per_beat) <= DAEMON.error_per_beat / 2
+    assert DAEMON.cycles_per_s == 0.0 < DAEMON.error_per_s
 
 
 def test_the_daemons_cycles_are_a_term_of_the_models_power():
