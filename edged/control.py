@@ -181,13 +181,15 @@ class Control:
     # energy ------------------------------------------------------------------------------------
 
     def _steer(self, request: Request) -> Any:
-        """Go on with another policy, or say which one runs."""
+        """Go on with another policy, or say which one runs; with `job`, of that job."""
         side, name = self._side(), request.get("policy")
         if name is None:
             return side.policy()
         settings = request.get("settings") or {}
         if not isinstance(settings, dict):
             raise CommandError("invalid", "is not a table of settings", where="settings")
+        if (job := request.get("job")) is not None:
+            return side.choose(str(job), None if name == "none" else str(name), settings)
         return side.switch(str(name), settings)
 
     def _side(self) -> Energy:

@@ -81,17 +81,19 @@ def show(root: Path, journal: Path, helper: Path, door: Path | None, as_json: bo
 @click.option("--door", required=True, type=click.Path(path_type=Path),
               help="The daemon's control socket (STORE/door).")  # fmt: skip
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting of the policy.")
+@click.option("--job", help="Of this job only; NAME `none` gives its choice up.")
 @_json
-def policy(name: str, door: Path, pairs: tuple[str, ...], as_json: bool) -> None:
+def policy(name: str, door: Path, pairs: tuple[str, ...], job: str | None, as_json: bool) -> None:
     """Let a running daemon go on with the policy NAME, between two beats.
 
+    Policies of several jobs are combined: the strictest intake, and clocks only where all agree.
     Exits with 77 where it may set nothing here: hands_off runs then.
     """
     from edged.door import ask
     from edged.energy.settings import setting
 
     settings = dict(setting(pair, "--set") for pair in pairs)
-    answer = ask(door, "governor", policy=name, settings=settings)
+    answer = ask(door, "governor", policy=name, settings=settings, job=job)
     if as_json:
         click.echo(json.dumps(answer))
     else:

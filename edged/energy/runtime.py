@@ -84,7 +84,7 @@ class Energy:
         self._clock, self._workers = clock, workers
         self._policy = HANDS_OFF
         self._given: dict[str, Any] = {}
-        self._running = Running(HANDS_OFF, {}, CostModel(tariff or Unpriced()))
+        self._running = Running(HANDS_OFF, {}, CostModel(tariff or Unpriced()), chosen=False)
         self._check(settings.policy, settings.settings)
         self._steer = Steer()
         self._law: RaceLaw | None = None
@@ -122,8 +122,11 @@ class Energy:
         return list(self.limits.restored)
 
     def start(self) -> None:
-        """Begin with the policy."""
-        self.switch(self.settings.policy, self.settings.settings)
+        """Begin with the policy; the default is nobody's choice, and jobs' policies overrule it."""
+        if self.settings.policy == HANDS_OFF:
+            self._light = self.site.simulated is None
+        else:
+            self.switch(self.settings.policy, self.settings.settings)
 
     def close(self) -> None:
         """Give back what is ours.  Never raises."""
@@ -139,19 +142,46 @@ class Energy:
 
     def switch(self, name: str, settings: Settings) -> dict[str, Any]:
         """Go on with a policy; what runs then.  Raises ConfigError, and the old one goes on."""
-        was = self._policy
+        was = self._running.policy.name
         self._check(name, settings)
         self.settle()
         self._awaited = None
         self._begin(name, settings)
         return {**self.policy(), "was": was}
 
+    def choose(self, job: str, name: str | None, settings: Settings) -> dict[str, Any]:
+        """A job chooses a policy, or with None gives its choice up (`governors.policies.combined`
+        says whose voice counts); what runs then.
+
+        Raises ConfigError where there is no such job or policy, and all goes on as it was.
+        """
+        if job not in (known := [runtime.plan.name for runtime in self._jobs]):
+            raise ConfigError(f"no job {job} is running; there are: {', '.join(known)}")
+        was = self._running.policy.name
+        if name is not None:
+            self._check(name, settings)
+        self.settle()
+        if name is None:
+            self._running.drop(job)
+        else:
+            self._running.choose(job, name, settings)
+        self._take_or_let_go()
+        return {**self.policy(), "was": was}
+
     def _begin(self, name: str, settings: Settings) -> None:
         self._running.switch(name, settings)
         self._policy, self._given, self.problem = name, dict(settings), ""
         self._steer, self.reason = Steer(), ""
-        self._light = name == HANDS_OFF and self.site.simulated is None
-        if name == HANDS_OFF:
+        self._take_or_let_go()
+
+    @property
+    def _sets(self) -> bool:
+        """Whether what runs may set anything."""
+        return self._running.policy.name != HANDS_OFF
+
+    def _take_or_let_go(self) -> None:
+        self._light = not self._sets and self.site.simulated is None
+        if not self._sets:
             self._let_go()
             return
         try:
@@ -159,7 +189,7 @@ class Energy:
             self._awaited = None
         except GovernorError as problem:
             if isinstance(problem, OwnedByAnother):
-                self._awaited = (name, dict(settings))
+                self._awaited = (self._policy, self._given)
             self._fall_back(str(problem))
 
     def _retry(self, now_us: int) -> None:
@@ -174,12 +204,13 @@ class Energy:
         """What runs, why, and what it foresees."""
         seen = self._seen(self._forecast, self._clock.monotonic_us())
         return {
-            "policy": self._policy,
+            "policy": self._running.policy.name,
             "settings": self._given,
             "reason": self.reason,
             "forecast": self._running.policy.forecast(seen),
             "problem": self.problem,
             "awaited": None if self._awaited is None else self._awaited[0],
+            "jobs": {job: chosen.name for job, chosen in self._running.jobs.items()},
         }
 
     def _check(self, name: str, settings: Settings) -> None:
@@ -195,7 +226,9 @@ class Energy:
             )
 
     def _fall_back(self, why: str) -> None:
-        """Nothing is set any more."""
+        """Nothing is set any more, for nobody."""
+        for job in list(self._running.jobs):
+            self._running.drop(job)
         self._running.switch(HANDS_OFF, {})
         self._policy, self._given, self.problem = HANDS_OFF, {}, why
         self._steer, self.reason = Steer(), ""
@@ -235,7 +268,7 @@ class Energy:
             self._retry(forecast.at_us)
             self._pass_time(forecast.at_us)
             self._steer.units_max = None
-            if self._policy != HANDS_OFF:
+            if self._sets:
                 self._before(forecast)
         except Exception as problem:  # a hook never raises
             self._fail(problem)
@@ -264,7 +297,7 @@ class Energy:
             if self._begun is not None:
                 self._raced(done, now_us, now_ns)
                 self._begun, self._mark_ns, self._own_ns = None, now_ns, 0
-            if self._policy != HANDS_OFF:
+            if self._sets:
                 self._after()
             else:
                 self._running.account.add(now_us, self.watch.joules(now_us))

@@ -82,6 +82,56 @@ class TestSwitching:
         assert json.loads(done.stdout)["was"] == "power_cap"
 
 
+class TestJobs:
+    def test_a_jobs_policy_and_the_daemons_hold_together_until_one_is_given_up(self, session):
+        before = limits(session.store)
+        words = ("governor", "policy", "--door", session.door, "--job", "copying", "--json")
+        switch(session, "fixed", cpu_mhz=729.6)
+        done = edged(*words, "fixed", "--set", "cpu_mhz=960")
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert (answer["policy"], answer["jobs"]) == ("combined", {"copying": "fixed"})
+        pinned(session)
+        assert switch(session, "hands_off")["policy"] == "combined"
+        feed(session, lambda: limits(session.store) == before)
+        assert edged(*words, "none").returncode == 0
+        ran = ask(session.door, "governor")
+        assert (ran["policy"], ran["jobs"]) == ("hands_off", {})
+        assert not (session.store / "limits.journal").exists()
+
+    def test_a_job_that_does_not_run_or_a_policy_that_does_not_exist_is_refused(self, session):
+        for job, policy in (("nobody", "fixed"), ("copying", "turbo")):
+            with pytest.raises(ConfigError):
+                ask(session.door, "governor", job=job, policy=policy, settings={})
+        assert ask(session.door, "governor")["jobs"] == {}
+
+
+class TestExplained:
+    def test_what_a_job_takes_stands_beside_what_was_predicted_for_it(self, session):
+        beats = session.status()["beats"]
+        feed(session, lambda: session.status()["beats"] >= beats + 3)
+        words = ("explain", session.job_file, "--board", "orin-nano", "--rate", "1000")
+        done = edged(*words, "--door", session.door, "--json")
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)["energy"]
+        predicted, found = told["predicted"], told["measured"]
+        assert {predicted["provenance"], found["provenance"]} == {"simulated"}
+        assert found["board"] == predicted["board"] == "orin-nano"
+        assert found["policy"] == "hands_off" and found["seconds"] > 0
+        assert found["watts"] == pytest.approx(predicted["watts"]["input"], rel=0.5)
+        assert found["joules_per_mtuple"]["above_idle"] > 0
+        text = edged(*words, "--door", session.door).stdout
+        assert "running on orin-nano" in text and "W on average" in text
+        assert text.index("(simulated;") < text.index("running on"), "predicted first"
+
+    def test_a_daemon_that_does_not_run_the_job_says_so(self, session, tmp_path):
+        (tmp_path / "other.json").write_text(json.dumps({**JOB, "name": "other"}))
+        words = ("explain", tmp_path / "other.json", "--board", "orin-nano")
+        done = edged(*words, "--door", session.door)
+        assert done.returncode == 78 and "runs no job other" in done.stderr
+        assert edged("explain", tmp_path / "other.json", "--door", session.door).returncode == 78
+
+
 class TestMeters:
     def test_joules_are_read_on_their_own_timer_and_marked_simulated(self, session):
         first = ask(session.door, "energy")

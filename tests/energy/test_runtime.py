@@ -99,6 +99,18 @@ def test_an_error_in_a_policy_ends_neither_the_beats_nor_leaves_a_clock_set(tmp_
     assert capsys.readouterr().err.count("a bug") == 1, "said once"
 
 
+def test_a_jobs_policy_overrules_a_default_and_no_choice_of_a_persons(bench):
+    bench.side.attach([SimpleNamespace(plan=SimpleNamespace(name="j", streams={}), spent_ns={})])
+    assert bench.side.choose("j", "fixed", {"cpu_mhz": 960})["policy"] == "combined"
+    bench.beat()
+    assert bench.side.limits.clock_hz() == 960_000_000
+    bench.side.switch("hands_off", {})
+    bench.beat()
+    assert show.status(bench.side, bench.clock.now)["limits"]["cpu.policy0"]["max_hz"] > 10**9
+    assert bench.side.choose("j", None, {})["policy"] == "hands_off"
+    assert show.status(bench.side, bench.clock.now)["owned"] == []
+
+
 def test_a_failing_meter_reading_ends_nothing(bench, capsys):
     bench.side.watch.sampler.sample = broken
     bench.read(3)
