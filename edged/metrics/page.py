@@ -1,0 +1,65 @@
+"""docs/metrics.md, made from the tables: `python -m edged.metrics.page > docs/metrics.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from edged.metrics import central, device
+from edged.metrics.table import LABEL_CHARS_MAX, LABELS, SERIES_MAX, Metric
+
+_HEAD = f"""\
+# Metrics
+
+Made from `edged/metrics/`: `python -m edged.metrics.page > docs/metrics.md`; a test keeps it true.
+
+| process | listens on | tells of |
+|---|---|---|
+| `edged-api` | `[metrics] listen`, 127.0.0.1:9464 | its device |
+| `edged central collect` | `--metrics` | itself, and the fleet as it reports itself |
+| `edged central aggregate` | `--metrics` | itself |
+
+All are read-only, at `/metrics`. Names, types and units follow
+[Prometheus' rules](https://prometheus.io/docs/practices/naming/). What nobody told is left out and
+never zero; energy has the label `source`: `measured`, `modelled` or `simulated`. Of each metric
+at most {SERIES_MAX} label sets are exposed where the table says no other number, values of labels
+are cut at {LABEL_CHARS_MAX} characters, and what is left out is counted. Rates are Prometheus' to
+compute.
+"""
+_PARTS: tuple[tuple[str, str, Mapping[str, Metric]], ...] = (
+    ("A device", "The process", device.PROCESS),
+    ("", "Beats", device.BEAT),
+    ("", "Jobs", device.JOBS),
+    ("", "Sources", device.SOURCES),
+    ("", "Store", device.STORE),
+    ("", "Uplink", device.UPLINK),
+    ("", "Energy", device.ENERGY),
+    ("", "Clocks", device.CLOCKS),
+    ("The centre", "A collector", central.COLLECTOR),
+    ("", "The fleet", central.FLEET),
+    ("", "The aggregation", central.AGGREGATION),
+)
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for chapter, title, table in _PARTS:
+        if chapter:
+            parts.append(f"## {chapter}\n")
+        rows = "\n".join(_row(metric) for metric in table.values())
+        parts.append(f"### {title}\n\n| metric | type | labels | |\n|---|---|---|---|\n{rows}\n")
+    labels = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in sorted(LABELS.items()))
+    parts.append(f"## Labels\n\n| label | values |\n|---|---|\n{labels}\n")
+    return "\n".join(parts)
+
+
+def _row(metric: Metric) -> str:
+    labels = " ".join(f"`{label}`" for label in metric.labels)
+    bound = f" ≤ {metric.bound}" if metric.labels and metric.bound != SERIES_MAX else ""
+    bound = "" if metric.bound == 1 else bound
+    return f"| `{metric.name}` | {metric.kind.value} | {labels}{bound} | {metric.help} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,109 @@
+"""What a row of a metrics table is, and which labels there are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+SERIES_MAX = 64
+"""Label sets of one metric, where its row says no other bound."""
+LABEL_CHARS_MAX = 96
+"""Longer label values are cut."""
+
+LABELS = {
+    "address": "where a source listens, or what it reads",
+    "clock": "a frequency domain, as the board calls it",
+    "code": "HTTP status",
+    "device": "the device's name at the centre",
+    "hertz": "an operating point",
+    "how": "`counted` by the kernel, or `seen`: the clock whenever it was read",
+    "job": "a job's name",
+    "kernel": "a member of the join's family",
+    "kind": "of a source, or of an event",
+    "leg": "part of the way from arrival to landing",
+    "meter": "what reads the rail",
+    "operator": "an operator's id within its job",
+    "part_of": "the rail that this one is measured in as well; never add the two",
+    "phase": "of a beat",
+    "policy": "an energy policy",
+    "problem": "why a page did not land",
+    "rail": "a supply, as the board calls it",
+    "reason": "why rows were dropped",
+    "result": "how it ended",
+    "sink": "a sink's id within its job",
+    "source": "where an energy figure is from: `measured`, `modelled` or `simulated`",
+    "state": "one of the states; 1 for the one that holds",
+    "stream": "a stream's id within its job",
+}
+"""Every label, and what its values are.  Those of info metrics explain themselves."""
+
+_NAME = re.compile(r"edged_[a-z][a-z0-9_]*")
+
+
+class Kind(str, Enum):
+    """The type of a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"
+    """A gauge that is always 1 and says something by its labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A row.  Raises ValueError where it breaks the rules of naming."""
+
+    name: str
+    """As it is exposed, but for a histogram's suffixes."""
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    series_max: int = 0
+    """Bound on label sets.  0: SERIES_MAX with labels, one without."""
+
+    def __post_init__(self) -> None:
+        ends = {Kind.COUNTER: "_total", Kind.INFO: "_info"}.get(self.kind, "")
+        reserved = ("_total", "_info", "_bucket", "_count", "_sum", "_created")
+        if not _NAME.fullmatch(self.name) or not self.name.endswith(ends):
+            raise ValueError(f"{self.name}: edged_…{ends}, lower case")
+        if not ends and self.name.endswith(reserved):
+            raise ValueError(f"{self.name}: a {self.kind.value} must not end so")
+        if self.kind is not Kind.INFO and not set(self.labels) <= set(LABELS):
+            raise ValueError(f"{self.name}: {self.labels} are not all in LABELS")
+        if not self.help.endswith(".") or "\n" in self.help:
+            raise ValueError(f"{self.name}: its help is no sentence")
+
+    @property
+    def bound(self) -> int:
+        """The largest number of label sets."""
+        return self.series_max or (SERIES_MAX if self.labels else 1)
+
+
+def table(*rows: Metric) -> dict[str, Metric]:
+    """The rows by name.  Raises ValueError where two have one name."""
+    named = {row.name: row for row in rows}
+    if len(named) != len(rows):
+        raise ValueError("two metrics have one name")
+    return named
+
+
+def counter(name: str, help: str, *labels: str, series_max: int = 0) -> Metric:
+    """What only grows while its process lives."""
+    return Metric(name, Kind.COUNTER, help, labels, series_max)
+
+
+def gauge(name: str, help: str, *labels: str, series_max: int = 0) -> Metric:
+    """What goes up and down."""
+    return Metric(name, Kind.GAUGE, help, labels, series_max)
+
+
+def histogram(name: str, help: str, *labels: str, series_max: int = 0) -> Metric:
+    """Counts by size."""
+    return Metric(name, Kind.HISTOGRAM, help, labels, series_max)
+
+
+def info(name: str, help: str, *labels: str, series_max: int = 0) -> Metric:
+    """What is said in labels."""
+    return Metric(name, Kind.INFO, help, labels, series_max or 1)
