@@ -5,16 +5,21 @@ beyond the single value: the policy, the meters, files that are not there, job d
 from __future__ import annotations
 
 import glob
+import json
 import os
+import pickle
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edged.config import Config, SettingError
+from edged.config import Config, SettingError, read
 from edged.daemon import Settings
 from edged.energy.runtime import Unpriced
 from edged.energy.settings import NO_BOARD, SIMULATED, EnergySettings
 from edged.errors import EdgedError, JobError
+from edged.job.check import NICENESS, compile_expressions
 from edged.job.document import load_document
 from edged.job.plan import JobPlan, faults, parse_job
 from governors.cost import CostModel
@@ -148,3 +153,44 @@ def _of(path: Path, fault: JobError) -> JobError:
 
 def _wrong(config: Config, key: str, problem: str, advice: str = "") -> SettingError:
     return SettingError(key, config.origin(key), problem, advice)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the child process says of a configuration that is read anew."""
+
+    config: Config
+    jobs: list[JobFile]
+    faults: list[str]
+    """If there are any, nothing else counts."""
+
+
+def judge(path: str | None, flags: Mapping[str, tuple[str, Any]]) -> Verdict:
+    """Read everything anew, find all that is wrong, and compile the jobs' expressions."""
+    config, wrong = read(path, flags=flags)
+    found: list[EdgedError] = [*wrong] or problems(config)
+    if found:
+        return Verdict(config, [], [str(problem) for problem in found])
+    files = job_files(config)
+    try:
+        for plan in plans(files):
+            compile_expressions(plan, lambda *_: None)
+    except EdgedError as problem:
+        return Verdict(config, [], [str(problem)])
+    return Verdict(config, files, [])
+
+
+def main() -> None:
+    """`python -m edged.configured`: the question as JSON on standard input, the verdict pickled on
+    standard output."""
+    question = json.load(sys.stdin)
+    os.nice(NICENESS)
+    verdict = judge(question["path"], question["flags"])
+    sys.stdout.buffer.write(pickle.dumps(verdict))
+
+
+if __name__ == "__main__":
+    # the class is to be found under the module's name by who reads it
+    from edged import configured
+
+    configured.main()

@@ -19,6 +19,7 @@ from edged.events import EVENTS_MAX, LEVELS
 from edged.job.plan import parse_job
 from edged.jobs import API, CENTRE, DRAINING, FILE, PAUSED, RUNNING, Change, describe
 from edged.placement import AUTO
+from edged.reload import Reloader
 from edged.snapshot import picture
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Control:
             "status": lambda _: picture(daemon),
             "events": self._page,
             "stop": self._stop,
+            "config": lambda _: {"values": self._reloader().values()},
+            "reload": lambda _: self._reloader().begin(),
             "jobs": lambda _: {"jobs": [describe(job) for job in daemon.heart.jobs]},
             "job": lambda request: describe(self._job(request)),
             "job.put": self._put,
@@ -87,6 +90,11 @@ class Control:
                 raise CommandError("invalid", f"{level!r} is no level", where="level", do=choice)
             log.level = level
         return {"level": log.level, "was": was}
+
+    def _reloader(self) -> Reloader:
+        if self._daemon.reloader is None:
+            raise CommandError("unsupported", "there is no configuration to read")
+        return self._daemon.reloader
 
     # jobs --------------------------------------------------------------------------------------
 

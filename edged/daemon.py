@@ -32,6 +32,7 @@ from edged.errors import ConfigError, JobError
 from edged.events import Events, Log
 from edged.inputs import Inputs
 from edged.job.plan import JobPlan
+from edged.reload import Reloader
 from edged.service import Service
 from edged.sinks.base import SinkContext
 from edged.snapshot import picture
@@ -142,11 +143,15 @@ class Daemon:
         self.door = Door(settings.door or settings.directory / "door", Control(self), watching)
         self.waiter.add_control(self.door.fileno(), self.door.serve)
         self._watch()
+        self.reloader: Reloader | None = None
+        """What SIGHUP and the door's `reload` run, where there is a configuration to read."""
         self._tell_started()
 
     def run(self) -> None:
         """Beat until a signal or the door says stop; raises what made it fail."""
         self.waiter.catch_signals((signal.SIGTERM, signal.SIGINT), self.stop)
+        if self.reloader is not None:
+            self.waiter.catch_signals((signal.SIGHUP,), self.reloader.begin)
         try:
             if self.energy is not None:
                 self.energy.start()
@@ -259,14 +264,15 @@ class Daemon:
         """Let all sides know of changed jobs."""
         changes = self.heart.changes
         changes.changed, changes.told = self._jobs_changed, self._tell_job
-        changes.check = self._check
+        changes.check = self.check
         if self.uplink is not None:
             changes.pending, changes.hear_acks = self.store.pending_of, self.uplink.hear_acks
         for job in self.recovered.jobs:
             if job.problem:
                 self._tell_job("failed", job, {"problem": job.problem})
 
-    def _check(self, plans: Sequence[JobPlan]) -> None:
+    def check(self, plans: Sequence[JobPlan]) -> None:
+        """Raise EdgedError where these jobs cannot run together here."""
         check_together(plans)
         check_room(self.settings, plans)
 

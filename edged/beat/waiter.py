@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from edged.clock import Clock
 from edged.sources.base import Source
 
-Handler = Callable[[], None]
+Handler = Callable[[], object]
 
 
 class Waiter:

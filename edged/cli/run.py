@@ -115,15 +115,21 @@ def command(
     from edged.config import load
     from edged.daemon import Daemon
     from edged.events import Log
+    from edged.jobs import FILE
+    from edged.reload import Reloader
     from edged.service import Service, writer
 
-    config = load(config_file, flags=_flags(jobs, pairs, meters, given))
+    flags = _flags(jobs, pairs, meters, given)
+    config = load(config_file, flags=flags)
     _demand(config, config_file)
-    plans = configured.plans(configured.job_files(config))
+    files = configured.job_files(config)
+    plans = configured.plans(files)
+    origins = {str(file.document["name"]): f"{FILE}{file.path}" for file in files}
     settings = configured.settings(config)
     service = Service(SystemClock())
     compile_kernels(quiet=not sys.stderr.isatty(), tell=service.starting)
-    daemon = Daemon(settings, plans, Log(writer(), config.log.level), service)
+    daemon = Daemon(settings, plans, Log(writer(), config.log.level), service, origins)
+    daemon.reloader = Reloader(daemon, config, config_file, flags)
     _say_ready(daemon, as_json)
     daemon.run()
 

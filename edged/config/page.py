@@ -18,7 +18,7 @@ from edged.job.units import SIZE_UNITS
 ROOT = Path(__file__).parents[2]
 DOCUMENT = Path("docs/config.md")
 COMMENTED = Path("deploy/edged.toml")
-_SET = {"run.jobs": '["jobs.d/*.toml"]', "run.door": '"/run/edged/daemon/door"'}
+_SET = {"run.jobs": '["jobs.d/*.toml"]'}
 """What an installed daemon's file sets."""
 _HEAD = """\
 # Configuration

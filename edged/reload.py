@@ -1,0 +1,206 @@
+"""SIGHUP and the door's `reload`: the configuration is read anew, judged whole, then applied.
+
+    begin ─► child: read, judge, compile expressions ─► policy, log level ─► jobs ─► told
+
+Reading and compiling take up to minutes, so a child process does both (`edged.configured`); beats
+go on meanwhile.  If anything is wrong, nothing changes.  What a reload can apply are the jobs that
+files define, the policy, and the settings marked `live`; other changes are told, and wait for the
+next start.  No tuple is lost: jobs change between two beats, with their state (`edged.jobs`), and
+one whose file is gone is drained before it goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edged.beat.changes import Posted
+from edged.beat.runtime import JobRuntime
+from edged.config import SETTINGS, Config
+from edged.door import Later
+from edged.errors import CommandError, EdgedError
+from edged.job.plan import JobPlan, parse_job
+from edged.jobs import DRAINING, FILE, Change
+
+if TYPE_CHECKING:
+    from edged.configured import JobFile, Verdict
+    from edged.daemon import Daemon
+
+Answer = dict[str, Any]
+"""`{"applied": [what], "later": [keys that wait for the next start]}`."""
+
+
+class Reloader:
+    """Of one daemon.  `begin` and what it leads to run on the heart's thread, but for the child and
+    for building jobs."""
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        config: Config,
+        path: Path | None,
+        flags: Mapping[str, tuple[str, Any]],
+    ) -> None:
+        self.config = config
+        """What counts now."""
+        self._daemon, self._question = daemon, {"path": path and str(path), "flags": dict(flags)}
+        self._waiting: list[Later] = []
+        """Who began the reload that is under way."""
+        self._next: list[Later] = []
+        """Who asked while one was: files may have changed since, so there is another."""
+        self._calls: deque[Callable[[], None]] = deque()
+        self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        daemon.waiter.add_control(self._kick, self._serve)
+
+    def begin(self) -> Later:
+        """Reload, or after the one that is under way do so again."""
+        later = Later()
+        if self._waiting:
+            self._next.append(later)
+        else:
+            self._waiting.append(later)
+            self._start()
+        return later
+
+    def values(self) -> list[dict[str, Any]]:
+        """Every setting with where it came from."""
+        return self.config.values()
+
+    def _start(self) -> None:
+        self._daemon.service.reloading()
+        threading.Thread(target=self._ask, name="edged-reload", daemon=True).start()
+
+    def _ask(self) -> None:
+        """On a thread of its own: have a child judge."""
+        words = [sys.executable, "-m", "edged.configured"]
+        done = subprocess.run(words, input=json.dumps(self._question).encode(), capture_output=True)
+        if done.returncode:
+            problem = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            self._later(lambda: self._end(_refusal([f"it could not be read: {problem}"])))
+            return
+        verdict: Verdict = pickle.loads(done.stdout)
+        self._later(lambda: self._judged(verdict))
+
+    def _later(self, call: Callable[[], None]) -> None:
+        """Call on the heart's thread."""
+        self._calls.append(call)
+        os.eventfd_write(self._kick, 1)
+
+    def _serve(self) -> None:
+        os.eventfd_read(self._kick)
+        while self._calls:
+            self._calls.popleft()()
+
+    def _judged(self, verdict: Verdict) -> None:
+        """The child has read it."""
+        if verdict.faults:
+            self._end(_refusal(verdict.faults))
+        elif self._daemon.committer.full:
+            self._end(CommandError("busy", "the store is full", retry_s=5.0))
+        else:
+            self._daemon.planner.submit(self._plan, verdict)
+
+    def _plan(self, verdict: Verdict) -> None:
+        """On the planning thread: build what has changed, and check it together."""
+        try:
+            plans = {parse_job(file.document).name: file for file in verdict.jobs}
+            posts = self._posts(plans)
+        except EdgedError as problem:
+            self._later(lambda problem=problem: self._end(problem))  # type: ignore[misc]
+            return
+        self._later(lambda: self._apply(verdict.config, posts))
+
+    def _posts(self, files: Mapping[str, JobFile]) -> list[Posted]:
+        """The changes of jobs.  Raises EdgedError where they cannot be together."""
+        daemon, now_us = self._daemon, self._daemon.clock.wall_us()
+        running = {job.plan.name: job for job in list(daemon.heart.jobs)}
+        stay = [job.plan for job in running.values() if not job.about.from_file]
+        for plan in stay:
+            if plan.name in files:
+                raise CommandError(
+                    "conflict", f"{files[plan.name].path}: job {plan.name} is there already, and no"
+                    " file's", do="rename one of them, or delete that one",
+                )  # fmt: skip
+        plans: list[JobPlan] = []
+        posts: list[Posted] = []
+        for name, file in files.items():
+            plan, origin, old = parse_job(file.document), f"{FILE}{file.path}", running.get(name)
+            plans.append(plan)
+            if old is None or old.plan.document != plan.document or old.about.origin != origin:
+                change = Change("put", name, now_us, plan.document, origin)
+                posts.append(Posted(change, JobRuntime(plan, daemon.context)))
+        daemon.check([*stay, *plans])
+        gone = [j for n, j in running.items() if j.about.from_file and n not in files]
+        for job in gone:
+            change = Change("state", job.plan.name, now_us, state=DRAINING, ends=True)
+            posts.append(Posted(change))
+        return posts
+
+    def _apply(self, config: Config, posts: list[Posted]) -> None:
+        """Everything is right: apply it."""
+        daemon, changed = self._daemon, self.config.changed(config)
+        try:
+            if daemon.energy is not None and {"energy.policy", "energy.settings"} & set(changed):
+                daemon.energy.switch(config.energy.policy, dict(config.energy.settings))
+        except EdgedError as problem:
+            self._end(problem)
+            return
+        if "log.level" in changed:
+            daemon.events.log.level = config.log.level
+        self.config = config
+        answer = {
+            "applied": [key for key in changed if SETTINGS[key].live],
+            "later": [key for key in changed if not SETTINGS[key].live],
+        }
+        self._post(posts, answer)
+
+    def _post(self, posts: list[Posted], answer: Answer) -> None:
+        """One job after the other; a change that fails now leaves those before it."""
+        if not posts:
+            self._end(answer)
+            return
+        post, *rest = posts
+        what = f"job {post.change.name}"
+
+        def done(result: Any) -> None:
+            if isinstance(result, EdgedError):
+                self._later(lambda: self._end(result))
+            else:
+                told = {**answer, "applied": [*answer["applied"], what]}
+                self._later(lambda: self._post(rest, told))
+
+        try:
+            self._daemon.heart.post(Posted(post.change, post.job, None, done))
+        except EdgedError as problem:
+            self._end(problem)
+
+    def _end(self, result: Answer | EdgedError) -> None:
+        """Tell everybody."""
+        events, waiting, self._waiting = self._daemon.events, self._waiting, []
+        if isinstance(result, EdgedError):
+            text = f"configuration refused: {result}"
+            events.add("config.refused", text, level="error", facts={"problem": str(result)})
+        else:
+            text = "configuration reloaded: " + (", ".join(result["applied"]) or "nothing changed")
+            if result["later"]:
+                text += f"; at the next start: {', '.join(result['later'])}"
+            events.add("config.reloaded", text, facts=result)
+        for later in waiting:
+            later.done(result)
+        if self._next:
+            self._waiting, self._next = self._next, []
+            self._start()
+        else:
+            self._daemon.service.reloaded(text)
+
+
+def _refusal(faults: list[str]) -> CommandError:
+    return CommandError("invalid", "; ".join(faults), do="see edged validate")

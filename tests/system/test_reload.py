@@ -1,0 +1,112 @@
+"""Reloads of a running daemon: refused ones change nothing, applied ones lose nothing."""
+
+import signal
+import time
+
+import pytest
+
+from edged.door import ask
+from edged.errors import ConfigError
+from edged.processes import Part, free_port
+
+JOB = """\
+name = "{name}"
+[promises]
+latency = "50ms"
+[streams.{name}_s]
+source = {{ type = "tcp", listen = "127.0.0.1:{port}" }}
+columns = {{ time = "timestamp", v = "int64" }}
+time = "time"
+[operators.kept]
+type = "filter"
+input = "{name}_s"
+where = "v > {least}"
+[sinks.{name}_out]
+type = "pages"
+input = "kept"
+"""
+
+
+class Configured(Part):
+    """`edged run --config`, in a directory of its own."""
+
+    def __init__(self, path):
+        self.path, self.port = path, free_port()
+        self.jobs = path / "jobs.d"
+        self.jobs.mkdir()
+        self.door = path / "store" / "door"
+        self.configure("")
+        words = ["edged", "run", "--config", str(path / "edged.toml"), "--json"]
+        super().__init__("daemon", words, path)
+
+    def __enter__(self):
+        self.ready(120)
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def configure(self, more):
+        text = '[store]\ndirectory = "store"\n[run]\njobs = ["jobs.d/*.toml"]\nworkers = 1\n'
+        board = '[energy]\nboard = "simulated:orin-nano"\n'
+        (self.path / "edged.toml").write_text(text + (more or board))
+
+    def job(self, name, least=0):
+        (self.jobs / f"{name}.toml").write_text(JOB.format(name=name, port=self.port, least=least))
+
+    def jobs_now(self):
+        return {job["name"]: job for job in ask(self.door, "jobs")["jobs"]}
+
+    def kinds(self):
+        return [event["kind"] for event in ask(self.door, "events", limit=1000)["events"]]
+
+    def until(self, condition, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline
+            self.check()
+            time.sleep(0.05)
+
+
+POLICY = '[energy]\nboard = "simulated:orin-nano"\npolicy = "power_cap"\nsettings = {watts = 5.0}\n'
+
+
+def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
+    with Configured(tmp_path) as daemon:
+        assert daemon.jobs_now() == {}, "a daemon may begin without a job"
+        daemon.job("a")
+        assert ask(daemon.door, "reload") == {"applied": ["job a"], "later": []}
+        assert daemon.jobs_now()["a"]["origin"] == f"file:{tmp_path}/jobs.d/a.toml"
+
+        # one job is right, the other and a key are wrong: nothing at all happens
+        daemon.job("a", least=5)
+        (daemon.jobs / "b.toml").write_text('name = "b"\n')
+        daemon.configure(POLICY + "[log]\nlevle = 5\n")
+        with pytest.raises(ConfigError, match=r"did you mean log\.level"):
+            ask(daemon.door, "reload")
+        daemon.configure(POLICY)
+        with pytest.raises(ConfigError, match=r"b\.toml: streams: is missing"):
+            ask(daemon.door, "reload")
+        assert daemon.jobs_now()["a"]["version"] == 1
+        assert ask(daemon.door, "governor")["policy"] == "hands_off"
+        values = {row["key"]: row for row in ask(daemon.door, "config")["values"]}
+        assert values["energy.policy"]["origin"] == "default"
+
+        # by a signal, now that all is right
+        (daemon.jobs / "b.toml").unlink()
+        daemon.job("c")
+        daemon.configure(POLICY + "[log]\nlevel = 'warning'\n[device]\nname = 'other'\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: "config.reloaded" in daemon.kinds()[-3:])
+        assert {n: j["version"] for n, j in daemon.jobs_now().items()} == {"a": 2, "c": 1}
+        assert ask(daemon.door, "governor")["policy"] == "power_cap"
+        assert ask(daemon.door, "log")["level"] == "warning"
+        assert ask(daemon.door, "reload") == {"applied": [], "later": []}
+        daemon.configure(POLICY + "[device]\nname = 'third'\n")
+        assert ask(daemon.door, "reload") == {"applied": ["log.level"], "later": ["device.name"]}
+
+        # a job whose file is gone is drained and goes
+        (daemon.jobs / "a.toml").unlink()
+        assert ask(daemon.door, "reload") == {"applied": ["job a"], "later": []}
+        daemon.until(lambda: set(daemon.jobs_now()) == {"c"})
+        assert daemon.kinds().count("config.refused") == 2
