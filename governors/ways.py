@@ -167,16 +167,15 @@ def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) 
     kernel = Schedutil(choices, capacity)
     watts = {hz: tariff.race_watts("cpu", hz, cost.cores) - tariff.idle_watts for hz in choices}
     low = choices[0]
-    points = [(0.0, cost.us(0, low), watts[low] * cost.us(0, low) / 1e6)]
+    points: list[tuple[float, float, float]] = []
     cycles_us = 0.0
     for share in PERIODS:
         period_us = share * work.latency_us
-        units = max(1e-9, rate * period_us / 1e6)
+        units = max(rate, 1.0) * period_us / 1e6
         us, cycles_us, joules = _settled(
             kernel, cost, units, period_us, work.commit_every_us, watts
         )
-        if units > points[-1][0]:
-            points.append((units, max(us, points[-1][1]), joules))
+        points.append((units, us, joules))
     _, us, joules = points[-1]
     most = _most(tariff, "cpu", cost, choices, 0.0)
     hz = round(cycles_us / us) if us else low
@@ -254,8 +253,11 @@ def _within(dials: Sequence[Dial]) -> tuple[tuple[int, ...], int]:
 
 
 def _on(points: Points, column: int, units: float) -> float:
-    """Between two points by a straight line, beyond the last on by the line that ends there."""
-    i = min(bisect_right(points, (units, float("inf"), 0.0)), len(points) - 1)
+    """Between two points by a straight line; before the first as there, beyond the last in
+    proportion."""
+    if units >= points[-1][0]:
+        return points[-1][column] * units / points[-1][0]
+    i = bisect_right(points, (units, float("inf"), 0.0))
     if i == 0:
         return points[0][column]
     (x0, y0), (x1, y1) = ((p[0], p[column]) for p in points[i - 1 : i + 1])

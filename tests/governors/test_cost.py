@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from governors.cost import BUCKETS, SHARES, CostModel, Gating, Radio, Sleep
 from governors.policies.base import Cost, Dial, Work
+from governors.schedutil import Schedutil, Utilisation
 from tests.governors.plant import TARIFFS, dials
 
 TABLE = (400_000_000, 800_000_000, 1_200_000_000)
@@ -212,3 +213,23 @@ def test_a_new_plan_takes_well_under_a_millisecond_and_a_kept_one_some_microseco
             times.append(time.perf_counter() - before)
     assert min(fresh) < 5e-3
     assert min(kept) < 1e-4
+
+
+@pytest.mark.parametrize("share", [0.06, 0.15, 0.35, 0.7, 1.0])
+def test_a_race_that_is_left_alone_takes_what_schedutil_makes_of_races_at_that_period(share):
+    """Run for forty periods of that length; the model knows five lengths and what is between."""
+    board, rate, latency_us = TARIFFS["orin-nano"], 50_000.0, 1_000_000
+    cost = Cost(12e6, 700.0, 0.0, 0.01, cores=3.0)
+    alone = CostModel(board).ways(Work(0, rate, {"cpu": cost}, latency_us), dials("orin-nano"))[0]
+    rate = 2.0 ** (round(BUCKETS * math.log2(rate)) / BUCKETS)
+    units, used = rate * share * latency_us / 1e6, Utilisation()
+    dial = dials("orin-nano")[0]
+    kernel = Schedutil(dial.choices_hz(), dial.table_hz[-1])
+    for _ in range(40):
+        pieces = kernel.race(12e6 + 700.0 * units, 0.01 * units, used)
+        us = sum(piece[1] for piece in pieces)
+        used.sleep(share * latency_us - us)
+    joules = sum((board.race_watts("cpu", hz, 3.0) - board.idle_watts) * t for hz, t in pieces)
+    assert alone.clocks == ()
+    assert alone.takes_us(units) == pytest.approx(us, rel=0.1)
+    assert alone.joules(units, 0.0) == pytest.approx(joules / 1e6, rel=0.1)
