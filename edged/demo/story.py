@@ -266,7 +266,15 @@ class Story:
         told = self.scene.daemon.get("energy")
         if told is None:
             return None
-        keys = ("board", "input", "joules_per_mtuple", "race_clock_s", "wakeups_per_s", "overload")
+        keys = (
+            "board",
+            "input",
+            "joules_per_mtuple",
+            "race_clock_s",
+            "clock_s",
+            "sleep_s",
+            "overload",
+        )
         ran = told["policy"]
         return {key: told[key] for key in keys} | {
             "policy": ran["policy"], "problem": ran["problem"], "restored": told["restored"]

@@ -21,7 +21,7 @@ def demo(tmp_path_factory):
     build = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
         [sys.executable, "-m", "edged", "demo", "--seconds", "8", "--kills", "1", "--json",
-         "--build", str(build)],
+         "--build", str(build), "--board", "simulated:orin-nano"],
         env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
         capture_output=True,
         text=True,
@@ -39,8 +39,24 @@ def test_its_tables_are_identical_to_duckdbs_though_the_daemon_was_killed(demo):
     assert summary["tuples_in"] == TUPLES
     assert summary["matches"] > TUPLES // 2 and summary["rows_out"] > 4 * 700
     assert summary["worst_relative_difference"] <= 1e-9
+    assert summary["late"] == 0
     energy = summary["energy_mwh"]
     assert abs(energy["turbines"] / energy["meter"] - 1) < 0.05, "as physics has it"
+
+
+def test_it_tells_what_a_board_that_is_not_there_would_have_taken(demo):
+    told = demo[0]["energy"]
+    assert told["board"] == {**told["board"], "name": "orin-nano", "simulated": True}
+    assert told["policy"] == "race_to_idle" and told["problem"] == ""
+    assert told["input"]["provenance"] == "simulated"
+    read_us = told["input"]["until_us"] - told["input"]["since_us"] - told["input"]["gap_us"]
+    pair = told["joules_per_mtuple"]
+    if pair is not None:  # on a machine that is busy enough no reading comes in time: all is a gap
+        assert 3.2 < 1e6 * told["input"]["joules"] / read_us < 10, "W: above an idle board's 3.37"
+        assert 0 < pair["above_idle"] < pair["input"] and pair["provenance"] == "simulated"
+    assert sum(told["race_clock_s"].values()) > 0
+    assert told["sleep_s"]["wakeups"] > 0 and told["sleep_s"]["states"]["c7"] > 0
+    assert set(told["clock_s"]) == {"cpu.policy0", "cpu.policy4", "gpu"}
 
 
 def test_its_summary_is_written_as_well(demo):
