@@ -51,11 +51,14 @@ def test_it_tells_what_a_board_that_is_not_there_would_have_taken(demo):
     assert told["input"]["provenance"] == "simulated"
     read_us = told["input"]["until_us"] - told["input"]["since_us"] - told["input"]["gap_us"]
     pair = told["joules_per_mtuple"]
-    if pair is not None:  # on a machine that is busy enough no reading comes in time: all is a gap
+    # None where all is a gap, or where the daemon had all by the kill and has only replayed since:
+    # both happen on a busy machine
+    if pair is not None:
         assert 3.2 < 1e6 * told["input"]["joules"] / read_us < 10, "W: above an idle board's 3.37"
         assert 0 < pair["above_idle"] < pair["input"] and pair["provenance"] == "simulated"
-    assert sum(told["race_clock_s"].values()) > 0
-    assert told["sleep_s"]["wakeups"] > 0 and told["sleep_s"]["states"]["c7"] > 0
+        assert sum(told["race_clock_s"].values()) > 0
+        assert told["sleep_s"]["wakeups"] > 0
+    assert told["sleep_s"]["states"]["c7"] > 0
     assert set(told["clock_s"]) == {"cpu.policy0", "cpu.policy4", "gpu"}
 
 
