@@ -66,9 +66,9 @@ class Door:
             raise refused(answer)
         return answer
 
-    async def snapshot(self) -> Snapshot:
-        """The daemon's state, at most FRESH_S old.  Raises Problem."""
-        if self.latest is not None and time.monotonic() - self._latest_s < FRESH_S:
+    async def snapshot(self, fresh_s: float = FRESH_S) -> Snapshot:
+        """The daemon's state, at most `fresh_s` old.  Raises Problem."""
+        if self.latest is not None and time.monotonic() - self._latest_s < fresh_s:
             return self.latest
         if self._coming is None:
             self._coming = asyncio.create_task(self._fetch())

@@ -88,15 +88,18 @@ def open_unix(path: str, group: str) -> Listener:
 
 def open_tcp(settings: ApiSection) -> Listener:
     """The TCP listener of api.listen.  Raises ConfigError where that would be unsafe."""
-    host, _, port = settings.listen.rpartition(":")
-    tls = check_tcp(settings, host.strip("[]"))
+    host, _, _ = settings.listen.rpartition(":")
+    return bind_tcp(settings.listen, "api.listen", check_tcp(settings, host.strip("[]")))
+
+
+def bind_tcp(listen: str, setting: str, tls: ssl.SSLContext | None = None) -> Listener:
+    """A listener on HOST:PORT, which `setting` says.  Raises ConfigError."""
+    host, _, port = listen.rpartition(":")
     try:
         where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
         sock = socket.create_server(where[4][:2], family=where[0], backlog=BACKLOG)
     except OSError as problem:
-        raise ConfigError(
-            f"cannot listen on {settings.listen}: {problem}; set api.listen"
-        ) from None
+        raise ConfigError(f"cannot listen on {listen}: {problem}; set {setting}") from None
     return Listener(sock, _address(sock), trusted=False, tls=tls)
 
 

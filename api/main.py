@@ -23,6 +23,7 @@ from api.context import Context
 from api.door import Door
 from api.ingest import Ingest
 from api.listeners import Listener, addresses, open_listeners
+from api.metrics import App, open_listener
 from api.notify import notify
 from api.server import Server
 from edged.config import CONFIG, Config, load
@@ -61,6 +62,10 @@ async def serve(config: Config, environ: Mapping[str, str], as_json: bool = Fals
     app = build(context)
     listeners = open_listeners(config.api, environ)
     servers = [Server(app, listener) for listener in listeners]
+    metrics = open_listener(config.metrics.listen)
+    if metrics is not None:
+        servers.append(Server(App(door), metrics))
+        listeners.append(metrics)
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

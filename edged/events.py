@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +61,7 @@ class Events:
         self._clock, self._session = clock, session
         self._lock = threading.Lock()
         self._ring: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self._counts: Counter[str] = Counter()
         self._next = session * SESSION + 1
         self._quiet: dict[tuple[str, str], tuple[int, int]] = {}
         """By kind and key: when the last event of it was told, and how many were not since."""
@@ -83,6 +84,7 @@ class Events:
             event["id"] = self._next
             self._next += 1
             self._ring.append(event)
+            self._counts[kind] += 1
         named = {} if job is None else {"job": job}
         self.log(level, text, event=kind, **named)
         self.listener()
@@ -108,6 +110,11 @@ class Events:
             missed = start - max(last + 1, self._session * SESSION + 1)
             ring = list(self._ring)[start - first : start - first + limit]
         return ring, max(0, missed)
+
+    def counts(self) -> dict[str, int]:
+        """How many there were of each kind."""
+        with self._lock:
+            return dict(self._counts)
 
     def page(self, last: int, limit: int) -> dict[str, Any]:
         """The door's answer: `next` is what to ask with next, `first` the oldest id here."""

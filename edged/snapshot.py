@@ -75,6 +75,7 @@ def picture(daemon: Daemon) -> dict[str, Any]:
         "sources": sources(heart, now_us),
         "store": _store(daemon),
         "drops": _drops(heart.jobs, heart.set_aside_rows),
+        "events": daemon.events.counts(),
         "set_aside_rows": heart.set_aside_rows,
         "uplink": None if daemon.uplink is None else daemon.uplink.status(),
         "energy": None if daemon.energy is None else show.status(daemon.energy, now_us),

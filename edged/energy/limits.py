@@ -30,6 +30,8 @@ class Owned:
         """Of setting all CPU clocks and letting them go again."""
         self.changes: deque[Change] = deque(maxlen=CHANGES_MAX)
         """What others did to limits, and what could not be set; the last ones."""
+        self.taken_over = 0
+        """How often somebody else has changed a limit that was ours."""
         self.restored: list[str] = []
         """What an earlier process had left, and what was done about it."""
         self._site, self._tariff = site, tariff
@@ -67,6 +69,7 @@ class Owned:
         found = [] if self._ours is None else self._ours.watch()
         for change in found:
             self._note(at_us, change.name, change.what, change.text)
+            self.taken_over += change.what == "changed"
             self._unset.discard(change.name)
         if found:
             self._look()
@@ -98,6 +101,7 @@ class Owned:
             "refused": {} if ours is None else dict(ours.refused),
             "restored": self.restored,
             "changes": list(self.changes),
+            "taken_over": self.taken_over,
             "write_us": round(self.write_us, 1),
             "limits": {name: self._clock(knob) for name, knob in self._knobs.items()},
         }

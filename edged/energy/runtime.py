@@ -22,6 +22,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,11 +204,13 @@ class Energy:
     def policy(self) -> dict[str, Any]:
         """What runs, why, and what it foresees."""
         seen = self._seen(self._forecast, self._clock.monotonic_us())
+        budget = self._running.policy.budget(seen)
         return {
             "policy": self._running.policy.name,
             "settings": self._given,
             "reason": self.reason,
             "forecast": self._running.policy.forecast(seen),
+            "budget": None if budget is None else asdict(budget),
             "problem": self.problem,
             "awaited": None if self._awaited is None else self._awaited[0],
             "jobs": {job: chosen.name for job, chosen in self._running.jobs.items()},

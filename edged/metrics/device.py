@@ -16,6 +16,16 @@ _INPUT = ("kind", "address")
 _RAIL = ("meter", "rail", "part_of", "source")
 _ACCOUNT = ("job", "operator", "phase", "source")
 
+EVENT_KINDS = (
+    *("daemon.started", "daemon.recovered", "daemon.stopping"),
+    *("job.created", "job.replaced", "job.paused", "job.resumed", "job.draining", "job.drained"),
+    *("job.deleted", "job.failed", "kernel.switched", "policy.switched", "policy.fell_back"),
+    *("limits.taken_over", "limits.restored", "meter.lost", "meter.back", "store.full"),
+    *("store.room", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
+    *("source.refused", "config.reloaded", "config.refused", "overload.begun", "overload.ended"),
+)
+"""As in docs/control.md."""
+
 PROCESS = table(
     gauge("edged_up", "Whether the daemon answered; without it there is nothing else."),
     info("edged_build_info", "What runs.", "version", "python", "numba", "platform"),
@@ -30,7 +40,8 @@ PROCESS = table(
     gauge("edged_threads", "Threads of the daemon's process."),
     counter("edged_context_switches_total", "Context switches of the daemon's process."),
     counter("edged_wakeups_total", "Times that the daemon's loop ended a sleep."),
-    counter("edged_events_total", "Events by kind; docs/control.md lists them.", "kind"),
+    counter("edged_events_total", "Events by kind; docs/control.md lists them.", "kind",
+            series_max=len(EVENT_KINDS)),
     gauge("edged_metrics_left_out", "Series left out of this exposition, beyond the bounds."),
 )  # fmt: skip
 
@@ -142,6 +153,8 @@ CLOCKS = table(
     counter("edged_idle_state_seconds_total", "Core-seconds in each idle state, and `awake`.",
             "state"),
     counter("edged_core_wakeups_total", "Times that a core of the board left an idle state."),
+    counter("edged_limits_taken_over_total", "Times that somebody else changed a limit which edged "
+            "had set."),
     info("edged_policy_info", "The energy policy that runs.", "policy"),
     gauge("edged_policy_fallback", "Whether another policy was asked for and cannot run."),
     gauge("edged_overload", "Whether the simulated board cannot keep up with its load."),

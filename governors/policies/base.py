@@ -211,6 +211,18 @@ class Decision:
     """Whether the uplink may send now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a policy that keeps a budget has to spend."""
+
+    left_j: float
+    """From now to its end, idling included; what is held in reserve is not in it."""
+    left_us: int
+    """Until its end."""
+    forecast_j: float
+    """What will be left then at the present mean power; below 0 it does not last."""
+
+
 class Policy(ABC):
     """Base of all policies."""
 
@@ -237,6 +249,10 @@ class Policy(ABC):
     def forecast(self, seen: Observation) -> str:
         """One line for people: what will happen if things go on like this; empty: nothing."""
         return ""
+
+    def budget(self, seen: Observation) -> Budget | None:
+        """The budget that is kept, where there is one and it is known."""
+        return None
 
     def number(self, key: str, least: float = 0.0) -> float:
         """A setting that is a number above `least`.  Raises PolicyError."""

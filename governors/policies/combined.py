@@ -24,7 +24,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from governors.policies.base import RELEASE, Act, Decision, Dial, Observation, Policy, Setting
+from governors.policies.base import (
+    RELEASE,
+    Act,
+    Budget,
+    Decision,
+    Dial,
+    Observation,
+    Policy,
+    Setting,
+)
 
 DAEMON = ""
 """Who the daemon's own policy speaks for, among the names of jobs."""
@@ -52,6 +61,11 @@ class Combined(Policy):
     def forecast(self, seen: Observation) -> str:
         """What each of them foresees, if it does."""
         return self._said({who: p.forecast(seen) for who, p in self.voices.items()})
+
+    def budget(self, seen: Observation) -> Budget | None:
+        """The one of them that runs out first."""
+        kept = [b for p in self.voices.values() if (b := p.budget(seen)) is not None]
+        return min(kept, key=lambda b: b.forecast_j, default=None)
 
     def _combined(self, answers: Mapping[str, Decision], seen: Observation) -> Decision:
         every = list(answers.values())

@@ -28,6 +28,7 @@ from governors.cost import CostModel
 from governors.policies.account import Account
 from governors.policies.base import (
     RELEASE,
+    Budget,
     Decision,
     Observation,
     Policy,
@@ -142,15 +143,25 @@ class EnergyBudget(Policy):
 
     def forecast(self, seen: Observation) -> str:
         """What is left at the end at the mean power of the last minutes, or when it runs out."""
-        mean = self.account.watts(int(self._burst_us))
-        watts = self.model.tariff.idle_watts if mean is None else mean
-        left_us, funds = self._left_us(seen), self._funds_j(seen)
+        watts, left_us, funds = self._mean_watts(), self._left_us(seen), self._funds_j(seen)
         rest = funds - watts * left_us / 1e6
         end = _clock(seen.day_us + left_us)
         if rest >= 0 or watts <= 0:
             return f"at {watts:.2f} W, {rest:.0f} J are left at {end}"
         out = _clock(seen.day_us + max(0.0, 1e6 * funds / watts))
         return f"at {watts:.2f} W it runs out at {out}, before {end}"
+
+    def budget(self, seen: Observation) -> Budget | None:
+        """The same in figures; None before the first race of a day, and of a battery that nobody
+        can read."""
+        if self._end_us <= seen.at_us or (self._day_j is None and seen.battery is None):
+            return None
+        left_us, funds = self._left_us(seen), self._funds_j(seen)
+        return Budget(funds, left_us, funds - self._mean_watts() * left_us / 1e6)
+
+    def _mean_watts(self) -> float:
+        mean = self.account.watts(int(self._burst_us))
+        return self.model.tariff.idle_watts if mean is None else mean
 
     def _see(self, seen: Observation) -> float:
         """Save up pace, pay what was spent; what a race may take above idle."""
