@@ -31,7 +31,7 @@ from edged.energy.settings import NO_BOARD, EnergySettings
 from edged.errors import ConfigError, JobError
 from edged.events import Events, Log
 from edged.inputs import Inputs
-from edged.job.plan import JobPlan
+from edged.job.plan import JobPlan, load_kinds
 from edged.reload import Reloader
 from edged.service import Service
 from edged.sinks.base import SinkContext
@@ -139,6 +139,7 @@ class Daemon:
             self.committer.snapshot(self.recovered.beat, *self.heart.save())
         self._follow_jobs()
         self.planner = ThreadPoolExecutor(1, "edged-plan")
+        load_kinds()
         watching = Watching(self.clock, self.events, lambda: picture(self))
         self.door = Door(settings.door or settings.directory / "door", Control(self), watching)
         self.waiter.add_control(self.door.fileno(), self.door.serve)

@@ -247,7 +247,9 @@ def ask(path: Path | str, cmd: str, timeout_s: float = 30.0, **arguments: Any) -
     """A client's request; raises CommandError where the answer is an error, with its kind, or
     (`unreachable`) where nobody answers."""
     with _connected(path, {"cmd": cmd, **arguments}, timeout_s) as lines:
-        return next(lines, {})
+        for answer in lines:
+            return answer
+    raise CommandError("unreachable", f"the daemon at {path} ended before it answered")
 
 
 def watch(

@@ -123,9 +123,14 @@ def warnings(plan: JobPlan) -> list[str]:
     return found
 
 
-def _read(document: Mapping[str, Any]) -> tuple[JobPlan | None, list[JobError]]:
+def load_kinds() -> None:
+    """Import all sources, operators and sinks; the first document that is parsed does it too."""
     for package in (edged.operators, edged.sinks, edged.sources):
         package.load_all()
+
+
+def _read(document: Mapping[str, Any]) -> tuple[JobPlan | None, list[JobError]]:
+    load_kinds()
     reader = _Reader()
     plan = reader.attempt(lambda: reader.job(document))
     return (None if reader.faults else plan), reader.faults

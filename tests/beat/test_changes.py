@@ -1,0 +1,424 @@
+"""Jobs that come, change, pause, drain and go while the heart runs: the log holds all of it.
+
+Two twins: what a restart finds in a copy of the store must be the live jobs, byte for byte; and
+what leaves in pages must be what a list of the rows sent says.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import threading
+import time
+from collections import Counter, defaultdict
+
+import pytest
+
+from edged.beat.recover import recover
+from edged.client import Producer
+from edged.door import ask
+from edged.errors import CommandError, JobError
+from edged.job.plan import parse_job
+from edged.jobs import describe
+from edged.pages.format import parse_header
+from edged.pages.read import read_page
+from edged.processes import free_port
+from edged.sinks.base import SinkContext
+from edged.store import Store
+from edged.workers import Workers
+from tests.beat.loop import Loop, batch, now_us
+from tests.beat.support import ARROW, Daemon, HandClock, changed, copy_job, join_job, plain
+from tests.beat.test_replay import bytes_of, differing
+from tests.system.support import say, seed
+
+KILLS = 6
+QUICK = {"latency": "20ms"}
+SCHEMA = parse_job(copy_job()).streams["r"].schema
+
+
+def at(port, document):
+    """The document with its streams at this port, and a short latency unless it has one."""
+    for table in document["streams"].values():
+        table["source"] = {"type": "tcp", "listen": f"127.0.0.1:{port}"}
+    document.setdefault("promises", dict(QUICK))
+    return document
+
+
+def renamed(name, stream, sink, **options):
+    """A job that copies `stream` into pages of `sink`."""
+    document = copy_job(**options)
+    document["streams"] = {stream: document["streams"]["r"]}
+    document["sinks"] = {sink: {"type": "pages", "input": stream, "page": "4KiB"}}
+    return {**document, "name": name}
+
+
+def windowed(name, stream, sink):
+    """A job that counts `stream` in windows of ten seconds."""
+    document = renamed(name, stream, sink)
+    document["operators"] = {
+        "counted": {"type": "window", "input": stream, "keys": ["key"], "size": "10s",
+                    "aggregates": {"n": "count(*)"}}
+    }  # fmt: skip
+    document["sinks"][sink]["input"] = "counted"
+    return document
+
+
+def facts_of(book):
+    return {**book.facts(), "about": {j.plan.name: vars(j.about) for j in book.list}}
+
+
+def restarted(path, copy, files):
+    """Facts and states that a restart finds in a copy of the store, and how far it came."""
+    shutil.copytree(path, copy)
+    workers = Workers(1)
+    with Store.open(copy) as store:
+        context = SinkContext("dev", store.device_epoch, str(copy / "sinks"), workers)
+        found = recover(store, files, context, HandClock())
+    workers.close()
+    states = {job.plan.name: bytes_of(job.save()) for job in found.jobs}
+    return facts_of(found.book), states, found
+
+
+class Twins:
+    """A running heart, and what it is held against."""
+
+    def __init__(self, loop, path):
+        self.loop, self.path, self.copies = loop, path, 0
+
+    def compare(self):
+        """A restart here and now would find the jobs as they are."""
+        live = {}
+
+        def look():
+            heart = self.loop.heart
+            heart.rest()
+            live["facts"] = facts_of(heart.changes.book)
+            live["states"] = {job.plan.name: bytes_of(job.save()) for job in heart.jobs}
+            self.copies += 1
+            files = [self.loop.plan]
+            live["found"] = restarted(self.path, self.path.parent / f"c{self.copies}", files)
+
+        self.loop.call(look)
+        facts, states, found = live["found"]
+        assert facts == live["facts"]
+        assert states.keys() == live["states"].keys()
+        for name, state in states.items():
+            assert differing(state, live["states"][name]) == []
+        assert not found.fresh
+        return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_restart_finds_the_jobs_as_they_were_after_any_changes(tmp_path, seed):
+    dice, port = random.Random(seed), free_port()
+    base = at(port, {**join_job(before=10**9, after=10**9), "name": "base"})
+    variants = [
+        at(port, renamed("second", "q", "others", lateness=n, late="process")) for n in (0, 10, 20)
+    ]
+    variants.append(changed(variants[0], operators={
+        "chosen": {"type": "filter", "input": "q", "where": "value > 3"}}, sinks={
+        "others": {"type": "pages", "input": "chosen", "page": "4KiB"}}))  # fmt: skip
+    with Loop(base, tmp_path / "store") as loop:
+        twins, sent = Twins(loop, tmp_path / "store"), Counter()
+
+        def send(stream):
+            with Producer(f"127.0.0.1:{port}", stream, ARROW, f"p-{stream}") as producer:
+                sent[stream] += 1
+                producer.send(batch(list(range(dice.randint(1, 5)))))
+                producer.flush()
+
+        for _ in range(14):
+            second = loop.heart.changes.book.get("second")
+            op = dice.choice(["put", "state", "state", "send", "send", "snapshot", "delete"])
+            if op == "put" or second is None:
+                loop.change("put", "second", dice.choice(variants))
+            elif op == "state":
+                loop.change("state", "second", state=dice.choice(["paused", "running", "draining"]))
+            elif op == "delete":
+                loop.change("delete", "second")
+            elif op == "snapshot":
+                loop.call(lambda: (loop.heart.rest(), loop.heart.snapshot()))
+            send("r"), send("s")
+            second = loop.heart.changes.book.get("second")
+            if second is not None and not second.held and op != "put":
+                send("q")
+            twins.compare()
+        assert loop.heart.jobs[0].plan.name == "base"
+        assert loop.heart.jobs[0].streams["r"].rows + loop.heart.jobs[0].staged() > 0
+
+
+def test_a_change_is_in_the_log_and_takes_no_snapshot(tmp_path):
+    port = free_port()
+    with Loop(at(port, copy_job()), tmp_path / "store") as loop:
+        snapshots = sorted(p.name for p in (tmp_path / "store/snapshots").iterdir())
+        loop.change("put", "second", at(port, renamed("second", "q", "others")))
+        loop.change("state", "second", state="paused")
+        found = Twins(loop, tmp_path / "store").compare()
+        assert found.replayed_beats == loop.heart.beat == 2
+        assert [describe(j)["state"] for j in found.jobs] == ["running", "paused"]
+        assert sorted(p.name for p in (tmp_path / "store/snapshots").iterdir()) == snapshots
+
+
+def test_the_first_job_whose_inputs_are_logged_comes_with_a_snapshot(tmp_path):
+    """Rows that an earlier job had staged are in no log: a replay could not take them."""
+    port = free_port()
+    base = at(port, join_job(idle_after="1h"))
+    base["promises"] = {**QUICK, "durability": "results"}
+    with Loop(base, tmp_path / "store") as loop:
+        with loop.producer("r") as r, loop.producer("s") as s:
+            r.send(batch([1], [now_us() + 10**6])), s.send(batch([1]))
+            r.flush(), s.flush()
+            loop.change("put", "second", at(port, renamed("second", "q", "others")))
+        with loop.producer("s") as s:
+            s.send(batch([2], [now_us() + 2 * 10**6]))
+            s.flush()
+            loop.until(lambda: loop.job.staged() <= 1)
+            Twins(loop, tmp_path / "store").compare()
+
+
+def test_a_paused_job_holds_its_producers_seals_what_is_open_and_lets_nobody_become_idle(tmp_path):
+    port = free_port()
+    slow = at(port, renamed("second", "q", "others", idle_after="10s", lateness="0s"))
+    slow["promises"] = {"latency": "30s", "ack_within": "20ms"}
+    with Loop(at(port, copy_job()), tmp_path / "store") as loop:
+        loop.change("put", "second", slow)
+        second, now = loop.heart.jobs[1], now_us()
+        with loop.producer("q", "ahead") as ahead, loop.producer("q", "behind") as behind:
+            ahead.send(batch([1], [now])), behind.send(batch([2], [now - 10**6]))
+            ahead.flush(), behind.flush()
+            loop.change("state", "second", state="paused")
+            assert second.open_rows() == second.staged() == 0
+            assert second.sinks["others"].counters()["rows"] == 2
+            ahead.send(batch([3], [now + 10**6]))
+            with pytest.raises(TimeoutError):
+                ahead.flush(0.3)
+            with loop.producer("r", "other") as other:
+                other.send(batch([1]))
+                other.flush()
+            loop.clock.ahead_us += 3600 * 10**6
+            loop.change("state", "second", state="running")
+            ahead.flush()
+            behind.send(batch([4], [now - 10**6 + 1]))
+            behind.flush()
+            loop.change("state", "second", state="draining")
+            loop.until(lambda: describe(second)["state"] == "drained", producer=ahead)
+        assert second.sinks["others"].counters()["rows"] == 4
+        assert second.streams["q"].late == 0, "an hour of pause made nobody idle"
+
+
+def test_a_paused_job_does_not_wake_the_heart(tmp_path):
+    port = free_port()
+    document = at(port, join_job(idle_after="50ms"))
+    with Loop(document, tmp_path / "store") as loop, loop.producer("r") as r:
+        r.send(batch([1])), r.flush()
+        loop.change("state", "joining", state="paused")
+        r.send(batch([2]))
+        r.poll()
+        time.sleep(0.2)
+        wakes = loop.waiter.wakes
+        time.sleep(0.6)
+        assert loop.waiter.wakes - wakes <= 1
+        loop.change("state", "joining", state="running")
+        r.flush()
+
+
+def test_draining_takes_what_waited_for_the_other_stream_and_the_window_is_kept(tmp_path):
+    port, now = free_port(), now_us()
+    document = at(port, join_job(before="1s", after="1h", idle_after="1h"))
+    with Loop(document, tmp_path / "store") as loop:
+        job = loop.job
+        with loop.producer("r") as r, loop.producer("s") as s:
+            s.send(batch([1], [now])), s.flush()
+            r.send(batch([1], [now])), r.flush()
+            r.send(batch([2], [now + 60 * 10**6])), r.flush()
+            r.send(batch([3], [now + 61 * 10**6])), r.flush()
+            loop.until(lambda: job.streams["r"].rows >= 1)
+            assert job.staged() >= 1, "a row waits for the other stream"
+            loop.change("state", "joining", state="draining")
+            loop.until(lambda: describe(job)["state"] == "drained", producer=r)
+            assert job.staged() == job.open_rows() == 0
+            assert job.operators["joined"].counters()["left_live"] == 3
+            loop.change("state", "joining", state="running")
+            s.send(batch([4], [now + 60 * 10**6])), s.flush()
+            loop.until(lambda: job.operators["joined"].counters()["matches"] == 4)
+            assert job.streams["s"].late == 0
+            Twins(loop, tmp_path / "store").compare()
+
+
+def test_a_deleted_job_that_drains_first_closes_its_windows(tmp_path):
+    port = free_port()
+    with Loop(at(port, copy_job()), tmp_path / "store") as loop:
+        twins = Twins(loop, tmp_path / "store")
+        loop.change("put", "second", at(port, windowed("second", "q", "counts")))
+        with loop.producer("q") as q:
+            q.send(batch([1, 2, 3]))
+            q.flush()
+        second = loop.heart.jobs[1]
+        assert second.sinks["counts"].counters()["rows"] == 0
+        loop.change("state", "second", state="draining", ends=True)
+        loop.until(lambda: len(loop.heart.jobs) == 1)
+        assert second.sinks["counts"].counters()["rows"] == 1
+        found = twins.compare()
+        assert found.book.retired["counts"].last == [1]
+        loop.change("put", "third", at(port, windowed("third", "q", "counts")))
+        assert loop.heart.jobs[1].sinks["counts"].numbers() == {"counts": [1]}
+        assert loop.heart.changes.book.retired == {}
+        twins.compare()
+
+
+def test_what_cannot_be_is_refused_and_everything_goes_on(tmp_path):
+    port, taken = free_port(), free_port()
+    second = at(port, renamed("second", "q", "others"))
+    with Loop(at(port, copy_job()), tmp_path / "store") as loop, socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", taken))
+        squatter.listen()
+        loop.change("put", "second", second)
+        moved = changed(second, streams={"w": at(taken, renamed("x", "w", "y"))["streams"]["w"]})
+        with pytest.raises(CommandError, match="cannot listen"):
+            loop.change("put", "second", moved)
+        same_stream = at(port, renamed("third", "q", "elsewhere"))
+        with pytest.raises(JobError, match="both have a stream q"):
+            loop.change("put", "third", same_stream)
+        with pytest.raises(CommandError, match="of version 1, not 7") as refused:
+            loop.change("put", "second", moved, if_version=7)
+        assert refused.value.kind == "conflict"
+        with pytest.raises(CommandError, match="no job third") as refused:
+            loop.change("state", "third", state="paused")
+        assert refused.value.kind == "missing"
+        other = changed(second, sinks={"others": {"type": "pages", "input": "q", "page": "8KiB"}})
+        with pytest.raises(JobError, match=r"sinks\.others"):
+            loop.change("put", "second", other)
+        assert describe(loop.heart.jobs[1])["version"] == 1
+        for stream in "rq":
+            with loop.producer(stream, f"p{stream}") as producer:
+                producer.send(batch([1]))
+                producer.flush()
+        Twins(loop, tmp_path / "store").compare()
+
+
+def pages_of(store):
+    """Values of all rows in the pages that wait in the store, by stream; numbers are checked."""
+    values, seqs = defaultdict(list), defaultdict(list)
+    for ref in store.pending():
+        with open(ref.file, "rb") as f:
+            f.seek(ref.offset)
+            page = f.read(ref.length)
+        header = parse_header(page)
+        seqs[header.stream, header.partition].append(header.seq)
+        values[header.stream] += [row[2] for row in plain(read_page(page, SCHEMA))]
+    for key, found in seqs.items():
+        assert found == list(range(1, len(found) + 1)), key
+    return values
+
+
+class Second:
+    """The job `second` as a client sees it, who asks until he is answered."""
+
+    def __init__(self, daemon, variants, dice):
+        self.edged, self.variants, self.dice = daemon, variants, dice
+        self.lives, self.producer = 0, None
+        self.acked, self.sent, self.made = set(), set(), Counter()
+
+    def ask(self, cmd, **more):
+        """The answer, or the kind of the refusal; a lost answer is asked for again."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return ask(self.edged.door, cmd, **more)
+            except CommandError as problem:
+                if problem.kind != "unreachable":
+                    return problem.kind
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+    def state(self):
+        found = self.ask("job", name="second")
+        return found if isinstance(found, str) else found["state"]
+
+    def change(self):
+        """One change at random; when it is answered it holds, also after a kill."""
+        cmd = self.dice.choice(["put", "pause", "resume", "drain", "delete"])
+        if cmd == "put" or self.lives == 0 or self.state() == "missing":
+            document = self.dice.choice(self.variants)
+            answer = self.ask("job.put", document=document)
+            assert self.ask("job", name="second")["document"] == answer["job"]["document"]
+            self.begin()
+        elif cmd == "delete":
+            self.ask("job.delete", name="second", drain=True)
+            while self.state() != "missing":
+                time.sleep(0.01)
+            self.producer.close()
+            self.producer = None
+        else:
+            self.ask(f"job.{cmd}", name="second")
+            wanted = {
+                "pause": ("paused",),
+                "resume": ("running",),
+                "drain": ("draining", "drained"),
+            }
+            assert self.state() in wanted[cmd]
+        self.made[cmd] += 1
+
+    def begin(self):
+        """A producer for this life: a job that went has forgotten all of them."""
+        if self.producer is None:
+            self.lives += 1
+            self.producer = self.edged.producer("q", f"q{self.lives}", timeout_s=60)
+            self.batches = []
+
+    def send(self):
+        """Some rows, where they are taken now; those that were acknowledged count."""
+        if self.producer is None or self.state() != "running":
+            return
+        base = (self.lives << 32) + (len(self.batches) << 8)
+        self.batches.append(list(range(base, base + self.dice.randint(1, 9))))
+        self.sent.update(self.batches[-1])
+        self.producer.send(batch(self.batches[-1]))
+        self.producer.flush()
+        self.acked.update(self.batches[-1])
+
+
+def test_kills_around_changes_lose_and_repeat_nothing_that_was_acked(tmp_path):
+    dice = random.Random(seed())
+    base = changed(copy_job(late="process"), promises=QUICK)
+    daemon = Daemon(tmp_path, base, "--snapshot-bytes", "65536")
+    variants = [renamed("second", "q", "others", lateness=n, late="process") for n in (0, 1000)]
+    second = Second(daemon, [{**daemon.here(v), "promises": QUICK} for v in variants], dice)
+    over, kills = threading.Event(), []
+
+    def kill():
+        while not over.wait(dice.uniform(0.02, 0.8)) and len(kills) < KILLS:
+            daemon.kill()
+            kills.append(0)
+            daemon.restart()
+            daemon.ready(100)
+
+    with daemon, daemon.producer("r", timeout_s=60) as r:
+        killer = threading.Thread(target=kill)
+        killer.start()
+        sent = 0
+        while killer.is_alive():
+            second.change()
+            second.send()
+            r.send(batch([sent]))
+            sent += 1
+        over.set()
+        killer.join()
+        r.flush()
+        assert len(kills) == KILLS
+        if second.producer is not None:
+            second.producer.close()
+        second.ask("job.resume", name="second")
+        second.ask("job.drain", name="second")
+        daemon.until(
+            lambda s: all(j["state"] in ("running", "drained") for j in s["jobs"].values())
+        )
+    say(f"{dict(second.made)}, {second.lives} lives, {len(second.sent)} and {sent} rows")
+    with Store.open(tmp_path / "store") as store:
+        found = pages_of(store)
+    assert sorted(found["rows"]) == list(range(sent))
+    rows = Counter(found["others"])
+    assert max(rows.values(), default=1) == 1, "nothing twice"
+    assert second.acked <= rows.keys() <= second.sent
+    assert second.lives > 1 and second.acked
