@@ -12,6 +12,7 @@ views that say one value many times, no more rows than there are bytes for.
 
 from __future__ import annotations
 
+import csv
 import re
 import struct
 from collections.abc import Callable
@@ -29,6 +30,7 @@ EXPANSION_MAX = 16
 """Most bytes in columns for a byte of the body, beside a MiB."""
 DEPTH_MAX = 8
 _NESTED = re.compile(rb"[\[{]\s*" * DEPTH_MAX)
+_JSON_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 _JSON_ROW = re.compile(r"in row ([0-9]+)")
 _JSON_COLUMN = re.compile(r"Column\(/([^)]*)\)")
 _CSV_PLACE = re.compile(r"In CSV column #([0-9]+)(?:: Row #([0-9]+))?")
@@ -54,6 +56,7 @@ def decode(body: bytes, media_type: str, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
+    _utf8(body)
     _bounded(body, body.count(b"{"), schema)
     if not body.strip():
         return schema.empty_table()
@@ -69,6 +72,8 @@ def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
         )
     except (pa.ArrowException, ValueError) as problem:
         text = str(problem).removeprefix("JSON parse error: ")
+        if "unexpected field" in text:
+            raise _strange(body, schema) from None
         row, column = _JSON_ROW.search(text), _JSON_COLUMN.search(text)
         raise wrong(
             _place(int(row[1]) + 1 if row else None, column[1] if column else None), text,
@@ -76,7 +81,17 @@ def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
         ) from None  # fmt: skip
 
 
+def _strange(body: bytes, schema: pa.Schema) -> Problem:
+    """The first key that is no column."""
+    keys = (found[1].decode(errors="replace") for found in _JSON_KEY.finditer(body))
+    key = next((key for key in keys if key not in schema.names), "?")
+    return wrong(
+        f"column {key[:80]}", "is no column of the stream", f"columns are {', '.join(schema.names)}"
+    )
+
+
 def _csv(body: bytes, schema: pa.Schema) -> pa.Table:
+    _utf8(body)
     _bounded(body, body.count(b"\n") + body.count(b"\r"), schema)
     if not body.strip():
         raise wrong("row 0", "there is no header", f"columns are {', '.join(schema.names)}")
@@ -96,10 +111,16 @@ def _csv(body: bytes, schema: pa.Schema) -> pa.Table:
         found = _CSV_PLACE.search(text)
         row = int(found[2]) - 1 if found and found[2] else None
         raise wrong(
-            _place(row, f"#{int(found[1]) + 1}" if found else None), text,
+            _place(row, _header(body, int(found[1])) if found else None), text,
             f"columns are {', '.join(schema.names)}",
         ) from None  # fmt: skip
     return _named(table, schema)
+
+
+def _header(body: bytes, index: int) -> str:
+    """The name of a column of CSV."""
+    names = next(csv.reader([body.partition(b"\n")[0].decode(errors="replace")]), [])
+    return names[index].strip() if index < len(names) else f"#{index + 1}"
 
 
 def _arrow(body: bytes, schema: pa.Schema) -> pa.Table:
@@ -111,12 +132,21 @@ def _arrow(body: bytes, schema: pa.Schema) -> pa.Table:
                     raise wrong(field.name, f"is {field.type}", "send plain columns")
             table = reader.read_all()
             table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, EOFError, struct.error) as problem:
+            _ = table.column_names  # which may not be UTF-8
+    except (pa.ArrowException, OSError, ValueError, LookupError, struct.error) as problem:
         raise wrong(
             "body", f"is not a stream of Arrow: {problem}", "write one with any Arrow library"
         ) from None
     _bounded(body, table.num_rows, schema)
     return _named(table, schema)
+
+
+def _utf8(body: bytes) -> None:
+    try:
+        body.decode()
+    except UnicodeDecodeError as problem:
+        row = body.count(b"\n", 0, problem.start) + 1
+        raise wrong(f"line {row}", f"is not UTF-8: {problem.reason}", "send UTF-8") from None
 
 
 def _named(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -204,7 +234,9 @@ def _no_compression(body: bytes) -> None:
     at = 0
     while at + 8 <= len(body):
         mark, size = struct.unpack_from("<Ii", body, at)
-        if mark != 0xFFFFFFFF or size == 0:
+        if mark != 0xFFFFFFFF or size < 0:
+            raise ValueError("a message does not begin with FF FF FF FF and its size")
+        if size == 0:
             return
         head = body[at + 8 : at + 8 + size]
         root = struct.unpack_from("<I", head)[0]
@@ -214,7 +246,7 @@ def _no_compression(body: bytes) -> None:
             table = batch + struct.unpack_from("<I", head, batch)[0]
             if _field(head, table, 3):
                 raise wrong("body", "its buffers are compressed", "write it without compression")
-        at += 8 + size + (struct.unpack_from("<q", head, length)[0] if length else 0)
+        at += 8 + size + max(0, struct.unpack_from("<q", head, length)[0] if length else 0)
 
 
 def _field(data: bytes, table: int, index: int) -> int:

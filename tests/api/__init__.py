@@ -1,0 +1,1 @@
+"""The API as a process of its own, beside a real daemon."""

@@ -1,0 +1,118 @@
+"""A daemon and an API as processes, and asking them over their sockets."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager, suppress
+
+import httpx
+
+from edged.api_tokens import TokenFile
+from edged.processes import Part, free_port
+
+NOW_US = time.time_ns() // 1000
+HOUR_US = 3_600_000_000
+READINGS = {
+    "name": "readings",
+    "promises": {"latency": "50ms"},
+    "streams": {
+        "power": {
+            "source": {"type": "http"},
+            "columns": {"id": "int64", "time": "timestamp", "kw": "float64?", "text": "string?"},
+            "time": "time",
+            "late": "dead_letter",
+            "max_ahead": "36500d",
+        }
+    },
+    "operators": {"big": {"type": "filter", "input": "power", "where": "kw > 100"}},
+    "sinks": {
+        "all": {"type": "pages", "input": "power", "page": "4KiB"},
+        "late": {"type": "pages", "input": "power.late", "page": "4KiB"},
+        "bigs": {"type": "pages", "input": "big", "page": "4KiB"},
+    },
+}
+
+
+class Daemon(Part):
+    """`edged run` of one job on a simulated board; `store` and `door` are where it says."""
+
+    def __init__(self, path, document=READINGS, *arguments):
+        self.path, self.store = path, path / "store"
+        self.door = self.store / "door"
+        file = path / "job.json"
+        file.write_text(json.dumps(document))
+        words = ["edged", "run", str(file), "--store", str(self.store), "--json", "--workers", "1"]
+        words += ["--device", "dev", "--board", "simulated:orin-nano", *arguments]
+        super().__init__("daemon", words, path)
+
+    def __enter__(self):
+        self.ready(120)
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+class Api(Part):
+    """`edged-api` on a unix socket and, with `tcp`, on a port of loopback."""
+
+    def __init__(self, path, door=None, tcp=False, **settings):
+        self.path, self.socket = path, path / "api.sock"
+        self.tokens = TokenFile(path / "tokens.json")
+        self.port = free_port() if tcp else None
+        section = {"socket": str(self.socket), "group": "", "tokens_file": str(self.tokens.path)}
+        if tcp:
+            section["listen"] = f"127.0.0.1:{self.port}"
+        section |= settings
+        self.config = path / "edged.toml"
+        lines = [f"{key} = {json.dumps(value)}" for key, value in section.items()]
+        where = json.dumps(str(door or path / "store" / "door"))
+        self.config.write_text(
+            f'[store]\ndirectory = "{path / "store"}"\n[run]\ndoor = {where}\n[api]\n'
+            + "\n".join(lines)
+        )
+        super().__init__("api", ["api", "--config", str(self.config), "--json"], path)
+
+    def __enter__(self):
+        self.ready(60)
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def client(self, token=None, **options):
+        """An httpx client of the unix socket."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        transport = httpx.HTTPTransport(uds=str(self.socket))
+        options = {"base_url": "http://localhost", "timeout": 60, **options}
+        return httpx.Client(transport=transport, headers=headers, **options)
+
+    def over_tcp(self, token=None):
+        """An httpx client of the TCP port."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=60, trust_env=False
+        )
+
+    def token(self, *scopes, expires_us=None):
+        """A fresh token with these scopes."""
+        return self.tokens.create("-".join(scopes), scopes, NOW_US, expires_us)[1]
+
+
+def until(condition, seconds=60.0, step_s=0.05):
+    """Wait until `condition()` is true; returns what it gave."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with suppress(httpx.TransportError):
+            if found := condition():
+                return found
+        assert time.monotonic() < deadline, condition
+        time.sleep(step_s)
+
+
+@contextmanager
+def both(path, document=READINGS, **settings):
+    """A daemon and its API."""
+    with Daemon(path, document) as daemon, Api(path, daemon.door, **settings) as api:
+        yield daemon, api

@@ -1,0 +1,333 @@
+"""HTTP ingest: bodies against plain Python, and exactly once whoever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import datetime
+import io
+import itertools
+import json
+import random
+import threading
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from api.ingest import ARROW, CSV, NDJSON, Ingest
+from api.ingest.decode import decode
+from api.problems import Problem
+from edged.pages.read import read_page
+from edged.schema import Schema
+from edged.store import Store
+from tests.api.support import Api, Daemon, both, until
+
+UTC = datetime.timezone.utc
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("kw", pa.float64()),
+        pa.field("text", pa.string()),
+    ]
+)
+MOMENTS = st.datetimes(
+    datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(UTC)
+)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "id": st.integers(-(2**63), 2**63 - 1),
+            "time": MOMENTS,
+            "kw": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+            "text": st.none() | TEXTS,
+        }
+    ),
+    max_size=8,
+)
+
+
+def ndjson(rows):
+    """As Python's own json writes it."""
+    plain = [{**row, "time": row["time"].isoformat()} for row in rows]
+    return "".join(json.dumps(row) + "\n" for row in plain).encode()
+
+
+def in_csv(rows):
+    """As Python's own csv writes it; texts are quoted, nulls are not."""
+    out = io.StringIO()
+    out.write("time,id,text,kw\n")
+    for row in rows:
+        text = "" if row["text"] is None else '"' + row["text"].replace('"', '""') + '"'
+        kw = "" if row["kw"] is None else repr(row["kw"])
+        out.write(f"{row['time'].isoformat()},{row['id']},{text},{kw}\n")
+    return out.getvalue().encode()
+
+
+def arrow(rows, schema=SCHEMA, **options):
+    """As pyarrow writes it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(pa.Table.from_pylist(rows, schema))
+    return sink.getvalue().to_pybytes()
+
+
+# Bodies -----------------------------------------------------------------------------------------
+
+
+@given(ROWS)
+@settings(max_examples=60)
+def test_rows_come_in_as_they_were_written(rows):
+    for body, kind in ((ndjson(rows), NDJSON), (in_csv(rows), CSV), (arrow(rows), ARROW)):
+        batch = decode(body, kind, SCHEMA)
+        assert batch.schema == SCHEMA
+        assert batch.to_pylist() == rows, kind
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [
+        ("2026-11-21T09:00:00Z", 0), ("2026-11-21T09:00:00", 0),
+        ("2026-11-21 09:00:00.25", 250_000),
+        ("2026-11-21T10:00:00+01:00", 0), ("2026-11-21T04:30:00.000001-0430", 1),
+    ],
+)  # fmt: skip
+def test_times_with_an_offset_and_without_stand_side_by_side(text, us):
+    start = datetime.datetime(2026, 11, 21, 9, tzinfo=UTC)
+    rows = [{"id": 1, "time": text}, {"id": 2, "time": "2026-11-21T09:00:00Z"},
+            {"id": 3, "time": "2026-11-21T09:00:00"}]  # fmt: skip
+    body = "\n".join(json.dumps(row) for row in rows).encode()
+    times = decode(body, NDJSON, SCHEMA).column("time").to_pylist()
+    assert times == [start + datetime.timedelta(microseconds=us), start, start]
+
+
+GOOD = '{"id": 1, "time": "2026-11-21T09:00:00Z"}\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "where"),
+    [
+        (NDJSON, GOOD + '{"id": 2, "time": "yesterday"}', "row 2, column time"),
+        (NDJSON, GOOD * 5 + '{"id": null, "time": "2026-11-21T09:00:00Z"}', "row 6, column id"),
+        (NDJSON, GOOD + '{"time": "2026-11-21T09:00:00Z"}', "row 2, column id"),
+        (NDJSON, GOOD + '{"id": "x", "time": "2026-11-21T09:00:00Z"}', "row 2, column id"),
+        (NDJSON, '{"id": 1, "tim": "2026-11-21T09:00:00Z"}', "column tim"),
+        (NDJSON, "{", "row 1"),
+        (NDJSON, '{"id": ' + "[" * 100_000, "body"),
+        (NDJSON, '{"a": {"b": [' * 50_000, "column a"),
+        (CSV, "id,time,kw,text\n1,2026-11-21T09:00:00Z,,\n2,2026-11-21,x,\n", "row 2, column kw"),
+        (CSV, "id,time,kw,text\n1,2026-11-21T09:00:00Z,,\n2,never,,\n", "row 2, column time"),
+        (CSV, "id,time,kw\n1,2026-11-21T09:00:00Z,\n", "text"),
+        (CSV, "id,time,kw,text,id\n", "id"),
+        (CSV, "", "row 0"),
+        (ARROW, "nonsense", "body"),
+        (ARROW, arrow([], pa.schema([("id", pa.dictionary(pa.int8(), pa.string()))])), "id"),
+        (ARROW, arrow([{"id": 1, "time": None, "kw": None, "text": "x" * 999}], SCHEMA.set(
+            1, pa.field("time", SCHEMA.field("time").type)), compression="lz4"), "body"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_its_place(kind, body, where):
+    with pytest.raises(Problem) as refusal:
+        decode(body if isinstance(body, bytes) else body.encode(), kind, SCHEMA)
+    assert refusal.value.kind == "invalid"
+    assert refusal.value.errors[0].where == where
+
+
+@given(st.binary(max_size=200), st.sampled_from([NDJSON, CSV, ARROW]))
+@example(b'{"id": 1e400, "time": "2026-11-21T09:00:00Z"}', NDJSON)
+@example(b"\xff\xff\xff\xff\xff\xff\xff\x7f", ARROW)
+@example(b"\xff\xff\xff\xff\x10\0\0\0" + b"\xff" * 16, ARROW)
+@settings(max_examples=200)
+def test_any_bytes_are_rows_or_a_problem(body, kind):
+    try:
+        assert decode(body, kind, SCHEMA).schema == SCHEMA
+    except Problem as problem:
+        assert problem.status_code in (413, 415, 422)
+
+
+@given(ROWS, st.data())
+@settings(max_examples=100)
+def test_damaged_arrow_is_rows_or_a_problem(rows, data):
+    body = bytearray(arrow(rows))
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode(bytes(body), ARROW, SCHEMA).validate(full=True)
+    except Problem as problem:
+        assert problem.status_code in (413, 415, 422)
+
+
+def test_rows_that_take_no_bytes_are_bounded():
+    wide = pa.schema([pa.field(f"c{i}", pa.float64()) for i in range(1000)])
+    with pytest.raises(Problem) as refusal:
+        decode(b"{}\n" * 100_000, NDJSON, wide)
+    assert refusal.value.kind == "too-large"
+
+
+def test_a_request_more_than_may_be_pending_is_told_when_to_come_again():
+    async def fill():
+        ingest = Ingest(None, None)
+        with ingest.room(60 << 20), pytest.raises(Problem) as refusal, ingest.room(8 << 20):
+            pass
+        with ingest.room(60 << 20):
+            pass
+        await ingest.close()
+        return refusal.value
+
+    problem = asyncio.run(fill())
+    assert problem.status_code == 429 and 1 <= problem.retry_after_s <= 30
+
+
+# A running daemon -------------------------------------------------------------------------------
+
+
+def send(client, body, kind=NDJSON, key=None):
+    headers = {"Content-Type": kind} | ({"Idempotency-Key": key} if key else {})
+    return client.post("/v1/streams/power/tuples", content=body, headers=headers)
+
+
+def rows_of(first, count):
+    return [
+        {
+            "id": i,
+            "time": datetime.datetime(2026, 11, 21, 9, tzinfo=UTC),
+            "kw": 1.5,
+            "text": f"t{i}",
+        }
+        for i in range(first, first + count)
+    ]
+
+
+def landed(daemon):
+    """Ids of all rows in the pages of a store that nobody runs, late ones too."""
+    document = json.loads((daemon.path / "job.json").read_text())
+    columns = document["streams"]["power"]["columns"]
+    fields = [
+        {"name": n, "type": t.rstrip("?"), "nullable": t.endswith("?")} for n, t in columns.items()
+    ]
+    schema, store = Schema.from_json(fields), Store.open(daemon.store)
+    try:
+        ids = []
+        for page in store.pending():
+            if page.key.stream in ("all", "late"):
+                with open(page.file, "rb") as file:
+                    file.seek(page.offset)
+                    data = file.read(page.length)
+                ids += read_page(data, schema).column("id").to_pylist()
+        return ids
+    finally:
+        store.close()
+
+
+def test_all_three_formats_arrive(tmp_path):
+    with both(tmp_path) as (daemon, api), api.client() as client:
+        for number, (write, kind) in enumerate(((ndjson, NDJSON), (in_csv, CSV), (arrow, ARROW))):
+            answer = send(client, write(rows_of(10 * number, 10)), kind)
+            assert answer.status_code == 202, answer.text
+            assert answer.json() == {"stream": "power", "rows": 10, "replayed": False}
+        until(lambda: client.get("/v1/streams/power").json()["rows"] == 30)
+        assert send(client, b"").json()["rows"] == 0
+        assert send(client, b"x", "text/plain").status_code == 415
+        assert send(client, b" " * (17 << 20)).status_code == 413
+        assert client.post("/v1/streams/nobody/tuples", content=b"",
+                           headers={"Content-Type": CSV}).status_code == 404  # fmt: skip
+        again = [send(client, ndjson(rows_of(100, 5)), key="k").json() for _ in range(3)]
+        assert [one["replayed"] for one in again] == [False, True, True]
+        assert send(client, ndjson(rows_of(200, 5)), key="k").status_code == 422
+        api.stop()
+        daemon.stop()
+        assert sorted(landed(daemon)) == [*range(30), *range(100, 105)]
+
+
+class Sender(threading.Thread):
+    """Sends its rows in requests with keys, each until it is accepted, whatever is in the way."""
+
+    def __init__(self, api, first, requests, rows):
+        super().__init__(daemon=True)
+        self.api, self.first, self.requests, self.rows = api, first, requests, rows
+        self.accepted = 0
+        self.problem = None
+
+    def run(self):
+        try:
+            for number in range(self.requests):
+                first = self.first + number * self.rows
+                body = ndjson(rows_of(first, self.rows))
+                until(lambda body=body, first=first: self.once(body, f"key-{first}"), 90)
+                self.accepted += 1
+        except BaseException as problem:
+            self.problem = problem
+
+    def once(self, body, key):
+        with self.api.client() as client:
+            answer = send(client, body, key=key)
+        assert answer.status_code in (202, 409, 429, 503, 504), answer.text
+        return answer.status_code == 202
+
+
+def test_every_row_comes_in_once_whoever_is_killed(tmp_path):
+    """Senders repeat requests with their keys while API and daemon are killed in turn."""
+    seed = random.randrange(1 << 30)
+    rng = random.Random(seed)
+    with Daemon(tmp_path) as daemon, Api(tmp_path) as api:
+        senders = [Sender(api, k * 1_000_000, 120, 7) for k in range(3)]
+        for sender in senders:
+            sender.start()
+        victims = itertools.cycle([api, daemon, api])
+        for _ in range(9):
+            marks = [s.accepted for s in senders]
+            until(lambda marks=marks: done(senders) or moved(senders, marks, rng.randrange(1, 12)))
+            if done(senders):
+                break
+            victim = next(victims)
+            victim.kill()
+            victim.restart()
+            victim.ready(120)
+        for sender in senders:
+            sender.join(120)
+        assert [s.problem for s in senders] == [None] * 3, seed
+        api.stop()
+        daemon.stop()
+        expected = [s.first + i for s in senders for i in range(s.requests * s.rows)]
+        assert sorted(landed(daemon)) == expected, seed
+
+
+def done(senders):
+    return not any(sender.is_alive() for sender in senders)
+
+
+def moved(senders, marks, count):
+    """Whether so many requests were accepted since."""
+    return sum(s.accepted - m for s, m in zip(senders, marks, strict=True)) >= count
+
+
+def test_one_key_at_a_time(tmp_path):
+    """Many send the same at once: one of them brings it, the others are told to wait."""
+    with both(tmp_path) as (daemon, api):
+        body = ndjson(rows_of(0, 50))
+
+        def one(_):
+            with api.client() as client:
+                return send(client, body, key="same").status_code
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            codes = list(pool.map(one, range(24)))
+        assert set(codes) <= {202, 409} and 202 in codes
+        api.stop()
+        daemon.stop()
+        assert sorted(landed(daemon)) == list(range(50))
+
+
+def test_a_stream_with_a_token_takes_no_strangers_rows(tmp_path):
+    (tmp_path / "secret").write_text("s")
+    from tests.api.support import READINGS
+
+    source = {"type": "tcp", "listen": "127.0.0.1:0", "token_file": str(tmp_path / "secret")}
+    power = {**READINGS["streams"]["power"], "source": source}
+    with both(tmp_path, {**READINGS, "streams": {"power": power}}) as (_, api):
+        with api.client() as client:
+            answer = send(client, ndjson(rows_of(0, 1)))
+        assert answer.status_code == 409 and "token" in answer.json()["detail"]

@@ -1,0 +1,194 @@
+"""Jobs over the API of a real daemon: definitions and versions, states, verdicts, operations."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tests.api.support import READINGS, until
+
+TOML = """
+name = "extra"
+[streams.extra]
+source = { type = "http" }
+columns = { id = "int64", time = "timestamp" }
+time = "time"
+[sinks.extras]
+type = "pages"
+input = "extra"
+"""
+HEADERS = {"Content-Type": "application/toml"}
+
+
+@pytest.fixture
+def client(plant):
+    with plant[1].client() as client:
+        yield client
+        if client.get("/v1/jobs/extra").status_code == 200:
+            assert client.delete("/v1/jobs/extra", params={"drain": False}).status_code == 200
+            until(lambda: client.get("/v1/jobs/extra").status_code == 404)
+
+
+def put(client, text=TOML, **headers):
+    return client.put("/v1/jobs/extra", content=text, headers={**HEADERS, **headers})
+
+
+def test_a_job_is_created_read_replaced_and_deleted(client):
+    created = put(client)
+    assert (created.status_code, created.headers["etag"]) == (201, '"1"')
+    assert created.headers["location"] == "/v1/jobs/extra"
+    read = client.get("/v1/jobs/extra")
+    assert read.headers["etag"] == '"1"'
+    assert read.json()["state"] == "running" and read.json()["origin"] == "api"
+    assert read.json()["document"]["streams"]["extra"]["time"] == "time"
+    replaced = put(client, TOML + '[promises]\nlatency = "2s"\n')
+    assert (replaced.status_code, replaced.headers["etag"]) == (200, '"2"')
+    names = [job["name"] for job in client.get("/v1/jobs").json()["items"]]
+    assert names == ["extra", "readings"]
+    assert client.delete("/v1/jobs/extra", params={"drain": False}).status_code == 200
+    until(lambda: client.get("/v1/jobs/extra").status_code == 404)
+
+
+def test_a_change_applies_to_the_version_that_it_is_meant_for(client):
+    assert put(client, **{"If-Match": '"1"'}).status_code == 412  # there is none yet
+    assert put(client, **{"If-None-Match": "*"}).status_code == 201
+    again = put(client, **{"If-None-Match": "*"})
+    assert (again.status_code, again.json()["type"]) == (
+        412,
+        "urn:edged:problem:precondition-failed",
+    )
+    changed = TOML + '[promises]\nlatency = "2s"\n'
+    assert put(client, changed, **{"If-Match": '"1"'}).status_code == 200
+    assert put(client, TOML, **{"If-Match": '"1"'}).status_code == 412
+    for stale in ('"1"', "nonsense", '"1", "3"'):
+        headers = {"If-Match": stale}
+        assert client.post("/v1/jobs/extra/pause", headers=headers).status_code == 412
+        assert client.delete("/v1/jobs/extra", headers=headers).status_code == 412
+    assert client.post("/v1/jobs/extra/pause", headers={"If-Match": '"2"'}).status_code == 200
+
+
+def test_a_job_pauses_resumes_and_drains(client):
+    put(client)
+    assert client.post("/v1/jobs/extra/pause").json()["state"] == "paused"
+    row = {"Content-Type": "application/x-ndjson"}
+    refused = client.post("/v1/streams/extra/tuples", content=b"{}", headers=row)
+    assert refused.status_code == 429 and refused.headers["retry-after"] == "30"
+    assert client.post("/v1/jobs/extra/resume").json()["state"] == "running"
+    assert client.post("/v1/jobs/extra/drain").json()["state"] in ("draining", "drained")
+    until(lambda: client.get("/v1/jobs/extra").json()["state"] == "drained")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/nobody", "/v1/jobs/nobody/operators/x"])
+def test_what_is_not_there_is_404(client, path):
+    assert client.get(path).status_code == 404
+
+
+def test_a_wrong_document_is_refused_with_every_fault(client):
+    wrong = TOML.replace('time = "time"', 'time = "tim"').replace("pages", "page")
+    answer = put(client, wrong)
+    problem = answer.json()
+    assert (
+        answer.status_code == 422 and answer.headers["content-type"] == "application/problem+json"
+    )
+    assert [fault["where"] for fault in problem["errors"]] == [
+        "streams.extra.time",
+        "sinks.extras.type",
+    ]
+    assert "did you mean time?" in problem["errors"][0]["do"]
+    other = put(client, TOML.replace('name = "extra"', 'name = "other"'))
+    assert other.json()["errors"] == [
+        {"where": "name", "what": "is 'other'", "do": "call it 'extra'"}
+    ]
+    assert client.get("/v1/jobs/extra").status_code == 404
+
+
+def test_validate_answers_what_is_wrong_and_changes_nothing(client):
+    good = client.post("/v1/jobs:validate", content=TOML, headers=HEADERS)
+    assert good.json() == {"valid": True, "name": "extra", "faults": [], "warnings": []}
+    bad = client.post("/v1/jobs:validate", json={"name": "X", "streams": {}})
+    assert bad.status_code == 200 and not bad.json()["valid"]
+    assert [fault["where"] for fault in bad.json()["faults"]] == ["name", "streams", "sinks"]
+    text = client.post("/v1/jobs:validate", content="= nonsense", headers=HEADERS)
+    assert "is not TOML" in text.json()["faults"][0]["what"]
+    assert client.get("/v1/jobs/extra").status_code == 404
+
+
+def test_explain_says_what_a_job_would_do(client):
+    plan = client.post("/v1/jobs:explain", json=READINGS).json()["plan"]
+    assert plan["order"] == ["big"] and plan["operators"]["big"]["type"] == "filter"
+    wrong = client.post("/v1/jobs:explain", json={"name": "x"})
+    assert wrong.status_code == 422 and wrong.json()["errors"]
+
+
+def test_a_document_that_kills_its_checker_is_refused_and_the_next_one_is_not(client):
+    deep = "x = " + "(" * 20_000
+    wrong = copy.deepcopy(READINGS)
+    wrong["operators"]["big"]["where"] = deep
+    answer = client.post("/v1/jobs:validate", json=wrong)
+    assert answer.status_code == 200 and not answer.json()["valid"]
+    assert client.post("/v1/jobs:validate", content=TOML, headers=HEADERS).json()["valid"]
+
+
+def test_a_long_request_becomes_an_operation(client):
+    asked = {**HEADERS, "Prefer": "respond-async"}
+    text = TOML + '[operators.f]\ntype = "filter"\ninput = "extra"\nwhere = "id % 7 = 3"\n'
+    text += '[sinks.fs]\ntype = "pages"\ninput = "f"\n'
+    begun = client.put("/v1/jobs/extra", content=text, headers=asked)
+    assert begun.status_code == 202
+    where = begun.headers["location"]
+    assert begun.json()["state"] == "running" and where.endswith(begun.json()["id"])
+
+    def ended():
+        found = client.get(where).json()
+        return found if found["state"] != "running" else None
+
+    operation = until(ended)
+    assert operation["state"] == "done" and operation["result"]["version"] == 1
+    assert operation["progress"] == {"step": "apply", "done": 0, "of": 1}
+    failed = client.post("/v1/jobs:explain", content="x=1", headers=asked).headers["location"]
+    problem = until(lambda: client.get(failed).json()["problem"])
+    assert problem["status"] == 422 and problem["errors"]
+    listed = client.get("/v1/operations").json()["items"]
+    assert operation["id"] in [one["id"] for one in listed]
+
+
+def test_lists_are_paged(client):
+    put(client)
+    for path, key in (("jobs", "name"), ("streams", "name"), ("operators", "id")):
+        whole = client.get(f"/v1/{path}").json()
+        assert whole["next"] is None
+        seen, cursor = [], None
+        while True:
+            params = {"limit": 1} | ({"cursor": cursor} if cursor else {})
+            page = client.get(f"/v1/{path}", params=params).json()
+            seen += [item[key] for item in page["items"]]
+            cursor = page["next"]
+            if cursor is None:
+                break
+        assert seen == [item[key] for item in whole["items"]]
+    assert client.get("/v1/jobs", params={"cursor": "_"}).status_code == 422
+    assert client.get("/v1/jobs", params={"limit": 0}).status_code == 422
+
+
+def test_a_kernel_and_a_policy_are_chosen(client):
+    refused = client.put("/v1/jobs/readings/operators/big/kernel", json={"kernel": "chain"})
+    assert refused.status_code in (409, 422)  # a filter has no choice
+    assert client.get("/v1/governor").json()["policy"] == "hands_off"
+    chosen = client.put("/v1/governor", json={"policy": "race_to_idle"})
+    assert chosen.json()["policy"] == "race_to_idle"
+    assert client.put("/v1/governor", json={"policy": "no_such"}).status_code == 422
+    assert client.put("/v1/governor", json={"policy": "hands_off"}).json()["policy"] == "hands_off"
+
+
+def test_everything_that_is_shown_can_be_read(client):
+    """Each resource of a running daemon, and that figures of energy say where they come from."""
+    for path in ("device", "board", "streams", "sources", "operators", "governor", "store",
+                 "uplink", "events", "log", "operations", "openapi.json"):  # fmt: skip
+        assert client.get(f"/v1/{path}").status_code == 200, path
+    energy = client.get("/v1/energy").json()
+    assert energy["present"] and energy["input"]["provenance"] == "simulated"
+    assert {rail["provenance"] for rail in energy["rails"]} == {"simulated"}
+    assert client.get("/v1/board").json()["clocks"]
+    kinds = [event["kind"] for event in client.get("/v1/events").json()["items"]]
+    assert "daemon.started" in kinds
