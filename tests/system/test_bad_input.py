@@ -61,9 +61,8 @@ def test_a_bad_job_ends_with_65_and_the_path_to_the_fault(tmp_path, path, value,
     job.write_text(json.dumps(changed(path, value)))
     done = edged("run", job, "--store", tmp_path / "store")
     assert done.returncode == 65, done.stderr
-    assert re.match(rf"edged: {re.escape(said)}\b.*: ", done.stderr) and "\n" not in (
-        done.stderr.strip()
-    )
+    where = re.escape(f"{job}: {said}")
+    assert re.match(rf"edged: {where}\b.*: ", done.stderr) and "\n" not in done.stderr.strip()
     assert not (tmp_path / "store").exists()
 
 
@@ -83,7 +82,7 @@ def test_bad_settings_end_with_78_or_64_before_anything_is_made(tmp_path):
     job.write_text(json.dumps(law_job("127.0.0.1:0")))
     store = tmp_path / "store"
     for options, code, said in (
-        (["--uplink", "ftp://centre"], 78, "http://"),
+        (["--uplink", "ftp://centre"], 78, "https://"),
         (["--store-max", "1000000"], 78, "too small"),
         (["--token-file", tmp_path / "missing"], 64, "does not exist"),
         (["--workers", "0"], 64, "workers"),
