@@ -126,7 +126,7 @@ def _process(out: Exposition, told: Snapshot) -> None:
     build, process, energy = told["build"], told["process"], told["energy"]
     out.add_info("edged_build_info", **build)
     board = energy["board"]["name"] if energy else ""
-    out.add_info("edged_daemon_info", device=told["device"], epoch=told["epoch"], board=board)
+    out.add_info("edged_daemon_info", name=told["device"], epoch=told["epoch"], board=board)
     _states(out, "edged_state", STATES, told["state"])
     out.add("edged_snapshot_timestamp_seconds", told["wall_us"] / 1e6)
     out.add("edged_start_time_seconds", told["started_wall_us"] / 1e6)
@@ -153,13 +153,13 @@ def _beats(out: Exposition, told: Snapshot) -> None:
 
 
 def _job(out: Exposition, name: str, told: Mapping[str, Any]) -> None:
-    _states(out, "edged_job_state", JOB_STATES, told["state"], job=name)
-    out.add("edged_job_version", told["version"], job=name)
+    _states(out, "edged_job_state", JOB_STATES, told["state"], job_name=name)
+    out.add("edged_job_version", told["version"], job_name=name)
     promise_us = told["promises"]["latency_us"]
-    out.add("edged_job_latency_promise_seconds", promise_us / 1e6, job=name)
-    out.add_histogram("edged_job_latency_seconds", Histogram.of(told["latency"]), job=name)
+    out.add("edged_job_latency_promise_seconds", promise_us / 1e6, job_name=name)
+    out.add_histogram("edged_job_latency_seconds", Histogram.of(told["latency"]), job_name=name)
     for stream, s in told["streams"].items():
-        labels = {"job": name, "stream": stream}
+        labels = {"job_name": name, "stream": stream}
         out.add("edged_stream_rows_total", s["rows"], **labels)
         out.add("edged_stream_staged_rows", s["staged"], **labels)
         out.add("edged_stream_late_rows_total", s["late"], **labels)
@@ -169,14 +169,14 @@ def _job(out: Exposition, name: str, told: Mapping[str, Any]) -> None:
         watermark = None if watermark_us is None else watermark_us / 1e6
         out.add("edged_stream_watermark_timestamp_seconds", watermark, **labels)
     for operator, o in told["operators"].items():
-        labels = {"job": name, "operator": operator}
+        labels = {"job_name": name, "operator": operator}
         out.add("edged_operator_state_bytes", o["state_bytes"], **labels)
         out.add("edged_operator_matches_total", o.get("matches"), **labels)
         out.add("edged_operator_error_rows_total", o.get("rows_in_error"), **labels)
         if "kernel" in o:
             out.add_info("edged_operator_kernel_info", kernel=o["kernel"], **labels)
     for sink, s in told["sinks"].items():
-        labels = {"job": name, "sink": sink}
+        labels = {"job_name": name, "sink": sink}
         out.add("edged_sink_rows_total", s.get("rows"), **labels)
         out.add("edged_sink_open_rows", s["open_rows"], **labels)
         out.add("edged_sink_pages_total", s.get("pages"), **labels)
@@ -252,7 +252,8 @@ def _energy(out: Exposition, told: Mapping[str, Any]) -> None:
 def _ledger(out: Exposition, told: Mapping[str, Any]) -> None:
     source = told["provenance"]
     for entry in told["entries"]:
-        labels = {key: entry[key] for key in ("job", "operator", "phase")} | {"source": source}
+        labels = {"job_name": entry["job"], "operator": entry["operator"]}
+        labels |= {"phase": entry["phase"], "source": source}
         above = entry["above_idle"]
         out.add("edged_energy_account_joules", above["joules"], **labels)
         out.add("edged_energy_account_error_joules", above["error_j"], **labels)

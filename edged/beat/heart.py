@@ -351,9 +351,11 @@ class Heart:
         self._steer(self._governor.idle(Done(rows, taken)))
         self._note_open(oldest_us)
         self._await_commit()
-        took = tuple(
-            n for n, j in facts.jobs.items() if any(f.take_rows for f in j.streams.values())
-        )
+        took = {
+            job.plan.name: job.plan.promises.latency_us
+            for job in jobs
+            if any(f.take_rows for f in facts.jobs[job.plan.name].streams.values())
+        }
         times = BeatTimes(self.beat, oldest_us, woke, ingested, raced, 0, rows, taken, took)
         self._hand_over(facts, logged, pages, tickets, times)
         if race:

@@ -14,8 +14,8 @@ import json
 import threading
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,9 @@ LEGS = {
     "arrival_to_durable": WAIT_US,
     "durable_to_landed": LANDED_US,
 }
+
+
+LATE_BEATS = 3
 
 
 class Histogram:
@@ -82,8 +85,8 @@ class BeatTimes:
     sealed_us: int
     rows_logged: int
     rows_taken: int
-    jobs: tuple[str, ...] = ()
-    """Jobs that took rows."""
+    jobs: Mapping[str, int] = field(default_factory=dict)
+    """Jobs that took rows, and the latency that they promise in µs."""
 
 
 class Stats:
@@ -102,8 +105,12 @@ class Stats:
         self.stage_us: Counter[str] = Counter()
         self.legs = {name: Histogram(bounds) for name, bounds in LEGS.items()}
         self.batch_rows = Histogram(ROWS)
+        self.overload: Callable[[bool, int], None] = lambda *_: None
+        """Told that an overload begins or ends, and of the latency (µs) that showed it."""
+        self._overloaded, self._odd_beats = False, 0
         self.jobs: dict[str, Histogram] = {}
-        """By job, from a row's arrival to its results being durable."""
+        """By job, from a row's arrival to its results being durable; the promise is a bound, so that
+        how many beats broke it is known exactly."""
 
     def durable(self, times: BeatTimes, commit: Committed) -> None:
         """A beat is durable and its acks are sent."""
@@ -156,6 +163,11 @@ class Stats:
         with self._lock:
             return self.jobs.get(job, Histogram(WAIT_US)).snapshot()
 
+    def keep(self, jobs: Iterable[str]) -> None:
+        """Forget the latencies of all other jobs: they are gone."""
+        with self._lock:
+            self.jobs = {job: self.jobs[job] for job in jobs if job in self.jobs}
+
     def close(self) -> None:
         """Flush the trace."""
         if self._trace is not None:
@@ -170,8 +182,19 @@ class Stats:
         self.legs["arrival_to_race"].add(times.ingested_us - times.oldest_us)
         self.legs["arrival_to_durable"].add(latency_us)
         self.batch_rows.add(times.rows_taken)
-        for job in times.jobs:
-            self.jobs.setdefault(job, Histogram(WAIT_US)).add(latency_us)
+        for job, promise_us in times.jobs.items():
+            kept = self.jobs.get(job)
+            if kept is None or promise_us not in kept.bounds:
+                kept = self.jobs[job] = Histogram(sorted({*WAIT_US, promise_us}))
+            kept.add(latency_us)
+        self._note_late(any(latency_us > us for us in times.jobs.values()), latency_us)
+
+    def _note_late(self, late: bool, latency_us: int) -> None:
+        """LATE_BEATS late beats in a row begin an overload, as many in time end it."""
+        self._odd_beats = self._odd_beats + 1 if late != self._overloaded else 0
+        if self._odd_beats == LATE_BEATS:
+            self._overloaded, self._odd_beats = late, 0
+            self.overload(late, latency_us)
 
 
 class Held:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from edged.metrics.table import counter, gauge, histogram, info, table
 
-_JOB = ("job",)
-_STREAM = ("job", "stream")
-_OPERATOR = ("job", "operator")
-_SINK = ("job", "sink")
+_JOB = ("job_name",)
+_STREAM = ("job_name", "stream")
+_OPERATOR = ("job_name", "operator")
+_SINK = ("job_name", "sink")
 _INPUT = ("kind", "address")
 _RAIL = ("meter", "rail", "part_of", "source")
-_ACCOUNT = ("job", "operator", "phase", "source")
+_ACCOUNT = ("job_name", "operator", "phase", "source")
 
 EVENT_KINDS = (
     *("daemon.started", "daemon.recovered", "daemon.stopping"),
@@ -29,7 +29,7 @@ EVENT_KINDS = (
 PROCESS = table(
     gauge("edged_up", "Whether the daemon answered; without it there is nothing else."),
     info("edged_build_info", "What runs.", "version", "python", "numba", "platform"),
-    info("edged_daemon_info", "Whose figures these are; `epoch` is the store's.", "device",
+    info("edged_daemon_info", "Whose figures these are; `epoch` is the store's.", "name",
          "epoch", "board"),
     gauge("edged_state", "The daemon's state.", "state"),
     gauge("edged_snapshot_timestamp_seconds", "When the figures were taken, by its own clock."),
@@ -57,7 +57,7 @@ BEAT = table(
 )  # fmt: skip
 
 JOBS = table(
-    gauge("edged_job_state", "A job's state.", "job", "state", series_max=320),
+    gauge("edged_job_state", "A job's state.", "job_name", "state", series_max=320),
     gauge("edged_job_version", "Version of a job's document.", *_JOB),
     gauge("edged_job_latency_promise_seconds", "Latency that a job promises.", *_JOB),
     histogram("edged_job_latency_seconds", "From the arrival of a beat's oldest row to the job's "
@@ -72,7 +72,7 @@ JOBS = table(
     gauge("edged_operator_state_bytes", "State of an operator.", *_OPERATOR),
     counter("edged_operator_matches_total", "Pairs that a join has found.", *_OPERATOR),
     counter("edged_operator_error_rows_total", "Rows in which an expression failed.", *_OPERATOR),
-    info("edged_operator_kernel_info", "Kernel that an operator runs on.", "job", "operator",
+    info("edged_operator_kernel_info", "Kernel that an operator runs on.", "job_name", "operator",
          "kernel", series_max=64),
     counter("edged_sink_rows_total", "Rows that a sink has written.", *_SINK),
     gauge("edged_sink_open_rows", "Rows of a sink that are in no sealed page yet.", *_SINK),

@@ -18,7 +18,7 @@ LABELS = {
     "device": "the device's name at the centre",
     "hertz": "an operating point",
     "how": "`counted` by the kernel, or `seen`: the clock whenever it was read",
-    "job": "a job's name",
+    "job_name": "a job's name; `job` is what Prometheus calls a group of targets",
     "kernel": "a member of the join's family",
     "kind": "of a source, or of an event",
     "leg": "part of the way from arrival to landing",

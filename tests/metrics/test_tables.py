@@ -14,7 +14,7 @@ from edged.metrics.page import page
 from edged.metrics.table import LABEL_CHARS_MAX, LABELS, gauge, histogram, table
 
 DOCS = Path(__file__).parents[2] / "docs"
-SMALL = table(gauge("edged_a_bytes", "A.", "job", series_max=3), histogram("edged_b_seconds", "B."))
+SMALL = table(gauge("edged_a_bytes", "A.", "job_name", series_max=3), histogram("edged_b_seconds", "B."))
 
 
 def test_docs_metrics_md_is_what_the_tables_say():
@@ -60,7 +60,7 @@ def test_labels_are_those_of_the_row():
 
 def test_what_nobody_told_is_left_out():
     exposition = Exposition(SMALL)
-    exposition.add("edged_a_bytes", None, job="x")
+    exposition.add("edged_a_bytes", None, job_name="x")
     assert exposition.encode()[0] == b""
 
 
@@ -68,10 +68,10 @@ def test_what_nobody_told_is_left_out():
 def test_any_text_is_a_label_and_the_bound_holds(names):
     exposition = Exposition(SMALL)
     for name in names:
-        exposition.add("edged_a_bytes", 1, job=name)
+        exposition.add("edged_a_bytes", 1, job_name=name)
     text = exposition.encode()[0].decode()
     found = [s for f in text_string_to_metric_families(text) for s in f.samples]
-    told = {s.labels["job"] for s in found}
+    told = {s.labels["job_name"] for s in found}
     assert len(found) == len(told) <= 3, "no label set twice"
     assert len(found) + exposition.left_out == len(names)
     assert told <= {n[:LABEL_CHARS_MAX].encode(errors="replace").decode() for n in names}
