@@ -62,7 +62,7 @@ class Exposition(Collector):
         self._seen: dict[str, set[tuple[str, ...]]] = {}
         self.left_out = 0
 
-    def add(self, name: str, value: float | None, **labels: object) -> None:
+    def add(self, name: str, value: float | None, /, **labels: object) -> None:
         """A sample; None is a gap, and no sample.
 
         Raises KeyError for a name that is not in the table, ValueError for other labels than its.
@@ -72,11 +72,11 @@ class Exposition(Collector):
         if value is not None and found is not None:
             self._family(row).add_metric(found, float(value))  # type: ignore[call-arg, arg-type]
 
-    def add_info(self, name: str, **labels: object) -> None:
+    def add_info(self, name: str, /, **labels: object) -> None:
         """A sample of an info metric."""
         self.add(name, 1, **labels)
 
-    def add_histogram(self, name: str, value: Histogram, **labels: object) -> None:
+    def add_histogram(self, name: str, value: Histogram, /, **labels: object) -> None:
         """A histogram.  Raises as `add`."""
         row = self._table[name]
         found, family = self._place(row, labels), self._family(row)
