@@ -197,8 +197,15 @@ class Control:
         if not isinstance(settings, dict):
             raise CommandError("invalid", "is not a table of settings", where="settings")
         if (job := request.get("job")) is not None:
-            return side.choose(str(job), None if name == "none" else str(name), settings)
-        return side.switch(str(name), settings)
+            told = side.choose(str(job), None if name == "none" else str(name), settings)
+        else:
+            told = side.switch(str(name), settings)
+        facts = {"policy": told["policy"], "was": told["was"], "settings": settings}
+        whose = "" if job is None else f" for job {job}"
+        self._daemon.events.add(
+            "policy.switched", f"policy {name}{whose}; {told['policy']} runs", job=job, facts=facts
+        )
+        return told
 
     def _side(self) -> Energy:
         if self._daemon.energy is None:

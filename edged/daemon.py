@@ -13,12 +13,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from edged.beat.committer import Committer
 from edged.beat.heart import SNAPSHOT_BYTES, Heart
 from edged.beat.recover import Recovered, recover
-from edged.beat.runtime import JobRuntime
 from edged.beat.stats import Stats
 from edged.beat.waiter import Waiter
 from edged.calibration import load_profile
@@ -39,6 +37,7 @@ from edged.snapshot import picture
 from edged.sources.base import Source
 from edged.store import Store
 from edged.store.store import SEGMENT_BYTES
+from edged.telling import Telling
 from edged.uplink import Uplink
 from edged.watchers import Watching
 from edged.workers import Workers
@@ -117,7 +116,7 @@ class Daemon:
         if self.uplink is not None:
             self.waiter.add_control(self.uplink.watch_fileno(), self._hear_uplink)
         self.stats = Stats(self.clock, settings.trace)
-        self.committer.landed, self.committer.room = self.stats.landed, self._tell_room
+        self.committer.landed = self.stats.landed
         self.inputs = Inputs(self.waiter, self.workers, settings.directory)
         self.inputs.start(self.recovered.jobs)
         self.heart = Heart(
@@ -138,6 +137,7 @@ class Daemon:
         if self.recovered.fresh:
             self.committer.snapshot(self.recovered.beat, *self.heart.save())
         self._follow_jobs()
+        self._telling = Telling(self)
         self.planner = ThreadPoolExecutor(1, "edged-plan")
         load_kinds()
         watching = Watching(self.clock, self.events, lambda: picture(self))
@@ -146,7 +146,7 @@ class Daemon:
         self._watch()
         self.reloader: Reloader | None = None
         """What SIGHUP and the door's `reload` run, where there is a configuration to read."""
-        self._tell_started()
+        self._telling.started()
 
     def run(self) -> None:
         """Beat until a signal or the door says stop; raises what made it fail."""
@@ -170,8 +170,7 @@ class Daemon:
         """
         if self.heart.state == "running":
             self.service.stopping(drain_us)
-            text = "draining, then stopping" if drain_us else "stopping"
-            self.events.add("daemon.stopping", text, facts={"drain": bool(drain_us)})
+            self._telling.stopping(bool(drain_us))
         if drain_us and self.heart.state == "running":
             self.heart.drain(drain_us)
         elif not drain_us or self.heart.state == "stopping":
@@ -198,24 +197,6 @@ class Daemon:
         return (
             f"beat {self.heart.beat}, {jobs} {'job' if jobs == 1 else 'jobs'}, {pages} pages wait"
         )
-
-    def _tell_started(self) -> None:
-        found = self.recovered
-        facts = {"beat": found.beat, "replayed_beats": found.replayed_beats,
-                 "replayed_rows": found.replayed_rows, "notes": found.notes}  # fmt: skip
-        if self.store.session[0] > 1:
-            told = f"recovered at beat {found.beat}, {found.replayed_beats} beats replayed"
-            self.events.add("daemon.recovered", told, facts=facts)
-        facts = {"device": self.settings.device, "session": self.store.session[0]}
-        self.events.add("daemon.started", f"started, door {self.door.path}", facts=facts)
-
-    def _tell_room(self, room: bool) -> None:
-        store = {"bytes": self.store.bytes_used, "bytes_max": self.store.bytes_max}
-        if room:
-            self.events.add("store.room", "the store has room again", facts=store)
-        else:
-            text = "the store is full: the sources wait until the centre has taken pages"
-            self.events.add("store.full", text, level="warning", facts=store)
 
     @property
     def sources(self) -> list[Source]:
@@ -264,13 +245,9 @@ class Daemon:
     def _follow_jobs(self) -> None:
         """Let all sides know of changed jobs."""
         changes = self.heart.changes
-        changes.changed, changes.told = self._jobs_changed, self._tell_job
-        changes.check = self.check
+        changes.changed, changes.check = self._jobs_changed, self.check
         if self.uplink is not None:
             changes.pending, changes.hear_acks = self.store.pending_of, self.uplink.hear_acks
-        for job in self.recovered.jobs:
-            if job.problem:
-                self._tell_job("failed", job, {"problem": job.problem})
 
     def check(self, plans: Sequence[JobPlan]) -> None:
         """Raise EdgedError where these jobs cannot run together here."""
@@ -283,13 +260,7 @@ class Daemon:
                 self.uplink.register(self.recovered.book.schemas())
         if self.energy is not None:
             self.energy.attach(self.heart.jobs)
-
-    def _tell_job(self, event: str, job: JobRuntime, facts: dict[str, Any]) -> None:
-        name, about = job.plan.name, job.about
-        text = f"job {name} {'is ' if event in ('drained', 'draining') else ''}{event}"
-        level = "error" if event == "failed" else "info"
-        more = {"version": about.version, "origin": about.origin, **facts}
-        self.events.add(f"job.{event}", text, level=level, job=name, facts=more)
+        self.stats.keep(job.plan.name for job in self.heart.jobs)
 
     def _hear_uplink(self) -> None:
         """The uplink's process has died, or acknowledges what somebody waits for."""

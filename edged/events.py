@@ -89,7 +89,9 @@ class Events:
         self.log(level, text, event=kind, **named)
         self.listener()
 
-    def add_rarely(self, kind: str, key: str, text: str, every_us: int = 10_000_000) -> None:
+    def add_rarely(
+        self, kind: str, key: str, text: str, every_us: int = 10_000_000, **facts: Any
+    ) -> None:
         """Something that others can make happen often: a warning every `every_us` at most, for each
         key; `facts.times` says how many there were since the last one."""
         now = self._clock.monotonic_us()
@@ -100,7 +102,7 @@ class Events:
         if len(self._quiet) >= EVENTS_MAX:
             self._quiet.clear()
         self._quiet[kind, key] = (now, 0)
-        self.add(kind, text, level="warning", facts={"times": times + 1})
+        self.add(kind, text, level="warning", facts={**facts, "times": times + 1})
 
     def since(self, last: int, limit: int = EVENTS_MAX) -> tuple[list[Event], int]:
         """Up to `limit` events after id `last`, and how many before them `last` has missed."""

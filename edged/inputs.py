@@ -8,7 +8,7 @@ go on untouched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,6 +21,8 @@ from edged.workers import Workers
 
 Member: TypeAlias = tuple[str, str, Staging, SourcePlan]
 """Job, stream, and what the source needs of it."""
+Refused: TypeAlias = Callable[[Source, str, str], None]
+"""The source, a word for the reason, and what the sender was told."""
 Groups: TypeAlias = dict[str, list[Member]]
 
 
@@ -29,6 +31,8 @@ class Inputs:
 
     def __init__(self, waiter: Waiter, workers: Workers, directory: Path = Path()) -> None:
         self.sources: list[Source] = []
+        self.refused: Refused = lambda *_: None
+        """Told of senders that a source refuses."""
         self._waiter, self._workers, self._directory = waiter, workers, directory
         self._running: dict[str, tuple[list[Member], Source]] = {}
 
@@ -91,6 +95,7 @@ class Inputs:
 
     def _add(self, key: str, members: list[Member], source: Source) -> None:
         self._running[key] = (members, source)
+        source.refused = lambda reason, text: self.refused(source, reason, text)
         self.sources.append(source)
         self._waiter.add_source(source)
 

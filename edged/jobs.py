@@ -100,7 +100,7 @@ class Jobs:
         """`job`, with its state carried over, stands for its name from now on."""
         old = self.get(job.plan.name)
         version = 1 if old is None else old.about.version + 1
-        state = RUNNING if old is None else old.about.state
+        state = RUNNING if old is None else old.about.state  # a pause outlives a new document
         job.about = About(version, state, False, change.origin, change.at_us)
         shipped = job.shipped()
         if old is not None:

@@ -110,6 +110,8 @@ class Changes:
         check_version(change.name, old, posted.if_version)
         if old is None and change.op != "put":
             raise CommandError("missing", f"no job {change.name} is running", where="name")
+        if old is not None and old.about.ends and change.op == "put":
+            raise CommandError("busy", f"job {change.name} is being deleted", retry_s=1.0)
         if old is not None and _is_so(change, old):
             posted.done({"job": describe(old), "created": False, "notes": []})
             return

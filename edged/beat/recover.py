@@ -54,9 +54,9 @@ def recover(
 ) -> Recovered:
     """Bring up what the store holds, and `plans`, which stand in files, on top of it.
 
-    `origins` names each plan's file by the job's name.  Raises StoreCorrupt where a replay does
-    not give the pages that the log holds, JobError where a replaced job's state cannot be carried
-    over.
+    `origins` says where each plan is from by the job's name (`file:PATH`).  Raises StoreCorrupt
+    where a replay does not give the pages that the log holds, JobError where a replaced job's state
+    cannot be carried over.
     """
     recovery = store.recover()
     found = Recovered(Jobs(), 0, fresh=recovery.snapshot is None)
@@ -131,7 +131,7 @@ def _take_files(
             found.notes.append(f"job {job.plan.name} is gone: no file holds it any more")
             found.fresh = True
     for plan in plans:
-        old, origin = book.get(plan.name), FILE + origins.get(plan.name, "")
+        old, origin = book.get(plan.name), origins.get(plan.name, FILE)
         if old is not None and old.plan.document == plan.document:
             old.about.origin = origin
             continue

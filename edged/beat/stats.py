@@ -109,8 +109,8 @@ class Stats:
         """Told that an overload begins or ends, and of the latency (µs) that showed it."""
         self._overloaded, self._odd_beats = False, 0
         self.jobs: dict[str, Histogram] = {}
-        """By job, from a row's arrival to its results being durable; the promise is a bound, so that
-        how many beats broke it is known exactly."""
+        """By job, from a row's arrival to its results being durable; the promise is a bound, so
+        that how many beats broke it is known exactly."""
 
     def durable(self, times: BeatTimes, commit: Committed) -> None:
         """A beat is durable and its acks are sent."""

@@ -56,6 +56,8 @@ RETRY_US = 2_000_000
 SAMPLE = 8
 RATE_WEIGHT = 0.3
 """Of the newest beat in the rate of arrival."""
+Tell = Callable[[str, str, str, dict[str, Any]], None]
+"""Kind of event, level, text, facts."""
 UNMODELLED = (HANDS_OFF, "fixed")
 """Policies that need no power model."""
 
@@ -109,10 +111,24 @@ class Energy:
         self._awaited: tuple[str, Settings] | None = None
         """The policy that begins when another daemon has let go of the board."""
         self._retried_us = 0
+        self.tell: Tell = lambda *_: None
+        """Told of what people should know."""
+        self._silent: set[tuple[str, str]] = set()
+        """Rails whose meters tell nothing just now."""
 
     def attach(self, jobs: Sequence[JobRuntime]) -> None:
-        """The jobs by whose operators' times joules are shared; their streams stay the same."""
-        self._jobs, self._row_bytes = jobs, row_bytes([job.plan for job in jobs])
+        """The jobs by whose operators' times joules are shared.  Call it again when they change: a
+        job that is gone has no say in the policy any more."""
+        was, self._jobs = self._row_bytes, jobs
+        self._row_bytes = row_bytes([job.plan for job in jobs])
+        if was != self._row_bytes:
+            self._law = None  # other rows, other costs
+        gone = set(self._running.jobs) - {job.plan.name for job in jobs}
+        for name in gone:
+            self._running.drop(name)
+        if gone:
+            self.settle()
+            self._take_or_let_go()
 
     def restore(self) -> list[str]:
         """Restore what a daemon that died has left, whatever policy is to run; what was done."""
@@ -237,6 +253,8 @@ class Energy:
         self._steer, self.reason = Steer(), ""
         self._light = self.site.simulated is None
         self._let_go()
+        text = f"the clocks are left alone: {why}"
+        self.tell("policy.fell_back", "warning", text, {"problem": why})
 
     def _let_go(self) -> None:
         for dial in list(self._running.standing):
@@ -369,15 +387,29 @@ class Energy:
             self._ship()
             self.watch.read(self._spent())
             self.watch.arm()
+            self._tell_silent()
         except Exception as problem:  # meters do not raise: what does is a bug, and no beat's
             self.watch.timer.disarm()
             self._fail(problem)
         if self.site.simulated is not None:
             self._own_ns += time.thread_time_ns() - before_ns
 
+    def _tell_silent(self) -> None:
+        """Tell of rails whose meters tell nothing any more, and of those that do again."""
+        problems = self.watch.sampler.problems()
+        for meter, rail in problems.keys() - self._silent:
+            text = f"{meter} tells nothing of {rail}: {problems[meter, rail]}"
+            self.tell("meter.lost", "warning", text, {"meter": meter, "rail": rail})
+        for meter, rail in self._silent - problems.keys():
+            text = f"{meter} tells of {rail} again"
+            self.tell("meter.back", "info", text, {"meter": meter, "rail": rail})
+        self._silent = set(problems)
+
     def _before(self, forecast: Forecast) -> None:
         for name in self.limits.watch(forecast.at_us):
             self._running.lost(name)
+            text = f"somebody else has changed a limit of {name}: planning goes on inside it"
+            self.tell("limits.taken_over", "warning", text, {"name": name})
         seen = self._seen(forecast, forecast.at_us)
         decision = self._running.race(seen)
         if self._set(decision, forecast.at_us):

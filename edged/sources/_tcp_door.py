@@ -47,6 +47,8 @@ _GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 Admit = Callable[[Connection, Greeting, int], None]
 """Let a connection in; raises PeerError where it may not."""
 Close = Callable[[Connection], None]
+Refused = Callable[[str, str], None]
+"""Told of the reason, and of whom and why."""
 
 
 class Door:
@@ -62,11 +64,12 @@ class Door:
         counts: Counter[str],
         admit: Admit,
         close: Close,
+        refused: Refused,
     ) -> None:
         self._settings, self._connections = settings, connections
         self.path = settings.path
         self._lock, self._memory, self._lines, self._counts = lock, memory, lines, counts
-        self._admit, self._close = admit, close
+        self._admit, self._close, self._refused = admit, close, refused
         self._standing: dict[Connection, None] = {}
         self._epoll: Any = None
         self._listener: socket.socket | None = None
@@ -117,6 +120,7 @@ class Door:
     def refuse(self, connection: Connection, text: str, reason: str, monotonic_us: int) -> None:
         """Tell the peer what was wrong, then let it go; what it still sends is thrown away."""
         self._counts[f"refused_{reason}"] += 1
+        self._refused(reason, f"{connection.name}: {text}")
         with self._lock:
             connection.send(frames.told(frames.ERROR, text))
             connection.finish_sending()
@@ -159,6 +163,7 @@ class Door:
             self._counts["accepted"] += 1
             if len(self._connections) >= self._settings.connections_max:
                 self._counts["refused_full"] += 1
+                self._refused("full", "too many connections")
                 with contextlib.suppress(OSError):
                     sock.send(frames.told(frames.AGAIN, "too many connections"))
                 sock.close()

@@ -78,7 +78,7 @@ class TcpSource(Source):
         self._counts: Counter[str] = Counter()
         self._door = Door(
             settings, self._connections, self._lock, self._memory, self._lines, self._counts,
-            self._admit, self._close,
+            self._admit, self._close, lambda reason, text: self.refused(reason, text),
         )  # fmt: skip
         self._tls = tls
         self._acks = 0

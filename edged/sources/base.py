@@ -31,6 +31,9 @@ class Source(ABC):
     feeds: tuple[tuple[str, str], ...] = ()
     """(job, stream)."""
 
+    refused: Callable[[str, str], None] = staticmethod(lambda *_: None)
+    """Told of a sender that was refused: a word for the reason, and what it was told."""
+
     @property
     def name(self) -> str:
         """What events and figures call it; no two running sources have the same."""

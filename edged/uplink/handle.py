@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,10 @@ class Uplink:
         self._watch = select.epoll()
         self._watch.register(self._timer, select.EPOLLIN)
         self._hears = False
+        self.told: Callable[[str, str], None] = lambda *_: None
+        """Told when the centre is `down`, is `up` again or gives an `alarm`, and of the problem."""
+        self._said = ("up", 0)
+        """What was told last, and how many alarms there were."""
         self._last_ack_s: float | None = None
         self._last_ack_us: int | None = None
         """The same on the wall clock."""
@@ -123,6 +127,7 @@ class Uplink:
         finally:
             theirs.close()
         self._channel = ours
+        self._said = (self._said[0], 0)  # a new child counts anew
         self._watch.register(ours, self._events())
         self._out.clear()
         self._rest = b""
@@ -193,6 +198,7 @@ class Uplink:
         for line in self._lines():
             message = json.loads(line)
             self._status = message["status"]
+            self._tell(self._status)
             for stream, partition, seq in message["acked"]:
                 acks[stream, partition] = max(seq, acks.get((stream, partition), 0))
         if acks:
@@ -225,6 +231,15 @@ class Uplink:
             "starts": self._starts,
             "last_ack_age_s": age_s,
         }
+
+    def _tell(self, status: dict[str, Any]) -> None:
+        event, alarms = self._said
+        now = "up" if status["state"] == SENDING else "down"
+        self._said = (now, status["alarms"])
+        if status["alarms"] > alarms:
+            self.told("alarm", status["last_error"])
+        if now != event:
+            self.told(now, status["last_error"] if now == "down" else "")
 
     def restart_if_dead(self) -> bool:
         """Start a new child where the old one has died and it is time; True where it did."""
