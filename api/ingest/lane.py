@@ -76,6 +76,7 @@ class Lane:
         """Digest by key: on their way."""
         self._clean = False
         """No producer but the present one is unsettled."""
+        self._settling = asyncio.Lock()
         self._news = asyncio.Event()
         self._wire: Wire | None = None
         self._producer = ""
@@ -108,6 +109,12 @@ class Lane:
         try:
             await self._settled()
             entry = await self._blocking(self._keys.find, self.job, self.stream, key)
+        except (OSError, asyncio.TimeoutError) as problem:
+            self.release(key)
+            raise Problem(
+                "unavailable", f"what became of earlier requests is not known yet: {problem}",
+                retry_after_s=1,
+            ) from None  # fmt: skip
         except BaseException:
             self.release(key)
             raise
@@ -187,9 +194,8 @@ class Lane:
 
     async def _connect(self) -> None:
         if not self._producer:
-            id = f"http-{secrets.token_hex(8)}"
-            await self._blocking(self._keys.begin, id, self.job, self.stream)
-            self._producer, self._last = id, 0
+            self._producer, self._last = f"http-{secrets.token_hex(8)}", 0
+            await self._blocking(self._keys.begin, self._producer, self.job, self.stream)
         greeting = self._serializer.greeting(self.stream, self._producer, None)
         self._wire = await Wire.connect(await self._address(), greeting)
         self._acked(self._wire.hello)
@@ -276,15 +282,23 @@ class Lane:
 
     async def _settled(self) -> None:
         """Find out what became of earlier producers of this stream."""
-        while not self._clean:
-            self._clean = True
-            for id in await self._blocking(self._keys.unsettled, self.job, self.stream):
-                if id != self._producer:
-                    self._clean = False
+        if self._clean:
+            return
+        async with self._settling:  # a second connection of a producer would end the first
+            while not self._clean:
+                known = await self._blocking(self._keys.unsettled, self.job, self.stream)
+                others = [id for id in known if id != self._producer]
+                for id in others:
                     await self._end(id)
+                self._clean = not others
 
     async def _end(self, id: str) -> int:
-        final = await settle(await self._address(), self.stream, self.schema, id)
+        try:
+            final = await settle(await self._address(), self.stream, self.schema, id)
+        except Refused as problem:
+            if "no stream" not in str(problem):
+                raise ConnectionRefusedError(str(problem)) from None
+            final = 0  # the stream is gone, and with it all that knew the producer
         await self._blocking(self._keys.settle, id, final)
         return final
 
@@ -293,9 +307,8 @@ class Lane:
         self._hang_up()
         id = self._abandon()
         try:
-            self._acked(await self._end(id) if id else 0)
-        except Refused:  # the stream itself is refused: nothing of it can come in any more
-            await self._blocking(self._keys.settle, id, 0)
+            async with self._settling:
+                self._acked(await self._end(id) if id else 0)
         except (OSError, asyncio.TimeoutError):
             self._fail(Problem("unknown-outcome", f"stream {self.stream} was refused: {text}"))
             return

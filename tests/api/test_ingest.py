@@ -268,18 +268,21 @@ class Sender(threading.Thread):
         return answer.status_code == 202
 
 
+# httpcore leaves the socket of a refused connection to the garbage collector
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_every_row_comes_in_once_whoever_is_killed(tmp_path):
     """Senders repeat requests with their keys while API and daemon are killed in turn."""
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
     with Daemon(tmp_path) as daemon, Api(tmp_path) as api:
-        senders = [Sender(api, k * 1_000_000, 120, 7) for k in range(3)]
+        senders = [Sender(api, k * 1_000_000, 40, 7) for k in range(3)]
         for sender in senders:
             sender.start()
-        victims = itertools.cycle([api, daemon, api])
-        for _ in range(9):
+        victims = itertools.cycle([api, daemon])
+        for _ in range(4):
             marks = [s.accepted for s in senders]
-            until(lambda marks=marks: done(senders) or moved(senders, marks, rng.randrange(1, 12)))
+            count = rng.randrange(1, 9)
+            until(lambda m=marks, n=count: done(senders) or moved(senders, m, n), step_s=0.005)
             if done(senders):
                 break
             victim = next(victims)
