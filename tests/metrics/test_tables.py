@@ -14,7 +14,9 @@ from edged.metrics.page import page
 from edged.metrics.table import LABEL_CHARS_MAX, LABELS, gauge, histogram, table
 
 DOCS = Path(__file__).parents[2] / "docs"
-SMALL = table(gauge("edged_a_bytes", "A.", "job_name", series_max=3), histogram("edged_b_seconds", "B."))
+SMALL = table(
+    gauge("edged_a_bytes", "A.", "job_name", series_max=3), histogram("edged_b_seconds", "B.")
+)
 
 
 def test_docs_metrics_md_is_what_the_tables_say():
