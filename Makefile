@@ -7,7 +7,7 @@ LOCK   = $(shell $(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info
 # Tests wait for processes and sockets half of their time: one process more than there are cores.
 PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
 
-.PHONY: help setup cuda demo test check format compile bench lock clean
+.PHONY: help setup cuda demo test check format compile bench deb install system lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,19 @@ bench: $(READY) ## the benchmarks of the README
 	@$(BIN)/edged bench idle --json build/bench/idle.json
 	@$(BIN)/edged bench spark --json build/bench/spark.json
 	@$(BIN)/edged bench join --json build/bench/join.json --plot build/bench/join.png
+
+deb: $(READY) ## build the Debian package
+	@deploy/debian/build.sh $(VENV)
+
+install: $(READY) ## install on this machine without a package (as root; DESTDIR for an image)
+	@deploy/install.sh $(VENV) "$(DESTDIR)"
+
+system: $(READY) ## prove package and service in a booted Debian (as root)
+	@bash .ci/packages system
+	@rm -f build/edged_*.deb
+	@VERSION=0.1.0+1 deploy/debian/build.sh $(VENV)
+	@VERSION=0.1.0+2 deploy/debian/build.sh $(VENV)
+	@$(BIN)/python -m tests.system.booted build/edged_0.1.0+1_*.deb build/edged_0.1.0+2_*.deb
 
 lock: ## resolve the lock files anew (needs uv on the PATH)
 	@for v in 3.10 3.11 3.12 3.13; do lock=requirements/py$${v/./}; \

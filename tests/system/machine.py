@@ -17,7 +17,7 @@ from pathlib import Path
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 INCLUDED = ("systemd", "systemd-sysv", "dbus", "python3", "udev", "adduser")
-BOOT_S = 60
+BOOT_S = 180
 
 
 def base(directory):
@@ -29,10 +29,9 @@ def base(directory):
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     environ = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
-    subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={','.join(INCLUDED)}", SUITE, root, MIRROR],
-        check=True, stdout=(directory / "debootstrap.log").open("w"), env=environ,
-    )  # fmt: skip
+    words = ["debootstrap", "--variant=minbase", f"--include={','.join(INCLUDED)}", SUITE]
+    with (directory / "debootstrap.log").open("w") as log:
+        subprocess.run([*words, root, MIRROR], check=True, stdout=log, env=environ)
     for archive in (root / "var/cache/apt/archives").glob("*.deb"):
         archive.unlink()
     (root / "etc/machine-id").unlink(missing_ok=True)
@@ -62,8 +61,12 @@ class Machine:
             self._nspawn = subprocess.Popen(
                 list(map(str, words)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        self.leader = self._until(self._find_leader, BOOT_S, "no first process")
-        self._until(self._booted, BOOT_S, "systemd did not come up")
+        try:
+            self._until(self._booted, BOOT_S, "systemd did not come up")
+        except BaseException:
+            self._nspawn.kill()
+            self._nspawn.wait()
+            raise
         return self
 
     def __exit__(self, *_):
@@ -111,6 +114,10 @@ class Machine:
         return next(map(int, children.split()), None)
 
     def _booted(self):
+        """nspawn's first child makes the one that becomes systemd, and goes: look each time."""
+        self.leader = self._find_leader()
+        if self.leader is None:
+            return False
         done = self.run("systemctl", "is-system-running", check=False)
         return done.stdout.strip() in ("running", "degraded")
 
