@@ -232,17 +232,24 @@ def until(done, timeout_s, what, *parts):
 
 
 class Killer(threading.Thread):
-    """Kills a part with SIGKILL at random moments, its start included, and starts it again."""
+    """Kills a part with SIGKILL at random moments, its start included, and starts it again.
 
-    def __init__(self, part, kills, seed, reach_s):
+    With `progress`, a number that grows while the part works, every third life lasts until it has
+    grown, however slow the machine is.
+    """
+
+    def __init__(self, part, kills, seed, reach_s, progress=None):
         super().__init__(daemon=True)
         self.part, self.kills, self.reach_s = part, kills, reach_s
+        self.progress = progress
         self.dice = random.Random(seed)
         self.done = 0
         self.found_dead = []
 
     def run(self):
-        for _ in range(self.kills):
+        for life in range(self.kills):
+            if self.progress is not None and life % 3 == 0:
+                self._let_work()
             time.sleep(self.dice.uniform(0.05, self.reach_s))
             if not self.part.running():
                 self.found_dead.append(self.part.process.returncode)
@@ -250,6 +257,11 @@ class Killer(threading.Thread):
             self.done += 1
             time.sleep(self.dice.choice((0.0, 0.0, 0.0, 0.5)))
             self.part.restart()
+
+    def _let_work(self):
+        before, end = self.progress(), time.monotonic() + 60
+        while self.progress() <= before and time.monotonic() < end:
+            time.sleep(0.2)
 
 
 def assert_exactly_once(landing, config, batches, **more):

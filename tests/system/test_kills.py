@@ -28,7 +28,7 @@ def test_killed_daemons_and_collectors_lose_and_repeat_nothing_that_was_acked(tm
         daemon.ready()
         reach_s = min(4.5, max(3.0, 2.5 * (time.monotonic() - before) + 1.5))
         victims = [
-            Killer(daemon, 29 * MORE, dice, reach_s),
+            Killer(daemon, 29 * MORE, dice, reach_s, lambda: sum(system.acked().values())),
             Killer(collector, 20 * MORE, dice + 1, 1.45 * reach_s),
             Killer(producers, 3 * MORE, dice + 2, 8 * reach_s),
         ]

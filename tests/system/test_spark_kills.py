@@ -71,7 +71,7 @@ def test_a_killed_spark_loses_and_repeats_nothing_that_landed(tmp_path, monkeypa
         spark = system.part("spark", *command, "--trigger", "300ms")
         for kill in range(KILLS):
             if kill % 5 in IN_WORK:
-                heard("batch", 90, spark)
+                heard("batch", 240, spark)
                 time.sleep(dice.uniform(0, 2))
             else:
                 time.sleep(dice.uniform(1, 7))
