@@ -36,10 +36,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from governors.ways import Floats, Way, batched, races, waits_us, ways_of
+from governors.ways import Floats, Way, at_hand, batched, races, waits_us, ways_of
 
 if TYPE_CHECKING:
     from governors.policies.base import Cost, Dial, Work
+    from governors.schedutil import Utilisation
 
 
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.125)
@@ -192,8 +193,9 @@ class CostModel:
         """All ways to race this kind of work, leaving it alone first."""
         rate = self._steady(work.units_per_s)
         key = (
-            rate, work.latency_us, _octaves(work.commit_every_us), _costs_key(work.costs),
-            tuple(dials), round(write_us),
+            rate, work.latency_us, _octaves(work.commit_every_us),
+            work.period_us_max <= work.commit_every_us, _costs_key(work.costs), tuple(dials),
+            round(write_us),
         )  # fmt: skip
         found = self._ways.get(key)
         if found is None:
@@ -201,6 +203,16 @@ class CostModel:
                 self._ways.clear()
             found = self._ways[key] = tuple(ways_of(self.tariff, work, rate, dials, write_us))
         return found
+
+    def ways_now(
+        self, work: Work, dials: Sequence[Dial], write_us: float, used: Utilisation | None
+    ) -> tuple[Way, ...]:
+        """The ways for the race at hand; `used`: what the kernel's governor remembers, where that
+        is known, else it has settled at races like this one."""
+        ways = self.ways(work, dials, write_us)
+        if used is None or ways[0].device != "cpu":
+            return ways
+        return (at_hand(ways[0], self.tariff, work, dials, used), *ways[1:])
 
     def fit(
         self, ways: Sequence[Way], work: Work, left_us: float, room_j: float, write_j: float

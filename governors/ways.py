@@ -9,6 +9,7 @@ PERIODS of the tolerance and interpolated between.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -131,12 +132,19 @@ def batched(waits: Floats, work: Work) -> tuple[Floats, Floats]:
     """From one race to the next, and how often is committed between: what the batcher makes of
     waits (`edged.beat.batcher`).  It commits without a race where more than a quarter of the
     tolerance is left for that, and races at once where buffers fill up."""
+    commits = np.array([[_commits(float(w), work) for w in row] for row in waits])
+    period = np.minimum(waits, (commits + 1) * work.period_us_max)
+    if work.commit_every_us:
+        period = np.minimum(period, (commits + 1) * work.commit_every_us)
+    return period, commits
+
+
+def _commits(wait_us: float, work: Work) -> int:
+    """How often is committed, without a race, in a wait."""
     ack_us = work.commit_every_us
     if not ack_us or work.period_us_max <= ack_us:
-        return np.minimum(waits, work.period_us_max), np.zeros_like(waits)
-    commits = np.maximum(0.0, np.ceil((waits - work.latency_us / 4) / ack_us) - 1)
-    period = np.minimum(waits, (commits + 1) * ack_us)
-    return np.minimum(period, (commits + 1) * work.period_us_max), commits
+        return 0
+    return max(0, math.ceil((wait_us - work.latency_us / 4) / ack_us) - 1)
 
 
 def races(
@@ -163,7 +171,7 @@ def _unset(tariff: Tariff, device: str, cost: Cost, dials: Sequence[Dial]) -> Wa
 def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) -> Way:
     """A race under the kernel's governor."""
     cost = work.costs["cpu"]
-    choices, capacity = _within(dials)
+    choices, capacity = clocks_within(dials)
     kernel = Schedutil(choices, capacity)
     watts = {hz: tariff.race_watts("cpu", hz, cost.cores) - tariff.idle_watts for hz in choices}
     low = choices[0]
@@ -172,9 +180,8 @@ def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) 
     for share in PERIODS:
         period_us = share * work.latency_us
         units = max(rate, 1.0) * period_us / 1e6
-        us, cycles_us, joules = _settled(
-            kernel, cost, units, period_us, work.commit_every_us, watts
-        )
+        commits = _commits(period_us, work)
+        us, cycles_us, joules = _settled(kernel, cost, units, period_us, commits, watts)
         points.append((units, us, joules))
     _, us, joules = points[-1]
     most = _most(tariff, "cpu", cost, choices, 0.0)
@@ -182,24 +189,38 @@ def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) 
     return Way("cpu", hz, (), 1e6 * joules / us if us else 0.0, us, 0.0, *most, tuple(points))
 
 
+def at_hand(way: Way, tariff: Tariff, work: Work, dials: Sequence[Dial], u: Utilisation) -> Way:
+    """The race at hand left alone, by what the kernel's governor remembers of those before it."""
+    cost, units = work.costs["cpu"], max(work.units, 1.0)
+    kernel = Schedutil(*clocks_within([d for d in dials if d.kind == "cpu"]))
+    pieces = kernel.race(
+        cost.cycles + cost.cycles_per_unit * units,
+        cost.stall_us + cost.stall_us_per_unit * units, replace(u),
+    )  # fmt: skip
+    joules = sum(
+        (tariff.race_watts("cpu", hz, cost.cores) - tariff.idle_watts) * us for hz, us in pieces
+    )
+    return replace(way, points=((units, sum(us for _, us in pieces), joules / 1e6),))
+
+
 def _settled(
-    kernel: Schedutil, cost: Cost, units: float, period_us: float, commit_us: float,
+    kernel: Schedutil, cost: Cost, units: float, period_us: float, commits: int,
     watts: dict[int, float],
 ) -> tuple[float, float, float]:  # fmt: skip
-    """Time, clock x time, and joules above idle of a race that comes every `period_us`, with beats
-    between that only commit."""
+    """Time, clock x time, and joules above idle of a race that comes every `period_us`, with
+    `commits` beats between, evenly, that only commit."""
     u = Utilisation()
-    between = int(period_us // commit_us) if commit_us else 0
     for _ in range(SETTLE):
         pieces = kernel.race(
             cost.cycles + cost.cycles_per_unit * units,
             cost.stall_us + cost.stall_us_per_unit * units, u,
         )  # fmt: skip
         us = sum(p[1] for p in pieces)
-        for _ in range(between):
-            u.sleep(commit_us)
+        rest_us = max(0.0, period_us - us) / (commits + 1)
+        for _ in range(commits):
+            u.sleep(rest_us)
             kernel.race(cost.commit_cycles, 0.0, u)
-        u.sleep(max(0.0, period_us - us - between * commit_us))
+        u.sleep(rest_us)
     return us, sum(hz * t for hz, t in pieces), sum(watts[hz] * t for hz, t in pieces) / 1e6
 
 
@@ -240,7 +261,7 @@ def _clocks(dials: Sequence[Dial]) -> tuple[int, ...]:
     return max(dials, key=lambda d: len(d.choices_hz())).choices_hz()
 
 
-def _within(dials: Sequence[Dial]) -> tuple[tuple[int, ...], int]:
+def clocks_within(dials: Sequence[Dial]) -> tuple[tuple[int, ...], int]:
     """Clocks that the kernel may use, writable or not, and the highest of the hardware; where no
     clock is known, 1 GHz stands for all of them."""
     if not dials:

@@ -34,6 +34,8 @@ from governors.errors import GovernorError
 if TYPE_CHECKING:
     from governors.cost import CostModel
     from governors.policies.account import Account
+    from governors.schedutil import Utilisation
+    from governors.ways import Way
 
 STEPS = 9
 """Choices of a dial without a table, evenly spaced."""
@@ -165,6 +167,8 @@ class Observation:
     write_us: float = 0.0
     write_j: float = 0.0
     """Measured, of setting all clocks and letting them go again."""
+    used: Utilisation | None = None
+    """What the kernel's governor remembers of the races so far, before a race; None: not known."""
 
 
 class Act(Enum):
@@ -253,6 +257,10 @@ class Policy(ABC):
     def budget(self, seen: Observation) -> Budget | None:
         """The budget that is kept, where there is one and it is known."""
         return None
+
+    def ways(self, seen: Observation) -> tuple[Way, ...]:
+        """All ways to run the race at hand, leaving it alone first."""
+        return self.model.ways_now(seen.work, seen.dials, seen.write_us, seen.used)
 
     def number(self, key: str, least: float = 0.0) -> float:
         """A setting that is a number above `least`.  Raises PolicyError."""

@@ -102,7 +102,7 @@ class EnergyBudget(Policy):
                 f" {self._volts.resume_volts:g} V",
                 admit_share=0.0, not_before_us=seen.at_us + HOLD_US,
             )  # fmt: skip
-        ways = self.model.ways(seen.work, seen.dials, seen.write_us)
+        ways = self.ways(seen)
         left_us = seen.deadline_us - seen.at_us
         room -= self.model.overhead_j(seen.work)
         fit = self.model.fit(ways, seen.work, left_us, room, seen.write_j)

@@ -117,13 +117,13 @@ class PowerCap(Policy):
 
     def _goal_j(self, seen: Observation, factor: float) -> float:
         """What must be free for a race of a part of what waits."""
-        ways = self.model.ways(seen.work, seen.dials, seen.write_us)
+        ways = self.ways(seen)
         least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
         return min(least_j, HOLD_SHARE * self._all_j() / factor)
 
     def _admitted(self, seen: Observation, factor: float, free: bool) -> Decision | None:
         """The race that there is room for, where each takes `factor` times what is modelled."""
-        ways = self.model.ways(seen.work, seen.dials, seen.write_us)
+        ways = self.ways(seen)
         room = self.room_j() / factor - self.model.overhead_j(seen.work)
         left_us = seen.deadline_us - seen.at_us
         fit = self.model.fit(ways, seen.work, left_us, room, seen.write_j)

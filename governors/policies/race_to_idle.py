@@ -47,7 +47,7 @@ class RaceToIdle(Policy):
 
     def race(self, seen: Observation) -> Decision:
         """Choose the way for what waits now."""
-        ways = self.model.ways(seen.work, seen.dials, seen.write_us)
+        ways = self.ways(seen)
         left_us = seen.deadline_us - seen.at_us
         fit = self.model.fit(ways, seen.work, left_us, float("inf"), seen.write_j)
         return raced(seen, fit, ways[0])

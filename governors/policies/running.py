@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from governors.cost import CostModel
+from governors.followed import Followed
 from governors.policies.account import Account
 from governors.policies.base import (
     RELEASE,
@@ -54,6 +55,7 @@ class Running:
         self.standing: dict[str, Setting] = {}
         """By dial, what edged has set and not released."""
         self._leftover: set[str] = set()
+        self._kernel = Followed()
 
     def switch(self, name: str, settings: Settings) -> None:
         """The daemon's own policy is another from now on, and chosen.  Raises PolicyError, and then
@@ -84,12 +86,20 @@ class Running:
     def race(self, seen: Observation) -> Decision:
         """A race is about to start."""
         self.account.add(seen.at_us, seen.joules)
-        return self._inside(self.policy.race(seen), seen)
+        seen = self._kernel.before(seen)
+        decision = self._inside(self.policy.race(seen), seen)
+        self._kernel.runs(seen, decision)
+        return decision
 
     def idle(self, seen: Observation) -> Decision:
         """The race is over."""
         self.account.add(seen.at_us, seen.joules)
+        self._kernel.after(seen.at_us, self._pinned_hz(seen))
         return self._inside(self.policy.idle(seen), seen)
+
+    def _pinned_hz(self, seen: Observation) -> int:
+        cpus = (self.standing.get(dial.name) for dial in seen.dials if dial.kind == "cpu")
+        return next((s.hz for s in cpus if s is not None and s.act is Act.PIN), 0)
 
     def _inside(self, wanted: Decision, seen: Observation) -> Decision:
         clocks: dict[str, Setting] = {}

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from governors.cost import BUCKETS, SHARES, CostModel, Gating, Radio, Sleep
-from governors.policies.base import Cost, Dial, Work
+from governors.energy import Provenance
+from governors.policies.base import Cost, Decision, Dial, Observation, Work
+from governors.policies.running import Running
 from governors.schedutil import Schedutil, Utilisation
 from tests.governors.plant import TARIFFS, dials
 
@@ -233,3 +235,31 @@ def test_a_race_that_is_left_alone_takes_what_schedutil_makes_of_races_at_that_p
     assert alone.clocks == ()
     assert alone.takes_us(units) == pytest.approx(us, rel=0.1)
     assert alone.joules(units, 0.0) == pytest.approx(joules / 1e6, rel=0.1)
+
+
+def test_a_short_race_after_long_ones_is_priced_at_the_clock_that_those_left_behind():
+    """The daemon's policy sees races only; the truth is schedutil's law run beside it."""
+    board, clocks = TARIFFS["orin-nano"], dials("orin-nano")
+    cost, dial = Cost(12e6, 700.0, cores=3.0), clocks[0]
+    running = Running("race_to_idle", {}, CostModel(board))
+    kernel, used = Schedutil(dial.choices_hz(), dial.table_hz[-1]), Utilisation()
+    priced: list[Observation] = []
+
+    def see(seen: Observation) -> Decision:
+        priced.append(seen)
+        return Decision("left alone")
+
+    running.policy.race = see
+    at_us = 0
+    for units in [400_000] * 6 + [20_000]:
+        work = Work(units, 50_000.0, {"cpu": cost}, 10**6)
+        running.race(Observation(at_us, work, at_us + 10**6, 0.0, Provenance.SIMULATED, clocks))
+        pieces = kernel.race(12e6 + 700.0 * units, 0.0, used)
+        us = round(sum(piece[1] for piece in pieces))
+        running.idle(Observation(at_us + us, work, 0, 0.0, Provenance.SIMULATED, clocks))
+        used.sleep(10**6 - us)
+        at_us += 10**6
+    alone = running.policy.ways(priced[-1])[0]
+    settled = CostModel(board).ways(priced[-1].work, clocks)[0]
+    assert alone.takes_us(20_000) == pytest.approx(us, rel=0.01)
+    assert settled.takes_us(20_000) > 1.3 * us
