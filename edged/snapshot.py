@@ -1,8 +1,8 @@
 """The daemon's picture of itself: one immutable document, all of it JSON (docs/control.md).
 
 Taken on the heart's thread between beats, so it must be quick: sums and copies of counters, two
-system calls, nothing that waits.  0.5 ms with two jobs on a 2-core VM (`tests/test_control.py`
-holds it below its bound).
+system calls, nothing that waits.  0.16 ms with its JSON text, for one job and no board (2-core VM;
+`tests/test_control.py` bounds it).
 """
 
 from __future__ import annotations

@@ -1,0 +1,232 @@
+"""The control door: what it answers, to whom, and that nothing that comes through it does harm."""
+
+from __future__ import annotations
+
+import json
+import socket
+import statistics
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edged.control import Control
+from edged.daemon import Daemon, Settings
+from edged.door import ask, watch
+from edged.errors import CommandError, EdgedError
+from edged.events import EVENTS_MAX, SESSION, Log
+from edged.job.plan import parse_job
+from edged.jobs import describe
+from edged.snapshot import picture
+from tests.beat import support
+from tests.beat.loop import Loop, batch, now_us
+from tests.beat.support import changed, copy_job, join_job
+from tests.beat.test_changes import at, free_port
+from tests.beat.test_heart_daemon import switches
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory):
+    """A daemon in this process whose heart does not beat; its log's lines."""
+    path, lines = tmp_path_factory.mktemp("still"), []
+    log = Log(lambda *line: lines.append(line))
+    daemon = Daemon(Settings(path, "dev", 1), [parse_job(join_job())], log)
+    yield daemon
+    daemon.close()
+
+
+def answers(daemon, **request):
+    """The answer of one request, the door served by hand."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(daemon.door.path))
+        s.sendall(json.dumps(request).encode() + b"\n")
+        daemon.door.serve(), daemon.door.serve()
+        s.settimeout(5)
+        return json.loads(s.makefile().readline())
+
+
+REFUSED = [
+    ({"cmd": "dance"}, "unsupported", ""),
+    ({"cmd": ["status"]}, "unsupported", ""),
+    ({"cmd": "job"}, "invalid", "name"),
+    ({"cmd": "job", "name": "nobody"}, "missing", "name"),
+    ({"cmd": "job.pause", "name": "nobody"}, "missing", "name"),
+    ({"cmd": "job.pause", "name": "joining", "if_version": "1"}, "invalid", "if_version"),
+    ({"cmd": "job.delete", "name": "joining"}, "conflict", ""),
+    ({"cmd": "job.put", "document": join_job()}, "conflict", ""),
+    ({"cmd": "job.put", "document": {}, "origin": "file:/etc"}, "invalid", "origin"),
+    ({"cmd": "events", "since": -1}, "invalid", "since"),
+    ({"cmd": "events", "limit": 1001}, "invalid", "limit"),
+    ({"cmd": "watch", "interval_ms": 249}, "invalid", "interval_ms"),
+    ({"cmd": "watch", "since": "x"}, "invalid", "since"),
+    ({"cmd": "log", "level": "loud"}, "invalid", "level"),
+    ({"cmd": "stop", "drain": "yes"}, "invalid", "drain"),
+    ({"cmd": "uplink.retry"}, "conflict", ""),
+    ({"cmd": "governor"}, "conflict", ""),
+    ({"cmd": "kernel", "job": "nobody", "operator": "x", "kernel": "y"}, "missing", "job"),
+]
+
+
+@pytest.mark.parametrize(("request_", "kind", "where"), REFUSED)
+def test_a_refusal_says_its_kind_and_where(still, request_, kind, where):
+    told = answers(still, **request_)
+    assert (told["kind"], told["where"]) == (kind, where)
+    assert told["kind"] in CommandError.KINDS
+    assert told["error"] and told["what"] and "do" in told
+    assert still.heart.state == "running"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(
+    ["name", "document", "if_version", "origin", "drain", "since", "limit", "level", "policy",
+     "settings", "job", "operator", "kernel", "interval_ms", "within_s"]
+)  # fmt: skip
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), more=st.dictionaries(KEYS, VALUES))
+def test_whatever_is_asked_is_answered_or_refused(still, data, more):
+    control = Control(still)
+    known = sorted(set(control._commands) - {"stop"})
+    cmd = data.draw(st.sampled_from(known))
+    try:
+        control({**more, "cmd": cmd})
+    except EdgedError as problem:
+        assert str(problem)
+
+
+@pytest.mark.parametrize(
+    "text", [b"\n", b"{\n", b"[]\n", b"\xff\xff\n", b'"x"\n', b"[" * 9999 + b"\n"]
+)
+def test_what_is_no_request_is_refused(still, text):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(still.door.path))
+        s.sendall(text)
+        still.door.serve(), still.door.serve()
+        assert json.loads(s.makefile().readline())["kind"] == "invalid"
+
+
+def test_the_snapshot_is_all_json_and_quickly_drawn(still):
+    took = []
+    for _ in range(30):
+        before = time.perf_counter()
+        text = json.dumps(picture(still))
+        took.append(time.perf_counter() - before)
+    assert statistics.median(took) < 0.005
+    told = json.loads(text)
+    assert told["schema"] == 2
+    assert told["jobs"]["joining"]["state"] == "running"
+    for leg in told["legs"].values():
+        assert len(leg["counts"]) == len(leg["bounds_us"]) + 1 == 15
+
+
+def watcher(daemon, **more):
+    s = socket.socket(socket.AF_UNIX)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.settimeout(5)
+    s.connect(str(daemon.door.path))
+    s.sendall(json.dumps({"cmd": "watch", "interval_ms": 250, **more}).encode() + b"\n")
+    daemon.door.serve(), daemon.door.serve()
+    return s
+
+
+def test_who_watches_and_does_not_read_holds_nothing_up_and_is_told_what_was_missed(still):
+    s, told = watcher(still), []
+    many = 3 * EVENTS_MAX
+    for n in range(many):
+        still.events.add("daemon.tested", f"number {n} " + "x" * 100)
+        if n % 100 == 0:
+            still.door.serve()
+    waiting = sum(len(c.out) for c in still.door._clients.values())
+    assert waiting < 1 << 16, "one batch of lines at most"
+    s.setblocking(False)
+    lines = b""
+    deadline = time.monotonic() + 20
+    while f"number {many - 1} ".encode() not in lines:
+        assert time.monotonic() < deadline
+        still.door.serve()
+        try:
+            lines += s.recv(1 << 16)
+        except BlockingIOError:
+            continue
+    s.close()
+    still.door.serve()
+    for line in lines.split(b"\n")[:-1]:
+        told.append(json.loads(line))
+    events = [line["event"]["id"] for line in told if "event" in line]
+    missed = sum(line.get("missed", 0) for line in told)
+    assert events == sorted(set(events))
+    assert missed > 0 and len(events) + missed == many
+    assert not still.door._clients
+
+
+def test_events_are_paged_and_their_ids_rise_over_restarts(still):
+    first = still.events.page(0, 10)
+    assert first["session"] == 1
+    assert len(first["events"]) == 10
+    after = still.events.page(first["next"], 1000)["events"]
+    assert after[0]["id"] == first["next"] + 1 > SESSION
+    assert still.events.page(10**17, 10)["events"] == []
+
+
+def test_an_idle_daemon_wakes_for_watchers_only(tmp_path):
+    """A snapshot a second to one who watches; nothing at all when he has gone."""
+    document = changed(copy_job(), promises={"latency": "50ms"})
+    with support.Daemon(tmp_path, document) as daemon:
+        pid = daemon.process.pid
+        lines = watch(daemon.door, 1000)
+        assert "snapshot" in next(lines)
+        next(lines)
+        before, wakes = switches(pid), None
+        for _ in range(3):
+            line = next(lines)
+            wakes = line["snapshot"]["wakes"]
+        while_watched = switches(pid) - before
+        lines.close()
+        time.sleep(0.5)
+        before = switches(pid)
+        time.sleep(2.5)
+        idle = switches(pid) - before
+        assert while_watched <= 15
+        assert idle <= 2
+        assert daemon.status()["wakes"] - wakes <= 6, "his going and the question"
+
+
+def test_a_stop_that_drains_takes_what_waits_and_ends_when_the_centre_has_it(tmp_path):
+    port, now = free_port(), now_us()
+    document = at(port, join_job(before="1s", after="1h", idle_after="1h"))
+    with Loop(document, tmp_path / "store") as loop:
+        job, heard, left = loop.job, [], [3]
+        changes = loop.heart.changes
+        changes.pending, changes.hear_acks = lambda _: left[0], heard.append
+        with loop.producer("r") as r, loop.producer("s") as s:
+            s.send(batch([1], [now])), s.flush()
+            r.send(batch([1, 2], [now, now + 1])), r.flush()
+            r.send(batch([3], [now + 60 * 10**6])), r.flush()
+            loop.until(lambda: job.streams["r"].rows == 2)
+            loop.call(lambda: loop.heart.drain(60 * 10**6))
+            loop.until(lambda: heard == [True])
+            assert job.staged() == job.open_rows() == 0
+            assert loop.heart.state == "draining"
+            assert describe(job)["state"] == "running", "the stop is no change of the job"
+            left[0] = 0
+            loop.waiter.kick()
+            assert loop.ended() is None
+
+
+def test_a_stop_that_drains_ends_in_time_though_the_centre_is_away(tmp_path):
+    with Loop(at(free_port(), copy_job()), tmp_path / "store") as loop:
+        loop.heart.changes.pending = lambda _: 1
+        loop.call(lambda: loop.heart.drain(300_000))
+        assert loop.ended(20) is None
+
+
+def test_nobody_answers_where_no_daemon_is(tmp_path):
+    with pytest.raises(CommandError, match="is it running") as refused:
+        ask(tmp_path / "door", "status")
+    assert refused.value.kind == "unreachable"
