@@ -13,6 +13,7 @@ from api.routes import (
     jobs,
     operations,
     operators,
+    page,
     schema,
     store,
     streams,
@@ -24,7 +25,7 @@ ROUTERS: tuple[APIRouter, ...] = tuple(
     router
     for module in (
         health, schema, device, board, jobs, operations, streams, tuples, operators, governor,
-        energy, store, uplink, events, config,
+        energy, store, uplink, events, config, page,
     )
     for router in module.ROUTERS
 )  # fmt: skip

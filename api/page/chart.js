@@ -1,0 +1,97 @@
+// A chart of the last minutes, as SVG: lines over time, zero at the bottom, a reading at the pointer.
+
+import { draw } from "/page/figures.js";
+
+export const SPAN_S = 300;
+const LEAST_S = 60; // a page that was just opened begins with this much
+const HOLE_S = 5; // samples further apart than this are not joined
+const TOP = 14, BOTTOM = 16;
+
+export class Chart {
+  /** `series`: [{key, name, kind: "first"|"other"}], the first is filled; `format`: value → text. */
+  constructor(figure, series, format) {
+    Object.assign(this, { figure, series, format, samples: [], promise: null, at: null });
+    new ResizeObserver(() => this.#draw()).observe(figure);
+    figure.addEventListener("pointermove", (event) => {
+      this.at = event.clientX - figure.getBoundingClientRect().left;
+      this.#draw();
+    });
+    figure.addEventListener("pointerleave", () => {
+      this.at = null;
+      this.#draw();
+    });
+  }
+
+  /** Show samples [{t, key: value…}], oldest first, t in seconds; `promise` is a line across. */
+  show(samples, promise = null) {
+    Object.assign(this, { samples, promise });
+    this.#draw();
+  }
+
+  #draw() {
+    const width = this.figure.clientWidth, height = this.figure.clientHeight - 8;
+    if (!width || !this.samples.length) return;
+    const last = this.samples.at(-1).t;
+    const span = Math.min(SPAN_S, Math.max(LEAST_S, last - this.samples[0].t));
+    const seen = this.samples.filter((sample) => sample.t >= last - span);
+    const values = seen.flatMap((s) => this.series.map(({ key }) => s[key])).filter(Number.isFinite);
+    const top = nice(Math.max(...values, this.promise ?? 0, 0));
+    const x = (t) => width - ((last - t) / span) * width;
+    const y = (v) => height - BOTTOM - (v / top) * (height - TOP - BOTTOM);
+    const svg = draw("svg", { width, height, "aria-hidden": "true" }, ...this.#grid(width, top, y, span));
+    if (this.promise) svg.append(draw("line", { class: "promise", x1: 0, x2: width, y1: y(this.promise), y2: y(this.promise) }));
+    for (const { key, kind } of [...this.series].reverse()) svg.append(...lines(seen, key, kind, x, y));
+    if (this.at !== null) svg.append(...this.#reading(seen, x, width, height));
+    this.figure.replaceChildren(svg);
+  }
+
+  #grid(width, top, y, span) {
+    const drawn = [0, 0.5, 1].map((share) =>
+      draw("line", { class: "grid", x1: 0, x2: width, y1: y(top * share), y2: y(top * share) }));
+    const label = (x, at, text, anchor) => draw("text", { x, y: at, "text-anchor": anchor }, text);
+    const ago = span >= 120 ? `−${Math.round(span / 60)} min` : `−${Math.round(span)} s`;
+    if (this.at === null) drawn.push(label(0, y(top) - 4, round(this.format(top)), "start"));
+    return [...drawn, label(0, y(0) + 13, ago, "start"), label(width, y(0) + 13, "now", "end")];
+  }
+
+  #reading(seen, x, width, height) {
+    const near = seen.reduce((a, b) => (Math.abs(x(b.t) - this.at) < Math.abs(x(a.t) - this.at) ? b : a));
+    const told = this.series.map(({ key, name }) => `${name} ${this.format(near[key])}`.trim());
+    const text = [new Date(near.t * 1000).toLocaleTimeString("en-GB"), ...told].join("  ");
+    const right = x(near.t) > width / 2;
+    return [
+      draw("line", { class: "cross", x1: x(near.t), x2: x(near.t), y1: TOP, y2: height - BOTTOM }),
+      draw("text", { class: "read", x: right ? width : 0, y: TOP - 4, "text-anchor": right ? "end" : "start" }, text),
+    ];
+  }
+}
+
+/** Lines of one series, broken where samples are missing; the first is filled down to zero. */
+function lines(samples, key, kind, x, y) {
+  const runs = [];
+  let before = null;
+  for (const sample of samples) {
+    if (!Number.isFinite(sample[key])) continue;
+    if (before === null || sample.t - before > HOLE_S) runs.push([]);
+    runs.at(-1).push(sample);
+    before = sample.t;
+  }
+  return runs.flatMap((run) => {
+    const path = run.map((s) => `${x(s.t).toFixed(1)},${y(s[key]).toFixed(1)}`).join("L");
+    const line = draw("path", { class: kind, d: `M${path}` });
+    if (kind !== "first") return [line];
+    const floor = y(0).toFixed(1);
+    const d = `M${x(run[0].t).toFixed(1)},${floor}L${path}L${x(run.at(-1).t).toFixed(1)},${floor}Z`;
+    return [draw("path", { class: "area", d }), line];
+  });
+}
+
+/** An axis needs no zeros behind the point. */
+const round = (text) => text.replace(/(\.\d*?)0+(?!\d)/, "$1").replace(/\.(?!\d)/, "");
+
+/** The next of 1, 2, 2.5, 4, 5, 8 times a power of ten that leaves some room. */
+function nice(value) {
+  if (!(value > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 2.5, 4, 5, 8, 10, 20].map((step) => step * power).find((step) => step >= value * 1.04);
+}

@@ -1,0 +1,91 @@
+// The stream of events and snapshots, by fetch: EventSource cannot carry a token.
+
+const RETRY_MS = 2000;
+const HIDDEN_MS = 30_000; // a tab that nobody sees lets the device sleep
+
+export class Live {
+  /** `on` is called with (kind, data): snapshot, event, daemon, missed; open, lost, unauthorized. */
+  constructor(on) {
+    this.on = on;
+    this.token = sessionStorage.getItem("edged.token");
+    this.last = "0";
+    document.addEventListener("visibilitychange", () => this.#seen());
+  }
+
+  /** Headers of a request as whoever this tab is. */
+  headers(more = {}) {
+    return this.token ? { ...more, Authorization: `Bearer ${this.token}` } : more;
+  }
+
+  async json(path) {
+    const answer = await fetch(path, { headers: this.headers() });
+    if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+    return answer.json();
+  }
+
+  start() {
+    this.stop();
+    this.#run((this.abort = new AbortController()));
+  }
+
+  stop() {
+    clearTimeout(this.again);
+    this.abort?.abort();
+  }
+
+  enter(token) {
+    this.token = token;
+    sessionStorage.setItem("edged.token", token);
+    this.start();
+  }
+
+  async #run(abort) {
+    let problem = "the API has ended the connection";
+    try {
+      const headers = this.headers({ Accept: "text/event-stream", "Last-Event-ID": this.last });
+      const answer = await fetch("/v1/events", { headers, signal: abort.signal });
+      if (answer.status === 401 || answer.status === 403) {
+        this.on("unauthorized", (await answer.json()).detail);
+        return;
+      }
+      if (!answer.ok) throw new Error(`the API answers with ${answer.status}`);
+      this.on("open");
+      await this.#read(answer.body.pipeThrough(new TextDecoderStream()).getReader());
+    } catch (error) {
+      problem = error.message;
+    }
+    if (abort.signal.aborted) return;
+    this.on("lost", problem);
+    this.again = setTimeout(() => this.start(), RETRY_MS);
+  }
+
+  async #read(reader) {
+    let text = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const parts = (text + value).split("\n\n");
+      text = parts.pop();
+      parts.forEach((part) => this.#message(part));
+    }
+  }
+
+  #message(part) {
+    const fields = {};
+    for (const line of part.split("\n")) {
+      const at = line.indexOf(": ");
+      if (at > 0) fields[line.slice(0, at)] = line.slice(at + 2);
+    }
+    if (fields.id) this.last = fields.id;
+    if (fields.event) this.on(fields.event, JSON.parse(fields.data));
+  }
+
+  #seen() {
+    clearTimeout(this.leaving);
+    if (document.hidden) {
+      this.leaving = setTimeout(() => this.stop(), HIDDEN_MS);
+    } else if (this.abort?.signal.aborted) {
+      this.start();
+    }
+  }
+}

@@ -1,0 +1,43 @@
+"""`/`: the status page.  Its files hold no data and need no token; it asks for both itself.
+
+The page may load what comes from here and nothing else, and runs no script that stands in it: a
+name that a producer or a job chose cannot become code.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi.responses import Response
+
+from api.openapi import says
+from api.security import public
+
+_public = public()
+ROUTERS = (_public,)
+
+_FOLDER = Path(__file__).parents[1] / "page"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+FILES = ("page.css", "page.js", "live.js", "chart.js", "graph.js", "figures.js")
+"""What the page loads, each as `/page/NAME`."""
+
+
+def _serve(path: str, name: str) -> None:
+    body, kind = (_FOLDER / name).read_bytes(), _TYPES[Path(name).suffix]
+
+    async def page() -> Any:
+        return Response(
+            body, media_type=f"{kind}; charset=utf-8", headers={"Content-Security-Policy": _POLICY}
+        )
+
+    _public.add_api_route(
+        path, page, responses=says(public=True), include_in_schema=False, response_model=None
+    )
+
+
+_serve("/", "page.html")
+for _name in FILES:
+    _serve(f"/page/{_name}", _name)
