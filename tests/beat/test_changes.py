@@ -297,6 +297,29 @@ def test_what_cannot_be_is_refused_and_everything_goes_on(tmp_path):
         Twins(loop, tmp_path / "store").compare()
 
 
+def test_a_job_whose_port_is_taken_at_the_start_has_failed_until_it_is_resumed(tmp_path):
+    port, other = free_port(), free_port()
+    base, second = at(port, copy_job()), at(other, renamed("second", "q", "others"))
+    with Loop(base, tmp_path / "store") as loop:
+        loop.change("put", "second", second)
+    with socket.socket() as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        squatter.bind(("127.0.0.1", other))
+        squatter.listen()
+        loop = Loop(base, tmp_path / "store")
+        failed = loop.heart.changes.book.get("second")
+        assert describe(failed)["state"] == "failed"
+        assert "cannot listen" in describe(failed)["problem"]
+    with loop:
+        with loop.producer("r") as r:
+            r.send(batch([1]))
+            r.flush()
+        assert loop.change("state", "second", state="running")["job"]["state"] == "running"
+        with Producer(f"127.0.0.1:{other}", "q", ARROW, "q") as q:
+            q.send(batch([1]))
+            q.flush()
+
+
 def pages_of(store):
     """Values of all rows in the pages that wait in the store, by stream; numbers are checked."""
     values, seqs = defaultdict(list), defaultdict(list)
