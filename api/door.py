@@ -233,6 +233,7 @@ class Watch:
                 finally:
                     connection.close()
             self._tell(False)
+            self._door.forget()
             await asyncio.sleep(pause_s)
             pause_s = min(BACKOFF_S_MAX, 2 * pause_s)
 

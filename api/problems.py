@@ -1,7 +1,8 @@
 """Problem details (RFC 9457): the one form in which the API says no.
 
     {"type": "urn:edged:problem:conflict", "title": "Conflict", "status": 409,
-     "detail": "job power_curve is at version 4", "do": "read it again and repeat the change"}
+     "detail": "job power_curve is at version 4", "do": "read it again and repeat the change",
+     "errors": [], "retry_after_s": null}
 
 `type` is one of `KINDS`, `detail` says what is wrong with this request, `do` what to do about it.
 `errors` names each fault of a document or of parameters with the place where it stands.
@@ -106,18 +107,15 @@ class Problem(HTTPException):
     def document(self) -> dict[str, Any]:
         """The body."""
         kind = KINDS[self.kind]
-        document: dict[str, Any] = {
+        return {
             "type": f"urn:edged:problem:{self.kind}",
             "title": kind.title,
             "status": kind.status,
             "detail": str(self.detail),
             "do": self.do or kind.do,
+            "errors": [fault.document() for fault in self.errors],
+            "retry_after_s": self.retry_after_s,
         }
-        if self.errors:
-            document["errors"] = [fault.document() for fault in self.errors]
-        if self.retry_after_s is not None:
-            document["retry_after_s"] = self.retry_after_s
-        return document
 
     def response(self) -> Response:
         """The answer."""

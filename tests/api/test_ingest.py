@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import datetime
+import gc
 import io
 import itertools
 import json
@@ -296,6 +297,7 @@ def test_every_row_comes_in_once_whoever_is_killed(tmp_path):
         daemon.stop()
         expected = [s.first + i for s in senders for i in range(s.requests * s.rows)]
         assert sorted(landed(daemon)) == expected, seed
+    gc.collect()
 
 
 def done(senders):

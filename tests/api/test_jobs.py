@@ -106,9 +106,9 @@ def test_a_wrong_document_is_refused_with_every_fault(client):
 def test_validate_answers_what_is_wrong_and_changes_nothing(client):
     good = client.post("/v1/jobs:validate", content=TOML, headers=HEADERS)
     assert good.json() == {"valid": True, "name": "extra", "faults": [], "warnings": []}
-    bad = client.post("/v1/jobs:validate", json={"name": "X", "streams": {}})
+    bad = client.post("/v1/jobs:validate", json={"name": "X", "sinks": {}})
     assert bad.status_code == 200 and not bad.json()["valid"]
-    assert [fault["where"] for fault in bad.json()["faults"]] == ["name", "streams", "sinks"]
+    assert [fault["where"] for fault in bad.json()["faults"]] == ["name", "streams"]
     text = client.post("/v1/jobs:validate", content="= nonsense", headers=HEADERS)
     assert "is not TOML" in text.json()["faults"][0]["what"]
     assert client.get("/v1/jobs/extra").status_code == 404

@@ -17,8 +17,9 @@ PROBLEMS = [
     ),
     (
         ("DELETE", "/v1/device", {}, b""),
-        {"type": "urn:edged:problem:method-not-allowed", "title": "Method not allowed", "status": 405,
-         "detail": "/v1/device has no DELETE", "do": "use a method of the header Allow"},
+        {"type": "urn:edged:problem:method-not-allowed", "title": "Method not allowed",
+         "status": 405, "detail": "/v1/device has no DELETE",
+         "do": "use a method of the header Allow"},
     ),
     (
         ("PUT", "/v1/log", {"Content-Type": "application/json"}, b'{"level": "loud", "x": 1}'),
@@ -80,7 +81,7 @@ def test_a_refusal_says_what_and_what_to_do(lonely, request_, problem):
     method, path, headers, body = request_
     with lonely.client() as client:
         answer = client.request(method, path, headers=headers, content=body)
-    assert answer.json() == problem
+    assert answer.json() == {"errors": [], "retry_after_s": None, **problem}
     assert answer.status_code == problem["status"]
     assert answer.headers["content-type"] == "application/problem+json"
 
@@ -115,7 +116,8 @@ def test_more_requests_than_may_be_are_told_to_come_again(tmp_path):
             slow.connect(str(api.socket))
             slow.sendall(
                 b"POST /v1/jobs:validate HTTP/1.1\r\nHost: localhost\r\n"
-                b"Content-Type: application/toml\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n"
+                b"Content-Type: application/toml\r\nContent-Length: 10\r\n"
+                b"Expect: 100-continue\r\n\r\n"
             )
             assert slow.recv(100).startswith(b"HTTP/1.1 100 ")  # it is being served
             answer = client.get("/healthz")
