@@ -47,7 +47,7 @@ def test_outside_of_ci_a_test_may_be_skipped(tmp_path):
 
 def test_ci_asks_for_it_and_has_the_packages_first():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert ".ci/packages" in lines
+    assert ".ci/packages" in lines and "make system" in lines
     assert any(line.startswith("make test") and "--no-skips" in line for line in lines)
 
 

@@ -175,7 +175,7 @@ def _say_ready(daemon: Daemon, as_json: bool) -> None:
     }
     if as_json:
         click.echo(json.dumps(facts))
-    else:
+    elif "JOURNAL_STREAM" not in os.environ:  # there the events say it
         click.echo(f"edged: ready, door {daemon.door.path}, beat {recovered.beat}", err=True)
         for note in recovered.notes:
             click.echo(f"edged: {note}", err=True)
