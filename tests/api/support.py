@@ -69,8 +69,8 @@ class Api(Part):
         lines = [f"{key} = {json.dumps(value)}" for key, value in section.items()]
         where = json.dumps(str(door or path / "store" / "door"))
         self.config.write_text(
-            f'[store]\ndirectory = "{path / "store"}"\n[run]\ndoor = {where}\n[api]\n'
-            + "\n".join(lines)
+            f'[store]\ndirectory = "{path / "store"}"\n[run]\ndoor = {where}\n'
+            '[metrics]\nlisten = ""\n[api]\n' + "\n".join(lines)
         )
         super().__init__("api", ["api", "--config", str(self.config), "--json"], path)
 
@@ -112,7 +112,8 @@ def until(condition, seconds=60.0, step_s=0.05):
 
 
 @contextmanager
-def both(path, document=READINGS, **settings):
+def both(path, document=READINGS, trace=None, **settings):
     """A daemon and its API."""
-    with Daemon(path, document) as daemon, Api(path, daemon.door, **settings) as api:
+    words = [] if trace is None else ["--trace", str(trace)]
+    with Daemon(path, document, *words) as daemon, Api(path, daemon.door, **settings) as api:
         yield daemon, api

@@ -243,7 +243,7 @@ def passed_and_told(tmp_path, listener, told):
         [sys.executable, "-c", starter, str(listener.fileno())],
         pass_fds=[listener.fileno()],
         env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify"),
-             "EDGED_STORE__DIRECTORY": str(tmp_path)},
+             "EDGED_STORE__DIRECTORY": str(tmp_path), "EDGED_METRICS__LISTEN": ""},
         stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         try:
