@@ -1,0 +1,195 @@
+"""A real Prometheus scrapes a running daemon: metrics, rules, dashboards, alerts and their causes.
+
+Every alert has its cause and its silence in promtool's tests (deploy/prometheus/tests); here are
+those whose cause one device and two minutes are enough for.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import socket
+import subprocess
+import sys
+from copy import deepcopy
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.metrics import tell
+from edged.metrics.device import DEVICE
+from governors.simulated.kernel import PRIVATE, open_root
+from tests.energy.common import POLICY0
+from tests.metrics.plant import DEPLOY, PROMETHEUS, Plant, hasty
+
+pytestmark = pytest.mark.xdist_group("prometheus")
+
+
+@pytest.fixture(scope="module")
+def plant(tmp_path_factory):
+    with Plant(tmp_path_factory.mktemp("plant")) as plant:
+        plant.until(lambda: plant.query("edged_up == 1"))
+        yield plant
+
+
+def families(plant):
+    return {f.name: f for f in text_string_to_metric_families(plant.exposed())}
+
+
+def run(*words, text=None):
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, input=text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class TestRules:
+    def test_promtool_finds_config_and_rules_well(self):
+        rules = [str(path) for path in PROMETHEUS.glob("*.rules.yml")]
+        assert "SUCCESS" in run("promtool", "check", "rules", *rules)
+        run("promtool", "check", "config", str(PROMETHEUS / "prometheus.yml"))
+
+    def test_every_alert_fires_on_its_cause_and_on_nothing_else(self):
+        tests = PROMETHEUS / "tests" / "alerts.test.yml"
+        names = re.findall(r"alert: (\w+)", (PROMETHEUS / "alerts.rules.yml").read_text())
+        untested = [name for name in names if f'"{name}"' not in tests.read_text()]
+        assert len(names) > 20 and not untested
+        run("promtool", "test", "rules", str(tests))
+
+
+class TestScraping:
+    def test_promtool_finds_the_metrics_well(self, plant):
+        run("promtool", "check", "metrics", text=plant.exposed())
+
+    def test_a_device_with_everything_tells_every_metric_of_the_table(self, plant):
+        def missing():
+            found = families(plant)
+            return {name for name in DEVICE if name.removesuffix("_total") not in found}
+
+        plant.until(lambda: not missing())
+
+    def test_counters_are_the_daemon_s_own_and_a_second_old_at_most(self, plant):
+        def rows():
+            return families(plant)["edged_rows"].samples[0].value
+
+        first, told = rows(), plant.ask("status")["rows"]
+        assert 0 < first <= told
+        plant.until(lambda: rows() >= told, 2.0)
+
+    def test_energy_says_that_it_is_simulated(self, plant):
+        told = [s for f in families(plant).values() for s in f.samples if "source" in s.labels]
+        assert len(told) > 5 and {s.labels["source"] for s in told} == {"simulated"}
+
+    def test_a_thousand_jobs_stay_within_the_bounds_and_are_counted(self, plant):
+        snapshot = plant.ask("status")
+        job = snapshot["jobs"]["watched"]
+        snapshot["jobs"] = {f"job{n}": deepcopy(job) for n in range(1000)}
+        snapshot["sources"] = [{**s, "address": f"{s['address']}{n}"}
+                               for s in snapshot["sources"] for n in range(500)]  # fmt: skip
+        text = tell(snapshot).encode()[0].decode()
+        series: dict[str, set] = {}
+        for family in text_string_to_metric_families(text):
+            for s in family.samples:
+                labels = tuple(sorted((k, v) for k, v in s.labels.items() if k != "le"))
+                series.setdefault(family.name, set()).add(labels)
+        for name, row in DEVICE.items():
+            assert len(series.get(name.removesuffix("_total"), ())) <= row.bound, name
+        (left_out,) = (float(v) for v in re.findall(r"^edged_metrics_left_out (\S+)", text, re.M))
+        assert left_out > 10_000 and len(text) < 3_000_000
+
+    def test_only_reading_of_metrics_is_served(self, plant):
+        url = f"http://127.0.0.1:{plant.metrics}"
+        assert plant.http.get(f"{url}/v1/device").status_code == 404
+        assert plant.http.post(f"{url}/metrics").status_code == 405
+        assert plant.http.head(f"{url}/metrics").content == b""
+        openmetrics = plant.http.get(
+            f"{url}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
+        )
+        assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+        assert openmetrics.text.endswith("# EOF\n")
+
+    def test_a_scraper_that_does_not_read_keeps_nobody_waiting(self, plant):
+        with socket.create_connection(("127.0.0.1", plant.metrics)) as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+            slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
+            assert "edged_up 1.0" in plant.exposed()
+
+
+class TestDashboards:
+    def test_the_files_are_what_the_script_writes(self):
+        made = run(sys.executable, str(DEPLOY / "grafana" / "make.py"), "--check")
+        assert made.count(".json") == 3
+
+    @pytest.mark.parametrize("name", ["fleet", "device", "energy"])
+    def test_every_expression_returns_data(self, plant, name):
+        dashboard = json.loads((DEPLOY / "grafana" / "dashboards" / f"{name}.json").read_text())
+        waiting = {t["expr"] for panel in dashboard["panels"] for t in panel["targets"]}
+        assert len(waiting) >= 14
+        interval = {"$device": "turbine-7", "$__rate_interval": "8s", "$__range": "1m"}
+
+        def answered():
+            plant.ask("job.pause", name="watched")  # something happens: an event
+            plant.ask("job.resume", name="watched")
+            for expression in list(waiting):
+                asked = expression
+                for variable, value in interval.items():
+                    asked = asked.replace(variable, value)
+                assert "$" not in asked
+                if plant.query(asked):
+                    waiting.discard(expression)
+            return not waiting
+
+        try:
+            plant.until(answered, 60, 1.0)
+        except AssertionError:
+            pytest.fail(f"no data: {waiting}")
+
+
+class TestAlerts:
+    """In this order: the last ones take the plant apart."""
+
+    def fires(self, plant, name):
+        alert = plant.until(lambda: plant.firing().get(name))
+        told = alert["annotations"]
+        assert not any("error" in text or "<no value>" in text for text in told.values()), told
+        return alert["labels"]
+
+    def test_nothing_fires_while_all_is_well(self, plant):
+        # a machine that others use may break a promise: that silence is promtool's to hold
+        plant.until(lambda: plant.get("rules")["groups"])
+        assert set(plant.firing()) <= {"EdgedLatencyOverPromise"}
+
+    def test_a_promise_that_cannot_be_kept(self, plant):
+        plant.ask("job.put", document=hasty())
+        plant.until(
+            lambda: "hasty" in str(plant.query('ALERTS{alertname="EdgedLatencyOverPromise"}'))
+        )
+        plant.ask("job.delete", name="hasty")
+
+    def test_a_clock_that_somebody_else_changes(self, plant):
+        plant.ask("governor", policy="fixed", settings={"cpu_mhz": 960})
+        sysfs = open_root(plant.store / "board")
+        limit = f"{POLICY0}/scaling_max_freq"
+        plant.until(lambda: sysfs.peek_int(limit) == 960_000)
+        plant.until(lambda: plant.query("edged_clock_max_hertz == 960e6"))
+        sysfs.write(limit, "1190400")
+        assert self.fires(plant, "EdgedClockTakenOver")["device"] == "turbine-7"
+
+    def test_a_budget_below_what_the_idle_board_takes(self, plant):
+        plant.ask("governor", policy="energy_budget", settings={"joules_per_day": 1000})
+        self.fires(plant, "EdgedEnergyBudgetEndangered")
+        plant.ask("governor", policy="hands_off")
+
+    def test_a_meter_that_is_lost(self, plant):
+        faults = plant.store / "board" / PRIVATE / "faults.json"
+        faults.write_text(json.dumps([["*/curr1_input", errno.EIO, "r"]]))
+        assert self.fires(plant, "EdgedMeterLost")["rail"] == "VDD_IN"
+
+    def test_a_backlog_while_the_collector_is_away(self, plant):
+        plant.parts["collector"].kill()
+        self.fires(plant, "EdgedBacklogGrowing")
+
+    def test_a_daemon_that_is_gone(self, plant):
+        plant.parts["daemon"].stop()
+        assert self.fires(plant, "EdgedDeviceSilent")["device"] == "turbine-7"
+        assert plant.exposed().count("\nedged_") == 1, "only edged_up is left"
