@@ -51,6 +51,7 @@ def settings(config: Config) -> Settings:
         store_bytes_max=config.store.bytes_max or None,
         snapshot_bytes=config.store.snapshot_bytes,
         trace=Path(config.run.trace) if config.run.trace else None,
+        telemetry=config.telemetry,
         energy=energy(config),
     )
 

@@ -20,7 +20,9 @@ from edged.beat.recover import Recovered, recover
 from edged.beat.stats import Stats
 from edged.beat.waiter import Waiter
 from edged.calibration import load_profile
+from edged.centre import Centre, prepare
 from edged.clock import SystemClock
+from edged.config.sections import TelemetrySection
 from edged.control import Control
 from edged.door import Door
 from edged.energy.board import open_site
@@ -61,6 +63,7 @@ class Settings:
     store_bytes_max: int | None = None
     snapshot_bytes: int = SNAPSHOT_BYTES
     trace: Path | None = None
+    telemetry: TelemetrySection = field(default_factory=TelemetrySection)
     energy: EnergySettings = field(default_factory=lambda: EnergySettings(NO_BOARD))
 
     def segment_bytes(self) -> int:
@@ -144,6 +147,7 @@ class Daemon:
         self.door = Door(settings.door or settings.directory / "door", Control(self), watching)
         self.waiter.add_control(self.door.fileno(), self.door.serve)
         self._watch()
+        self.centre = None if self.uplink is None else Centre(self, self.uplink)
         self.reloader: Reloader | None = None
         """What SIGHUP and the door's `reload` run, where there is a configuration to read."""
         self._telling.started()
@@ -157,6 +161,8 @@ class Daemon:
             if self.energy is not None:
                 self.energy.start()
             self.service.describe = self._describe
+            if self.centre is not None:
+                self.centre.start()
             self.service.ready(self.waiter)
             self.heart.run()
         finally:
@@ -180,6 +186,8 @@ class Daemon:
         """Take everything apart; what was committed stays."""
         if self.energy is not None:
             self.energy.close()
+        if self.centre is not None:
+            self.centre.close()
         self.planner.shutdown(wait=False, cancel_futures=True)
         self.inputs.close()
         self.door.close()
@@ -215,6 +223,7 @@ class Daemon:
             self.recovered.book.schemas(),
             ca=self.settings.uplink_ca,
         )
+        prepare(uplink, self.settings.directory, self.settings.telemetry)
         uplink.start()
         uplink.offer(self.store.pending())
         return uplink
@@ -224,7 +233,7 @@ class Daemon:
         if settings.board == NO_BOARD:
             return None
         site = open_site(settings, self.settings.directory, self.clock.monotonic_us)
-        tariff = board_tariff(site, self.settings.directory)
+        tariff = board_tariff(site, self.settings.directory, settings.meters.radio)
         return Energy(settings, site, tariff, self.clock, self.settings.workers)
 
     def _governor(self) -> Governor:
@@ -265,6 +274,8 @@ class Daemon:
     def _hear_uplink(self) -> None:
         """The uplink's process has died, or acknowledges what somebody waits for."""
         self.committer.settle()
+        if self.centre is not None:
+            self.centre.heard()
         self.waiter.kick()
 
 

@@ -153,6 +153,8 @@ class Reloader:
         except EdgedError as problem:
             self._end(problem)
             return
+        if daemon.centre is not None and any(key.startswith("telemetry.") for key in changed):
+            daemon.centre.set(config.telemetry)
         if "log.level" in changed:
             daemon.events.log.level = config.log.level
         self.config = config

@@ -81,6 +81,8 @@ class Heart:
         self._unraced_us: int | None = None
         self._cut = self._took = False
         self._stopping = self._beating = False
+        self.before_commit: Callable[[], None] = lambda: None
+        """Called in every beat that takes something, when store and uplink are nobody's."""
         waiter.add_commit(committer.fileno())
         committer.failed = waiter.kick
         self.take_jobs()
@@ -309,7 +311,10 @@ class Heart:
         staged = sum(job.staged() for job in self._active())
         commit_us = int(self.batcher.commit_us) + self.batcher.margin_us
         now = self._clock.monotonic_us()
-        return Forecast(now, staged, since + self.latency_us, self.latency_us, commit_us)
+        return Forecast(
+            now, staged, since + self.latency_us, self.latency_us, commit_us,
+            self.batcher.period_us_max(), self.batcher.commit_every_us(),
+        )  # fmt: skip
 
     def _steer(self, steer: Steer) -> None:
         self.batcher.steer(steer.wait_share, steer.race_us, steer.not_before_us)
@@ -351,6 +356,7 @@ class Heart:
         self._steer(self._governor.idle(Done(rows, taken)))
         self._note_open(oldest_us)
         self._await_commit()
+        self.before_commit()
         took = {
             job.plan.name: job.plan.promises.latency_us
             for job in jobs

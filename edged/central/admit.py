@@ -7,7 +7,9 @@ Rules, in order
     before it lands and is acknowledged, nothing after it is looked at.
  3. seq = high water + 1 lands.  seq <= high water is a duplicate: acknowledged again, not landed;
     where its checksum is known and differs it is a `conflict` (two histories under one name).
-    seq > high water + 1 is a `gap`; `expected` names what is missing.
+    seq > high water + 1 is a `gap`; `expected` names what is missing.  Telemetry alone may have
+    gaps: its reports are not durable on the device, the newest wins, and numbers are never used
+    twice (`edged/telemetry.py`), so what is above the high water is new, and the rest is not.
  4. A page whose stream@version is not registered is `unknown_schema`.
 """
 
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 from edged.central.highwater import Table
 from edged.central.segments import digest64
 from edged.pages.format import Header
+from edged.telemetry import STREAM as TELEMETRY
 
 FENCED, GAP, UNKNOWN_SCHEMA, CONFLICT = "fenced", "gap", "unknown_schema", "conflict"
 DAMAGED, FULL, LIMIT = "damaged", "full", "limit"
@@ -121,7 +124,7 @@ def _take(
                 f"{header.name} has checksum {header.checksum:08x}, but landed with {known:08x}",
             )
         outcome.duplicates += 1
-    elif header.seq > high + 1:
+    elif not follows(header, high):
         return _problem(GAP, header, f"{header.name} came, seq {high + 1} is next", high + 1)
     elif not table.room(header.epoch, stream, header.partition):
         return _problem(LIMIT, header, f"device {header.device} has too many partitions")
@@ -131,6 +134,11 @@ def _take(
         high = header.seq
     outcome.acked[header.stream, header.partition] = high
     return None
+
+
+def follows(header: Header, high: int) -> bool:
+    """Whether the page may land behind the high water of its partition."""
+    return header.seq == high + 1 or (header.stream == TELEMETRY and header.seq > high)
 
 
 def _problem(kind: str, header: Header, detail: str, expected: int | None = None) -> Problem:

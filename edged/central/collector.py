@@ -12,9 +12,11 @@ tokens file) and, where the collector has a tokens file, brings that device's to
 
     {"acked": [[stream, partition, seq], ...], "desired": {...} or null}
 
-`seq` is cumulative.  Where pages had a problem, the same object has `problem`, `detail` and, where
-they apply, `stream`, `version`, `partition`, `seq`, `expected`, `offset`; what came before the
-problem in the request is landed and in `acked`, nothing after it was looked at:
+`seq` is cumulative.  `desired` is what the centre wants of the device (`edged/desired.py`); without
+its `document` where `X-Edged-Desired` says that the device has that version.  Where pages had a
+problem, the same object has `problem`, `detail` and, where they apply, `stream`, `version`,
+`partition`, `seq`, `expected`, `offset`; what came before the problem in the request is landed and
+in `acked`, nothing after it was looked at:
 
     409 fenced, gap, unknown_schema, conflict, limit    422 damaged    507 full
 
@@ -44,7 +46,7 @@ from starlette.requests import ClientDisconnect
 from edged.central.admit import CONFLICT, DAMAGED, FULL, Delivery, Outcome, Problem
 from edged.central.committer import Committer
 from edged.central.landing import Landing
-from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id
+from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id, valid_stream
 from edged.central.stats import Stats
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, PageError, SchemaMismatch
@@ -75,6 +77,8 @@ class Sender:
     epoch: int
     counter: int
     nonce: int
+    desired: int = 0
+    """The version of the desired state that it has."""
 
 
 class Room:
@@ -186,7 +190,7 @@ class Collector:
             "acked": [
                 [stream, partition, seq] for (stream, partition), seq in outcome.acked.items()
             ],
-            "desired": self._landing.desired(sender.device),
+            "desired": self._landing.desired(sender.device, sender.desired),
         }
         problem = outcome.problem
         if problem is None:
@@ -216,7 +220,8 @@ class Collector:
         session = (_u64(counter), _u64(nonce))
         if epoch is None or session[0] is None or session[1] is None or session[0] < 1:
             raise Refused(400, "X-Edged-Epoch and X-Edged-Session (counter:nonce) are needed")
-        return Sender(device, epoch, session[0], session[1])
+        desired = _u64(request.headers.get("x-edged-desired", "0")) or 0
+        return Sender(device, epoch, session[0], session[1], desired)
 
     def _announced(self, request: Request, bytes_max: int) -> int:
         """The body's size as announced, or the largest allowed; Refused where it is larger."""
@@ -288,7 +293,7 @@ def _damage(sender: Sender, header: Header, page: memoryview, offset: int) -> Pr
         verify(page)
         if (header.device, header.epoch) != (sender.device, sender.epoch):
             detail = f"{header.name} is not of the sender, device {sender.device}"
-        elif not valid_id(header.stream) or header.seq < 1:
+        elif not valid_stream(header.stream) or header.seq < 1:
             detail = f"{header.name}: no such stream can be, or a seq below 1"
     except PageError as problem:
         detail = str(problem)

@@ -85,7 +85,7 @@ OPTIONS = frozenset(
         *("bytes_per_trigger", "pages_per_trigger", "consumer"),
     }
 )
-_STREAM = re.compile(r"([a-z][a-z0-9_-]{0,62})(?:@([0-9]{1,9}))?")
+_STREAM = re.compile(r"([a-z][a-z0-9_-]{0,62}|edged\.telemetry)(?:@([0-9]{1,9}))?")
 _CONSUMER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,126}")
 _SPARK: dict[pa.DataType, DataType] = {
     pa.bool_(): BooleanType(),

@@ -39,7 +39,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from edged.central import segments
-from edged.central.admit import FULL, Delivery, Outcome, Problem, admit
+from edged.central.admit import FULL, Delivery, Outcome, Problem, admit, follows
 from edged.central.highwater import High, Records
 from edged.central.schemas import Schemas, valid_id
 from edged.central.segments import ROW, ROW_BYTES, Rows, SegmentWriter
@@ -50,7 +50,7 @@ from edged.pages.format import Header, parse_header, verify
 _LOG = logging.getLogger(__name__)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _INSTANCES_MAX = 1024
-_DESIRED_BYTES_MAX = 64 << 10
+_DESIRED_BYTES_MAX = 1 << 20
 _CRCS_REMEMBERED = 1 << 16
 
 
@@ -63,8 +63,11 @@ class Landing(Protocol):
     def schema(self, stream: str, version: int) -> str | None:
         """The registered schema's JSON text."""
 
-    def desired(self, device: str) -> Any:
-        """What the centre wants of `device`: a JSON value, None where nothing."""
+    def desired(self, device: str, known: int = 0) -> Any:
+        """What the centre wants of `device`: a JSON value, None where nothing.
+
+        Of one with `version` and `document` only the version where that is `known`, or older.
+        """
 
     def commit(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
         """Land what may land, durably and visibly; one outcome a delivery.
@@ -110,21 +113,23 @@ class DirectoryLanding:
         """See `Landing`."""
         return self._schemas.get(stream, version)
 
-    def desired(self, device: str) -> Any:
-        """The content of `desired/<device>.json`; None where it is missing or no JSON."""
+    def desired(self, device: str, known: int = 0) -> Any:
+        """See `Landing`: the content of `desired/<device>.json`; None where it is missing or no
+        JSON, or larger than `_DESIRED_BYTES_MAX`."""
         if not valid_id(device):
             return None
         path = self.path / "desired" / f"{device}.json"
         try:
             stat = path.stat()
             stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-            known = self._desired.get(device)
-            if known is None or known[0] != stamp:
+            told = self._desired.get(device)
+            if told is None or told[0] != stamp or _is_news(told[1], known):
                 if stat.st_size > _DESIRED_BYTES_MAX:
                     raise ValueError(f"more than {_DESIRED_BYTES_MAX} bytes")
-                known = (stamp, json.loads(path.read_bytes()))
-                self._desired[device] = known
-            return known[1]
+                content = json.loads(path.read_bytes())
+                self._desired[device] = told = (stamp, _without_document(content))
+                return content if _is_news(told[1], known) else told[1]
+            return told[1]
         except FileNotFoundError:
             self._desired.pop(device, None)
         except (OSError, ValueError, RecursionError) as problem:
@@ -327,7 +332,7 @@ class DirectoryLanding:
             stream = segments.digest64(header.stream)
             with self._records.locked(segments.device_hash(header.device)) as record:
                 high, _ = record.table.high(header.epoch, stream, header.partition)
-                if header.seq != high + 1:
+                if not follows(header, high):
                     continue
                 writer.commit(_rows([header], offset, self._clock.wall_us()))
                 record.table.raise_high(
@@ -357,6 +362,19 @@ def _claim_instance(landing: Path) -> tuple[str, int]:
         except BlockingIOError:
             os.close(fd)
     raise CentralError(f"{_INSTANCES_MAX} collectors run on {landing} already")
+
+
+def _without_document(desired: Any) -> Any:
+    """What is remembered of a desired state: of a versioned one, which may be large, its version;
+    it is read again for the device that has an older one."""
+    if isinstance(desired, dict) and isinstance(desired.get("version"), int):
+        return {key: value for key, value in desired.items() if key != "document"}
+    return desired
+
+
+def _is_news(desired: Any, known: int) -> bool:
+    version = desired.get("version") if isinstance(desired, dict) else None
+    return isinstance(version, int) and version > known
 
 
 def _name(header: Header) -> tuple[str, int, str, int, int]:

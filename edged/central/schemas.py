@@ -7,6 +7,7 @@ import re
 import tempfile
 from pathlib import Path
 
+from edged import telemetry
 from edged.central.segments import digest64, stream_hash, sync_directory
 from edged.errors import CentralError, SchemaMismatch
 from edged.schema import Schema
@@ -17,8 +18,13 @@ SCHEMA_BYTES_MAX = 1 << 20
 
 
 def valid_id(text: str) -> bool:
-    """Whether `text` may name a device or a stream: such names become file names."""
+    """Whether `text` may name a device or a job's stream: such names become file names."""
     return _ID.fullmatch(text) is not None
+
+
+def valid_stream(text: str) -> bool:
+    """Whether `text` may name a stream: a job's, or the built-in one of telemetry."""
+    return text == telemetry.STREAM or valid_id(text)
 
 
 class Schemas:
@@ -38,7 +44,7 @@ class Schemas:
         known = self._known.get((stream, version))
         if known is not None:
             return known
-        if not valid_id(stream):
+        if not valid_stream(stream):
             return None
         try:
             text = self.path(stream, version).read_text(encoding="utf-8")
@@ -57,9 +63,12 @@ class Schemas:
         Raises SchemaMismatch where another schema is registered, CentralError where `text` is no
         schema or the name is not one.
         """
-        if not valid_id(stream) or not 0 <= version <= _VERSION_MAX:
+        if not valid_stream(stream) or not 0 <= version <= _VERSION_MAX:
             raise CentralError(f"{stream!r} version {version} cannot name a schema")
         canonical = _canonical(stream, version, text)
+        built_in = (stream, version) == (telemetry.STREAM, telemetry.VERSION)
+        if built_in and canonical != telemetry.SCHEMA:
+            raise SchemaMismatch(f"{stream}@{version} has other columns: edged/telemetry.py")
         if self.get(stream, version) is None:
             self._create(stream, version, canonical)
         if self.get(stream, version) != canonical:
@@ -89,7 +98,7 @@ class Schemas:
         found = {}
         for path in self._directory.glob("*@*.json"):
             stream, _, version = path.stem.rpartition("@")
-            if valid_id(stream) and version.isdigit():
+            if valid_stream(stream) and version.isdigit():
                 found[stream_hash(stream, int(version))] = digest64(stream)
         return found
 

@@ -50,7 +50,7 @@ from edged.job.document import (
 FORMATS = ("parquet", "json", "csv")
 """File formats that a table may be shown in; merged state is always Parquet."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_STREAM = re.compile(r"[a-z][a-z0-9_-]{0,62}(@[0-9]{1,9})?")
+_STREAM = re.compile(r"([a-z][a-z0-9_-]{0,62}|edged\.telemetry)(@[0-9]{1,9})?")
 _SIMPLE = ("sum", "count", "min", "max")
 _ORDERED = ("last_by", "first_by")
 

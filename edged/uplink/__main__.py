@@ -4,4 +4,4 @@ import sys
 
 from edged.uplink.child import run
 
-run(int(sys.argv[1]))
+run(*map(int, sys.argv[1:]))

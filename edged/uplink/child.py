@@ -2,9 +2,14 @@
 
 From the daemon, a line of JSON each: first `{"config": {...}}`, then
 `{"offer": [[file, [[stream, partition, seq, offset, length], ...]], ...]}`, `{"retry": true}`,
-`{"token": "..."}` or `{"schemas": [[stream, version, text], ...]}`, further ones.  To the daemon,
-after an answer that acknowledged pages or changed the state:
+`{"token": "..."}`, `{"schemas": [[stream, version, text], ...]}`,
+`{"report": {"seq", "values", "bytes_max", "first"}}` (edged/telemetry.py) or
+`{"windows": [[from_s, until_s], ...]}`, further ones.  To the daemon, after an answer that
+acknowledged pages or changed the state:
 `{"acked": [[stream, partition, seq], ...], "status": {...}}`.
+
+A desired state that comes is written to `desired_file`, whole or not at all, before the daemon is
+told its version; the eventfd `news` wakes it then.
 
 Threads: this one reads the daemon's socket and nothing else; each lane asks the sender for a task,
 carries it out on blocking sockets, and hands back the result.  Idle means: every thread sleeps in
@@ -24,10 +29,12 @@ import threading
 import time
 from typing import Any
 
+from edged import telemetry
 from edged.uplink.backlog import Place
 from edged.uplink.client import Client
 from edged.uplink.pages import PageReader, WrongPage
 from edged.uplink.sender import Batch, NoReply, Register, Reply, Result, Sender, Task, Unreadable
+from edged.uplink.windows import opens_in_s
 
 _READ_BYTES = 1 << 18
 
@@ -35,8 +42,10 @@ _READ_BYTES = 1 << 18
 class Child:
     """The sender, its lock, and what both sides share."""
 
-    def __init__(self, channel: socket.socket, config: dict[str, Any]) -> None:
-        self._channel = channel
+    def __init__(
+        self, channel: socket.socket, config: dict[str, Any], news: int | None = None
+    ) -> None:
+        self._channel, self._news = channel, news
         self._config = config
         self._token = str(config["token"] or "")
         self._sender = Sender(
@@ -44,6 +53,10 @@ class Child:
             random.random,
             int(config["request_bytes"]),
         )
+        self._sender.desired_version = int(config.get("desired_version", 0))
+        self._windows = config.get("windows", [])
+        self._opened = False
+        """Whether `retry` has opened the windows until all that waits is sent."""
         self._lock = threading.Lock()
         self._idle: list[threading.Condition] = []
         self._writing = threading.Lock()
@@ -67,9 +80,19 @@ class Child:
                 self._token = str(message["token"] or "")
                 self._sender.retry()
             if message.get("retry"):
+                self._opened = True
                 self._sender.retry()
+            if "windows" in message:
+                self._windows, self._opened = message["windows"], False
+            if "report" in message:
+                self._report(**message["report"])
             if not self._returning:
                 self._wake()
+
+    def _report(self, seq: int, values: list[Any], bytes_max: int, first: bool) -> None:
+        device, epoch = self._config["device"], self._config["epoch"]
+        self._sender.reports_first = first
+        self._sender.report(telemetry.page(device, epoch, seq, values, bytes_max))
 
     def _wake(self) -> None:
         """Wake the lane that fell idle last; the lock is held."""
@@ -99,6 +122,7 @@ class Child:
             "X-Edged-Device": config["device"],
             "X-Edged-Epoch": str(config["epoch"]),
             "X-Edged-Session": "{}:{}".format(*config["session"]),
+            "X-Edged-Desired": str(self._sender.desired_version),
             "Content-Type": "application/octet-stream",
         }
         if self._token:
@@ -111,6 +135,7 @@ class Child:
             self._returning -= 1
             while True:
                 now_s = time.monotonic()
+                self._look_at_windows(now_s)
                 task = self._sender.next(now_s)
                 if isinstance(task, Register | Batch):
                     if self._sender.more(now_s):
@@ -120,6 +145,11 @@ class Child:
                 woken.wait(None if task is None else max(0.001, task - now_s))
                 if woken in self._idle:
                     self._idle.remove(woken)
+
+    def _look_at_windows(self, now_s: float) -> None:
+        self._opened = self._opened and self._sender.backlog.pages > 0
+        wait_s = None if self._opened else opens_in_s(self._windows, time.time())
+        self._sender.closed_until_s = None if wait_s is None else now_s + wait_s
 
     def _done(self, task: Task, result: Result) -> None:
         with self._writing:
@@ -131,9 +161,14 @@ class Child:
                     return
                 self._sender.news = False
                 status = self._sender.status()
+                document, self._sender.document = self._sender.document, None
+            if document is not None:
+                _write_whole(self._config["desired_file"], document)
             line = json.dumps({"acked": acks, "status": status}).encode() + b"\n"
             with contextlib.suppress(ConnectionError):  # the daemon has died, and so will this
                 self._channel.sendall(line)
+            if document is not None and self._news is not None:
+                os.eventfd_write(self._news, 1)
 
 
 def _carry_out(task: Task, client: Client, reader: PageReader) -> Reply | NoReply | Unreadable:
@@ -143,11 +178,24 @@ def _carry_out(task: Task, client: Client, reader: PageReader) -> Reply | NoRepl
         pages = reader.read(task.places)
     except WrongPage as problem:
         return Unreadable(problem.place, problem.detail)
-    return client.post_pages(pages)
+    return client.post_pages(pages, task.report)
 
 
-def run(fd: int) -> None:
-    """Serve the daemon at the other end of socket `fd` until it closes."""
+def _write_whole(path: str | None, document: dict[str, Any]) -> None:
+    """Put the document there so that whoever reads sees all of it; a full disk keeps it away, and
+    it comes again with the next process."""
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.new", path)  # noqa: PTH105
+
+
+def run(fd: int, news: int | None = None) -> None:
+    """Serve the daemon at the other end of socket `fd` until it closes; `news` is an eventfd."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the daemon's to handle
     channel = socket.socket(fileno=fd)
     child: Child | None = None
@@ -163,7 +211,7 @@ def run(fd: int) -> None:
         for line in lines:
             message = json.loads(line)
             if child is None:
-                child = Child(channel, message["config"])
+                child = Child(channel, message["config"], news)
                 child.start()
             else:
                 child.command(message)

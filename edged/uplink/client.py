@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -40,10 +40,10 @@ class Client:
         """Register a schema."""
         body = text.encode()
         guard = self._check(f"{stream}@{version}", body)
-        return self._send("PUT", f"/v1/schemas/{quote(stream)}/{version}", body, guard)
+        return self._send("PUT", f"/v1/schemas/{quote(stream)}/{version}", [body], guard)
 
-    def post_pages(self, pages: memoryview) -> Reply | NoReply:
-        """Send pages."""
+    def post_pages(self, *pages: memoryview | bytes) -> Reply | NoReply:
+        """Send pages, which stand in buffers, one behind the other."""
         return self._send("POST", "/v1/pages", pages, self._check("pages", b""))
 
     def _check(self, what: str, body: bytes) -> str:
@@ -52,7 +52,7 @@ class Client:
         return check.request_check(device, epoch, session, what, body)
 
     def _send(
-        self, method: str, path: str, body: bytes | memoryview, guard: str
+        self, method: str, path: str, body: Sequence[bytes | memoryview], guard: str
     ) -> Reply | NoReply:
         kept = self._connection.sock is not None
         try:
@@ -68,17 +68,20 @@ class Client:
             self._connection.close()
             return NoReply(f"{type(problem).__name__}: {problem}")
 
-    def _once(self, method: str, path: str, body: bytes | memoryview, guard: str) -> Reply:
+    def _once(
+        self, method: str, path: str, body: Sequence[bytes | memoryview], guard: str
+    ) -> Reply:
         connection = self._connection
         connection.putrequest(method, self._path + path, skip_accept_encoding=True)
         for name, value in self.headers.items():
             connection.putheader(name, value)
         connection.putheader(check.HEADER, guard)
-        connection.putheader("Content-Length", str(len(body)))
+        sent = sum(len(part) for part in body)
+        connection.putheader("Content-Length", str(sent))
         connection.endheaders()
-        sent = len(body)
         try:
-            connection.send(body)
+            for part in body:
+                connection.send(part)
         except (BrokenPipeError, ConnectionResetError):
             sent = 0  # it may have answered without reading all: 401, 413
         response = connection.getresponse()

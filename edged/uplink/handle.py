@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import select
 import socket
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
+from edged import telemetry
 from edged.errors import ConfigError
 from edged.timerfd import TimerFd
 from edged.uplink.backoff import Backoff
@@ -86,6 +88,11 @@ class Uplink:
             "request_bytes": request_bytes,
             "timeout_s": timeout_s,
         }
+        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Counts the desired states that have come."""
+        self._reports = 0
+        self.outcome: dict[str, Any] = {}
+        """What became of the desired state, for `status`."""
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._out: deque[memoryview] = deque()
@@ -101,6 +108,7 @@ class Uplink:
         self._timer = TimerFd()
         self._watch = select.epoll()
         self._watch.register(self._timer, select.EPOLLIN)
+        self._watch.register(self._news, select.EPOLLIN)
         self._hears = False
         self.told: Callable[[str, str], None] = lambda *_: None
         """Told when the centre is `down`, is `up` again or gives an `alarm`, and of the problem."""
@@ -117,8 +125,8 @@ class Uplink:
         try:
             ours.setblocking(False)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "edged.uplink", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-m", "edged.uplink", str(theirs.fileno()), str(self._news)],
+                pass_fds=[theirs.fileno(), self._news],
                 stdin=subprocess.DEVNULL,
             )
         except BaseException:
@@ -144,7 +152,8 @@ class Uplink:
         return self._timer.fileno() if self._channel is None else self._channel.fileno()
 
     def watch_fileno(self) -> int:
-        """Readable when `restart_if_dead` has something to do; the same until `close`."""
+        """Readable when `restart_if_dead` has something to do, or a desired state has come
+        (`take_news`); the same until `close`."""
         return self._watch.fileno()
 
     def wants_write(self) -> bool:
@@ -169,6 +178,32 @@ class Uplink:
             names = {(stream, version) for stream, version, _ in new}
             self._config["schemas"] = [s for s in known if (s[0], s[1]) not in names] + new
             self._say({"schemas": new})
+
+    def report(self, values: Sequence[Any], bytes_max: int, first: bool) -> None:
+        """A report of telemetry: values as `edged.telemetry.COLUMNS`, in place of one that waits.
+
+        Sent with the next pages, or by itself; `first`: before any page.
+        """
+        self._reports += 1
+        seq = telemetry.number(self._config["session"][0], self._reports)
+        told = {"seq": seq, "values": values, "bytes_max": bytes_max, "first": first}
+        self._say({"report": told})
+
+    def receive(self, file: str, version: int) -> None:
+        """Before `start`: write desired states that are newer than `version` to `file`."""
+        self._config |= {"desired_file": file, "desired_version": version}
+
+    def take_news(self) -> Any:
+        """What the centre wants, without the document, as last heard; `watch_fileno` tells of the
+        next."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._news)
+        return self._status["desired"]
+
+    def open_at(self, windows: Sequence[Sequence[int]]) -> None:
+        """Send pages in these windows of the day only (`edged.uplink.windows`); none: always."""
+        self._config["windows"] = [list(window) for window in windows]
+        self._say({"windows": self._config["windows"]})
 
     def hear_acks(self, wanted: bool) -> None:
         """Let `watch_fileno` tell of acknowledgements too, or no longer."""
@@ -216,8 +251,10 @@ class Uplink:
         process, hold_s = self._process, self._restart_at_s or said["hold_until_s"]
         tries_us = None if hold_s is None else time.time_ns() // 1000 + int((hold_s - now_s) * 1e6)
         well = self._alive and said["state"] == SENDING and not said["stuck"]
+        desired = {"desired": self.outcome} if self.outcome.get("version") else {}
         return {
             **{key: value for key, value in said.items() if key != "hold_until_s"},
+            **desired,
             "connected": self._alive and said["state"] == SENDING and said["requests"] > 0,
             "pages_sent": said["sent_pages"],
             "bytes_sent": said["bytes"],
@@ -268,6 +305,9 @@ class Uplink:
                 process.wait()
         self._watch.close()
         self._timer.close()
+        if self._news >= 0:
+            os.close(self._news)
+            self._news = -1
 
     def _bury(self, process: subprocess.Popen[bytes]) -> None:
         """Let go of a child that has died, or hung up, and set the time of the next."""

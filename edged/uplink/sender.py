@@ -12,6 +12,11 @@
 6. Trouble with one partition (gap, conflict, limit, schema, damage, missing file) holds that one
    with its own slower backoff, and its next request has only its first page.
 7. `retry` ends every hold at once.  So does a page's newer place for its partition.
+8. A report of telemetry goes with the next request, behind its pages, so that no page waits for
+   what becomes of it; by itself where there are no pages, or with `reports_first`.  At most one
+   waits, the newest.  One that did not arrive is sent again only along with pages: else the next
+   report, which comes soon, is the next try.
+9. Outside of the upload windows (`closed_until_s`) pages wait, and reports go.
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ from typing import Any
 from edged.uplink.backlog import Backlog, Partition, Place
 from edged.uplink.backoff import Backoff
 
+REPORTS = "edged.telemetry"
+"""The stream of reports, as in edged/telemetry.py."""
 UNAUTHORIZED_S = 30.0
 SCHEMA_TRIES = 5
 TROUBLE_BASE_S, TROUBLE_CAP_S = 1.0, 300.0
@@ -44,9 +51,10 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Task: POST these pages."""
+    """Task: POST these pages, and behind them a report."""
 
     places: Sequence[Place]
+    report: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,8 @@ class Counters:
     bytes: int = 0
     acked_pages: int = 0
     failures: int = 0
+    reports: int = 0
+    """Reports acknowledged."""
     alarms: int = 0
     """Answers that should never come: other bytes under a page's name, or another process."""
 
@@ -112,7 +122,16 @@ class Sender:
         self.state = SENDING
         self.last_error = ""
         self.desired: Any = None
+        """What the centre wants, as it last said, without the document."""
+        self.desired_version = 0
+        """The newest document that has come."""
+        self.document: dict[str, Any] | None = None
+        """That document with its version, until somebody takes it away."""
+        self.reports_first = False
+        self.closed_until_s: float | None = None
+        """When the next upload window opens; None: pages may go."""
         self.news = False
+        self._report = b""
         self._random = random
         self._request_bytes = request_bytes
         self._schemas = {(s, v): text for s, v, text in schemas}
@@ -147,6 +166,11 @@ class Sender:
         if key not in self._unregistered:
             self._unregistered.append(key)
 
+    def report(self, page: bytes) -> None:
+        """A report, in place of one that still waits."""
+        if all(stream != REPORTS for stream, _ in self._refused):
+            self._report = page
+
     def retry(self) -> None:
         """End every hold."""
         self._hold_until_s = 0.0
@@ -175,10 +199,12 @@ class Sender:
         """Whether another lane would find a task now."""
         if self.state != SENDING:
             return False
-        return bool(self._unregistered or (not self._registering and self._ready(now_s)[0]))
+        if self._unregistered:
+            return True
+        return not self._registering and bool(self._report or self._ready(now_s)[0])
 
     def _has_work(self) -> bool:
-        return bool(self._unregistered) or self.backlog.pages > 0
+        return bool(self._unregistered or self._report) or self.backlog.pages > 0
 
     def _next_task(self, now_s: float) -> Task | float | None:
         if self._unregistered:
@@ -187,6 +213,8 @@ class Sender:
             return Register(*key, self._schemas[key])
         if self._registering:
             return None
+        if self._report and self.reports_first:
+            return Batch((), self._take_report())
         ready, wake_s = self._ready(now_s)
         places: list[Place] = []
         room = self._request_bytes
@@ -203,7 +231,13 @@ class Sender:
             room -= size
             if room <= 0 or troubled:
                 break
-        return Batch(places) if places else wake_s
+        if places or self._report:
+            return Batch(places, self._take_report())
+        return wake_s
+
+    def _take_report(self) -> bytes:
+        report, self._report = self._report, b""
+        return report
 
     def _take(self, part: Partition) -> None:
         """Mark `part` as in flight, and let it be the last next time."""
@@ -213,6 +247,8 @@ class Sender:
 
     def _ready(self, now_s: float) -> tuple[list[Partition], float | None]:
         """Partitions that may be sent, the longest waiting first; else when the next may be."""
+        if self.closed_until_s is not None and self.closed_until_s > now_s:
+            return [], self.closed_until_s if self.backlog.pages else None
         ready = []
         refused = {stream for stream, _ in self._refused}
         wake_s: float | None = None
@@ -239,6 +275,8 @@ class Sender:
             self._probe = None
         if isinstance(result, Unreadable):
             place = result.place
+            if isinstance(task, Batch):
+                self._report = self._report or task.report
             self._trouble(place.stream, place.partition, "unreadable", result.detail, now_s)
             return
         if isinstance(result, NoReply):
@@ -259,6 +297,8 @@ class Sender:
         self.counters.failures += 1
         if isinstance(task, Register):
             self._unregistered.append((task.stream, task.version))
+        elif task.places:
+            self._report = self._report or task.report
         if self.state == SENDING or probe or state == UNAUTHORIZED:
             delay_s = UNAUTHORIZED_S if state == UNAUTHORIZED else self._backoff.failed()
             self._hold_until_s = now_s + delay_s
@@ -277,14 +317,27 @@ class Sender:
         if isinstance(task, Register):
             self._registered(task, result)
             return
-        self.desired = result.body.get("desired", self.desired)
-        self._take_acks(result)
+        self._take_desired(result.body)
+        arrived = self._take_acks(result)
+        if task.report and not arrived and result.body.get("stream", REPORTS) != REPORTS:
+            self._report = self._report or task.report  # trouble with a page before it
         if result.status == 413:
             self._too_large(task, _detail(result), now_s)
         elif result.status != 200:
             self._problem(task, result, now_s)
         else:
             self._expect_acks(task, now_s)
+
+    def _take_desired(self, body: dict[str, Any]) -> None:
+        desired = body.get("desired", self.desired)
+        if isinstance(desired, dict) and "document" in desired:
+            version = desired.get("version")
+            desired = {key: value for key, value in desired.items() if key != "document"}
+            if isinstance(version, int) and self.desired_version < version < 1 << 53:
+                self.desired_version = version
+                self.document = {"version": version, "document": body["desired"]["document"]}
+                self.news = True
+        self.desired = desired
 
     def _registered(self, task: Register, result: Reply) -> None:
         key = (task.stream, task.version)
@@ -295,6 +348,7 @@ class Sender:
         detail = f"schema {task.stream}@{task.version}: {_detail(result)}"
         if result.status == 409 or self._tries[key] >= SCHEMA_TRIES:
             self._refused[key] = detail
+            self._report = b"" if task.stream == REPORTS else self._report
         else:
             self._unregistered.append(key)
         self._say(SENDING, detail)
@@ -315,7 +369,7 @@ class Sender:
     def _too_large(self, task: Batch, detail: str, now_s: float) -> None:
         if len(task.places) > 1:
             self._request_bytes = sum(p.length for p in task.places) // 2
-        else:
+        elif task.places:
             place = task.places[0]
             self._trouble(place.stream, place.partition, "too_large", detail, now_s)
 
@@ -330,6 +384,9 @@ class Sender:
         key = (stream, body.get("version"))
         if problem == "unknown_schema" and key in self._schemas and key not in self._unregistered:
             self._unregistered.append((str(stream), int(body["version"])))
+        if stream == REPORTS or not task.places:
+            self._say(self.state, f"{problem}: {_detail(result)}")
+            return
         if (stream, partition) not in {(p.stream, p.partition) for p in task.places}:
             stream, partition = task.places[0].stream, task.places[0].partition
         expected = body.get("expected")
@@ -354,14 +411,21 @@ class Sender:
         part.hold_until_s = now_s + trouble.backoff.failed()
         self._say(self.state, f"{problem}: {detail}")
 
-    def _take_acks(self, result: Reply) -> None:
+    def _take_acks(self, result: Reply) -> bool:
+        """Whether a report has arrived."""
+        arrived = False
         for stream, partition, seq in result.body.get("acked", ()):
+            if stream == REPORTS:
+                arrived = True
+                self.counters.reports += 1
+                continue
             count = self.backlog.acked(stream, partition, seq)
             if count:
                 self.counters.acked_pages += count
                 self._acks[stream, partition] = seq
                 self._troubles.pop((stream, partition), None)
                 self.backlog.partitions[stream, partition].hold_until_s = 0.0
+        return arrived
 
     # -- what the daemon is told
 
@@ -388,6 +452,7 @@ class Sender:
             "alarms": self.counters.alarms,
             "bytes": self.counters.bytes,
             "acked_pages": self.counters.acked_pages,
+            "reports": self.counters.reports,
             "failures": self.counters.failures,
             "last_error": self.last_error,
             "stuck": stuck,

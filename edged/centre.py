@@ -1,0 +1,90 @@
+"""What a daemon with an uplink has to do with the centre beside its pages: reports go there
+(`edged.reporter`), the desired state comes from there (`edged.follower`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edged import telemetry
+from edged.config.sections import TelemetrySection
+from edged.desired import RECEIVED
+from edged.errors import EdgedError
+from edged.follower import Follower
+from edged.reporter import Reporter
+from edged.snapshot import picture
+from edged.uplink import Uplink
+
+if TYPE_CHECKING:
+    from edged.daemon import Daemon
+
+
+class Centre:
+    """Both, put together; the heart's thread only."""
+
+    def __init__(self, daemon: Daemon, uplink: Uplink) -> None:
+        self._daemon, self._uplink = daemon, uplink
+        self.follower = Follower(daemon.settings.directory, daemon.waiter, daemon.events)
+        self.follower.ended = self._judged
+        self.reporter = Reporter(
+            daemon.settings.telemetry,
+            self._row,
+            uplink,
+            daemon.committer,
+            daemon.waiter,
+            daemon.clock,
+        )
+        daemon.heart.before_commit = self.reporter.beaten
+
+    def start(self) -> None:
+        """The door answers: what the centre wants is applied again, or for the first time."""
+        self._uplink.outcome = self.follower.outcome()
+        side, policy = self._daemon.energy, self.follower.policy
+        if policy is not None and side is not None:
+            try:
+                side.switch(policy["name"], policy["settings"])
+            except EdgedError as problem:
+                text = f"the policy that the centre wants: {problem}"
+                self._daemon.events.add("policy.fell_back", text, level="warning",
+                                        facts={"problem": str(problem)})  # fmt: skip
+        self.follower.look(None, self._daemon.door.path)
+
+    def heard(self) -> None:
+        """The uplink has been asked for news."""
+        was = self.follower.received
+        self.follower.look(self._uplink.take_news(), self._daemon.door.path)
+        if self.follower.received != was:
+            self._uplink.outcome = self.follower.outcome()
+
+    def set(self, settings: TelemetrySection) -> None:
+        """Report as `settings` say from now on."""
+        with self._daemon.committer.lock:
+            _register(self._uplink, settings)
+        self.reporter.set(settings)
+
+    def close(self) -> None:
+        """Release timer and child."""
+        self.reporter.close()
+        self.follower.close()
+
+    def _row(self, interval_s: float) -> list[Any]:
+        return telemetry.row(picture(self._daemon), interval_s, self.follower.outcome())
+
+    def _judged(self) -> None:
+        self._uplink.outcome = self.follower.outcome()
+        with self._daemon.committer.lock:
+            self._uplink.open_at(self.follower.windows)
+        self.reporter.soon()
+
+
+def prepare(uplink: Uplink, directory: Path, settings: TelemetrySection) -> None:
+    """Before the uplink starts: what it is to do with desired states, and when it may send."""
+    _register(uplink, settings)
+    found = Follower.read(directory)
+    uplink.receive(str(directory / RECEIVED), found["received"])
+    uplink.open_at(found["windows"])
+
+
+def _register(uplink: Uplink, settings: TelemetrySection) -> None:
+    if settings.interval_s:
+        uplink.register([(telemetry.STREAM, telemetry.VERSION, telemetry.SCHEMA)])
