@@ -10,6 +10,8 @@ hashes and partitions before and materialises after it.  How it is measured: `jo
 window, batch, threads and matches a tuple.  It counts, for every tuple, a 16-byte record read in
 sequence, one random line of the heads read and written, a 16-byte ring entry written in sequence
 and one read; for every match 16 random bytes of the other ring read, and 16 written in sequence.
+`floor_apart_tuples_per_s` is the floor's with threads that never wait for each other: what two
+cores gain over one by it is what this hardware gives, whatever the program.
 
 Without options a star of configurations is measured: all kernels over all windows and both thread
 counts at the base values, and `chain` also at each other batch (with both thread counts), match
@@ -33,6 +35,7 @@ from edged.bench import join_peers
 from edged.bench.join_data import KEYS, Feed, Pool, draw
 from edged.bench.join_measure import (
     Effort,
+    FloorSpeed,
     MemberDriver,
     OperatorDriver,
     measure,
@@ -140,7 +143,7 @@ class Bench:
         self.rows: list[dict[str, Any]] = []
         self.left_out: list[str] = []
         self._pool: tuple[Any, Pool] | None = None
-        self._floors: dict[Any, tuple[float, int]] = {}
+        self._floors: dict[Any, FloorSpeed] = {}
         present = [name for name, member in members.items() if member.device == "cpu" or has_gpu()]
         wanted = plan.grid.configurations(present, plan.full)
         absent = dict.fromkeys(c.kernel for c in wanted if c.kernel not in present)
@@ -199,10 +202,14 @@ class Bench:
             self._floors[like] = measure_floor(
                 Feed(pool, c.batch), c.threads, figures["matches_per_tuple"], effort
             )
-        speed, ahead = self._floors[like]
+        limit = self._floors[like]
         if member.device == "cpu":
-            figures["fraction_of_limit"] = round(figures["tuples_per_s"] / speed, 3)
-        figures |= {"floor_tuples_per_s": round(speed), "floor_ahead": ahead}
+            figures["fraction_of_limit"] = round(figures["tuples_per_s"] / limit.tuples_per_s, 3)
+        figures |= {
+            "floor_tuples_per_s": round(limit.tuples_per_s),
+            "floor_apart_tuples_per_s": round(limit.apart_tuples_per_s),
+            "floor_ahead": limit.ahead,
+        }
         self._add(c, member.device, figures)
 
     def _draw(self, c: Configuration) -> Pool:
@@ -214,8 +221,8 @@ class Bench:
 
     def _add(self, c: Configuration, device: str, figures: dict[str, Any]) -> None:
         unknown = ("state_bytes_per_tuple", "fraction_of_limit", "floor_tuples_per_s",
-                   "floor_ahead", "operator_tuples_per_s", "operator_cpu_s_per_mtuple",
-                   "operator_state_bytes_per_tuple")  # fmt: skip
+                   "floor_apart_tuples_per_s", "floor_ahead", "operator_tuples_per_s",
+                   "operator_cpu_s_per_mtuple", "operator_state_bytes_per_tuple")  # fmt: skip
         row = {
             "kernel": c.kernel,
             "device": device,

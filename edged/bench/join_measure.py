@@ -306,22 +306,51 @@ class Floor:
             wall_s = time.perf_counter() - before
         return tuples / wall_s
 
+    def apart(self, ahead: int, seconds: float) -> float:
+        """The same with threads that never wait for each other: what the hardware gives."""
+        feed = self._feed
+        total = sum(int(counts.sum()) for counts in feed.counts)
+
+        def go(rows: tuple[int, int], lane: Int64s) -> float:
+            share = sum(int(counts[:, slice(*rows)].sum()) for counts in feed.counts) / total
+            periods, wall_s, before = 0, 0.0, time.perf_counter()
+            while wall_s < seconds:
+                floor.touch(*rows, ahead, self._rate, self._records, self._edges, self._state,
+                            lane[: floor.LANE_FIELDS])  # fmt: skip
+                periods += 1
+                wall_s = time.perf_counter() - before
+            return share * 2 * feed.batch * feed.beats * periods / wall_s
+
+        parts = zip(self._ranges, self._lanes, strict=True)
+        rates: list[float] = self._workers.run([partial(go, *part) for part in parts])
+        return sum(rates)
+
     def close(self) -> None:
         """End the workers."""
         self._workers.close()
 
 
-def measure_floor(
-    feed: Feed, threads: int, matches_per_tuple: float, effort: Effort
-) -> tuple[float, int]:
-    """The floor's tuples per second, median of the repeats, at the prefetching distance that is
-    fastest, and that distance."""
+@dataclass(frozen=True)
+class FloorSpeed:
+    """The floor's tuples per second; the same of threads that never wait for each other; and at
+    which prefetching distance."""
+
+    tuples_per_s: float
+    apart_tuples_per_s: float
+    ahead: int
+
+
+def measure_floor(feed: Feed, threads: int, matches_per_tuple: float, effort: Effort) -> FloorSpeed:
+    """The floor's speeds, medians of the repeats, at the prefetching distance that is fastest."""
     at_work = Floor(feed, threads, matches_per_tuple)
     try:
         seconds = effort.seconds / 2
         at_work.section(16, seconds)
         best = max(AHEADS, key=lambda ahead: at_work.section(ahead, seconds))
         runs = [at_work.section(best, seconds) for _ in range(effort.repeats)]
+        apart = runs
+        if threads > 1:
+            apart = [at_work.apart(best, seconds) for _ in range(effort.repeats)]
     finally:
         at_work.close()
-    return statistics.median(runs), best
+    return FloorSpeed(statistics.median(runs), statistics.median(apart), best)

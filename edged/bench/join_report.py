@@ -25,6 +25,7 @@ AUTHORS_TUPLES_PER_S = {
 """ecoJoin's own code (C++, hash join on the CPU) by window and threads, at the batch that suits it
 best, measured on a 2-core x86-64 machine; its results with 2 threads are wrong."""
 PAGES = "gather+pages"
+SPEED, FLOOR = "tuples_per_s", "floor_apart_tuples_per_s"
 _LEGEND = (
     "M/s: million tuples a second of both streams, the member alone; whole: the interval join; "
     "limit: fraction of the floor's speed; bytes: state a tuple held; thr: threads; rate: matches "
@@ -52,6 +53,8 @@ def aims(rows: Sequence[Row]) -> list[Row]:
         two = [r for r in part if r["threads"] == 2]
         speedups = _ratios(two, [{**r, "threads": 2} for r in part if r["threads"] == 1])
         found.append(_aim(f"chain, 2 threads against 1, {name}", target, speedups))
+        hardware = _ratios(two, [{**r, "threads": 2} for r in part if r["threads"] == 1], FLOOR)
+        found.append(_aim(f"the floor, 2 threads that never wait, {name}", target, hardware))
     found.append(_aim("chain against bucket, a core, from 10^6 on", BUCKET,
                       _ratios(large, [r for r in rows if r["kernel"] == "bucket"])))  # fmt: skip
     authors = [
@@ -74,12 +77,15 @@ def _aim(name: str, target: float, values: Sequence[float]) -> Row:
             "met": worst is not None and worst >= target}  # fmt: skip
 
 
-def _ratios(rows: Iterable[Row], others: Sequence[Row], batch: bool = True) -> list[float]:
-    """How much faster each of `rows` is than the row of `others` with the same configuration."""
+def _ratios(
+    rows: Iterable[Row], others: Sequence[Row], speed: str = SPEED, batch: bool = True
+) -> list[float]:
+    """How much faster each of `rows` is than the row of `others` with the same configuration, by
+    the field `speed`."""
     names = ["window", "threads", "match_rate", "keys", *(["batch"] if batch else [])]
-    slower = {tuple(o[n] for n in names): o["tuples_per_s"] for o in others}
-    places = [(r["tuples_per_s"], tuple(r[n] for n in names)) for r in rows]
-    return [speed / slower[place] for speed, place in places if place in slower]
+    slower = {tuple(o[n] for n in names): o[speed] for o in others if o.get(speed)}
+    places = [(r[speed], tuple(r[n] for n in names)) for r in rows if r.get(speed)]
+    return [faster / slower[place] for faster, place in places if place in slower]
 
 
 def show(console: Any, result: Row) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import Array, address
+from edged.columns import address
 from edged.joins.base import PARTITIONS
 from kernels.cpu import chain, rings
 
@@ -29,8 +29,6 @@ class Rings:
     def __init__(self, start: int = 0) -> None:
         """Empty rings whose first entry gets the position `start` + 1."""
         self.tables = tuple(np.zeros((PARTITIONS, rings.FIELDS), np.int64) for _ in range(2))
-        self._entries: list[Array] = []
-        self._rows: list[Array] = []
         smallest = np.full(PARTITIONS, RING_MIN, np.int64)
         self._allocate([smallest, smallest], (start + 1) % 2**32 or 1)
 
@@ -46,7 +44,7 @@ class Rings:
         if not full and max(int(x.max()) for x in last) <= rings.POSITION_MAX:
             return
         old = [table.copy() for table in self.tables]
-        kept = self._entries, self._rows, self._heads
+        kept = self._memory
         larger = [
             np.where(n > FULL * c, _power_of_two(n + n // 4), c)
             for n, c in zip(need, capacity, strict=True)
@@ -58,21 +56,23 @@ class Rings:
 
     def nbytes(self) -> int:
         """Bytes of rings, row numbers and heads."""
-        return sum(a.nbytes for a in (*self._entries, *self._rows, self._heads))
+        return self._memory.nbytes
 
     def _allocate(self, capacity: Sequence[Int64s], position: int) -> None:
-        """Empty rings of `capacity` (powers of two), each kind in one piece for huge pages."""
+        """Empty rings of `capacity` (powers of two), all in one piece: numpy asks for huge pages
+        from 4 MB on."""
         chains = CHAINS_PER_ENTRY * np.maximum(*capacity)
-        heads = np.zeros(2 * int(chains.sum()), np.uint32)
-        self._entries = [np.empty(2 * int(c.sum()), np.int64) for c in capacity]
-        self._rows = [np.empty(int(c.sum()), np.uint32) for c in capacity]
-        self._heads = heads
+        entries = [int(c.sum()) for c in capacity]
+        sizes = [rings.PAIR * int(chains.sum()), *(rings.ENTRY * n for n in entries)]
+        self._memory = np.zeros(rings.LINE + sum(sizes) + 4 * sum(entries), np.uint8)
+        heads = -(-address(self._memory) // rings.LINE) * rings.LINE
+        at = heads + sizes[0], heads + sizes[0] + sizes[1]
+        rows = at[1] + sizes[2], at[1] + sizes[2] + 4 * entries[0]
         for side, table in enumerate(self.tables):
             first = np.cumsum(capacity[side]) - capacity[side]
-            table[:, rings.RING] = address(self._entries[side]) + rings.ENTRY * first
-            table[:, rings.ROWS] = address(self._rows[side]) + 4 * first
-            table[:, rings.HEADS] = address(heads) + rings.PAIR * (chains.cumsum() - chains)
-            table[:, rings.HEADS] += 4 * side
+            table[:, rings.RING] = at[side] + rings.ENTRY * first
+            table[:, rings.ROWS] = rows[side] + 4 * first
+            table[:, rings.HEADS] = heads + rings.PAIR * (chains.cumsum() - chains) + 4 * side
             table[:, rings.RING_MASK] = capacity[side] - 1
             table[:, rings.HEADS_MASK] = chains - 1
             table[:, [rings.TAIL, rings.HEAD, rings.GENERATION]] = position

@@ -28,36 +28,22 @@ class ChainJoin(WindowJoin):
 
     def __init__(self, before_us: int, after_us: int, start: int = 0) -> None:
         super().__init__(before_us, after_us, start)
-        self._rings, self._lanes = Rings(start), Lanes()
-        self._job = np.zeros(chain.JOB_FIELDS, np.int64)
-        self._job[chain.BEFORE], self._job[chain.AFTER] = before_us, after_us
+        self._rings = Rings(start)
+        self._lanes = Lanes(self._rings, before_us, after_us)
 
     def join(
         self, left: Records, right: Records, beat: Beat, workers: Workers | None
     ) -> tuple[Int64s, Int64s]:
         """One beat's pairs, in the family's order."""
-        self._point(left, right)
-        job = self._job
-        job[chain.LEFT_BASE], job[chain.RIGHT_BASE] = beat.bases
-        job[chain.LEFT_BOUND], job[chain.RIGHT_BOUND] = beat.bounds_us
-        job[chain.LEFT_ALL], job[chain.RIGHT_ALL] = beat.everything
-        counts = left.counts + right.counts
-        return self._lanes.join(self._rings.tables, job, beat.keys, counts, workers)
+        return self._lanes.join(left, right, beat, workers)
 
     def restore(self, side: int, records: Records) -> None:
         """Insert without probing."""
-        none = np.zeros_like(records.counts)
-        nothing = Records(records.data, none)
-        self._point(*((nothing, records) if side else (records, nothing)))
-        chain.insert_all(self._rings.tables[side])
-
-    def _point(self, left: Records, right: Records) -> None:
-        """Tell the partitions where their records are, and make room for them."""
-        full = 0
-        for table, records in zip(self._rings.tables, (left, right), strict=True):
-            full += chain.point(table, address(records.data), records.counts)
-        if full:
-            self._rings.reserve([left.counts, right.counts])
+        table = self._rings.tables[side]
+        if chain.point(table, address(records.data), records.counts):
+            none = np.zeros_like(records.counts)
+            self._rings.reserve([none, records.counts] if side else [records.counts, none])
+        chain.insert_all(table)
 
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
         """What lies between the tails and the heads."""

@@ -18,7 +18,11 @@ cache line that was not asked for long before:
               ask for the partners' row numbers
     look up   with the next chunk's decoding: the row numbers
 
-Where the output is full, `join` remembers where it is and returns 0: call it again with more room.
+Short beats take another way to the same pairs (`kernels.cpu.short`).  `beat` takes a beat and does
+it if it is short; others are left to `join`, a call for each range of partitions.
+
+Where the output is full, both answer FULL, and the lane knows where it is: give it more room and
+call `resume`.
 
 Tags are the low 32 bits of the key's hash.  For keys of up to 32 bits equal tags are equal keys;
 for others `keys` names the key columns of both stores (see `keys`), which are compared for each
@@ -31,7 +35,38 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import mem, walk
+from kernels.cpu import mem, short, walk
+from kernels.cpu.chunk import (
+    CANDIDATES,
+    CHUNK_FIELDS,
+    COUNT,
+    DONE,
+    FOUND,
+    JOB,
+    LAST,
+    LAST_PARTITION,
+    LEFT_ALL,
+    LEFT_BASE,
+    LEFT_BOUND,
+    LEFT_TABLE,
+    MINE,
+    OTHER,
+    PAIRS,
+    PARTITION,
+    PASS,
+    RECORD,
+    RECORDS,
+    RIGHT_ALL,
+    RIGHT_BASE,
+    RIGHT_BOUND,
+    RIGHT_TABLE,
+    ROWS_IN,
+    SCRATCH_AT,
+    SHORTLY,
+    SWAPPED,
+    finish,
+    look_up,
+)  # fmt: skip
 from kernels.cpu.insert import (
     AHEAD_COUNT,
     AHEAD_END,
@@ -64,31 +99,17 @@ from kernels.cpu.rings import (
     get,
     put,
 )
-from kernels.cpu.walk import CHUNK, TOGETHER
+from kernels.cpu.walk import CHUNK
 from kernels.registry import device, kernel
 
-BEFORE, AFTER, LEFT_BASE, RIGHT_BASE, LEFT_BOUND, RIGHT_BOUND, LEFT_ALL, RIGHT_ALL = range(8)
-JOB_FIELDS = 8
-"""What `job` (int64[8]) holds: the bounds (µs); the row number (mod 2^32) of each store's first
-row; the time below which each side's rows are dead; 1 where all of that side's are."""
-
-PARTITION, PASS, RECORD, FOUND, DONE, CANDIDATE, PAIRS, BEGUN, LOOKED, LOOKED_PASS = range(10)
-PROGRESS_FIELDS = 16
-"""What `progress` (int64[16]) holds.  Where to find the next chunk: partition, pass (0 left, 1
-right), record.  How many chunks were found, and how many of them are done; the next candidate of
-the oldest of the others.  The pairs written so far; where those of the oldest chunk begin; how many
-are looked up, and the pass of those before the oldest chunk that are not."""
-
-MINE, OTHER, SWAPPED, RECORDS, COUNT, CANDIDATES, LAST = range(7)
-CHUNK_FIELDS = 8
-"""What the queue knows of a chunk: the rows of its partition, its own and the other side's, by
-address; its pass; the address of its records, and their count; its candidates, which follow; 1
-where it is the partition's last."""
+PARTITIONS = 64
 DEPTH = 4
 """Chunks whose candidates wait for the first entries of their chains."""
 QUEUED = 8 * (CHUNK_FIELDS + CHUNK)
-SCRATCH = DEPTH * (CHUNK_FIELDS + CHUNK) + AHEAD_FIELDS + walk.WALK_FIELDS
+SCRATCH = max(DEPTH * (CHUNK_FIELDS + CHUNK) + AHEAD_FIELDS, short.FIELDS) + walk.WALK_FIELDS
 """Size of the scratch array (int64s)."""
+NO_ROOM, FULL, MANY = -1, -2, -3
+"""What `beat` answers where the rings, or the output, have no room, or the beat is for threads."""
 
 
 @device
@@ -115,137 +136,133 @@ def find_chunk(mine: int, other: int, swapped: bool, start: int, chunk: int, ahe
 
 
 @device
-def decode(
-    chunk: int, job: int, progress: int, scratch: int, mine: int, met: int, room: int
-) -> bool:
-    """Walk the chains of a chunk's candidates and write their pairs; False: the output is full.
-
-    Candidates are walked fewer at a time where they have too many pairs to be sorted together, and
-    one by one where one alone has.  The partners are looked up with the next chunk, when their rows
-    are near.
-    """
-    records, other, swapped = get(chunk, RECORDS), get(chunk, OTHER), get(chunk, SWAPPED) != 0
-    back, forth = get(job, AFTER if swapped else BEFORE), get(job, BEFORE if swapped else AFTER)
-    base = get(job, RIGHT_BASE if swapped else LEFT_BASE)
-    at, pairs = get(progress, CANDIDATE), get(progress, PAIRS)
-    n = get(chunk, CANDIDATES)
-    step = n
-    while at < n:
-        first = chunk + 8 * (CHUNK_FIELDS + at)
-        take, left = min(step, n - at), room - pairs
-        if step <= 1:
-            record = records + RECORD_BYTES * np.int64(mem.load_u32(first))
-            link = np.int64(mem.load_u32(first + 4))
-            more = walk.walk_one(
-                record, link, other, back, forth, base, mine + 8 * pairs, met + 8 * pairs, left
-            )
-        else:
-            end = walk.sieve(records, other, first, first + 8 * take, scratch)
-            walk.open_windows(records, other, back, forth, scratch, end)
-            more = walk.walk_together(other, scratch, end, min(left, TOGETHER))
-            if more < 0 and left >= TOGETHER:
-                step = max(1, take >> 2)
-                continue
-            if more > 0:
-                walk.arrange(
-                    scratch, more, get(chunk, COUNT), records + 12, base, get(other, ROWS),
-                    mine + 8 * pairs, met + 8 * pairs,
-                )  # fmt: skip
-        if more < 0:
-            put(progress, CANDIDATE, at)
-            put(progress, PAIRS, pairs)
-            return False
-        if more < TOGETHER >> 3:
-            step = 2 * step
-        pairs += more
-        at += take
-    put(progress, CANDIDATE, 0)
-    put(progress, PAIRS, pairs)
-    return True
-
-
-@device
-def look_up(job: int, progress: int, upto: int, left: int, right: int) -> None:
-    """Turn the pairs that are not looked up yet, those before `upto`, into pairs of store rows."""
-    swapped, first = get(progress, LOOKED_PASS) != 0, get(progress, LOOKED)
-    met = left if swapped else right
-    walk.look_up(met + 8 * first, upto - first, get(job, LEFT_BASE if swapped else RIGHT_BASE))
-    put(progress, LOOKED, upto)
-
-
-@kernel(
-    "int64(int64, int64[:, ::1], int64[:, ::1], int64[::1], int64[:, ::1], int64[::1],"
-    " int64[::1], int64[::1], int64[::1])",
-    twin="tests.naive.chain.join",
-)
-def join(
-    last: int,
-    left: Any,
-    right: Any,
-    job: Any,
-    keys: Any,
-    progress: Any,
-    scratch: Any,
-    out_left: Any,
-    out_right: Any,
-) -> int:
-    """One beat's join of the partitions from progress[PARTITION] to `last`; 0: output full.
-
-    A pipeline: chunks are found and inserted DEPTH ahead of the one whose candidates are walked, so
-    that the first entries of chains come while other records are worked on.
-    """
-    lefts, rights = np.int64(left.ctypes.data), np.int64(right.ctypes.data)
-    asked, at = np.int64(job.ctypes.data), np.int64(progress.ctypes.data)
-    queue, room = np.int64(scratch.ctypes.data), out_left.size
-    outs, out_rights = np.int64(out_left.ctypes.data), np.int64(out_right.ctypes.data)
+def run(lane: int, keys: Any) -> bool:
+    """The pipeline: chunks are found and inserted DEPTH ahead of the one whose candidates are
+    walked, so that the first entries of chains come while other records are worked on."""
+    job, queue, last = get(lane, JOB), get(lane, SCRATCH_AT), get(lane, LAST_PARTITION)
+    lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
     ahead = queue + QUEUED * DEPTH
     rest = ahead + 8 * AHEAD_FIELDS
-    if progress[FOUND] == 0:
+    if get(lane, FOUND) == 0:
         put(ahead, AHEAD_LEFT, lefts)
         put(ahead, AHEAD_RIGHT, rights)
-        put(ahead, AHEAD_PASS, 2 * progress[PARTITION])
+        put(ahead, AHEAD_PASS, 2 * get(lane, PARTITION))
         put(ahead, AHEAD_END, 2 * last)
         put(ahead, AHEAD_COUNT, 0)
         ask(ahead, AHEAD)
     while True:
-        p, queued = progress[PARTITION], progress[FOUND] - progress[DONE]
+        p, queued = get(lane, PARTITION), get(lane, FOUND) - get(lane, DONE)
         if p < last and queued < DEPTH:
             ours, theirs = lefts + PART * p, rights + PART * p
-            chunk, start = queue + QUEUED * (progress[FOUND] % DEPTH), progress[RECORD]
-            if progress[PASS] == 0:
+            chunk, start = queue + QUEUED * (get(lane, FOUND) % DEPTH), get(lane, RECORD)
+            if get(lane, PASS) == 0:
                 start += find_chunk(ours, theirs, False, start, chunk, ahead)
-                turned = start == get(ours, BATCH_ROWS)
+                turned = np.int64(start == get(ours, BATCH_ROWS))
             else:
                 start += find_chunk(theirs, ours, True, start, chunk, ahead)
-                turned = start == get(theirs, BATCH_ROWS)
-                progress[PARTITION] += turned
-            progress[RECORD] = 0 if turned else start
-            progress[PASS] ^= turned
-            progress[FOUND] += 1
+                turned = np.int64(start == get(theirs, BATCH_ROWS))
+                put(lane, PARTITION, p + turned)
+            put(lane, RECORD, 0 if turned else start)
+            put(lane, PASS, get(lane, PASS) ^ turned)
+            put(lane, FOUND, get(lane, FOUND) + 1)
             continue
         if queued == 0:
             break
-        chunk = queue + QUEUED * (progress[DONE] % DEPTH)
-        swapped = get(chunk, SWAPPED)
-        mine, met = (out_rights, outs) if swapped else (outs, out_rights)
-        if progress[CANDIDATE] == 0:
-            progress[BEGUN] = progress[PAIRS]
-        if not decode(chunk, asked, at, rest, mine, met, room):
-            return 0
-        begun = progress[BEGUN]
-        look_up(asked, at, begun, outs, out_rights)
-        progress[LOOKED_PASS] = swapped
-        if keys.shape[0] != 0:
-            look_up(asked, at, progress[PAIRS], outs, out_rights)
-            mine, met = mine + 8 * begun, met + 8 * begun
-            left_over = walk.without_others(keys, swapped != 0, mine, met, progress[PAIRS] - begun)
-            progress[PAIRS] = progress[LOOKED] = begun + left_over
+        chunk = queue + QUEUED * (get(lane, DONE) % DEPTH)
+        if not finish(chunk, lane, rest, keys):
+            return False
         if get(chunk, LAST):
-            evict(get(chunk, OTHER), job[LEFT_BOUND], job[LEFT_ALL] != 0)
-            evict(get(chunk, MINE), job[RIGHT_BOUND], job[RIGHT_ALL] != 0)
-        progress[DONE] += 1
-    look_up(asked, at, progress[PAIRS], outs, out_rights)
-    return 1
+            evict(get(chunk, OTHER), get(job, LEFT_BOUND), get(job, LEFT_ALL) != 0)
+            evict(get(chunk, MINE), get(job, RIGHT_BOUND), get(job, RIGHT_ALL) != 0)
+        put(lane, DONE, get(lane, DONE) + 1)
+    look_up(lane, get(lane, PAIRS))
+    return True
+
+
+@device
+def begin(lane: int, first: int, last: int, shortly: bool) -> None:
+    """Set a lane to the first of its partitions."""
+    for field in range(PARTITION, LAST_PARTITION):
+        put(lane, field, 0)
+    put(lane, PARTITION, first)
+    put(lane, LAST_PARTITION, last)
+    put(lane, SHORTLY, np.int64(shortly))
+
+
+@kernel("int64(int64[::1], int64[:, ::1])", twin="tests.naive.chain.join")
+def resume(lane: Any, keys: Any) -> int:
+    """Go on after FULL, with more room."""
+    at = np.int64(lane.ctypes.data)
+    done = short.run(at, keys) if get(at, SHORTLY) else run(at, keys)
+    return get(at, PAIRS) if done else FULL
+
+
+@kernel("int64(int64[::1], int64[:, ::1], int64, int64)", twin="tests.naive.chain.join")
+def join(lane: Any, keys: Any, first: int, last: int) -> int:
+    """One beat's join of the partitions first..last, which know where their records are; how many
+    pairs, or FULL."""
+    at = np.int64(lane.ctypes.data)
+    begin(at, first, last, False)
+    return get(at, PAIRS) if run(at, keys) else FULL
+
+
+@kernel(
+    "int64(int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64, int64, int64, int64, int64, int64)",
+    twin="tests.naive.chain.join",
+)
+def beat(
+    lane: Any,
+    keys: Any,
+    left: Any,
+    left_counts: Any,
+    right: Any,
+    right_counts: Any,
+    left_base: int,
+    right_base: int,
+    left_bound: int,
+    right_bound: int,
+    everything: int,
+    most: int,
+) -> int:
+    """One beat of both sides' records: `point` and `join` in one call.  Bit 0 of `everything` says
+    that all of the left's are dead, bit 1 the right's.
+
+    Returns the number of pairs; FULL; NO_ROOM, where the rings must grow before it is called again;
+    MANY, where there are more than `most` records: those are pointed at, and not joined yet.
+    """
+    at = np.int64(lane.ctypes.data)
+    job = get(at, JOB)
+    put(job, LEFT_BASE, left_base)
+    put(job, RIGHT_BASE, right_base)
+    put(job, LEFT_BOUND, left_bound)
+    put(job, RIGHT_BOUND, right_bound)
+    put(job, LEFT_ALL, everything & 1)
+    put(job, RIGHT_ALL, everything >> 1)
+    rows = point_at(get(job, LEFT_TABLE), np.int64(left.ctypes.data), left_counts)
+    more = point_at(get(job, RIGHT_TABLE), np.int64(right.ctypes.data), right_counts)
+    if rows < 0 or more < 0:
+        return NO_ROOM
+    rows += more
+    put(at, ROWS_IN, rows)
+    if rows > short.RECORDS_MAX or rows > most:
+        return MANY
+    begin(at, 0, PARTITIONS, True)
+    return get(at, PAIRS) if short.run(at, keys) else FULL
+
+
+@device
+def point_at(side: int, records: int, counts: Any) -> int:
+    """`point` by address: the sum of `counts`, or -1 where there is no room."""
+    rows, full = 0, False
+    for p in range(PARTITIONS):
+        mine, count = side + PART * p, counts[p]
+        put(mine, BATCH, records + RECORD_BYTES * rows)
+        put(mine, BATCH_ROWS, count)
+        rows += count
+        head = get(mine, HEAD)
+        full |= head - get(mine, TAIL) + count > get(mine, RING_MASK) + 1 or head + count > LOW
+    return -1 if full else rows
 
 
 @kernel("int64(int64[:, ::1], int64, int64[::1])", twin="tests.naive.chain.point")

@@ -107,6 +107,7 @@ def find_and_insert(
         get(mine, HEAD),
     )
     at, i, backward = records + RECORD_BYTES * first, 0, 0
+    rows_by = rows - (ring >> 2)
     newest = max(get(mine, NEWEST_OLD), get(mine, NEWEST_NEW))
     while first < last:
         if get(ahead, AHEAD_COUNT) == 0:
@@ -116,9 +117,10 @@ def find_and_insert(
         if coming_heads == 0:
             coming, coming_heads, coming_mask = at, heads, heads_mask
         count = min(last - first, get(ahead, AHEAD_COUNT), mask + 1 - slot)
-        entry, row, end = ring + ENTRY * slot, rows + 4 * slot, at + RECORD_BYTES * count
+        # Few registers: the other addresses by that of the record.
+        beside, ahead_by, end = ring + ENTRY * slot - at, coming - at, at + RECORD_BYTES * count
         while at < end:
-            tag = np.int64(mem.load_u32(coming + 8)) & coming_mask
+            tag = np.int64(mem.load_u32(at + ahead_by + 8)) & coming_mask
             mem.prefetch(coming_heads + PAIR * tag)
             time, name = mem.load_i64(at), mem.load_u64(at + 8)
             tag = np.int64(name & np.uint64(LOW))
@@ -127,18 +129,16 @@ def find_and_insert(
             following = np.int64(mem.load_u32(pair))
             mem.store_i64(found, i | link << 32)
             found += 8 * np.int64(link >= met_tail)
-            mem.store_i64(entry, time)
-            mem.store_i64(entry + 8, tag | following << 32)
-            mem.store_u32(row, np.uint32(name >> np.uint64(32)))
+            mem.store_i64(at + beside, time)
+            mem.store_i64(at + beside + 8, tag | following << 32)
+            mem.store_u32(rows_by + ((at + beside) >> 2), np.uint32(name >> np.uint64(32)))
             mem.store_u32(pair, np.uint32(position))
             backward |= np.int64(time < newest)
             newest = time
             position += 1
             i += 1
-            entry += ENTRY
-            row += 4
             at += RECORD_BYTES
-            coming += RECORD_BYTES
+        coming = at + ahead_by
         first += count
         put(ahead, AHEAD_AT, coming)
         put(ahead, AHEAD_COUNT, get(ahead, AHEAD_COUNT) - count)
@@ -180,8 +180,12 @@ def evict(mine: int, bound: int, everything: bool) -> None:
             tail + LEAP <= head and mem.load_i64(ring + ENTRY * ((tail + LEAP - 1) & mask)) < bound
         ):
             tail += LEAP
-    while tail < head and mem.load_i64(ring + ENTRY * (tail & mask)) < bound:
-        tail += 1
+        for step in (LEAP // 2, LEAP // 4, LEAP // 8):
+            last = mem.load_i64(ring + ENTRY * ((tail + step - 1) & mask))
+            tail += step * (np.int64(tail + step <= head) & np.int64(last < bound))
+    else:
+        while tail < head and mem.load_i64(ring + ENTRY * (tail & mask)) < bound:
+            tail += 1
     put(mine, TAIL, tail)
     if tail >= get(mine, GENERATION):
         put(mine, NEWEST_OLD, get(mine, NEWEST_NEW))

@@ -50,7 +50,7 @@ BATCH, BATCH_ROWS = 12, 13
 FIELDS = 16
 """Width of a partition's row: 128 bytes, so that two workers never share a cache line."""
 PART = 8 * FIELDS
-ENTRY, RECORD_BYTES, PAIR = 16, 16, 8
+ENTRY, RECORD_BYTES, PAIR, LINE = 16, 16, 8, 64
 LOW = POSITION_MAX = 2**32 - 1
 AHEAD = 64
 """How many records ahead heads are prefetched.  Members that ask without looking where a batch ends

@@ -223,9 +223,10 @@ def test_the_floor_has_the_windows_footprint_and_matches():
 @pytest.mark.parametrize("keys", KEYS)
 def test_the_floor_runs_with_every_distance_and_number_of_threads(keys):
     for threads in (1, 2):
-        speed, ahead = measure_floor(small(keys=keys), threads, 0.5, QUICK)
-        assert speed > 0
-        assert ahead in (0, 8, 16, 32, 64)
+        limit = measure_floor(small(keys=keys), threads, 0.5, QUICK)
+        assert limit.tuples_per_s > 0
+        assert limit.apart_tuples_per_s > 0
+        assert limit.ahead in (0, 8, 16, 32, 64)
 
 
 @pytest.mark.parametrize("keys", KEYS)
@@ -268,7 +269,8 @@ def row(**more):
     """A row of the benchmark."""
     return {
         "kernel": "chain", "window": 10**6, "batch": 10_000, "threads": 1, "match_rate": 0.005,
-        "keys": "uniform", "tuples_per_s": 60e6, "fraction_of_limit": 0.8, **more,
+        "keys": "uniform", "tuples_per_s": 60e6, "fraction_of_limit": 0.8,
+        "floor_apart_tuples_per_s": 100e6, **more,
     }  # fmt: skip
 
 
@@ -276,7 +278,7 @@ def test_aims_compare_rows_of_the_same_configuration():
     rows = [
         row(),
         row(batch=1000, tuples_per_s=40e6, fraction_of_limit=0.6),
-        row(threads=2, tuples_per_s=120e6),
+        row(threads=2, tuples_per_s=120e6, floor_apart_tuples_per_s=130e6),
         row(kernel="bucket", tuples_per_s=3e6),
         row(kernel="duckdb", batch=0, tuples_per_s=30e6),
     ]
@@ -284,6 +286,8 @@ def test_aims_compare_rows_of_the_same_configuration():
     assert found["chain, window 1,000,000, a core: M tuples/s"] == (40.0, 60.0, False)
     assert found["chain: fraction of the limit"] == (0.6, 0.8, False)
     assert found["chain, 2 threads against 1, from 10^6 on"] == (2.0, 2.0, True)
+    name = "the floor, 2 threads that never wait, from 10^6 on"
+    assert found[name] == (1.3, 1.3, False)
     assert found["chain against bucket, a core, from 10^6 on"] == (20.0, 20.0, True)
     assert found["chain against DuckDB's batch join"][:2] == pytest.approx((40 / 30, 2.0))
 

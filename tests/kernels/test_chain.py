@@ -11,6 +11,7 @@ from edged.columns import address
 from edged.joins import _lanes
 from edged.joins._lanes import Lanes, cut
 from edged.joins._rings import RING_MIN, Rings
+from edged.joins.base import Beat, Records
 from edged.workers import Workers
 from kernels.cpu import chain, rings
 from tests.naive import chain as naive
@@ -22,18 +23,27 @@ ROWS = st.lists(
 )
 
 
+@pytest.fixture(scope="module", autouse=True, params=["short", "pipeline"])
+def way(request):
+    """Beats of few records are joined in a straight way; here also through the pipeline."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "pipeline":
+            patch.setattr(_lanes, "ANY", -1)
+        yield request.param
+
+
 class Model:
     """A join of rings and lanes without columns, beside its naive twin."""
 
     def __init__(self, before, after, start=0, spread=1, room=None):
         """Rows of one tag have `spread` different keys; the output has `room` at first."""
-        self.rings, self.lanes, self.spread = Rings(start), Lanes(), spread
+        self.rings, self.spread = Rings(start), spread
+        self.lanes = Lanes(self.rings, before, after)
         self.wide = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
         for lane in self.lanes._lanes if room else []:
-            lane._left, lane._right = np.empty(room, np.int64), np.empty(room, np.int64)
+            lane.make_room(room)
         self.twin = naive.Join(before, after)
         self.rows = [0, 0]
-        self.kept = []
 
     def records(self, side, rows):
         """Rows (time, tag, partition) as the kernel's records and as the twin's."""
@@ -49,25 +59,22 @@ class Model:
         records = np.zeros(len(rows) + rings.AHEAD, RECORD)
         records[: len(rows)] = [(t, k, r % 2**32) for t, (k, _), _, r in by_partition]
         counts = np.bincount([p for *_, p, _ in numbered], minlength=64).astype(np.int64)
-        chain.point(self.rings.tables[side], address(records), counts)
-        self.kept.append(records)
-        return numbered, counts
+        return numbered, Records(records.view(np.int64), counts)
 
     def beat(self, left, right, marks=(-(2**63), -(2**63)), workers=None):
         """One beat: the kernel's pairs and the twin's."""
-        ours, left_counts = self.records(0, left)
-        theirs, right_counts = self.records(1, right)
-        self.rings.reserve([left_counts, right_counts])
-        job = np.zeros(chain.JOB_FIELDS, np.int64)
-        job[chain.BEFORE], job[chain.AFTER] = self.twin.before, self.twin.after
-        job[chain.LEFT_BOUND] = max(-(2**63), marks[1] - self.twin.after)
-        job[chain.RIGHT_BOUND] = max(-(2**63), marks[0] - self.twin.before)
-        counts = left_counts + right_counts
+        ours, left_records = self.records(0, left)
+        theirs, right_records = self.records(1, right)
+        bounds = (
+            max(-(2**63), marks[1] - self.twin.after),
+            max(-(2**63), marks[0] - self.twin.before),
+        )
         keys = NO_KEYS
         if self.spread > 1:
             left_keys, right_keys = (address(values) for values in self.wide)
             keys = np.array([[8, left_keys, 0, right_keys, 0]], np.int64)
-        pairs = self.lanes.join(self.rings.tables, job, keys, counts, workers)
+        about = Beat((0, 0), bounds, keys=keys)
+        pairs = self.lanes.join(left_records, right_records, about, workers)
         found = list(zip(*(side.tolist() for side in pairs), strict=True))
         return found, self.twin.join(ours, theirs, *marks)
 
@@ -175,6 +182,34 @@ def test_chunks_with_more_pairs_than_can_be_sorted_over_several_partitions(sprea
     for part in (rows[:700], rows[700:]):
         found, expected = model.beat(part, part)
         assert found == expected
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([1, 3, 64]), st.integers(0, 30), st.booleans())
+def test_both_ways_find_the_same_in_beats_of_hundreds(seed, partitions, jitter, late):
+    rng, ways, state = np.random.default_rng(seed), [], []
+    beats = [
+        [
+            list(zip(
+                (b * 40 + rng.integers(0, 40 + jitter, n)).tolist(),
+                rng.integers(0, 2**32, n).tolist() if partitions == 64 else [7] * n,
+                rng.integers(0, partitions, n).tolist(), strict=True))
+            for n in rng.integers(0, 900, 2)
+        ]
+        for b in range(4)
+    ]  # fmt: skip
+    start = rings.POSITION_MAX - 700 if late else 0
+    for any_size in (2**62, -1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_lanes, "ANY", any_size)
+            model = Model(2, 3, start)
+            model.twin.join = lambda *args: None
+            marks = [(40 * b - 20, 40 * b - 20) for b in range(4)]
+            ways.append([model.beat(*b, m)[0] for b, m in zip(beats, marks, strict=True)])
+        fields = [rings.TAIL, rings.HEAD, rings.DISORDER_OLD, rings.DISORDER_NEW]
+        state.append([table[:, fields].tolist() for table in model.rings.tables])
+    assert ways[0] == ways[1]
+    assert state[0] == state[1]
 
 
 def test_one_row_with_more_partners_than_the_output_holds():
