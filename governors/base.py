@@ -6,6 +6,7 @@ and they never raise.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +24,10 @@ class Forecast:
     """The tolerance."""
     commit_us: int
     """Of it, what the commit and the margins take beside the race."""
+    period_us_max: float = math.inf
+    """From one race to the next, what the senders' buffers leave."""
+    commit_every_us: float = 0.0
+    """How often is committed at least, with a race or without; 0: with races only."""
 
 
 @dataclass(slots=True)

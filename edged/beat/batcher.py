@@ -21,6 +21,7 @@ there the batch sizes were settings files, here they follow from the arrivals.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 MARGIN_US_MIN = 2_000
@@ -121,6 +122,15 @@ class Batcher:
         if self.row_us == 0.0:
             return 1 << 22
         return max(ROWS_MIN, int(self.latency_us / 2 / self.row_us))
+
+    def period_us_max(self) -> float:
+        """From one race to the next, what the senders' buffers leave; infinite where they leave
+        all that is promised."""
+        return self.fill_us + self.race_us if self.fill_us < self.latency_us else math.inf
+
+    def commit_every_us(self) -> float:
+        """How often what waits is committed at least, so that producers have their acks."""
+        return max(0.0, self.ack_within_us - self.commit_us - self.margin_us)
 
     def must_flush(self, oldest_open_us: int, now_us: int) -> bool:
         """Whether open pages must be sealed in this beat, because the next would be too late."""

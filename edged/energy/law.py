@@ -13,7 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edged.job.plan import JobPlan
-from edged.simulate.work import BESIDE_CYCLES, CORES, HOST_WIDTH, MOVES, RACE_CYCLES, ROW_CYCLES
+from edged.simulate.work import (
+    BESIDE_CYCLES,
+    COMMIT_CYCLES,
+    CORES,
+    HOST_WIDTH,
+    MOVES,
+    RACE_CYCLES,
+    ROW_CYCLES,
+)
 from governors.policies.base import Cost
 from governors.profile import Profile
 
@@ -37,6 +45,7 @@ class RaceLaw:
         for rows in (0.0, PRIOR_ROWS):
             self._add(PRIOR, rows, self._prior[0] + self._prior[1] * rows)
         self._rows, self._cores, self._beside = PRIOR_ROWS, 1.0, scale * BESIDE_CYCLES
+        self._commit = scale * COMMIT_CYCLES
         self._cost = self._fitted()
 
     def note(self, rows: int, cycles: float, cores: float) -> None:
@@ -46,9 +55,11 @@ class RaceLaw:
         self._rows += WEIGHT * (rows - self._rows)
         self._cores += WEIGHT * (cores - self._cores)
 
-    def note_beside(self, cycles: float) -> None:
-        """What a beat took beside its race: commits, acks, wakes."""
-        self._beside += WEIGHT * (cycles - self._beside)
+    def note_beside(self, cycles: float, commits: int = 0) -> None:
+        """What was done beside a race, wakes included, and how many beats in that time have only
+        committed: each takes what the race's own commit and acks take, and its ingest."""
+        each = max(0.0, cycles - commits * self._commit) / (1 + commits)
+        self._beside += WEIGHT * (each - self._beside)
 
     def cost(self) -> Cost:
         """The law, the same object as long as it holds."""
@@ -74,7 +85,8 @@ class RaceLaw:
         if fixed < 0:
             fixed, each = 0.0, xy / xx
         return Cost(
-            fixed, each, 0.0, self._stall_us, self._cores, self._bytes, self._beside
+            fixed, each, 0.0, self._stall_us, self._cores, self._bytes, self._beside,
+            self._commit,
         )  # fmt: skip
 
 

@@ -40,10 +40,11 @@ from governors.actuators.journal import Owned as OwnedByAnother
 from governors.base import Done, Forecast, Steer
 from governors.cost import CostModel, Gating, Radio, Sleep, Tariff
 from governors.errors import GovernorError
+from governors.meters import settings as meters
 from governors.meters.battery import batteries, state
 from governors.policies.base import Battery, Decision, Observation, Settings, Work
 from governors.policies.running import Running
-from governors.tariff import MeasuredTariff, ModelTariff
+from governors.tariff import BeatPrices, MeasuredTariff, ModelTariff
 
 if TYPE_CHECKING:
     from edged.beat.runtime import JobRuntime
@@ -54,6 +55,8 @@ CLOCK_US = 1_000_000
 BATTERY_US = 5_000_000
 RETRY_US = 2_000_000
 SAMPLE = 8
+TALLY_MAX = 256
+"""Races that are only counted are booked by then, so that placement knows the pace of arrivals."""
 RATE_WEIGHT = 0.3
 """Of the newest beat in the rate of arrival."""
 Tell = Callable[[str, str, str, dict[str, Any]], None]
@@ -92,6 +95,8 @@ class Energy:
         self._steer = Steer()
         self._law: RaceLaw | None = None
         self._mark_ns = time.process_time_ns()
+        self._commits = 0
+        """Beats since the last race that have only committed."""
         self._own_ns = 0
         """CPU time of reading a simulated board's meters, which is none of the board's."""
         self._begun: tuple[int, int] | None = None
@@ -103,6 +108,7 @@ class Energy:
         self._woken = 0
         self._hz = (0, 0)
         """When the clock of races was read, and what it was."""
+        self._prices = beat_prices(site, tariff)
         self._battery: tuple[int, Battery | None] = (-BATTERY_US, None)
         self._failed = False
         self._tally = Tally()
@@ -120,6 +126,8 @@ class Energy:
         """The jobs by whose operators' times joules are shared.  Call it again when they change: a
         job that is gone has no say in the policy any more."""
         was, self._jobs = self._row_bytes, jobs
+        for placer in (placer for job in jobs for placer in job.placers.values()):
+            placer.prices = self._prices
         self._row_bytes = row_bytes([job.plan for job in jobs])
         if was != self._row_bytes:
             self._law = None  # other rows, other costs
@@ -318,6 +326,8 @@ class Energy:
             if self._begun is not None:
                 self._raced(done, now_us, now_ns)
                 self._begun, self._mark_ns, self._own_ns = None, now_ns, 0
+            else:
+                self._commits += done.arrived > 0
             if self._sets:
                 self._after()
             else:
@@ -340,10 +350,14 @@ class Energy:
                 tally.sampled_us += now_us - begun_us
                 tally.sampled_ns += time.process_time_ns() - begun_ns
             self._begun = None
+        elif done.arrived:
+            tally.commits += 1
         if done.arrived or done.taken:
             tally.beats += 1
             tally.arrived += done.arrived
             tally.taken += done.taken
+        if tally.races >= TALLY_MAX:
+            self.settle()
 
     def settle(self) -> None:
         """Book what was only counted, as that many like races."""
@@ -364,7 +378,7 @@ class Energy:
         self.watch.race(us, min(1.0, tally.ingest_us / us), hz, cores, moved)
         self._race_law().note(round(tally.taken / n), cycles / n, cores)
         beside = self._cycles(used_us - cpu_us)
-        self._race_law().note_beside(beside / n)
+        self._race_law().note_beside(beside / n, tally.commits // n)
         self.watch.beside(beside, self._new_wakes())
         self._running.account.add(now_us, self.watch.joules(now_us))
 
@@ -451,7 +465,8 @@ class Energy:
         cycles = self._cycles(beside_us)
         if self.site.simulated is not None:
             self.site.simulated.pass_time(now_us, beside_us, new)
-        self._race_law().note_beside(cycles)
+        self._race_law().note_beside(cycles, self._commits)
+        self._commits = 0
         self.watch.beside(cycles, new)
 
     def _raced(self, done: Done, now_us: int, now_ns: int) -> None:
@@ -476,6 +491,8 @@ class Energy:
         passed_us, self._ingested_us = now_us - self._ingested_us, now_us
         if passed_us > 0:
             self._rate += RATE_WEIGHT * (1e6 * done.arrived / passed_us - self._rate)
+            if self._prices is not None:
+                self._prices.units_per_s = self._rate
 
     def _race_law(self) -> RaceLaw:
         if self._law is None:
@@ -525,7 +542,8 @@ class Energy:
         waiting = forecast.staged + self._rate * max(0, now_us - self._ingested_us) / 1e6
         work = Work(
             waiting, self._rate, {"cpu": self._race_law().cost()}, forecast.latency_us,
-            forecast.commit_us,
+            forecast.commit_us, period_us_max=forecast.period_us_max,
+            commit_every_us=forecast.commit_every_us,
         )  # fmt: skip
         return Observation(
             now_us, work, forecast.deadline_us - forecast.commit_us, self.watch.joules(now_us),
@@ -567,12 +585,31 @@ class Unpriced:
         return 0.0
 
 
-def board_tariff(site: Site, directory: Path | None = None) -> Tariff | None:
+def beat_prices(site: Site, tariff: Tariff | None) -> BeatPrices | None:
+    """What placement compares kernels by, at the highest clocks that the board allows; None
+    where there is no power model."""
+    if tariff is None:
+        return None
+    return BeatPrices(tariff, _top_hz(site, "cpu") or 10**9, _top_hz(site, "gpu"))
+
+
+def _top_hz(site: Site, kind: str) -> int:
+    """The highest clock that the limits allow now; 0 where there is no such clock."""
+    knobs = [k for k in site.knobs if k.kind == kind]
+    now = (site.sysfs.get_int(k.max_path) for k in knobs if k.max_path)
+    return max((hz * k.unit_hz for hz, k in zip(now, knobs, strict=False) if hz), default=0)
+
+
+def board_tariff(
+    site: Site, directory: Path | None = None, radio: meters.Radio | None = None
+) -> Tariff | None:
     """What the board charges: by its power model, and for races by what `edged calibrate` measured
-    there, if it did; None where there is no model.  Raises ConfigError."""
+    there, if it did; `radio`: the uplink's, where a person described it, else the profile's.  None
+    where there is no model.  Raises ConfigError."""
     if site.model is None:
         return None
-    tariff = ModelTariff(site.model)
+    uplink = None if radio is None else Radio(radio.tail_joules, radio.joules_per_byte)
+    tariff = ModelTariff(site.model, radio=uplink)
     energy = None if directory is None else load_energy(directory)
     if energy is None or energy.board != site.board.name:
         return tariff

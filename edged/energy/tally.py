@@ -12,6 +12,8 @@ class Tally:
     races: int = 0
     beats: int = 0
     """With rows."""
+    commits: int = 0
+    """That have only committed."""
     us: int = 0
     """Wall time of ingest and race."""
     ingest_us: int = 0

@@ -206,12 +206,10 @@ class Engine:
 
     def _seen(self, oldest_us: float) -> Observation:
         s, d, b = self.setup, self.device, self.batcher
-        ack_us = max(0.0, b.ack_within_us - b.commit_us - b.margin_us)
-        full_us = b.fill_us + b.race_us if b.fill_us < s.latency_us else math.inf
         work = Work(
             self._rows, s.work.rows_per_s, {self._work.device: self._work.cost}, s.latency_us,
             COMMIT_US + b.margin_us, s.work.output_bytes_per_s, s.upload_within_us,
-            full_us, ack_us,
+            b.period_us_max(), b.commit_every_us(),
         )  # fmt: skip
         battery = None if s.battery_j is None else Battery(max(0.0, s.battery_j - d.joules))
         return Observation(

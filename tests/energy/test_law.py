@@ -88,3 +88,13 @@ def test_meters_are_read_from_a_file_that_says_what_is_wrong_in_it(tmp_path):
         path.write_text(text)
         with pytest.raises(ConfigError, match=f"--meters.*{fault}"):
             asked(None, "hands_off", (), path, tmp_path)
+
+
+def test_beats_that_only_commit_take_their_part_of_what_is_done_beside_races():
+    law, plain = RaceLaw(1.0, 0.0, 0.0), RaceLaw(1.0, 0.0, 0.0)
+    commit, beside = law.cost().commit_cycles, 5e6
+    for _ in range(100):
+        law.note_beside(beside + 3 * (commit + beside), commits=3)
+        plain.note_beside(beside)
+    assert law.cost().beside_cycles == pytest.approx(beside, rel=0.11)
+    assert plain.cost().beside_cycles == pytest.approx(beside, rel=0.11)

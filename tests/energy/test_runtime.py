@@ -13,9 +13,12 @@ from edged.energy import show
 from edged.energy.board import open_site
 from edged.energy.runtime import Energy, board_tariff
 from edged.energy.settings import EnergySettings
+from edged.placement import Placer
+from governors import cost
 from governors.base import Done, Forecast, LeaveAlone
 from governors.curve import CalibrationCurve, Point
 from governors.energy import Provenance
+from governors.meters.settings import Radio
 from governors.policies.base import Decision
 from tests.beat.support import SECOND
 from tests.governors.trees import plant
@@ -100,7 +103,9 @@ def test_an_error_in_a_policy_ends_neither_the_beats_nor_leaves_a_clock_set(tmp_
 
 
 def test_a_jobs_policy_overrules_a_default_and_no_choice_of_a_persons(bench):
-    bench.side.attach([SimpleNamespace(plan=SimpleNamespace(name="j", streams={}), spent_ns={})])
+    bench.side.attach(
+        [SimpleNamespace(plan=SimpleNamespace(name="j", streams={}), spent_ns={}, placers={})]
+    )
     assert bench.side.choose("j", "fixed", {"cpu_mhz": 960})["policy"] == "combined"
     bench.beat()
     assert bench.side.limits.clock_hz() == 960_000_000
@@ -173,7 +178,7 @@ def test_a_frozen_sensor_becomes_a_gap_while_the_work_changes(tmp_path):
 
 def test_the_ledger_books_what_was_read_by_phase_job_and_operator(bench):
     plan = SimpleNamespace(name="j", streams={})
-    job = SimpleNamespace(plan=plan, spent_ns={"joined": 0, "sink": 0})
+    job = SimpleNamespace(plan=plan, spent_ns={"joined": 0, "sink": 0}, placers={})
     bench.side.attach([job])
     for _ in range(14):
         for _ in range(4):
@@ -261,3 +266,31 @@ def test_a_calibration_of_this_board_prices_races_and_one_of_another_does_not(tm
         modelled = board_tariff(bench.site).race_watts("cpu", 1_344_000_000, 2.0)
         expected = modelled if watts is None else watts
         assert tariff.race_watts("cpu", 1_344_000_000, 2.0) == pytest.approx(expected)
+
+
+def test_placement_asks_for_the_boards_joules_at_the_pace_of_the_arrivals(bench):
+    placer = Placer(None, SECOND, "chain")
+    plan = SimpleNamespace(name="j", streams={})
+    bench.side.attach([SimpleNamespace(plan=plan, spent_ns={}, placers={"o": placer})])
+    for _ in range(30):
+        bench.beat(rows=10_000, cpu_s=0.0)
+    assert placer.prices.units_per_s == pytest.approx(100_000, rel=0.01)
+    tariff = bench.side.tariff
+    watts = tariff.race_watts("cpu", 1_344_000_000, 2.0) - tariff.idle_watts
+    assert placer.prices.beat_j("cpu", 1e4, 2e4, 1000) == pytest.approx(watts * 0.01)
+
+
+def test_the_policy_is_told_what_buffers_and_acks_leave(tmp_path):
+    seen = []
+    with Bench(tmp_path, "race_to_idle") as b:
+        b.side._running.race = lambda told: seen.append(told) or Decision("")
+        now = b.clock.monotonic_us()
+        b.side.race(Forecast(now, 0, now + SECOND, SECOND, 3_000, 150_000.0, 80_000.0))
+    assert seen[0].work.period_us_max == 150_000.0
+    assert seen[0].work.commit_every_us == 80_000.0
+    assert seen[0].work.costs["cpu"].commit_cycles > 0
+
+
+def test_the_uplinks_radio_is_the_one_that_a_person_described(bench):
+    described = Radio("wwan0", 0.1, 2e-6, tail_joules=1.5, tail_s=4.0)
+    assert board_tariff(bench.site, radio=described).radio == cost.Radio(1.5, 2e-6)
