@@ -77,7 +77,12 @@ export class Live {
       if (at > 0) fields[line.slice(0, at)] = line.slice(at + 2);
     }
     if (fields.id) this.last = fields.id;
-    if (fields.event) this.on(fields.event, JSON.parse(fields.data));
+    if (!fields.event) return;
+    try {
+      this.on(fields.event, JSON.parse(fields.data));
+    } catch (error) {
+      reportError(error); // a fault of the page, not of the connection
+    }
   }
 
   #seen() {

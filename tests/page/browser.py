@@ -37,7 +37,7 @@ class Browser:
             ["bash", "-c", ends, "chromium", *command],
             pass_fds=(theirs_in, theirs_out),
             stdout=subprocess.DEVNULL,
-            stderr=(directory.parent / f"{directory.name}.log").open("wb"),
+            stderr=subprocess.DEVNULL,
         )
         os.close(theirs_in)
         os.close(theirs_out)
