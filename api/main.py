@@ -29,6 +29,8 @@ from api.server import Server
 from edged.config import CONFIG, Config, load
 from edged.errors import EdgedError
 
+NICENESS = 10
+"""Whoever asks, a beat comes first."""
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}
 
 
@@ -51,6 +53,7 @@ def command(
     if path is None and CONFIG.exists():
         path = CONFIG
     config = load(path, flags=flags)
+    os.nice(NICENESS)
     _log(config.log.level)
     asyncio.run(serve(config, os.environ, as_json))
 

@@ -154,7 +154,12 @@ def main():
     document = {
         **READINGS,
         "streams": {**READINGS["streams"], "ticks": ticks},
-        "sinks": {**READINGS["sinks"], "ticked": {"type": "pages", "input": "ticks"}},
+        "sinks": {
+            "all": {"type": "pages", "input": "power"},
+            "late": {"type": "pages", "input": "power.late"},
+            "bigs": {"type": "pages", "input": "big"},
+            "ticked": {"type": "pages", "input": "ticks"},
+        },
     }
     with tempfile.TemporaryDirectory() as place:
         path = Path(place)
