@@ -13,12 +13,12 @@ from edged.errors import ConfigError
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def parse_listen(text: str) -> tuple[str, int]:
+def parse_listen(text: str, option: str = "--listen") -> tuple[str, int]:
     """`host:port` or `[v6]:port` as (host, port); ConfigError for anything else."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"--listen {text}: expected ADDRESS:PORT, e.g. 127.0.0.1:7500")
+        raise ConfigError(f"{option} {text}: expected ADDRESS:PORT, e.g. 127.0.0.1:7500")
     return host, int(port)
 
 
@@ -73,6 +73,11 @@ def _loopback(host: str) -> bool:
     help="How long a commit waits for company; what queues up during a commit is "
     "taken together in any case.",
 )
+@click.option(
+    "--metrics",
+    metavar="ADDRESS:PORT",
+    help="Serve metrics for Prometheus here, at /metrics: this collector's and the fleet's.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say `ready` as a line of JSON.")
 def command(
     landing: Path,
@@ -84,6 +89,7 @@ def command(
     segment_bytes: int,
     body_bytes: int,
     group_commit_ms: float,
+    metrics: str | None,
     as_json: bool,
 ) -> None:
     """Take in devices' pages, check them, and land each exactly once."""
@@ -98,13 +104,15 @@ def command(
             "--tls-key (or --plain behind a proxy that ends TLS)"
         )
 
-    def ready(address: str) -> None:
-        line = {"ready": True, "listen": address, "landing": str(landing)}
-        click.echo(json.dumps(line) if as_json else f"collecting on {address} into {landing}")
+    def ready(address: str, told: str) -> None:
+        line = {"ready": True, "listen": address, "metrics": told, "landing": str(landing)}
+        text = f"collecting on {address} into {landing}" + (f", metrics on {told}" if told else "")
+        click.echo(json.dumps(line) if as_json else text)
 
     settings = Settings(
         landing=landing, host=host, port=port, tokens=tokens, tls_cert=tls_cert, tls_key=tls_key,
         segment_bytes=segment_bytes, body_bytes_max=body_bytes,
         group_commit_us=int(group_commit_ms * 1000),
+        metrics=None if metrics is None else parse_listen(metrics, "--metrics"),
     )  # fmt: skip
     serve(settings, ready)

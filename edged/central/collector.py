@@ -42,14 +42,19 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edged.central.admit import CONFLICT, DAMAGED, FULL, Delivery, Outcome, Problem
+from edged import telemetry
+from edged.central.admit import CONFLICT, DAMAGED, FENCED, FULL, Delivery, Outcome, Problem
 from edged.central.committer import Committer
+from edged.central.fleet import Fleet
 from edged.central.landing import Landing
+from edged.central.metrics import Times, centre
 from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id, valid_stream
 from edged.central.stats import Stats
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, PageError, SchemaMismatch
+from edged.metrics import Exposition
 from edged.pages.format import Header, iter_pages, verify
 from edged.uplink.check import HEADER, body_check, request_check
 
@@ -120,21 +125,39 @@ class Collector:
     """The routes and what they share.  `failed` is set where the landing has failed."""
 
     def __init__(
-        self, landing: Landing, tokens: Tokens | None, *, body_bytes_max: int, pause_us: int
+        self,
+        landing: Landing,
+        tokens: Tokens | None,
+        *,
+        body_bytes_max: int,
+        pause_us: int,
+        fleet: Fleet | None = None,
     ) -> None:
         self.stats = Stats()
+        self.commits, self.syncs = Times(), Times()
+        self._fleet = fleet
         self.failed = asyncio.Event()
         self._landing = landing
         self._tokens = tokens
         self._body_bytes_max = body_bytes_max
         self._room = Room(max(BODIES_BYTES_MAX, body_bytes_max))
         self._committer = Committer(landing, self.failed.set, pause_us)
+        self._committer.took = self.commits.observe
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="collector")
 
     def close(self) -> None:
         """Commit what waits; nothing may be asked afterwards."""
         self._committer.close()
         self._threads.shutdown()
+
+    def exposition(self) -> Exposition:
+        """The metrics of this collector and of the fleet; on any thread."""
+        devices = [] if self._fleet is None else self._fleet.devices()
+        return centre(self.stats, self.commits, self.syncs, devices, time.time_ns() // 1000)
+
+    def answered(self, code: int) -> None:
+        """Count an answer by its status."""
+        self.stats.codes[code] = self.stats.codes.get(code, 0) + 1
 
     # -- routes
 
@@ -185,7 +208,13 @@ class Collector:
 
     def _answer(self, sender: Sender, outcome: Outcome) -> Response:
         self.stats.requests += 1
-        self.stats.count(sender.device, outcome, time.time_ns() // 1000)
+        now_us = time.time_ns() // 1000
+        self.stats.count(sender.device, outcome, now_us)
+        fenced = outcome.problem is not None and outcome.problem.problem == FENCED
+        if self._fleet is not None and not fenced:
+            reports = [page for page in outcome.landed if page[0].stream == telemetry.STREAM]
+            newest = reports[-1] if reports else None
+            self._threads.submit(self._fleet.note, sender.device, newest, now_us)
         content: dict[str, Any] = {
             "acked": [
                 [stream, partition, seq] for (stream, partition), seq in outcome.acked.items()
@@ -313,10 +342,26 @@ async def _refuse(_: Request, refused: Exception) -> Response:
     )
 
 
+class _Counting:
+    """Tells the collector the status of every answer."""
+
+    def __init__(self, app: ASGIApp, collector: Collector) -> None:
+        self._app, self._collector = app, collector
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._collector.answered(message["status"])
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
 def application(collector: Collector) -> FastAPI:
     """The ASGI application of `collector`; no docs pages, nothing but its routes."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(Refused, _refuse)
+    app.add_middleware(_Counting, collector=collector)
     app.add_api_route("/health", collector.health, methods=["GET"])
     app.add_api_route("/v1/stats", collector.get_stats, methods=["GET"])
     app.add_api_route("/v1/schemas/{stream}/{version}", collector.put_schema, methods=["PUT"])

@@ -30,6 +30,8 @@ class Committer:
 
     def __init__(self, landing: Landing, on_failed: Callable[[], None], pause_us: int = 0) -> None:
         self.groups = 0
+        self.took: Callable[[float], None] = lambda _: None
+        """Told how long a commit took, in seconds, on the committer's thread."""
         self._landing = landing
         self._on_failed = on_failed
         self._pause_us = pause_us
@@ -82,7 +84,9 @@ class Committer:
         outcomes: list[Outcome] = []
         if self._failure is None:
             try:
+                started_s = time.monotonic()
                 outcomes = self._landing.commit([delivery for delivery, _ in group])
+                self.took(time.monotonic() - started_s)
                 self.groups += 1
             except Exception as problem:
                 _LOG.critical("the landing failed; the collector ends", exc_info=problem)

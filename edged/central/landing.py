@@ -31,7 +31,7 @@ import logging
 import os
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -91,6 +91,8 @@ class DirectoryLanding:
         clock: Clock | None = None,
     ) -> None:
         self.path = Path(path)
+        self.synced: Callable[[float], None] = lambda _: None
+        """Told how long pages took to become durable, in seconds."""
         self._clock = clock or SystemClock()
         self._segment_bytes = segment_bytes
         segments.segments_dir(self.path).mkdir(parents=True, exist_ok=True)
@@ -186,7 +188,9 @@ class DirectoryLanding:
         start = writer.size
         try:
             writer.append([page for _, page in landed])
+            started_us = self._clock.monotonic_us()
             writer.sync()
+            self.synced((self._clock.monotonic_us() - started_us) / 1e6)
         except OSError as problem:
             if problem.errno not in _NO_SPACE:
                 raise

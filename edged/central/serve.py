@@ -16,7 +16,9 @@ from pathlib import Path
 import uvicorn
 
 from edged.central.collector import BODY_BYTES_MAX, Collector, application
+from edged.central.fleet import Fleet
 from edged.central.landing import DirectoryLanding
+from edged.central.metrics import listen
 from edged.central.segments import SEGMENT_BYTES
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, ConfigError
@@ -38,6 +40,8 @@ class Settings:
     segment_bytes: int = SEGMENT_BYTES
     body_bytes_max: int = BODY_BYTES_MAX
     group_commit_us: int = 0
+    metrics: tuple[str, int] | None = None
+    """Address and port of the metrics; None: not told."""
 
 
 class _Server(uvicorn.Server):
@@ -50,8 +54,8 @@ class _Server(uvicorn.Server):
         self.on_ready()
 
 
-def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
-    """Collect until told to end; `on_ready` gets the address as `host:port`.
+def serve(settings: Settings, on_ready: Callable[[str, str], None]) -> None:
+    """Collect until told to end; `on_ready` gets the address as `host:port`, and the metrics'.
 
     Raises ConfigError for settings that cannot be, CentralError where the landing failed.
     """
@@ -76,7 +80,7 @@ async def _serve(
     landing: DirectoryLanding,
     tokens: Tokens | None,
     listener: socket.socket,
-    on_ready: Callable[[str], None],
+    on_ready: Callable[[str, str], None],
     told: list[int],
 ) -> bool:
     """True where the landing failed; `told` holds signals that came before uvicorn listened."""
@@ -85,7 +89,16 @@ async def _serve(
         tokens,
         body_bytes_max=settings.body_bytes_max,
         pause_us=settings.group_commit_us,
+        fleet=Fleet(settings.landing),
     )
+    landing.synced = collector.syncs.observe
+    metrics, close = "", _nothing
+    if settings.metrics is not None:
+        try:
+            metrics, close = listen(*settings.metrics, collector.exposition)
+        except ConfigError:
+            collector.close()
+            raise
     server = _Server(
         uvicorn.Config(
             application(collector),
@@ -105,7 +118,7 @@ async def _serve(
     host, port = listener.getsockname()[:2]
 
     def ready() -> None:
-        on_ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        on_ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", metrics)
         server.should_exit = server.should_exit or bool(told)
 
     server.on_ready = ready
@@ -114,8 +127,13 @@ async def _serve(
         await server.serve(sockets=[listener])
     finally:
         watch.cancel()
+        close()
         collector.close()
     return collector.failed.is_set()
+
+
+def _nothing() -> None:
+    return
 
 
 async def _end_when_failed(collector: Collector, server: uvicorn.Server) -> None:

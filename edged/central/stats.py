@@ -25,6 +25,8 @@ class Stats:
     damaged: int = 0
     refused: int = 0
     unauthorized: int = 0
+    codes: dict[int, int] = field(default_factory=dict)
+    """Answers by HTTP status."""
     devices: OrderedDict[str, dict[str, int]] = field(default_factory=OrderedDict)
 
     def count(self, device: str, outcome: Outcome, now_us: int) -> None:

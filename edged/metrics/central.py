@@ -21,6 +21,7 @@ COLLECTOR = table(
             "those whose bytes are not what was sealed.", "problem"),
     counter("edged_collector_unauthorized_total", "Requests without a valid token."),
     histogram("edged_collector_commit_seconds", "Time of a commit, the landing's fsync included."),
+    histogram("edged_collector_fsync_seconds", "Time to make the pages of a commit durable."),
     gauge("edged_collector_devices", "Devices seen by this collector."),
 )  # fmt: skip
 
@@ -44,14 +45,28 @@ FLEET = table(
           series_max=DEVICES_MAX),
     gauge("edged_device_backlog_age_seconds", "How long the oldest has waited, by its own clock.",
           "device", series_max=DEVICES_MAX),
+    gauge("edged_device_store_full", "Whether its sources wait for room in the store.", "device",
+          series_max=DEVICES_MAX),
+    counter("edged_device_uplink_alarms_total", "What should never be: other bytes under a page's "
+            "name, or another process that speaks for it.", "device", series_max=DEVICES_MAX),
+    counter("edged_device_limits_taken_over_total", "Times that somebody else changed a limit that "
+            "it had set.", "device", series_max=DEVICES_MAX),
+    gauge("edged_device_meters_missing", "Meters that should be there and cannot be read.",
+          "device", series_max=DEVICES_MAX),
     gauge("edged_device_power_watts", "Power of the whole input.", "device", "source",
           series_max=DEVICES_MAX),
     counter("edged_device_energy_joules_total", "Energy of the whole input.", "device", "source",
             series_max=DEVICES_MAX),
-    gauge("edged_device_desired_version", "Version of its desired state at the centre.", "device",
-          series_max=DEVICES_MAX),
+    gauge("edged_device_desired_version", "Newest version of its desired state that has reached "
+          "it.", "device", series_max=DEVICES_MAX),
     gauge("edged_device_applied_version", "Version that it has applied.", "device",
           series_max=DEVICES_MAX),
+    gauge("edged_device_desired_refused", "Whether it has refused the newest; `edged central "
+          "devices` says why.", "device", series_max=DEVICES_MAX),
+    info("edged_device_info", "What runs on it.", "device", "version", "board", "policy",
+         series_max=DEVICES_MAX),
+    gauge("edged_device_jobs", "Its jobs by state.", "device", "state",
+          series_max=5 * DEVICES_MAX),
 )  # fmt: skip
 
 AGGREGATION = table(

@@ -71,7 +71,8 @@ class Collector:
         if not line:
             self.stop()
             raise AssertionError(self.log)
-        self.address = json.loads(line)["listen"]
+        told = json.loads(line)
+        self.address, self.metrics = told["listen"], told["metrics"]
         self.port = int(self.address.rpartition(":")[2])
         self.url = f"http://{self.address}"
 

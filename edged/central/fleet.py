@@ -1,0 +1,158 @@
+"""The fleet as it reports itself: each device's last telemetry, and when it was last heard of.
+
+    LANDING/fleet/<device>.json     {"seq": …, "row": {column: value, …} or null}
+
+The file's time of modification is when any collector last heard of the device, to SEEN_S; `row` is
+its newest report (edged/telemetry.py), null before the first.  The files are written without a sync
+and may be deleted: they only repeat what the landed pages say, and the next report makes them anew.
+
+All collectors of a landing share them, so each of them tells of the whole fleet, whichever took a
+device's last request: scrape one of them, or all and aggregate with `max by (device)`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edged import telemetry
+from edged.central.schemas import valid_id
+from edged.errors import PageError
+from edged.metrics.central import DEVICES_MAX
+from edged.pages.format import Header
+from edged.pages.read import read_page
+from edged.schema import Schema
+
+SEEN_S = 10.0
+"""How often a device's file is touched at most, by requests without a report."""
+SILENT_S_MIN, SILENT_S_UNKNOWN = 10.0, 300.0
+"""A device is silent after INTERVALS_SILENT of its intervals, but at least so long; one that sends
+no reports after the latter."""
+_SCHEMA = Schema.from_json(telemetry.SCHEMA)
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device: when it was last heard of (wall clock), and its newest report."""
+
+    name: str
+    seen_us: int
+    row: Mapping[str, Any] | None
+
+    def up(self, now_us: int) -> bool:
+        """Whether it has been heard of within its time."""
+        after_s = SILENT_S_UNKNOWN
+        if self.row is not None and isinstance(self.row.get("interval_s"), float):
+            after_s = max(SILENT_S_MIN, telemetry.INTERVALS_SILENT * self.row["interval_s"])
+        return now_us - self.seen_us <= 1e6 * after_s
+
+
+class Fleet:
+    """The files of a landing.  For any thread."""
+
+    def __init__(self, landing: str | Path) -> None:
+        self._directory = Path(landing) / "fleet"
+        self._lock = threading.Lock()
+        self._touched: dict[str, float] = {}
+        self._known: dict[str, tuple[tuple[int, int, int], Device]] = {}
+
+    def note(self, device: str, report: tuple[Header, memoryview] | None, now_us: int) -> None:
+        """The device has been heard of, with this page of telemetry or without.
+
+        A disk that takes nothing loses the view of the fleet, and nothing else.
+        """
+        try:
+            if report is not None:
+                self._write(device, report[0].seq, _row(*report), now_us)
+            elif time.monotonic() - self._touched.get(device, -SEEN_S) >= SEEN_S:
+                if not self._path(device).exists():
+                    self._write(device, 0, None, now_us)
+                self._touch(device, now_us)
+        except (OSError, PageError) as problem:
+            _LOG.warning("the fleet's view of %s is not brought up to date: %s", device, problem)
+
+    def devices(self) -> list[Device]:
+        """All devices by name; of more than DEVICES_MAX those that were heard of last."""
+        found = []
+        try:
+            with os.scandir(self._directory) as entries:
+                found = [(e.stat(), e.name) for e in entries if e.name.endswith(".json")]
+        except FileNotFoundError:
+            return []
+        found.sort(key=lambda entry: entry[0].st_mtime_ns, reverse=True)
+        devices = [self._device(stat, name[:-5]) for stat, name in found[:DEVICES_MAX]]
+        return sorted((d for d in devices if valid_id(d.name)), key=lambda d: d.name)
+
+    def device(self, name: str) -> Device | None:
+        """One of them."""
+        try:
+            return self._device(self._path(name).stat(), name)
+        except FileNotFoundError:
+            return None
+
+    def forget(self, name: str) -> bool:
+        """Forget a device until it is heard of again; whether it was known."""
+        known = self._path(name).exists()
+        self._path(name).unlink(missing_ok=True)
+        return known
+
+    def _path(self, device: str) -> Path:
+        return self._directory / f"{device}.json"
+
+    def _write(self, device: str, seq: int, row: dict[str, Any] | None, now_us: int) -> None:
+        path = self._path(device)
+        fresh = path.with_name(f".{device}.{os.getpid()}.{threading.get_ident()}.new")
+        self._directory.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps({"seq": seq, "row": row}), "utf-8")
+        os.utime(fresh, ns=(1000 * now_us, 1000 * now_us))
+        fresh.replace(path)
+        self._touched[device] = time.monotonic()
+
+    def _touch(self, device: str, now_us: int) -> None:
+        os.utime(self._path(device), ns=(1000 * now_us, 1000 * now_us))
+        self._touched[device] = time.monotonic()
+
+    def _device(self, stat: os.stat_result, name: str) -> Device:
+        stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+        with self._lock:
+            known = self._known.get(name)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        try:
+            row = json.loads(self._path(name).read_bytes())["row"]
+        except (OSError, ValueError, KeyError, TypeError):
+            row = None
+        device = Device(name, stat.st_mtime_ns // 1000, row if isinstance(row, dict) else None)
+        with self._lock:
+            self._known[name] = (stamp, device)
+            if len(self._known) > 2 * DEVICES_MAX:
+                self._known.clear()
+        return device
+
+
+def _row(header: Header, page: memoryview) -> dict[str, Any] | None:
+    """The last row of a page; times as microseconds.  None of a version that is not known here."""
+    if header.version != telemetry.VERSION:
+        return None
+    rows = read_page(page, _SCHEMA).to_pylist()
+    if not rows:
+        return None
+    return {
+        name: _us(value) if isinstance(value, datetime.datetime) else value
+        for name, value in rows[-1].items()
+    }
+
+
+def _us(time_: datetime.datetime) -> int:
+    return (time_ - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // (
+        datetime.timedelta(microseconds=1)
+    )
