@@ -144,11 +144,14 @@ class Collector:
         self._committer = Committer(landing, self.failed.set, pause_us)
         self._committer.took = self.commits.observe
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="collector")
+        self._notes = ThreadPoolExecutor(1, thread_name_prefix="fleet")
+        """One thread: a device's reports stay in order."""
 
     def close(self) -> None:
         """Commit what waits; nothing may be asked afterwards."""
         self._committer.close()
         self._threads.shutdown()
+        self._notes.shutdown()
 
     def exposition(self) -> Exposition:
         """The metrics of this collector and of the fleet; on any thread."""
@@ -214,7 +217,7 @@ class Collector:
         if self._fleet is not None and not fenced:
             reports = [page for page in outcome.landed if page[0].stream == telemetry.STREAM]
             newest = reports[-1] if reports else None
-            self._threads.submit(self._fleet.note, sender.device, newest, now_us)
+            self._notes.submit(self._fleet.note, sender.device, newest, now_us)
         content: dict[str, Any] = {
             "acked": [
                 [stream, partition, seq] for (stream, partition), seq in outcome.acked.items()
