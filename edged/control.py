@@ -79,6 +79,7 @@ class Control:
         if uplink is None:
             raise CommandError("conflict", "there is no uplink", do="start the daemon with one")
         uplink.retry()
+        self._daemon.release_held()
         return {"retrying": True}
 
     def _log(self, request: Request) -> Any:

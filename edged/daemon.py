@@ -41,10 +41,13 @@ from edged.store import Store
 from edged.store.store import SEGMENT_BYTES
 from edged.telling import Telling
 from edged.uplink import Uplink
+from edged.uplink.held import Held
 from edged.watchers import Watching
 from edged.workers import Workers
 from governors.base import Governor, LeaveAlone
 
+WINDOW_RETRY_US = 5_000
+"""The uplink is in use by a commit: try again after so long."""
 STORE_PER_MEMORY = 3
 """Least size of a bounded store, as a multiple of the jobs' memory."""
 
@@ -114,10 +117,13 @@ class Daemon:
         self.recovered: Recovered = recover(self.store, plans, self.context, self.clock, origins)
         check_together([job.plan for job in self.recovered.jobs])
         self.uplink = self._start_uplink()
-        self.committer = Committer(self.store, self.uplink, self.clock)
+        self.held = self._hold_pages()
+        self.committer = Committer(self.store, self.held, self.clock)
         self.waiter = Waiter(self.clock)
         if self.uplink is not None:
             self.waiter.add_control(self.uplink.watch_fileno(), self._hear_uplink)
+        if self.held is not None:
+            self.waiter.add_control(self.held.timer.fileno(), self.release_held)
         self.stats = Stats(self.clock, settings.trace)
         self.committer.landed = self.stats.landed
         self.inputs = Inputs(self.waiter, self.workers, settings.directory)
@@ -194,6 +200,8 @@ class Daemon:
         self.committer.close()
         if self.uplink is not None:
             self.uplink.close()
+        if self.held is not None:
+            self.held.close()
         self.waiter.close()
         self.stats.close()
         self.store.close()
@@ -225,8 +233,36 @@ class Daemon:
         )
         prepare(uplink, self.settings.directory, self.settings.telemetry)
         uplink.start()
-        uplink.offer(self.store.pending())
         return uplink
+
+    def _hold_pages(self) -> Held | None:
+        if self.uplink is None:
+            return None
+        bound, pending = self.settings.store_bytes_max, self.store.pending()
+        held = Held(self.uplink, self.clock, bound, pending)
+        held.promise([job.plan for job in self.recovered.jobs])
+        return held
+
+    def release_held(self) -> None:
+        """Send what waits for an upload window; a commit that is being written is not waited for:
+        it is done soon after."""
+        if self.held is None:
+            return
+        if self.committer.lock.acquire(blocking=False):
+            try:
+                self.held.release()
+            finally:
+                self.committer.lock.release()
+        else:
+            self.held.timer.arm(self.clock.monotonic_us() + WINDOW_RETRY_US)
+
+    def pass_on(self, wanted: bool) -> None:
+        """Somebody waits for the centre to have all pages, so they wait for no window; or nobody
+        does any more."""
+        if self.uplink is not None and self.held is not None:
+            with self.committer.lock:
+                self.held.pass_on(wanted)
+                self.uplink.hear_acks(wanted)
 
     def _open_board(self) -> Energy | None:
         settings = self.settings.energy
@@ -249,6 +285,7 @@ class Daemon:
         if self.uplink is not None:
             uplink = self.uplink
             self.energy.uplink_pid = lambda: uplink.status()["pid"]
+            self.energy.held = self.held
         self.waiter.add_control(self.energy.watch.timer.fileno(), self.energy.read)
 
     def _follow_jobs(self) -> None:
@@ -256,7 +293,7 @@ class Daemon:
         changes = self.heart.changes
         changes.changed, changes.check = self._jobs_changed, self.check
         if self.uplink is not None:
-            changes.pending, changes.hear_acks = self.store.pending_of, self.uplink.hear_acks
+            changes.pending, changes.hear_acks = self.store.pending_of, self.pass_on
 
     def check(self, plans: Sequence[JobPlan]) -> None:
         """Raise EdgedError where these jobs cannot run together here."""
@@ -264,9 +301,10 @@ class Daemon:
         check_room(self.settings, plans)
 
     def _jobs_changed(self) -> None:
-        if self.uplink is not None:
+        if self.uplink is not None and self.held is not None:
             with self.committer.lock:
                 self.uplink.register(self.recovered.book.schemas())
+                self.held.promise([job.plan for job in self.heart.jobs])
         if self.energy is not None:
             self.energy.attach(self.heart.jobs)
         self.stats.keep(job.plan.name for job in self.heart.jobs)

@@ -77,7 +77,7 @@ def picture(daemon: Daemon) -> dict[str, Any]:
         "drops": _drops(heart.jobs, heart.set_aside_rows),
         "events": daemon.events.counts(),
         "set_aside_rows": heart.set_aside_rows,
-        "uplink": None if daemon.uplink is None else daemon.uplink.status(),
+        "uplink": _uplink(daemon),
         "energy": None if daemon.energy is None else show.status(daemon.energy, now_us),
     }
 
@@ -149,6 +149,12 @@ def _drops(jobs: Sequence[JobRuntime], set_aside: int) -> dict[str, int]:
         "set_aside": set_aside,
         "too_large": int(sum(counters.get("rows_too_large", 0) for counters in written)),
     }
+
+
+def _uplink(daemon: Daemon) -> dict[str, Any] | None:
+    if daemon.uplink is None or daemon.held is None:
+        return None
+    return {**daemon.uplink.status(), "held": daemon.held.status()}
 
 
 def _job(job: JobRuntime, settled: bool) -> dict[str, Any]:

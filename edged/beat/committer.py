@@ -26,7 +26,7 @@ from edged.clock import Clock
 from edged.operators.base import State
 from edged.sources.base import Source
 from edged.store import BeatRecord, SnapshotTask, Store, StoreFull
-from edged.uplink import Uplink
+from edged.uplink.held import Held
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Committed:
 class Committer:
     """Owns the commit thread and, with it, all calls of the store and the uplink."""
 
-    def __init__(self, store: Store, uplink: Uplink | None, clock: Clock) -> None:
+    def __init__(self, store: Store, uplink: Held | None, clock: Clock) -> None:
         self._store, self._uplink, self._clock = store, uplink, clock
         self._commit: Commit | None = None
         self._failure: BaseException | None = None
@@ -252,6 +252,8 @@ class Committer:
             self._full_since_us = self._clock.monotonic_us()
             self.room(False)
         os.eventfd_write(self._finished, 1)
+        if self._uplink is not None:
+            self._uplink.release()
         self.lock.release()
         try:
             with contextlib.suppress(OSError, ValueError):  # closed by a restart of the uplink

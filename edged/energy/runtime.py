@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edged.calibration import load_energy
 from edged.clock import Clock
@@ -61,6 +61,21 @@ RATE_WEIGHT = 0.3
 """Of the newest beat in the rate of arrival."""
 Tell = Callable[[str, str, str, dict[str, Any]], None]
 """Kind of event, level, text, facts."""
+
+
+class Windows(Protocol):
+    """Pages that wait for an upload window (`edged.uplink.held.Held`)."""
+
+    offered_bytes: int
+
+    @property
+    def within_us(self) -> int:
+        """How long they may."""
+
+    def soon(self) -> None:
+        """Send them with the beat's."""
+
+
 UNMODELLED = (HANDS_OFF, "fixed")
 """Policies that need no power model."""
 
@@ -90,6 +105,8 @@ class Energy:
         self._clock, self._workers = clock, workers
         self._policy = HANDS_OFF
         self._given: dict[str, Any] = {}
+        self.held: Windows | None = None
+        """Pages that wait for the uplink."""
         self._running = Running(HANDS_OFF, {}, CostModel(tariff or Unpriced()), chosen=False)
         self._check(settings.policy, settings.settings)
         self._steer = Steer()
@@ -442,6 +459,8 @@ class Energy:
         self._set(decision, now)
         self._steer.wait_share, self._steer.race_us = decision.wait_share, decision.race_us
         self._steer.not_before_us = decision.not_before_us
+        if self.held is not None and decision.upload and self._running.policy.plans:
+            self.held.soon()
 
     def _set(self, decision: Decision, at_us: int) -> bool:
         """Set a decision's clocks; whether to decide again, inside other limits."""
@@ -543,7 +562,7 @@ class Energy:
         work = Work(
             waiting, self._rate, {"cpu": self._race_law().cost()}, forecast.latency_us,
             forecast.commit_us, period_us_max=forecast.period_us_max,
-            commit_every_us=forecast.commit_every_us,
+            commit_every_us=forecast.commit_every_us, **self._uploads(now_us),
         )  # fmt: skip
         return Observation(
             now_us, work, forecast.deadline_us - forecast.commit_us, self.watch.joules(now_us),
@@ -551,6 +570,15 @@ class Energy:
             self._battery_now(now_us), _time_of_day_us(), self.limits.write_us,
             self.limits.write_j,
         )  # fmt: skip
+
+    def _uploads(self, now_us: int) -> dict[str, Any]:
+        if self.held is None:
+            return {}
+        seconds = max(1.0, (now_us - self.watch.started_us) / 1e6)
+        return {
+            "upload_within_us": self.held.within_us,
+            "upload_bytes_per_s": self.held.offered_bytes / seconds,
+        }
 
     def _battery_now(self, now_us: int) -> Battery | None:
         at, known = self._battery

@@ -46,6 +46,7 @@ class Job:
         *,
         latency: Duration | None = None,
         ack_within: Duration | None = None,
+        upload_within: Duration | None = None,
         memory: Size | None = None,
         durability: str | None = None,
     ) -> Job:
@@ -53,6 +54,7 @@ class Job:
         given = {
             "latency": latency,
             "ack_within": ack_within,
+            "upload_within": upload_within,
             "memory": memory,
             "durability": durability,
         }

@@ -40,6 +40,7 @@ def explain(plan: JobPlan, profile: Profile | None = None) -> dict[str, Any]:
         "promises": {
             "latency_us": p.latency_us,
             "ack_within_us": p.ack_within_us,
+            "upload_within_us": p.upload_within_us,
             "memory_bytes": p.memory_bytes,
             "durability": p.durability,
         },
@@ -81,6 +82,7 @@ def show(plan: JobPlan, console: Console, profile: Profile | None = None) -> Non
             f"  results within {show_duration(p.latency_us)}, acks within"
             f" {show_duration(p.ack_within_us)}, memory {show_size(p.memory_bytes)},"
             f" durability {p.durability}",
+            f", uploads within {show_duration(p.upload_within_us)}" if p.upload_within_us else "",
         )
     )
     console.print()

@@ -38,9 +38,10 @@ LATE = ("drop", "process", "dead_letter")
 ENTRIES_MAX = 200
 """Most streams, operators or sinks of one job."""
 MEMORY_BYTES_MIN = 1 << 20
+UPLOAD_WITHIN_US_MAX = 7 * 86_400_000_000
 
 _JOB_KEYS = ("name", "promises", "streams", "operators", "sinks")
-_PROMISE_KEYS = ("latency", "ack_within", "memory", "durability")
+_PROMISE_KEYS = ("latency", "ack_within", "upload_within", "memory", "durability")
 _STREAM_KEYS = ("source", "columns", "time", "lateness", "idle_after", "max_ahead", "late")
 
 _T = TypeVar("_T")
@@ -55,6 +56,8 @@ class Promises:
     ack_within_us: int = 1_000_000
     memory_bytes: int = 512 << 20
     durability: str = "exactly_once"
+    upload_within_us: int = 0
+    """How long sealed pages may wait to be sent with others; 0: they are sent at once."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +217,10 @@ class _Reader:
             raise JobError("promises.ack_within", "is longer than latency", advice)
         memory = doc.size("promises", given, "memory", "512MiB", least=MEMORY_BYTES_MIN)
         durability = doc.choice("promises", given, "durability", DURABILITIES, "exactly_once")
-        return Promises(latency, ack, memory, durability)
+        upload = doc.duration("promises", given, "upload_within", 0)
+        if upload > UPLOAD_WITHIN_US_MAX:
+            raise JobError("promises.upload_within", "is longer than a week", "shorten it")
+        return Promises(latency, ack, memory, durability, upload)
 
     def unique(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
         places: dict[str, str] = {}

@@ -267,7 +267,7 @@ def _setup(asked: Question, device: Device) -> Setup:
     return Setup(
         work, promises.latency_us, promises.ack_within_us, promises.memory_bytes, asked.policy,
         asked.settings, asked.seconds, asked.seed, asked.battery_j, asked.day_us,
-        asked.upload_within_us, scaled, kernels,
+        asked.upload_within_us or promises.upload_within_us, scaled, kernels,
     )  # fmt: skip
 
 
