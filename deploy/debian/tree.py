@@ -140,6 +140,9 @@ def system(root: Path) -> None:
         _copy(SOURCE / name, documents / name)
     for page in (SOURCE / "docs").glob("*.md"):
         _copy(page, documents / page.name)
+    for file in ("prometheus/*.yml", "grafana/dashboards/*.json", "grafana/provisioning/*/*.yml"):
+        for source in (SOURCE / "deploy").glob(file):
+            _copy(source, documents / source.relative_to(SOURCE / "deploy"))
     _copy(UNITS / "gpu.conf", documents / "gpu.conf")
     _copy(SOURCE / "LICENSE", documents / "copyright")
     program = root / "usr/bin/edged"

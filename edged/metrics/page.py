@@ -25,6 +25,27 @@ never zero; energy has the label `source`: `measured`, `modelled` or `simulated`
 at most {SERIES_MAX} label sets are exposed where the table says no other number, values of labels
 are cut at {LABEL_CHARS_MAX} characters, and what is left out is counted. Rates are Prometheus' to
 compute.
+
+A device is asked by its API's process, once a second at most: whoever scrapes within that second
+gets the same snapshot, and the daemon has nothing to do with HTTP. While the daemon is down
+`edged_up` is 0 and stands alone. Behind NAT, telemetry takes the place of scrapes
+([centre](central.md)).
+
+## Prometheus and Grafana
+
+| in `deploy/` | |
+|---|---|
+| `prometheus/prometheus.yml` | scrape configuration; it gives each target its label `device` |
+| `prometheus/recording.rules.yml` | one vocabulary, `device:edged_…`, for both kinds of device |
+| `prometheus/alerts.rules.yml` | alerts; each says what to do |
+| `prometheus/tests/` | `promtool test rules`: each alert with its cause, and without |
+| `grafana/dashboards/` | a fleet, a device, its energy; written by `grafana/make.py` |
+| `grafana/provisioning/` | what makes Grafana load them from files |
+
+Tested with Prometheus 2.42 (`tests/metrics/`): it scrapes a running daemon on a simulated board,
+every expression of the dashboards returns data, and these alerts are provoked live: latency, clock
+taken over, budget, meter lost, backlog, device silent. Grafana itself was not run: its dashboards
+are checked as JSON and by their expressions.
 """
 _PARTS: tuple[tuple[str, str, Mapping[str, Metric]], ...] = (
     ("A device", "The process", device.PROCESS),
