@@ -68,4 +68,5 @@ def test_an_api_that_is_not_there_is_named(tmp_path):
         with pytest.raises(ApiError, match=r"no API answers at .*no\.sock") as nobody:
             edged.device()
         assert nobody.value.exit_code == 69
+    del nobody  # and with its traceback the socket
     gc.collect()
