@@ -101,6 +101,18 @@ FLEET = (
         lines("Rows dropped in 15 minutes", "short",
               ("topk(10, device:edged_rows_dropped:increase15m)", "{{device}}")),
     ),
+    (
+        lines("Collectors: pages landed", "ops",
+              ("rate(edged_collector_pages_total[$__rate_interval])", "{{instance}}")),
+        lines("Collectors: commit, 99th percentile", "s",
+              ("collector:edged_collector_commit_seconds:p99_5m", "{{instance}}")),
+        lines("Collectors: answers", "reqps",
+              ("sum by (code) (rate(edged_collector_requests_total[$__rate_interval]))",
+               "{{code}}")),
+        lines("Collectors: pages that did not land", "short",
+              ("sum by (problem) (increase(edged_collector_page_problems_total[$__rate_interval]))",
+               "{{problem}}")),
+    ),
 )  # fmt: skip
 
 DEVICE = (

@@ -73,8 +73,9 @@ AGGREGATION = table(
     counter("edged_aggregate_batches_total", "Batches, by how they ended.", "result"),
     counter("edged_aggregate_rows_total", "Rows read from the landing."),
     histogram("edged_aggregate_batch_seconds", "Time of a batch."),
-    gauge("edged_aggregate_lag_segments", "Segments of the landing that are not wholly read."),
-    gauge("edged_aggregate_lag_bytes", "Bytes of the landing that are not read."),
+    gauge("edged_aggregate_lag_segments", "Segments with pages that are not in the table "
+          "that is furthest behind."),
+    gauge("edged_aggregate_lag_bytes", "Bytes of those pages."),
     gauge("edged_aggregate_last_success_timestamp_seconds", "When the last batch ended well."),
 )  # fmt: skip
 

@@ -44,8 +44,8 @@ gets the same snapshot, and the daemon has nothing to do with HTTP. While the da
 
 Tested with Prometheus 2.42 (`tests/metrics/`): it scrapes a running daemon on a simulated board,
 every expression of the dashboards returns data, and these alerts are provoked live: latency, clock
-taken over, budget, meter lost, backlog, device silent. Grafana itself was not run: its dashboards
-are checked as JSON and by their expressions.
+taken over, budget, meter lost, page corrupt, backlog, collector down, device silent. Grafana itself
+was not run: its dashboards are checked by their expressions only.
 """
 _PARTS: tuple[tuple[str, str, Mapping[str, Metric]], ...] = (
     ("A device", "The process", device.PROCESS),

@@ -65,7 +65,8 @@ class Plant:
     def __init__(self, path):
         self.path, self.store = path, path / "store"
         self.door = self.store / "door"
-        self.metrics, self.prometheus = free_port(), free_port()
+        self.metrics, self.prometheus, self.central = free_port(), free_port(), free_port()
+        self.collector = f"127.0.0.1:{free_port()}"
         self.parts, self._over = {}, contextlib.ExitStack()
         self.http = self._over.enter_context(httpx.Client(timeout=10, trust_env=False))
 
@@ -83,21 +84,22 @@ class Plant:
         self._over.close()
 
     def _start(self):
-        collector = f"127.0.0.1:{free_port()}"
         self.part("collector", "edged", "central", "collect", "--landing",
-                  str(self.path / "landing"), "--listen", collector, "--json").ready()  # fmt: skip
+                  str(self.path / "landing"), "--listen", self.collector, "--json",
+                  "--metrics", f"127.0.0.1:{self.central}").ready()  # fmt: skip
         job = self.path / "job.json"
         job.write_text(json.dumps(document(free_port())))
-        self.part("daemon", "edged", "run", str(job), "--store", str(self.store), "--json",
-                  "--workers", "1", "--device", DEVICE, "--board", "simulated:orin-nano",
-                  "--store-max", "1000000000", "--uplink", f"http://{collector}",
-                  "--policy", "energy_budget", "--governor", "joules_per_day=1e9")  # fmt: skip
         config = self.path / "edged.toml"
         config.write_text(
             f'[run]\ndoor = "{self.door}"\n[store]\ndirectory = "{self.store}"\n'
             f'[api]\nsocket = "{self.path / "api.sock"}"\ngroup = ""\n'
             f'[metrics]\nlisten = "127.0.0.1:{self.metrics}"\n'
+            "[telemetry]\ninterval_s = 1\n"
         )
+        self.part("daemon", "edged", "run", str(job), "--config", str(config),
+                  "--store", str(self.store), "--json", "--workers", "1", "--device", DEVICE, "--board", "simulated:orin-nano",
+                  "--store-max", "1000000000", "--uplink", f"http://{self.collector}",
+                  "--policy", "energy_budget", "--governor", "joules_per_day=1e9")  # fmt: skip
         self.part("api", "api", "--config", str(config), "--json").ready()
         self.parts["daemon"].ready(120)
         self._scrape()
@@ -118,6 +120,9 @@ class Plant:
             "    static_configs:\n"
             f'      - targets: ["127.0.0.1:{self.metrics}"]\n'
             f"        labels: {{device: {DEVICE}}}\n"
+            "  - job_name: edged-collector\n"
+            "    static_configs:\n"
+            f'      - targets: ["127.0.0.1:{self.central}"]\n'
         )
         log = self._over.enter_context((self.path / "prometheus.log").open("wb"))
         process = subprocess.Popen(

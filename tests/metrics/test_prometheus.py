@@ -13,13 +13,16 @@ import socket
 import subprocess
 import sys
 from copy import deepcopy
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import tell
+from edged.metrics.central import FLEET
 from edged.metrics.device import DEVICE
 from governors.simulated.kernel import PRIVATE, open_root
+from tests.central.support import Device, make_page
 from tests.energy.common import POLICY0
 from tests.metrics.plant import DEPLOY, PROMETHEUS, Plant, hasty
 
@@ -67,6 +70,9 @@ class TestScraping:
             return {name for name in DEVICE if name.removesuffix("_total") not in found}
 
         plant.until(lambda: not missing())
+
+    def test_the_collector_tells_every_metric_of_a_device_that_reports_to_it(self, plant):
+        plant.until(lambda: all(plant.query(f"count({name})") for name in FLEET))
 
     def test_counters_are_the_daemon_s_own_and_a_second_old_at_most(self, plant):
         def rows():
@@ -157,7 +163,7 @@ class TestAlerts:
     def test_nothing_fires_while_all_is_well(self, plant):
         # a machine that others use may break a promise: that silence is promtool's to hold
         plant.until(lambda: plant.get("rules")["groups"])
-        assert set(plant.firing()) <= {"EdgedLatencyOverPromise"}
+        assert set(plant.firing()) <= {"EdgedLatencyOverPromise", "EdgedFleetLatencyOverPromise"}
 
     def test_a_promise_that_cannot_be_kept(self, plant):
         plant.ask("job.put", document=hasty())
@@ -180,9 +186,18 @@ class TestAlerts:
         faults.write_text(json.dumps([["*/curr1_input", errno.EIO, "r"]]))
         assert self.fires(plant, "EdgedMeterLost")["rail"] == "VDD_IN"
 
+    def test_a_page_that_arrives_with_other_bytes(self, plant):
+        page = bytearray(make_page(1, device="other"))
+        page[-1] ^= 1
+        with Device(SimpleNamespace(url=f"http://{plant.collector}"), "other") as device:
+            device.register()
+            assert device.send(bytes(page)).status_code == 422
+        self.fires(plant, "EdgedPageCorrupt")
+
     def test_a_backlog_while_the_collector_is_away(self, plant):
         plant.parts["collector"].kill()
         self.fires(plant, "EdgedBacklogGrowing")
+        self.fires(plant, "EdgedCollectorDown")
 
     def test_a_budget_below_what_the_idle_board_takes(self, plant):
         plant.ask("governor", policy="energy_budget", settings={"joules_per_day": 1000})
