@@ -96,9 +96,10 @@ class Plant:
             f'[metrics]\nlisten = "127.0.0.1:{self.metrics}"\n'
             "[telemetry]\ninterval_s = 1\n"
         )
-        self.part("daemon", "edged", "run", str(job), "--config", str(config),
-                  "--store", str(self.store), "--json", "--workers", "1", "--device", DEVICE, "--board", "simulated:orin-nano",
-                  "--store-max", "1000000000", "--uplink", f"http://{self.collector}",
+        self.part("daemon", "edged", "run", str(job), "--config", str(config), "--json",
+                  "--store", str(self.store), "--workers", "1", "--device", DEVICE,
+                  "--board", "simulated:orin-nano", "--store-max", "1000000000",
+                  "--uplink", f"http://{self.collector}",
                   "--policy", "energy_budget", "--governor", "joules_per_day=1e9")  # fmt: skip
         self.part("api", "api", "--config", str(config), "--json").ready()
         self.parts["daemon"].ready(120)
