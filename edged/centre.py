@@ -38,7 +38,7 @@ class Centre:
 
     def start(self) -> None:
         """The door answers: what the centre wants is applied again, or for the first time."""
-        self._uplink.outcome = self.follower.outcome()
+        self._show()
         side, policy = self._daemon.energy, self.follower.policy
         if policy is not None and side is not None:
             try:
@@ -54,7 +54,7 @@ class Centre:
         was = self.follower.received
         self.follower.look(self._uplink.take_news(), self._daemon.door.path)
         if self.follower.received != was:
-            self._uplink.outcome = self.follower.outcome()
+            self._show()
 
     def set(self, settings: TelemetrySection) -> None:
         """Report as `settings` say from now on."""
@@ -70,8 +70,11 @@ class Centre:
     def _row(self, interval_s: float) -> list[Any]:
         return telemetry.row(picture(self._daemon), interval_s, self.follower.outcome())
 
+    def _show(self) -> None:
+        self._uplink.outcome = self.follower.outcome() if self.follower.received else {}
+
     def _judged(self) -> None:
-        self._uplink.outcome = self.follower.outcome()
+        self._show()
         with self._daemon.committer.lock:
             self._uplink.open_at(self.follower.windows)
         self.reporter.soon()

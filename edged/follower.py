@@ -13,6 +13,7 @@ short is taken up again by the next start; applying it again changes nothing tha
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from edged.beat.waiter import Waiter
 from edged.desired import RECEIVED, RESULT, read
 from edged.events import Events
 
-_END_S = 5.0
+_READ_BYTES = 1 << 16
 
 
 class Follower:
@@ -37,6 +38,7 @@ class Follower:
         self.received: int = self._result["received"]
         """The newest version that the uplink's process has written."""
         self._child: subprocess.Popen[bytes] | None = None
+        self._said = bytearray()
 
     @staticmethod
     def read(directory: Path) -> dict[str, Any]:
@@ -84,7 +86,8 @@ class Follower:
         words = [sys.executable, "-m", "edged.desired", str(self._directory), str(door)]
         self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         assert self._child.stdout is not None
-        self._waiter.add_control(self._child.stdout.fileno(), lambda: self._ended(door))
+        self._said.clear()
+        self._waiter.add_control(self._child.stdout.fileno(), lambda: self._hear(door))
 
     def close(self) -> None:
         """End the child; the next start takes up what it leaves."""
@@ -93,13 +96,23 @@ class Follower:
             child.kill()
             child.communicate()
 
+    def _hear(self, door: Path) -> None:
+        """The child has said something, or ended: an interpreter takes some 0.3 s for that after
+        its last word, which no beat waits for."""
+        assert self._child is not None and self._child.stdout is not None
+        part = os.read(self._child.stdout.fileno(), _READ_BYTES)
+        self._said += part
+        if not part:
+            self._ended(door)
+
     def _ended(self, door: Path) -> None:
         child, self._child = self._child, None
         assert child is not None and child.stdout is not None
         self._waiter.remove_control(child.stdout.fileno())
-        said, _ = child.communicate(timeout=_END_S)
+        child.stdout.close()
+        child.wait()
         try:
-            self._result |= json.loads(said)
+            self._result |= json.loads(self._said)
         except ValueError:
             problem = f"judging it ended with status {child.returncode}; the log says why"
             self._result |= {"version": self.received, "problem": problem, "done": []}

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from edged.central.cli_collect import parse_listen
+from edged.central.lag import Batches
+from edged.central.metrics import listen
 from edged.central.spec import Spec, load_spec
-from edged.errors import ConfigError, JobError
+from edged.errors import ConfigError, EdgedError, JobError
 from edged.job.units import duration_us
 
 if TYPE_CHECKING:
@@ -39,6 +44,11 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="An option of the page source, e.g. bytes_per_trigger=64MiB (repeatable).",
 )
+@click.option(
+    "--metrics",
+    metavar="ADDRESS:PORT",
+    help="Serve metrics for Prometheus here, at /metrics: batches, rows, how far behind.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a batch on stdout.")
 def command(
     spec: str,
@@ -50,6 +60,7 @@ def command(
     stop_when_idle: float | None,
     conf: tuple[str, ...],
     source: tuple[str, ...],
+    metrics: str | None,
     as_json: bool,
 ) -> None:
     """Merge the streams in a landing into the tables that SPEC describes, each row once.
@@ -77,8 +88,31 @@ def command(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with _Display(document, as_json) as display:
-        display.show(aggregate(document, options, display.show, stop))
+    batches = Batches(document, landing, output)
+    with _listening(metrics, batches), _Display(document, as_json) as display:
+
+        def show(event: Event) -> None:
+            batches.note(event)
+            display.show(event)
+
+        try:
+            display.show(aggregate(document, options, show, stop))
+        except EdgedError:
+            batches.failed()
+            raise
+
+
+@contextmanager
+def _listening(metrics: str | None, batches: Batches) -> Iterator[None]:
+    if metrics is None:
+        yield
+        return
+    address, close = listen(*parse_listen(metrics, "--metrics"), batches.exposition)
+    click.echo(f"metrics on {address}", err=True)
+    try:
+        yield
+    finally:
+        close()
 
 
 class _Display:

@@ -92,7 +92,7 @@ class Uplink:
         """Counts the desired states that have come."""
         self._reports = 0
         self.outcome: dict[str, Any] = {}
-        """What became of the desired state, for `status`."""
+        """What became of the desired state, for `status`; empty: nothing was ever wanted."""
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._out: deque[memoryview] = deque()
@@ -251,7 +251,8 @@ class Uplink:
         process, hold_s = self._process, self._restart_at_s or said["hold_until_s"]
         tries_us = None if hold_s is None else time.time_ns() // 1000 + int((hold_s - now_s) * 1e6)
         well = self._alive and said["state"] == SENDING and not said["stuck"]
-        desired = {"desired": self.outcome} if self.outcome.get("version") else {}
+        follows = "desired_file" in self._config
+        desired = {"desired": self.outcome or None} if follows else {}
         return {
             **{key: value for key, value in said.items() if key != "hold_until_s"},
             **desired,

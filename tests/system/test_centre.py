@@ -1,0 +1,218 @@
+"""A real daemon and a real collector: telemetry there, the desired state back, over any kill."""
+
+import json
+import os
+import signal
+import time
+
+import httpx
+import pyarrow as pa
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from edged import telemetry
+from edged.client import Producer
+from edged.door import ask
+from edged.errors import CommandError
+from edged.pages.read import read_page
+from edged.processes import Part, free_port
+from edged.schema import Schema
+from tests.central.support import by_partition
+
+DEVICE = "edge-7"
+COLUMNS = pa.schema([pa.field("v", pa.int64(), False),
+                     pa.field("time", pa.timestamp("us", tz="UTC"), False)])  # fmt: skip
+
+
+def job(name, address, where="v > 0"):
+    source = {"type": "tcp", "listen": address}
+    return {
+        "name": name,
+        "promises": {"latency": "100ms", "memory": "64MiB"},
+        "streams": {
+            "a": {"source": source, "columns": {"v": "int64", "time": "timestamp"}, "time": "time"}
+        },
+        "operators": {"kept": {"type": "filter", "input": "a", "where": where}},
+        "sinks": {"out": {"type": "pages", "input": "kept", "stream": name}},
+    }
+
+
+class Plant:
+    """Collector and daemon in one directory."""
+
+    def __init__(self, directory):
+        self.directory, self.landing = directory, directory / "landing"
+        self.store, self.logs = directory / "store", directory / "logs"
+        self.logs.mkdir()
+        self.address, self.second = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        listen, self.metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        file = directory / "own.json"
+        file.write_text(json.dumps(job("own", self.address)))
+        self.collector = Part(
+            "collector",
+            ["edged", "central", "collect", "--landing", str(self.landing), "--listen", listen,
+             "--metrics", self.metrics, "--json"],
+            self.logs,
+        )  # fmt: skip
+        self.collector.ready()
+        self.daemon = Part(
+            "daemon",
+            ["edged", "run", str(file), "--store", str(self.store), "--device", DEVICE,
+             "--uplink", f"http://{listen}", "--board", "simulated:orin-nano", "--json"],
+            self.logs,
+        )  # fmt: skip
+        self.daemon.ready(240)
+        self.version = 0
+
+    def status(self):
+        return ask(self.store / "door", "status")
+
+    def until(self, condition, timeout_s=90.0):
+        end = time.monotonic() + timeout_s
+        while True:
+            try:
+                if found := condition():
+                    return found
+            except (CommandError, httpx.HTTPError):
+                pass
+            assert time.monotonic() < end, (self.logs / "daemon.log").read_text()[-3000:]
+            time.sleep(0.05)
+
+    def want(self, document):
+        """Put a document there as `edged central desired` does; its end on the device."""
+        self.version += 1
+        path = self.landing / "desired" / f"{DEVICE}.json"
+        path.parent.mkdir(exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps({"version": self.version, "document": document}))
+        fresh.replace(path)
+
+        def judged():
+            told = self.status()["uplink"]["desired"] or {}
+            if told.get("version") != self.version:
+                return None
+            return told if told["problem"] or told["applied"] == self.version else None
+
+        return self.until(judged)
+
+    def state(self):
+        status = self.status()
+        jobs = {name: j["document"] for name, j in self.jobs().items()}
+        return jobs, status["energy"]["policy"]["policy"]
+
+    def jobs(self):
+        return {j["name"]: j for j in ask(self.store / "door", "jobs")["jobs"]}
+
+    def send(self, first, address=None):
+        rows = {"v": list(range(first, first + 100)), "time": [first * 1000] * 100}
+        batch = pa.record_batch(rows, COLUMNS)
+        with Producer(address or self.address, "a", COLUMNS, producer=f"p{first}") as producer:
+            producer.send(batch)
+
+    def reports(self):
+        """All landed reports, by number; none twice."""
+        pages = by_partition(self.landing).get((DEVICE, telemetry.STREAM, 0), {})
+        assert list(pages) == sorted(pages), "landed in order"
+        schema = Schema.from_json(telemetry.SCHEMA)
+        return {seq: read_page(page, schema).to_pylist()[0] for seq, page in pages.items()}
+
+    def samples(self):
+        text = httpx.get(f"http://{self.metrics}/metrics").text
+        return {
+            s.name: s.value
+            for family in text_string_to_metric_families(text)
+            for s in family.samples
+            if s.labels.get("device") == DEVICE
+        }
+
+
+@pytest.fixture(scope="module")
+def plant(tmp_path_factory):
+    os.environ["EDGED_TELEMETRY__INTERVAL_S"] = "1"
+    try:
+        made = Plant(tmp_path_factory.mktemp("plant"))
+        yield made
+        made.daemon.stop()
+        made.collector.stop()
+    finally:
+        del os.environ["EDGED_TELEMETRY__INTERVAL_S"]
+
+
+def test_what_the_daemon_knows_of_itself_is_what_spark_and_prometheus_read(plant):
+    plant.send(1)
+    plant.until(lambda: plant.samples().get("edged_device_rows_total") == 100)
+    last = list(plant.reports().values())[-1]
+    assert (last["session"], last["rows"], last["energy_source"]) == (1, 100, "simulated")
+    assert json.loads(last["jobs"])["own"] == {"state": "running", "version": 1, "rows": 100}
+    told = plant.samples()
+    assert told["edged_device_up"] == 1 and told["edged_device_power_watts"] > 3
+
+
+def test_a_document_with_anything_wrong_changes_nothing(plant):
+    before = plant.state()
+    good, policy = job("more", plant.second), {"name": "fixed", "settings": {"cpu_mhz": 729.6}}
+    bad = [
+        {"policy": policy, "jobs": [good, job("worse", plant.second, "nope > 1")]},
+        {"policy": policy, "jobs": [{**good, "name": "own"}]},
+        {"policy": policy, "jobs": [{**good, "sinks": {"out": {
+            "type": "pages", "input": "kept", "stream": "own"}}}]},
+        {"jobs": [good], "policy": {"name": "turbo"}},
+    ]  # fmt: skip
+    for document in bad:
+        told = plant.want(document)
+        assert told["problem"] and told["applied"] == 0, document
+        assert plant.state() == before
+    refused = [e for e in ask(plant.store / "door", "events", limit=1000)["events"]
+               if e["kind"] == "desired.refused"]  # fmt: skip
+    assert [e["facts"]["version"] for e in refused] == list(range(1, len(bad) + 1))
+    plant.until(lambda: plant.samples()["edged_device_desired_refused"] == 1)
+
+
+def test_a_good_one_is_applied_through_the_door_and_a_job_not_wanted_any_more_goes(plant):
+    wanted = job("more", plant.second)
+    policy = {"name": "fixed", "settings": {"cpu_mhz": 729.6}}
+    told = plant.want({"jobs": [wanted], "policy": policy})
+    assert told == {"version": plant.version, "applied": plant.version, "problem": ""}
+    assert (plant.jobs()["more"]["origin"], plant.state()[1]) == ("centre", "fixed")
+    plant.send(200, plant.second)
+    assert plant.want({"jobs": [wanted]})["applied"] == plant.version
+    assert plant.jobs()["more"]["version"] == 1, "the same document is no change"
+    assert plant.want({"jobs": []})["applied"] == plant.version
+    plant.until(lambda: set(plant.jobs()) == {"own"})
+    plant.until(lambda: (DEVICE, "more", 0) in by_partition(plant.landing))
+
+
+def test_outside_of_the_windows_pages_wait_and_reports_go(plant):
+    hour = (time.gmtime().tm_hour + 12) % 24
+    window = {"from": f"{hour:02}:00", "until": f"{hour:02}:30"}
+    assert plant.want({"windows": [window]})["applied"] == plant.version
+    pages, reports = len(by_partition(plant.landing)[DEVICE, "own", 0]), len(plant.reports())
+    plant.send(300)
+    plant.until(lambda: plant.samples()["edged_device_backlog_bytes"] > 0)
+    assert len(plant.reports()) > reports
+    assert len(by_partition(plant.landing)[DEVICE, "own", 0]) == pages
+    plant.until(lambda: json.loads((plant.store / "desired.json").read_text())["windows"])
+
+
+def test_over_kill_9_of_all_three_processes_reports_go_on_and_the_desired_state_stays(plant):
+    wanted = plant.status()["uplink"]["desired"]
+    os.kill(plant.status()["uplink"]["pid"], signal.SIGKILL)
+    count = len(plant.reports())
+    plant.until(lambda: len(plant.reports()) > count)
+    for session in (2, 3):
+        plant.daemon.kill()
+        plant.daemon.restart()
+        plant.daemon.ready(240)
+        plant.until(lambda s=session: list(plant.reports())[-1] >> 40 == s)
+        assert plant.status()["uplink"]["desired"] == wanted
+        assert plant.state()[1] == "fixed", "the policy that the centre wanted"
+        assert plant.status()["store"]["backlog_pages"] > 0, "and its windows"
+    plant.collector.kill()
+    plant.collector.restart()
+    count = len(plant.reports())
+    plant.until(lambda: len(plant.reports()) > count)
+    reports = plant.reports()
+    assert sorted({seq >> 40 for seq in reports}) == [1, 2, 3]
+    assert all(seq >> 40 == row["session"] for seq, row in reports.items())
+    assert plant.want({"windows": []})["applied"] == plant.version
+    plant.until(lambda: plant.status()["store"]["backlog_pages"] == 0)
