@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from edged.uplink.backlog import Place
 from edged.uplink.sender import (
+    REPORTS,
+    SCHEMA_TRIES,
     UNAUTHORIZED_S,
     Batch,
     NoReply,
@@ -16,6 +18,7 @@ from edged.uplink.sender import (
     Sender,
     Unreadable,
 )
+from edged.uplink.windows import LOOK_S, opens_in_s
 
 SCHEMAS = [("s", 1, "[1]"), ("t", 1, "[2]")]
 
@@ -325,3 +328,100 @@ def test_whatever_goes_wrong_all_pages_arrive_in_order_once(seed, lanes, request
     )
     assert acks == {(x, p): 8 for x in "st" for p in range(3)}
     assert s.status()["stuck"] == [] and s.backlog.bytes == 0
+
+
+def test_a_report_goes_behind_the_pages_of_the_next_request_and_alone_where_there_are_none():
+    s = sender(place(1), place(2))
+    s.report(b"r1")
+    task = s.next(0.0)
+    assert names(task) == [("s", 0, 1), ("s", 0, 2)] and task.report == b"r1"
+    s.done(task, ok(["s", 0, 2], [REPORTS, 0, 5]), 0.0)
+    assert s.next(0.0) is None and s.status()["reports"] == 1 and not s.status()["stuck"]
+    s.report(b"r2")
+    assert s.next(0.0) == Batch([], b"r2")
+
+
+def test_of_reports_that_wait_only_the_newest_is_kept_and_first_means_before_any_page():
+    s = sender(place(1))
+    s.reports_first = True
+    s.report(b"r1")
+    s.report(b"r2")
+    assert s.next(0.0) == Batch((), b"r2")
+    task = s.next(0.0)
+    assert names(task) == [("s", 0, 1)] and not task.report
+
+
+def test_a_report_that_did_not_arrive_is_sent_again_with_pages_and_else_waits_for_the_next_one():
+    s = sender()
+    s.report(b"r1")
+    s.done(s.next(0.0), NoReply("gone"), 0.0)
+    assert s.next(100.0) is None, "no timer runs for it"
+    s.offer(place(1))
+    s.report(b"r2")
+    task = s.next(100.0)
+    assert task.report == b"r2"
+    s.done(task, NoReply("gone"), 100.0)
+    again = s.next(200.0)
+    assert names(again) == names(task) and again.report == b"r2"
+    s.report(b"r3")
+    s.done(again, NoReply("gone"), 200.0)
+    assert s.next(300.0).report == b"r3", "the newest wins over one that comes back"
+
+
+def test_trouble_with_a_report_holds_no_page_and_trouble_with_a_page_keeps_the_report():
+    s = sender(place(1))
+    s.report(b"r1")
+    s.done(s.next(0.0), problem("damaged", REPORTS, status=422, acked=[["s", 0, 1]]), 0.0)
+    assert s.next(0.0) is None and s.status()["stuck"] == [] and s.backlog.pages == 0
+    s.offer(place(2))
+    s.report(b"r2")
+    s.done(s.next(0.0), problem("gap", expected=1), 0.0)
+    assert s.next(0.0) == Batch([], b"r2")
+
+
+def test_a_centre_that_knows_no_reports_gets_none():
+    s = sender(schemas=[(REPORTS, 1, "[]")])
+    for _ in range(SCHEMA_TRIES):
+        s.report(b"r1")
+        s.done(s.next(0.0), Reply(422, {"detail": "cannot name a schema"}), 0.0)
+    s.report(b"r2")
+    assert s.next(0.0) is None
+
+
+def test_outside_of_a_window_pages_wait_for_it_and_reports_go():
+    s = sender(place(1))
+    s.closed_until_s = 50.0
+    assert s.next(0.0) == 50.0 and not s.more(0.0)
+    s.report(b"r1")
+    assert s.next(0.0) == Batch([], b"r1")
+    assert names(s.next(50.0)) == [("s", 0, 1)]
+
+
+def test_of_desired_states_only_a_newer_one_is_taken_and_its_document_is_told_once():
+    s = sender(*(place(i) for i in range(1, 6)), request_bytes=100)
+    for version, taken in ((3, True), (2, False), (3, False), ("9", False), (4, True)):
+        task = s.next(0.0)
+        desired = {"version": version, "document": {"jobs": []}}
+        seq = task.places[0].seq
+        s.done(task, Reply(200, {"acked": [["s", 0, seq]], "desired": desired}), 0.0)
+        assert (s.document is not None) == taken
+        if taken:
+            assert s.document == desired and s.status()["desired"] == {"version": version}
+        s.document = None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1439), st.integers(0, 1439)), max_size=4),
+    st.integers(0, 3 * 86_400),
+)
+def test_windows_are_those_of_a_clock_that_is_looked_at_minute_by_minute(windows, wall_s):
+    def is_open(at_s):
+        at = at_s // 60 % 1440
+        return not windows or any(a <= at < b if a < b else at >= a or at < b for a, b in windows)
+
+    wait_s = opens_in_s([[60 * a, 60 * b] for a, b in windows], wall_s)
+    assert (wait_s is None) == is_open(wall_s)
+    if wait_s is not None:
+        assert 0 < wait_s <= LOOK_S
+        assert is_open(wall_s + wait_s) or wait_s == LOOK_S
+        assert not any(is_open(t) for t in range(wall_s, int(wall_s + wait_s), 60))
