@@ -14,6 +14,7 @@ from edged.cli import cli
 from edged.door import ask
 from edged.errors import ConfigError, JobError
 from edged.placement import DECIDE_BEATS, choose
+from tests.api.support import Api
 from tests.beat.loop import Loop, batch
 from tests.beat.support import Daemon, Live, changed, join_job
 from tests.beat.test_coupling import pairs_of, rows
@@ -141,10 +142,10 @@ def test_the_heart_places_after_its_beats(measured, tmp_path):
 
 
 def test_a_person_switches_a_running_daemon(tmp_path):
-    with Daemon(tmp_path, join_job()) as daemon:
+    with Daemon(tmp_path, join_job()) as daemon, Api(tmp_path, daemon.door) as api:
 
         def choose_by_hand(*arguments):
-            words = ["kernel", *arguments, "--door", str(daemon.door), "--json"]
+            words = ["jobs", "kernel", *arguments, "--api", str(api.socket), "--json"]
             return CliRunner().invoke(cli, words, catch_exceptions=True)
 
         assert daemon.status()["jobs"]["joining"]["operators"]["joined"]["kernel"] == "chain"

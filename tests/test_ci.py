@@ -1,6 +1,7 @@
 """What CI promises beside the tests: nothing is passed over in silence."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def test_ci_asks_for_it_and_has_the_packages_first():
 def packages(path, *programs):
     """What `.ci/packages` does on a machine that has only these programs."""
     for name in ("bash", *programs):
-        (path / name).symlink_to(shutil.which(name) or "")
+        (path / name).symlink_to(shutil.which(name) or "/bin/true")  # it only looks for them
     return subprocess.run(
         [shutil.which("bash") or "bash", ROOT / ".ci" / "packages"],
         env={"PATH": str(path)}, capture_output=True, text=True,
@@ -64,9 +65,10 @@ def packages(path, *programs):
 def test_without_a_package_manager_ci_names_the_command_and_fails(tmp_path):
     done = packages(tmp_path, "id")
     assert done.returncode == 1
-    assert "sudo apt-get install openssl" in done.stderr
+    assert re.search(r"sudo apt-get install .*openssl", done.stderr)
 
 
 def test_ci_is_silent_where_everything_is_there(tmp_path):
-    done = packages(tmp_path, "id", "openssl")
+    needed = ("curl", "openssl", "mosquitto", "chromium", "promtool")
+    done = packages(tmp_path, "id", *needed)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

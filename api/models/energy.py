@@ -78,6 +78,7 @@ class Governor(Answer):
 
     policy: str = Field("hands_off", examples=["race_to_idle"])
     settings: dict[str, Any] = Field(default_factory=dict, examples=[{"watts": 5.0}])
+    jobs: dict[str, Any] = Field(default_factory=dict, description="Jobs that chose their own")
     reason: str = Field("", description="Of the last decision")
     forecast: Any = ""
     problem: str = Field("", description="Why it fell back to hands_off")
@@ -102,6 +103,10 @@ class GovernorChange(Asked):
     settings: dict[str, str | int | float | bool | list[Any] | dict[str, Any] | None] = Field(
         default_factory=dict, examples=[{}]
     )
+    job: str | None = Field(
+        None, pattern=r"^[a-z][a-z0-9_-]{0,62}$",
+        description="The choice of this job only; the policy `none` gives it up",
+    )  # fmt: skip
 
 
 class Input(Answer):

@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from edged.cli import _api
 from edged.errors import ConfigError
+from edged.rest import Client
 
 EX_DATAERR, EX_TEMPFAIL, EX_NOPERM = 65, 75, 77
 """sysexits.h: the journal or a write is at fault; a daemon runs with it; no right to write."""
@@ -35,10 +37,6 @@ _helper = click.option(
     type=click.Path(path_type=Path),
     help="The root helper's socket.",
 )
-_door = click.option(
-    "--door", type=click.Path(path_type=Path), help="A running daemon's control socket."
-)
-_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 @click.group(name="governor")
@@ -47,23 +45,29 @@ def command() -> None:
 
 
 @command.command(name="show")
+@click.option("--board", is_flag=True, help="Without a daemon: what can be set on this board.")
 @_root
 @_journal
 @_helper
-@_door
-@_json
-def show(root: Path, journal: Path, helper: Path, door: Path | None, as_json: bool) -> None:
-    """Show what can be set here, how it is set now, and who may set it; with --door what a running
-    daemon does with it."""
-    if door is not None:
-        _show_running(door, as_json)
+@_api.on_api
+@_api.as_json
+@click.pass_context
+def show(
+    ctx: click.Context, client: Client, board: bool, root: Path, journal: Path, helper: Path,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Show what a running daemon does with its board's clocks; with --board (or --root) what can
+    be set here, how it is set now, and who may set it, which needs no daemon."""
+    given = ctx.get_parameter_source("root") is not click.core.ParameterSource.DEFAULT
+    if not board and not given:
+        _show_running(client, as_json)
         return
     document = _describe(root, journal, helper)
     if as_json:
         click.echo(json.dumps(document))
         return
-    board, writer = document["board"], document["writer"]
-    click.echo(f"{board['name']} ({board['model'] or 'no model'}) {board['release']}".rstrip())
+    found, writer = document["board"], document["writer"]
+    click.echo(f"{found['name']} ({found['model'] or 'no model'}) {found['release']}".rstrip())
     click.echo(f"writes: {writer['name']} ({writer['why']})")
     for knob in document["knobs"]:
         now = knob["now"] or knob["problem"]
@@ -78,29 +82,31 @@ def show(root: Path, journal: Path, helper: Path, door: Path | None, as_json: bo
 
 @command.command(name="policy")
 @click.argument("name")
-@click.option("--door", required=True, type=click.Path(path_type=Path),
-              help="The daemon's control socket (STORE/door).")  # fmt: skip
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting of the policy.")
 @click.option("--job", help="Of this job only; NAME `none` gives its choice up.")
-@_json
-def policy(name: str, door: Path, pairs: tuple[str, ...], job: str | None, as_json: bool) -> None:
+@_api.on_api
+@_api.as_json
+@click.pass_context
+def policy(
+    ctx: click.Context, client: Client, name: str, pairs: tuple[str, ...], job: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Let a running daemon go on with the policy NAME, between two beats.
 
     Policies of several jobs are combined: the strictest intake, and clocks only where all agree.
     Exits with 77 where it may set nothing here: hands_off runs then.
     """
-    from edged.door import ask
     from edged.energy.settings import setting
 
     settings = dict(setting(pair, "--set") for pair in pairs)
-    answer = ask(door, "governor", policy=name, settings=settings, job=job)
+    answer = client.set_governor(name, settings=settings, job=job)
     if as_json:
         click.echo(json.dumps(answer))
     else:
-        click.echo(f"{answer['policy']}, was {answer['was']}")
+        click.echo(f"{answer['policy']} {answer['settings'] or ''}".rstrip())
     if answer["problem"]:
         click.echo(f"edged: {answer['problem']}", err=True)
-        click.get_current_context().exit(EX_NOPERM)
+        ctx.exit(EX_NOPERM)
 
 
 @command.command(name="restore")
@@ -112,7 +118,7 @@ def policy(name: str, door: Path, pairs: tuple[str, ...], job: str | None, as_js
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The daemon's configuration: its board, journal and helper are meant.",
 )
-@_json
+@_api.as_json
 @click.pass_context
 def restore(
     ctx: click.Context, root: Path, journal: Path, helper: Path, config: Path | None, as_json: bool
@@ -166,33 +172,32 @@ def _configured(path: Path) -> tuple[Path, Path, Path]:
     return board.root(store), board.journal(store), board.helper
 
 
-def _show_running(door: Path, as_json: bool) -> None:
+def _show_running(client: Client, as_json: bool) -> None:
     """What a running daemon says of its limits and its policy."""
-    from edged.door import ask
-
-    energy = ask(door, "status")["energy"]
-    if energy is None:
-        raise ConfigError(f"the daemon at {door} watches no board; start it with --board")
-    keys = ("board", "policy", "writer", "owned", "refused", "restored", "changes", "limits")
+    board = client.board()
+    if not board["present"]:
+        raise ConfigError("the daemon watches no board: set energy.board, or --board")
+    ran = client.governor()
     if as_json:
-        click.echo(json.dumps({key: energy[key] for key in keys}))
+        click.echo(json.dumps({**ran, "board": board["name"], "writer": board["writer"]}))
         return
-    ran = energy["policy"]
-    click.echo(f"{energy['board']['name']}: {ran['policy']} {ran['settings'] or ''}".rstrip())
+    click.echo(f"{board['name']}: {ran['policy']} {ran['settings'] or ''}".rstrip())
     for line in (ran["reason"], ran["forecast"], ran["problem"]):
         if line:
             click.echo(f"  {line}")
-    click.echo(f"writes: {energy['writer']['name']} ({energy['writer']['why']})")
-    for name, limits in energy["limits"].items():
-        clocks = (limits[key] for key in ("hz", "min_hz", "max_hz"))
-        now, low, high = ("?" if hz is None else f"{hz / 1e6:g}" for hz in clocks)
-        owned = ", owned" if name in energy["owned"] else ""
-        click.echo(f"  {name}: {now} MHz, of {low} to {high}{owned}")
-    for name, why in energy["refused"].items():
+    for job, chosen in ran["jobs"].items():
+        click.echo(f"  job {job}: {chosen}")
+    click.echo(f"writes: {board['writer']['name']} ({board['writer']['why']})")
+    for domain in ran["clocks"]:
+        hz = (domain["hz"], domain["min_hz"], domain["max_hz"])
+        now, low, high = ("?" if one is None else f"{one / 1e6:g}" for one in hz)
+        owned = ", owned" if domain["name"] in ran["owned"] else ""
+        click.echo(f"  {domain['name']}: {now} MHz, of {low} to {high}{owned}")
+    for name, why in ran["refused"].items():
         click.echo(f"  {name}: not set: {why}")
-    for line in energy["restored"]:
-        click.echo(f"restored: {line}")
-    for change in energy["changes"]:
+    for text in ran["restored"]:
+        click.echo(f"restored: {text}")
+    for change in ran["changes"]:
         click.echo(f"changed: {change['text']}")
 
 

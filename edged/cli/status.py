@@ -1,27 +1,22 @@
-"""`edged status`: what a running daemon says of itself through its control door."""
+"""`edged status`: what a running daemon says of itself."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 
+from edged.cli._api import as_json, on_api, snapshot
+from edged.rest import Client
+
 
 @click.command(name="status")
-@click.option(
-    "--door",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The daemon's control socket (STORE/door).",
-)
-@click.option("--json", "as_json", is_flag=True, help="The whole snapshot as JSON.")
-def command(door: Path, as_json: bool) -> None:
-    """Show rates, backlog and latency of a running daemon."""
-    from edged.door import ask
-
-    status = ask(door, "status")
+@on_api
+@as_json
+def command(client: Client, as_json: bool) -> None:
+    """Show rates, backlog and latency of a running daemon; as JSON its whole snapshot."""
+    status = snapshot(client)
     if as_json:
         click.echo(json.dumps(status))
     else:

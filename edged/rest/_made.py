@@ -184,6 +184,8 @@ class Governor(TypedDict):
     forecast: Any
     idle_states: dict[str, float] | None
     """Share of the time in each"""
+    jobs: dict[str, Any]
+    """Jobs that chose their own"""
     overload: bool | None
     owned: list[str]
     """Clocks whose limits are edged's"""
@@ -618,6 +620,7 @@ class Methods(Transport):
         self,
         policy: str,
         *,
+        job: str | None | None = None,
         settings: dict[str, str | int | float | bool | list[Any] | dict[str, Any] | None]
         | None = None,
     ) -> Governor:
@@ -625,7 +628,7 @@ class Methods(Transport):
         on.
         """
         answer: Governor = self._call(
-            "PUT", "/v1/governor", document={"policy": policy, "settings": settings}
+            "PUT", "/v1/governor", document={"job": job, "policy": policy, "settings": settings}
         )
         return answer
 

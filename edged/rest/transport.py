@@ -37,9 +37,14 @@ class ApiError(EdgedError):
         self.faults: list[dict[str, str]] = list(problem.get("errors") or [])
         self.retry_after_s: int | None = problem.get("retry_after_s")
         self.exit_code = _EXIT.get(self.status, _DATA if self.status else _UNAVAILABLE)
-        lines = [f"{problem.get('detail') or problem.get('title')}"]
-        lines += [_line(fault) for fault in self.faults]
+        detail = f"{problem.get('detail') or problem.get('title')}"
+        lines = [detail, *(_line(fault) for fault in self.faults if not self._told(detail, fault))]
         super().__init__("\n".join(lines) + (f" ({self.do})" if self.do else ""))
+
+    def _told(self, detail: str, fault: Mapping[str, str]) -> bool:
+        """Whether the detail says this fault, the only one, already."""
+        told = f"{fault['where']}: {fault['what']}" in detail
+        return told and fault.get("do", "") in ("", self.do)
 
 
 @dataclass

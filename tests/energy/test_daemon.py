@@ -16,6 +16,7 @@ from edged.energy.runtime import Energy, board_tariff
 from edged.energy.settings import EnergySettings, asked
 from edged.errors import ConfigError
 from governors.simulated.kernel import open_root
+from tests.api.support import Api
 from tests.beat.loop import batch
 from tests.beat.support import Daemon
 from tests.energy.common import BOARD, JOB, POLICY0, energy, feed, limits, running, switch
@@ -39,6 +40,13 @@ def session(tmp_path_factory):
     """One daemon for the tests that leave it as they found it."""
     with running(tmp_path_factory.mktemp("session")) as daemon:
         yield daemon
+
+
+@pytest.fixture(scope="module")
+def api(session, tmp_path_factory):
+    """Where the session's daemon is asked by the command line."""
+    with Api(tmp_path_factory.mktemp("api"), session.door) as api:
+        yield api.socket
 
 
 class TestSwitching:
@@ -71,21 +79,21 @@ class TestSwitching:
                 switch(session, policy, **settings)
         assert ask(session.door, "governor")["policy"] == "hands_off"
 
-    def test_the_command_line_switches_and_shows(self, session):
-        done = edged("governor", "policy", "power_cap", "--door", session.door, "--set", "watts=5")
-        assert done.returncode == 0 and "power_cap, was hands_off" in done.stdout
-        shown = edged("governor", "show", "--door", session.door)
+    def test_the_command_line_switches_and_shows(self, api):
+        done = edged("governor", "policy", "power_cap", "--api", api, "--set", "watts=5")
+        assert done.returncode == 0 and "power_cap {'watts': 5.0}" in done.stdout
+        shown = edged("governor", "show", "--api", api)
         assert "power_cap {'watts': 5.0}" in shown.stdout and "cpu.policy0" in shown.stdout
-        text = edged("status", "--door", session.door)
+        text = edged("status", "--api", api)
         assert "orin-nano (simulated)" in text.stdout and "power_cap" in text.stdout
-        done = edged("governor", "policy", "hands_off", "--door", session.door, "--json")
-        assert json.loads(done.stdout)["was"] == "power_cap"
+        done = edged("governor", "policy", "hands_off", "--api", api, "--json")
+        assert json.loads(done.stdout)["policy"] == "hands_off"
 
 
 class TestJobs:
-    def test_a_jobs_policy_and_the_daemons_hold_together_until_one_is_given_up(self, session):
+    def test_a_jobs_policy_and_the_daemons_hold_together_until_one_is_given_up(self, session, api):
         before = limits(session.store)
-        words = ("governor", "policy", "--door", session.door, "--job", "copying", "--json")
+        words = ("governor", "policy", "--api", api, "--job", "copying", "--json")
         switch(session, "fixed", cpu_mhz=729.6)
         done = edged(*words, "fixed", "--set", "cpu_mhz=960")
         assert done.returncode == 0, done.stderr
@@ -170,7 +178,7 @@ class TestMeters:
 
 
 class TestTimes:
-    def test_at_each_clock_and_in_each_sleep_add_up_to_the_time_that_has_passed(self, session):
+    def test_at_each_clock_and_in_each_sleep_add_up_to_the_time_that_has_passed(self, session, api):
         first = energy(session)
         beats, uptime = session.status()["beats"], session.status()["uptime_s"]
         feed(session, lambda: session.status()["beats"] >= beats + 3)
@@ -184,7 +192,7 @@ class TestTimes:
         core_s = sleep["awake"] + sum(sleep["states"].values())
         assert core_s == pytest.approx(6 * told["uptime_s"], abs=6 * 1.5)
         assert sleep["wakeups"] > first["sleep_s"]["wakeups"]
-        lines = edged("status", "--door", session.door).stdout
+        lines = edged("status", "--api", api).stdout
         assert "cpu.policy0: " in lines and "(counted)" in lines
 
 

@@ -133,8 +133,9 @@ class Page:
         self.until("document.readyState == 'complete'")
 
     def ask(self, expression: str):
-        """The value of a JavaScript expression."""
-        told = self.call("Runtime.evaluate", expression=expression, returnByValue=True,
+        """The value of a JavaScript expression; an element is true."""
+        value = f"((found) => found instanceof Node || found)({expression})"
+        told = self.call("Runtime.evaluate", expression=value, returnByValue=True,
                          awaitPromise=True)  # fmt: skip
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")

@@ -157,7 +157,9 @@ def test_a_phone_scrolls_down_only_and_a_dark_room_stays_dark(browser, api):
 def test_what_was_is_still_drawn_after_a_reload(browser, api):
     page = opened(browser, api)
     page.until("document.querySelector('#power .first')?.getAttribute('d').split('L').length > 4")
+    page.ask("window.before = true")
     page.ask("location.reload()")
+    page.until("!window.before && document.readyState == 'complete'")
     page.until(LIVE)
     assert (
         page.ask("document.querySelector('#power .first').getAttribute('d').split('L').length") > 4
@@ -173,7 +175,7 @@ def test_a_daemon_that_is_silent_or_gone_is_shown_as_such_until_it_is_back(brows
     daemon.kill()
     text = "document.getElementById('notice').textContent"
     page.until(f"{text}.includes('The daemon does not answer')")
-    assert page.ask("getComputedStyle(document.querySelector('main')).opacity") != "1"
+    page.until("getComputedStyle(document.querySelector('main')).opacity < 1")
     daemon.restart()
     daemon.ready(120)
     page.until(f"{LIVE} && document.getElementById('notice').hidden")

@@ -1,0 +1,187 @@
+"""What `edged top` shows: figures of two snapshots, and their picture."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from edged.cli._api import Snapshot
+from edged.rest import Live
+
+RATE_US = 5_000_000
+"""Rates are over this long."""
+STALE_S = 5.0
+EVENTS = 8
+RATE_COLUMN = 2
+LEVELS = {"warning": "yellow", "error": "red"}
+
+
+class Scene:
+    """What was heard; `figures` and `render` tell it."""
+
+    def __init__(self) -> None:
+        self._recent: deque[Snapshot] = deque()
+        self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS)
+        self._problem = ""
+        self._at_s = time.monotonic()
+
+    def hear(self, message: Live | str) -> None:
+        """A message of the live events, or why there are none."""
+        if isinstance(message, str):
+            self._problem = message
+        elif message.kind == "snapshot":
+            self._take(message.data)
+        elif message.kind == "event":
+            self._events.append(message.data)
+        elif message.kind == "daemon":
+            self._problem = "" if message.data["up"] else "the daemon does not answer"
+
+    def known(self) -> bool:
+        """Whether there are rates."""
+        return len(self._recent) > 1
+
+    def figures(self) -> dict[str, Any]:
+        """All that is shown, as JSON; rates are a second, null where nobody knows."""
+        now = self._recent[-1]
+        energy, store = now["energy"] or {}, now["store"]
+        return {
+            "device": now["device"], "state": now["state"], "wall_us": now["wall_us"],
+            "uptime_s": now["uptime_s"], "problem": self._problem,
+            "rows_in_per_s": self._rate(lambda s: s["rows"]),
+            "rows_out_per_s": self._rate(_rows_out),
+            "pages_per_s": self._rate(lambda s: s["pages"]),
+            "bytes_in_per_s": self._rate(lambda s: sum(x["bytes"] for x in s["sources"])),
+            "latency_ms_p50": now["latency_ms_p50"], "latency_ms_p99": now["latency_ms_p99"],
+            "backlog_pages": store["backlog_pages"], "backlog_bytes": store["backlog_bytes"],
+            "uplink": None if now["uplink"] is None else now["uplink"]["state"],
+            "cpu_share": self._rate(lambda s: s["process"]["cpu_s"]),
+            "watts": energy.get("watts"),
+            "joules_per_mtuple": energy.get("joules_per_mtuple"),
+            "policy": (energy.get("policy") or {}).get("policy"),
+            "jobs": {name: self._job(name) for name in now["jobs"]},
+        }  # fmt: skip
+
+    def render(self, height: int = 40) -> RenderableType:
+        """The picture of this moment, at most `height` lines."""
+        if not self._recent:
+            return Text(self._problem or "connecting")
+        told = self.figures()
+        lines = max(0, height - 9 - sum(2 + len(job["parts"]) for job in told["jobs"].values()))
+        return Group(
+            self._head(told), Text(), _numbers(told), Text(),
+            *(_table(name, job) for name, job in told["jobs"].items()), Text(),
+            *(_event(event) for event in list(self._events)[-lines:] if lines),
+        )  # fmt: skip
+
+    def _take(self, snapshot: Snapshot) -> None:
+        recent = self._recent
+        if recent and recent[-1]["session"] != snapshot["session"]:
+            recent.clear()
+        recent.append(snapshot)
+        while len(recent) > 2 and snapshot["wall_us"] - recent[1]["wall_us"] > RATE_US:
+            recent.popleft()
+        self._problem, self._at_s = "", time.monotonic()
+
+    def _rate(self, read: Callable[[Snapshot], float]) -> float | None:
+        first, last = self._recent[0], self._recent[-1]
+        span_us = last["wall_us"] - first["wall_us"]
+        try:
+            grown = read(last) - read(first)
+        except KeyError:  # a job that was not there yet
+            return None
+        return 1e6 * grown / span_us if span_us > 0 and grown >= 0 else None
+
+    def _job(self, name: str) -> dict[str, Any]:
+        job = self._recent[-1]["jobs"][name]
+        parts = []
+        for kind, counter in (("streams", "rows"), ("operators", "matches"), ("sinks", "rows")):
+            for id, told in job[kind].items():
+                rate = self._rate(_counter(name, kind, id, counter))
+                parts.append({"part": kind[:-1], "id": id, "rows_per_s": rate, **told})
+        return {"state": job["state"], "version": job["version"], "parts": parts}
+
+    def _head(self, told: dict[str, Any]) -> Text:
+        age_s = time.monotonic() - self._at_s
+        text = Text.assemble((told["device"], "bold"), f"  {told['state']}, ")
+        text.append(f"up {told['uptime_s']:.0f} s")
+        if self._problem or age_s > STALE_S:
+            why = self._problem or "nothing comes"
+            text.append(f"  STALE for {age_s:.0f} s: {why}", style="bold red")
+        return text
+
+
+def _counter(job: str, kind: str, id: str, key: str) -> Callable[[Snapshot], float]:
+    return lambda snapshot: float(snapshot["jobs"][job][kind][id][key])
+
+
+def _rows_out(snapshot: Snapshot) -> float:
+    sinks = (sink for job in snapshot["jobs"].values() for sink in job["sinks"].values())
+    return float(sum(sink.get("rows", 0) for sink in sinks))
+
+
+def _numbers(told: dict[str, Any]) -> Table:
+    grid = Table.grid(padding=(0, 4))
+    watts, pair = told["watts"], told["joules_per_mtuple"]
+    columns = {
+        "tuples in": f"{amount(told['rows_in_per_s'])}/s",
+        "rows out": f"{amount(told['rows_out_per_s'])}/s",
+        "latency p50 / p99": f"{_ms(told['latency_ms_p50'])} / {_ms(told['latency_ms_p99'])}",
+        "backlog": f"{told['backlog_pages']} pages, {amount(told['backlog_bytes'])}B",
+        "uplink": told["uplink"] or "none",
+    }
+    if watts is not None:
+        columns[f"power ({watts['provenance']})"] = f"{watts['input']:.2f} W"
+    if pair is not None:
+        above = "?" if pair["above_idle"] is None else f"{pair['above_idle']:.3g}"
+        heading = f"J/M tuples above idle, in all ({pair['provenance']})"
+        columns[heading] = f"{above}, {pair['input']:.3g}"
+    if told["policy"]:
+        columns["policy"] = told["policy"]
+    half = -(-len(columns) // 2)
+    names = list(columns)
+    for row in (names[:half], names[half:]):
+        grid.add_row(*(Text(name, style="dim") for name in row))
+        grid.add_row(*(Text(columns[name], style="bold") for name in row))
+    return grid
+
+
+def _table(name: str, job: dict[str, Any]) -> Table:
+    state = "" if job["state"] == "running" else f" [yellow]{job['state']}[/]"
+    title = f"[bold]{escape(name)}[/] [dim]version {job['version']}[/]{state}"
+    table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 2))
+    for at in range(4):
+        table.add_column(justify="right" if at == RATE_COLUMN else "left")
+    for part in job["parts"]:
+        rate = "" if part["rows_per_s"] is None else f"{amount(part['rows_per_s'])}/s"
+        about = [f"{key} {part[key]}" for key in ("kernel", "late", "pages") if part.get(key)]
+        table.add_row(Text(part["part"], style="dim"), Text(part["id"]), rate,
+                      Text(", ".join(about), style="dim"))  # fmt: skip
+    return table
+
+
+def _event(event: dict[str, Any]) -> Text:
+    at = time.strftime("%H:%M:%S", time.localtime(event["at_us"] / 1e6))
+    style = LEVELS.get(event["level"], "")
+    job = f"{event['job']}: " if event.get("job") else ""
+    return Text.assemble((f"{at}  ", "dim"), (event["kind"], style), f"  {job}{event['text']}")
+
+
+def _ms(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0f} ms"
+
+
+def amount(value: float | None) -> str:
+    """Three digits and a prefix: 19284 becomes `19.3 k`."""
+    if value is None:
+        return "?"
+    for scale, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {prefix}"
+    return f"{value:.3g} "

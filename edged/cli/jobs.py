@@ -1,0 +1,193 @@
+"""`edged jobs`: the jobs of a running daemon."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edged.cli._api import as_json, on_api
+from edged.errors import ConfigError
+from edged.rest import ApiError, Client, all_of
+
+EX_DATAERR = 65
+_TYPES = {".toml": "application/toml", ".json": "application/json"}
+
+_document = click.argument("document", type=click.Path(dir_okay=False, path_type=Path))
+_version = click.option("--if-version", type=click.IntRange(1),
+                        help="Only if the job is at this version.")  # fmt: skip
+
+
+@click.group(name="jobs")
+def command() -> None:
+    """Jobs of a running daemon: list, change, pause, drain.
+
+    Through the REST API.  Exits with 65 where a document is wrong, 69 where nobody answers, 77
+    where the token does not allow it, 78 where there is no such job.
+    """
+
+
+@command.command("list")
+@on_api
+@as_json
+def list_(client: Client, as_json: bool) -> None:
+    """All jobs, their versions and states."""
+    found = list(all_of(client.jobs))
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    width = max((len(job["name"]) for job in found), default=0)
+    for job in found:
+        problem = f"  {job['problem']}" if job["problem"] else ""
+        text = f"{job['name']:{width}}  {job['state']:8}  version {job['version']}"
+        click.echo(f"{text}  {job['origin']}{problem}")
+
+
+@command.command("show")
+@click.argument("name")
+@on_api
+def show(client: Client, name: str) -> None:
+    """A job with its definition, as JSON."""
+    click.echo(json.dumps(client.job(name), indent=2))
+
+
+@command.command("put")
+@_document
+@_version
+@click.option("--create", is_flag=True, help="Only if there is no such job yet.")
+@on_api
+@as_json
+def put(
+    client: Client, document: Path, if_version: int | None, create: bool, as_json: bool
+) -> None:
+    """Create the job of DOCUMENT (TOML or JSON), or replace the one of its name.
+
+    A replaced operator keeps its state where its id, type and schema stay.
+    """
+    if create and if_version is not None:
+        raise click.UsageError("--create and --if-version exclude each other")
+    name, body, kind = _read(document)
+    job = client.put_job(
+        name, body, kind, if_match=_etag(if_version), if_none_match="*" if create else None,
+        on_progress=_say_progress,
+    )  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(job))
+        return
+    click.echo(f"{job['name']}: {job['state']}, version {job['version']}")
+    for note in job["notes"]:
+        click.echo(f"  {note}")
+
+
+@command.command("validate")
+@_document
+@on_api
+@as_json
+@click.pass_context
+def validate(ctx: click.Context, client: Client, document: Path, as_json: bool) -> None:
+    """Whether the device would take DOCUMENT, and all that is wrong with it."""
+    _, body, kind = _read(document)
+    verdict = client.validate_job(body, kind, on_progress=_say_progress)
+    if as_json:
+        click.echo(json.dumps(verdict))
+    else:
+        for fault in verdict["faults"]:
+            advice = f" ({fault['do']})" if fault["do"] else ""
+            click.echo(f"edged: {fault['where']}: {fault['what']}{advice}", err=True)
+        for warning in verdict["warnings"]:
+            click.echo(f"edged: warning: {warning}", err=True)
+        if verdict["valid"]:
+            click.echo(f"{document} is valid")
+    ctx.exit(0 if verdict["valid"] else EX_DATAERR)
+
+
+@command.command("pause")
+@click.argument("name")
+@_version
+@on_api
+@as_json
+def pause(client: Client, name: str, if_version: int | None, as_json: bool) -> None:
+    """Read the job's sources no more: its producers wait, nothing is lost."""
+    _say(client.pause_job(name, if_match=_etag(if_version)), as_json)
+
+
+@command.command("resume")
+@click.argument("name")
+@_version
+@on_api
+@as_json
+def resume(client: Client, name: str, if_version: int | None, as_json: bool) -> None:
+    """Go on after a pause or a drain."""
+    _say(client.resume_job(name, if_match=_etag(if_version)), as_json)
+
+
+@command.command("drain")
+@click.argument("name")
+@_version
+@on_api
+@as_json
+def drain(client: Client, name: str, if_version: int | None, as_json: bool) -> None:
+    """Take nothing new, race what was accepted, and seal and ship all pages."""
+    _say(client.drain_job(name, if_match=_etag(if_version)), as_json)
+
+
+@command.command("delete")
+@click.argument("name")
+@_version
+@click.option("--now", is_flag=True,
+              help="Without closing its windows: what is not in a page is lost.")  # fmt: skip
+@on_api
+@as_json
+def delete(client: Client, name: str, if_version: int | None, now: bool, as_json: bool) -> None:
+    """End the job as if its producers had ended, then delete it and its state."""
+    _say(client.delete_job(name, drain=not now, if_match=_etag(if_version)), as_json, "deleted: ")
+
+
+@command.command("kernel")
+@click.argument("job")
+@click.argument("operator")
+@click.argument("kernel")
+@on_api
+@as_json
+def kernel(client: Client, job: str, operator: str, kernel: str, as_json: bool) -> None:
+    """Let OPERATOR of the running JOB go on with KERNEL, or with `auto` leave it to placement.
+
+    The window is carried over: no result is lost or repeated.  A restart goes by the job's document
+    again.
+    """
+    answer = client.set_kernel(job, operator, kernel)
+    if as_json:
+        click.echo(json.dumps(answer))
+        return
+    how = "as chosen" if answer["pinned"] else "until placement finds a better one"
+    click.echo(f"{job}.{operator} runs {answer['kernel']}, {how}")
+
+
+def _read(path: Path) -> tuple[str, bytes, str]:
+    """The job's name, the document's bytes, and their media type.  Raises JobError, ConfigError."""
+    from edged.job.document import load_document
+
+    kind = _TYPES.get(path.suffix)
+    if kind is None:
+        raise ConfigError(f"{path}: a job document is .toml or .json")
+    name = load_document(str(path)).get("name")
+    if not isinstance(name, str) or not name:
+        raise ApiError({"status": 422, "detail": f"{path}: name: is missing"})
+    return name, path.read_bytes(), kind
+
+
+def _etag(version: int | None) -> str | None:
+    return None if version is None else f'"{version}"'
+
+
+def _say(job: Any, as_json: bool, before: str = "") -> None:
+    told = json.dumps(job) if as_json else f"{before}{job['name']}: {job['state']}"
+    click.echo(told)
+
+
+def _say_progress(operation: Any) -> None:
+    step = operation["progress"]
+    of = f" {step['done']} of {step['of']}" if step["of"] else ""
+    click.echo(f"edged: {step['step']}{of}", err=True)
