@@ -87,7 +87,7 @@ _FLAGS = {
     "pairs",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of the policy; allow=emc: a clock that is set only if asked for.",
+    help="A setting of the policy; allow=emc,offline:WATTS,gpu_pm: what is set only if asked for.",
 )
 @click.option(
     "--meters",

@@ -20,9 +20,10 @@ from pathlib import Path
 import governors.profile
 from edged.energy.law import width_scale
 from edged.energy.settings import EnergySettings
+from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, Sleeps, parse_allowed
 from edged.errors import ConfigError
 from edged.simulate.work import HOST_HZ
-from governors.actuators.base import Knob, discover
+from governors.actuators.base import Knob, discover, switches
 from governors.actuators.writers import Writer, choose_writer
 from governors.detect import Board, detect
 from governors.energy import Provenance
@@ -51,6 +52,7 @@ class Site:
     journal: Path
     meters: Found
     simulated: SimulatedWork | None
+    sleeps: Sleeps
 
     @property
     def provenance(self) -> Provenance:
@@ -115,12 +117,14 @@ def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) ->
         sysfs = open_root(settings.root(store))
     board = detect(sysfs)
     profile = governors.profile.load(board.profile_name) if board.profile_name else None
-    knobs = [k for k in discover(sysfs, board) if not k.optional or k.name in settings.allowed]
-    missing = set(settings.allowed) - {k.name for k in knobs}
+    allowed = parse_allowed(settings.allowed)
+    knobs = [k for k in discover(sysfs, board) if not k.optional or k.name in allowed]
+    missing = allowed.keys() - {k.name for k in knobs} - {OFFLINE, GPU_PM, UCLAMP}
     if missing:
         raise GovernorError(
             f"--governor allow: there is no clock {', '.join(sorted(missing))} here"
         )
+    sleeps = Sleeps(sysfs, switches(sysfs, board), allowed)
     source = Provenance.MEASURED if simulated is None else Provenance.SIMULATED
     return Site(
         sysfs,
@@ -128,10 +132,11 @@ def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) ->
         profile,
         None if profile is None else PowerModel(profile),
         knobs,
-        choose_writer(sysfs, knobs, settings.helper),
+        choose_writer(sysfs, [*knobs, *sleeps.switches], settings.helper),
         settings.journal(store),
         survey(sysfs, board, _meters(settings, source)),
         simulated,
+        sleeps,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edged.energy.board import Site
-from governors.actuators.base import Knob, Limits
+from governors.actuators.base import Knob, Limits, Switch
 from governors.actuators.ownership import Ownership, restore
 from governors.cost import Tariff
 from governors.errors import ActuatorError
@@ -38,6 +38,7 @@ class Owned:
         self._knobs = {knob.name: knob for knob in site.knobs}
         self._ours: Ownership | None = None
         self._unset: set[str] = set()
+        self.sleeps = site.sleeps
 
     def restore(self) -> None:
         """Put back what a daemon that died has left, whatever policy runs now.
@@ -51,9 +52,12 @@ class Owned:
         """Own them.  Raises ActuatorError where that cannot be."""
         if self._ours is not None:
             return
-        ours = Ownership(self._site.sysfs, self._site.writer, self._site.journal, self._site.knobs)
+        site = self._site
+        settings: list[Knob | Switch] = [*site.knobs, *site.sleeps.switches]
+        ours = Ownership(site.sysfs, site.writer, site.journal, settings)
         ours.take()
         self._ours = ours
+        self.sleeps.take(ours, self._tariff)
         self.restored += ours.restored
         self._price()
         self._look()
@@ -62,6 +66,7 @@ class Owned:
         """Give them back; what was not restored, and why."""
         ours, self._ours = self._ours, None
         self.dials, self._unset = (), set()
+        self.sleeps.released()
         return [] if ours is None else ours.release()
 
     def watch(self, at_us: int) -> list[str]:
@@ -103,6 +108,8 @@ class Owned:
             "changes": list(self.changes),
             "taken_over": self.taken_over,
             "write_us": round(self.write_us, 1),
+            "costs": {} if ours is None else _costs(ours),
+            "sleeps": self.sleeps.describe(),
             "limits": {name: self._clock(knob) for name, knob in self._knobs.items()},
         }
 
@@ -170,3 +177,15 @@ class Owned:
 
     def _note(self, at_us: int, name: str, what: str, text: str) -> None:
         self.changes.append({"at_us": at_us, "name": name, "what": what, "text": text})
+
+
+def _costs(ours: Ownership) -> dict[str, dict[str, Any]]:
+    """What setting what was set has taken, and letting it go, measured."""
+    return {
+        name: {
+            "times": cost.count,
+            "enter_us": round(cost.mean_us, 1),
+            "leave_us": round(ours.leaving[name].mean_us, 1) if name in ours.leaving else None,
+        }
+        for name, cost in ours.costs.items()
+    }

@@ -43,7 +43,7 @@ from governors.errors import GovernorError
 from governors.meters import settings as meters
 from governors.meters.battery import batteries, state
 from governors.policies.base import Battery, Decision, Observation, Settings, Work
-from governors.policies.running import Running
+from governors.policies.running import BUSY_CORES, Running
 from governors.tariff import BeatPrices, MeasuredTariff, ModelTariff
 
 if TYPE_CHECKING:
@@ -437,6 +437,7 @@ class Energy:
         self._silent = set(problems)
 
     def _before(self, forecast: Forecast) -> None:
+        self.limits.sleeps.leave()
         for name in self.limits.watch(forecast.at_us):
             self._running.lost(name)
             text = f"somebody else has changed a limit of {name}: planning goes on inside it"
@@ -459,6 +460,8 @@ class Energy:
         self._set(decision, now)
         self._steer.wait_share, self._steer.race_us = decision.wait_share, decision.race_us
         self._steer.not_before_us = decision.not_before_us
+        if self.watch.others_cores < BUSY_CORES:
+            self.limits.sleeps.enter(decision.sleep)
         if self.held is not None and decision.upload and self._running.policy.plans:
             self.held.soon()
 

@@ -1,0 +1,79 @@
+"""Sleeps that must be asked for, by the real daemon on a board that is not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from edged.energy.board import open_site
+from edged.energy.settings import EnergySettings
+from edged.energy.sleeps import Sleeps, parse_allowed
+from edged.errors import ConfigError
+from governors.actuators.base import switches
+from governors.detect import detect
+from governors.simulated.kernel import open_root
+from tests.energy.common import energy, feed, running, switch
+from tests.governors.trees import plant
+
+EMC = "/sys/kernel/nvpmodel_clk_cap/emc"
+ASKED = ("--policy", "race_to_idle", "--governor", "sleep=true",
+         "--governor", "allow=emc,offline:0.5,gpu_pm,uclamp")  # fmt: skip
+
+
+def online(store):
+    """The cores that are not cpu0, as their files stand."""
+    sysfs = open_root(store / "board")
+    return [sysfs.read(f"/sys/devices/system/cpu/cpu{n}/online").strip() for n in range(1, 6)]
+
+
+def cap(store):
+    return open_root(store / "board").read(EMC).strip()
+
+
+def test_cores_and_the_memory_clock_are_slowed_between_and_in_races_and_come_back_on_every_way_out(
+    tmp_path,
+):
+    store = tmp_path / "store"
+    with running(tmp_path, *ASKED) as daemon:
+        feed(daemon, lambda: "0" in online(store))
+        feed(daemon, lambda: "emc" in energy(daemon)["costs"])
+        assert energy(daemon)["costs"]["emc"]["leave_us"] > 0, "in races only"
+        told = energy(daemon)["sleeps"]
+        assert told["switches"] == ["core.1", "core.2", "core.3", "core.5", "gpu.power"]
+        assert told["entered"] > 0 and told["enter_us"] > 0 and told["leave_us"] > 0
+        assert "uclamp" in told["refused"]
+        assert switch(daemon, "hands_off")["was"] == "race_to_idle"
+        assert (online(store), cap(store)) == (["1"] * 5, "0")
+        switch(daemon, "race_to_idle", sleep=True)
+        feed(daemon, lambda: "0" in online(store))
+        daemon.kill()
+        assert "0" in online(store)
+        daemon.arguments[daemon.arguments.index("race_to_idle")] = "hands_off"
+        at = daemon.arguments.index("sleep=true")
+        del daemon.arguments[at - 1 : at + 1]
+        daemon.restart()
+        daemon.ready()
+        assert (online(store), cap(store)) == (["1"] * 5, "0"), "by the next start"
+        switch(daemon, "race_to_idle", sleep=True)
+        feed(daemon, lambda: "0" in online(store))
+    assert daemon.process.returncode == 0, "SIGTERM"
+    assert (online(store), cap(store)) == (["1"] * 5, "0")
+    assert not (store / "limits.journal").exists()
+
+
+def test_without_a_figure_of_what_it_saves_no_core_is_switched_off_and_the_reason_is_told(tmp_path):
+    site = open_site(EnergySettings("simulated:orin-nano", allowed=("offline",)), tmp_path, int)
+    assert site.sleeps.switches == []
+    assert "offline:WATTS" in site.sleeps.refused["offline"]
+
+
+@pytest.mark.parametrize("board", ["raspberry-pi-5", "x86-amd-pstate", "no-control"])
+def test_a_kernel_that_lacks_it_is_named_and_the_rest_goes_on(tmp_path, board):
+    sysfs = plant(tmp_path, board)
+    found = Sleeps(sysfs, switches(sysfs, detect(sysfs)), parse_allowed(["offline:1", "gpu_pm"]))
+    assert "gpu_pm" in found.refused
+
+
+@pytest.mark.parametrize("word", ["offline:much", "offline:-1", "emc:1", "offline:1e9"])
+def test_a_saving_that_is_none_is_refused(word):
+    with pytest.raises(ConfigError, match="allow"):
+        parse_allowed([word])
