@@ -100,6 +100,34 @@ def test_the_forecast_of_a_budget_that_lasts_says_what_is_left():
     assert left == pytest.approx(3600 * IDLE, rel=0.02)
 
 
+def test_the_budget_in_figures_is_what_the_forecast_says():
+    plant = Plant(
+        "orin-nano", "energy_budget", {"until": "06:00", "reserve": 0.0},
+        battery_j=4 * 3600 * IDLE, day_us=HOUR_US,
+    )  # fmt: skip
+    assert plant.running.policy.budget(plant.seen(1.0)) is None, "it begins with the first race"
+    for _ in range(4):
+        plant.beat(10, 30_000_000)
+    seen = plant.seen(1.0)
+    told = plant.running.policy.budget(seen)
+    assert told.left_us == 5 * HOUR_US - seen.at_us
+    assert told.left_j == pytest.approx(4 * 3600 * IDLE, rel=0.01)
+    assert told.forecast_j == pytest.approx(-3600 * IDLE, rel=0.05)
+    assert "runs out" in plant.running.policy.forecast(seen)
+    assert plant.running.policy.budget(replace(seen, battery=None)) is None
+
+
+def test_of_several_budgets_the_one_that_runs_out_first_is_told():
+    plant = Plant("orin-nano", "energy_budget", {"joules_per_day": 10 * 86_400 * IDLE})
+    plant.running.choose("a", "energy_budget", {"joules_per_day": 2 * 86_400 * IDLE})
+    plant.running.choose("b", "hands_off", {})
+    plant.beat(10, 1_000_000)
+    policy = plant.running.policy
+    told = policy.budget(plant.seen(1.0))
+    assert told == policy.voices["a"].budget(plant.seen(1.0))
+    assert told.forecast_j < policy.voices[""].budget(plant.seen(1.0)).forecast_j
+
+
 class TestUndervoltage:
     """Stops once, resumes once."""
 

@@ -1,5 +1,6 @@
 """The tables of metrics: names, bounds, and the page that is made from them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from edged.metrics import Exposition, Histogram, Kind, Metric
 from edged.metrics.central import CENTRAL
-from edged.metrics.device import DEVICE
+from edged.metrics.device import DEVICE, EVENT_KINDS
 from edged.metrics.page import page
 from edged.metrics.table import LABEL_CHARS_MAX, LABELS, gauge, histogram, table
 
@@ -25,6 +26,13 @@ def test_docs_metrics_md_is_what_the_tables_say():
 
 def test_a_device_and_the_centre_share_no_name():
     assert not DEVICE.keys() & CENTRAL.keys()
+
+
+def test_events_are_counted_by_the_kinds_of_docs_control_md():
+    section = (DOCS / "control.md").read_text().partition("## Events")[2]
+    rows = re.findall(r"^\| (`[^|]*) \|", section, re.M)
+    told = [kind for row in rows for kind in re.findall(r"`([a-z_]+\.[a-z_]+)`", row)]
+    assert sorted(told) == sorted(EVENT_KINDS)
 
 
 def test_every_label_is_used_and_told():
