@@ -10,6 +10,10 @@ import zlib
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
+from edged.demo.story import SPARK_STARTS_MAX, Story
+from edged.processes import Part, PartFailed
 
 TUPLES = 840_960
 """Two streams of four turbines, 105 120 ten-minute readings each."""
@@ -89,3 +93,18 @@ def test_nothing_of_it_is_left_running(demo):
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             assert str(build).encode() not in command.read_bytes()
+
+
+def test_an_aggregation_that_gives_up_is_started_again_but_not_for_ever(tmp_path, monkeypatch):
+    """Spark's workers may not be there in time on a loaded machine: it exits with 75."""
+    (tmp_path / "gives_up.py").write_text("print('{\"ready\": true}'); raise SystemExit(75)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    story = Story(tmp_path, Console(), 1.0, 0, "none")
+    story.spark = Part("spark", ["gives_up"], tmp_path)
+    story._parts = [story.spark]
+    for _ in range(SPARK_STARTS_MAX - 1):
+        story.spark.process.wait(60)
+        story._look()
+    story.spark.process.wait(60)
+    with pytest.raises(PartFailed, match="ended with 75"):
+        story._look()
