@@ -168,10 +168,17 @@ function clocks(energy, none) {
   const each = domains.map(([name, limits]) => `${name} ${digits(limits.hz / 1e6)}`).join(", ");
   const [idle] = Object.entries(energy?.idle_states ?? {}).sort(([, a], [, b]) => b - a);
   const sleep = idle ? `; ${digits(100 * idle[1])} % in ${idle[0]}, ${digits(energy.wakeups_per_s)} wakeups/s` : "";
-  panel("clocks", [main ? digits(main[1].hz / 1e6) : "–"], energy ? each + sleep : none);
+  panel("clocks", [main ? digits(main[1].hz / 1e6) : "–"], energy ? races(energy) + each + sleep : none);
   charts.clocks ??= domains.length && new Chart(figure("clocks"), domains.map(([name]) => (
     { key: `hz ${name}`, name, kind: name === main[0] ? "first" : "other" })), (v) => `${digits(v)} MHz`);
   if (charts.clocks) charts.clocks.show(history);
+}
+
+/** The clock that most of the last seconds' races ran at. */
+function races({ race_clock_s }) {
+  const spent = Object.keys(race_clock_s).map((hz) => [hz, rate((s) => s.energy?.race_clock_s[hz] ?? 0)]);
+  const [most] = spent.filter(([, share]) => share > 0).sort(([, a], [, b]) => b - a);
+  return most ? `races at ${digits(most[0] / 1e6)}; ` : "";
 }
 
 /** What comes in, and what was not processed. */

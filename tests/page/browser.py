@@ -52,6 +52,7 @@ class Browser:
         return self
 
     def __exit__(self, *_) -> None:
+        self.call("Browser.close")
         self._out.close()
         try:
             self._process.wait(10)
