@@ -87,7 +87,7 @@ class Door:
             watching.wake = self._wake
             self._epoll.register(watching.fileno(), select.EPOLLIN)
         self._listener = _listen(path)
-        self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+        self._epoll.register(self._listener.fileno(), select.EPOLLIN | select.EPOLLET)
 
     def fileno(self) -> int:
         """The epoll over the listener, the timer and all clients."""
@@ -130,13 +130,16 @@ class Door:
         os.eventfd_write(self._kick, 1)
 
     def _accept(self) -> None:
-        sock, _ = self._listener.accept()
-        if len(self._clients) >= CLIENTS_MAX:
-            sock.close()
-            return
-        sock.setblocking(False)
-        self._clients[sock.fileno()] = _Client(sock)
-        self._epoll.register(sock.fileno(), select.EPOLLIN)
+        """All who have come; without a free descriptor they wait until the next one comes."""
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                if len(self._clients) >= CLIENTS_MAX:
+                    sock.close()
+                    continue
+                sock.setblocking(False)
+                self._clients[sock.fileno()] = _Client(sock)
+                self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def _read(self, client: _Client) -> None:
         try:
@@ -167,6 +170,8 @@ class Door:
             answer = self._handler(request)
         except EdgedError as problem:
             answer = problem
+        except Exception as problem:  # a defect in what carries it out ends no daemon
+            answer = CommandError("failed", f"{type(problem).__name__}: {problem}", do="report it")
         if isinstance(answer, Later):
             answer.then(lambda late: self._answered_late(client, late))
         else:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import resource
 import socket
 import statistics
 import time
@@ -98,6 +101,33 @@ def test_whatever_is_asked_is_answered_or_refused(still, data, more):
         control({**more, "cmd": cmd})
     except EdgedError as problem:
         assert str(problem)
+
+
+def test_a_defect_in_a_command_is_an_answer(still, monkeypatch):
+    monkeypatch.setitem(still.door._handler._commands, "jobs", lambda _: 1 // 0)
+    told = answers(still, cmd="jobs")
+    assert told["kind"] == "failed" and "ZeroDivisionError" in told["error"]
+
+
+def test_who_comes_when_descriptors_are_used_up_is_answered_when_there_are_some(still):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    filled = []
+    with socket.socket(socket.AF_UNIX) as s, socket.socket(socket.AF_UNIX) as t:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (t.fileno() + 1, hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    filled.append(os.dup(0))
+            s.connect(str(still.door.path))
+            s.sendall(b'{"cmd": "log"}\n')
+            still.door.serve()
+        finally:
+            for fd in filled:
+                os.close(fd)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        t.connect(str(still.door.path))
+        still.door.serve(), still.door.serve()
+        assert "level" in json.loads(s.makefile().readline())
 
 
 @pytest.mark.parametrize(

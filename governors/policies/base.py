@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from governors.schedutil import Utilisation
     from governors.ways import Way
 
+NUMBER_MAX = 1e12
+"""Largest setting: what is made of it, hertz or microseconds, is a number of 64 bits."""
 STEPS = 9
 """Choices of a dial without a table, evenly spaced."""
 Settings = Mapping[str, Any]
@@ -263,11 +265,13 @@ class Policy(ABC):
         return self.model.ways_now(seen.work, seen.dials, seen.write_us, seen.used)
 
     def number(self, key: str, least: float = 0.0) -> float:
-        """A setting that is a number above `least`.  Raises PolicyError."""
+        """A setting that is a number above `least`, NUMBER_MAX at most.  Raises PolicyError."""
         value = self.settings[key]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > least:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not least < value <= NUMBER_MAX:
             raise PolicyError(
-                f"policy {self.name}: {key} = {value!r} is not a number above {least:g}"
+                f"policy {self.name}: {key} = {value!r} is not a number above {least:g}, at most"
+                f" {NUMBER_MAX:g}"
             )
         return float(value)
 
