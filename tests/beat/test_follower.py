@@ -1,0 +1,44 @@
+"""The child that judges a desired state, as the heart's thread sees it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from edged.beat.waiter import Waiter
+from edged.clock import SystemClock
+from edged.desired import RECEIVED
+from edged.events import Events, Log
+from edged.follower import Follower
+
+CHILD = """\
+#!/bin/sh
+printf '{"version": 7, "app'
+while [ ! -e %(go)s ]; do sleep 0.02; done
+printf 'lied": 7}'
+"""
+
+
+def test_nobody_waits_for_a_child_that_is_slow_to_speak_and_to_end(tmp_path, monkeypatch):
+    child, go = tmp_path / "child", tmp_path / "go"
+    child.write_text(CHILD % {"go": go})
+    child.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(child))
+    (tmp_path / RECEIVED).write_text(json.dumps({"version": 7, "document": {}}))
+    clock = SystemClock()
+    waiter, ended = Waiter(clock), []
+    follower = Follower(tmp_path, waiter, Events(clock, Log(lambda *_: None)))
+    follower.ended = lambda: ended.append(follower.outcome())
+    follower.look(None, tmp_path / "door")
+    waiter.until_input(clock.monotonic_us() + 60_000_000)  # its first words
+    waiter.until_input(clock.monotonic_us())
+    assert not ended, "it has not ended, and was not waited for"
+    go.touch()
+    deadline = time.monotonic() + 60
+    while not ended:
+        assert time.monotonic() < deadline
+        waiter.until_input(clock.monotonic_us() + 1_000_000)
+    assert ended == [{"version": 7, "applied": 7, "problem": ""}]
+    follower.close()
+    waiter.close()
