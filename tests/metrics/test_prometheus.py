@@ -7,6 +7,7 @@ those whose cause one device and two minutes are enough for.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import re
 import socket
@@ -26,6 +27,8 @@ from tests.central.support import Device, make_page
 from tests.energy.common import POLICY0
 from tests.metrics.plant import DEPLOY, PROMETHEUS, Plant, hasty
 
+DASHBOARDS = ["fleet", "device", "energy"]
+
 pytestmark = pytest.mark.xdist_group("prometheus")
 
 
@@ -38,6 +41,10 @@ def plant(tmp_path_factory):
 
 def families(plant):
     return {f.name: f for f in text_string_to_metric_families(plant.exposed())}
+
+
+def read(dashboard):
+    return json.loads((DEPLOY / "grafana" / "dashboards" / f"{dashboard}.json").read_text())
 
 
 def run(*words, text=None):
@@ -126,10 +133,28 @@ class TestDashboards:
         made = run(sys.executable, str(DEPLOY / "grafana" / "make.py"), "--check")
         assert made.count(".json") == 3
 
-    @pytest.mark.parametrize("name", ["fleet", "device", "energy"])
-    def test_every_expression_returns_data(self, plant, name):
-        dashboard = json.loads((DEPLOY / "grafana" / "dashboards" / f"{name}.json").read_text())
-        waiting = {t["expr"] for panel in dashboard["panels"] for t in panel["targets"]}
+    @pytest.mark.parametrize("name", DASHBOARDS)
+    def test_panels_lie_side_by_side_and_ask_the_chosen_prometheus(self, name):
+        dashboard = read(name)
+        names = {f"${v['name']}" for v in dashboard["templating"]["list"]}
+        taken = set()
+        for panel in dashboard["panels"]:
+            at = panel["gridPos"]
+            cells = set(itertools.product(range(at["x"], at["x"] + at["w"]),
+                                          range(at["y"], at["y"] + at["h"])))  # fmt: skip
+            assert at["x"] + at["w"] <= 24 and not cells & taken, panel["title"]
+            taken |= cells
+            for target in panel["targets"]:
+                assert target["datasource"]["uid"] == "${datasource}"
+                used = set(re.findall(r"\$[a-z_]+", target["expr"]))
+                assert used <= names | {"$__rate_interval", "$__range"}
+        assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+    @pytest.mark.parametrize("name", DASHBOARDS)
+    def test_every_expression_returns_data_with_the_labels_of_its_legend(self, plant, name):
+        targets = [target for panel in read(name)["panels"] for target in panel["targets"]]
+        waiting = {t["expr"]: set(re.findall(r"{{(\w+)}}", t.get("legendFormat", "")))
+                   for t in targets}  # fmt: skip
         assert len(waiting) >= 14
         interval = {"$device": "turbine-7", "$__rate_interval": "8s", "$__range": "1m"}
 
@@ -141,14 +166,15 @@ class TestDashboards:
                 for variable, value in interval.items():
                     asked = asked.replace(variable, value)
                 assert "$" not in asked
-                if plant.query(asked):
-                    waiting.discard(expression)
+                series = plant.query(asked)
+                if series and waiting[expression] <= set().union(*(s["metric"] for s in series)):
+                    del waiting[expression]
             return not waiting
 
         try:
             plant.until(answered, 60, 1.0)
         except AssertionError:
-            pytest.fail(f"no data: {waiting}")
+            pytest.fail(f"no data, or not with these labels: {waiting}")
 
 
 class TestAlerts:
