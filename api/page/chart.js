@@ -89,9 +89,9 @@ function lines(samples, key, kind, x, y) {
 /** An axis needs no zeros behind the point. */
 const round = (text) => text.replace(/(\.\d*?)0+(?!\d)/, "$1").replace(/\.(?!\d)/, "");
 
-/** The next of 1, 2, 2.5, 4, 5, 8 times a power of ten that leaves some room. */
+/** The next round number that leaves some room. */
 function nice(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 4, 5, 8, 10, 20].map((step) => step * power).find((step) => step >= value * 1.04);
+  return [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12].map((step) => step * power).find((step) => step >= value * 1.04);
 }

@@ -200,7 +200,7 @@ function legs(promise) {
     return Number.isFinite(mean) ? `${name} ${digits(mean)}` : "";
   });
   const said = means.filter(Boolean).join(", ");
-  return [promise && `promise ${digits(promise)} ms`, said && `${said} ms`].filter(Boolean).join("; ");
+  return [promise && `promise ${promised(promise * 1000)}`, said && `${said} ms`].filter(Boolean).join("; ");
 }
 
 function backlog(now) {
@@ -223,7 +223,7 @@ function job(name, now) {
   }
   const { promises } = now;
   const words = [now.ended ? "ended" : now.state, `version ${now.version}`,
-    `results within ${duration2(promises.latency_us)}`, promises.durability.replaceAll("_", " ")];
+    `results within ${promised(promises.latency_us)}`, promises.durability.replaceAll("_", " ")];
   const note = card.querySelector(".note");
   say(note, now.problem ? `${now.state}: ${now.problem}` : words.join(" · "));
   note.classList.toggle("warning", now.state !== "running");
@@ -233,10 +233,10 @@ function job(name, now) {
     amounts(part, now[part][id], (key) => rate((s) => s.jobs[name]?.[part][id]?.[key]) ?? 0));
 }
 
-const duration2 = (us) => (us < 1e6 ? `${digits(us / 1000)} ms` : `${digits(us / 1e6)} s`);
+const promised = (us) => (us < 1e6 ? amount(us / 1000, "ms") : amount(us / 1e6, "s"));
 
 function energy(energy_) {
-  byId("energy").hidden = !energy_;
+  byId("energy").hidden = byId("meters").hidden = !energy_;
   if (!energy_) return;
   const { ledger, rails } = energy_;
   mark(byId("energy").querySelector(".tag"), ledger?.provenance);
