@@ -1,0 +1,92 @@
+"""When the daemon reports: along with beats, by a timer only where none comes."""
+
+import threading
+
+import pytest
+
+from edged.config.sections import TelemetrySection
+from edged.reporter import Reporter
+
+SECOND = 1_000_000
+
+
+class Plant:
+    """A clock that stands, an uplink that counts, a waiter that keeps the timer's handler."""
+
+    def __init__(self, **settings):
+        self.now_us, self.reports, self.lock = 10 * SECOND, [], threading.Lock()
+        self.reporter = Reporter(
+            TelemetrySection(**settings), lambda interval_s: [interval_s], self, self, self, self
+        )
+        self.armed = None
+        self.reporter._timer.close()
+        self.reporter._timer = self
+        self.reporter.set(TelemetrySection(**settings))
+
+    def monotonic_us(self):
+        return self.now_us
+
+    def add_control(self, _, handler):
+        self.fire = handler
+
+    def report(self, values, bytes_max, first):
+        self.reports.append((self.now_us, values, bytes_max, first))
+
+    def arm(self, at_us):
+        self.armed = at_us
+
+    def disarm(self):
+        self.armed = None
+
+    def pass_until(self, end_us, beat_us=None):
+        """Time goes on, with a beat each `beat_us`; how often the timer fired."""
+        fired, beat = 0, self.now_us + (beat_us or 10**15)
+        while True:
+            nexts = [t for t in (self.armed, beat) if t is not None]
+            self.now_us = max(self.now_us, min(nexts))
+            if self.now_us > end_us:
+                return fired
+            if beat <= self.now_us:
+                beat += beat_us
+                self.reporter.beaten()
+            else:
+                fired += 1
+                self.fire()
+
+
+@pytest.mark.parametrize("beat_us", [50_000, SECOND, 2 * SECOND])
+def test_a_busy_device_is_never_woken_for_a_report_and_reports_once_an_interval(beat_us):
+    plant = Plant(interval_s=10.0, bytes_max=2000, first=True)
+    plant.pass_until(plant.now_us + 2 * SECOND, 50_000)
+    began = plant.now_us
+    plant.reports.clear()
+    assert plant.pass_until(began + 600 * SECOND, beat_us) == 0
+    assert 600 / (10 + beat_us / SECOND) - 1 <= len(plant.reports) <= 60
+    assert plant.reports[0][1:] == ([10.0], 2000, True)
+
+
+def test_a_device_at_rest_is_woken_once_in_five_quarters_of_the_interval():
+    plant = Plant(interval_s=10.0)
+    fired = plant.pass_until(plant.now_us + 1000 * SECOND)
+    assert fired == len(plant.reports) and 79 <= fired <= 81
+
+
+def test_without_an_interval_there_is_no_timer_and_a_reload_may_start_one():
+    plant = Plant(interval_s=0.0)
+    assert plant.armed is None and plant.pass_until(plant.now_us + 10**9, SECOND) == 0
+    plant.reporter.soon()
+    assert not plant.reports and plant.armed is None
+    plant.reporter.set(TelemetrySection(interval_s=10.0))
+    plant.pass_until(plant.now_us + 60 * SECOND)
+    assert plant.reports
+
+
+def test_a_report_never_waits_for_a_commit_it_is_tried_again():
+    plant = Plant(interval_s=10.0)
+    with plant.lock:
+        plant.now_us = plant.armed
+        plant.fire()
+        assert not plant.reports and plant.armed <= plant.now_us + 100_000
+    plant.now_us = plant.armed
+    plant.fire()
+    assert len(plant.reports) == 1
