@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -295,16 +296,19 @@ class Heart:
         """Tell the governor of the race; the rows that it admits, None for all.
 
         Where it admits none, wait until it may admit some, with the sources muted: what arrives
-        waits in their senders' buffers.
+        waits in their senders' buffers.  Another policy takes the time back, and is asked at once.
         """
         while not self._interrupted():
             steer = self._governor.race(self._forecast(oldest_us))
             self._steer(steer)
             if steer.units_max != 0:
                 return steer.units_max
-            self._waiter.until(steer.not_before_us, self._interrupted)
+            self._waiter.until(steer.not_before_us, partial(self._freed, steer))
             self._committer.check()
         return None
+
+    def _freed(self, steer: Steer) -> bool:
+        return self._interrupted() or not steer.not_before_us
 
     def _forecast(self, oldest_us: int) -> Forecast:
         since = oldest_us if self._unraced_us is None else min(oldest_us, self._unraced_us)

@@ -207,14 +207,20 @@ class Energy:
             self._running.drop(job)
         else:
             self._running.choose(job, name, settings)
+        self._lift()
         self._take_or_let_go()
         return {**self.policy(), "was": was}
 
     def _begin(self, name: str, settings: Settings) -> None:
         self._running.switch(name, settings)
         self._policy, self._given, self.problem = name, dict(settings), ""
-        self._steer, self.reason = Steer(), ""
+        self._lift()
         self._take_or_let_go()
+
+    def _lift(self) -> None:
+        """End what the policy before has held back: the heart waits by the steer it was given."""
+        self._steer.not_before_us = 0
+        self._steer, self.reason = Steer(), ""
 
     @property
     def _sets(self) -> bool:
@@ -275,7 +281,7 @@ class Energy:
             self._running.drop(job)
         self._running.switch(HANDS_OFF, {})
         self._policy, self._given, self.problem = HANDS_OFF, {}, why
-        self._steer, self.reason = Steer(), ""
+        self._lift()
         self._light = self.site.simulated is None
         self._let_go()
         text = f"the clocks are left alone: {why}"
