@@ -81,12 +81,17 @@ class Reloader:
     def _ask(self) -> None:
         """On a thread of its own: have a child judge."""
         words = [sys.executable, "-m", "edged.configured"]
-        done = subprocess.run(words, input=json.dumps(self._question).encode(), capture_output=True)
-        if done.returncode:
-            problem = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            self._later(lambda: self._end(_refusal([f"it could not be read: {problem}"])))
+        question = json.dumps(self._question).encode()
+        try:
+            done = subprocess.run(words, input=question, capture_output=True)
+            if done.returncode:
+                last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+                raise ChildProcessError(last)
+            verdict: Verdict = pickle.loads(done.stdout)
+        except Exception as problem:  # whatever it is, whoever waits is told
+            refusal = _refusal([f"it could not be read: {problem}"])
+            self._later(lambda: self._end(refusal))
             return
-        verdict: Verdict = pickle.loads(done.stdout)
         self._later(lambda: self._judged(verdict))
 
     def _later(self, call: Callable[[], None]) -> None:
@@ -113,8 +118,10 @@ class Reloader:
         try:
             plans = {parse_job(file.document).name: file for file in verdict.jobs}
             posts = self._posts(plans)
-        except EdgedError as problem:
-            self._later(lambda problem=problem: self._end(problem))  # type: ignore[misc]
+        except Exception as problem:
+            told = f"{type(problem).__name__}: {problem}"
+            refusal = problem if isinstance(problem, EdgedError) else _refusal([told])
+            self._later(lambda: self._end(refusal))
             return
         self._later(lambda: self._apply(verdict.config, posts))
 
@@ -137,8 +144,9 @@ class Reloader:
             if old is None or old.plan.document != plan.document or old.about.origin != origin:
                 change = Change("put", name, now_us, plan.document, origin)
                 posts.append(Posted(change, JobRuntime(plan, daemon.context)))
-        daemon.check([*stay, *plans])
         gone = [j for n, j in running.items() if j.about.from_file and n not in files]
+        # until they have drained, those that go are there beside the new ones
+        daemon.check([*stay, *plans, *(job.plan for job in gone)])
         for job in gone:
             change = Change("state", job.plan.name, now_us, state=DRAINING, ends=True)
             posts.append(Posted(change))

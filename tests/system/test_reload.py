@@ -106,3 +106,12 @@ def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
         assert ask(daemon.door, "reload") == {"applied": ["job a"], "later": []}
         daemon.until(lambda: set(daemon.jobs_now()) == {"c"})
         assert daemon.kinds().count("config.refused") == 2
+
+        # a job of another name that ships the same stream cannot stand beside it: nothing happens
+        text = (daemon.jobs / "c.toml").read_text()
+        (daemon.jobs / "c.toml").write_text(text.replace('name = "c"', 'name = "d"'))
+        daemon.configure("")
+        with pytest.raises(ConfigError, match="job d makes pages of c_out already"):
+            ask(daemon.door, "reload")
+        assert set(daemon.jobs_now()) == {"c"}
+        assert ask(daemon.door, "governor")["policy"] == "power_cap"
