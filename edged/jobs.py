@@ -10,23 +10,25 @@ durable as the state that belongs to them, and the two can never disagree.
 
 In a snapshot's facts: `{"jobs": {name: document}, "about": {name: {…}}, "retired": {stream: {…}}}`.
 
-Pages of a stream are numbered without a gap for the life of a store.  Where no job ships a stream
-any more its numbers are kept in `retired`, and the next job that ships it goes on from there.
+Pages of a stream are numbered without a gap for the life of a store.  Where a job ships a stream no
+more its numbers are kept in `retired`, and the next job that ships it goes on from there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from edged.errors import CommandError
+from edged.errors import CommandError, JobError
 from edged.job.carry import compare
 from edged.operators.base import State
 from edged.sinks.base import PageKey
 
 if TYPE_CHECKING:
     from edged.beat.runtime import JobRuntime
+    from edged.job.plan import JobPlan
 
 RUNNING, PAUSED, DRAINING = "running", "paused", "draining"
 API, CENTRE, FILE = "api", "centre", "file:"
@@ -45,6 +47,9 @@ class About:
     origin: str = FILE
     since_us: int = 0
     """Wall clock of the last change."""
+    created_us: int = 0
+    """Wall clock of its first definition: another one than an earlier job's of its name, whose
+    versions began at 1 as well."""
 
     @property
     def from_file(self) -> bool:
@@ -71,7 +76,8 @@ class Change:
 
 @dataclass
 class Retired:
-    """A stream of pages that no job ships now: schemas that its pages may have, last numbers."""
+    """A stream of pages that a job has ceased to ship: schemas that its pages may have, last
+    numbers.  Both are kept where another job ships it: pages of before may wait still."""
 
     schemas: list[list[Any]] = field(default_factory=list)
     """[version, text] of each."""
@@ -101,13 +107,13 @@ class Jobs:
         old = self.get(job.plan.name)
         version = 1 if old is None else old.about.version + 1
         state = RUNNING if old is None else old.about.state  # a pause outlives a new document
-        job.about = About(version, state, False, change.origin, change.at_us)
-        shipped = job.shipped()
+        created_us = change.at_us if old is None else old.about.created_us
+        job.about = About(version, state, False, change.origin, change.at_us, created_us)
+        shipped, before = set(job.shipped()), set() if old is None else set(old.shipped())
         if old is not None:
-            self._retire(old, set(old.shipped()) - set(shipped))
-        for stream in shipped:
-            if known := self.retired.pop(stream, None):
-                _number(job, stream, known)
+            self._retire(old, before - shipped)
+        for stream in (shipped - before) & self.retired.keys():
+            _number(job, stream, self.retired[stream])
         self.list[:] = self.with_job(job)
 
     def set_state(self, change: Change) -> None:
@@ -137,10 +143,27 @@ class Jobs:
 
     def schemas(self) -> list[tuple[str, int, str]]:
         """Streams, versions and schemas of all pages that there are or may be."""
-        found = [s for job in self.list for sink in job.plan.sinks.values() for s in sink.schemas()]
-        for stream, retired in self.retired.items():
-            found += [(stream, int(version), str(text)) for version, text in retired.schemas]
-        return found
+        found = [
+            (stream, int(version), str(text))
+            for stream, retired in self.retired.items()
+            for version, text in retired.schemas
+        ]
+        shipped = [
+            s for job in self.list for sink in job.plan.sinks.values() for s in sink.schemas()
+        ]
+        return [s for s in found if s not in shipped] + shipped
+
+    def check(self, plan: JobPlan) -> None:
+        """Raise JobError where the job would ship pages under a name that others have had."""
+        for id, sink in plan.sinks.items():
+            for stream, version, text in sink.schemas():
+                known = self.retired.get(stream, Retired()).schemas
+                if any(int(v) == version and t != text for v, t in known):
+                    raise JobError(
+                        f"sinks.{id}.version",
+                        f"pages of {stream}@{version} had other columns in an earlier job",
+                        "raise the version",
+                    )
 
     def facts(self) -> dict[str, Any]:
         """For a snapshot."""
@@ -162,11 +185,14 @@ class Jobs:
         for sink in job.sinks.values():
             for stream, last in sink.numbers().items():
                 if stream in streams:
-                    self.retired[stream] = Retired([], last)
+                    known = self.retired.setdefault(stream, Retired())
+                    # a job of more partitions may have been there before
+                    known.last = [max(pair) for pair in zip_longest(known.last, last, fillvalue=0)]
         for plan in job.plan.sinks.values():
             for stream, version, text in plan.schemas():
                 if stream in self.retired and stream in streams:
-                    self.retired[stream].schemas.append([version, text])
+                    known = self.retired[stream]
+                    known.schemas += [] if [version, text] in known.schemas else [[version, text]]
 
 
 def carry_over(old: JobRuntime | None, job: JobRuntime) -> list[str]:

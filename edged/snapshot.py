@@ -163,6 +163,7 @@ def _job(job: JobRuntime, settled: bool) -> dict[str, Any]:
     return {
         "state": state_of(job),
         "version": job.about.version,
+        "created_us": job.about.created_us,
         "problem": job.problem,
         "promises": {
             "latency_us": promises.latency_us,

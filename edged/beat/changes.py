@@ -117,6 +117,8 @@ class Changes:
             return
         after = self._after(posted)
         self.check([job.plan for job in after])
+        if posted.job is not None:
+            self.book.check(posted.job.plan)
         heart.rest()
         if old is not None and change.op == "state" and change.state == PAUSED:
             heart.seal(old)

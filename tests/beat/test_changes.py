@@ -263,8 +263,34 @@ def test_a_deleted_job_that_drains_first_closes_its_windows(tmp_path):
         assert found.book.retired["counts"].last == [1]
         loop.change("put", "third", at(port, windowed("third", "q", "counts")))
         assert loop.heart.jobs[1].sinks["counts"].numbers() == {"counts": [1]}
-        assert loop.heart.changes.book.retired == {}
         twins.compare()
+
+
+def test_pages_of_a_job_that_is_gone_keep_their_schema_and_all_numbers(tmp_path):
+    port = free_port()
+    wide = at(port, renamed("wide", "q", "others"))
+    wide["sinks"]["others"] |= {"partitions": 3, "partition_by": ["key"]}
+    narrow = at(port, renamed("narrow", "q", "others"))
+    narrow["sinks"]["others"] |= {"stream": "others", "version": 2}
+    other = at(port, windowed("other", "q", "others"))
+    with Loop(at(port, copy_job()), tmp_path / "store") as loop:
+        book = loop.heart.changes.book
+        loop.change("put", "wide", wide)
+        with loop.producer("q") as q:
+            q.send(batch(list(range(100))))
+            q.flush()
+        loop.change("delete", "wide")
+        last = book.retired["others"].last
+        assert len(last) == 3 and max(last) > 0
+        old = [s for s in book.schemas() if s[:2] == ("others", 1)]
+        with pytest.raises(JobError, match="others@1 had other columns"):
+            loop.change("put", "other", other)
+        loop.change("put", "narrow", narrow)
+        assert [s for s in book.schemas() if s[:2] == ("others", 1)] == old, "pages wait still"
+        loop.change("delete", "narrow")
+        loop.change("put", "wide", wide)
+        assert book.get("wide").sinks["others"].numbers() == {"others": last}
+        Twins(loop, tmp_path / "store").compare()
 
 
 def test_what_cannot_be_is_refused_and_everything_goes_on(tmp_path):
