@@ -41,11 +41,13 @@ KINDS = ("tcp", "http")
 
 @dataclass(frozen=True)
 class Target:
-    """A stream that tuples are for."""
+    """A stream that tuples are for, as one definition of its job has it."""
 
     job: str
     stream: str
     version: int
+    created_us: int
+    """Of the job: versions begin at 1 again where a job is deleted and another takes its name."""
 
 
 class Ingest:

@@ -77,7 +77,8 @@ async def send_tuples(
     length = request.headers.get("content-length", "")
     most = shared.settings.ingest_bytes_max
     with shared.ingest.room(int(length) if length.isdecimal() else most):
-        target = Target(found.job, stream, int(told.get("version", 1)))
+        version, created_us = int(told.get("version", 1)), int(told.get("created_us", 0))
+        target = Target(found.job, stream, version, created_us)
         rows, replayed = await shared.ingest.accept(
             target, await request.body(), kind, idempotency_key
         )
