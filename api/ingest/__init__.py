@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from api.door import Door, Snapshot
 from api.ingest.keys import Keys
 from api.problems import Problem
+from edged.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +115,7 @@ class Ingest:
         return batch.num_rows, False
 
     async def close(self) -> None:
-        """Let what is on its way arrive, and end the producers."""
+        """Let what is on its way arrive, and hang up."""
         await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
         self._decoders.shutdown(wait=False, cancel_futures=True)
         self._thread.shutdown(wait=True)
@@ -127,6 +128,11 @@ class Ingest:
         started_s = time.monotonic()
         one = lane.submit(batch, key, digest)
         done, _ = await asyncio.wait([one.done], timeout=ACK_S)
+        if not done and lane.withdraw(one):
+            raise Problem(
+                "unavailable", f"the daemon has not taken the rows within {ACK_S:.0f} s",
+                retry_after_s=5,
+            )  # fmt: skip
         if not done:
             raise Problem("unknown-outcome", f"the rows are not committed after {ACK_S:.0f} s")
         one.done.result()
@@ -145,7 +151,10 @@ class Ingest:
 
         loop = asyncio.get_running_loop()
         if self._keys is None:
-            self._keys = await loop.run_in_executor(self._thread, Keys, self._file)
+            try:
+                self._keys = await loop.run_in_executor(self._thread, Keys, self._file)
+            except ConfigError as problem:
+                raise Problem("unavailable", str(problem), retry_after_s=10) from None
         document = (await self._door.ask("job", name=target.job))["document"]
         schema = _schema(document, target.stream)
         for old in [t for t in self._lanes if (t.job, t.stream) == (target.job, target.stream)]:

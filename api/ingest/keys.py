@@ -1,23 +1,29 @@
-"""What HTTP ingest remembers, durable in one SQLite file: idempotency keys, and its own producers.
+"""What HTTP ingest remembers, durable in one SQLite file: idempotency keys, and its own names.
 
 Exactly once rests on three facts about a producer's numbers (docs/producers.md): the daemon drops a
-number that it has seen, it refuses a gap, and HELLO tells the last committed one.
+number that it has seen, it refuses a gap, and HELLO tells the last committed one, which is final
+where the greeting asked to settle.
 
-1. Before a batch goes out, its key, digest, producer and number are durable here.
-2. Its ack is noted, lazily: it can be found out again.
-3. A producer belongs to one life of the API.  After a crash the next life says end-of-stream for
-   it, waits until that is committed, and asks for its last number: keys up to it are committed,
-   the others never were and never will be, since nobody sends under that producer any more.
+1. Towards each stream the API is one producer, for as long as the file is there.
+2. Before a batch goes out, its key, digest and number are durable here.
+3. Its ack is noted, lazily: the next HELLO tells it again.  Keys up to its number are committed;
+   those above never were and never will be, and their numbers are given out again.
 
-Keys are kept for KEPT_S, and at most KEYS_MAX of them, oldest forgotten first.  All methods block:
-they belong on a thread of their own.
+A HELLO below what was acknowledged comes from a store that was reset, or of which the job was
+deleted: what was acknowledged stays so, and numbering goes on behind HELLO.
+
+Keys are kept for KEPT_S, and at most KEYS_MAX of them, oldest forgotten first.  The file is locked:
+two APIs that shared it would be one producer.  All methods block: they belong on a thread of their
+own.
 """
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,31 +33,28 @@ KEPT_S = 7 * 86_400
 KEYS_MAX = 1_000_000
 _PRUNE_EVERY = 4096
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS producers (
-  id TEXT PRIMARY KEY, job TEXT NOT NULL, stream TEXT NOT NULL, final INTEGER
+CREATE TABLE IF NOT EXISTS names (
+  job TEXT NOT NULL, stream TEXT NOT NULL, producer TEXT NOT NULL, PRIMARY KEY (job, stream)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS keys (
+CREATE TABLE IF NOT EXISTS requests (
   job TEXT NOT NULL, stream TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL,
-  producer TEXT NOT NULL, seq INTEGER NOT NULL, rows INTEGER NOT NULL,
-  at_s INTEGER NOT NULL, acked INTEGER NOT NULL,
+  seq INTEGER NOT NULL, rows INTEGER NOT NULL, at_s INTEGER NOT NULL, acked INTEGER NOT NULL,
   PRIMARY KEY (job, stream, key)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS keys_at ON keys (at_s);
-CREATE INDEX IF NOT EXISTS keys_open ON keys (producer, seq) WHERE acked = 0;
+CREATE INDEX IF NOT EXISTS requests_at ON requests (at_s);
+CREATE INDEX IF NOT EXISTS requests_open ON requests (job, stream, seq) WHERE acked = 0;
 """
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A request with a key: what it brought, under which number."""
+    """A request with a key: what it brought, under which number, and whether that is committed."""
 
-    job: str
-    stream: str
     key: str
     digest: bytes
-    producer: str
     seq: int
     rows: int
+    acked: bool = False
 
 
 class Keys:
@@ -61,6 +64,7 @@ class Keys:
         try:
             path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # one fdatasync a transaction
             self._db.executescript(_SCHEMA)
@@ -70,74 +74,81 @@ class Keys:
             ) from problem
         self._until_prune = 0
 
-    def begin(self, id: str, job: str, stream: str) -> None:
-        """A new producer of this life."""
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute("INSERT INTO producers VALUES (?, ?, ?, NULL)", (id, job, stream))
-            self._db.execute("COMMIT")
-
-    def unsettled(self, job: str, stream: str) -> list[str]:
-        """Producers of a stream whose last number nobody has asked for."""
-        rows = self._db.execute(
-            "SELECT id FROM producers WHERE job = ? AND stream = ? AND final IS NULL", (job, stream)
-        )
-        return [id for (id,) in rows]
-
-    def settle(self, id: str, final: int) -> None:
-        """All of this producer up to `final` is committed, nothing else of it ever will be."""
-        self._db.execute("BEGIN IMMEDIATE")
+    def producer(self, job: str, stream: str) -> str:
+        """The API's name towards a stream, made with the first call."""
         self._db.execute(
-            "UPDATE keys SET acked = 1 WHERE producer = ? AND seq <= ? AND acked = 0", (id, final)
+            "INSERT OR IGNORE INTO names VALUES (?, ?, ?)",
+            (job, stream, f"http-{secrets.token_hex(8)}"),
         )
-        self._db.execute("DELETE FROM keys WHERE producer = ? AND acked = 0", (id,))
-        self._db.execute("DELETE FROM producers WHERE id = ?", (id,))
-        self._db.execute("COMMIT")
+        row = self._db.execute(
+            "SELECT producer FROM names WHERE job = ? AND stream = ?", (job, stream)
+        ).fetchone()
+        return str(row[0])
+
+    def settle(self, job: str, stream: str, final: int, acked: Iterable[str]) -> None:
+        """All up to `final` is committed, and nothing else that was numbered ever will be; before,
+        the keys in `acked` were acknowledged."""
+        with self._transaction():
+            self._note(job, stream, acked)
+            where = "WHERE job = ? AND stream = ? AND acked = 0"
+            self._db.execute(
+                f"UPDATE requests SET acked = 1 {where} AND seq <= ?", (job, stream, final)
+            )
+            self._db.execute(f"DELETE FROM requests {where}", (job, stream))
 
     def find(self, job: str, stream: str, key: str) -> Entry | None:
-        """The committed request of this key."""
+        """The request of this key; one that is not acknowledged may be committed or not."""
         row = self._db.execute(
-            "SELECT digest, producer, seq, rows FROM keys"
-            " WHERE job = ? AND stream = ? AND key = ? AND acked = 1",
+            "SELECT key, digest, seq, rows, acked FROM requests"
+            " WHERE job = ? AND stream = ? AND key = ?",
             (job, stream, key),
         ).fetchone()
-        return None if row is None else Entry(job, stream, key, *row)
+        if row is None:
+            return None
+        key, digest, seq, rows, acked = row
+        return Entry(key, digest, seq, rows, bool(acked))
 
-    def write(self, entries: Sequence[Entry], acked: Iterable[tuple[str, str, str]]) -> None:
+    def write(self, job: str, stream: str, entries: Sequence[Entry], acked: Iterable[str]) -> None:
         """Make new entries durable before their batches go out; note acks on the way."""
         now_s = int(time.time())
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
+            self._note(job, stream, acked)
             self._db.executemany(
-                "UPDATE keys SET acked = 1 WHERE job = ? AND stream = ? AND key = ?", acked
-            )
-            self._db.executemany(
-                "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
-                [
-                    (e.job, e.stream, e.key, e.digest, e.producer, e.seq, e.rows, now_s)
-                    for e in entries
-                ],
+                "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+                [(job, stream, e.key, e.digest, e.seq, e.rows, now_s) for e in entries],
             )
             self._prune(now_s, len(entries))
-            self._db.execute("COMMIT")
-        except sqlite3.Error:
-            self._db.execute("ROLLBACK")
-            raise
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            self._db.rollback()
+            raise
+
+    def _note(self, job: str, stream: str, acked: Iterable[str]) -> None:
+        self._db.executemany(
+            "UPDATE requests SET acked = 1 WHERE job = ? AND stream = ? AND key = ?",
+            [(job, stream, key) for key in acked],
+        )
 
     def _prune(self, now_s: int, written: int) -> None:
         self._until_prune -= written
         if self._until_prune > 0:
             return
         self._until_prune = _PRUNE_EVERY
-        self._db.execute("DELETE FROM keys WHERE at_s < ? AND acked = 1", (now_s - KEPT_S,))
-        (count,) = self._db.execute("SELECT count(*) FROM keys").fetchone()
+        self._db.execute("DELETE FROM requests WHERE at_s < ? AND acked = 1", (now_s - KEPT_S,))
+        (count,) = self._db.execute("SELECT count(*) FROM requests").fetchone()
         if count > KEYS_MAX:
             self._db.execute(
-                "DELETE FROM keys WHERE acked = 1 AND at_s <= (SELECT at_s FROM keys"
+                "DELETE FROM requests WHERE acked = 1 AND at_s <= (SELECT at_s FROM requests"
                 " ORDER BY at_s LIMIT 1 OFFSET ?)",
                 (count - KEYS_MAX,),
             )

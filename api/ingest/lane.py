@@ -3,10 +3,9 @@
     submit ─► queue ─► [keys durable, one transaction for all that wait] ─► sent ─► ack ─► done
 
 Each request is one batch, so that its rows come in whole or not at all.  While the daemon is away
-batches are kept, and sent again under their numbers, which it drops where it has seen them.  Where
-it refuses one, the producer is over: it is settled (`api.ingest.wire`), what was committed is told
-so, the batch in question its error, the others that they may come again; the next request begins a
-new producer.
+batches are kept.  Each connection asks to settle (docs/producers.md): what HELLO tells is
+committed, and what else was sent never will be, so it waits in the queue again, for new numbers.
+Where the daemon refused a batch, it is the one behind HELLO's number.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import secrets
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -25,7 +23,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from api.ingest.keys import Entry, Keys
-from api.ingest.wire import Refused, Wire, settle
+from api.ingest.wire import HELLO_S, Refused, Wire
 from api.problems import Fault, Problem
 from edged.client import frames
 from edged.client.messages import Prepared, Serializer
@@ -70,17 +68,22 @@ class Lane:
         self._queue: deque[Batch] = deque()
         self._unacked: deque[Batch] = deque()
         self._sent = 0
+        """How many of `_unacked` were sent."""
         self._acks: dict[str, Batch] = {}
         """By key: acknowledged, and not noted in the file yet."""
         self._coming: dict[str, bytes] = {}
         """Digest by key: on their way."""
-        self._clean = False
-        """No producer but the present one is unsettled."""
-        self._settling = asyncio.Lock()
+        self._settled = asyncio.Event()
+        """There is a connection, and the file tells of all keys but those in `_coming`."""
+        self._askers = 0
+        """Requests that wait for that, to learn what became of their key."""
+        self._refusal = ""
+        """Why the last connection was refused after a batch was sent."""
         self._news = asyncio.Event()
         self._wire: Wire | None = None
-        self._producer = ""
         self._last = 0
+        """The number given out last."""
+        self._closed = False
         self._task: asyncio.Task[None] | None = None
         self.bytes = 0
         """Of batches that are not acknowledged."""
@@ -107,13 +110,12 @@ class Lane:
             return self._acks[key].message.rows
         self._coming[key] = digest
         try:
-            await self._settled()
-            entry = await self._blocking(self._keys.find, self.job, self.stream, key)
-        except (OSError, asyncio.TimeoutError) as problem:
+            entry = await self._find(key)
+        except (asyncio.TimeoutError, sqlite3.Error) as problem:
             self.release(key)
             raise Problem(
-                "unavailable", f"what became of earlier requests is not known yet: {problem}",
-                retry_after_s=1,
+                "unavailable", f"what became of an earlier request is not known yet: {problem}",
+                retry_after_s=2,
             ) from None  # fmt: skip
         except BaseException:
             self.release(key)
@@ -129,37 +131,68 @@ class Lane:
         self._coming.pop(key, None)
 
     def submit(self, batch: pa.RecordBatch, key: str | None, digest: bytes) -> Batch:
-        """Take rows for sending; their `done` comes with the ack, or is a Problem."""
+        """Take rows for sending; their `done` comes with the ack, or is a Problem.
+
+        Raises Problem 503 where the lane is closed.
+        """
+        if self._closed:
+            raise Problem("unavailable", "the job was changed, or the API ends", retry_after_s=1)
         message = self._serializer.prepare(batch)
         done = asyncio.get_running_loop().create_future()
         done.add_done_callback(_look)  # nobody may wait for it any more
         one = Batch(message, key, digest, done)
         self._queue.append(one)
         self.bytes += one.size
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
-        self._news.set()
+        self._wake()
         return one
 
-    async def close(self) -> None:
-        """Wait a little for what is on its way, then end the producer."""
-        if self._task is None:
-            return
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._finish(), END_S)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        for one in [*self._unacked, *self._queue]:
-            self._drop(one, Problem("unavailable", "the API ends", retry_after_s=2))
+    def withdraw(self, one: Batch) -> bool:
+        """Take a batch back; False where it may have been sent."""
+        if one not in self._queue:
+            return False
+        self._queue.remove(one)
+        self._drop(one, Problem("unavailable", "withdrawn"))
+        return True
 
-    async def _finish(self) -> None:
-        await asyncio.gather(
-            *(one.done for one in [*self._unacked, *self._queue]), return_exceptions=True
-        )
+    async def close(self) -> None:
+        """Wait a little for what is on its way, then hang up."""
+        self._closed = True
+        coming = [one.done for one in [*self._unacked, *self._queue]]
+        if coming:
+            await asyncio.wait(coming, timeout=END_S)
         if self._task is not None:
             self._task.cancel()
-        if self._producer:
-            await self._end(self._producer)
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._fail(Problem("unavailable", "the job was changed, or the API ends", retry_after_s=2))
+        if self._acks:
+            with contextlib.suppress(sqlite3.Error):  # the next HELLO tells it again
+                await self._blocking(self._keys.write, self.job, self.stream, [], list(self._acks))
+
+    async def _find(self, key: str) -> Entry | None:
+        """The committed request of a key.  Where it may be committed or not, the next HELLO tells.
+
+        Raises TimeoutError where that does not come.
+        """
+        entry = await self._blocking(self._keys.find, self.job, self.stream, key)
+        if entry is None or entry.acked:
+            return entry
+        self._askers += 1
+        try:
+            self._wake()
+            await asyncio.wait_for(self._settled.wait(), HELLO_S)
+        except asyncio.TimeoutError:
+            raise asyncio.TimeoutError("the daemon does not answer") from None
+        finally:
+            self._askers -= 1
+        entry = await self._blocking(self._keys.find, self.job, self.stream, key)
+        if entry is not None and not entry.acked:
+            raise asyncio.TimeoutError("the connection was lost again")
+        return entry
+
+    def _wake(self) -> None:
+        if self._task is None and not self._closed:
+            self._task = asyncio.create_task(self._run())
+        self._news.set()
 
     # The connection ----------------------------------------------------------------------------
 
@@ -167,16 +200,15 @@ class Lane:
         """Keep the connection as long as there is something to send; wait without one else."""
         pause_s = BACKOFF_S_MIN
         while True:
-            if not self._queue and not self._unacked and self._wire is None:
+            while not (self._queue or self._unacked or self._askers):
                 self._news.clear()
                 await self._news.wait()
             try:
-                await self._settled()
                 await self._connect()
                 pause_s = BACKOFF_S_MIN
                 await self._serve()
             except Refused as problem:
-                await self._refused(str(problem))
+                self._refused(str(problem))
             except Problem as problem:
                 self._fail(problem)
             except (OSError, asyncio.TimeoutError):
@@ -193,16 +225,20 @@ class Lane:
             pause_s = min(BACKOFF_S_MAX, 2 * pause_s)
 
     async def _connect(self) -> None:
-        if not self._producer:
-            self._producer, self._last = f"http-{secrets.token_hex(8)}", 0
-            await self._blocking(self._keys.begin, self._producer, self.job, self.stream)
-        greeting = self._serializer.greeting(self.stream, self._producer, None)
+        """Connect, and learn what became of all that was ever sent."""
+        producer = await self._blocking(self._keys.producer, self.job, self.stream)
+        greeting = self._serializer.greeting(self.stream, producer, None, settle=True)
         self._wire = await Wire.connect(await self._address(), greeting)
-        self._acked(self._wire.hello)
-        first = self._unacked[0].seq if self._unacked else self._last + 1
-        if self._wire.hello < first - 1:
-            raise Refused("the store is another one, or was reset")
-        self._sent = 0
+        final = self._wire.hello
+        self._acked(final)
+        self._blame()
+        acks = list(self._acks)
+        await self._blocking(self._keys.settle, self.job, self.stream, final, acks)
+        self._noted(acks)
+        self._queue.extendleft(reversed(self._unacked))
+        self._unacked.clear()
+        self._last, self._sent = final, 0
+        self._settled.set()
 
     async def _serve(self) -> None:
         """Send and hear until the connection is lost."""
@@ -244,25 +280,25 @@ class Lane:
     async def _number(self) -> None:
         """Give all that wait their numbers; keys are durable before."""
         fresh = list(self._queue)
-        if not fresh:
-            return
-        for offset, one in enumerate(fresh, 1):
-            one.seq = self._last + offset
+        self._queue.clear()
+        self._unacked.extend(fresh)
+        for one in fresh:
+            self._last += 1
+            one.seq = self._last
         entries = [
-            Entry(
-                self.job, self.stream, one.key, one.digest, self._producer, one.seq,
-                one.message.rows,
-            )
+            Entry(one.key, one.digest, one.seq, one.message.rows)
             for one in fresh
             if one.key is not None
-        ]  # fmt: skip
+        ]
         if entries:
-            acks, self._acks = [(self.job, self.stream, key) for key in self._acks], {}
-            await self._blocking(self._keys.write, entries, acks)
-        self._last += len(fresh)
-        for one in fresh:
-            self._queue.popleft()
-            self._unacked.append(one)
+            acks = list(self._acks)
+            await self._blocking(self._keys.write, self.job, self.stream, entries, acks)
+            self._noted(acks)
+
+    def _noted(self, acks: list[str]) -> None:
+        """The file tells of these acks."""
+        for key in acks:
+            self._acks.pop(key, None)
 
     def _acked(self, seq: int) -> None:
         """Batches up to `seq` are committed."""
@@ -274,70 +310,41 @@ class Lane:
             self._drop(one, None)
 
     def _hang_up(self) -> None:
+        self._settled.clear()
         if self._wire is not None:
             self._wire.close()
             self._wire = None
 
     # When something goes wrong -----------------------------------------------------------------
 
-    async def _settled(self) -> None:
-        """Find out what became of earlier producers of this stream."""
-        if self._clean:
-            return
-        async with self._settling:  # a second connection of a producer would end the first
-            while not self._clean:
-                known = await self._blocking(self._keys.unsettled, self.job, self.stream)
-                others = [id for id in known if id != self._producer]
-                for id in others:
-                    await self._end(id)
-                self._clean = not others
+    def _refused(self, text: str) -> None:
+        """Trying the same again will not help: HELLO will tell which batch it was."""
+        if self._settled.is_set():
+            self._refusal = text if self._sent else ""
+        else:  # the stream itself has changed, and so has the way to it
+            self._fail(Problem("unavailable", f"stream {self.stream}: {text}", retry_after_s=1))
 
-    async def _end(self, id: str) -> int:
-        try:
-            final = await settle(await self._address(), self.stream, self.schema, id)
-        except Refused as problem:
-            if "no stream" not in str(problem):
-                raise ConnectionRefusedError(str(problem)) from None
-            final = 0  # the stream is gone, and with it all that knew the producer
-        await self._blocking(self._keys.settle, id, final)
-        return final
-
-    async def _refused(self, text: str) -> None:
-        """The producer is over; tell each of its batches what became of it."""
-        self._hang_up()
-        id = self._abandon()
-        try:
-            async with self._settling:
-                self._acked(await self._end(id) if id else 0)
-        except (OSError, asyncio.TimeoutError):
-            self._fail(Problem("unknown-outcome", f"stream {self.stream} was refused: {text}"))
-            return
-        culprit = Problem(
-            "invalid", f"stream {self.stream} refuses the rows: {text}",
-            "send fewer rows at a time, or see the stream's source",
-            (Fault(f"streams.{self.stream}", text),),
-        )  # fmt: skip
-        if self._unacked:
+    def _blame(self) -> None:
+        """What is not committed was sent, and refused: tell the first of it."""
+        text, self._refusal = self._refusal, ""
+        if text and self._sent:
+            culprit = Problem(
+                "invalid", f"stream {self.stream} refuses the rows: {text}",
+                "send fewer rows at a time, or see the stream's source",
+                (Fault(f"streams.{self.stream}", text),),
+            )  # fmt: skip
             self._drop(self._unacked.popleft(), culprit)
-        elif self._queue:
-            self._drop(self._queue.popleft(), culprit)
-        self._fail(
-            Problem("unavailable", "another request was refused, and this one with it",
-                    retry_after_s=1)
-        )  # fmt: skip
 
     def _fail(self, problem: Problem) -> None:
-        """Give up on all that waits; what was sent may be committed, and is settled some day."""
-        self._abandon()
-        for one in [*self._unacked, *self._queue]:
+        """Give up on all that waits; what was sent may be committed, which the next HELLO tells."""
+        unknown = Problem("unknown-outcome", f"rows were sent, but {problem.detail}")
+        for number, one in enumerate(self._unacked):
+            self._drop(one, unknown if number < self._sent else problem)
+        for one in self._queue:
             self._drop(one, problem)
         self._unacked.clear()
         self._queue.clear()
-
-    def _abandon(self) -> str:
-        """The present producer sends no more."""
-        id, self._producer, self._clean = self._producer, "", False
-        return id
+        self._sent = 0
 
     def _drop(self, one: Batch, problem: Problem | None) -> None:
         self.bytes -= one.size

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-import pyarrow as pa
-
 from edged.client import frames
-from edged.client.messages import Serializer
 
 CONNECT_S = 5.0
-SETTLE_S = 30.0
+HELLO_S = 10.0
+"""How long HELLO may take: it waits for the commit of what is staged."""
+TAKEN_OVER = "took over"
 
 
 class Refused(Exception):
@@ -22,7 +21,7 @@ class Refused(Exception):
 
 
 class Wire:
-    """One connection of one producer; `hello` is the last committed number."""
+    """One connection of one producer; `hello` is the last committed number, for good."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer
@@ -36,7 +35,7 @@ class Wire:
         wire = await asyncio.wait_for(cls._open(address), CONNECT_S)
         try:
             wire.writer.write(greeting)
-            wire.hello = await asyncio.wait_for(wire._greeted(), CONNECT_S)
+            wire.hello = await asyncio.wait_for(wire._greeted(), HELLO_S)
         except BaseException:
             wire.close()
             raise
@@ -54,7 +53,10 @@ class Wire:
                 raise ConnectionResetError(str(problem)) from None
         kind, payload = self._waiting.popleft()
         if kind == frames.ERROR:
-            raise Refused(payload.decode(errors="replace"))
+            text = payload.decode(errors="replace")
+            if TAKEN_OVER in text:  # a connection that was given up came in behind this one
+                raise ConnectionResetError(text)
+            raise Refused(text)
         if kind == frames.AGAIN:
             raise ConnectionResetError(payload.decode(errors="replace"))
         return kind, payload
@@ -75,27 +77,3 @@ class Wire:
             kind, payload = await self.frame()
             if kind == frames.HELLO:
                 return frames.seq_of(payload)
-
-
-async def settle(address: str, stream: str, schema: pa.Schema, producer: str) -> int:
-    """The last number of a producer that will ever be committed.  Raises OSError, and Refused.
-
-    Whatever of it is staged lies before the end of the stream, which is committed when END_ACK
-    comes; the HELLO after that is final.
-    """
-    greeting = Serializer(schema).greeting(stream, producer, None)
-    wire = await Wire.connect(address, greeting)
-    first = wire.hello
-    try:
-        wire.writer.write(frames.END_OF_STREAM)
-        await asyncio.wait_for(_end_ack(wire), SETTLE_S)
-    finally:
-        wire.close()
-    wire = await Wire.connect(address, greeting)
-    wire.close()
-    return max(first, wire.hello)
-
-
-async def _end_ack(wire: Wire) -> None:
-    while (await wire.frame())[0] != frames.END_ACK:
-        pass

@@ -1,8 +1,8 @@
 """What stands on the wire beside Arrow: metadata keys, and the frames that come back.
 
 Producer → edged is a plain Arrow IPC stream.  Metadata of the schema: `edged.stream` (required),
-`edged.producer` (this producer's id), `edged.token`.  Metadata of each record batch: `edged.seq`,
-decimal ASCII, counting 1, 2, 3 … per producer.
+`edged.producer` (this producer's id), `edged.token`, `edged.settle` ("1": HELLO comes once it is
+final).  Metadata of each record batch: `edged.seq`, decimal ASCII, counting 1, 2, 3 … per producer.
 
 edged → producer are frames, little-endian, and only where the producer gave an id (errors always):
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 import struct
 
 STREAM_KEY, PRODUCER_KEY, TOKEN_KEY = b"edged.stream", b"edged.producer", b"edged.token"
-SEQ_KEY = b"edged.seq"
+SETTLE_KEY, SEQ_KEY = b"edged.settle", b"edged.seq"
 
 HELLO, ACK, ERROR, END_ACK, AGAIN = 1, 2, 3, 4, 5
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"

@@ -13,7 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from edged.client.frames import END_OF_STREAM, PRODUCER_KEY, SEQ_KEY, STREAM_KEY, TOKEN_KEY
+from edged.client.frames import (
+    END_OF_STREAM,
+    PRODUCER_KEY,
+    SEQ_KEY,
+    SETTLE_KEY,
+    STREAM_KEY,
+    TOKEN_KEY,
+)
 
 DIGITS = 18
 _BLANK = b"0" * DIGITS
@@ -53,13 +60,17 @@ class Serializer:
         self.schema = pa.schema([_plain(f) for f in schema])
         self._skip = len(self._stream(None))
 
-    def greeting(self, stream: str, producer: str | None, token: str | None) -> bytes:
-        """The schema message that opens a connection."""
+    def greeting(
+        self, stream: str, producer: str | None, token: str | None, settle: bool = False
+    ) -> bytes:
+        """The schema message that opens a connection; `settle`: HELLO comes once it is final."""
         metadata = {STREAM_KEY: stream.encode()}
         if producer:
             metadata[PRODUCER_KEY] = producer.encode()
         if token:
             metadata[TOKEN_KEY] = token.encode()
+        if settle:
+            metadata[SETTLE_KEY] = b"1"
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema.with_metadata(metadata)):
             pass

@@ -70,6 +70,9 @@ class Feed:
         self.producers_max = producers_max
         self.ending: set[int] = set()
         """Producers whose end of stream is not committed yet."""
+        self._settling: dict[int, int] = {}
+        """Producers that get HELLO once this number is committed.  They have no place in `fds`, so
+        that no ACK comes before it."""
         self.index, self.staging, self.decoder = index, staging, decoder
         self._lines, self._memory, self._way = lines, memory, way
         self.connections: list[Connection | None] = []
@@ -130,6 +133,7 @@ class Feed:
         if self.by_number.get(connection.number) is connection:
             del self.by_number[connection.number]
             self.fds[connection.number] = -1
+            self._settling.pop(connection.number, None)
 
     def named(self, producer: str) -> Connection | None:
         """The connection of a producer, if it has one."""
@@ -194,6 +198,24 @@ class Feed:
         if numbers.size:
             self._committed = at_least(self._committed, int(numbers[-1]) + 1)
             np.maximum.at(self._committed, numbers, seqs)
+
+    def settle(self, number: int) -> bool:
+        """Whether HELLO is final: former connections of a producer were ended, and what was staged
+        of them is committed.  If not, `settled` gives it later.  (Under the source's lock.)
+        """
+        seq = int(self.staging.producers.seq[number])
+        if self.committed(number) >= seq:
+            return True
+        self._settling[number], self.fds[number] = seq, -1
+        return False
+
+    def settled(self) -> list[Connection]:
+        """Whose HELLO has become final with the last `commit`.  (Under the source's lock.)"""
+        numbers = [n for n, seq in self._settling.items() if self.committed(n) >= seq]
+        for number in numbers:
+            del self._settling[number]
+            self.fds[number] = self.by_number[number].fd
+        return [self.by_number[number] for number in numbers]
 
     def end(self, connection: Connection) -> None:
         """The connection said end-of-stream; anonymous ones end together, with the last."""

@@ -22,10 +22,14 @@ ID_BYTES_MAX = 256
 
 @dataclass(frozen=True)
 class Greeting:
-    """What the first message says; `size` is how many bytes it took."""
+    """What the first message says; `size` is how many bytes it took.
+
+    With `settle`, HELLO comes once it is final.
+    """
 
     stream: str
     producer: str
+    settle: bool
     schema: pa.Schema
     message: bytes
     size: int
@@ -69,7 +73,8 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
     if frames.STREAM_KEY not in metadata:
         raise ProtocolError("edged.stream is missing in the schema's metadata")
     stream = metadata[frames.STREAM_KEY].decode(errors="replace")
-    return Greeting(stream, _producer(metadata), schema, data[:size], size)
+    producer = _producer(metadata)
+    return Greeting(stream, producer, _settle(metadata, producer), schema, data[:size], size)
 
 
 def _framed(data: bytes) -> npt.NDArray[np.int64]:
@@ -90,3 +95,10 @@ def _producer(metadata: dict[bytes, bytes]) -> str:
             f"edged.producer must be printable and at most {ID_BYTES_MAX} bytes long"
         )
     return id
+
+
+def _settle(metadata: dict[bytes, bytes], producer: str) -> bool:
+    value = metadata.get(frames.SETTLE_KEY)
+    if value is not None and (value != b"1" or not producer):
+        raise ProtocolError('edged.settle is "1", and goes with an edged.producer')
+    return value is not None

@@ -328,9 +328,8 @@ class TcpSource(Source):
             feed.attach(connection, greeting.producer, monotonic_us)
             connection.state = OPEN
             self._epoll.register(connection.fd, _IN)
-            if connection.number:
-                hello = frames.numbered(frames.HELLO, feed.committed(connection.number))
-                self._flushed(connection, connection.send(hello))
+            if connection.number and (not greeting.settle or feed.settle(connection.number)):
+                self._say_hello(feed, connection)
         if self._tls:  # what is decrypted already does not make the socket readable
             self._flushed(connection, False)
 
@@ -386,10 +385,16 @@ class TcpSource(Source):
 
     # Frames ------------------------------------------------------------------------------------
 
+    def _say_hello(self, feed: Feed, connection: Connection) -> None:
+        hello = frames.numbered(frames.HELLO, feed.committed(connection.number))
+        self._flushed(connection, connection.send(hello))
+
     def _acknowledge(self, feed: Feed, numbers: Int64s, seqs: Int64s) -> None:
         """Send producers their ACKs: all in one call, but for those that it cannot serve."""
         with self._lock:
             feed.commit(numbers, seqs)
+            for settled in feed.settled():
+                self._say_hello(feed, settled)
             if self._tls:
                 unsent = np.zeros(numbers.size, np.int64)
             else:
@@ -400,7 +405,7 @@ class TcpSource(Source):
                 )  # fmt: skip
             for i in np.flatnonzero(unsent >= 0).tolist():
                 connection = feed.by_number.get(int(numbers[i]))
-                if connection is not None:
+                if connection is not None and feed.fds[connection.number] >= 0:
                     self._acks += 1
                     sent = connection.ack_rest(int(seqs[i]), int(unsent[i]))
                     self._flushed(connection, sent)

@@ -23,7 +23,7 @@ from api.problems import Problem
 from edged.pages.read import read_page
 from edged.schema import Schema
 from edged.store import Store
-from tests.api.support import Api, Daemon, both, until
+from tests.api.support import READINGS, Api, Daemon, both, until
 
 UTC = datetime.timezone.utc
 SCHEMA = pa.schema(
@@ -202,7 +202,7 @@ def rows_of(first, count):
     ]
 
 
-def landed(daemon):
+def landed(daemon, streams=("all", "late")):
     """Ids of all rows in the pages of a store that nobody runs, late ones too."""
     document = json.loads((daemon.path / "job.json").read_text())
     columns = document["streams"]["power"]["columns"]
@@ -213,7 +213,7 @@ def landed(daemon):
     try:
         ids = []
         for page in store.pending():
-            if page.key.stream in ("all", "late"):
+            if page.key.stream in streams:
                 with open(page.file, "rb") as file:
                     file.seek(page.offset)
                     data = file.read(page.length)
@@ -297,7 +297,47 @@ def test_every_row_comes_in_once_whoever_is_killed(tmp_path):
         daemon.stop()
         expected = [s.first + i for s in senders for i in range(s.requests * s.rows)]
         assert sorted(landed(daemon)) == expected, seed
+        assert landed(daemon, ("late",)) == [], "the stream's only producer never ended"
     gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_rows_after_a_restart_are_as_welcome_as_those_before(tmp_path):
+    """API, daemon or both begin again: keys are known, and none of the rows is late."""
+    with Daemon(tmp_path) as daemon, Api(tmp_path) as api:
+        restarts = [(api.stop, api), (api.kill, api), (daemon.kill, daemon),
+                    (api.kill, daemon.kill, daemon, api)]  # fmt: skip
+        for number, steps in enumerate(restarts):
+            first = Sender(api, 10 * number, 1, 10)
+            first.run()
+            assert first.problem is None
+            with api.client() as client:
+                assert send(client, ndjson(rows_of(1000 + number, 1))).status_code == 202
+            for step in steps:
+                if step in (api, daemon):
+                    step.restart()
+                    step.ready(120)
+                else:
+                    step()
+            for known in range(number + 1):
+                body = ndjson(rows_of(10 * known, 10))
+                with api.client() as client:
+                    told = until(lambda c=client, b=body, k=known: taken(c, b, f"key-{10 * k}"))
+                assert told["replayed"]
+        last = Sender(api, 500, 1, 10)
+        last.run()
+        api.stop()
+        daemon.stop()
+        expected = [*range(40), *range(500, 510), *range(1000, 1004)]
+        assert sorted(landed(daemon, ("all",))) == expected
+        assert landed(daemon, ("late",)) == []
+    gc.collect()
+
+
+def taken(client, body, key):
+    """The answer, once it is one of success."""
+    answer = send(client, body, key=key)
+    return answer.json() if answer.status_code == 202 else None
 
 
 def done(senders):
@@ -328,11 +368,32 @@ def test_one_key_at_a_time(tmp_path):
 
 def test_a_stream_with_a_token_takes_no_strangers_rows(tmp_path):
     (tmp_path / "secret").write_text("s")
-    from tests.api.support import READINGS
-
     source = {"type": "tcp", "listen": "127.0.0.1:0", "token_file": str(tmp_path / "secret")}
     power = {**READINGS["streams"]["power"], "source": source}
     with both(tmp_path, {**READINGS, "streams": {"power": power}}) as (_, api):
         with api.client() as client:
             answer = send(client, ndjson(rows_of(0, 1)))
         assert answer.status_code == 409 and "token" in answer.json()["detail"]
+
+
+def test_a_job_that_takes_the_name_of_one_that_was_deleted_gets_rows_of_its_own_columns(tmp_path):
+    power = READINGS["streams"]["power"]
+    second = {**READINGS, "name": "second", "operators": {},
+              "streams": {"steam": {**power, "columns": {"time": "timestamp", "id": "int64"}}},
+              "sinks": {"steams": {"type": "pages", "input": "steam"}}}  # fmt: skip
+    other = {"time": "timestamp", "c": "bool"}
+    third = {**second, "streams": {"steam": {**power, "columns": other}},
+             "sinks": {"steams": {"type": "pages", "input": "steam", "version": 2}}}  # fmt: skip
+
+    def sent(client, document, row):
+        answer = client.put("/v1/jobs/second", json=document)
+        assert answer.status_code == 201, answer.text
+        body = json.dumps({"time": "2026-11-21T09:00:00Z", **row}).encode()
+        headers = {"Content-Type": NDJSON}
+        return client.post("/v1/streams/steam/tuples", content=body, headers=headers)
+
+    with both(tmp_path) as (_, api), api.client() as client:
+        assert sent(client, second, {"id": 1}).status_code == 202
+        assert client.delete("/v1/jobs/second?drain=false").status_code == 200
+        answer = sent(client, third, {"c": True})
+        assert answer.status_code == 202, answer.text

@@ -61,7 +61,6 @@ JOB = {
             "source": {"type": "http"},
             "columns": {"id": "int64", "time": "timestamp"},
             "time": "time",
-            "late": "process",  # an API that ends also ends its producers: what comes next is late
         },
     },
     "operators": {"some": {"type": "filter", "input": "a", "where": "id + 1 > 0"}},
