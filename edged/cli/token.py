@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -82,7 +83,7 @@ def revoke(who: str, path: Path, as_json: bool) -> None:
         click.echo(f"revoked {', '.join(row['id'] for row in rows)}")
 
 
-def _row(token: Token, now_us: int) -> dict[str, object]:
+def _row(token: Token, now_us: int) -> dict[str, Any]:
     return {
         "id": token.id,
         "name": token.name,
