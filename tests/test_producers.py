@@ -61,7 +61,7 @@ class TestADeviceThatInventsAnIdAtEveryStart:
     DOCUMENT["streams"]["r"]["source"]["producers_max"] = 4
 
     def send_one(self, loop: Loop, id: str) -> None:
-        with Producer(f"127.0.0.1:{loop.sources[0].port}", "r", ARROW, id) as producer:
+        with Producer(f"127.0.0.1:{loop.inputs.sources[0].port}", "r", ARROW, id) as producer:
             producer.send(batch([7]))
             producer.end()
 

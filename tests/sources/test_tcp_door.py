@@ -35,7 +35,7 @@ def greeting(producer: str) -> bytes:
 
 
 def dial(loop: Loop) -> socket.socket:
-    peer = socket.create_connection(("127.0.0.1", loop.sources[0].port), 10)
+    peer = socket.create_connection(("127.0.0.1", loop.inputs.sources[0].port), 10)
     peer.settimeout(10)
     return peer
 
