@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 WAITING_MAX = 16
 """Changes that may wait for a beat to end."""
+AGAIN_US = 5_000_000
+"""After so long what drained is deleted again, where the disk had no room for that."""
 
 Done = Callable[[Any], None]
 """Told the answer, `{"job", "created", "notes"}`, or the EdgedError; on any thread."""
@@ -61,6 +63,8 @@ class Changes:
         """Pages of these streams that the centre does not have yet."""
         self.hear_acks: Callable[[bool], None] = lambda _: None
         """Asked to end the heart's waits when the centre acknowledges pages, or no longer."""
+        self.again_us = 0
+        """When a delete that was refused is tried again (monotonic); the past: none was."""
         self._posted: deque[Posted] = deque()
         self._hears = False
 
@@ -88,12 +92,12 @@ class Changes:
         """Look after what drains; whether nothing does any more, and the centre has it all."""
         waits = False
         for job in [job for job in self.book.list if job.drains and not job.drained]:
-            if not job.rests:
+            if not job.rests or (job.about.ends and heart.now_us() < self.again_us):
                 waits = True
                 continue
             heart.rest()
             if job.about.ends:
-                self._posted.append(Posted(Change("delete", job.plan.name, heart.wall_us())))
+                self._delete(heart, job)
             elif self.pending(job.shipped()) == 0:
                 job.drained = True
                 if job.about.state != RUNNING:
@@ -104,6 +108,18 @@ class Changes:
             self._hears = waits
             self.hear_acks(waits)
         return not waits and not self._posted
+
+    def _delete(self, heart: Heart, job: JobRuntime) -> None:
+        """The job has drained and goes.  A full disk may refuse that, and nobody tells when it has
+        room again: other processes may have filled it."""
+
+        def done(answer: Any) -> None:
+            if isinstance(answer, EdgedError):
+                self.again_us = heart.now_us() + AGAIN_US
+
+        self._posted.append(
+            Posted(Change("delete", job.plan.name, heart.wall_us()), None, None, done)
+        )
 
     def _make(self, heart: Heart, posted: Posted) -> None:
         change, old = posted.change, self.book.get(posted.change.name)

@@ -208,6 +208,10 @@ class Heart:
         """The wall clock."""
         return self._clock.wall_us()
 
+    def now_us(self) -> int:
+        """The monotonic clock."""
+        return self._clock.monotonic_us()
+
     def pin(self, name: str, operator: str, kernel: str | None) -> str:
         """Choose an operator's kernel by hand, see `JobRuntime.pin`."""
         for job in self.jobs:
@@ -278,6 +282,8 @@ class Heart:
         wall = self._clock.wall_us()
         if self._drains_until_us is not None:
             due.append(self._drains_until_us)
+        if self.changes.again_us > now:
+            due.append(self.changes.again_us)
         for job in self._active():
             if (left := job.due_in_us(wall)) is not None:
                 due.append(now + left)

@@ -6,6 +6,7 @@ what leaves in pages must be what a list of the rows sent says.
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 import socket
@@ -15,8 +16,10 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from edged.beat.changes import AGAIN_US
 from edged.beat.recover import recover
 from edged.client import Producer
+from edged.disk import SystemDisk
 from edged.door import ask
 from edged.errors import CommandError, JobError
 from edged.job.plan import parse_job
@@ -264,6 +267,49 @@ def test_a_deleted_job_that_drains_first_closes_its_windows(tmp_path):
         loop.change("put", "third", at(port, windowed("third", "q", "counts")))
         assert loop.heart.jobs[1].sinks["counts"].numbers() == {"counts": [1]}
         twins.compare()
+
+
+class FullDisk(SystemDisk):
+    """The real disk, with no room for snapshots while it is `full`; `tries` counts them."""
+
+    def __init__(self):
+        self.full, self.tries = False, 0
+
+    def open(self, path, create=False):
+        if "/snapshots/" in path and self.full:
+            self.tries += 1
+            raise OSError(errno.ENOSPC, "no room")
+        return super().open(path, create)
+
+
+def test_a_job_that_drained_on_a_full_disk_goes_when_there_is_room_and_is_not_tried_all_the_time(
+    tmp_path,
+):
+    port, disk = free_port(), FullDisk()
+    base = at(port, copy_job())
+    base["promises"] = {**QUICK, "durability": "results"}
+    with Loop(base, tmp_path / "store", disk) as loop:
+        loop.change("put", "second", at(free_port(), renamed("second", "q", "others")))
+        disk.full = True
+        loop.change("state", "second", state="draining", ends=True)
+        loop.until(lambda: disk.tries >= 1)
+        with Producer(f"127.0.0.1:{port}", "r", ARROW, "r") as r:
+            for value in range(5):
+                r.send(batch([value]))
+                r.flush()
+        assert disk.tries == 1, "every try builds sources anew"
+        wakes = loop.waiter.wakes
+        loop.clock.ahead_us += AGAIN_US
+        loop.waiter.kick()
+        loop.until(lambda: disk.tries == 2)
+        assert loop.waiter.wakes - wakes < 10
+        assert [describe(j)["state"] for j in loop.heart.jobs] == ["running", "draining"]
+        disk.full = False
+        loop.clock.ahead_us += AGAIN_US
+        loop.waiter.kick()
+        loop.until(lambda: len(loop.heart.jobs) == 1)
+        assert disk.tries == 2
+        Twins(loop, tmp_path / "store").compare()
 
 
 def test_pages_of_a_job_that_is_gone_keep_their_schema_and_all_numbers(tmp_path):
