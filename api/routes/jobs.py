@@ -163,7 +163,7 @@ async def drain_job(
 
 @_read.post(
     "/v1/jobs:validate",
-    responses={**says(408, 413, 415), **_LONG},
+    responses={**says(408, 413, 415, 422), **_LONG},
     response_model=Verdict,
     openapi_extra=_DOCUMENT,
     tags=["jobs"],
