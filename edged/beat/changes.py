@@ -91,7 +91,9 @@ class Changes:
     def settle(self, heart: Heart) -> bool:
         """Look after what drains; whether nothing does any more, and the centre has it all."""
         waits = False
-        for job in [job for job in self.book.list if job.drains and not job.drained]:
+        for job in list(self.book.list):
+            if not job.drains or (job.drained and not job.about.ends):
+                continue
             if not job.rests or (job.about.ends and heart.now_us() < self.again_us):
                 waits = True
                 continue
