@@ -33,6 +33,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ JOBS_MAX = 64
 WINDOWS_MAX = 16
 BUSY_S_MAX = 60.0
 """How long a command is tried again while the daemon says that it is busy."""
+_BACK = {"paused": "job.pause", "draining": "job.drain", "drained": "job.drain"}
+"""What gives a job its state back."""
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 
 Ask = Callable[..., Any]
@@ -209,10 +212,20 @@ class Applier:
             self._put(job)
         if wanted.jobs is not None:
             names = {job["name"] for job in wanted.jobs}
-            for name, job in self._running.items():
-                if job["origin"] == "centre" and name not in names:
-                    self._command("job.delete", name=name, drain=True)
-                    self.done.append(f"job {name} drains and goes")
+            self._dismiss([
+                job for name, job in self._running.items()
+                if job["origin"] == "centre" and name not in names
+            ])  # fmt: skip
+
+    def _dismiss(self, jobs: Sequence[Mapping[str, Any]]) -> None:
+        """Have jobs drained and go: none before all have been told to drain, which can be taken
+        back; one that went can only be there again, empty."""
+        for job in jobs:
+            self._command("job.drain", name=job["name"])
+            self._undo.append(partial(self._bring_back, job))
+        for job in jobs:
+            self._command("job.delete", name=job["name"], drain=True)
+            self.done.append(f"job {job['name']} drains and goes")
 
     def _switch(self, policy: Mapping[str, Any]) -> None:
         runs = self._ask("governor")
@@ -232,6 +245,7 @@ class Applier:
             if old["state"] in ("running", "paused", "failed"):
                 return
             self._command("job.resume", name=name)
+            self._undo.append(partial(self._command, "job.drain", name=name))
             self.done.append(f"job {name} goes on")
             return
         self._command("job.put", document=document, origin="centre")
@@ -241,6 +255,16 @@ class Applier:
             before = old["document"]
             self._undo.append(lambda: self._command("job.put", document=before, origin="centre"))
         self.done.append(f"job {name} {'created' if old is None else 'replaced'}")
+
+    def _bring_back(self, job: Mapping[str, Any]) -> None:
+        """A job that was told to drain is as it was; one that went is there again, empty."""
+        name = job["name"]
+        try:
+            self._command(_BACK.get(job["state"], "job.resume"), name=name)
+        except CommandError as problem:
+            if problem.kind != "missing":
+                raise
+            self._command("job.put", document=job["document"], origin="centre")
 
     def _command(self, cmd: str, **arguments: Any) -> Any:
         until = time.monotonic() + BUSY_S_MAX
