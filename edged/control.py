@@ -144,7 +144,7 @@ class Control:
                 job = JobRuntime(plan, daemon.context)
                 now_us = daemon.clock.wall_us()
                 change = Change("put", plan.name, now_us, plan.document, origin)
-                daemon.heart.post(Posted(change, job, if_version, answer.done))
+                self._post(Posted(change, job, if_version, answer.done))
             except EdgedError as problem:
                 answer.done(problem)
             except Exception as problem:  # a defect in reading a document ends no daemon
@@ -173,6 +173,8 @@ class Control:
         return later
 
     def _post(self, posted: Posted) -> None:
+        """Ask the heart for a change; any thread.  Raises CommandError where it would have to wait
+        for room in the store: nobody waits so long for an answer."""
         if self._daemon.committer.full:
             do = "try again when the centre has taken pages"
             raise CommandError("busy", "the store is full", do=do, retry_s=5.0)

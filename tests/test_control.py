@@ -80,6 +80,29 @@ def test_a_refusal_says_its_kind_and_where(still, request_, kind, where):
     assert still.heart.state == "running"
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [{"cmd": "job.put", "document": copy_job()}, {"cmd": "job.pause", "name": "joining"},
+     {"cmd": "replace", "job": join_job(lateness="1s")}],
+)  # fmt: skip
+def test_while_the_store_is_full_nothing_is_changed_later_than_its_answer(
+    still, monkeypatch, request_
+):
+    monkeypatch.setattr(still.committer, "full", True)
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(0.01)
+        s.connect(str(still.door.path))
+        s.sendall(json.dumps(request_).encode() + b"\n")
+        told, deadline = b"", time.monotonic() + 20
+        while not told:
+            assert time.monotonic() < deadline
+            still.door.serve()
+            with contextlib.suppress(TimeoutError):
+                told = s.recv(1 << 16)
+    assert json.loads(told)["kind"] == "busy"
+    assert not still.heart.changes
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
