@@ -84,7 +84,11 @@ class Follower:
         if self._child is not None or self.received <= self._result["version"]:
             return
         words = [sys.executable, "-m", "edged.desired", str(self._directory), str(door)]
-        self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        try:
+            self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        except OSError as problem:  # TasksMax, descriptors, memory: the next version tries again
+            self._failed(f"judging it could not begin: {problem}")
+            return
         assert self._child.stdout is not None
         self._said.clear()
         self._waiter.add_control(self._child.stdout.fileno(), lambda: self._hear(door))
@@ -114,11 +118,17 @@ class Follower:
         try:
             self._result |= json.loads(self._said)
         except ValueError:
-            problem = f"judging it ended with status {child.returncode}; the log says why"
-            self._result |= {"version": self.received, "problem": problem, "done": []}
+            self._failed(f"judging it ended with status {child.returncode}; the log says why")
+        else:
+            self._tell()
+            self.ended()
+        self.look(None, door)
+
+    def _failed(self, problem: str) -> None:
+        """The newest version is neither applied nor refused before the next start, or another."""
+        self._result |= {"version": self.received, "problem": problem, "done": []}
         self._tell()
         self.ended()
-        self.look(None, door)
 
     def _tell(self) -> None:
         version, problem = self._result["version"], self._result["problem"]

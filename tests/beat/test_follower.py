@@ -42,3 +42,27 @@ def test_nobody_waits_for_a_child_that_is_slow_to_speak_and_to_end(tmp_path, mon
     assert ended == [{"version": 7, "applied": 7, "problem": ""}]
     follower.close()
     waiter.close()
+
+
+def test_a_child_that_cannot_be_made_is_the_problem_of_that_version_and_of_no_other(
+    tmp_path, monkeypatch
+):
+    child = tmp_path / "child"
+    monkeypatch.setattr(sys, "executable", str(child))
+    clock = SystemClock()
+    waiter, ended = Waiter(clock), []
+    follower = Follower(tmp_path, waiter, Events(clock, Log(lambda *_: None)))
+    follower.ended = lambda: ended.append(follower.outcome())
+    follower.look({"version": 7}, tmp_path / "door")
+    problem = ended[0].pop("problem")
+    assert ended == [{"version": 7, "applied": 0}] and "No such file" in problem
+    child.write_text('#!/bin/sh\nprintf \'{"version": 8, "applied": 8, "problem": ""}\'')
+    child.chmod(0o755)
+    follower.look({"version": 8}, tmp_path / "door")
+    deadline = time.monotonic() + 60
+    while len(ended) < 2:
+        assert time.monotonic() < deadline
+        waiter.until_input(clock.monotonic_us() + 1_000_000)
+    assert ended[1] == {"version": 8, "applied": 8, "problem": ""}
+    follower.close()
+    waiter.close()
