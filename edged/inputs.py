@@ -8,7 +8,7 @@ go on untouched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -42,24 +42,31 @@ class Inputs:
         Where a source cannot be started, jobs that came through the door have a `problem` and take
         no part; raises ConfigError where a job of a file needs it.
         """
-        for key, members in _groups(jobs).items():
-            try:
-                source = _build(members, self._workers, self._directory)
-                source.start()
-            except (ConfigError, JobError) as problem:
-                owners = [j for j in jobs if j.plan.name in {job for job, *_ in members}]
-                if any(job.about.from_file for job in owners):
-                    raise
-                for job in owners:
-                    job.problem = str(problem)
-                continue
-            self._add(key, members, source)
+        for owners, problem in self._begin(jobs):
+            if any(job.about.from_file for job in owners):
+                raise problem
+            for job in owners:
+                job.problem = str(problem)
+
+    def restore(self, jobs: Sequence[JobRuntime]) -> list[JobRuntime]:
+        """After `fit` could not: run what these jobs needed before.  Where somebody has taken a
+        port meanwhile, its jobs have a `problem` until they are resumed; returns those."""
+        groups = _groups([job for job in jobs if not job.problem])
+        for key in list(self._running):
+            if key not in groups or not _same(groups[key], self._running[key][0]):
+                self._remove(key)
+        failed: list[JobRuntime] = []
+        for owners, problem in self._begin([job for job in jobs if not job.problem]):
+            failed += [job for job in owners if job not in failed]
+            for job in owners:
+                job.problem = str(problem)
+        return failed
 
     def fit(self, jobs: Sequence[JobRuntime]) -> None:
         """Run what these jobs need, and nothing else.
 
         Raises JobError where streams do not go together, CommandError where a source cannot be
-        started; the sources of before run again then.
+        started; `restore` then has the sources of before run again.
         """
         groups = _groups([job for job in jobs if not job.problem])
         stays = {
@@ -72,26 +79,35 @@ class Inputs:
             for key, members in groups.items()
             if key not in stays
         }
-        old = {k: members for k, (members, _) in self._running.items() if k not in stays}
-        for key in old:
+        for key in [key for key in self._running if key not in stays]:
             self._remove(key)
-        try:
-            for key, source in new.items():
+        for key, source in new.items():
+            try:
                 source.start()
-                self._add(key, groups[key], source)
-        except ConfigError as problem:
-            for key in new.keys() & self._running.keys():
-                self._remove(key)
-            for key, members in old.items():
-                source = _build(members, self._workers, self._directory)
-                source.start()
-                self._add(key, members, source)
-            raise CommandError("conflict", str(problem), where="streams") from problem
+            except ConfigError as problem:
+                raise CommandError("conflict", str(problem), where="streams") from problem
+            self._add(key, groups[key], source)
 
     def close(self) -> None:
         """Close them all."""
         for source in self.sources:
             source.close()
+
+    def _begin(
+        self, jobs: Sequence[JobRuntime]
+    ) -> Iterator[tuple[list[JobRuntime], ConfigError | JobError]]:
+        """Start what these jobs need and does not run; those whose source cannot be started."""
+        for key, members in _groups(jobs).items():
+            if key in self._running:
+                continue
+            try:
+                source = _build(members, self._workers, self._directory)
+                source.start()
+            except (ConfigError, JobError) as problem:
+                names = {job for job, *_ in members}
+                yield [job for job in jobs if job.plan.name in names], problem
+            else:
+                self._add(key, members, source)
 
     def _add(self, key: str, members: list[Member], source: Source) -> None:
         self._running[key] = (members, source)

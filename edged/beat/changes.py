@@ -141,7 +141,7 @@ class Changes:
         if old is not None and change.op == "state" and change.state == PAUSED:
             heart.seal(old)
         notes = self._carry(old, posted.job) if posted.job is not None else []
-        self._fit(posted, old, after)
+        self._fit(heart, posted, old, after)
         before = (list(self.book.list), copy.deepcopy(self.book.retired))
         logged = self._logs_inputs()
         self._swap(change, posted.job)
@@ -161,7 +161,9 @@ class Changes:
             self._snapshot(heart, before)
             durable()
 
-    def _fit(self, posted: Posted, old: JobRuntime | None, after: list[JobRuntime]) -> None:
+    def _fit(
+        self, heart: Heart, posted: Posted, old: JobRuntime | None, after: list[JobRuntime]
+    ) -> None:
         """The sources as they will be wanted; one that could not be started is tried again."""
         problem = "" if old is None else old.problem
         if old is not None and posted.change.op == "state":
@@ -171,7 +173,15 @@ class Changes:
         except EdgedError:
             if old is not None:
                 old.problem = problem
+            self._restore(heart)
             raise
+
+    def _restore(self, heart: Heart) -> None:
+        """The sources of the jobs as they are; a job whose own is lost by that has failed."""
+        failed = self.inputs.restore(self.book.list)
+        heart.take_jobs()
+        for job in failed:
+            self.told("failed", job, {"problem": job.problem})
 
     def _carry(self, old: JobRuntime | None, job: JobRuntime) -> list[str]:
         """State to the new job; streams whose document is the same stay, with their sources."""
@@ -206,8 +216,7 @@ class Changes:
             heart.snapshot()
         except StoreFull as problem:
             self.book.list[:], self.book.retired = before
-            self.inputs.fit(self.book.list)
-            heart.take_jobs()
+            self._restore(heart)
             self.changed()
             raise CommandError("busy", str(problem), retry_s=5.0) from problem
 

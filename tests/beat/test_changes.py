@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections import Counter, defaultdict
+from contextlib import ExitStack
 
 import pytest
 
@@ -388,6 +389,45 @@ def test_a_job_whose_port_is_taken_at_the_start_has_failed_until_it_is_resumed(t
             r.flush()
         assert loop.change("state", "second", state="running")["job"]["state"] == "running"
         with Producer(f"127.0.0.1:{other}", "q", ARROW, "q") as q:
+            q.send(batch([1]))
+            q.flush()
+
+
+def test_a_job_whose_port_is_lost_while_another_is_refused_has_failed_until_it_is_resumed(
+    tmp_path, monkeypatch
+):
+    port, own, taken = free_port(), free_port(), free_port()
+    second, moved = (at(p, renamed("second", "q", "others")) for p in (own, taken))
+    events = []
+    with Loop(at(port, copy_job()), tmp_path / "store") as loop, ExitStack() as stack:
+
+        def squat(on):
+            squatter = stack.enter_context(socket.socket())
+            squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            squatter.bind(("127.0.0.1", on))
+            squatter.listen()
+
+        def remove(key):
+            removed(key)
+            squat(own)
+
+        loop.change("put", "second", second)
+        squat(taken)
+        removed = loop.inputs._remove
+        monkeypatch.setattr(loop.inputs, "_remove", remove)
+        loop.heart.changes.told = lambda event, job, _: events.append((event, job.plan.name))
+        with pytest.raises(CommandError, match="cannot listen"):
+            loop.change("put", "second", moved)
+        monkeypatch.undo()
+        assert events == [("failed", "second")]
+        told = describe(loop.heart.jobs[1])
+        assert told["state"] == "failed" and str(own) in told["problem"]
+        with Producer(f"127.0.0.1:{port}", "r", ARROW, "r") as r:
+            r.send(batch([1]))
+            r.flush()
+        stack.close()
+        assert loop.change("state", "second", state="running")["job"]["state"] == "running"
+        with Producer(f"127.0.0.1:{own}", "q", ARROW, "q") as q:
             q.send(batch([1]))
             q.flush()
 
