@@ -1,6 +1,6 @@
 """SIGHUP and the door's `reload`: the configuration is read anew, judged whole, then applied.
 
-    begin ─► child: read, judge, compile expressions ─► policy, log level ─► jobs ─► told
+    begin ─► child: read, judge, compile expressions ─► jobs ─► policy, log level ─► told
 
 Reading and compiling take up to minutes, so a child process does both (`edged.configured`); beats
 go on meanwhile.  If anything is wrong, nothing changes.  What a reload can apply are the jobs that
@@ -123,7 +123,7 @@ class Reloader:
             refusal = problem if isinstance(problem, EdgedError) else _refusal([told])
             self._later(lambda: self._end(refusal))
             return
-        self._later(lambda: self._apply(verdict.config, posts))
+        self._later(lambda: self._post(verdict.config, posts, []))
 
     def _posts(self, files: Mapping[str, JobFile]) -> list[Posted]:
         """The changes of jobs.  Raises EdgedError where they cannot be together."""
@@ -147,13 +147,38 @@ class Reloader:
         gone = [j for n, j in running.items() if j.about.from_file and n not in files]
         # until they have drained, those that go are there beside the new ones
         daemon.check([*stay, *plans, *(job.plan for job in gone)])
+        together = {name: job.plan for name, job in running.items()}
+        for post in posts:  # one after the other, each beside the others as they are by then
+            assert post.job is not None
+            together[post.change.name] = post.job.plan
+            daemon.check(list(together.values()))
         for job in gone:
             change = Change("state", job.plan.name, now_us, state=DRAINING, ends=True)
             posts.append(Posted(change))
         return posts
 
-    def _apply(self, config: Config, posts: list[Posted]) -> None:
-        """Everything is right: apply it."""
+    def _post(self, config: Config, posts: list[Posted], told: list[str]) -> None:
+        """One job after the other, then the rest.  What fails now (a port is taken) ends it, and
+        leaves the jobs before it, which are `told`."""
+        if not posts:
+            self._finish(config, told)
+            return
+        post, *rest = posts
+        more = [*told, f"job {post.change.name}"]
+
+        def done(result: Any) -> None:
+            if isinstance(result, EdgedError):
+                self._later(lambda: self._end(result))
+            else:
+                self._later(lambda: self._post(config, rest, more))
+
+        try:
+            self._daemon.heart.post(Posted(post.change, post.job, None, done))
+        except EdgedError as problem:
+            self._end(problem)
+
+    def _finish(self, config: Config, told: list[str]) -> None:
+        """The jobs are as they should be: apply what else can be."""
         daemon, changed = self._daemon, self.config.changed(config)
         try:
             if daemon.energy is not None and {"energy.policy", "energy.settings"} & set(changed):
@@ -166,31 +191,9 @@ class Reloader:
         if "log.level" in changed:
             daemon.events.log.level = config.log.level
         self.config = config
-        answer = {
-            "applied": [key for key in changed if SETTINGS[key].live],
-            "later": [key for key in changed if not SETTINGS[key].live],
-        }
-        self._post(posts, answer)
-
-    def _post(self, posts: list[Posted], answer: Answer) -> None:
-        """One job after the other; a change that fails now leaves those before it."""
-        if not posts:
-            self._end(answer)
-            return
-        post, *rest = posts
-        what = f"job {post.change.name}"
-
-        def done(result: Any) -> None:
-            if isinstance(result, EdgedError):
-                self._later(lambda: self._end(result))
-            else:
-                told = {**answer, "applied": [*answer["applied"], what]}
-                self._later(lambda: self._post(rest, told))
-
-        try:
-            self._daemon.heart.post(Posted(post.change, post.job, None, done))
-        except EdgedError as problem:
-            self._end(problem)
+        applied = [key for key in changed if SETTINGS[key].live]
+        later = [key for key in changed if not SETTINGS[key].live]
+        self._end({"applied": [*applied, *told], "later": later})
 
     def _end(self, result: Answer | EdgedError) -> None:
         """Tell everybody."""

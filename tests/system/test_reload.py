@@ -1,12 +1,13 @@
 """Reloads of a running daemon: refused ones change nothing, applied ones lose nothing."""
 
 import signal
+import socket
 import time
 
 import pytest
 
 from edged.door import ask
-from edged.errors import ConfigError
+from edged.errors import CommandError, ConfigError
 from edged.processes import Part, free_port
 
 JOB = """\
@@ -115,3 +116,31 @@ def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
             ask(daemon.door, "reload")
         assert set(daemon.jobs_now()) == {"c"}
         assert ask(daemon.door, "governor")["policy"] == "power_cap"
+
+        # nor can two that swap their streams, one after the other: nothing happens
+        daemon.job("c"), daemon.job("d")
+        daemon.configure(POLICY)
+        ask(daemon.door, "reload")
+        jobs = {name: job["version"] for name, job in daemon.jobs_now().items()}
+        for name, other in ("cd", "dc"):
+            text = JOB.format(name=other, port=daemon.port, latency_ms=50)
+            (daemon.jobs / f"{name}.toml").write_text(
+                text.replace(f'"{other}"\n[p', f'"{name}"\n[p')
+            )
+        daemon.configure("[log]\nlevel = 'error'\n" + POLICY)
+        with pytest.raises(ConfigError, match=r"makes pages of ._out already"):
+            ask(daemon.door, "reload")
+        assert {n: j["version"] for n, j in daemon.jobs_now().items()} == jobs
+        assert ask(daemon.door, "log")["level"] == "info"
+
+        # a port that is taken is found out only by taking it: the policy is as it was, too
+        daemon.job("c"), daemon.job("d")
+        with socket.socket() as squatter:
+            squatter.bind(("127.0.0.1", 0))
+            squatter.listen()
+            text = JOB.format(name="e", port=squatter.getsockname()[1], latency_ms=50)
+            (daemon.jobs / "e.toml").write_text(text)
+            with pytest.raises(CommandError, match="cannot listen"):
+                ask(daemon.door, "reload")
+        assert {n: j["version"] for n, j in daemon.jobs_now().items()} == jobs
+        assert ask(daemon.door, "log")["level"] == "info"
