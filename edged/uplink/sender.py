@@ -282,6 +282,14 @@ class Sender:
         if isinstance(result, NoReply):
             self._failed(task, DOWN, result.detail, now_s, probe)
             return
+        try:
+            self._replied(task, result, now_s, probe)
+        except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as problem:
+            # JSON, but not what the centre says: some proxy, or a defect there
+            detail = f"an answer without sense: {type(problem).__name__}: {problem}"
+            self._failed(task, DOWN, detail, now_s, probe)
+
+    def _replied(self, task: Task, result: Reply, now_s: float, probe: bool) -> None:
         self.counters.requests += 1
         self.counters.bytes += result.sent_bytes
         self.counters.pages += len(task.places) if isinstance(task, Batch) else 0
@@ -292,6 +300,7 @@ class Sender:
             self._failed(task, DOWN, _detail(result), now_s, probe)
         else:
             self._answered(task, result, now_s)
+            self._backoff.succeeded()
 
     def _failed(self, task: Task, state: str, detail: str, now_s: float, probe: bool) -> None:
         self.counters.failures += 1
@@ -312,7 +321,6 @@ class Sender:
             self.last_error = detail[:_ERROR_TEXT_MAX]
 
     def _answered(self, task: Task, result: Reply, now_s: float) -> None:
-        self._backoff.succeeded()
         self._say(SENDING, "")
         if isinstance(task, Register):
             self._registered(task, result)

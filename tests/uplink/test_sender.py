@@ -1,5 +1,6 @@
 """The sender's decisions, with a made-up centre and a made-up clock."""
 
+import json
 import random
 
 import pytest
@@ -133,6 +134,37 @@ def test_a_server_error_is_network_trouble_but_its_acks_count():
     s.done(s.next(0.0), problem("full", status=507, acked=[("s", 0, 1)]), 0.0)
     assert s.state == "down" and s.take_acks() == [("s", 0, 1)]
     assert names(s.next(0.25)) == [("s", 0, 2)]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["s", "", "fenced"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["version"]), inner)
+    ),
+    max_leaves=6,
+)
+KEYS = ["acked", "desired", "problem", "detail", "stream", "partition", "version", "expected"]
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(st.sampled_from(KEYS), JSON), st.sampled_from([200, 401, 409, 413, 507]))
+def test_whatever_a_centre_says_the_page_is_tried_again(body, status):
+    s = sender(place(1))
+    s.done(s.next(0.0), Reply(status, body), 0.0)
+    assert json.dumps(s.status())
+    acked, fenced = s.take_acks(), s.state == "fenced"
+    assert acked or fenced or names(s.next(1e9)) == [("s", 0, 1)]
+
+
+def test_an_answer_without_sense_is_network_trouble_that_backs_off():
+    s, now = sender(place(1)), 0.0
+    for wait_s in (0.25, 0.5, 1.0):
+        s.done(s.next(now), Reply(200, {"acked": None}), now)
+        assert s.state == "down" and "without sense" in s.status()["last_error"]
+        assert s.next(now) == now + wait_s
+        now += wait_s
+    s.done(s.next(now), ok(("s", 0, 1)), now)
+    assert s.state == "sending"
 
 
 def test_a_wrong_token_is_tried_again_slowly_or_when_told():
