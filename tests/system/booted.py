@@ -198,9 +198,15 @@ class Proof:
     def upgrade_in_place(self):
         """A newer package: the daemon restarts with its state and with the kernels that it has."""
         pid, jobs = self.pid(), self.jobs()
+        self.machine.run("systemctl", "disable", "edged-governor-helper")
         self.machine.run("dpkg", "-i", self.carry(self.newer), timeout_s=400)
         ready = self.machine.said.partition("kernels ready in ")[2].split()[0]
         assert float(ready) < 10, "kernels that did not change are not compiled again"
+        for unit, told in ("edged", "enabled"), ("edged-governor-helper", "disabled"):
+            assert (
+                self.machine.run("systemctl", "is-enabled", unit, check=False).stdout.strip()
+                == told
+            )
         assert self.pid() != pid and self.active()
         assert self.jobs() == jobs
         self.post()
