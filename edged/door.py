@@ -4,8 +4,9 @@ One request a connection: a line of JSON `{"cmd": …, …}`, answered by one li
 result or `{"error": text, "kind": …, "where": …, "what": …, "do": …}` with a kind of
 `CommandError.KINDS`.  `watch` alone stays and is told more (see `edged.watchers`).  The daemon
 serves the door between beats and never waits for a client: both directions are non-blocking, a
-request is at most REQUEST_BYTES_MAX, and clients beyond CLIENTS_MAX are turned away.  What takes
-time is answered `Later`, from another thread or after a beat.
+request is at most REQUEST_BYTES_MAX, and clients beyond CLIENTS_MAX are turned away, unless others
+have kept their places for SILENT_S without a whole request or without reading.  What takes time is
+answered `Later`, from another thread or after a beat.
 The API, the CLI and the demo are its clients; nothing else reaches into the daemon.
 """
 
@@ -17,6 +18,7 @@ import os
 import select
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +30,7 @@ from edged.watchers import Watcher, Watching
 REQUEST_BYTES_MAX = 8 << 20
 """A job document is at most 4 MiB; as JSON text it may take twice that."""
 CLIENTS_MAX = 64
+SILENT_S = 10.0
 
 Handler = Callable[[dict[str, Any]], Any]
 
@@ -69,6 +72,13 @@ class _Client:
         self.listened = True
         """Whether it may still say something."""
         self.watcher: Watcher | None = None
+        self.moved_s = time.monotonic()
+        """When it came, or has last taken some of its answer."""
+
+    def silent(self) -> bool:
+        """Whether the daemon has waited long for it, and not it for the daemon."""
+        waited_for = not self.answered or (self.out and self.watcher is None)
+        return bool(waited_for) and time.monotonic() - self.moved_s > SILENT_S
 
 
 class Door:
@@ -95,9 +105,10 @@ class Door:
 
     def serve(self) -> None:
         """Take what has come, answer what is complete; never blocks."""
+        arrived = False
         for fd, events in self._epoll.poll(0):
             if fd == self._listener.fileno():
-                self._accept()
+                arrived = True
             elif fd == self._kick:
                 self._answer_late()
             elif fd in self._clients:
@@ -109,6 +120,8 @@ class Door:
                     self._read(client)
                 if events & select.EPOLLOUT and fd in self._clients and self._flush(client):
                     self._tell(client)
+        if arrived:  # now that whoever has said something is no longer silent
+            self._accept()
         if self._watching is not None and self._watching.due():
             for client in list(self._clients.values()):
                 self._tell(client)
@@ -135,11 +148,17 @@ class Door:
             while True:
                 sock, _ = self._listener.accept()
                 if len(self._clients) >= CLIENTS_MAX:
+                    self._send_away_the_silent()
+                if len(self._clients) >= CLIENTS_MAX:
                     sock.close()
                     continue
                 sock.setblocking(False)
                 self._clients[sock.fileno()] = _Client(sock)
                 self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def _send_away_the_silent(self) -> None:
+        for client in [client for client in self._clients.values() if client.silent()]:
+            self._drop(client)
 
     def _read(self, client: _Client) -> None:
         try:
@@ -154,7 +173,7 @@ class Door:
             return
         client.asked += data
         if client.asked.endswith(b"\n"):
-            client.answered = True
+            client.answered, client.moved_s = True, time.monotonic()
             self._answer(client)
         elif not data or len(client.asked) > REQUEST_BYTES_MAX:
             self._drop(client)
@@ -212,6 +231,8 @@ class Door:
         except OSError:
             self._drop(client)
             return False
+        if sent:
+            client.moved_s = time.monotonic()
         del client.out[:sent]
         if not client.out and client.watcher is None:
             self._drop(client)

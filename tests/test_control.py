@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from edged.control import Control
 from edged.daemon import Daemon, Settings
-from edged.door import ask, watch
+from edged.door import CLIENTS_MAX, SILENT_S, ask, watch
 from edged.errors import CommandError, EdgedError
 from edged.events import EVENTS_MAX, SESSION, Log
 from edged.job.plan import parse_job
@@ -151,6 +151,40 @@ def test_who_comes_when_descriptors_are_used_up_is_answered_when_there_are_some(
         t.connect(str(still.door.path))
         still.door.serve(), still.door.serve()
         assert "level" in json.loads(s.makefile().readline())
+
+
+def test_who_is_silent_gives_up_his_place_when_somebody_needs_it_and_who_waits_does_not(
+    still, monkeypatch
+):
+    ahead_s = [0.0]
+    now_s = time.monotonic
+    monkeypatch.setattr("edged.door.time.monotonic", lambda: now_s() + ahead_s[0])
+
+    def come(said=b""):
+        s = stack.enter_context(socket.socket(socket.AF_UNIX))
+        s.settimeout(5)
+        s.connect(str(still.door.path))
+        s.sendall(said)
+        still.door.serve(), still.door.serve()
+        return s
+
+    with contextlib.ExitStack() as stack:
+        waits = come(b'{"cmd": "job.pause", "name": "joining"}\n')  # the heart does not beat
+        watches = come(b'{"cmd": "watch"}\n')
+        silent = [come(b'{"cmd": ') for _ in range(CLIENTS_MAX - 2)]
+        ahead_s[0] = SILENT_S - 1
+        assert come().recv(1) == b"", "all places are taken, and nobody has been silent for long"
+        ahead_s[0] = SILENT_S + 1
+        silent[0].sendall(b'"log"}\n')  # just in time
+        come(b"{")  # takes the place that is free by that
+        assert "level" in json.loads(silent[0].makefile().readline())
+        assert "level" in json.loads(come(b'{"cmd": "log"}\n').makefile().readline())
+        assert all(s.recv(1) == b"" for s in silent[1:])
+        assert b"snapshot" in watches.recv(1 << 20)
+        still.heart.changes._posted.pop().done({"job": {}})
+        still.door.serve()
+        assert json.loads(waits.makefile().readline()) == {"job": {}}
+    still.door.serve(), still.door.serve()
 
 
 @pytest.mark.parametrize(
