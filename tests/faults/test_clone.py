@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 
+from edged import telemetry
 from edged.door import ask
 from edged.errors import ConfigError
 from edged.processes import Part
@@ -110,10 +111,15 @@ def test_a_clone_with_the_larger_session_takes_the_floor_and_the_original_stops(
     twin.kill()
     twin.restart()
     until(lambda: fenced(copied.door), 60, "the original is fenced")
-    landed = by_partition(copied.landing)
+    landed = results(copied.landing)
     for pages in landed.values():
         assert sorted(pages) == list(range(1, len(pages) + 1))
     before = copied.acked()
     until(lambda: copied.acked() != before, 30, "the original keeps taking in", *[twin])
     assert copied.status()["store"]["backlog_pages"] > 0
-    assert by_partition(copied.landing) == landed, "nothing of the original lands any more"
+    assert results(copied.landing) == landed, "nothing of the original lands any more"
+
+
+def results(landing):
+    """The pages of jobs: what the devices tell of themselves has its own numbering."""
+    return {k: v for k, v in by_partition(landing).items() if k[1] != telemetry.STREAM}
