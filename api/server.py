@@ -2,8 +2,9 @@
 
 uvicorn's server wakes ten times a second to look at a flag; on a device that sleeps between beats
 that is more than everything else together.  Here it waits.  Each connection carries its `Peer` in
-the state of its requests.  A connection that does not bring a whole head within HEAD_S is closed,
-so is one above CONNECTIONS_MAX, and what is not HTTP is answered with a problem, too.
+the state of its requests.  A connection that does not bring a whole head within HEAD_S, the first
+or one that it has begun later, is closed, so is one above CONNECTIONS_MAX, and what is not HTTP is
+answered with a problem, too.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Protocol(H11Protocol):
     """One connection."""
 
     listener: Listener
+    _expected: asyncio.TimerHandle | None = None
+    """Ends the connection unless a head comes before."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Find out who it is."""
@@ -63,7 +66,22 @@ class Protocol(H11Protocol):
             transport.abort()
             return
         self.app_state = {**self.app_state, "peer": _peer(self.listener, transport)}
-        self.loop.call_later(HEAD_S, self._expect_head)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is expected any more."""
+        super().connection_lost(exc)
+        self._expect_nothing()
+
+    def data_received(self, data: bytes) -> None:
+        """Whoever begins to say something while no request is under way, the next head or the rest
+        of one that was answered already (401), has HEAD_S to bring a whole head."""
+        super().data_received(data)
+        request = self.cycle
+        if request is None or request.response_complete:
+            self._expect_head()
+        else:
+            self._expect_nothing()
 
     def send_400_response(self, msg: str) -> None:
         """A problem, in place of plain text."""
@@ -83,9 +101,13 @@ class Protocol(H11Protocol):
         self.transport.close()
 
     def _expect_head(self) -> None:
-        request: object = self.cycle
-        if request is None and not self.transport.is_closing():
-            self.transport.abort()
+        if self._expected is None and not self.transport.is_closing():
+            self._expected = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def _expect_nothing(self) -> None:
+        if self._expected is not None:
+            self._expected.cancel()
+            self._expected = None
 
 
 class Server(uvicorn.Server):

@@ -10,6 +10,7 @@ import stat
 import struct
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
@@ -292,3 +293,27 @@ def test_a_connection_that_resets_does_no_harm(lonely):
         sock.close()
     with lonely.client() as client:
         assert client.get("/healthz").status_code == 200
+
+
+def test_a_head_that_is_begun_and_not_ended_holds_a_connection_for_seconds_only(lonely):
+    """The first one, and one behind an answer: a stranger gets 401 and could stay for good."""
+    request = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n"
+    with ExitStack() as stack:
+        first, second, idle = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", lonely.port)))
+            for _ in range(3)
+        )
+        for sock in (first, second, idle):
+            sock.settimeout(60)
+        first.sendall(request)
+        for sock in (second, idle):
+            sock.sendall(request + b"\r\n")
+            assert sock.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
+        second.sendall(request)
+        for sock in (first, second):
+            with suppress(ConnectionResetError):
+                while sock.recv(1 << 16):
+                    pass
+        idle.sendall(request + b"\r\n")
+        while b"HTTP/1.1 401 " not in (said := idle.recv(1 << 16)):
+            assert said, "who only keeps it open is left alone"
