@@ -67,6 +67,8 @@ class EventStream(Response):
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.raw_headers[[name for name, _ in self.raw_headers].index(b"content-length")]
         self._door, self._last = door, _parse(last_event_id)
+        self._since = self._last
+        """Behind which id the backlog began; what it told may come live once more."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell what is new until the reader hangs up, is too slow, or the API ends."""
@@ -110,6 +112,10 @@ class EventStream(Response):
             return
         try:
             answer = await self._door.ask("events", since=self._last, limit=BACKLOG_MAX)
+            if int(answer["next"]) < self._last:  # an id of an earlier store: all here is new
+                self._last = self._since = 0
+                answer = await self._door.ask("events", since=0, limit=BACKLOG_MAX)
+                self._last = int(answer["first"]) - 1
         except Problem:  # the watch tells that the daemon is gone
             return
         missed = int(answer["first"]) - self._last - 1
@@ -129,12 +135,16 @@ class EventStream(Response):
             mailbox.missed = 0
         while mailbox.events:
             event = mailbox.events.popleft()
-            if self._last is None or int(event["id"]) > self._last:
+            if not self._was_told(int(event["id"])):
                 told.append(self._event(event))
         if mailbox.snapshot is not None:
             told.append(_message("snapshot", mailbox.snapshot))
             mailbox.snapshot = None
         return told
+
+    def _was_told(self, id: int) -> bool:
+        """Lower ids than the backlog's are a new store's, which begins to count anew."""
+        return self._since is not None and self._last is not None and self._since < id <= self._last
 
     def _event(self, event: dict[str, Any]) -> str:
         self._last = int(event["id"])

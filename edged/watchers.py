@@ -71,6 +71,10 @@ class Watching:
             since = self._events.page(0, 0)["next"]
         if not isinstance(since, int) or isinstance(since, bool):
             raise CommandError("invalid", f"{since!r} is not an event's id", where="since")
+        if since > self._events.page(0, 0)["next"]:
+            since = (
+                0  # he had it of an earlier store, whose ids were higher: all here is new to him
+            )
         watcher = Watcher(1000 * interval, since, self._clock.monotonic_us())
         self._watchers.add(watcher)
         return watcher

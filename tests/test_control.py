@@ -252,6 +252,15 @@ def test_who_watches_and_does_not_read_holds_nothing_up_and_is_told_what_was_mis
     assert not still.door._clients
 
 
+def test_who_goes_on_watching_behind_an_id_of_an_earlier_store_is_told_all_events_of_this_one(
+    still,
+):
+    still.events.add("daemon.tested", "once")
+    with watcher(still, since=10**17) as s, s.makefile() as lines:
+        assert {"event", "missed"} & set(json.loads(lines.readline())), "no snapshot first"
+    still.door.serve()
+
+
 def test_events_are_paged_and_their_ids_rise_over_restarts(still):
     first = still.events.page(0, 10)
     assert first["session"] == 1

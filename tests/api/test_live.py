@@ -134,6 +134,17 @@ def test_an_idle_api_sleeps(lonely):
     assert switches(pid) - before <= 2
 
 
+def test_who_comes_back_with_an_id_of_an_earlier_store_is_told_what_the_new_one_has(plant):
+    _, api = plant
+    with reading(api, "9" * 17) as messages, api.client() as client:
+        assert first(messages, "event").data["kind"] == "daemon.started"
+        first(messages, "snapshot")
+        client.post("/v1/jobs/readings/pause")
+        while first(messages, "event").data["kind"] != "job.paused":
+            pass
+        client.post("/v1/jobs/readings/resume")
+
+
 @pytest.mark.parametrize("text", ["", "nonsense", "-1", "9" * 40])
 def test_a_strange_last_event_id_is_ignored(plant, text):
     _, api = plant
