@@ -9,6 +9,7 @@ them is told how many he missed.  Events come from the heart and from the commit
 from __future__ import annotations
 
 import os
+import select
 import sys
 import threading
 from collections import Counter, deque
@@ -29,14 +30,34 @@ Write = Callable[[str, str, dict[str, Any]], None]
 """Writes one line of the log: level, text, fields.  Must neither raise nor wait."""
 
 
+_lost: Counter[str] = Counter()
+
+
 def to_stderr(level: str, text: str, fields: dict[str, Any]) -> None:
-    """A line on standard error, with its priority where that is the journal."""
+    """A line on standard error, with its priority where that is the journal.  Lines for which there
+    is no room, because whoever reads them hangs, are lost; the next one says how many."""
     prefix = f"<{PRIORITIES[level]}>" if "JOURNAL_STREAM" in os.environ else "edged: "
     try:
-        sys.stderr.write(f"{prefix}{text}\n")
+        if not _has_room():
+            _lost["lines"] += 1
+            return
+        lost = _lost.pop("lines", 0)
+        told = f"{prefix}{lost} lines were lost here: nobody has read them\n" if lost else ""
+        sys.stderr.write(f"{told}{prefix}{text}\n")
         sys.stderr.flush()
     except (OSError, ValueError):  # nobody listens any more: that ends no daemon
         return
+
+
+def _has_room() -> bool:
+    """Whether standard error takes a line now: a pipe that is writable takes PIPE_BUF (pipe(7))."""
+    try:
+        fd = sys.stderr.fileno()
+    except ValueError:  # no file: a test's, or closed
+        return True
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(0))
 
 
 class Log:

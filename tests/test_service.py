@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import threading
 
 import pytest
@@ -207,3 +208,17 @@ def test_without_a_journal_the_line_goes_to_standard_error(tmp_path, capsys, mon
 def test_the_journal_is_used_only_where_standard_error_is_it():
     assert service.writer({"JOURNAL_STREAM": "1:2"}) is service.to_stderr
     assert service.writer({}) is service.to_stderr
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_was_lost(monkeypatch):
+    reader, end = os.pipe()
+    with os.fdopen(reader, "rb", buffering=0) as reads, os.fdopen(end, "w") as file:
+        monkeypatch.setattr(sys, "stderr", file)
+        for n in range(2000):  # a pipe holds 64 KiB
+            service.to_stderr("info", f"line {n} {'x' * 100}", {})
+        taken = reads.read(1 << 20)
+        service.to_stderr("info", "last", {})
+        kept = taken.count(b"\n")
+        assert 100 < kept < 2000
+        told = reads.read(1 << 20).decode().splitlines()
+        assert f"{2000 - kept} lines were lost" in told[0] and told[1].endswith("last")
