@@ -67,6 +67,7 @@ def pytest_configure(config):
         config.pluginmanager.register(NoSkips())
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items):
     """Every test is told its group; the sort is stable, files stay whole and in order."""
     for item in items:

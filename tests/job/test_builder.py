@@ -30,6 +30,7 @@ def power_curve():
             "pitch_deg": "float64?",
         },
         time="time",
+        idle_after="30min",
     )
     wind = job.stream(
         "wind",
@@ -42,6 +43,7 @@ def power_curve():
             "outdoor_c": "float64?",
         },
         time="time",
+        idle_after="30min",
     )
     joined = power.join("joined", wind, on=["turbine"], before="5min", after="5min")
     joined.filter("producing", "power_kw > 0").pages(
