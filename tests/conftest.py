@@ -75,6 +75,16 @@ def pytest_collection_modifyitems(items):
     items.sort(key=_turn)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session):
+    """Files dealt out test by test would only be slow: nobody would see it."""
+    loose = [item.nodeid for item in session.items if "@" not in item.nodeid]
+    if getattr(session.config.option, "loadgroup", False) and loose:
+        pytest.exit(
+            f"pytest-xdist has not read the group of {loose[0]}", pytest.ExitCode.USAGE_ERROR
+        )
+
+
 def _group(item):
     if "spark" in item.fixturenames:
         return "spark"

@@ -32,15 +32,7 @@ _INSTALL = {
     "zypper": "zypper install -y java-17-openjdk-headless",
     "brew": "brew install openjdk@17",
 }
-_LOG4J = """\
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
-"""
+_LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
 def open_session(
@@ -143,13 +135,11 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # in UTC, and says so
     }
     if master.startswith("local"):
-        log4j = Path(tempfile.gettempdir()) / f"edged-log4j2-{os.getpid()}.properties"
-        log4j.write_text(_LOG4J, "utf-8")
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(_cores(master)),
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
         }
         if os.environ.get("PYSPARK_PYTHON") == sys.executable:
             settings["spark.python.daemon.module"] = "edged.central._spark_daemon"
