@@ -306,8 +306,7 @@ def test_a_stop_that_drains_takes_what_waits_and_ends_when_the_centre_has_it(tmp
             r.send(batch([3], [now + 60 * 10**6])), r.flush()
             loop.until(lambda: job.streams["r"].rows == 2)
             loop.call(lambda: loop.heart.drain(60 * 10**6))
-            loop.until(lambda: heard == [True])
-            assert job.staged() == job.open_rows() == 0
+            loop.until(lambda: heard == [True] and job.staged() == job.open_rows() == 0)
             assert loop.heart.state == "draining"
             assert describe(job)["state"] == "running", "the stop is no change of the job"
             left[0] = 0
