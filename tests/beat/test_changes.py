@@ -189,6 +189,7 @@ def test_a_paused_job_holds_its_producers_seals_what_is_open_and_lets_nobody_bec
         loop.change("put", "second", slow)
         second, now = loop.heart.jobs[1], now_us()
         with loop.producer("q", "ahead") as ahead, loop.producer("q", "behind") as behind:
+            ahead.connect(), behind.connect()  # nobody waits for one who was never there
             ahead.send(batch([1], [now])), behind.send(batch([2], [now - 10**6]))
             ahead.flush(), behind.flush()
             loop.change("state", "second", state="paused")

@@ -106,13 +106,26 @@ def test_rows_come_at_their_rate():
 def test_the_descriptor_is_readable_when_a_row_is_due_and_silent_at_the_end():
     into = staging()
     source = started(plan(rate=20, rows=2), into)
+    began_us = time.monotonic_ns() // 1000
     for rows in (1, 2):
-        assert select.select([source.fileno()], [], [], 1.0)[0]
-        source.ingest(time.monotonic_ns() // 1000, WALL_US)
+        assert select.select([source.fileno()], [], [], 30.0)[0]
+        now_us = time.monotonic_ns() // 1000
+        assert now_us >= began_us + 50_000 * (rows - 1)
+        source.ingest(now_us, WALL_US)
         assert into.rows == rows
-        assert not select.select([source.fileno()], [], [], 0.0)[0]
+    assert not select.select([source.fileno()], [], [], 0.0)[0]
     assert source.finished()
     assert into.producers.ended[into.producers.number("generator:a")] == 1
+    source.close()
+
+
+def test_the_descriptor_is_silent_until_the_next_row_is_due():
+    into = staging()
+    source = started(plan(rate=0.01, rows=2), into)
+    assert select.select([source.fileno()], [], [], 30.0)[0]
+    source.ingest(time.monotonic_ns() // 1000, WALL_US)
+    assert into.rows == 1
+    assert not select.select([source.fileno()], [], [], 0.0)[0]
     source.close()
 
 
