@@ -16,7 +16,6 @@ from typing import Any
 
 from edged.config import Config, SettingError, read
 from edged.daemon import Settings
-from edged.energy.runtime import Unpriced
 from edged.energy.settings import NO_BOARD, SIMULATED, EnergySettings
 from edged.errors import EdgedError, JobError
 from edged.job.check import NICENESS, compile_expressions
@@ -26,6 +25,7 @@ from governors.cost import CostModel
 from governors.errors import GovernorError
 from governors.meters import settings as meters
 from governors.policies.running import Running
+from governors.tariff import Unpriced
 
 _PATTERN = frozenset("*?[")
 

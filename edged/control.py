@@ -199,16 +199,33 @@ class Control:
         settings = request.get("settings") or {}
         if not isinstance(settings, dict):
             raise CommandError("invalid", "is not a table of settings", where="settings")
-        if (job := request.get("job")) is not None:
-            told = side.choose(str(job), None if name == "none" else str(name), settings)
-        else:
-            told = side.switch(str(name), settings)
+        if request.get("job") is not None:
+            return self._steer_job(side, self._job({"name": request["job"]}), str(name), settings)
+        told = side.switch(str(name), settings)
         facts = {"policy": told["policy"], "was": told["was"], "settings": settings}
-        whose = "" if job is None else f" for job {job}"
-        self._daemon.events.add(
-            "policy.switched", f"policy {name}{whose}; {told['policy']} runs", job=job, facts=facts
-        )
+        text = f"policy {name}; {told['policy']} runs"
+        self._daemon.events.add("policy.switched", text, facts=facts)
         return told
+
+    def _steer_job(self, side: Energy, job: JobRuntime, policy: str, settings: Request) -> Later:
+        """A job's policy is another from the next beat on; `none`: its document's again, if that
+        names one.  The answer is the job's choice, when it is durable."""
+        name, later, governor = job.plan.name, Later(), None
+        if policy != "none":
+            side.check(policy, settings)
+            governor = {"policy": policy, "settings": settings}
+
+        def done(answer: Any) -> None:
+            if isinstance(answer, dict):
+                facts = {"policy": policy, "settings": settings}
+                text = f"policy {policy} for job {name}"
+                self._daemon.events.add("policy.switched", text, job=name, facts=facts)
+                answer = {"job": name, **facts}
+            later.done(answer)
+
+        change = Change("policy", name, self._daemon.clock.wall_us(), governor=governor)
+        self._post(Posted(change, None, None, done))
+        return later
 
     def _side(self) -> Energy:
         if self._daemon.energy is None:

@@ -6,9 +6,14 @@ durable as the state that belongs to them, and the two can never disagree.
 
     {"op": "put", "name", "at_us", "document", "origin"}       a new job, or another document
     {"op": "state", "name", "at_us", "state", "ends"}          running, paused or draining
+    {"op": "policy", "name", "at_us", "governor"}              {"policy", "settings"}, or null
     {"op": "delete", "name", "at_us"}
 
 In a snapshot's facts: `{"jobs": {name: document}, "about": {name: {…}}, "retired": {stream: {…}}}`.
+
+A policy that a command chose for a job counts before that of its document, and outlives a restart
+and a new document, unless that says something else of its governor than the one before: the last
+word holds.  Null: the document's counts again.
 
 Pages of a stream are numbered without a gap for the life of a store.  Where a job ships a stream no
 more its numbers are kept in `retired`, and the next job that ships it goes on from there.
@@ -50,6 +55,8 @@ class About:
     created_us: int = 0
     """Wall clock of its first definition: another one than an earlier job's of its name, whose
     versions began at 1 as well."""
+    governor: dict[str, Any] | None = None
+    """Policy and settings that a command chose."""
 
     @property
     def from_file(self) -> bool:
@@ -68,6 +75,7 @@ class Change:
     origin: str = API
     state: str = RUNNING
     ends: bool = False
+    governor: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For the record."""
@@ -108,7 +116,10 @@ class Jobs:
         version = 1 if old is None else old.about.version + 1
         state = RUNNING if old is None else old.about.state  # a pause outlives a new document
         created_us = change.at_us if old is None else old.about.created_us
-        job.about = About(version, state, False, change.origin, change.at_us, created_us)
+        chosen = None
+        if old is not None and old.plan.governor == job.plan.governor:
+            chosen = old.about.governor
+        job.about = About(version, state, False, change.origin, change.at_us, created_us, chosen)
         shipped, before = set(job.shipped()), set() if old is None else set(old.shipped())
         if old is not None:
             self._retire(old, before - shipped)
@@ -122,6 +133,12 @@ class Jobs:
         assert job is not None
         job.about.state, job.about.ends = change.state, change.ends
         job.about.since_us = change.at_us
+
+    def set_policy(self, change: Change) -> None:
+        """The job's policy is the one that a command chose, or its document's again."""
+        job = self.get(change.name)
+        assert job is not None
+        job.about.governor = change.governor
 
     def delete(self, name: str) -> None:
         """The job is gone, and its state with it."""
@@ -138,6 +155,8 @@ class Jobs:
             self.put(job, change)
         elif change.op == "state":
             self.set_state(change)
+        elif change.op == "policy":
+            self.set_policy(change)
         else:
             self.delete(change.name)
 

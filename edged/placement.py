@@ -7,7 +7,8 @@ whose race takes no more than half the latency tolerance (the bound of every rac
 does, the fastest.  Without a profile, and where nothing is known to be better, it is `chain`.
 
 Energy is that of the board's cost model where there is one (`Prices`: all of the input above idle,
-with a GPU that is woken and stays powered).  Else it is `cpu_s x watts of a busy core + device_s x
+with a GPU that is woken and stays powered; under a policy that plans, with the waits, clocks and
+sleeps that go best with each kernel).  Else it is `cpu_s x watts of a busy core + device_s x
 watts of the busy device`, with the watts of the calibration over clocks
 (`edged.bench.opp_calibrate`), at the clock that was cheapest, or what somebody told; `watts_from`
 says which.  Watts that nobody knows are not guessed: CPU kernels are then compared by CPU time, and
@@ -34,6 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from edged.errors import ConfigError
+from governors.placing import Part
 
 FORMAT = 1
 AUTO = "auto"
@@ -85,10 +87,14 @@ class Cost:
 
 
 class Prices(Protocol):
-    """What beats take on this board (`governors.tariff.BeatPrices`)."""
+    """What beats take on this board (`governors.placing.Placing`)."""
 
-    def beat_j(self, device: str, us: float, cpu_us: float, units: int) -> float | None:
-        """Joules above idle of a beat of `units` rows; None where a part of it is not known."""
+    def beat_j(self, part: Part, instead: Part | None) -> float | None:
+        """Joules above idle of a beat with a kernel `instead` of the one that runs, where that is
+        known; None where a part of it is not known."""
+
+    def work_j(self, cpu_us: float) -> float:
+        """Joules above idle of CPU time on one core."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,14 @@ class Profile:
         if "cpu" not in self.watts or curve.device not in self.watts:
             return None
         return (cost.cpu_us * self.watts["cpu"] + cost.us * self.watts[curve.device]) / 1e6
+
+    def part(self, kernel: str, window: int, rows: int) -> Part:
+        """What a kernel takes of a beat, around `rows` tuples; a row more adds what it does from
+        half as many on."""
+        curve, half = self.kernels[kernel], rows // 2
+        cost = curve.cost(window, rows)
+        each_us = (cost.us - curve.cost(window, half).us) / (rows - half)
+        return Part(curve.device, rows, cost.us, cost.cpu_us, max(0.0, each_us))
 
     def encode(self) -> str:
         """The JSON text of the file."""
@@ -165,13 +179,16 @@ def choose(
     rows: int,
     latency_us: int,
     prices: Prices | None = None,
+    runs: str = "",
 ) -> Placement:
-    """The kernel for beats of `rows` tuples (both sides) at `window` tuples a side."""
+    """The kernel for beats of `rows` tuples (both sides, at least one) at `window` tuples a side;
+    `runs`: the one that runs now, if any does."""
     known = [] if profile is None else [k for k in profile.kernels if k not in without]
     if profile is None or not known:
         return Placement(DEFAULT, "the default: this machine was not calibrated")
     costs = {k: profile.kernels[k].cost(window, rows) for k in known}
-    joules = {k: _joules(profile, prices, k, costs[k], rows) for k in known}
+    instead = profile.part(runs, window, rows) if runs in profile.kernels else None
+    joules = {k: _joules(profile, prices, k, window, rows, instead) for k in known}
 
     def placed(kernel: str, why: str) -> Placement:
         return Placement(kernel, why, costs[kernel].us, joules[kernel])
@@ -187,11 +204,12 @@ def choose(
 
 
 def _joules(
-    profile: Profile, prices: Prices | None, kernel: str, cost: Cost, rows: int
-) -> float | None:
+    profile: Profile, prices: Prices | None, kernel: str, window: int, rows: int,
+    instead: Part | None,
+) -> float | None:  # fmt: skip
     if prices is None:
-        return profile.joules(kernel, cost)
-    return prices.beat_j(profile.kernels[kernel].device, cost.us, cost.cpu_us, rows)
+        return profile.joules(kernel, profile.kernels[kernel].cost(window, rows))
+    return prices.beat_j(profile.part(kernel, window, rows), instead)
 
 
 class Placer:
@@ -206,6 +224,8 @@ class Placer:
         """Kernels that could not be switched to, and why: they are not tried again."""
         self.prices: Prices | None = None
         """The board's, where there is a cost model of it."""
+        self.runs: Part | None = None
+        """What the kernel that runs takes of a beat like the last ones, where it was measured."""
         self._profile, self._latency_us = profile, latency_us
         self._beats = self._rows = 0
         self._candidate = kernel
@@ -222,30 +242,36 @@ class Placer:
             return None
         wanted = self._wanted(self._profile, mean, window)
         again, self._candidate = wanted == self._candidate, wanted
-        if wanted == self.kernel or not again:
-            return None
-        self.kernel = wanted
-        return wanted
+        switches = wanted != self.kernel and again
+        self.kernel = wanted if switches else self.kernel
+        known = self.kernel in self._profile.kernels
+        self.runs = self._profile.part(self.kernel, window, mean) if known else None
+        return wanted if switches else None
 
     def pin(self, kernel: str | None) -> None:
         """A person chooses; None gives the choice back."""
         self.pinned = kernel is not None
         if kernel is not None:
             self.kernel = self._candidate = kernel
+            self.runs = None
 
     def refuse(self, kernel: str, running: str, problem: str) -> None:
         """It could not be switched to."""
         self.problems[kernel] = problem
         self.kernel = self._candidate = running
+        self.runs = None
 
     def _wanted(self, profile: Profile, rows: int, window: int) -> str:
-        best = choose(profile, self.problems, window, rows, self._latency_us, self.prices)
+        best = choose(
+            profile, self.problems, window, rows, self._latency_us, self.prices, self.kernel
+        )
         if best.kernel == self.kernel or self.kernel not in profile.kernels:
             return best.kernel
         cost = profile.kernels[self.kernel].cost(window, rows)
         if cost.us > self._latency_us / 2 and best.us is not None and best.us < GAIN * cost.us:
             return best.kernel
-        now = _joules(profile, self.prices, self.kernel, cost, rows)
+        runs = profile.part(self.kernel, window, rows)
+        now = _joules(profile, self.prices, self.kernel, window, rows, runs)
         if best.joules is None:
             return self.kernel
         if now is None:
@@ -253,7 +279,7 @@ class Placer:
         carry_us = profile.kernels[best.kernel].carry_us_per_tuple * 2 * window
         carry = carry_us / 1e6 * profile.watts.get("cpu", 1.0)
         if self.prices is not None and carry_us:
-            carry = self.prices.beat_j("cpu", carry_us, carry_us, 0) or carry
+            carry = self.prices.work_j(carry_us)
         gains = best.joules <= GAIN * now and (now - best.joules) * REPAID_BEATS > carry
         return best.kernel if gains else self.kernel
 

@@ -144,6 +144,8 @@ class Plan:
     watts: float
     """Mean of the whole input; at least, where the GPU's wake is not known."""
     in_time: bool
+    priced: bool = True
+    """Whether all of it has a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +333,7 @@ class CostModel:
         return Plan(
             shares[i], ways[j], float(period[i, j]), float(race[i, j]),
             tuple(s.name for s in self.tariff.sleeps if s.saves(np.array(rests_us)) > 0),
-            float(upload[i, j]), float(mean[i, j]), bool(in_time[i, j]),
+            float(upload[i, j]), float(mean[i, j]), bool(in_time[i, j]), bool(known[i, j]),
         )  # fmt: skip
 
     def _fixed_j(

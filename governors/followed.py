@@ -38,7 +38,7 @@ class Followed:
     def runs(self, seen: Observation, decision: Decision) -> None:
         """The race is run as decided; not at all where nothing was admitted."""
         self._race = (seen, decision.admit_share * seen.work.units)
-        if decision.admit_share <= 0.0 or decision.device == "gpu":
+        if decision.admit_share <= 0.0 or "cpu" not in seen.work.costs:
             self._race = None
 
     def after(self, at_us: int, pinned_hz: int) -> None:
@@ -46,9 +46,7 @@ class Followed:
         if self._race is None:
             return
         (seen, units), self._race = self._race, None
-        cost = seen.work.costs.get("cpu")
-        if cost is None:
-            return
+        cost = seen.work.costs["cpu"]
         choices, capacity = clocks_within([d for d in seen.dials if d.kind == "cpu"])
         kernel = Schedutil(choices, capacity)
         if pinned_hz:

@@ -122,6 +122,25 @@ class MeasuredTariff:
         return self._base.standing_watts(high_hz, low_hz)
 
 
+class Unpriced:
+    """The tariff of a board without a model, for policies that ask for no price."""
+
+    def __init__(self) -> None:
+        self.idle_watts = self.wake_j = self.byte_j = self.cycle_j = 0.0
+        self.awake_watts = 0.0
+        self.states: tuple[Sleep, ...] = ()
+        self.sleeps: tuple[Sleep, ...] = ()
+        self.gating, self.radio = Gating(), Radio(0.0, 0.0)
+
+    def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
+        """None is known."""
+        return 0.0
+
+    def standing_watts(self, high_hz: int, low_hz: int) -> float:
+        """None is known."""
+        return 0.0
+
+
 class BeatPrices:
     """Joules above idle of a beat of a kernel: `edged.placement.Prices`.
 

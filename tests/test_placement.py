@@ -78,13 +78,16 @@ class Board:
     def __init__(self, wake_j):
         self.wake_j = wake_j
 
-    def beat_j(self, device, us, cpu_us, units):
-        if device == "cpu":
-            return us / 1e6
-        gated = units > 100
+    def beat_j(self, part, instead):
+        if part.device == "cpu":
+            return part.us / 1e6
+        gated = part.units > 100
         if gated and self.wake_j is None:
             return None
-        return (2 * us + 1e5) / 1e6 + (self.wake_j if gated else 0.0)
+        return (2 * part.us + 1e5) / 1e6 + (self.wake_j if gated else 0.0)
+
+    def work_j(self, cpu_us):
+        return cpu_us / 1e6
 
 
 def test_the_boards_prices_decide_where_there_are_some_and_what_they_leave_out_is_not_guessed():

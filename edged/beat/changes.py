@@ -141,7 +141,8 @@ class Changes:
         if old is not None and change.op == "state" and change.state == PAUSED:
             heart.seal(old)
         notes = self._carry(old, posted.job) if posted.job is not None else []
-        self._fit(heart, posted, old, after)
+        if change.op != "policy":
+            self._fit(heart, posted, old, after)
         before = (list(self.book.list), copy.deepcopy(self.book.retired))
         logged = self._logs_inputs()
         self._swap(change, posted.job)
@@ -152,7 +153,8 @@ class Changes:
         answer = {"job": describe(job), "created": old is None, "notes": notes}
 
         def durable() -> None:
-            self.told(_event(change, old), job, {"notes": notes} if notes else {})
+            if change.op != "policy":
+                self.told(_event(change, old), job, {"notes": notes} if notes else {})
             posted.done(answer)
 
         if logged == self._logs_inputs():
@@ -205,6 +207,8 @@ class Changes:
             self.book.put(job, change)
         elif change.op == "delete":
             self.book.delete(change.name)
+        elif change.op == "policy":
+            self.book.set_policy(change)
         else:
             self.book.set_state(change)
 
@@ -226,6 +230,8 @@ def _is_so(change: Change, job: JobRuntime) -> bool:
     about = job.about
     if change.op == "put":
         return change.document == job.plan.document and change.origin == about.origin
+    if change.op == "policy":
+        return change.governor == about.governor
     as_told = (change.state, change.ends) == (about.state, about.ends)
     return change.op == "state" and as_told and not job.problem
 

@@ -83,7 +83,7 @@ def show(
 @command.command(name="policy")
 @click.argument("name")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting of the policy.")
-@click.option("--job", help="Of this job only; NAME `none` gives its choice up.")
+@click.option("--job", help="Of this job only, kept over restarts; NAME `none`: its document's.")
 @_api.on_api
 @_api.as_json
 @click.pass_context
@@ -186,7 +186,8 @@ def _show_running(client: Client, as_json: bool) -> None:
         if line:
             click.echo(f"  {line}")
     for job, chosen in ran["jobs"].items():
-        click.echo(f"  job {job}: {chosen}")
+        named = f"{chosen['policy']} {chosen['settings'] or ''}".rstrip()
+        click.echo(f"  job {job}: {named} ({chosen['origin']}) {chosen['problem']}".rstrip())
     click.echo(f"writes: {board['writer']['name']} ({board['writer']['why']})")
     for domain in ran["clocks"]:
         hz = (domain["hz"], domain["min_hz"], domain["max_hz"])

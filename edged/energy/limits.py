@@ -40,6 +40,11 @@ class Owned:
         self._unset: set[str] = set()
         self.sleeps = site.sleeps
 
+    @property
+    def clamped(self) -> bool:
+        """Whether CPU clocks are asked for by clamping this process's threads, not by limits."""
+        return False
+
     def restore(self) -> None:
         """Put back what a daemon that died has left, whatever policy runs now.
 

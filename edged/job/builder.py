@@ -37,6 +37,7 @@ class Job:
     def __init__(self, name: str) -> None:
         self._name = name
         self._promises: dict[str, Any] = {}
+        self._governor: dict[str, Any] = {}
         self._streams: dict[str, Any] = {}
         self._operators: dict[str, Any] = {}
         self._sinks: dict[str, Any] = {}
@@ -59,6 +60,11 @@ class Job:
             "durability": durability,
         }
         self._promises.update(_given(given))
+        return self
+
+    def govern(self, policy: str, **settings: Any) -> Job:
+        """Name the energy policy that is to run while the job does."""
+        self._governor = {"policy": policy, "settings": settings}
         return self
 
     def stream(
@@ -101,6 +107,8 @@ class Job:
         document = {"name": self._name, "streams": self._streams, "sinks": self._sinks}
         if self._promises:
             document["promises"] = self._promises
+        if self._governor:
+            document["governor"] = self._governor
         if self._operators:
             document["operators"] = self._operators
         copy: dict[str, Any] = plain(document)

@@ -28,6 +28,7 @@ import edged.sinks
 import edged.sources
 from edged.errors import JobError
 from edged.job import document as doc
+from edged.job import governor
 from edged.operators.base import OPERATORS, Link, OperatorPlan
 from edged.schema import Schema
 from edged.sinks.base import SINKS, SinkPlan
@@ -40,7 +41,7 @@ ENTRIES_MAX = 200
 MEMORY_BYTES_MIN = 1 << 20
 UPLOAD_WITHIN_US_MAX = 7 * 86_400_000_000
 
-_JOB_KEYS = ("name", "promises", "streams", "operators", "sinks")
+_JOB_KEYS = ("name", "promises", "governor", "streams", "operators", "sinks")
 _PROMISE_KEYS = ("latency", "ack_within", "upload_within", "memory", "durability")
 _STREAM_KEYS = ("source", "columns", "time", "lateness", "idle_after", "max_ahead", "late")
 
@@ -87,6 +88,7 @@ class JobPlan:
     sinks: dict[str, SinkPlan]
     inputs: dict[str, tuple[str, ...]]
     links: dict[str, Link] = field(default_factory=dict)
+    governor: governor.GovernorPlan | None = None
 
     def readers(self, link: str) -> tuple[str, ...]:
         """Ids of the operators and sinks that read a link, in topological order."""
@@ -161,6 +163,7 @@ class _Reader:
         self.unknown("", document, _JOB_KEYS)
         name = self.attempt(lambda: doc.is_id("name", doc.text("", document, "name")))
         promises = self.attempt(lambda: self.promises(document))
+        policy = self.attempt(lambda: self.governor(document))
         tables = {
             "streams": self.section(document, "streams", 1),
             "operators": self.section(document, "operators", 0),
@@ -177,7 +180,7 @@ class _Reader:
         links = {n: link for n, link in self.links.items() if link is not None}
         return JobPlan(
             name or "", document, promises or Promises(), streams, tuple(order), operators, sinks,
-            inputs, links,
+            inputs, links, policy,
         )  # fmt: skip
 
     def section(self, document: dict[str, Any], key: str, least: int) -> dict[str, Any]:
@@ -221,6 +224,10 @@ class _Reader:
         if upload > UPLOAD_WITHIN_US_MAX:
             raise JobError("promises.upload_within", "is longer than a week", "shorten it")
         return Promises(latency, ack, memory, durability, upload)
+
+    def governor(self, document: dict[str, Any]) -> governor.GovernorPlan | None:
+        given = doc.table("", document, "governor", None)
+        return None if given is None else governor.parse(given)
 
     def unique(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
         places: dict[str, str] = {}

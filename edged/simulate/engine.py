@@ -29,9 +29,9 @@ from edged.simulate.device import Device
 from edged.simulate.work import COMMIT_US, JobWork
 from governors.cost import CostModel
 from governors.energy import Provenance
+from governors.placing import Placing
 from governors.policies.base import Battery, Cost, Decision, Observation, Work
 from governors.policies.running import Running
-from governors.tariff import BeatPrices
 
 BUFFER_BYTES = 6 << 20
 """The senders' buffers: Linux's largest receive buffer (tcp_rmem), a connection a stream."""
@@ -96,9 +96,10 @@ class Engine:
         self.policy = Running(setup.policy, setup.settings, CostModel(device.tariff))
         self.placer = Placer(setup.calibrated, setup.latency_us, DEFAULT)
         gpu_hz = next((d.max_hz for d in device.dials if d.kind == "gpu"), 0)
-        prices = BeatPrices(device.tariff, device.dials[0].max_hz, gpu_hz)
-        prices.units_per_s = setup.work.rows_per_s
-        self.placer.prices = prices
+        self.placer.prices = Placing(
+            device.tariff, device.dials[0].max_hz, gpu_hz, self.policy,
+            lambda: self._seen(device.at_us),
+        )  # fmt: skip
         self._random = random.Random(setup.seed)
         self._poisson = np.random.default_rng(setup.seed)
         self._waiting: deque[tuple[float, float, float]] = deque()

@@ -124,7 +124,8 @@ class Work:
     units_per_s: float
     """Arriving."""
     costs: Mapping[str, Cost]
-    """By device: `cpu`, and `gpu` where a race could run there."""
+    """By device, where a race could run: `cpu` or `gpu`.  A running join has one at a time, which
+    placement chooses by the plans that it would come to (`governors.placing`)."""
     latency_us: int
     """The tolerance: from arrival to sealed."""
     commit_us: float = 0.0
@@ -211,8 +212,6 @@ class Decision:
     """No race before this time; what arrives waits, and its senders with it."""
     sleep: tuple[str, ...] = ()
     """Opt-in sleeps to enter until the next wake."""
-    device: str | None = None
-    """Where to race; None: where placement says."""
     upload: bool = True
     """Whether the uplink may send now."""
 

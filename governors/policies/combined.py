@@ -8,7 +8,6 @@ together, about the same work and the same joules, and their answers are made on
                          a clock it is the highest of theirs, so that no race is later than planned
     wait                 the longest that any of them plans: all stay within the shortest tolerance,
                          and a cap that is tight needs it; planned races get the most time
-    device               what all name that name one; else placement says
     upload               as soon as any sends: nobody's results wait longer than it has planned
 
 So caps and budgets add up without knowing of each other, `hands_off` of one job keeps its hands off
@@ -70,7 +69,6 @@ class Combined(Policy):
     def _combined(self, answers: Mapping[str, Decision], seen: Observation) -> Decision:
         every = list(answers.values())
         waits = [d.wait_share for who, d in answers.items() if self.voices[who].plans]
-        devices = {d.device for d in every} - {None}
         return Decision(
             self._said({who: d.reason for who, d in answers.items()}),
             {dial.name: _agreed(dial, every) for dial in seen.dials},
@@ -79,7 +77,6 @@ class Combined(Policy):
             admit_share=min(d.admit_share for d in every),
             not_before_us=max(d.not_before_us for d in every),
             sleep=tuple(s for s in every[0].sleep if all(s in d.sleep for d in every)),
-            device=devices.pop() if len(devices) == 1 else None,
             upload=any(d.upload for d in every),
         )
 

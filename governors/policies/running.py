@@ -57,11 +57,11 @@ class Running:
         self._leftover: set[str] = set()
         self._kernel = Followed()
 
-    def switch(self, name: str, settings: Settings) -> None:
-        """The daemon's own policy is another from now on, and chosen.  Raises PolicyError, and then
-        the old one goes on."""
+    def switch(self, name: str, settings: Settings, chosen: bool = True) -> None:
+        """The daemon's own policy is another from now on; `chosen`: by a person.  Raises
+        PolicyError, and then the old one goes on."""
         self._own = find_policy(name)(settings, self._model, self.account)
-        self._own_chosen = True
+        self._own_chosen = chosen
         self._hear()
 
     def choose(self, job: str, name: str, settings: Settings) -> None:

@@ -12,8 +12,9 @@ import pytest
 from edged.clock import SystemClock
 from edged.door import ask
 from edged.energy.board import open_site
-from edged.energy.runtime import Energy, board_tariff
+from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings, asked
+from edged.energy.tariffs import board_tariff
 from edged.errors import ConfigError
 from governors.simulated.kernel import open_root
 from tests.api.support import Api
@@ -33,6 +34,10 @@ def edged(*words):
 
 def pinned(daemon):
     feed(daemon, lambda: limits(daemon.store) == (960_000, 960_000))
+
+
+def choose(daemon, policy, **settings):
+    return ask(daemon.door, "governor", job="copying", policy=policy, settings=settings)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +114,13 @@ class TestJobs:
         done = edged(*words, "fixed", "--set", "cpu_mhz=960")
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
-        assert (answer["policy"], answer["jobs"]) == ("combined", {"copying": "fixed"})
+        assert answer["policy"] == "combined"
+        assert answer["jobs"] == {
+            "copying": {"policy": "fixed", "settings": {"cpu_mhz": 960.0}, "origin": "command",
+                        "problem": ""}
+        }  # fmt: skip
+        shown = edged("governor", "show", "--api", api).stdout
+        assert "job copying: fixed {'cpu_mhz': 960.0} (command)" in shown
         pinned(session)
         assert switch(session, "hands_off")["policy"] == "combined"
         feed(session, lambda: limits(session.store) == before)
@@ -117,6 +128,29 @@ class TestJobs:
         ran = ask(session.door, "governor")
         assert (ran["policy"], ran["jobs"]) == ("hands_off", {})
         assert not (session.store / "limits.journal").exists()
+
+    def test_the_documents_policy_counts_until_a_command_names_one_which_outlives_kill_9(
+        self, tmp_path
+    ):
+        governor = {"policy": "fixed", "settings": {"cpu_mhz": 960}}
+        with running(tmp_path, document={**JOB, "governor": governor}) as daemon:
+            told = energy(daemon)["policy"]
+            assert (told["policy"], told["own"]["origin"]) == ("combined", "default")
+            assert told["jobs"]["copying"]["origin"] == "document"
+            pinned(daemon)
+            answer = choose(daemon, "fixed", cpu_mhz=729.6)
+            assert answer == {"job": "copying", "policy": "fixed", "settings": {"cpu_mhz": 729.6}}
+            slower = (729_600, 729_600)
+            feed(daemon, lambda: limits(daemon.store) == slower)
+            daemon.kill()
+            daemon.restart()
+            daemon.ready()
+            told = energy(daemon)["policy"]["jobs"]["copying"]
+            assert (told["settings"], told["origin"]) == ({"cpu_mhz": 729.6}, "command")
+            feed(daemon, lambda: limits(daemon.store) == slower)
+            choose(daemon, "none")
+            assert energy(daemon)["policy"]["jobs"]["copying"]["origin"] == "document"
+            pinned(daemon)
 
     def test_a_job_that_does_not_run_or_a_policy_that_does_not_exist_is_refused(self, session):
         for job, policy in (("nobody", "fixed"), ("copying", "turbo")):

@@ -11,14 +11,16 @@ from edged.calibration import EnergyCalibration, KernelCurve, save_energy
 from edged.clock import SystemClock
 from edged.energy import show
 from edged.energy.board import open_site
-from edged.energy.runtime import Energy, board_tariff
+from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings
+from edged.energy.tariffs import board_tariff
 from edged.placement import Placer
 from governors import cost
 from governors.base import Done, Forecast, LeaveAlone
 from governors.curve import CalibrationCurve, Point
 from governors.energy import Provenance
 from governors.meters.settings import Radio
+from governors.placing import Part
 from governors.policies.base import Decision
 from tests.beat.support import SECOND
 from tests.governors.trees import plant
@@ -70,6 +72,13 @@ class Bench:
             self.side.read()
 
 
+def a_job(name="j", **more):
+    """As much of a job as this side looks at."""
+    plan = SimpleNamespace(name=name, streams={}, governor=None)
+    about = SimpleNamespace(governor=None)
+    return SimpleNamespace(plan=plan, about=about, **{"spent_ns": {}, "placers": {}, **more})
+
+
 def spin(cpu_s):
     """Keep a core busy."""
     end = time.process_time() + cpu_s
@@ -91,7 +100,7 @@ def test_an_error_in_a_policy_ends_neither_the_beats_nor_leaves_a_clock_set(tmp_
     with Bench(tmp_path, "fixed", cpu_mhz=960) as b:
         b.beat()
         assert b.side.limits.clock_hz() == 960_000_000
-        b.side._running.race = broken
+        b.side.policies.running.race = broken
         for _ in range(3):
             b.beat()
         told = show.status(b.side, b.clock.now)
@@ -103,16 +112,18 @@ def test_an_error_in_a_policy_ends_neither_the_beats_nor_leaves_a_clock_set(tmp_
 
 
 def test_a_jobs_policy_overrules_a_default_and_no_choice_of_a_persons(bench):
-    bench.side.attach(
-        [SimpleNamespace(plan=SimpleNamespace(name="j", streams={}), spent_ns={}, placers={})]
-    )
-    assert bench.side.choose("j", "fixed", {"cpu_mhz": 960})["policy"] == "combined"
+    job = a_job()
+    job.about.governor = {"policy": "fixed", "settings": {"cpu_mhz": 960}}
+    bench.side.attach([job])
+    assert bench.side.policy()["policy"] == "combined"
     bench.beat()
     assert bench.side.limits.clock_hz() == 960_000_000
     bench.side.switch("hands_off", {})
     bench.beat()
     assert show.status(bench.side, bench.clock.now)["limits"]["cpu.policy0"]["max_hz"] > 10**9
-    assert bench.side.choose("j", None, {})["policy"] == "hands_off"
+    job.about.governor = None
+    bench.side.attach([job])
+    assert bench.side.policy()["policy"] == "hands_off"
     assert show.status(bench.side, bench.clock.now)["owned"] == []
 
 
@@ -120,7 +131,7 @@ def test_a_failing_meter_reading_ends_nothing(bench, capsys):
     bench.side.watch.sampler.sample = broken
     bench.read(3)
     bench.beat()
-    assert "a bug" in bench.side.problem
+    assert "a bug" in bench.side.policies.problem
     assert "a bug" in capsys.readouterr().err
 
 
@@ -177,8 +188,7 @@ def test_a_frozen_sensor_becomes_a_gap_while_the_work_changes(tmp_path):
 
 
 def test_the_ledger_books_what_was_read_by_phase_job_and_operator(bench):
-    plan = SimpleNamespace(name="j", streams={})
-    job = SimpleNamespace(plan=plan, spent_ns={"joined": 0, "sink": 0}, placers={})
+    job = a_job(spent_ns={"joined": 0, "sink": 0})
     bench.side.attach([job])
     for _ in range(14):
         for _ in range(4):
@@ -250,7 +260,7 @@ def test_what_beats_only_counted_is_booked_when_somebody_asks(tmp_path):
 
 def test_admitting_nothing_holds_the_beat_until_the_time_that_was_said(tmp_path):
     with Bench(tmp_path, "fixed", cpu_mhz=960) as b:
-        b.side._running.race = lambda seen: Decision("no", admit_share=0.0, not_before_us=5)
+        b.side.policies.running.race = lambda seen: Decision("no", admit_share=0.0, not_before_us=5)
         steer = b.side.race(b.forecast())
         assert steer.units_max == 0
         assert steer.not_before_us > b.clock.now, "never a busy loop"
@@ -270,20 +280,23 @@ def test_a_calibration_of_this_board_prices_races_and_one_of_another_does_not(tm
 
 def test_placement_asks_for_the_boards_joules_at_the_pace_of_the_arrivals(bench):
     placer = Placer(None, SECOND, "chain")
-    plan = SimpleNamespace(name="j", streams={})
-    bench.side.attach([SimpleNamespace(plan=plan, spent_ns={}, placers={"o": placer})])
+    bench.side.attach([a_job(placers={"o": placer})])
     for _ in range(30):
         bench.beat(rows=10_000, cpu_s=0.0)
-    assert placer.prices.units_per_s == pytest.approx(100_000, rel=0.01)
     tariff = bench.side.tariff
     watts = tariff.race_watts("cpu", 1_344_000_000, 2.0) - tariff.idle_watts
-    assert placer.prices.beat_j("cpu", 1e4, 2e4, 1000) == pytest.approx(watts * 0.01)
+    part = Part("cpu", 1000, 1e4, 2e4)
+    assert placer.prices.beat_j(part, None) == pytest.approx(watts * 0.01)
+    gpu, rest_s = Part("cuda", 20_000, 1e4, 1e3), 20_000 / 100_000 - 0.01
+    busy_w = tariff.race_watts("gpu", 918_000_000, 0.1) - tariff.idle_watts
+    expected = busy_w * 0.01 + tariff.gating.watts * rest_s
+    assert placer.prices.beat_j(gpu, None) == pytest.approx(expected, rel=0.01)
 
 
 def test_the_policy_is_told_what_buffers_and_acks_leave(tmp_path):
     seen = []
     with Bench(tmp_path, "race_to_idle") as b:
-        b.side._running.race = lambda told: seen.append(told) or Decision("")
+        b.side.policies.running.race = lambda told: seen.append(told) or Decision("")
         now = b.clock.monotonic_us()
         b.side.race(Forecast(now, 0, now + SECOND, SECOND, 3_000, 150_000.0, 80_000.0))
     assert seen[0].work.period_us_max == 150_000.0

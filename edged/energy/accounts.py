@@ -1,0 +1,269 @@
+"""Measuring: three accounts of this process's CPU time (ingest; race; beside, which is all else),
+what races cost by them, and the rate of arrival.
+
+What is measured goes to the books (`watch`), into the law that policies price races with (`law`),
+and, of a board that is not there, to that board as work.  A kernel on a GPU is no cycles of a core:
+the time that its calibration says is taken out of the law, and put back as waiting (`cost`).
+
+Where nothing is set, beats are only counted (`Tally`), one in SAMPLE with its CPU time, and booked
+when somebody reads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from edged.clock import Clock
+from edged.energy.board import Site
+from edged.energy.law import RaceLaw, row_bytes, width_scale
+from edged.energy.tally import Tally
+from edged.energy.watch import Spent, Watch, cpu_seconds
+from governors.base import Done
+from governors.placing import Part, with_part
+from governors.policies.base import Cost
+
+if TYPE_CHECKING:
+    from edged.beat.runtime import JobRuntime
+
+CLOCK_US = 1_000_000
+"""The clock of races that are left alone is read so often."""
+SAMPLE = 8
+TALLY_MAX = 256
+"""Races that are only counted are booked by then, so that placement knows the pace of arrivals."""
+RATE_WEIGHT = 0.3
+"""Of the newest beat in the rate of arrival."""
+
+
+class Accounts:
+    """Told before a race, after its ingest and after it."""
+
+    def __init__(
+        self, site: Site, watch: Watch, clock: Clock, workers: int,
+        set_hz: Callable[[], int], now_hz: Callable[[], int | None], wakes: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """`set_hz`: the CPU clock that is pinned, or 0; `now_hz`: as it can be read; `wakes`: of
+        this process, so far."""
+        self.rate = 0.0
+        """Rows a second."""
+        self._site, self._watch, self._clock, self._workers = site, watch, clock, workers
+        self._set_hz, self._now_hz, self._wakes = set_hz, now_hz, wakes
+        self._jobs: Sequence[JobRuntime] = ()
+        self._row_bytes = 0.0
+        self._law: RaceLaw | None = None
+        self._mark_ns = time.process_time_ns()
+        self._own_ns = 0
+        """CPU time of reading a simulated board's meters, which is none of the board's."""
+        self._commits = 0
+        """Beats since the last race that have only committed."""
+        self._begun: tuple[int, int] | None = None
+        self._ingested: tuple[int, int] = (0, 0)
+        self._learnt_us = clock.monotonic_us()
+        self._woken = 0
+        self._hz = (0, 0)
+        """When the clock of races was read, and what it was."""
+        self._tally = Tally()
+
+    def attach(self, jobs: Sequence[JobRuntime]) -> None:
+        """The jobs are others."""
+        was, self._jobs = self._row_bytes, jobs
+        self._row_bytes = row_bytes([job.plan for job in jobs])
+        if was != self._row_bytes:
+            self._law = None  # other rows, other costs
+
+    # a beat of a board that is left alone ------------------------------------------------------
+
+    def count_begun(self, at_us: int) -> None:
+        """A race is about to start, which is only counted."""
+        sampled = self._tally.races % SAMPLE == 0
+        self._begun = (at_us, time.process_time_ns() if sampled else 0)
+
+    def count(self, done: Done, now_us: int) -> None:
+        """A beat is over, which is only counted."""
+        tally = self._tally
+        if self._begun is not None:
+            begun_us, begun_ns = self._begun
+            tally.races += 1
+            tally.us += now_us - begun_us
+            tally.ingest_us += self._ingested[0] - begun_us
+            if begun_ns:
+                tally.sampled_us += now_us - begun_us
+                tally.sampled_ns += time.process_time_ns() - begun_ns
+            self._begun = None
+        elif done.arrived:
+            tally.commits += 1
+        if done.arrived or done.taken:
+            tally.beats += 1
+            tally.arrived += done.arrived
+            tally.taken += done.taken
+        if tally.races >= TALLY_MAX:
+            self.settle()
+
+    def settle(self) -> bool:
+        """Book what was only counted, as that many like races; whether there was any."""
+        tally, self._tally = self._tally, Tally()
+        self._watch.beats += tally.beats
+        self._watch.tuples += tally.taken
+        n, now_us = tally.races, self._clock.monotonic_us()
+        if n == 0:
+            return False
+        self.learn_rate(Done(tally.arrived, tally.taken), now_us)
+        used_us = (time.process_time_ns() - self._mark_ns) / 1e3
+        self.mark()
+        cpu_us = min(used_us, tally.us * tally.sampled_ns / 1e3 / max(1, tally.sampled_us))
+        us, cores = self._shape(float(tally.us), cpu_us)
+        hz, moved = self._clock_hz(now_us), self._row_bytes * tally.taken
+        rows = round(tally.taken / n)
+        cycles = self._cycles_of(us / n, moved / n, rows, hz)
+        self._watch.race(us, min(1.0, tally.ingest_us / us), hz, cores, moved)
+        self._race_law().note(rows, cycles, cores)
+        beside = self._cycles(used_us - cpu_us)
+        self._race_law().note_beside(beside / n, tally.commits // n)
+        self._watch.beside(beside, self._new_wakes())
+        return True
+
+    # a beat of one that is not -----------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A race starts now; what was decided before it was none of its work."""
+        self.mark()
+        self._begun = (self._clock.monotonic_us(), self._mark_ns)
+
+    def ingested(self, counted: bool) -> None:
+        """What had arrived is taken in."""
+        self._ingested = (
+            self._clock.monotonic_us(),
+            0 if counted else time.process_time_ns(),
+        )
+
+    def end(self, done: Done, now_us: int, now_ns: int) -> None:
+        """A beat is over, with a race or without."""
+        self.learn_rate(done, now_us)
+        if done.arrived or done.taken:
+            self._watch.beats += 1
+            self._watch.tuples += done.taken
+        if self._begun is None:
+            self._commits += done.arrived > 0
+            return
+        self._raced(*self._begun, done, now_us, now_ns)
+        self._begun, self._mark_ns, self._own_ns = None, now_ns, 0
+
+    def pass_time(self, now_us: int) -> None:
+        """Book what this process did since the last race."""
+        beside_us = max(0.0, (time.process_time_ns() - self._mark_ns - self._own_ns) / 1e3)
+        new = self._new_wakes()
+        cycles = self._cycles(beside_us)
+        if self._site.simulated is not None:
+            self._site.simulated.pass_time(now_us, beside_us, new)
+        self._race_law().note_beside(cycles, self._commits)
+        self._commits = 0
+        self._watch.beside(cycles, new)
+
+    def mark(self) -> None:
+        """What was done up to now is nobody's."""
+        self._mark_ns = time.process_time_ns()
+        self._own_ns = 0
+
+    def leave_out(self, own_ns: int) -> None:
+        """CPU time that is none of the board's work."""
+        self._own_ns += own_ns
+
+    def ship(self, pid: int | None) -> None:
+        """Book what the uplink's process has done since the last time."""
+        if pid is None:
+            return
+        new_s = self._watch.ship(cpu_seconds(pid), self._cycles(1e6))
+        if self._site.simulated is not None:
+            self._site.simulated.pass_time(self._clock.monotonic_us(), 1e6 * new_s, 0)
+
+    # what it has come to -----------------------------------------------------------------------
+
+    def cost(self) -> dict[str, Cost]:
+        """What a race takes, by the processor that it runs on."""
+        cost, away = self._race_law().cost(), self._away()
+        for part in away:
+            cost = with_part(cost, part, self._hz[1] or 10**9)
+        return {"gpu" if away else "cpu": cost}
+
+    def waiting(self, staged: int, now_us: int) -> float:
+        """Rows that are expected to wait: those staged, and what arrives at the present rate."""
+        return staged + self.rate * max(0, now_us - self._learnt_us) / 1e6
+
+    def spent(self) -> Spent:
+        """Wall time (ns) of every job's operators and sinks: what joules are shared by."""
+        return {
+            (job.plan.name, name): ns for job in self._jobs for name, ns in job.spent_ns.items()
+        }
+
+    def learn_rate(self, done: Done, now_us: int) -> None:
+        """So much has arrived since the last beat."""
+        passed_us, self._learnt_us = now_us - self._learnt_us, now_us
+        if passed_us > 0:
+            self.rate += RATE_WEIGHT * (1e6 * done.arrived / passed_us - self.rate)
+
+    def _raced(self, begun_us: int, begun_ns: int, done: Done, now_us: int, now_ns: int) -> None:
+        cpu_us = (now_ns - begun_ns) / 1e3
+        us, cores = self._shape(float(now_us - begun_us), cpu_us)
+        ingest = min(1.0, max(0.0, (self._ingested[1] - begun_ns) / 1e3 / max(1.0, cpu_us)))
+        moved = self._row_bytes * done.taken
+        if self._site.simulated is not None:
+            cores = min(cores, float(self._site.simulated.board.profile.core_count))
+            cycles = self._site.simulated.cycles(cpu_us) / cores
+            us = max(1.0, self._site.simulated.race(now_us, cpu_us, cores, moved))
+            hz = self._nearest(1e6 * cycles / max(1.0, us - self._stall_us(moved)))
+        else:
+            hz = self._clock_hz(now_us)
+            cycles = self._cycles_of(us, moved, done.taken, hz)
+        self._watch.race(us, ingest, hz, cores, moved)
+        self._race_law().note(done.taken, cycles, cores)
+
+    def _shape(self, us: float, cpu_us: float) -> tuple[float, float]:
+        """Time and mean cores of a race, from its wall and its CPU time."""
+        us = max(1.0, us)
+        return us, min(float(self._workers), max(1.0, cpu_us / us))
+
+    def _cycles_of(self, us: float, moved_bytes: float, rows: int, hz: int) -> float:
+        """Of the longest thread, in a race that waits for memory and for a GPU as well."""
+        away_us = sum(part.at_us(rows) for part in self._away())
+        return max(0.0, us - self._stall_us(moved_bytes) - away_us) * hz / 1e6
+
+    def _away(self) -> list[Part]:
+        """The parts of a beat that run on a GPU."""
+        placed = (placer.runs for job in self._jobs for placer in job.placers.values())
+        return [part for part in placed if part is not None and part.device != "cpu"]
+
+    def _new_wakes(self) -> int:
+        wakes = self._wakes()
+        new, self._woken = wakes - self._woken, wakes
+        return new
+
+    def _race_law(self) -> RaceLaw:
+        if self._law is None:
+            scale = width_scale(self._site.profile)
+            self._law = RaceLaw(scale, self._stall_us(self._row_bytes), self._row_bytes)
+        return self._law
+
+    def _stall_us(self, moved_bytes: float) -> float:
+        profile = self._site.profile
+        peak = None if profile is None else profile.memory.peak_gbytes_per_s
+        return moved_bytes / (peak * 1e3) if peak else 0.0
+
+    def _cycles(self, cpu_us: float) -> float:
+        if self._site.simulated is not None:
+            return self._site.simulated.cycles(cpu_us)
+        return cpu_us * (self._hz[1] or 1e9) / 1e6
+
+    def _clock_hz(self, now_us: int) -> int:
+        """The clock that races meet: pinned, or read now and then just after one."""
+        pinned = self._set_hz()
+        if pinned:
+            return pinned
+        if self._hz[1] == 0 or now_us - self._hz[0] >= CLOCK_US:
+            self._hz = (now_us, self._nearest(self._now_hz() or self._hz[1] or 10**9))
+        return self._hz[1]
+
+    def _nearest(self, hz: float) -> int:
+        profile = self._site.profile
+        table = () if profile is None else profile.clusters[0].choices_hz
+        return min(table, key=lambda x: abs(x - hz), default=round(hz / 1e8) * 10**8)

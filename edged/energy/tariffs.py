@@ -1,0 +1,52 @@
+"""What a board charges a running daemon: its prices for policies and for placement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from edged.calibration import load_energy
+from edged.energy.board import Site
+from edged.placement import DEFAULT
+from governors.cost import Radio, Tariff
+from governors.meters import settings as meters
+from governors.placing import Placing
+from governors.policies.base import Observation
+from governors.policies.running import Running
+from governors.tariff import MeasuredTariff, ModelTariff
+
+
+def board_tariff(
+    site: Site, directory: Path | None = None, radio: meters.Radio | None = None
+) -> Tariff | None:
+    """What the board charges: by its power model, and for races by what `edged calibrate` measured
+    there, if it did; `radio`: the uplink's, where a person described it, else the profile's.  None
+    where there is no model.  Raises ConfigError."""
+    if site.model is None:
+        return None
+    uplink = None if radio is None else Radio(radio.tail_joules, radio.joules_per_byte)
+    tariff = ModelTariff(site.model, radio=uplink)
+    energy = None if directory is None else load_energy(directory)
+    if energy is None or energy.board != site.board.name:
+        return tariff
+    if energy.simulated != (site.simulated is not None):
+        return tariff
+    found = energy.kernels.get(DEFAULT) or next(iter(energy.kernels.values()))
+    return MeasuredTariff(tariff, found.curve, found.cores)
+
+
+def prices(
+    site: Site, tariff: Tariff | None, running: Running, look: Callable[[], Observation]
+) -> Placing | None:
+    """What placement compares kernels by; None where there is no power model.  Kernels were
+    measured at the highest clocks that the board allows; `look`: what is seen now."""
+    if tariff is None:
+        return None
+    return Placing(tariff, _top_hz(site, "cpu") or 10**9, _top_hz(site, "gpu"), running, look)
+
+
+def _top_hz(site: Site, kind: str) -> int:
+    """The highest clock that the limits allow now; 0 where there is no such clock."""
+    knobs = [k for k in site.knobs if k.kind == kind]
+    now = (site.sysfs.get_int(k.max_path) for k in knobs if k.max_path)
+    return max((hz * k.unit_hz for hz, k in zip(now, knobs, strict=False) if hz), default=0)
