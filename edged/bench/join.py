@@ -8,8 +8,8 @@ hashes and partitions before and materialises after it.  How it is measured: `jo
 
 `fraction_of_limit` is against the floor of the same run: `kernels.cpu.floor` with the same records,
 window, batch, threads and matches a tuple.  It counts, for every tuple, a 16-byte record read in
-sequence, one random line of the heads read and written, a 16-byte ring entry written in sequence
-and one read; for every match 16 random bytes of the other ring read, and 16 written in sequence.
+sequence, one random line of the heads read and written, a 20-byte ring entry written in sequence
+and one read; for every match 20 random bytes of the other ring read, and 16 written in sequence.
 `floor_apart_tuples_per_s` is the floor's with threads that never wait for each other: what two
 cores gain over one by it is what this hardware gives, whatever the program.
 
@@ -286,7 +286,7 @@ def command(
 
     "of limit" compares with the time of the unavoidable memory accesses, measured in the same run
     with the same footprint and threads: per tuple a 16-byte record read, one random line of hash
-    heads read and written, a 16-byte ring entry written and one read; per match 16 random bytes
+    heads read and written, a 20-byte ring entry written and one read; per match 20 random bytes
     read and 16 written.  No comparisons, no Python, no barriers (kernels/cpu/floor.py).
     """
     from rich.console import Console

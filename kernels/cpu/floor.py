@@ -7,23 +7,28 @@ in a beat partition by partition (64), in a partition first the left's records, 
 For every tuple
   1. its 16-byte record is read, sequentially;
   2. one 64-byte line of the partition's heads is read and written, at a place that the record's tag
-     chooses: the probe and the insert share that line;
-  3. a 16-byte entry is written to the side's ring, sequentially;
+     chooses: the head that is probed and the one that is replaced share that line;
+  3. a 20-byte entry is written to the side's ring, sequentially: time, tag, link (the head that was
+     replaced) and row number;
   4. an entry that leaves is read (its 8-byte time), sequentially, after the partition's records.
 For every match (`rate` of them a tuple, evenly)
-  5. 16 bytes of a random entry of the other side's ring are read;
-  6. 8 + 8 bytes are written to two output arrays, sequentially, over and over the same memory.
+  5. the 20 bytes of a random entry of the other side's ring are read: the time and the tag that are
+     compared, the link to the next, and the row number, which is the result;
+  6. 8 + 8 bytes, the row numbers, are written to two output arrays, sequentially, over and over the
+     same memory.
 
-Footprint, which the caller lays out: for each side a ring of 16 bytes a row that is live in a beat
+Footprint, which the caller lays out: for each side a ring of 20 bytes a row that is live in a beat
 (window plus batch), and 32 bytes of heads for each of those rows (four chains, two heads of 4 bytes
 each), a 64th of both in each partition, or what share of the rows falls into it.
 
-What it leaves out: comparisons, chains that are walked for nothing, growing, looking after late
-rows, row numbers kept outside the ring, calls from Python and barriers between beats: one call does
-any number of beats, and threads, each with partitions of its own, never wait for each other.
+What it leaves out: comparisons, entries that are walked for nothing, growing, looking after late
+rows, calls from Python and barriers between beats: one call does any number of beats, and threads,
+each with partitions of its own, never wait for each other.
 
-Heads are prefetched `ahead` records, entries that match `ahead` matches before they are needed; 0
-is without prefetching.  The caller takes the distance that is fastest.
+What a record needs is prefetched when the record `ahead` records before it is worked on, over the
+ends of passes and beats: its line of heads and the entries that it meets; and with the first record
+of a pass where the pass will write, and what will leave.  0 is without prefetching.  The caller
+takes the distance that is fastest.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import mem
+from kernels.cpu.rings import LOW, get, put
 from kernels.registry import device, kernel
 
 HEADS, LINES = 0, 1
@@ -42,13 +48,33 @@ FIELDS = 16
 for the right: address and size (entries) of the ring, the slot to write next, the oldest slot."""
 
 SHARE, MATCHES, PLACE, PLACES, OUT_MINE, OUT_MET = range(6)
-LANE_FIELDS = 8
-"""What `lane` (int64[8]) holds: what is left of `rate` below 2^32; matches so far; where the next
-goes of so many places; the addresses of the output arrays."""
+(LOOK_PASS, LOOK_LAST, LOOK_FIRST, LOOK_WIDTH, LOOK_PART, LOOK_SIDE, LOOK_AT, LOOK_COUNT,
+ RECORDS_AT, EDGES_AT, STATE_AT, PARTS) = range(6, 18)  # fmt: skip
+LANE_FIELDS = 24
+"""What `lane` (int64[24]) holds: what is left of `rate` below 2^32; matches so far; where the next
+goes of so many places; the addresses of the output arrays.
 
-LINE, ENTRY = 64, 16
+The rest is set by each call, for the look-out, which runs `ahead` records before the work: its next
+pass and the last; the first partition, and passes a beat; the partition and side of its pass; its
+next record and how many more there are in the pass; the addresses of `records`, `edges` and
+`state`; and the number of partitions."""
+
+LINE, RECORD, ENTRY = 64, 16, 20
 ONE = 1 << 32
 """`rate` of one match a tuple."""
+SPREAD = 26
+"""The tag's low bits that choose a line.  The other six are the partition's where a key has 32 bits
+or fewer: by them a partition would use one in 64 of its lines."""
+STEP = 64
+"""Records whose matches are made together, after they were inserted."""
+LEAVING = 64
+"""So many of the entries that leave in a pass are asked for with its first record."""
+
+
+@device
+def line_of(heads: int, lines: int, tag: int) -> Any:
+    """The address of the line of heads that a tag chooses."""
+    return heads + LINE * (((tag & ((1 << SPREAD) - 1)) * lines) >> SPREAD)
 
 
 @device
@@ -67,57 +93,136 @@ def entry_of(ring: int, entries: int, number: int) -> Any:
 
 
 @device
-def side_pass(mine: Any, side: int, at: int, end: int, ahead: int, rate: int, lane: Any) -> Any:
-    """The records at addresses at..end: (1) to (3), and (5) and (6) for their matches."""
-    seen = np.uint64(0)
-    heads, lines = mine[HEADS], mine[LINES]
-    ring, entries, slot = mine[RING + side], mine[ENTRIES + side], mine[NEXT + side]
-    other, others = mine[RING + 1 - side], mine[ENTRIES + 1 - side]
-    share, number, place, places = lane[SHARE], lane[MATCHES], lane[PLACE], lane[PLACES]
-    out_mine, out_met = lane[OUT_MINE], lane[OUT_MET]
+def edge(lane: int, beat: int, side: int, partition: int) -> Any:
+    """Where in a beat's records a partition begins."""
+    return get(get(lane, EDGES_AT), (2 * beat + side) * (get(lane, PARTS) + 1) + partition)
+
+
+@device
+def look_on(lane: int) -> None:
+    """Move the look-out to the next pass that has records, and ask for what that will write and
+    what will leave; where there is none, it stays with the last and runs on behind its end."""
+    while get(lane, LOOK_PASS) < get(lane, LOOK_LAST):
+        k, width = get(lane, LOOK_PASS), get(lane, LOOK_WIDTH)
+        put(lane, LOOK_PASS, k + 1)
+        beat, p, side = k // width, get(lane, LOOK_FIRST) + k % width // 2, k & 1
+        start = edge(lane, beat, side, p)
+        count = edge(lane, beat, side, p + 1) - start
+        if count:
+            part = get(lane, STATE_AT) + 8 * FIELDS * p
+            put(lane, LOOK_PART, part)
+            put(lane, LOOK_SIDE, side)
+            put(lane, LOOK_AT, get(get(lane, RECORDS_AT), 2 * beat + side) + RECORD * start)
+            put(lane, LOOK_COUNT, count)
+            ring = get(part, RING + side)
+            mem.prefetch(ring + ENTRY * get(part, NEXT + side))
+            tail = ring + ENTRY * get(part, TAIL + side)
+            for by in range(0, ENTRY * min(count, LEAVING), LINE):
+                mem.prefetch(tail + by)
+            return
+    put(lane, LOOK_COUNT, LOW)
+
+
+@device
+def begin(lane: int, ahead: int) -> None:
+    """Send the look-out `ahead` records before the work."""
+    for _ in range(ahead):
+        if get(lane, LOOK_COUNT) == 0:
+            look_on(lane)
+        part, at = get(lane, LOOK_PART), get(lane, LOOK_AT)
+        if part == 0:
+            return
+        tag = np.int64(mem.load_u32(at + 8))
+        mem.prefetch(line_of(get(part, HEADS), get(part, LINES), tag))
+        put(lane, LOOK_AT, at + RECORD)
+        put(lane, LOOK_COUNT, get(lane, LOOK_COUNT) - 1)
+
+
+@device
+def pass_through(part: int, side: int, at: int, count: int, ahead: int, lane: int) -> Any:
+    """(1) to (3) of the next `count` records; the ring does not wrap before their end, and the
+    look-out's pass has as many."""
+    seen, slot = np.uint64(0), get(part, NEXT + side)
+    heads, lines = get(part, HEADS), get(part, LINES)
+    mine, other = 4 * side, 4 - 4 * side
+    entry = get(part, RING + side) + ENTRY * slot
+    look, look_by = get(lane, LOOK_PART), get(lane, LOOK_AT) - at
+    look_heads, look_lines = get(look, HEADS), get(look, LINES)
+    end = at + RECORD * count
     while at < end:
         if ahead:
-            coming = np.int64(mem.load_u32(at + ENTRY * ahead + 8))
-            mem.prefetch(heads + LINE * ((coming * lines) >> 32))
-        time, tag = mem.load_i64(at), np.int64(mem.load_u32(at + 8))
-        head = heads + LINE * ((tag * lines) >> 32)
-        seen += np.uint64(mem.load_u32(head + 4 * (1 - side)))
-        mem.store_u32(head + 4 * side, np.uint32(slot))
-        mem.store_i64(ring + ENTRY * slot, time)
-        mem.store_i64(ring + ENTRY * slot + 8, tag)
+            coming = np.int64(mem.load_u32(at + look_by + 8))
+            mem.prefetch(line_of(look_heads, look_lines, coming))
+        time, name = mem.load_i64(at), mem.load_u64(at + 8)
+        tag = np.int64(name & np.uint64(LOW))
+        head = line_of(heads, lines, tag)
+        seen += np.uint64(mem.load_u32(head + other))
+        link = np.int64(mem.load_u32(head + mine))
+        mem.store_u32(head + mine, np.uint32(slot))
+        mem.store_i64(entry, time)
+        mem.store_i64(entry + 8, tag | link << 32)
+        mem.store_u32(entry + 16, np.uint32(name >> np.uint64(32)))
         slot += 1
-        if slot == entries:
-            slot = 0
-        share += rate
-        while share >= ONE:
-            share -= ONE
-            if ahead:
-                mem.prefetch(entry_of(other, others, number + ahead))
-            entry = entry_of(other, others, number)
-            seen += mem.load_u64(entry) + mem.load_u64(entry + 8)
-            mem.store_i64(out_mine + 8 * place, tag)
-            mem.store_i64(out_met + 8 * place, number)
-            number += 1
-            place += 1
-            if place == places:
-                place = 0
-        at += ENTRY
-    mine[NEXT + side] = slot
-    lane[SHARE], lane[MATCHES], lane[PLACE] = share, number, place
+        entry += ENTRY
+        at += RECORD
+    put(part, NEXT + side, slot if slot < get(part, ENTRIES + side) else 0)
+    put(lane, LOOK_AT, at + look_by)
+    put(lane, LOOK_COUNT, get(lane, LOOK_COUNT) - count)
     return seen
 
 
 @device
-def leave(mine: Any, side: int, rows: int) -> Any:
+def meet(part: int, side: int, at: int, count: int, ahead: int, rate: int, lane: int) -> Any:
+    """(5) and (6) for the matches of the next `count` records."""
+    seen, end = np.uint64(0), at + RECORD * count
+    other, others = get(part, RING + 1 - side), get(part, ENTRIES + 1 - side)
+    share, number = get(lane, SHARE), get(lane, MATCHES)
+    place, places = get(lane, PLACE), get(lane, PLACES)
+    out_mine, out_met = get(lane, OUT_MINE), get(lane, OUT_MET)
+    look, look_other = get(lane, LOOK_PART), 1 - get(lane, LOOK_SIDE)
+    look_ring, look_entries = get(look, RING + look_other), get(look, ENTRIES + look_other)
+    later = (ahead * rate) >> 32
+    while rate:
+        if share + rate < ONE:  # records without a match
+            without = min((ONE - share - 1) // rate, (end - at) // RECORD)
+            share += rate * without
+            at += RECORD * without
+        if at == end:
+            break
+        share += rate
+        row = np.int64(mem.load_u32(at + 12))
+        while share >= ONE:
+            share -= ONE
+            if ahead:
+                coming = entry_of(look_ring, look_entries, number + later)
+                mem.prefetch(coming)
+                mem.prefetch(coming + ENTRY - 1)  # a quarter of them lie in two lines
+            entry = entry_of(other, others, number)
+            seen += mem.load_u64(entry) + mem.load_u64(entry + 8)
+            mem.store_i64(out_mine + 8 * place, row)
+            mem.store_i64(out_met + 8 * place, np.int64(mem.load_u32(entry + 16)))
+            number += 1
+            place += 1
+            if place == places:
+                place = 0
+        at += RECORD
+    put(lane, SHARE, share)
+    put(lane, MATCHES, number)
+    put(lane, PLACE, place)
+    return seen
+
+
+@device
+def leave(part: int, side: int, rows: int) -> Any:
     """Read the times of the oldest entries: (4)."""
     seen = np.uint64(0)
-    ring, entries, slot = mine[RING + side], mine[ENTRIES + side], mine[TAIL + side]
+    ring, entries, slot = get(part, RING + side), get(part, ENTRIES + side), get(part, TAIL + side)
     for _ in range(rows):
         seen += mem.load_u64(ring + ENTRY * slot)
         slot += 1
         if slot == entries:
             slot = 0
-    mine[TAIL + side] = slot
+    put(part, TAIL + side, slot)
     return seen
 
 
@@ -139,18 +244,38 @@ def touch(
     """All beats of the partitions first..last; returns the sum of what was read, mod 2^64.
 
     `records` (int64[beats, 2]) are the addresses of each beat's records, left and right, readable
-    for `ahead` records past their end; `edges` (int64[beats, 2, 65]) where in them each partition
-    begins; `state` (int64[64, FIELDS]) the partitions; `rate` is in 2^-32 matches a tuple.
+    for `ahead` records past their end; `edges` (int64[beats, 2, partitions + 1]) where in them each
+    partition begins; `state` (int64[partitions, FIELDS]) the partitions; `rate` is in 2^-32 matches
+    a tuple.
     """
-    seen = np.uint64(0)
+    seen, me = np.uint64(0), np.int64(lane.ctypes.data)
+    put(me, RECORDS_AT, np.int64(records.ctypes.data))
+    put(me, EDGES_AT, np.int64(edges.ctypes.data))
+    put(me, STATE_AT, np.int64(state.ctypes.data))
+    put(me, PARTS, state.shape[0])
+    put(me, LOOK_FIRST, first)
+    put(me, LOOK_WIDTH, 2 * (last - first))
+    put(me, LOOK_PASS, 0)
+    put(me, LOOK_LAST, 2 * (last - first) * records.shape[0])
+    put(me, LOOK_PART, 0 if ahead else get(me, STATE_AT))
+    put(me, LOOK_COUNT, 0 if ahead else LOW)
+    begin(me, ahead)
     for beat in range(records.shape[0]):
         for p in range(first, last):
-            mine = state[p]
+            part = get(me, STATE_AT) + 8 * FIELDS * p
             for side in range(2):
-                at = records[beat, side] + ENTRY * edges[beat, side, p]
-                end = records[beat, side] + ENTRY * edges[beat, side, p + 1]
-                seen += side_pass(mine, side, at, end, ahead, rate, lane)
+                start, end = edge(me, beat, side, p), edge(me, beat, side, p + 1)
+                base = get(get(me, RECORDS_AT), 2 * beat + side)
+                while start < end:
+                    if get(me, LOOK_COUNT) == 0:
+                        look_on(me)
+                    room = get(part, ENTRIES + side) - get(part, NEXT + side)
+                    count = min(end - start, get(me, LOOK_COUNT), room, STEP)
+                    at = base + RECORD * start
+                    seen += pass_through(part, side, at, count, ahead, me)
+                    seen += meet(part, side, at, count, ahead, rate, me)
+                    start += count
             for side in range(2):
-                rows = edges[beat, side, p + 1] - edges[beat, side, p]
-                seen += leave(mine, side, rows)
+                rows = edge(me, beat, side, p + 1) - edge(me, beat, side, p)
+                seen += leave(part, side, rows)
     return seen

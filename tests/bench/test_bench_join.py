@@ -212,7 +212,7 @@ def test_the_floor_has_the_windows_footprint_and_matches():
     at_work = Floor(feed, 1, 2.0)
     rings, heads = at_work._memory[1:], at_work._memory[0]
     for ring in rings:
-        assert ring.nbytes == pytest.approx(16 * 65_000, rel=0.01)
+        assert ring.nbytes == pytest.approx(20 * 65_000, rel=0.01)
     assert heads.nbytes == pytest.approx(32 * 65_000, rel=0.1)
     at_work.section(8, 0.0)
     tuples = 2 * 1000 * min(feed.beats, 2**20 // 2000)

@@ -12,8 +12,10 @@ from kernels.cpu import floor, rings
 from tests.naive import floor as naive
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
+ENTRY = np.dtype([("time", "i8"), ("tag", "u4"), ("link", "u4"), ("row", "u4")])
 PARTITIONS = 3
-row = st.tuples(st.integers(-(2**40), 2**40), st.integers(0, 2**32 - 1))
+number = st.integers(0, 2**32 - 1)
+row = st.tuples(st.integers(-(2**40), 2**40), number, number)
 sides = st.lists(st.lists(row, max_size=5), min_size=PARTITIONS, max_size=PARTITIONS)
 beats_of_rows = st.lists(st.tuples(sides, sides), max_size=4)
 
@@ -23,8 +25,9 @@ class Memory:
 
     def __init__(self, lines, entries, places):
         self.heads = np.zeros((PARTITIONS, lines, 16), np.uint32)
-        self.rings = np.zeros((PARTITIONS, 2, entries, 2), np.int64)
-        self.rings[..., 0], self.rings[..., 1] = np.arange(entries), 7
+        self.rings = np.zeros((PARTITIONS, 2, entries), ENTRY)
+        self.rings["time"], self.rings["tag"] = np.arange(entries), 7
+        self.rings["row"] = 3 * np.arange(entries)
         self.out = np.zeros((2, places), np.int64)
         self.state = np.zeros((PARTITIONS, floor.FIELDS), np.int64)
         self.lane = np.zeros(floor.LANE_FIELDS, np.int64)
@@ -53,7 +56,7 @@ def arrays_of(beats):
     edges = np.zeros((len(beats), 2, PARTITIONS + 1), np.int64)
     for b, beat in enumerate(beats):
         for side, parts in enumerate(beat):
-            rows = [(time, tag, 0) for part in parts for time, tag in part]
+            rows = [row for part in parts for row in part]
             data = np.zeros(len(rows) + rings.AHEAD, RECORD)
             data[: len(rows)] = np.array(rows, RECORD)
             kept.append(data)
@@ -79,7 +82,7 @@ def test_the_kernel_reads_and_writes_what_its_twin_does(beats, ahead, rate, line
     assert kept is not None
     for p, part in enumerate(parts):
         assert memory.heads[p, :, :2].tolist() == part.heads
-        assert memory.rings[p].tolist() == part.rings
+        assert memory.rings[p].tolist() == [[tuple(e) for e in ring] for ring in part.rings]
     assert memory.out.tolist() == [out.mine, out.met]
     assert memory.lane[[floor.SHARE, floor.MATCHES]].tolist() == [out.share, out.matches]
 
@@ -87,9 +90,19 @@ def test_the_kernel_reads_and_writes_what_its_twin_does(beats, ahead, rate, line
 @pytest.mark.parametrize("rate", [0.005, 1, 10])
 def test_as_many_matches_are_made_as_the_rate_says(rate):
     memory = Memory(8, 64, places=100)
-    beats = [([[(i, i * 2**20) for i in range(1000)], [], []], [[], [(5, 5)] * 1000, []])]
+    beats = [([[(i, i * 2**20, i) for i in range(1000)], [], []], [[], [(5, 5, 5)] * 1000, []])]
     kept, records, edges = arrays_of(beats)
     share = round(rate * floor.ONE)
     floor.touch(0, PARTITIONS, 16, share, records, edges, memory.state, memory.lane)
     assert len(kept) == 2
     assert abs(memory.lane[floor.MATCHES] - 2000 * rate) <= 1
+
+
+def test_all_lines_of_a_partition_are_used_by_keys_of_32_bits():
+    """Their tags begin with the partition's six bits: once one line in 64 was used."""
+    memory = Memory(64, 64, places=5)
+    tags = np.random.default_rng(5).integers(0, 2**26, 2000) + (37 << 26)
+    kept, records, edges = arrays_of([([[(0, int(tag), 0) for tag in tags], [], []], [[]] * 3)])
+    floor.touch(0, PARTITIONS, 0, 0, records, edges, memory.state, memory.lane)
+    assert len(kept) == 2
+    assert (memory.heads[0, :, 0] > 0).mean() > 0.7

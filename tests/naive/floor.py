@@ -6,7 +6,7 @@ MASK = 2**64 - 1
 
 
 class Part:
-    """A partition: lines of heads (left, right), and a ring of [time, tag] for each side."""
+    """A partition: lines of heads (left, right), and rings of [time, tag, link, row]."""
 
     def __init__(self, lines, heads, rings, filled):
         self.heads = [list(heads) for _ in range(lines)]
@@ -30,14 +30,14 @@ def mixed(number):
 
 
 def touch(parts, beats, rate, out):
-    """The sum of what is read.  `beats` are (left, right), each a list of rows (time, tag) for each
-    partition; `rate` is in 2^-32 matches a tuple."""
+    """The sum of what is read.  `beats` are (left, right), each a list of rows (time, tag, row) for
+    each partition; `rate` is in 2^-32 matches a tuple."""
     seen = 0
     for beat in beats:
         for p, part in enumerate(parts):
             for side in (0, 1):
-                for time, tag in beat[side][p]:
-                    seen += _tuple(part, side, time, tag, rate, out)
+                for row in beat[side][p]:
+                    seen += _tuple(part, side, row, rate, out)
             for side in (0, 1):
                 ring = part.rings[side]
                 for _ in beat[side][p]:
@@ -46,20 +46,21 @@ def touch(parts, beats, rate, out):
     return seen & MASK
 
 
-def _tuple(part, side, time, tag, rate, out):
-    line = part.heads[tag * len(part.heads) >> 32]
+def _tuple(part, side, row, rate, out):
+    time, tag, number = row
+    line = part.heads[(tag % 2**26) * len(part.heads) >> 26]
     seen = line[1 - side]
     slot, ring = part.next[side], part.rings[side]
+    ring[slot] = [time, tag, line[side], number]
     line[side] = slot
-    ring[slot] = [time, tag]
     part.next[side] = (slot + 1) % len(ring)
     other = part.rings[1 - side]
     out.share += rate
     while out.share >= 2**32:
         out.share -= 2**32
-        entry = other[mixed(out.matches) * len(other) >> 32]
-        seen += (entry[0] + entry[1]) & MASK
+        when, met, link, partner = other[mixed(out.matches) * len(other) >> 32]
+        seen += (when + met + (link << 32)) & MASK
         place = out.matches % len(out.mine)
-        out.mine[place], out.met[place] = tag, out.matches
+        out.mine[place], out.met[place] = number, partner
         out.matches += 1
     return seen
