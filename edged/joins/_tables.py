@@ -1,4 +1,4 @@
-"""The memory of the bucket join's hash tables, as `kernels.cpu.bucket` lays it out.
+"""The memory of the bucket join's hash tables, as `kernels.cpu.bucket_table` lays it out.
 
 Chunks come from blocks that never move and are used for ever.  A table that gets full on average is
 made anew with more buckets, or with what is invalid left out.
@@ -10,7 +10,7 @@ import numpy as np
 
 from edged.columns import Array, address
 from edged.joins.base import PARTITIONS, Int64s
-from kernels.cpu import bucket
+from kernels.cpu import bucket_table
 
 FULL = 40
 """Entries a bucket, on average, at which a table is made anew."""
@@ -24,7 +24,7 @@ class Table:
 
     def __init__(self, entries: int, lanes: int) -> None:
         """An empty table for about `entries`, with spare chunks for `lanes` builders."""
-        self.row: Int64s = aligned(8 * bucket.FIELDS).view(np.int64)
+        self.row: Int64s = aligned(8 * bucket_table.FIELDS).view(np.int64)
         self.row[:] = 0
         bits = 0
         while PARTITIONS << bits < entries // NEW:
@@ -36,9 +36,9 @@ class Table:
         self._free = np.zeros(0, np.int64)
         self._chunks = self._untouched = 0
         self._spares = np.zeros(0, np.int64)
-        self.row[bucket.BITS] = bits
-        self.row[bucket.HEADS] = address(self._heads)
-        self.row[bucket.MARKS] = address(self._marks)
+        self.row[bucket_table.BITS] = bits
+        self.row[bucket_table.HEADS] = address(self._heads)
+        self.row[bucket_table.MARKS] = address(self._marks)
         self.reserve(entries, lanes)
 
     def full(self, rows: int) -> bool:
@@ -51,10 +51,10 @@ class Table:
             spares = np.zeros(lanes, np.int64)
             spares[: self._spares.size] = self._spares
             self._spares = spares
-            self.row[bucket.SPARES] = address(spares)
-        free = int(self.row[bucket.FREE_COUNT])
+            self.row[bucket_table.SPARES] = address(spares)
+        free = int(self.row[bucket_table.FREE_COUNT])
         self._untouched = min(self._untouched, free)
-        need = min(rows, self.buckets + rows // bucket.SLOTS) + lanes
+        need = min(rows, self.buckets + rows // bucket_table.SLOTS) + lanes
         if need > free:
             self._add(max(need - free, self._chunks // 4, 64))
 
@@ -64,22 +64,22 @@ class Table:
 
     def nbytes(self) -> int:
         """Bytes of heads, bitmap, and chunks that were ever used."""
-        untouched = min(self._untouched, int(self.row[bucket.FREE_COUNT]))
-        used = (self._chunks - untouched) * bucket.CHUNK_BYTES
+        untouched = min(self._untouched, int(self.row[bucket_table.FREE_COUNT]))
+        used = (self._chunks - untouched) * bucket_table.CHUNK_BYTES
         return self._heads.nbytes + self._marks.nbytes + self._free.nbytes + used
 
     def _add(self, chunks: int) -> None:
         """A block more, at the bottom of the stack: what was used before is used again first."""
-        block = aligned(chunks * bucket.CHUNK_BYTES)
-        free = int(self.row[bucket.FREE_COUNT])
+        block = aligned(chunks * bucket_table.CHUNK_BYTES)
+        free = int(self.row[bucket_table.FREE_COUNT])
         stack = np.zeros(self._chunks + chunks, np.int64)
-        stack[:chunks] = address(block) + bucket.CHUNK_BYTES * np.arange(chunks)[::-1]
+        stack[:chunks] = address(block) + bucket_table.CHUNK_BYTES * np.arange(chunks)[::-1]
         stack[chunks : chunks + free] = self._free[:free]
         self._blocks.append(block)
         self._free, self._chunks = stack, self._chunks + chunks
         self._untouched += chunks
-        self.row[bucket.FREE] = address(stack)
-        self.row[bucket.FREE_COUNT] = free + chunks
+        self.row[bucket_table.FREE] = address(stack)
+        self.row[bucket_table.FREE_COUNT] = free + chunks
 
 
 def aligned(size: int) -> Array:

@@ -37,7 +37,7 @@ from edged.joins.base import (
 )
 from edged.operators.base import Scratch
 from edged.workers import Workers
-from kernels.cpu import bucket, rings
+from kernels.cpu import bucket, bucket_table, rings
 
 GROUPS = 256
 """What is held is known by about so many groups of beats, each with its first row."""
@@ -63,9 +63,9 @@ class _Side:
             self.expiry = np.zeros(2 * self.rows, np.int64)
         if self.table.full(self.rows):
             old = self.table
-            kept = int(bucket.count(old.row, self.bound_us))
+            kept = int(bucket_table.count(old.row, self.bound_us))
             self.table = Table(kept + self.rows, lanes)
-            self.table.entries = int(bucket.rebuild(old.row, self.bound_us, self.table.row))
+            self.table.entries = int(bucket_table.rebuild(old.row, self.bound_us, self.table.row))
         self.table.reserve(self.rows, lanes)
         self.table.entries += self.rows
 
@@ -197,7 +197,9 @@ class BucketJoin(WindowJoin):
             words = side.table.marked()
             edges = [words * k // lanes for k in range(lanes + 1)]
             row = side.table.row
-            calls += [partial(bucket.clean, row, side.bound_us, a, b) for a, b in pairwise(edges)]
+            calls += [
+                partial(bucket_table.clean, row, side.bound_us, a, b) for a, b in pairwise(edges)
+            ]
         gone = _run(calls, workers)
         for i, side in enumerate(self._sides):
             side.table.entries -= sum(gone[i * lanes : (i + 1) * lanes])
@@ -236,7 +238,7 @@ class BucketJoin(WindowJoin):
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
         """Entries that are valid."""
         at = self._sides[side]
-        mark = partial(bucket.live, at.table.row, at.bound_us, base)
+        mark = partial(bucket_table.live, at.table.row, at.bound_us, base)
         return marked(f"live.{side}", rows, scratch, mark)
 
     def oldest(self, side: int, base: int, rows: int) -> int:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edged.columns import address
 from edged.joins._tables import Table
 from edged.workers import Workers
-from kernels.cpu import bucket
+from kernels.cpu import bucket, bucket_table
 from kernels.cpu.rings import AHEAD
 from tests.naive import bucket as naive
 
@@ -53,7 +53,7 @@ class Pair:
 
     def __init__(self, bits=0, lanes=1):
         self.table, self.twin, self.lanes = Table(20 * (64 << bits), lanes), {}, lanes
-        self.bits = int(self.table.row[bucket.BITS])
+        self.bits = int(self.table.row[bucket_table.BITS])
         self.newest, self.naive_newest, self.rows = np.full(64, MIN), [MIN] * 64, 0
 
     def build(self, rows, workers=None):
@@ -73,7 +73,7 @@ class Pair:
         """The same entries in the same buckets, and every chunk in one place."""
         found, used = decode(self.table)
         assert found == {b: sorted(e) for b, e in self.twin.items() if e}
-        free = self.table._free[: int(self.table.row[bucket.FREE_COUNT])].tolist()
+        free = self.table._free[: int(self.table.row[bucket_table.FREE_COUNT])].tolist()
         spares = [c for c in self.table._spares.tolist() if c]
         chunks = used + free + spares
         assert len(set(chunks)) == len(chunks) == self.table._chunks
@@ -99,21 +99,21 @@ def decode(table):
         depths = []
         while chunk:
             used.append(chunk)
-            depths.append(peek(chunk + bucket.DEPTH))
-            raw = (ctypes.c_uint8 * bucket.CHUNK_BYTES).from_address(chunk)
+            depths.append(peek(chunk + bucket_table.DEPTH))
+            raw = (ctypes.c_uint8 * bucket_table.CHUNK_BYTES).from_address(chunk)
             data = np.frombuffer(raw, np.uint8)
-            fill = min(64, peek(chunk + bucket.FILL))
+            fill = min(64, peek(chunk + bucket_table.FILL))
             arrays = [
                 data[at : at + 64 * width].view(dtype)[:fill].tolist()
                 for at, width, dtype in (
-                    (bucket.EXPIRIES, 8, np.int64),
-                    (bucket.TIMES, 8, np.int64),
-                    (bucket.TAGS, 4, np.uint32),
-                    (bucket.ROWS, 4, np.uint32),
+                    (bucket_table.EXPIRIES, 8, np.int64),
+                    (bucket_table.TIMES, 8, np.int64),
+                    (bucket_table.TAGS, 4, np.uint32),
+                    (bucket_table.ROWS, 4, np.uint32),
                 )
             ]
             buckets.setdefault(b, []).extend(zip(*arrays, strict=True))
-            chunk = peek(chunk + bucket.NEXT)
+            chunk = peek(chunk + bucket_table.NEXT)
         assert depths == list(range(len(depths), 0, -1))
     return {b: sorted(entries) for b, entries in buckets.items() if entries}, used
 
@@ -125,7 +125,7 @@ def test_building_puts_every_record_into_its_bucket(batches, bits):
     for rows in batches:
         pair.build(rows)
     pair.check()
-    assert bucket.count(pair.table.row, 20) == naive.count(pair.twin, 20)
+    assert bucket_table.count(pair.table.row, 20) == naive.count(pair.twin, 20)
 
 
 @pytest.mark.parametrize("lanes", [2, 7])
@@ -154,10 +154,10 @@ def test_lanes_that_race_for_long_lose_nothing(keys):
     pool.run([partial(share, n * k // lanes, n * (k + 1) // lanes, k) for k in range(lanes)])
     pool.close()
     hashes, alive = np.zeros(n, np.uint64), np.zeros(n, np.uint8)
-    bucket.live(table.row, MIN, 0, hashes, alive)
+    bucket_table.live(table.row, MIN, 0, hashes, alive)
     assert alive.all()
     assert np.array_equal(hashes, array["tag"][:n])
-    assert bucket.count(table.row, MIN) == n
+    assert bucket_table.count(table.row, MIN) == n
 
 
 @settings(max_examples=80)
@@ -169,7 +169,7 @@ def test_cleaning_takes_invalid_entries_out_of_marked_buckets_alone(batches, mar
     marked = {0, *marks} | pair.marked()
     pair.mark(marked)
     for _ in range(2):
-        gone = bucket.clean(pair.table.row, bound, 0, pair.table.marked())
+        gone = bucket_table.clean(pair.table.row, bound, 0, pair.table.marked())
         assert gone == naive.clean(pair.twin, marked, bound)
         assert pair.marked() == set()
         pair.check()
@@ -239,7 +239,9 @@ def test_a_new_table_has_the_valid_entries_in_its_own_buckets(rows, bound, bits)
     pair, new = Pair(1), Pair(bits)
     pair.build(rows)
     new.table.reserve(len(rows), 1)
-    assert bucket.rebuild(pair.table.row, bound, new.table.row) == naive.count(pair.twin, bound)
+    assert bucket_table.rebuild(pair.table.row, bound, new.table.row) == naive.count(
+        pair.twin, bound
+    )
     new.twin = naive.rebuild(pair.twin, pair.bits, new.bits, bound)
     new.check()
 
@@ -250,7 +252,7 @@ def test_the_live_rows_are_known(rows, bound):
     pair = Pair()
     pair.build(rows)
     hashes, alive = np.zeros(len(rows), np.uint64), np.zeros(len(rows), np.uint8)
-    bucket.live(pair.table.row, bound, 0, hashes, alive)
+    bucket_table.live(pair.table.row, bound, 0, hashes, alive)
     expected = naive.live(pair.twin, pair.bits, bound)
     assert np.flatnonzero(alive).tolist() == sorted(expected)
     assert all(int(hashes[r]) == p << 58 | tag for r, (p, tag) in expected.items())
@@ -262,7 +264,7 @@ def test_a_bucket_that_nobody_probes_is_marked_when_it_deepens():
     assert pair.marked() == set()
     pair.build([(1, 1, 0)])
     assert pair.marked() == {0}
-    assert bucket.clean(pair.table.row, 1, 0, pair.table.marked()) == 64
+    assert bucket_table.clean(pair.table.row, 1, 0, pair.table.marked()) == 64
 
 
 @given(
@@ -289,7 +291,15 @@ def test_segments_are_written_where_the_prefix_sum_says(segments):
 
 
 def test_chunks_are_aligned_and_their_parts_do_not_overlap():
-    assert bucket.CHUNK_BYTES % 64 == 0
-    assert bucket.TIMES - bucket.EXPIRIES == bucket.TAGS - bucket.TIMES == 8 * bucket.SLOTS
-    assert bucket.CHUNK_BYTES - bucket.ROWS == bucket.ROWS - bucket.TAGS == 4 * bucket.SLOTS
+    assert bucket_table.CHUNK_BYTES % 64 == 0
+    assert (
+        bucket_table.TIMES - bucket_table.EXPIRIES
+        == bucket_table.TAGS - bucket_table.TIMES
+        == 8 * bucket_table.SLOTS
+    )
+    assert (
+        bucket_table.CHUNK_BYTES - bucket_table.ROWS
+        == bucket_table.ROWS - bucket_table.TAGS
+        == 4 * bucket_table.SLOTS
+    )
     assert Table(1000, 3)._free[0] % 64 == 0
