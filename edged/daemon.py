@@ -282,6 +282,7 @@ class Daemon:
         self.recovered.notes.extend(self.energy.restore())
         self.energy.attach(self.heart.jobs)
         self.energy.wakes = lambda: self.waiter.wakes
+        self.energy.tasks = self.workers.tasks
         if self.uplink is not None:
             uplink = self.uplink
             self.energy.uplink_pid = lambda: uplink.status()["pid"]

@@ -46,6 +46,10 @@ class Workers:
                 raise result
         return self._results
 
+    def tasks(self) -> list[int]:
+        """The threads that run calls beside the calling one, as the kernel names them."""
+        return [t.native_id for t in self._threads if t.native_id is not None]
+
     def close(self) -> None:
         """End the threads."""
         self._closing = True

@@ -124,7 +124,7 @@ def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) ->
         raise GovernorError(
             f"--governor allow: there is no clock {', '.join(sorted(missing))} here"
         )
-    sleeps = Sleeps(sysfs, switches(sysfs, board), allowed)
+    sleeps = Sleeps(sysfs, switches(sysfs, board), allowed, simulated is not None)
     source = Provenance.MEASURED if simulated is None else Provenance.SIMULATED
     return Site(
         sysfs,

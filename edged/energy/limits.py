@@ -2,6 +2,9 @@
 
 Before each race `watch` looks for what somebody else has changed; what a decision asks for is then
 set inside of what is allowed.  A clock that cannot be set is left alone until it is back.
+
+Where clamps were asked for (`edged.energy.clamps`) the CPU's clock of a race is asked for by them,
+inside of the same limits, whether these may be written or not.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from edged.energy.board import Site
-from governors.actuators.base import Knob, Limits, Switch
+from edged.energy.sleeps import UCLAMP
+from governors.actuators.base import Knob, Limits, Switch, limits_now
+from governors.actuators.journal import Owned as OwnedByAnother
 from governors.actuators.ownership import Ownership, restore
 from governors.cost import Tariff
-from governors.errors import ActuatorError
+from governors.errors import ActuatorError, NotPermitted
 from governors.policies.base import Act, Dial, Setting
 
 CHANGES_MAX = 16
@@ -43,7 +48,7 @@ class Owned:
     @property
     def clamped(self) -> bool:
         """Whether CPU clocks are asked for by clamping this process's threads, not by limits."""
-        return False
+        return self.sleeps.clamps is not None
 
     def restore(self) -> None:
         """Put back what a daemon that died has left, whatever policy runs now.
@@ -54,16 +59,21 @@ class Owned:
             self.restored += restore(self._site.sysfs, self._site.writer, self._site.journal)
 
     def take(self) -> None:
-        """Own them.  Raises ActuatorError where that cannot be."""
+        """Own them.  Raises ActuatorError where that cannot be, and nothing can be clamped."""
         if self._ours is not None:
             return
         site = self._site
         settings: list[Knob | Switch] = [*site.knobs, *site.sleeps.switches]
         ours = Ownership(site.sysfs, site.writer, site.journal, settings)
-        ours.take()
-        self._ours = ours
-        self.sleeps.take(ours, self._tariff)
-        self.restored += ours.restored
+        try:
+            ours.take()
+        except NotPermitted as problem:
+            if not self.clamped or isinstance(problem, OwnedByAnother):
+                raise
+        else:
+            self._ours = ours
+            self.sleeps.take(ours, self._tariff)
+            self.restored += ours.restored
         self._price()
         self._look()
 
@@ -113,7 +123,7 @@ class Owned:
             "changes": list(self.changes),
             "taken_over": self.taken_over,
             "write_us": round(self.write_us, 1),
-            "costs": {} if ours is None else _costs(ours),
+            "costs": self._costs(),
             "sleeps": self.sleeps.describe(),
             "limits": {name: self._clock(knob) for name, knob in self._knobs.items()},
         }
@@ -138,7 +148,14 @@ class Owned:
         }  # fmt: skip
 
     def _set(self, knob: Knob, setting: Setting) -> None:
-        assert self._ours is not None
+        clamps = self.sleeps.clamps if knob.kind == "cpu" else None
+        if clamps is not None and setting.act is Act.PIN:
+            clamps.ask(knob.name, setting.hz)
+            return
+        if clamps is not None:
+            clamps.drop(knob.name)
+        if self._ours is None or knob.name in self._ours.refused:
+            return
         if setting.act is Act.RELEASE:
             self._ours.loosen(knob)
         elif setting.act is Act.PIN or knob.kind == "memory":
@@ -149,48 +166,57 @@ class Owned:
 
     def _look(self) -> None:
         """The dials as they may be set now."""
-        assert self._ours is not None
-        self.dials = tuple(
-            self._dial(self._ours, knob)
-            for knob in self._knobs.values()
-            if knob.name not in self._ours.refused
-        )
+        found = (self._dial(knob) for knob in self._knobs.values())
+        self.dials = tuple(dial for dial in found if dial is not None)
 
-    def _dial(self, ours: Ownership, knob: Knob) -> Dial:
-        if knob.name in ours.dormant or knob.name in self._unset:
+    def _dial(self, knob: Knob) -> Dial | None:
+        """None: it may never be set here."""
+        ours = self._ours
+        owned = ours is not None and knob.name not in ours.refused
+        if not owned and not (self.clamped and knob.kind == "cpu"):
+            return None
+        if knob.name in self._unset or (ours is not None and knob.name in ours.dormant):
             return Dial(knob.name, knob.kind, knob.table_hz, knob.floor_hz, knob.ceiling_hz, False)
-        allowed = ours.allowed(knob)
+        if ours is not None and owned:
+            allowed = ours.allowed(knob)
+        else:
+            allowed = limits_now(self._site.sysfs, knob)
         return Dial(knob.name, knob.kind, knob.table_hz, allowed.min_hz, allowed.max_hz)
 
     def _price(self) -> None:
         """What writing costs: measured by writing what stands there; on a simulated board what its
         profile says, since files on this machine are no clocks."""
-        assert self._ours is not None
         cpus = [k for k in self._knobs.values() if k.kind == "cpu" and k.name in self._settable()]
         if self._site.simulated is not None and self._site.profile is not None:
             said = (t.us for t in self._site.profile.transitions if t.kind == "cpu")
             self.write_us = 2 * (next(said, None) or 0.0)
-        else:
+        elif self.sleeps.clamps is not None:
+            self.write_us = self.sleeps.clamps.measure()
+        elif self._ours is not None:
             self.write_us = sum(2 * self._ours.measure(knob).mean_us for knob in cpus)
         if self._tariff is not None and cpus:
             low = self._tariff.race_watts("cpu", cpus[0].floor_hz, 1.0) - self._tariff.idle_watts
             self.write_j = max(0.0, low) * self.write_us / 1e6
 
     def _settable(self) -> set[str]:
-        assert self._ours is not None
+        if self._ours is None:
+            return set(self._knobs) if self.clamped else set()
         return self._knobs.keys() - self._ours.refused.keys() - self._ours.dormant.keys()
 
     def _note(self, at_us: int, name: str, what: str, text: str) -> None:
         self.changes.append({"at_us": at_us, "name": name, "what": what, "text": text})
 
-
-def _costs(ours: Ownership) -> dict[str, dict[str, Any]]:
-    """What setting what was set has taken, and letting it go, measured."""
-    return {
-        name: {
-            "times": cost.count,
-            "enter_us": round(cost.mean_us, 1),
-            "leave_us": round(ours.leaving[name].mean_us, 1) if name in ours.leaving else None,
-        }
-        for name, cost in ours.costs.items()
-    }
+    def _costs(self) -> dict[str, dict[str, Any]]:
+        """What setting what was set has taken, and letting it go, measured."""
+        ours = self._ours
+        found = {} if ours is None else {
+            name: {
+                "times": cost.count,
+                "enter_us": round(cost.mean_us, 1),
+                "leave_us": round(ours.leaving[name].mean_us, 1) if name in ours.leaving else None,
+            }
+            for name, cost in ours.costs.items()
+        }  # fmt: skip
+        if self.sleeps.clamps is not None:
+            found[UCLAMP] = self.sleeps.clamps.told()
+        return found

@@ -79,6 +79,10 @@ class Energy:
         )
         self.uplink_pid: Callable[[], int | None] = lambda: None
         self.wakes: Callable[[], int] = lambda: 0
+        self.tasks: Callable[[], Sequence[int]] = tuple
+        """Threads that race beside the one that calls the hooks."""
+        if site.sleeps.clamps is not None:
+            site.sleeps.clamps.tasks = lambda: self.tasks()
         self._clock = clock
         self._steer = self.acting.steer
         self._failed = False

@@ -5,7 +5,8 @@
                       and without one nothing says that it pays, so it is never done
     gpu_pm            the GPU may be gated while a policy runs (`power/control` = auto)
     emc               caps on the memory's clock; a dial like others (`edged.energy.limits`)
-    uclamp            nothing is clamped: pinned clocks say the same of all that runs in a race
+    uclamp            policies ask for the CPU's clock of races by clamping the daemon's own threads
+                      instead of by the limits of all (`edged.energy.clamps`)
 
 What they need is owned like limits: the originals are on the disk before the first write, and come
 back on every way out.  What entering and leaving costs is measured by doing it once, when a policy
@@ -17,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from edged.energy.clamps import Clamps
 from edged.errors import ConfigError
 from governors.actuators.base import Switch
 from governors.actuators.ownership import Ownership
-from governors.actuators.uclamp import UtilClamp
 from governors.cost import Sleep, Tariff
-from governors.errors import ActuatorError, GovernorError
+from governors.errors import ActuatorError
 from governors.sysfs import Sysfs
 
 OFFLINE, GPU_PM, UCLAMP = "offline", "gpu_pm", "uclamp"
@@ -51,8 +52,14 @@ def parse_allowed(words: Iterable[str]) -> dict[str, float]:
 class Sleeps:
     """Those of one board that were asked for."""
 
-    def __init__(self, sysfs: Sysfs, found: Sequence[Switch], allowed: dict[str, float]) -> None:
-        """`found`: all switches that the board has."""
+    def __init__(
+        self,
+        sysfs: Sysfs,
+        found: Sequence[Switch],
+        allowed: dict[str, float],
+        simulated: bool = False,
+    ) -> None:
+        """`found`: all switches that the board has; `simulated`: it is one that is not there."""
         self.refused: dict[str, str] = {}
         """What was asked for and cannot be, and why."""
         self.switches: list[Switch] = []
@@ -67,8 +74,8 @@ class Sleeps:
         gpu = [s for s in found if s.name == GPU_POWER and GPU_PM in allowed]
         if GPU_PM in allowed and not gpu:
             self.refused[GPU_PM] = "this board's GPU has no power/control"
-        if UCLAMP in allowed:
-            self.refused[UCLAMP] = _clamps()
+        self.clamps = self._clamps(sysfs, simulated) if UCLAMP in allowed else None
+        """Of the daemon's own threads, where that was asked for and the kernel has them."""
         self.switches = [*self._cores, *gpu]
         self._gpu = gpu
         self._ours: Ownership | None = None
@@ -76,6 +83,16 @@ class Sleeps:
         self.entered = 0
         self.enter_us = self.leave_us = 0.0
         """Measured, of all of it."""
+
+    def _clamps(self, sysfs: Sysfs, simulated: bool) -> Clamps | None:
+        if simulated:
+            self.refused[UCLAMP] = "unknown: no profile tells whether its board's kernel has it"
+            return None
+        try:
+            return Clamps(sysfs)
+        except ActuatorError as problem:
+            self.refused[UCLAMP] = str(problem)
+            return None
 
     def take(self, ours: Ownership, tariff: Tariff | None) -> None:
         """They are ours: measure what they cost, and let the tariff offer them."""
@@ -116,6 +133,8 @@ class Sleeps:
     def released(self) -> None:
         """They are not ours any more, and as they were before."""
         self._ours, self._asleep = None, []
+        if self.clamps is not None:
+            self.clamps.release()
 
     def describe(self) -> dict[str, Any]:
         """For people."""
@@ -145,11 +164,3 @@ def _spare(sysfs: Sysfs, found: Sequence[Switch]) -> list[Switch]:
         first |= {min(int(core) for core in related.split())} if related.split() else set()
     cores = [s for s in found if s.kind == "core"]
     return [s for s in cores if int(s.name.rpartition(".")[2]) not in first]
-
-
-def _clamps() -> str:
-    try:
-        UtilClamp()
-    except GovernorError as problem:
-        return str(problem)
-    return "this kernel has it, but no policy clamps: pinned clocks do the same here"
