@@ -3,7 +3,13 @@
 Blocks of equal length in the order A B B A, A B B A, …: in a quad both arms lie at the same time in
 the mean, so that a drift that is linear over the quad (warming up, a battery running down, a rate
 that grows) is in neither arm's favour.  The order is that of double substitution weighing (NIST IR
-6969, SOP 4).  The first seconds of a block are not counted: the policy is switched there.
+6969, SOP 4).
+
+The policy is switched at the beginning of a block, and from there `settle_s` are not counted: the
+BEATS beats until the policy has set its clocks and planned a wait, and the meter's lag, as the
+daemon tells it (`edged.energy`: a mean over half a second, up to half a second old, read up to
+three quarters of a second apart, for the sensor of an Orin).  What is counted then is of this block
+alone: a reading that still holds the other arm's power would make every difference smaller.
 
     d = (B2 + B3) / 2 − (A1 + A4) / 2                      one difference a quad
 
@@ -33,8 +39,10 @@ CONFIDENCE = 0.95
 BLOCKS = 32
 """In the time that is given, where blocks do not become shorter than BLOCK_S_MIN."""
 BLOCK_S_MIN = 15.0
-SETTLE_SHARE, SETTLE_S_MAX = 0.2, 5.0
-"""Of a block, what is not counted at its beginning."""
+BEATS = 2
+"""A policy sets its clocks before the first race after the switch, and its wait after it."""
+SETTLE_SHARE, SETTLE_SHARE_MAX = 0.2, 0.5
+"""Of a block, what is not counted at its beginning: where blocks are planned, and at most."""
 GAP_SHARE = 0.1
 METHOD = ("order A B B A; a difference a quad, (B2 + B3)/2 − (A1 + A4)/2, which a linear drift is"
           " not in (double substitution, NIST IR 6969, SOP 4); Student's t interval of their mean"
@@ -135,18 +143,35 @@ class Interval:
         return not self.low <= 0 <= self.high
 
 
-def plan(minutes: float, block_s: float | None = None) -> tuple[int, float]:
-    """How many quads, and the seconds of a block.  Raises ConfigError for fewer than two quads."""
-    total_s = 60 * minutes
-    each = block_s if block_s is not None else max(BLOCK_S_MIN, total_s / BLOCKS)
-    quads = int(total_s / each / len(ORDER) + 1e-9)
-    if each <= 0 or quads < 2:
-        least = 2 * len(ORDER) * (block_s or BLOCK_S_MIN) / 60
+def plan(minutes: float, settle_s: float, block_s: float | None = None) -> tuple[int, float]:
+    """How many quads, and the seconds of a block.
+
+    Raises ConfigError for fewer than two quads, and for blocks of which more than half would not be
+    counted.
+    """
+    least_s = max(BLOCK_S_MIN, settle_s / SETTLE_SHARE) if block_s is None else block_s
+    if least_s <= 0 or settle_s > SETTLE_SHARE_MAX * least_s:
         raise ConfigError(
-            f"--minutes {minutes:g} is too short for an interval: two times A B B A take"
-            f" {least:g} minutes"
+            f"--block {least_s:g} is too short: the first {settle_s:.3g} s of a block are not"
+            " counted, in which the policy begins and the meter still tells of the one before;"
+            f" give it {settle_s / SETTLE_SHARE_MAX:.3g} s or more"
         )
-    return quads, total_s / quads / len(ORDER) if block_s is None else each
+    total_s = 60 * minutes
+    each_s = max(least_s, total_s / BLOCKS) if block_s is None else block_s
+    quads = int(total_s / each_s / len(ORDER) + 1e-9)
+    if quads < 2:
+        raise ConfigError(
+            f"--minutes {minutes:g} is too short for an interval: two times A B B A in blocks of"
+            f" {least_s:.3g} s take {2 * len(ORDER) * least_s / 60:.3g} minutes"
+        )
+    return quads, total_s / quads / len(ORDER) if block_s is None else each_s
+
+
+def settle_s(ask: Ask) -> float:
+    """How long after a switch the daemon's joules still are of what was before (see the module)."""
+    promises = [job["promises"] for job in ask("status")["jobs"].values()]
+    beat_us = min((p["latency_us"] for p in promises), default=0)
+    return float(BEATS * beat_us + ask("energy")["lag_us"]) / 1e6
 
 
 def quads(blocks: Sequence[Block]) -> list[Sequence[Block]]:
@@ -199,8 +224,8 @@ def t_below(t: float, freedom: int) -> float:
     return (1 + both) / 2
 
 
-def report(blocks: Sequence[Block], a: str, b: str) -> dict[str, Any]:
-    """All figures as JSON."""
+def report(blocks: Sequence[Block], a: str, b: str, settle_s: float) -> dict[str, Any]:
+    """All figures as JSON; `settle_s` of each block were not counted."""
     counted = quads(blocks)
     last = blocks[-1].last if blocks else None
     found = {
@@ -210,7 +235,7 @@ def report(blocks: Sequence[Block], a: str, b: str) -> dict[str, Any]:
     return {
         "a": a, "b": b, "order": ORDER, "method": METHOD, "confidence": CONFIDENCE,
         "provenance": last.provenance if last else None, "covers": last.covers if last else None,
-        "quads": len(counted), "blocks": [_shown(block) for block in blocks],
+        "settle_s": settle_s, "quads": len(counted), "blocks": [_shown(block) for block in blocks],
         "blocks_counted": len(ORDER) * len(counted),
         "blocks_excluded": len(blocks) - len(ORDER) * len(counted),
         "gap_s": round(sum(block.gap_s for block in blocks), 3),
@@ -254,20 +279,21 @@ class Experiment:
     sleep: Callable[[float], None]
     arms: Mapping[str, tuple[str, Mapping[str, Any]]]
     """A and B: policy and its settings."""
+    settle_s: float
+    """After each switch, what is not counted."""
     blocks: list[Block] = field(default_factory=list)
 
     def run(self, quads: int, block_s: float, say: Say) -> None:
         """All blocks; the policy that ran before runs again afterwards, whatever happens."""
         before = self.ask("governor")
         reading(self.ask("energy"))
-        settle_s = min(SETTLE_S_MAX, SETTLE_SHARE * block_s)
         arms = ORDER * quads
         start_s = self.now_s()
         try:
             for i, arm in enumerate(arms):
                 say(f"block {i + 1} of {len(arms)}: {arm}, {self.arms[arm][0]}")
                 self._switch(arm)
-                self._until(start_s + i * block_s + settle_s)
+                self.sleep(self.settle_s)
                 first = reading(self.ask("energy"))
                 self._until(start_s + (i + 1) * block_s)
                 self.blocks.append(Block(arm, first, reading(self.ask("energy"))))

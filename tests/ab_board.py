@@ -47,7 +47,10 @@ class Host:
         return tuple(read(LIMITS.format(policy, end)) for end in ("min", "max"))
 
     def answer(self, request):
-        """Of `governor` and `energy`, as `edged.energy` has them."""
+        """Of `governor`, `energy` and `status`, as `edged.energy` has them."""
+        if request["cmd"] == "status":
+            beat_us = round(1e6 / BEATS_PER_S / SPEED)
+            return {"jobs": {"known": {"promises": {"latency_us": beat_us}}}}
         if request["cmd"] == "governor":
             was = self.policy
             if "policy" in request:
@@ -58,6 +61,7 @@ class Host:
         return {
             "at_us": told.until_us, "tuples": round(RATE * told.until_us / 1e6), "beats": self.beat,
             "policy": self.policy, "idle_watts": 3.37, "rails": [],
+            "lag_us": self.sampler.lag_us(told.rail.name) // SPEED,
             "input": {"rail": told.rail.name, "covers": "VDD_IN", "joules": told.joules,
                       "provenance": told.provenance.value, "since_us": told.since_us,
                       "until_us": told.until_us, "gap_us": told.gap_us},

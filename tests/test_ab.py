@@ -21,7 +21,8 @@ from governors.power import PowerModel
 from governors.profile import load
 from governors.tariff import ModelTariff
 from tests import ab_board
-from tests.energy.common import feed, running, switch
+from tests.beat.support import Daemon
+from tests.energy.common import switch
 
 FINITE = st.floats(-100, 100, allow_nan=False)
 
@@ -114,7 +115,7 @@ class TestBlocks:
         blocks = [block() for _ in range(12)]
         blocks[6] = bad
         assert len(ab.quads(blocks)) == 2
-        told = ab.report(blocks, "a", "b")
+        told = ab.report(blocks, "a", "b", 2.0)
         assert (told["quads"], told["blocks_counted"], told["blocks_excluded"]) == (2, 8, 4)
         assert reason in told["blocks"][6]["excluded"]
 
@@ -125,21 +126,33 @@ class TestBlocks:
         assert len(found) == count // 4
         assert all("".join(b.arm for b in quad) == "ABBA" for quad in found)
 
-    @given(st.floats(1, 600), st.none() | st.floats(0.1, 120))
-    def test_blocks_fill_the_time_and_no_more(self, minutes, block_s):
+    @given(st.floats(1, 600), st.floats(0, 60), st.none() | st.floats(0.1, 120))
+    def test_blocks_fill_the_time_and_no_more(self, minutes, settle_s, block_s):
         try:
-            quads, each = ab.plan(minutes, block_s)
+            quads, each = ab.plan(minutes, settle_s, block_s)
         except ConfigError:
-            assert 60 * minutes < 8 * (block_s or ab.BLOCK_S_MIN)
+            least_s = block_s or max(ab.BLOCK_S_MIN, 5 * settle_s)
+            assert 60 * minutes < 8 * least_s * (1 + 1e-9) or settle_s > least_s / 2
             return
-        assert quads >= 2
+        assert quads >= 2 and settle_s <= each / 2
+        assert block_s or settle_s <= each / 5 * (1 + 1e-9)
         assert 4 * quads * each <= 60 * minutes * (1 + 1e-9)
         assert 4 * (quads + 1) * each > 60 * minutes * (1 - 1e-9)
 
     def test_half_an_hour_is_eight_quads_and_a_minute_is_refused(self):
-        assert ab.plan(30) == (8, 56.25)
+        assert ab.plan(30, 2.0) == (8, 56.25)
         with pytest.raises(ConfigError, match=r"too short.*2 minutes"):
-            ab.plan(1)
+            ab.plan(1, 2.0)
+
+    def test_a_slow_meter_makes_blocks_longer_and_short_ones_are_refused(self):
+        assert ab.plan(60, 35.0) == (5, 180.0), "a battery's gauge, read every ten seconds"
+        with pytest.raises(ConfigError, match=r"--block 60 is too short.*35 s.*70 s or more"):
+            ab.plan(60, 35.0, 60.0)
+
+    def test_what_is_not_counted_is_two_beats_of_the_strictest_job_and_the_meters_lag(self):
+        jobs = {n: {"promises": {"latency_us": us}} for n, us in (("a", 10**6), ("b", 40_000))}
+        answers = {"status": {"jobs": jobs}, "energy": {"lag_us": 1_750_000}}
+        assert ab.settle_s(answers.__getitem__) == pytest.approx(1.83)
 
     def test_a_daemon_without_a_meter_of_the_input_is_refused(self):
         with pytest.raises(ConfigError, match="no meter"):
@@ -185,7 +198,7 @@ ARMS = {"A": ("slow", {"x": 1}), "B": ("fast", {})}
 class TestExperiment:
     def make(self, **more):
         daemon = Faked(**more)
-        return daemon, ab.Experiment(daemon.ask, lambda: daemon.now_s, daemon.sleep, ARMS)
+        return daemon, ab.Experiment(daemon.ask, lambda: daemon.now_s, daemon.sleep, ARMS, 2.0)
 
     def test_the_order_is_a_b_b_a_and_what_ran_before_runs_again(self):
         daemon, experiment = self.make()
@@ -195,7 +208,7 @@ class TestExperiment:
         ]  # fmt: skip
         assert daemon.asked[0][1] == {"x": 1} and daemon.asked[-1][1] == {"watts": 5}
         assert daemon.now_s == pytest.approx(80.0)
-        told = ab.report(experiment.blocks, "slow", "fast")
+        told = ab.report(experiment.blocks, "slow", "fast", 2.0)
         watts = told["difference"]["watts"]
         assert (watts["mean"], watts["low"], watts["high"]) == pytest.approx((2.0, 2.0, 2.0))
         assert watts["told_from_zero"] and told["difference"]["joules_per_mtuple"]["mean"] > 0
@@ -212,7 +225,7 @@ class TestExperiment:
         with pytest.raises(KeyboardInterrupt):
             experiment.run(2, 10.0, lambda _: None)
         assert len(experiment.blocks) == 5 and daemon.policy == "power_cap"
-        assert ab.report(experiment.blocks, "slow", "fast")["difference"]["watts"] is None
+        assert ab.report(experiment.blocks, "slow", "fast", 2.0)["difference"]["watts"] is None
 
 
 def compared(tmp_path, a_mhz, b_mhz, seed=1):
@@ -265,21 +278,118 @@ class TestSimulatedBoard:
         assert not wide.told_from_zero
 
 
+GENERATED = {
+    "name": "generated",
+    "streams": {
+        "r": {
+            "source": {"type": "generator", "rate": 4000, "key": "key"},
+            "columns": {"key": "int64", "time": "timestamp", "value": "int64"},
+            "time": "time",
+        }
+    },
+    "sinks": {"rows": {"type": "pages", "input": "r", "page": "4KiB"}},
+    "promises": {"latency": "40ms"},
+}
+BLOCK_S = 4.0
+KHZ = {"A": 1_344_000, "B": 729_600}
+
+
+class Generating(Daemon):
+    """`edged run` with work that is known and an account of what its board truly took."""
+
+    def __init__(self, path):
+        path.mkdir()
+        super().__init__(
+            path, GENERATED, "--board", "simulated:orin-nano", module="tests.ab_daemon"
+        )
+
+    def here(self, document):
+        return document
+
+    def compared(self, a, b, *more):
+        """`edged ab` on two clocks, as a process."""
+        words = ["ab", "--a", "fixed", "--a-set", f"cpu_mhz={a / 1e3}", "--b", "fixed", "--b-set",
+                 f"cpu_mhz={b / 1e3}", "--door", self.door, "--json", "-", *more]  # fmt: skip
+        started = [sys.executable, "-m", "edged", *map(str, words)]
+        return subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def truth(self):
+        """Watts by the clock that the first cluster was pinned to, kHz; after the end."""
+        account = json.loads((self.path / "truth.json").read_text())
+        return {stood: 1e6 * joules / us for stood, (us, joules) in account.items()}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A clock against another and one against itself, at the same time: figures, true watts,
+    and what runs afterwards."""
+    path, ran = tmp_path_factory.mktemp("ab"), {}
+    time_s = ["--minutes", 8.1 * BLOCK_S / 60, "--block", BLOCK_S]
+    with Generating(path / "two") as two, Generating(path / "one") as one:
+        switch(two, "power_cap", watts=6)
+        asked = {
+            two: two.compared(KHZ["A"], KHZ["B"], *time_s),
+            one: one.compared(KHZ["B"], KHZ["B"], *time_s),
+        }
+        for daemon, process in asked.items():
+            told, problem = process.communicate(timeout=120)
+            assert process.returncode == 0, problem
+            ran[daemon.path.name] = (json.loads(told), ask(daemon.door, "governor"), daemon)
+    return {
+        name: (told, governor, daemon.truth()) for name, (told, governor, daemon) in ran.items()
+    }
+
+
 class TestRealDaemon:
-    def test_the_running_job_goes_on_and_everything_is_as_before(self, tmp_path):
-        with running(tmp_path) as daemon:
-            switch(daemon, "power_cap", watts=6)
-            words = ["ab", "--a", "hands_off", "--b", "fixed", "--b-set", "cpu_mhz=729.6",
-                     "--door", daemon.door, "--minutes", "0.1", "--block", "0.7",
-                     "--json", "-"]  # fmt: skip
-            started = [sys.executable, "-m", "edged", *map(str, words)]
-            with subprocess.Popen(started, stdout=subprocess.PIPE, text=True) as process:
-                feed(daemon, lambda: process.poll() is not None, 30.0)
-                result = json.loads(process.stdout.read())
-            assert process.returncode == 0
-            assert [b["arm"] for b in result["blocks"]] == list("ABBAABBA")
-            assert result["provenance"] == "simulated" and result["covers"]
-            counted = [b for b in result["blocks"] if not b["excluded"]]
-            assert len(counted) >= 4 and all(3.0 < b["watts"] < 20 for b in counted)
-            told = ask(daemon.door, "governor")
-            assert (told["policy"], told["settings"]) == ("power_cap", {"watts": 6})
+    """A real job on a real daemon, whose simulated board tells the truth as well."""
+
+    def wide(self, told):
+        """The interval that misses the truth once in a thousand runs."""
+        blocks = [told["blocks"][i : i + 4] for i in range(0, len(told["blocks"]), 4)]
+        return ab.interval([[b["watts"] for b in quad] for quad in blocks], 0.999)
+
+    def test_a_known_difference_is_found_and_its_interval_holds_the_truth(self, runs):
+        told, _, watts = runs["two"]
+        truth = watts["729600-729600"] - watts["1344000-1344000"]
+        assert truth > 0.15, "or there is nothing to find"
+        found = told["difference"]["watts"]
+        assert found["mean"] == pytest.approx(truth, rel=0.15)
+        assert self.wide(told).low < truth < self.wide(told).high
+        for block in told["blocks"]:
+            khz = KHZ[block["arm"]]
+            assert block["watts"] == pytest.approx(watts[f"{khz}-{khz}"], abs=truth / 2), (
+                "each block has its own arm's power"
+            )
+
+    def test_without_a_difference_there_is_none(self, runs):
+        told, _, watts = runs["one"]
+        assert watts["729600-729600"] > 3.5
+        assert abs(told["difference"]["watts"]["mean"]) < 0.06
+        assert not self.wide(told).told_from_zero
+
+    def test_the_order_the_times_and_what_is_not_counted(self, runs):
+        for told, _, _ in runs.values():
+            assert [b["arm"] for b in told["blocks"]] == list("ABBAABBA")
+            assert told["settle_s"] == pytest.approx(2 * 0.04 + 3.5 * 0.5), "beats, INA3221"
+            assert all(b["excluded"] is None for b in told["blocks"])
+            for block in told["blocks"]:
+                assert 1.0 < block["seconds"] < BLOCK_S - told["settle_s"] + 0.75
+            assert told["provenance"] == "simulated" and told["covers"]
+
+    def test_the_job_goes_on_under_the_policy_that_ran_before(self, runs):
+        assert [(runs[n][1]["policy"], runs[n][1]["settings"]) for n in ("two", "one")] == [
+            ("power_cap", {"watts": 6}), ("hands_off", {}),
+        ]  # fmt: skip
+        told, _, _ = runs["two"]
+        rate = sum(b["tuples"] for b in told["blocks"]) / sum(b["seconds"] for b in told["blocks"])
+        assert rate == pytest.approx(4000, rel=0.2)
+
+    def test_blocks_shorter_than_the_meter_needs_are_refused_and_nothing_is_switched(
+        self, tmp_path
+    ):
+        with Generating(tmp_path / "one") as daemon:
+            process = daemon.compared(960_000, 960_000, "--block", 1.2)
+            _, problem = process.communicate(timeout=60)
+            assert process.returncode == 78
+            assert "--block 1.2 is too short" in problem and "3.66 s or more" in problem
+            assert ask(daemon.door, "governor")["policy"] == "hands_off"

@@ -20,12 +20,16 @@ UNITS = {"joules_per_mtuple": "J a million tuples", "watts": "W"}
 @click.option("--door", required=True, type=click.Path(path_type=Path),
               help="The daemon's control socket (STORE/door).")  # fmt: skip
 @click.option("--block", "block_s", type=click.FloatRange(0, min_open=True),
-              help="Seconds of a block; default: a 32nd of the time, at least 15.")  # fmt: skip
+              help="Seconds of a block; default: a 32nd of the time, at least 15, and at least five"
+                   " times what is not counted.")  # fmt: skip
+@click.option("--settle", "settle_s", type=click.FloatRange(0), default=0.0,
+              help="Seconds after a switch that are not counted; at least what the meter and two"
+                   " beats take, which the daemon tells.")  # fmt: skip
 @click.option("--json", "path", type=click.Path(path_type=Path, allow_dash=True),
               help="Write the figures here; - prints them.")  # fmt: skip
 def command(
     minutes: float, a: str, b: str, a_set: tuple[str, ...], b_set: tuple[str, ...], door: Path,
-    block_s: float | None, path: Path | None,
+    block_s: float | None, settle_s: float, path: Path | None,
 ) -> None:  # fmt: skip
     """Compare the policies A and B on a running job, in the order A B B A.
 
@@ -40,21 +44,24 @@ def command(
     from edged import door as doors
     from edged.energy.settings import setting
 
-    quads, each_s = ab.plan(minutes, block_s)
+    arms = {
+        "A": (a, dict(setting(pair, "--a-set") for pair in a_set)),
+        "B": (b, dict(setting(pair, "--b-set") for pair in b_set)),
+    }
+
+    def ask(cmd: str, **more: Any) -> Any:
+        return doors.ask(door, cmd, **more)
+
+    settle_s = max(settle_s, ab.settle_s(ask))
+    quads, each_s = ab.plan(minutes, settle_s, block_s)
     console = Console(highlight=False, stderr=path == Path("-"))
-    experiment = ab.Experiment(
-        lambda cmd, **more: doors.ask(door, cmd, **more), time.monotonic, time.sleep,
-        {
-            "A": (a, dict(setting(pair, "--a-set") for pair in a_set)),
-            "B": (b, dict(setting(pair, "--b-set") for pair in b_set)),
-        },
-    )  # fmt: skip
+    experiment = ab.Experiment(ask, time.monotonic, time.sleep, arms, settle_s)
     try:
         with console.status("") as status:
             experiment.run(quads, each_s, status.update)
     except KeyboardInterrupt:
         console.print("interrupted: the figures are of the blocks that are over")
-    result = ab.report(experiment.blocks, a, b)
+    result = ab.report(experiment.blocks, a, b, settle_s)
     _show(result, console)
     if path == Path("-"):
         click.echo(json.dumps(result, indent=1))
@@ -85,6 +92,7 @@ def _show(result: dict[str, Any], console: Any) -> None:
         console.print("no interval: fewer than two quads of blocks count")
     console.print(
         f"{result['blocks_counted']} blocks in {result['quads']} quads,"
+        f" the first {result['settle_s']:.3g} s of each not counted,"
         f" {result['blocks_excluded']} blocks left out, gaps of {result['gap_s']:g} s in the meter;"
         f" joules are of {result['covers']}"
     )

@@ -25,11 +25,13 @@ anything here.  An unknown policy or setting is an error, and the old one goes o
     ask(door, "energy")                                cumulative figures, for differences
 
     {"at_us": ..., "tuples": ..., "beats": ..., "policy": NAME, "idle_watts": W or null,
+     "lag_us": ...,
      "input": {"rail", "covers", "joules", "provenance", "since_us", "until_us", "gap_us"} or null,
      "rails": [{"meter", "rail", "part_of", "feeds", "joules", "provenance", "since_us",
                 "until_us", "gap_us", "problem"}, ...]}
 
 Times are the daemon's monotonic µs.  Joules are of `since_us` to `until_us` without the gaps;
 `tuples` and `beats` were counted at `at_us`, the time of the last reading (now, where nothing is
-read).  Everything starts at 0 with the process.
+read).  Joules that are counted later than `lag_us` after a change of the input's power are all of
+what it is now.  Everything starts at 0 with the process.
 """

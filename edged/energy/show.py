@@ -30,6 +30,7 @@ def energy(side: Energy, now_us: int) -> dict[str, Any]:
         "beats": watch.beats_read,
         "policy": side.policy()["policy"],
         "idle_watts": None if side.tariff is None else side.tariff.idle_watts,
+        "lag_us": 0 if told is None else watch.sampler.lag_us(told.rail.name),
         "input": modelled if told is None else _input(told, whole.covers if whole else ""),
         "rails": _rails(side),
     }

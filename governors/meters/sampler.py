@@ -144,6 +144,18 @@ class Sampler:
         None where nothing tells it."""
         return input_energy(self.wholes, self.energies(since))
 
+    def lag_us(self, name: str) -> int:
+        """After so long, at the latest, the joules of a whole (by its name in `wholes`) are of what
+        it draws now and of nothing before: what a sensor says is a mean over up to its interval,
+        and up to an interval old, and readings are up to one and a half of theirs apart."""
+        meters = {meter for whole in self.wholes if whole.name == name for meter, _ in whole.keys}
+        lags = (
+            2 * r.meter.interval_us + r.interval_us(self._share_max) * 3 // 2
+            for r in self._reads
+            if r.meter.name in meters
+        )
+        return max(lags, default=0)
+
     @property
     def latest(self) -> dict[Key, Reading]:
         """The last reading of each rail."""

@@ -68,6 +68,41 @@ steps = st.integers(1, 3 * SECOND)
 power = st.one_of(st.none(), st.floats(-5.0, 100.0))
 
 
+def mean_of(power, since_us, until_us, parts=200):
+    """The mean of a power over some time."""
+    step = (until_us - since_us) / parts
+    return sum(power(since_us + (i + 0.5) * step) for i in range(parts)) / parts
+
+
+class TestLag:
+    """A sensor that tells the mean over its last whole interval, as an INA3221 does."""
+
+    @given(st.integers(0, 3 * SECOND), st.integers(0, 499_999), st.integers(0, 500_000))
+    def test_after_it_joules_are_of_the_power_that_is_now(self, step_us, phase_us, more_us):
+        def power(at_us):
+            return 9.0 if at_us >= step_us else 3.0
+
+        def says(at_us):
+            end_us = (at_us + phase_us) // 500_000 * 500_000 - phase_us
+            return mean_of(power, end_us - 500_000, end_us)
+
+        sampler = Sampler([Script(says)], cpu_us=lambda: 0.0)
+        lag_us = sampler.lag_us("VDD_IN")
+        drive(sampler, step_us + lag_us + more_us)
+        first = sampler.input_energy({})
+        drive(sampler, first.until_us + 5 * SECOND, since_us=first.until_us)
+        last = sampler.input_energy({})
+        seconds = (last.until_us - first.until_us) / SECOND
+        assert (last.joules - first.joules) / seconds == pytest.approx(9.0)
+
+    def test_it_is_of_the_meter_that_tells_the_input(self):
+        slow = Script(lambda at_us: 1.0, name="battery", interval_us=10 * SECOND)
+        slow.rails = (Rail("BAT0", ("input",)),)
+        sampler = Sampler([slow, Script(lambda at_us: 1.0)], cpu_us=lambda: 0.0)
+        lags_us = [sampler.lag_us(name) for name in ("BAT0", "VDD_IN", "nothing")]
+        assert lags_us == [35 * SECOND, 1_750_000, 0]
+
+
 class TestJoules:
     @given(st.lists(st.tuples(steps, power), min_size=1, max_size=40))
     def test_trapezoids_are_those_of_the_naive_twin_and_time_is_covered_or_a_gap(self, moves):
