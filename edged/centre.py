@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,8 @@ class Centre:
         self.reporter = Reporter(
             daemon.settings.telemetry,
             self._row,
-            uplink,
-            daemon.committer,
+            self._send,
+            daemon.after_acks,
             daemon.waiter,
             daemon.clock,
         )
@@ -49,17 +50,16 @@ class Centre:
                                         facts={"problem": str(problem)})  # fmt: skip
         self.follower.look(None, self._daemon.door.path)
 
-    def heard(self) -> None:
-        """The uplink has been asked for news."""
+    def heard(self, told: Any) -> None:
+        """The uplink tells of this desired state (`Uplink.take_news`)."""
         was = self.follower.received
-        self.follower.look(self._uplink.take_news(), self._daemon.door.path)
+        self.follower.look(told, self._daemon.door.path)
         if self.follower.received != was:
             self._show()
 
     def set(self, settings: TelemetrySection) -> None:
         """Report as `settings` say from now on."""
-        with self._daemon.committer.lock:
-            _register(self._uplink, settings)
+        self._daemon.committer.call(partial(_register, self._uplink, settings))
         self.reporter.set(settings)
 
     def close(self) -> None:
@@ -70,13 +70,15 @@ class Centre:
     def _row(self, interval_s: float) -> list[Any]:
         return telemetry.row(picture(self._daemon), interval_s, self.follower.outcome())
 
+    def _send(self, values: list[Any], bytes_max: int, first: bool) -> None:
+        self._daemon.committer.call(partial(self._uplink.report, values, bytes_max, first))
+
     def _show(self) -> None:
         self._uplink.outcome = self.follower.outcome() if self.follower.received else {}
 
     def _judged(self) -> None:
         self._show()
-        with self._daemon.committer.lock:
-            self._uplink.open_at(self.follower.windows)
+        self._daemon.committer.call(partial(self._uplink.open_at, self.follower.windows))
         self.reporter.soon()
 
 

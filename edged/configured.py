@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from edged.config import Config, SettingError, read
-from edged.daemon import Settings
 from edged.energy.settings import NO_BOARD, SIMULATED, EnergySettings
 from edged.errors import EdgedError, JobError
 from edged.job.check import NICENESS, compile_expressions
 from edged.job.document import load_document
 from edged.job.plan import JobPlan, faults, parse_job
+from edged.settings import Settings
 from governors.cost import CostModel
 from governors.errors import GovernorError
 from governors.meters import settings as meters

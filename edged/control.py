@@ -34,7 +34,7 @@ class Control:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._commands: dict[str, Callable[[Request], Any]] = {
-            "status": lambda _: picture(daemon),
+            "status": self._status,
             "events": self._page,
             "stop": self._stop,
             "config": lambda _: {"values": self._reloader().values()},
@@ -62,6 +62,11 @@ class Control:
             raise CommandError("unsupported", f"unknown command {cmd!r}; there are {known}")
         return self._commands[cmd](request)
 
+    def _status(self, _: Request) -> Later:
+        later = Later()
+        self._daemon.after_acks(lambda: later.done(picture(self._daemon)))
+        return later
+
     def _page(self, request: Request) -> Any:
         last = integer(request, "since", 0, 0, 2**63 - 1)
         return self._daemon.events.page(last, integer(request, "limit", 100, 1, EVENTS_MAX))
@@ -75,11 +80,9 @@ class Control:
         return {"stopping": True}
 
     def _retry(self, _: Request) -> Any:
-        uplink = self._daemon.uplink
-        if uplink is None:
+        if self._daemon.uplink is None:
             raise CommandError("conflict", "there is no uplink", do="start the daemon with one")
-        uplink.retry()
-        self._daemon.release_held()
+        self._daemon.retry_uplink()
         return {"retrying": True}
 
     def _log(self, request: Request) -> Any:
@@ -183,7 +186,10 @@ class Control:
     def _pin(self, request: Request) -> Any:
         """Choose the kernel of a job's operator, or with `auto` leave it to placement."""
         job, operator, kernel = (str(request.get(k)) for k in ("job", "operator", "kernel"))
-        runs = self._daemon.heart.pin(job, operator, None if kernel == AUTO else kernel)
+        found = self._daemon.recovered.book.get(job)
+        if found is None:
+            raise CommandError("missing", f"there is no job {job}", where="job")
+        runs = found.pin(operator, None if kernel == AUTO else kernel)
         facts = {"operator": operator, "kernel": runs, "pinned": kernel != AUTO}
         text = f"job {job}: {operator} runs {runs}, {'pinned' if kernel != AUTO else 'placed'}"
         self._daemon.events.add("kernel.switched", text, job=job, facts=facts)

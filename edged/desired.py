@@ -168,10 +168,10 @@ class Applier:
             raise
 
     def _judge_jobs(self, jobs: Sequence[dict[str, Any]]) -> None:
-        from edged.daemon import Settings, check_room, check_together
         from edged.job.carry import compare
         from edged.job.check import compile_expressions
         from edged.job.plan import parse_job
+        from edged.job.together import check_room, check_together
 
         judge_jobs(jobs)
         names = {job["name"] for job in jobs}
@@ -186,7 +186,7 @@ class Applier:
             stay.append(parse_job(job["document"]))
         check_together([*stay, *plans])
         bytes_max = self._status["store"]["bytes_max"]
-        check_room(Settings(Path(), "", store_bytes_max=bytes_max), [*stay, *plans])
+        check_room(bytes_max, [*stay, *plans])
         for plan in plans:
             if (old := self._running.get(plan.name)) is not None:
                 compare(parse_job(old["document"]), plan).check()

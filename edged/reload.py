@@ -12,12 +12,10 @@ one whose file is gone is drained before it goes.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,9 +54,6 @@ class Reloader:
         """Who began the reload that is under way."""
         self._next: list[Later] = []
         """Who asked while one was: files may have changed since, so there is another."""
-        self._calls: deque[Callable[[], None]] = deque()
-        self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        daemon.waiter.add_control(self._kick, self._serve)
 
     def begin(self) -> Later:
         """Reload, or after the one that is under way do so again."""
@@ -96,13 +91,7 @@ class Reloader:
 
     def _later(self, call: Callable[[], None]) -> None:
         """Call on the heart's thread."""
-        self._calls.append(call)
-        os.eventfd_write(self._kick, 1)
-
-    def _serve(self) -> None:
-        os.eventfd_read(self._kick)
-        while self._calls:
-            self._calls.popleft()()
+        self._daemon.waiter.call(call)
 
     def _judged(self, verdict: Verdict) -> None:
         """The child has read it."""

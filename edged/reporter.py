@@ -12,21 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edged.beat.committer import Committer
 from edged.beat.waiter import Waiter
 from edged.clock import Clock
 from edged.config.sections import TelemetrySection
 from edged.timerfd import TimerFd
-from edged.uplink import Uplink
 
 INTERVAL_S_MIN = 1.0
 FIRST_US = 1_000_000
 """The first report follows so soon after the start."""
-AGAIN_US = 20_000
-"""The uplink is in use by a commit: try again after so long."""
 
 Row = Callable[[float], list[Any]]
 """The values of a report, given the interval in seconds."""
+Send = Callable[[list[Any], int, bool], None]
+"""Sends a report: its values, bytes that it may have, whether before any page.  Never waits."""
 
 
 class Reporter:
@@ -36,12 +34,13 @@ class Reporter:
         self,
         settings: TelemetrySection,
         row: Row,
-        uplink: Uplink,
-        committer: Committer,
+        send: Send,
+        settled: Callable[[Callable[[], object]], None],
         waiter: Waiter,
         clock: Clock,
     ) -> None:
-        self._row, self._uplink, self._committer, self._clock = row, uplink, committer, clock
+        """`settled` calls what it is given when all acks that have come are taken in."""
+        self._row, self._send, self._settled, self._clock = row, send, settled, clock
         self._timer = TimerFd()
         self._due_us: int | None = None
         """From when on a beat takes a report along; None: there are none."""
@@ -69,19 +68,13 @@ class Reporter:
 
     def _overdue(self) -> None:
         self._timer.disarm()
-        self._report()
+        self._settled(self._report)
 
     def _report(self) -> None:
         if self._due_us is None:
             return
         values = self._row(self._interval_s)
-        if not self._committer.lock.acquire(blocking=False):
-            self._timer.arm(self._clock.monotonic_us() + AGAIN_US)
-            return
-        try:
-            self._uplink.report(values, self._settings.bytes_max, self._settings.first)
-        finally:
-            self._committer.lock.release()
+        self._send(values, self._settings.bytes_max, self._settings.first)
         self._plan(int(self._interval_s * 1e6))
 
     def _plan(self, in_us: int) -> None:

@@ -38,7 +38,6 @@ _BUILD = {
 
 def picture(daemon: Daemon) -> dict[str, Any]:
     """The door's `status`."""
-    daemon.committer.settle(wait=False)
     heart, store, clock = daemon.heart, daemon.store, daemon.clock
     now_us = clock.monotonic_us()
     return {
@@ -67,7 +66,7 @@ def picture(daemon: Daemon) -> dict[str, Any]:
         **daemon.stats.snapshot(),
         "jobs": {
             job.plan.name: {
-                **_job(job, heart.settled),
+                **_job(job, heart),
                 "latency": daemon.stats.latency(job.plan.name),
             }
             for job in heart.jobs
@@ -157,8 +156,9 @@ def _uplink(daemon: Daemon) -> dict[str, Any] | None:
     return {**daemon.uplink.status(), "held": daemon.held.status()}
 
 
-def _job(job: JobRuntime, settled: bool) -> dict[str, Any]:
-    """A job's part.  `ended`: all streams are over and all results are durable."""
+def _job(job: JobRuntime, heart: Heart) -> dict[str, Any]:
+    """A job's part.  `ended`: all streams are over and all results are durable; `pages_waiting`:
+    pages of a job that drains which the centre does not have yet."""
     promises = job.plan.promises
     return {
         "state": state_of(job),
@@ -180,7 +180,8 @@ def _job(job: JobRuntime, settled: bool) -> dict[str, Any]:
             name: {"open_rows": sink.open_rows(), **sink.counters()}
             for name, sink in job.sinks.items()
         },
-        "ended": job.ended() and not job.open_rows() and settled,
+        "ended": job.ended() and not job.open_rows() and heart.settled,
+        "pages_waiting": heart.changes.pending(job.shipped()) if job.drains else None,
     }
 
 

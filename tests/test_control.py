@@ -15,12 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edged.control import Control
-from edged.daemon import Daemon, Settings
+from edged.daemon import Daemon
 from edged.door import CLIENTS_MAX, SILENT_S, ask, watch
 from edged.errors import CommandError, EdgedError
 from edged.events import EVENTS_MAX, SESSION, Log
 from edged.job.plan import parse_job
 from edged.jobs import describe
+from edged.settings import Settings
 from edged.snapshot import picture
 from tests.beat import support
 from tests.beat.loop import Loop, batch, now_us

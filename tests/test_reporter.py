@@ -1,7 +1,5 @@
 """When the daemon reports: along with beats, by a timer only where none comes."""
 
-import threading
-
 import pytest
 
 from edged.config.sections import TelemetrySection
@@ -14,10 +12,11 @@ class Plant:
     """A clock that stands, an uplink that counts, a waiter that keeps the timer's handler."""
 
     def __init__(self, **settings):
-        self.now_us, self.reports, self.lock = 10 * SECOND, [], threading.Lock()
+        self.now_us, self.reports, self.unsettled = 10 * SECOND, [], None
         self.reporter = Reporter(
-            TelemetrySection(**settings), lambda interval_s: [interval_s], self, self, self, self
-        )
+            TelemetrySection(**settings), lambda interval_s: [interval_s], self.report,
+            self.settled, self, self,
+        )  # fmt: skip
         self.armed = None
         self.reporter._timer.close()
         self.reporter._timer = self
@@ -31,6 +30,12 @@ class Plant:
 
     def report(self, values, bytes_max, first):
         self.reports.append((self.now_us, values, bytes_max, first))
+
+    def settled(self, then):
+        if self.unsettled is None:
+            then()
+        else:
+            self.unsettled.append(then)
 
     def arm(self, at_us):
         self.armed = at_us
@@ -81,12 +86,12 @@ def test_without_an_interval_there_is_no_timer_and_a_reload_may_start_one():
     assert plant.reports
 
 
-def test_a_report_never_waits_for_a_commit_it_is_tried_again():
+def test_a_report_that_no_beat_takes_along_tells_of_all_acks_that_have_come():
     plant = Plant(interval_s=10.0)
-    with plant.lock:
-        plant.now_us = plant.armed
-        plant.fire()
-        assert not plant.reports and plant.armed <= plant.now_us + 100_000
+    plant.unsettled = []
     plant.now_us = plant.armed
     plant.fire()
-    assert len(plant.reports) == 1
+    assert not plant.reports and plant.armed is None
+    (then,) = plant.unsettled
+    then()
+    assert len(plant.reports) == 1 and plant.armed > plant.now_us

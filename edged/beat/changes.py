@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edged.beat.runtime import JobRuntime
+from edged.clock import Clock
 from edged.errors import CommandError, EdgedError, StoreFailed
 from edged.inputs import Inputs
 from edged.job.plan import JobPlan
@@ -51,8 +52,9 @@ class Posted:
 class Changes:
     """See the module's docstring."""
 
-    def __init__(self, book: Jobs, inputs: Inputs) -> None:
+    def __init__(self, book: Jobs, inputs: Inputs, clock: Clock) -> None:
         self.book, self.inputs = book, inputs
+        self._clock = clock
         self.changed: Callable[[], None] = lambda: None
         """Called when the jobs are others, before the next beat."""
         self.check: Callable[[Sequence[JobPlan]], None] = lambda _: None
@@ -94,12 +96,12 @@ class Changes:
         for job in list(self.book.list):
             if not job.drains or (job.drained and not job.about.ends):
                 continue
-            if not job.rests or (job.about.ends and heart.now_us() < self.again_us):
+            if not job.rests or (job.about.ends and self._clock.monotonic_us() < self.again_us):
                 waits = True
                 continue
             heart.rest()
             if job.about.ends:
-                self._delete(heart, job)
+                self._delete(job)
             elif self.pending(job.shipped()) == 0:
                 job.drained = True
                 if job.about.state != RUNNING:
@@ -111,16 +113,16 @@ class Changes:
             self.hear_acks(waits)
         return not waits and not self._posted
 
-    def _delete(self, heart: Heart, job: JobRuntime) -> None:
+    def _delete(self, job: JobRuntime) -> None:
         """The job has drained and goes.  A full disk may refuse that, and nobody tells when it has
         room again: other processes may have filled it."""
 
         def done(answer: Any) -> None:
             if isinstance(answer, EdgedError):
-                self.again_us = heart.now_us() + AGAIN_US
+                self.again_us = self._clock.monotonic_us() + AGAIN_US
 
         self._posted.append(
-            Posted(Change("delete", job.plan.name, heart.wall_us()), None, None, done)
+            Posted(Change("delete", job.plan.name, self._clock.wall_us()), None, None, done)
         )
 
     def _make(self, heart: Heart, posted: Posted) -> None:

@@ -1,32 +1,44 @@
 """The commit thread: makes beat n durable while beat n+1 races, then lets the acks go.
 
-One commit at a time.  `submit` hands one over and returns at once; it must only be called when
-`busy` is false (`wait` blocks on `fileno`, an eventfd that counts finished commits).  What fails
-here is raised again by the next `check`, on the beat's thread.
+Store and uplink are this thread's alone, because it waits for the disk: nobody else takes a lock
+that is held over an fsync.  Others ask: `submit` hands over a commit, one at a time, `call`
+anything else, and both return at once.  All that was asked is done in order.  In between the
+thread sleeps on one epoll, which tells it of the uplink's news too (`watch`).
 
-Snapshots are written by a thread of their own beside the commits that follow, one at a time, and
-taken over by the next commit.  One for which there is no room is given up: the log goes on, and the
-next one is due after another quarter of the usual distance.
+    heart ── submit, call ──► [commit · task · task] ──► store, uplink
+                                                          │
+          ◄── fileno (commits that have ended), heard ────┘
+
+What fails here is raised again by the next `check`, on the beat's thread; after that nothing that
+was asked is done.
 
 A commit that finds the store full stays in flight until the centre has taken enough off it; the
-beats stop behind it, nothing is acked, and the sources fill up to their producers.
+beats stop behind it, nothing is acked, and the sources fill up to their producers.  Tasks are done
+meanwhile.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from edged.beat.snapshotting import Snapshots
 from edged.clock import Clock
 from edged.operators.base import State
 from edged.sources.base import Source
-from edged.store import BeatRecord, SnapshotTask, Store, StoreFull
+from edged.store import BeatRecord, Store, StoreFull
 from edged.uplink.held import Held
+
+ROOM_MS = 1000
+"""The disk may have room again without an ack: other processes may have filled it."""
+
+Task = Callable[[], object]
 
 
 @dataclass(slots=True)
@@ -59,29 +71,32 @@ class Committer:
 
     def __init__(self, store: Store, uplink: Held | None, clock: Clock) -> None:
         self._store, self._uplink, self._clock = store, uplink, clock
-        self._commit: Commit | None = None
+        self.snapshots = Snapshots(store)
         self._failure: BaseException | None = None
-        self._wake = threading.Semaphore(0)
+        self._refused: StoreFull | None = None
+        self._asked: deque[tuple[Task, bool]] = deque()
+        """What is to be done, and whether `busy` stands for it."""
+        self._working = self._closing = self._giving_up = False
+        self._ask = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._finished = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._closing = self._giving_up = False
+        self._poller = select.epoll()
+        self._watched: dict[int, Task] = {}
         self._full_since_us: int | None = None
         self.busy = False
+        """Whether a commit is in flight."""
         self.full = False
         """Whether the commit in flight waits for room in the store."""
-        self.failed: Callable[[], None] = lambda: None
-        """Called on the commit thread when a commit has failed, so that an idle loop hears it."""
+        self.full_us = 0
+        """How long commits have waited for room so far."""
+        self.failed: Task = lambda: None
+        """Called on the commit thread when something has failed, so that an idle loop hears it."""
         self.landed: Callable[[list[int]], None] = lambda _: None
         """Told how long (µs) the pages that the centre has acknowledged had been durable."""
         self.room: Callable[[bool], None] = lambda _: None
         """Told on the commit thread that the store is full, and that there is room again."""
-        self.full_us = 0
-        """How long commits have waited for room so far."""
-        self.lock = threading.Lock()
-        """Held while the store and the uplink are in use."""
-        self._task: SnapshotTask | None = None
-        self._writer: threading.Thread | None = None
-        self.snapshots_given_up = 0
-        """Snapshots for which there was no room."""
+        self.heard: Task = lambda: None
+        """Called on the commit thread when the uplink had news, or acks that somebody awaits."""
+        self._poller.register(self._ask, select.EPOLLIN)
         self._thread = threading.Thread(target=self._run, name="edged-commit", daemon=True)
         self._thread.start()
 
@@ -90,10 +105,25 @@ class Committer:
         return self._finished
 
     def submit(self, commit: Commit) -> None:
-        """Hand over a commit; `busy` until it is through."""
+        """Hand over a commit; `busy` until it is through, and must not be before."""
         self.check()
-        self._commit, self.busy = commit, True
-        self._wake.release()
+        self._hand_over(partial(self._commit, commit))
+
+    def call(self, task: Task) -> None:
+        """Have the commit thread do something with store or uplink, soon; any thread.  What it
+        raises ends the daemon."""
+        self._asked.append((task, False))
+        os.eventfd_write(self._ask, 1)
+
+    def watch(self, fd: int, task: Task) -> None:
+        """Have the commit thread do something whenever `fd` is readable."""
+        self._watched[fd] = task
+        self._poller.register(fd, select.EPOLLIN)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether the thread does something or is about to: it may wait for the disk."""
+        return self.busy or self._working or bool(self._asked)
 
     def check(self) -> None:
         """Raise what the commit thread failed with, if it did."""
@@ -107,35 +137,44 @@ class Committer:
         except BlockingIOError:
             return
 
-    def wait(self, while_full: Callable[[], None] | None = None) -> None:
-        """Block until no commit is in flight; while the store is full, in `while_full`."""
+    def wait(self, meanwhile: Task | None = None) -> None:
+        """Return when no commit is in flight.  `meanwhile` is called until then; it returns when
+        `fileno` is readable, or earlier."""
         while self.busy:
-            if self.full and while_full is not None:
-                while_full()
+            if meanwhile is not None:
+                meanwhile()
             else:
                 select.select([self._finished], [], [])
             self.clear()
         self.clear()
         self.check()
 
-    def snapshot(self, beat: int, facts: bytes, arrays: State) -> None:
-        """Take a snapshot behind which nothing older is replayed (any thread, none in flight)."""
-        with self.lock:
-            self._end_snapshot()
-            moved = self._store.snapshot(beat, facts, arrays, barrier=True)
-            if self._uplink is not None and moved:
-                self._uplink.offer(moved)
+    def snapshot(
+        self, beat: int, facts: bytes, arrays: State, meanwhile: Task | None = None
+    ) -> None:
+        """Take a snapshot behind which nothing older is replayed, with no commit in flight, and
+        return when it is durable; `meanwhile` as of `wait`.  Raises StoreFull."""
+        self._hand_over(partial(self._snapshot, beat, facts, arrays))
+        self.wait(meanwhile)
+        if (refused := self._refused) is not None:
+            self._refused = None
+            raise refused
 
-    def settle(self, wait: bool = True) -> None:
-        """Take in what the centre has acknowledged (any thread).
-
-        Without `wait` only where no commit is being written: the next one, or the next call, does.
-        """
-        if self.lock.acquire(blocking=wait):
-            try:
-                self._take_acks()
-            finally:
-                self.lock.release()
+    def take_acks(self) -> None:
+        """Hear of acks; an uplink that has died is started again and told of all that is left.
+        The commit thread's."""
+        if self._uplink is None:
+            return
+        since: list[int] = []
+        for stream, partition, seq in self._uplink.poll():
+            since += self._store.acked(stream, partition, seq)
+        if since:
+            now = self._clock.wall_us()
+            self.landed([now - at for at in since if at])
+            if self._uplink.awaited:
+                self.heard()
+        if self._uplink.restart_if_dead():
+            self._uplink.offer(self._store.pending())
 
     def full_us_until(self, now_us: int) -> int:
         """How long commits have waited for room, one that still does included."""
@@ -143,40 +182,62 @@ class Committer:
         return self.full_us + (0 if since is None else now_us - since)
 
     def give_up(self) -> None:
-        """Let a commit that waits for room fail with StoreFull, within a second."""
+        """Let a commit that waits for room fail with StoreFull."""
         self._giving_up = True
+        os.eventfd_write(self._ask, 1)
 
     def close(self) -> None:
-        """Finish what is in flight and end the thread."""
+        """Finish what was asked and end the thread; a commit does not wait for room any more."""
         self._closing = True
-        self._wake.release()
+        self.give_up()
         self._thread.join()
-        if self._failure is None:
-            with self.lock:
-                self._end_snapshot()
+        self._poller.close()
+        os.close(self._ask)
         os.close(self._finished)
 
-    def _run(self) -> None:
-        while True:
-            self._wake.acquire()
-            commit, self._commit = self._commit, None
-            if commit is None:
-                if self._closing:
-                    return
-                continue
-            try:
-                with self.lock:
-                    self._do(commit)
-            except BaseException as problem:
-                self._failure = problem
-            self.busy = False
-            os.eventfd_write(self._finished, 1)
-            if self._failure is not None:
-                self.failed()
+    # the commit thread -------------------------------------------------------------------------
 
-    def _do(self, commit: Commit) -> None:
+    def _hand_over(self, task: Task) -> None:
+        self.busy = True
+        self._asked.append((task, True))
+        os.eventfd_write(self._ask, 1)
+
+    def _run(self) -> None:
+        while not self._closing or self._asked:
+            for fd, _ in self._poller.poll():
+                self._working = True
+                if fd == self._ask:
+                    self._serve()
+                elif self._failure is None:
+                    self._try(self._watched[fd])
+                self._working = False
+        self._try(self._end_snapshot)
+
+    def _serve(self) -> None:
+        """Do what was asked."""
+        os.eventfd_read(self._ask)
+        while self._asked:
+            task, submitted = self._asked.popleft()
+            self._try(task)
+            if submitted:
+                self.busy = False
+                os.eventfd_write(self._finished, 1)
+
+    def _try(self, task: Task) -> None:
+        """Do it, unless something has failed before: then nobody may go on with the store."""
+        if self._failure is not None:
+            return
+        try:
+            task()
+        except BaseException as problem:
+            self._failure = problem
+            for fd in self._watched:
+                self._poller.unregister(fd)
+            self.failed()
+
+    def _commit(self, commit: Commit) -> None:
         started = self._clock.monotonic_us()
-        if self._writer is not None and not self._writer.is_alive():
+        if self.snapshots.written:
             self._end_snapshot()
         refs = self._append(commit)
         durable = self._clock.monotonic_us()
@@ -186,9 +247,10 @@ class Committer:
         if self._uplink is not None:
             if refs:
                 self._uplink.offer(refs)
-            self._take_acks()
+            self.take_acks()
         if commit.snapshot is not None:
-            self._begin_snapshot(commit.record.number, *commit.snapshot)
+            self._end_snapshot()
+            self.snapshots.begin(commit.record.number, *commit.snapshot)
         if commit.done is not None:
             names = [f"{r.key.stream}/{r.key.partition}/{r.key.seq}" for r in refs]
             end = self._clock.monotonic_us()
@@ -206,38 +268,26 @@ class Committer:
                     continue
                 if self._uplink is None or self._giving_up:
                     raise
-                self._wait_for_room(self._uplink.fileno())
+                self._wait_for_room(self._uplink)
             finally:
                 self.full = False
 
-    def _begin_snapshot(self, beat: int, facts: bytes, arrays: State) -> None:
-        """Write a snapshot of `beat`, which was just committed, on a thread of its own."""
+    def _snapshot(self, beat: int, facts: bytes, arrays: State) -> None:
         self._end_snapshot()
-        self._task = self._store.begin_snapshot(beat)
-        self._writer = threading.Thread(
-            target=self._task.write, args=(facts, arrays), name="edged-snapshot", daemon=True
-        )
-        self._writer.start()
-
-    def _end_snapshot(self) -> bool:
-        """Wait for the snapshot that is being written, if any, and take it over."""
-        if self._task is None or self._writer is None:
-            return False
-        self._writer.join()
-        task, self._task, self._writer = self._task, None, None
         try:
-            moved = self._store.end_snapshot(task)
-        except StoreFull:
-            self.snapshots_given_up += 1
-            return False
+            moved = self._store.snapshot(beat, facts, arrays, barrier=True)
+        except StoreFull as problem:
+            self._refused = problem
+            return
         if self._uplink is not None and moved:
             self._uplink.offer(moved)
-        return True
 
-    @property
-    def snapshotting(self) -> bool:
-        """Whether a snapshot is being written or waits to be taken over."""
-        return self._task is not None
+    def _end_snapshot(self) -> bool:
+        """Take over the snapshot that is being written, if any."""
+        moved = self.snapshots.end()
+        if self._uplink is not None and moved:
+            self._uplink.offer(moved)
+        return moved is not None
 
     def _note_room(self) -> None:
         if self._full_since_us is not None:
@@ -245,31 +295,17 @@ class Committer:
             self._full_since_us = None
             self.room(True)
 
-    def _wait_for_room(self, uplink: int) -> None:
-        """Wait for acks; meanwhile others may look into store and uplink."""
+    def _wait_for_room(self, uplink: Held) -> None:
+        """Wait for acks, and do what is asked meanwhile: no other commit is among it."""
         self.full = True
         if self._full_since_us is None:
             self._full_since_us = self._clock.monotonic_us()
             self.room(False)
         os.eventfd_write(self._finished, 1)
-        if self._uplink is not None:
-            self._uplink.release()
-        self.lock.release()
-        try:
-            with contextlib.suppress(OSError, ValueError):  # closed by a restart of the uplink
-                select.select([uplink], [], [], 1.0)
-        finally:
-            self.lock.acquire()
-        self._take_acks()
-
-    def _take_acks(self) -> None:
-        """Hear of acks; an uplink that has died is started again and told of all that is left."""
-        if self._uplink is not None:
-            since: list[int] = []
-            for stream, partition, seq in self._uplink.poll():
-                since += self._store.acked(stream, partition, seq)
-            if since:
-                now = self._clock.wall_us()
-                self.landed([now - at for at in since if at])
-            if self._uplink.restart_if_dead():
-                self._uplink.offer(self._store.pending())
+        uplink.release()
+        poll = select.poll()
+        for fd in (self._ask, uplink.fileno()):
+            poll.register(fd, select.POLLIN)
+        if self._ask in dict(poll.poll(ROOM_MS)):
+            self._serve()
+        self.take_acks()

@@ -72,6 +72,18 @@ class BeatFacts:
     jobs: dict[str, JobFacts]
     change: Change | None = None
 
+    def rows_logged(self) -> int:
+        """Rows that were staged since the last beat, of all jobs."""
+        return sum(f.logged_rows for j in self.jobs.values() for f in j.streams.values())
+
+    def rows_taken(self) -> int:
+        """Rows that are raced, of all jobs."""
+        return sum(f.take_rows for j in self.jobs.values() for f in j.streams.values())
+
+    def takes(self, job: str) -> bool:
+        """Whether this job takes a row."""
+        return any(f.take_rows for f in self.jobs[job].streams.values())
+
     def encode(self) -> bytes:
         """The JSON text."""
         jobs = {

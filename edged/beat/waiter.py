@@ -7,10 +7,12 @@ left alone, so that bytes pile up in the kernel and the cores sleep until the wa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from edged.clock import Clock
@@ -31,7 +33,8 @@ class Waiter:
         self._muted = select.epoll()
         self._commit = select.epoll()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.add_control(self._kick, self._clear_kick)
+        self._calls: deque[Handler] = deque()
+        self.add_control(self._kick, self._kicked)
         self.wakes = 0
 
     def add_control(self, fd: int, handler: Handler) -> None:
@@ -59,6 +62,11 @@ class Waiter:
     def kick(self) -> None:
         """End whatever wait is under way; safe from signal handlers and other threads."""
         os.eventfd_write(self._kick, 1)
+
+    def call(self, handler: Handler) -> None:
+        """Call `handler` soon on the loop's thread, in the next wait; any thread."""
+        self._calls.append(handler)
+        self.kick()
 
     def remove_control(self, fd: int) -> None:
         """Forget a descriptor of `add_control`, before it is closed."""
@@ -131,5 +139,8 @@ class Waiter:
             if number in self._on_signal:
                 self._on_signal[number]()
 
-    def _clear_kick(self) -> None:
-        os.eventfd_read(self._kick)
+    def _kicked(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # a handler that waits itself has taken it
+            os.eventfd_read(self._kick)
+        while self._calls:
+            self._calls.popleft()()

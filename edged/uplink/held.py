@@ -36,9 +36,9 @@ STORE_SHARE = 8
 
 
 class Held:
-    """Stands between a committer and its uplink.
+    """Stands between a committer and its uplink; the commit thread's, but for `soon` and figures.
 
-    All methods but `soon` want the committer's lock held; so does whoever reads the timer.
+    `release` wants to be called when the timer is readable.
     """
 
     def __init__(
@@ -102,13 +102,20 @@ class Held:
             self._pass(refs)
 
     def pass_on(self, wanted: bool) -> None:
-        """From now on nothing waits, or it does again."""
+        """Somebody waits for the centre to have all pages, so that nothing is held, and the
+        uplink's `watch_fileno` tells of acks; or nobody does any more."""
         self._through = wanted
         if wanted:
             self.release()
+        self._uplink.hear_acks(wanted)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for the centre to have all pages."""
+        return self._through
 
     def soon(self) -> None:
-        """Release with the next pages that are offered; the heart's thread, no lock."""
+        """Release with the next pages that are offered; any thread."""
         self._soon = True
 
     @property

@@ -71,7 +71,7 @@ def test_commits_go_on_while_a_snapshot_is_being_written(tmp_path):
         commit(committer, 1, snapshot=(b"after 1", {"state": STATE}))
         assert disk.reached.wait(20)
         commit(committer, 2)
-        assert committer.snapshotting
+        assert committer.snapshots.under_way
     snapshot, records = recovered(tmp_path)
     assert (snapshot.beat, records) == (1, [2])
     assert np.array_equal(snapshot.arrays["state"], STATE)
@@ -83,10 +83,10 @@ def test_a_snapshot_for_which_there_is_no_room_is_given_up_and_the_log_goes_on(t
     with committing(tmp_path, disk) as committer:
         disk.full = True
         commit(committer, number, snapshot=(b"after 1", {"state": STATE}))
-        while committer.snapshotting:
+        while committer.snapshots.under_way:
             number += 1
             commit(committer, number)
-        assert committer.snapshots_given_up == 1
+        assert committer.snapshots.given_up == 1
     snapshot, records = recovered(tmp_path)
     assert snapshot is None and records == list(range(1, number + 1))
 

@@ -1,0 +1,99 @@
+"""The heart waits for no disk and no network: what does is the commit thread's alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from functools import partial
+
+import pytest
+
+from edged.client import Producer
+from edged.config.sections import TelemetrySection
+from edged.daemon import Daemon
+from edged.door import ask
+from edged.events import Log
+from edged.job.plan import parse_job
+from edged.settings import Settings
+from edged.store import Store
+from tests.beat.loop import GateDisk, batch
+from tests.beat.support import ARROW, changed, copy_job
+from tests.central.support import collecting
+from tests.system.support import until
+
+QUICK = changed(copy_job(), promises={"latency": "40ms"})
+
+
+class Running:
+    """A whole daemon in this process, on a disk with a gate; its centre is a real one."""
+
+    def __init__(self, path, url, monkeypatch):
+        self.disk = GateDisk()
+        monkeypatch.setattr(Store, "open", partial(Store.open, disk=self.disk))
+        settings = Settings(path / "store", "dev", 1, uplink_url=url)
+        self.daemon = Daemon(settings, [parse_job(QUICK)], Log(lambda *_: None))
+        monkeypatch.setattr(self.daemon.waiter, "catch_signals", lambda *_: None)
+        self._thread = threading.Thread(target=self.daemon.run)
+        self._thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.disk.gate.set()
+        self.daemon.heart.stop()
+        self._thread.join(30)
+
+    def status(self):
+        return ask(self.daemon.door.path, "status")
+
+    def rows(self):
+        return self.status()["jobs"]["copying"]["streams"]["r"]["rows"]
+
+    def calls(self, function):
+        """Whether the heart's thread does this and goes on."""
+        done = threading.Event()
+        self.daemon.waiter.call(lambda: (function(), done.set()))
+        return done.wait(20)
+
+
+@pytest.fixture
+def running(tmp_path, monkeypatch):
+    with (
+        collecting(tmp_path / "landing") as centre,
+        Running(tmp_path, centre.url, monkeypatch) as running,
+    ):
+        yield running
+
+
+def test_while_a_sync_hangs_the_next_race_the_door_and_all_that_the_uplink_wants_go_on(running):
+    daemon, disk = running.daemon, running.disk
+    (source,) = daemon.sources
+    with Producer(f"127.0.0.1:{source.port}", "r", ARROW, "p") as producer:
+        producer.connect()
+        disk.close_gate()
+        producer.send(batch([1]))
+        producer.poll()
+        assert disk.syncing.wait(20)
+        os.kill(running.status()["uplink"]["pid"], signal.SIGKILL)
+        producer.send(batch([2, 3]))
+        producer.poll()
+        until(lambda: running.rows() == 3, 20, "the next race")
+        for wish in (
+            partial(daemon._pass_on, True),
+            partial(daemon._pass_on, False),
+            daemon._jobs_changed,
+            daemon.retry_uplink,
+            daemon.centre._judged,
+            partial(daemon.centre.set, TelemetrySection()),
+            daemon.centre.reporter._overdue,
+        ):
+            assert running.calls(wish), wish
+        status = running.status()
+        assert (status["beat"], status["beats"], producer.poll()) == (2, 0, 0), "the gate is shut"
+        disk.gate.set()
+        until(lambda: producer.poll() == 2, 20, "acks")
+    # what was wanted meanwhile is done now: another process sends the pages
+    until(lambda: running.status()["store"]["backlog_pages"] == 0, 30, running.status)
+    assert running.status()["uplink"]["starts"] == 2
