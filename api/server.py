@@ -2,9 +2,8 @@
 
 uvicorn's server wakes ten times a second to look at a flag; on a device that sleeps between beats
 that is more than everything else together.  Here it waits.  Each connection carries its `Peer` in
-the state of its requests.  A connection that does not bring a whole head within HEAD_S, the first
-or one that it has begun later, is closed, so is one above CONNECTIONS_MAX, and what is not HTTP is
-answered with a problem, too.
+the state of its requests.  A connection that does not bring a whole head in time is closed
+(`edged.heads`), so is one above CONNECTIONS_MAX, and what is not HTTP is answered with a problem.
 """
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ from typing import Any
 
 import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from api.listeners import Listener
 from api.problems import MEDIA_TYPE, Problem
+from edged.heads import HeadsInTime
 
-HEAD_S = 10.0
 HEAD_BYTES_MAX = 32 << 10
 KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 512
@@ -52,12 +50,10 @@ class Peer:
         return ", ".join(self.names) or self.listener.address
 
 
-class Protocol(H11Protocol):
+class Protocol(HeadsInTime):
     """One connection."""
 
     listener: Listener
-    _expected: asyncio.TimerHandle | None = None
-    """Ends the connection unless a head comes before."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Find out who it is."""
@@ -66,22 +62,6 @@ class Protocol(H11Protocol):
             transport.abort()
             return
         self.app_state = {**self.app_state, "peer": _peer(self.listener, transport)}
-        self._expect_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is expected any more."""
-        super().connection_lost(exc)
-        self._expect_nothing()
-
-    def data_received(self, data: bytes) -> None:
-        """Whoever begins to say something while no request is under way, the next head or the rest
-        of one that was answered already (401), has HEAD_S to bring a whole head."""
-        super().data_received(data)
-        request = self.cycle
-        if request is None or request.response_complete:
-            self._expect_head()
-        else:
-            self._expect_nothing()
 
     def send_400_response(self, msg: str) -> None:
         """A problem, in place of plain text."""
@@ -99,15 +79,6 @@ class Protocol(H11Protocol):
             ):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
-
-    def _expect_head(self) -> None:
-        if self._expected is None and not self.transport.is_closing():
-            self._expected = self.loop.call_later(HEAD_S, self.transport.abort)
-
-    def _expect_nothing(self) -> None:
-        if self._expected is not None:
-            self._expected.cancel()
-            self._expected = None
 
 
 class Server(uvicorn.Server):

@@ -63,6 +63,9 @@ BODIES_BYTES_MAX = 256 << 20
 BODY_SECONDS_MAX = 120
 VERIFY_INLINE_BYTES = 64 << 10
 _U64 = re.compile(r"\d{1,20}")
+_KNOWN = "known"
+"""In the state of a request: it is a device's."""
+_CLOSE = (b"connection", b"close")
 _LOG = logging.getLogger(__name__)
 
 
@@ -243,6 +246,7 @@ class Collector:
                 raise Refused(401, "the token is missing or is not this device's")
         if not valid_id(device):
             raise Refused(400, "X-Edged-Device is missing or cannot name a device")
+        request.scope["state"][_KNOWN] = True
         return device
 
     def _sender(self, request: Request) -> Sender:
@@ -345,8 +349,8 @@ async def _refuse(_: Request, refused: Exception) -> Response:
     )
 
 
-class _Counting:
-    """Tells the collector the status of every answer."""
+class _Answers:
+    """Tells the collector the status of every answer; only devices' connections stay open."""
 
     def __init__(self, app: ASGIApp, collector: Collector) -> None:
         self._app, self._collector = app, collector
@@ -355,6 +359,9 @@ class _Counting:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._collector.answered(message["status"])
+                headers = message["headers"]
+                if _KNOWN not in scope["state"] and _CLOSE not in headers:
+                    message = {**message, "headers": [*headers, _CLOSE]}
             await send(message)
 
         await self._app(scope, receive, sending)
@@ -364,7 +371,7 @@ def application(collector: Collector) -> FastAPI:
     """The ASGI application of `collector`; no docs pages, nothing but its routes."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(Refused, _refuse)
-    app.add_middleware(_Counting, collector=collector)
+    app.add_middleware(_Answers, collector=collector)
     app.add_api_route("/health", collector.health, methods=["GET"])
     app.add_api_route("/v1/stats", collector.get_stats, methods=["GET"])
     app.add_api_route("/v1/schemas/{stream}/{version}", collector.put_schema, methods=["PUT"])

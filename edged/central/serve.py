@@ -18,10 +18,12 @@ import uvicorn
 from edged.central.collector import BODY_BYTES_MAX, Collector, application
 from edged.central.fleet import Fleet
 from edged.central.landing import DirectoryLanding
-from edged.central.metrics import listen
+from edged.central.listener import Listener, listen
+from edged.central.metrics import listen as listen_metrics
 from edged.central.segments import SEGMENT_BYTES
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, ConfigError
+from edged.heads import HeadsInTime
 
 _GRACE_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 75
@@ -60,7 +62,7 @@ def serve(settings: Settings, on_ready: Callable[[str, str], None]) -> None:
     Raises ConfigError for settings that cannot be, CentralError where the landing failed.
     """
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
-    listener = _listen(settings.host, settings.port)
+    listener = listen(settings.host, settings.port)
     landing = DirectoryLanding(settings.landing, segment_bytes=settings.segment_bytes)
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +81,7 @@ async def _serve(
     settings: Settings,
     landing: DirectoryLanding,
     tokens: Tokens | None,
-    listener: socket.socket,
+    listener: Listener,
     on_ready: Callable[[str, str], None],
     told: list[int],
 ) -> bool:
@@ -95,7 +97,7 @@ async def _serve(
     metrics, close = "", _nothing
     if settings.metrics is not None:
         try:
-            metrics, close = listen(*settings.metrics, collector.exposition)
+            metrics, close = listen_metrics(*settings.metrics, collector.exposition)
         except ConfigError:
             collector.close()
             raise
@@ -103,7 +105,7 @@ async def _serve(
         uvicorn.Config(
             application(collector),
             loop="asyncio",
-            http="auto",
+            http=HeadsInTime,
             ws="none",
             lifespan="off",
             log_level="warning",
@@ -139,16 +141,3 @@ def _nothing() -> None:
 async def _end_when_failed(collector: Collector, server: uvicorn.Server) -> None:
     await collector.failed.wait()
     server.should_exit = True
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as problem:
-        listener.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {problem.strerror}") from problem
-    listener.set_inheritable(False)
-    return listener

@@ -59,10 +59,10 @@ def make_page(
 class Collector:
     """A real `edged central collect` process."""
 
-    def __init__(self, landing, port=0, *options):
+    def __init__(self, landing, port=0, *options, prefix=()):
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "edged", "central", "collect",
+            [*prefix, sys.executable, "-W", "error", "-m", "edged", "central", "collect",
              "--landing", str(landing), "--listen", f"127.0.0.1:{port}", "--json", *options],
             stdout=subprocess.PIPE,
             stderr=self._stderr,
