@@ -6,6 +6,8 @@ between boots; the chip is looked for anew when its files are gone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from governors.energy import Provenance, Rail
 from governors.meters.base import (
     BoardLike,
@@ -25,6 +27,9 @@ from governors.sysfs import Absent, Denied, Sysfs, SysfsError
 RAIL = "VIN"
 INTERVAL_US = 500_000
 """As for INA3221: watts over seconds are asked for."""
+STEP_W = 0.02
+"""4 W over the shunt in µΩ (drivers/hwmon/ina238.c), which the driver does not tell: of 200 µΩ, the
+smallest that makes sense in front of a whole board."""
 
 
 def chips(sysfs: Sysfs) -> list[str]:
@@ -44,6 +49,11 @@ class Ina238(PlainMeter):
         self.provenance = provenance
         self.rails: tuple[Rail, ...] = (rail(RAIL, {RAIL}),)
         self._sysfs, self._place = sysfs, place
+
+    @property
+    def steps_w(self) -> Mapping[str, float]:
+        """Of the whole board, and so of every core."""
+        return {RAIL: STEP_W}
 
     def read(self, now_us: int) -> list[Reading]:
         """One reading."""

@@ -5,6 +5,9 @@ unwraps it; readings further apart than the range at WATTS_MAX may hide a wrap, 
 at least twice in that time.  A step that even WATTS_MAX cannot explain is no wrap but a counter
 that began anew (suspend to memory): the reading says so, and the time before it is lost.
 
+A package always draws something, so one whose counter stands still for STILL_US is frozen, and its
+time a gap.  (A core's or graphics' part may be gated and draw nothing for hours.)
+
 core and uncore are parts of their package, and everything is part of psys where there is one.  The
 same package behind intel-rapl and intel-rapl-mmio is read once.
 
@@ -40,6 +43,7 @@ SPAN_US_UNKNOWN = 60_000_000
 """Where the range may not be read a wrap cannot be undone: a counter that fell began anew."""
 SLACK_US = 10_000
 """Counters move in steps of about a millisecond."""
+STILL_US = 100_000
 RULE = (
     'SUBSYSTEM=="powercap", KERNEL=="intel-rapl*", '
     'RUN+="/usr/bin/chgrp edged /sys/%p/energy_uj /sys/%p/max_energy_range_uj", '
@@ -49,6 +53,7 @@ REMEDY = (
     "as root write this line to /etc/udev/rules.d/70-edged-rapl.rules, then run "
     f"`udevadm control --reload` and `udevadm trigger -c add -s powercap`: {RULE}"
 )
+PACKAGE = ("cpu", "soc")
 _FEEDS = {"core": ("cpu",), "uncore": ("soc",), "dram": ("memory",), "psys": ("input",)}
 
 
@@ -60,6 +65,11 @@ class _Zone:
     last_uj: int | None = None
     last_us: int = 0
     total_uj: int = 0
+
+    @property
+    def is_top(self) -> bool:
+        """Whether it counts a package or more, and so never stands still."""
+        return self.rail.feeds in (PACKAGE, _FEEDS["psys"])
 
     def take(self, raw_uj: int, now_us: int) -> str:
         """Add what was counted since; a text where that is not known."""
@@ -74,6 +84,8 @@ class _Zone:
             return "the counter fell, and its range may not be read: it wrapped or began anew"
         if more > WATTS_MAX * (now_us - since_us + SLACK_US):
             return f"the counter moved by {more / 1e6:.0f} J, more than can be: it began anew"
+        if more == 0 and self.is_top and now_us - since_us >= STILL_US:
+            return f"frozen: the counter has stood still for {(now_us - since_us) / 1e6:.1f} s"
         self.total_uj += more
         return ""
 
@@ -136,7 +148,7 @@ def _named(sysfs: Sysfs) -> list[_Zone]:
         above = names.get(place.rpartition(":")[0]) if place.count(":") > 1 else None
         name = names[place] if above is None else f"{above}/{names[place]}"
         inside = above if names[place] in ("core", "uncore") else psys
-        feeds = _FEEDS.get(names[place], ("cpu", "soc"))
+        feeds = _FEEDS.get(names[place], PACKAGE)
         rail = Rail(name, feeds, inside if name != "psys" else None)
         where = f"{POWERCAP}/{place}"
         range_uj = get_integer(sysfs, f"{where}/max_energy_range_uj") or 0

@@ -27,7 +27,7 @@ class TestCounting:
     @given(
         start=st.integers(0, RANGE_UJ - 1),
         steps=st.lists(
-            st.tuples(st.integers(SECOND, 200 * SECOND), st.floats(0.0, 999.0)), max_size=20
+            st.tuples(st.integers(SECOND, 200 * SECOND), st.floats(1e-3, 999.0)), max_size=20
         ),
     )
     def test_joules_are_those_that_were_used_however_often_the_counter_wraps(self, start, steps):
@@ -63,11 +63,13 @@ class TestCounting:
         tree.files["/sys/devices/virtual/powercap/intel-rapl/intel-rapl:0/max_energy_range_uj"] = (
             "900000000\n"  # 0.9 s at 1000 W
         )
-        meter = rapl_of(tree.plant(tmp_path))
+        sysfs = tree.plant(tmp_path)
+        meter = rapl_of(sysfs)
         assert meter.interval_us <= 450_000
         sampler, now_us, reads = Sampler([meter], cpu_us=lambda: 0.0), 0, []
         while now_us < 60 * SECOND:
             now_us = sampler.due_us(now_us)
+            sysfs.write(f"{PACKAGE}/energy_uj", str(5 + now_us))  # a watt
             sampler.sample(now_us)
             reads.append(now_us)
         assert max(b - a for a, b in pairwise(reads)) < 900_000
@@ -91,6 +93,19 @@ class TestCounting:
         meter.read(0)
         sysfs.write(f"{PACKAGE}/energy_uj", "7")
         assert "began anew" in meter.read(60 * SECOND)[0].problem
+
+    def test_a_package_that_stands_still_is_frozen_and_a_part_of_it_may_be_gated(self, tmp_path):
+        sysfs = plant(tmp_path, "x86-amd-pstate")
+        sampler = Sampler([rapl_of(sysfs)], cpu_us=lambda: 0.0)
+        for second, energy_uj in enumerate((10**6, 3 * 10**6, 3 * 10**6, 3 * 10**6, 5 * 10**6)):
+            sysfs.write(f"{PACKAGE}/energy_uj", str(energy_uj))
+            sampler.sample(2 * second * SECOND)
+            if second == 3:
+                assert "stood still for 2.0 s" in sampler.problems()["rapl", "package-0"]
+        package, core = (sampler.totals["rapl", n] for n in ("package-0", "package-0/core"))
+        assert (package.joules, package.gap_us) == (4.0, 4 * SECOND), "never a zero"
+        assert (core.joules, core.gap_us) == (0.0, 0)
+        assert not sampler.problems()
 
     def test_without_its_range_a_counter_that_fell_is_a_gap(self, tmp_path):
         sysfs = plant(tmp_path, "x86-amd-pstate")
