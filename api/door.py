@@ -55,11 +55,13 @@ class Door:
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
         self._watch = Watch(self)
 
-    async def ask(self, cmd: str, **arguments: Any) -> dict[str, Any]:
+    async def ask(
+        self, cmd: str, *, within_s: float = TIMEOUT_S, **arguments: Any
+    ) -> dict[str, Any]:
         """The door's answer to a command.  Raises Problem."""
         async with self._slots:
             try:
-                answer = await asyncio.wait_for(self._exchange(cmd, arguments), TIMEOUT_S)
+                answer = await asyncio.wait_for(self._exchange(cmd, arguments), within_s)
             except (OSError, ValueError, asyncio.TimeoutError) as problem:
                 raise down(self.path, problem) from None
         if "error" in answer:

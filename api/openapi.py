@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api import models
+from api import links, models
 from api.problems import KINDS, MEDIA_TYPE, Problem
 from api.security import PUBLIC_SCOPE, Route
 from edged import __version__
@@ -33,11 +33,33 @@ to do.  Lists are paged by `cursor`.  Requests that take long become operations.
 
 Responses = dict[int | str, dict[str, Any]]
 
+_LOCATION = {"description": "Where it is", "schema": {"type": "string", "pattern": "^/v1/"}}
+_RETRY_AFTER = {"description": "Seconds", "schema": {"type": "string", "pattern": "^[0-9]+$"}}
+
 
 def says(*statuses: int, public: bool = False) -> Responses:
     """The refusals of a route, for `responses=`."""
     every = (400, 421, 503) if public else _EVERYWHERE
     return {status: _problem(status) for status in sorted({*every, *statuses})}
+
+
+def tagged(location: bool = False) -> dict[str, Any]:
+    """The headers of an answer that is a job, for one of `responses=`."""
+    tag = {"type": "string", "pattern": '^"[0-9]+"$'}
+    headers = {"ETag": {"description": "The job's version", "schema": tag}}
+    if location:
+        headers["Location"] = _LOCATION
+    return {"headers": headers}
+
+
+LONG: Responses = {
+    202: {
+        "model": models.Operation,
+        "description": "It takes longer: ask for the operation",
+        "headers": {"Location": _LOCATION, "Retry-After": _RETRY_AFTER},
+    }
+}
+"""The answer of what may take long, for `responses=`."""
 
 
 def body(content: dict[str, Any], required: bool = True) -> dict[str, Any]:
@@ -78,12 +100,15 @@ def _complete(app: FastAPI) -> dict[str, Any]:
         },
         "certificate": {"type": "mutualTLS", "description": "A name of api.client_names"},
     }
+    operations = {}
     for route in app.routes:
         if isinstance(route, Route) and route.include_in_schema:
             for method in route.methods or ():
                 operation = made["paths"][route.path][method.lower()]
                 operation["operationId"] = route.name
                 _scope(operation, route)
+                operations[route.name] = operation
+    links.add(operations)
     return made
 
 
@@ -106,6 +131,5 @@ def _problem(status: int) -> dict[str, Any]:
         "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}},
     }
     if status in (429, 503):
-        text = {"type": "string", "pattern": "^[0-9]+$"}
-        said["headers"] = {"Retry-After": {"description": "Seconds", "schema": text}}
+        said["headers"] = {"Retry-After": _RETRY_AFTER}
     return said

@@ -14,8 +14,9 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Header
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
@@ -25,7 +26,14 @@ from api.problems import Problem, defect, of_status
 WAIT_S = 10.0
 KEPT = 256
 RUNNING_MAX = 32
+WAITING_MAX = 64
+"""Operations that only wait, for days if the centre is away; they keep nobody from working."""
 _WAIT = re.compile(r"\bwait=([0-9]{1,3})\b")
+
+Prefer = Annotated[
+    str | None,
+    Header(max_length=64, description="`wait=N` seconds, or `respond-async`: else an operation"),
+]
 
 Work = Callable[["Progress"], Awaitable[Response]]
 
@@ -42,8 +50,8 @@ class Progress:
 
 
 class _Running:
-    def __init__(self, kind: str) -> None:
-        self.id, self.kind = secrets.token_hex(8), kind
+    def __init__(self, kind: str, waits: bool) -> None:
+        self.id, self.kind, self.waits = secrets.token_hex(8), kind, waits
         self.started_us = time.time_ns() // 1000
         self.ended_us: int | None = None
         self.progress = Progress()
@@ -57,11 +65,15 @@ class Operations:
     def __init__(self) -> None:
         self._all: dict[str, _Running] = {}
 
-    async def run(self, kind: str, prefer: str | None, work: Work) -> Response:
-        """`work`'s response, where it comes in time; else 202 and the operation."""
-        if sum(one.ended_us is None for one in self._all.values()) >= RUNNING_MAX:
-            raise Problem("unavailable", f"{RUNNING_MAX} operations run already", retry_after_s=5)
-        one = _Running(kind)
+    async def run(self, kind: str, prefer: str | None, work: Work, waits: bool = False) -> Response:
+        """`work`'s response, where it comes in time; else 202 and the operation.
+
+        `waits`: it only waits for the daemon.  Raises Problem 503 where too many do so or work.
+        """
+        most = WAITING_MAX if waits else RUNNING_MAX
+        if sum(o.ended_us is None and o.waits == waits for o in self._all.values()) >= most:
+            raise Problem("unavailable", f"{most} operations run already", retry_after_s=5)
+        one = _Running(kind, waits)
         self._all[one.id] = one
         self._forget()
         one.task = asyncio.create_task(self._work(one, work))
@@ -111,6 +123,11 @@ class Operations:
         ended = [id for id, one in self._all.items() if one.ended_us is not None]
         for id in ended[: max(0, len(ended) - KEPT)]:
             del self._all[id]
+
+
+def is_long(prefer: str | None) -> bool:
+    """Whether a client wants to wait for the end, or to be told of an operation."""
+    return prefer is not None and ("respond-async" in prefer or bool(_WAIT.search(prefer)))
 
 
 def _resource(one: _Running) -> Operation:

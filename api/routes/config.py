@@ -1,14 +1,18 @@
 """`/v1/config` and `/v1/log`: settings and where they came from; how much is logged."""
 
 from fastapi import Request
+from fastapi.responses import JSONResponse, Response
 
 from api import context
 from api.models import Config, Log, LogChange, Reloaded
-from api.openapi import says
+from api.openapi import LONG, says
+from api.operations import Progress
 from api.security import control, read
 
 _read, _control = read(), control()
 ROUTERS = (_read, _control)
+RELOAD_S = 600.0
+"""As long as a job document may take to be checked (`api.checker`)."""
 
 
 @_read.get("/v1/config", responses=says(), tags=["config"])
@@ -17,10 +21,26 @@ async def config(request: Request) -> Config:
     return Config.model_validate(await context.of(request).door.ask("config"))
 
 
-@_control.post("/v1/config:reload", responses=says(409, 422), tags=["config"])
-async def reload_config(request: Request) -> Reloaded:
-    """Read the files again, check everything, then apply what can be applied while running."""
-    return Reloaded.model_validate(await context.of(request).door.ask("reload"))
+@_control.post(
+    "/v1/config:reload",
+    responses={**says(409, 422), **LONG},
+    response_model=Reloaded,
+    tags=["config"],
+)
+async def reload_config(request: Request) -> Response:
+    """Read the files again, check everything, then apply what can be applied while running.
+
+    Expressions of changed jobs are compiled, which may take long.
+    """
+    shared = context.of(request)
+
+    async def work(progress: Progress) -> Response:
+        progress("check", 0, 1)
+        told = await shared.door.ask("reload", within_s=RELOAD_S)
+        progress("check", 1, 1)
+        return JSONResponse(Reloaded.model_validate(told).model_dump(mode="json"))
+
+    return await shared.operations.run("config.reload", None, work)
 
 
 @_read.get("/v1/log", responses=says(), tags=["config"])

@@ -24,7 +24,7 @@ async def governor(request: Request) -> Governor:
 async def set_governor(request: Request, change: GovernorChange) -> Governor:
     """Go on with another policy, from the next beat; where it cannot run, the old one goes on."""
     door = context.of(request).door
-    job = {} if change.job is None else {"job": change.job}
+    job: dict[str, Any] = {} if change.job is None else {"job": change.job}
     await door.ask("governor", policy=change.policy, settings=change.settings, **job)
     door.forget()
     return view(await door.snapshot())

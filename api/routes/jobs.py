@@ -11,10 +11,11 @@ from fastapi import Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api import context, models, paging
-from api.models import Explanation, Job, Jobs, Name, Operation, Verdict
+from api.drains import Drain
+from api.models import Explanation, Job, Jobs, Name, Verdict
 from api.models.jobs import DOCUMENT
-from api.openapi import Responses, body, says
-from api.operations import Progress
+from api.openapi import LONG, body, says, tagged
+from api.operations import Prefer, Progress, is_long
 from api.problems import Fault, Problem
 from api.security import control, read
 
@@ -54,15 +55,16 @@ _DOCUMENT = body(
         "application/toml": {"schema": {"type": "string"}, "example": _TOML},
     }
 )
-_LONG: Responses = {
-    202: {"model": Operation, "description": "It takes longer: ask for the operation"}
-}
+_CHANGED = {**says(404, 409, 412, 422), 200: tagged()}
 IfMatch = Annotated[
     str | None, Header(max_length=64, description="The version that the change is meant for")
 ]
-Prefer = Annotated[
+Waits = Annotated[
     str | None,
-    Header(max_length=64, description="`wait=N` seconds, or `respond-async`: else an operation"),
+    Header(
+        max_length=64,
+        description="`wait=N` seconds, or `respond-async`: then an operation; without it at once",
+    ),
 ]
 
 
@@ -75,7 +77,7 @@ async def jobs(request: Request, limit: paging.Limit = 100, cursor: paging.Curso
     return Jobs(items=items, next=after)
 
 
-@_read.get("/v1/jobs/{name}", responses=says(404, 422), tags=["jobs"])
+@_read.get("/v1/jobs/{name}", responses={**says(404, 422), 200: tagged()}, tags=["jobs"])
 async def job(request: Request, response: Response, name: Name) -> Job:
     """One job, with its definition; its ETag is the version."""
     found = await _get(request, name)
@@ -87,8 +89,9 @@ async def job(request: Request, response: Response, name: Name) -> Job:
     "/v1/jobs/{name}",
     responses={
         **says(404, 408, 409, 412, 413, 415, 422),
-        **_LONG,
-        201: {"model": Job, "description": "Created"},
+        **LONG,
+        200: tagged(location=True),
+        201: {"model": Job, "description": "Created", **tagged(location=True)},
     },
     response_model=Job,
     openapi_extra=_DOCUMENT,
@@ -123,7 +126,12 @@ async def put_job(
     return await shared.operations.run("jobs.put", prefer, work)
 
 
-@_control.delete("/v1/jobs/{name}", responses=says(404, 409, 412, 422), tags=["jobs"])
+@_control.delete(
+    "/v1/jobs/{name}",
+    responses={**says(404, 409, 412, 422), **LONG},
+    response_model=Job,
+    tags=["jobs"],
+)
 async def delete_job(
     request: Request,
     name: Name,
@@ -131,13 +139,20 @@ async def delete_job(
     drain: Annotated[
         bool, Query(description="Race first what was accepted; else it is left out")
     ] = True,
-) -> Job:
-    """Delete a job and its state; pages that are sealed are still sent to the centre."""
-    told = await _ask(request, "job.delete", name, _if_version(if_match), drain=drain)
-    return Job.model_validate(told["job"])
+    prefer: Waits = None,
+) -> Response:
+    """Delete a job and its state; pages that are sealed are still sent to the centre.
+
+    One that drains first is answered as it drains; with Prefer when it is gone, or by an operation.
+    """
+    wanted = _if_version(if_match)
+    if drain and is_long(prefer):
+        return await _drain(request, "job.delete", name, wanted, prefer, drain=True)
+    told = await _ask(request, "job.delete", name, wanted, drain=drain)
+    return JSONResponse(Job.model_validate(told["job"]).model_dump(mode="json"))
 
 
-@_control.post("/v1/jobs/{name}/pause", responses=says(404, 409, 412, 422), tags=["jobs"])
+@_control.post("/v1/jobs/{name}/pause", responses=_CHANGED, tags=["jobs"])
 async def pause_job(
     request: Request, response: Response, name: Name, if_match: IfMatch = None
 ) -> Job:
@@ -145,7 +160,7 @@ async def pause_job(
     return await _change(request, response, "job.pause", name, if_match)
 
 
-@_control.post("/v1/jobs/{name}/resume", responses=says(404, 409, 412, 422), tags=["jobs"])
+@_control.post("/v1/jobs/{name}/resume", responses=_CHANGED, tags=["jobs"])
 async def resume_job(
     request: Request, response: Response, name: Name, if_match: IfMatch = None
 ) -> Job:
@@ -153,17 +168,29 @@ async def resume_job(
     return await _change(request, response, "job.resume", name, if_match)
 
 
-@_control.post("/v1/jobs/{name}/drain", responses=says(404, 409, 412, 422), tags=["jobs"])
+@_control.post(
+    "/v1/jobs/{name}/drain",
+    responses={**_CHANGED, **LONG},
+    response_model=Job,
+    tags=["jobs"],
+)
 async def drain_job(
-    request: Request, response: Response, name: Name, if_match: IfMatch = None
-) -> Job:
-    """Take nothing new, race what was accepted, seal all pages; the state says when it is done."""
-    return await _change(request, response, "job.drain", name, if_match)
+    request: Request, name: Name, if_match: IfMatch = None, prefer: Waits = None
+) -> Response:
+    """Take nothing new, race what was accepted, seal all pages; the state says when it is done.
+
+    Answered as it drains; with Prefer when it is drained, or by an operation.
+    """
+    wanted = _if_version(if_match)
+    if is_long(prefer):
+        return await _drain(request, "job.drain", name, wanted, prefer)
+    told = await _ask(request, "job.drain", name, wanted)
+    return _answer(Job.model_validate(told["job"]), 200)
 
 
 @_read.post(
     "/v1/jobs:validate",
-    responses={**says(408, 413, 415, 422), **_LONG},
+    responses={**says(408, 413, 415, 422), **LONG},
     response_model=Verdict,
     openapi_extra=_DOCUMENT,
     tags=["jobs"],
@@ -186,7 +213,7 @@ async def validate_job(request: Request, prefer: Prefer = None) -> Response:
 
 @_read.post(
     "/v1/jobs:explain",
-    responses={**says(408, 413, 415, 422), **_LONG},
+    responses={**says(408, 413, 415, 422), **LONG},
     response_model=Explanation,
     openapi_extra=_DOCUMENT,
     tags=["jobs"],
@@ -202,6 +229,23 @@ async def explain_job(request: Request, prefer: Prefer = None) -> Response:
         return JSONResponse(Explanation(plan=told.plan or {}).model_dump(mode="json"))
 
     return await shared.operations.run("jobs.explain", prefer, work)
+
+
+async def _drain(
+    request: Request, cmd: str, name: str, wanted: int | None, prefer: str | None, **arguments: Any
+) -> Response:
+    """Begin, then wait for the job to have drained or to be gone, and answer with it."""
+    shared, goes = context.of(request), cmd == "job.delete"
+
+    async def work(progress: Progress) -> Response:
+        told = await _ask(request, cmd, name, wanted, **arguments)
+        await Drain(shared.door, name, goes, progress).wait()
+        if not goes:
+            return _answer(await _get(request, name), 200)
+        return JSONResponse(Job.model_validate(told["job"]).model_dump(mode="json"))
+
+    kind = "jobs.delete" if goes else "jobs.drain"
+    return await shared.operations.run(kind, prefer, work, waits=True)
 
 
 async def _change(

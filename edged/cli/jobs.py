@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ _TYPES = {".toml": "application/toml", ".json": "application/json"}
 _document = click.argument("document", type=click.Path(dir_okay=False, path_type=Path))
 _version = click.option("--if-version", type=click.IntRange(1),
                         help="Only if the job is at this version.")  # fmt: skip
+_wait = click.option("--wait", is_flag=True, help="Until that is done; tells how far it is.")
+_LONG = "respond-async"
 
 
 @click.group(name="jobs")
@@ -71,7 +74,7 @@ def put(
     name, body, kind = _read(document)
     job = client.put_job(
         name, body, kind, if_match=_etag(if_version), if_none_match="*" if create else None,
-        on_progress=_say_progress,
+        on_progress=_progress(),
     )  # fmt: skip
     if as_json:
         click.echo(json.dumps(job))
@@ -89,7 +92,7 @@ def put(
 def validate(ctx: click.Context, client: Client, document: Path, as_json: bool) -> None:
     """Whether the device would take DOCUMENT, and all that is wrong with it."""
     _, body, kind = _read(document)
-    verdict = client.validate_job(body, kind, on_progress=_say_progress)
+    verdict = client.validate_job(body, kind, on_progress=_progress())
     if as_json:
         click.echo(json.dumps(verdict))
     else:
@@ -126,11 +129,14 @@ def resume(client: Client, name: str, if_version: int | None, as_json: bool) -> 
 @command.command("drain")
 @click.argument("name")
 @_version
+@_wait
 @on_api
 @as_json
-def drain(client: Client, name: str, if_version: int | None, as_json: bool) -> None:
+def drain(client: Client, name: str, if_version: int | None, wait: bool, as_json: bool) -> None:
     """Take nothing new, race what was accepted, and seal and ship all pages."""
-    _say(client.drain_job(name, if_match=_etag(if_version)), as_json)
+    asked = _LONG if wait else None
+    job = client.drain_job(name, if_match=_etag(if_version), prefer=asked, on_progress=_progress())
+    _say(job, as_json)
 
 
 @command.command("delete")
@@ -138,11 +144,18 @@ def drain(client: Client, name: str, if_version: int | None, as_json: bool) -> N
 @_version
 @click.option("--now", is_flag=True,
               help="Without closing its windows: what is not in a page is lost.")  # fmt: skip
+@_wait
 @on_api
 @as_json
-def delete(client: Client, name: str, if_version: int | None, now: bool, as_json: bool) -> None:
+def delete(
+    client: Client, name: str, if_version: int | None, now: bool, wait: bool, as_json: bool
+) -> None:
     """End the job as if its producers had ended, then delete it and its state."""
-    _say(client.delete_job(name, drain=not now, if_match=_etag(if_version)), as_json, "deleted: ")
+    asked = _LONG if wait else None
+    job = client.delete_job(
+        name, drain=not now, if_match=_etag(if_version), prefer=asked, on_progress=_progress()
+    )
+    _say(job, as_json, "deleted: ")
 
 
 @command.command("kernel")
@@ -187,7 +200,16 @@ def _say(job: Any, as_json: bool, before: str = "") -> None:
     click.echo(told)
 
 
-def _say_progress(operation: Any) -> None:
-    step = operation["progress"]
-    of = f" {step['done']} of {step['of']}" if step["of"] else ""
-    click.echo(f"edged: {step['step']}{of}", err=True)
+def _progress() -> Callable[[Any], None]:
+    """Says how far an operation is, whenever it has gone on."""
+    last = ""
+
+    def say(operation: Any) -> None:
+        nonlocal last
+        step = operation["progress"]
+        of = f" {step['done']} of {step['of']}" if step["of"] else ""
+        if (text := f"edged: {step['step']}{of}") != last:
+            click.echo(text, err=True)
+            last = text
+
+    return say

@@ -579,9 +579,12 @@ class Methods(Transport):
         answer: Config = self._call("GET", "/v1/config")
         return answer
 
-    def reload_config(self) -> Reloaded:
-        """Read the files again, check everything, then apply what can be applied while running."""
-        answer: Reloaded = self._call("POST", "/v1/config:reload")
+    def reload_config(self, *, on_progress: Callable[[Operation], None] | None = None) -> Reloaded:
+        """Read the files again, check everything, then apply what can be applied while running.
+
+        Expressions of changed jobs are compiled, which may take long.
+        """
+        answer: Reloaded = self._long("POST", "/v1/config:reload", on_progress=on_progress)
         return answer
 
     def device(self) -> Device:
@@ -653,13 +656,26 @@ class Methods(Transport):
         )
         return answer
 
-    def delete_job(self, name: str, *, drain: bool = True, if_match: str | None = None) -> Job:
-        """Delete a job and its state; pages that are sealed are still sent to the centre."""
-        answer: Job = self._call(
+    def delete_job(
+        self,
+        name: str,
+        *,
+        drain: bool = True,
+        if_match: str | None = None,
+        prefer: str | None = None,
+        on_progress: Callable[[Operation], None] | None = None,
+    ) -> Job:
+        """Delete a job and its state; pages that are sealed are still sent to the centre.
+
+        One that drains first is answered as it drains; with Prefer when it is gone, or by an
+        operation.
+        """
+        answer: Job = self._long(
             "DELETE",
             path_of("/v1/jobs/{name}", name=name),
             query={"drain": drain},
-            header={"if-match": if_match},
+            header={"if-match": if_match, "prefer": prefer},
+            on_progress=on_progress,
         )
         return answer
 
@@ -694,12 +710,24 @@ class Methods(Transport):
         )
         return answer
 
-    def drain_job(self, name: str, *, if_match: str | None = None) -> Job:
+    def drain_job(
+        self,
+        name: str,
+        *,
+        if_match: str | None = None,
+        prefer: str | None = None,
+        on_progress: Callable[[Operation], None] | None = None,
+    ) -> Job:
         """Take nothing new, race what was accepted, seal all pages; the state says when it is
         done.
+
+        Answered as it drains; with Prefer when it is drained, or by an operation.
         """
-        answer: Job = self._call(
-            "POST", path_of("/v1/jobs/{name}/drain", name=name), header={"if-match": if_match}
+        answer: Job = self._long(
+            "POST",
+            path_of("/v1/jobs/{name}/drain", name=name),
+            header={"if-match": if_match, "prefer": prefer},
+            on_progress=on_progress,
         )
         return answer
 

@@ -34,6 +34,34 @@ READINGS = {
 }
 
 
+_SMALL = """
+name = "{0}"
+[streams.{0}]
+source = {{ type = "http" }}
+columns = {{ id = "int64", time = "timestamp" }}
+time = "time"
+[sinks.{0}s]
+type = "pages"
+input = "{0}"
+"""
+
+
+def small_toml(name="extra"):
+    """The least job there is, with a stream of its name, as people write it."""
+    return _SMALL.format(name)
+
+
+def small(name="extra"):
+    """The same as it is sent."""
+    source = {"type": "http"}
+    columns = {"id": "int64", "time": "timestamp"}
+    return {
+        "name": name,
+        "streams": {name: {"source": source, "columns": columns, "time": "time"}},
+        "sinks": {f"{name}s": {"type": "pages", "input": name}},
+    }
+
+
 class Daemon(Part):
     """`edged run` of one job on a simulated board; `store` and `door` are where it says."""
 

@@ -11,20 +11,10 @@ from pathlib import Path
 import pytest
 
 from api.app import routes
-from tests.api.support import both
+from tests.api.support import both, small_toml
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-JOB = """
-name = "doc"
-[streams.doc]
-source = { type = "http" }
-columns = { id = "int64", time = "timestamp" }
-time = "time"
-[sinks.docs]
-type = "pages"
-input = "doc"
-"""
 SHELL = """
 set -euo pipefail
 curl() { command curl --silent --show-error --fail-with-body "$@" || [ $? = 28 ]; }  # 28: max-time
@@ -35,7 +25,7 @@ curl() { command curl --silent --show-error --fail-with-body "$@" || [ $? = 28 ]
 def shell(tmp_path_factory):
     """Runs a script where the page's variables are set; returns what it printed."""
     with both(tmp_path_factory.mktemp("doc"), tcp=True) as (_, api):
-        (api.path / "job.toml").write_text(JOB)
+        (api.path / "job.toml").write_text(small_toml("doc"))
         environment = {
             **os.environ, "SOCKET": str(api.socket), "TOKENS": str(api.tokens.path),
             "URL": f"http://127.0.0.1:{api.port}",

@@ -6,18 +6,9 @@ import copy
 
 import pytest
 
-from tests.api.support import READINGS, until
+from tests.api.support import READINGS, small_toml, until
 
-TOML = """
-name = "extra"
-[streams.extra]
-source = { type = "http" }
-columns = { id = "int64", time = "timestamp" }
-time = "time"
-[sinks.extras]
-type = "pages"
-input = "extra"
-"""
+TOML = small_toml()
 HEADERS = {"Content-Type": "application/toml"}
 
 

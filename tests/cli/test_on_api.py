@@ -11,18 +11,9 @@ from contextlib import suppress
 
 import pytest
 
-from tests.api.support import Api, both
+from tests.api.support import Api, both, small_toml
 
-JOB = """
-name = "extra"
-[streams.extra]
-source = { type = "http" }
-columns = { id = "int64", time = "timestamp" }
-time = "time"
-[sinks.extras]
-type = "pages"
-input = "extra"
-"""
+JOB = small_toml()
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +51,8 @@ def test_a_job_is_checked_put_shown_paused_drained_and_deleted(edged, tmp_path):
     assert edged("jobs", "pause", "extra", "--if-version", 1).stdout == "extra: paused\n"
     edged("jobs", "resume", "extra", "--if-version", 7, code=65)
     assert edged("jobs", "resume", "extra").stdout == "extra: running\n"
-    assert json.loads(edged("jobs", "drain", "extra", "--json").stdout)["state"] in (
-        "draining", "drained",
-    )  # fmt: skip
+    drained = edged("jobs", "drain", "extra", "--wait", "--json")
+    assert json.loads(drained.stdout)["state"] == "drained" and "edged: " in drained.stderr
     assert edged("jobs", "delete", "extra", "--now").stdout.startswith("deleted: extra")
     kinds = [json.loads(line)["kind"] for line in edged("events", "--json").stdout.splitlines()]
     assert {"job.created", "job.paused", "job.resumed", "job.deleted"} <= set(kinds)

@@ -1,0 +1,80 @@
+"""Waiting for a job that drains, by the daemon's live snapshots and events: nobody polls."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from api.door import Door, Mailbox, Snapshot
+from api.operations import Progress
+from api.problems import Problem
+
+_PAUSE_S = 3600.0
+"""Snapshots come once a second while the daemon is there."""
+
+
+class Drain:
+    """One wait for the job `name`, which has been told to drain.
+
+    Two steps: `race` counts the rows that were accepted and are in no sealed page yet, `ship` the
+    pages that the centre does not have yet; both of the most that were seen.
+    """
+
+    def __init__(self, door: Door, name: str, goes: bool, progress: Progress) -> None:
+        self._door, self._name, self._progress = door, name, progress
+        self._goes = goes
+        """Whether the job goes in the end."""
+        self._most = {"race": 0, "ship": 0}
+        self._created_us: int | None = None
+
+    async def wait(self) -> None:
+        """Until it has drained or is gone; a daemon that is away goes on with it when it is back.
+
+        Raises Problem 409 where somebody has told the job otherwise.
+        """
+        async with self._door.reader() as mailbox:
+            told = await self._ask()
+            while told is None or not self._look(told):
+                told = await self._next(mailbox, told)
+
+    async def _ask(self) -> Snapshot | None:
+        """The state after everything that was answered so far; None while the daemon is away."""
+        with contextlib.suppress(Problem):
+            return await self._door.ask("status")
+        return None
+
+    async def _next(self, mailbox: Mailbox, before: Snapshot | None) -> Snapshot | None:
+        """A state behind `before`, as soon as something has happened to the job."""
+        while True:
+            await mailbox.wait(_PAUSE_S)
+            concerns = any(event.get("job") == self._name for event in mailbox.events)
+            mailbox.events.clear()
+            if concerns:
+                return await self._ask() or before
+            told, mailbox.snapshot = mailbox.snapshot, None
+            if told is not None and (before is None or _age(told) > _age(before)):
+                return told
+
+    def _look(self, snapshot: Snapshot) -> bool:
+        """Tell how far it is; whether it is over."""
+        job = snapshot["jobs"].get(self._name)
+        if job is None or self._created_us not in (None, job["created_us"]):
+            return True
+        self._created_us = job["created_us"]
+        if job["state"] not in ("draining", "drained"):
+            raise Problem("conflict", f"job {self._name} was told otherwise: it is {job['state']}")
+        step, left = _left(job)
+        self._most[step] = most = max(self._most[step], left)
+        self._progress(step, most - left, most)
+        return not self._goes and bool(job["state"] == "drained")
+
+
+def _left(job: dict[str, Any]) -> tuple[str, int]:
+    """The step that a job of a snapshot is at, and what is left of it."""
+    rows = sum(stream["staged"] for stream in job["streams"].values())
+    rows += sum(sink["open_rows"] for sink in job["sinks"].values())
+    return ("race", rows) if rows else ("ship", int(job["pages_waiting"] or 0))
+
+
+def _age(snapshot: Snapshot) -> tuple[int, float]:
+    return snapshot["session"], snapshot["uptime_s"]

@@ -1,0 +1,87 @@
+"""OpenAPI links: which request goes on from which answer, and what of the answer it needs.
+
+A client may follow them instead of putting addresses together, and the tests do: schemathesis makes
+chains of requests of them.  A job's changes carry the ETag that was answered as If-Match, so that a
+chain changes the version it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+_CHANGES = ("put_job", "pause_job", "resume_job", "drain_job", "delete_job")
+_JOB = {"name": "$request.path.name"}
+_VERSION = {**_JOB, "if-match": "$response.header.ETag"}
+
+
+@dataclass(frozen=True)
+class Link:
+    """`target` is an operationId; `parameters` and `body` are runtime expressions (OpenAPI 3.1,
+    4.8.20.4)."""
+
+    source: str
+    statuses: tuple[int, ...]
+    target: str
+    parameters: dict[str, str]
+    body: Any = None
+
+    def document(self) -> dict[str, Any]:
+        """As the OpenAPI document says it."""
+        body = {} if self.body is None else {"requestBody": self.body}
+        return {"operationId": self.target, "parameters": self.parameters, **body}
+
+
+def _job_links() -> Iterable[Link]:
+    for source in ("job", *_CHANGES[:4]):
+        statuses = (200, 201) if source == "put_job" else (200,)
+        for target in _CHANGES:
+            body = "$request.body" if source == target == "put_job" else None
+            if target != "put_job" or body:
+                yield Link(source, statuses, target, _VERSION, body)
+    for source in _CHANGES:
+        yield Link(source, (200, 201) if source == "put_job" else (200,), "job", _JOB)
+    named = {"name": "$response.body#/name"}
+    yield Link("validate_job", (200,), "put_job", named, "$request.body")
+    yield Link("validate_job", (200,), "explain_job", {}, "$request.body")
+
+
+def _list_links() -> Iterable[Link]:
+    def first(*keys: str) -> dict[str, str]:
+        return {key: f"$response.body#/items/0/{key}" for key in keys}
+
+    yield Link("jobs", (200,), "job", first("name"))
+    yield Link("streams", (200,), "stream", {"stream": "$response.body#/items/0/name"})
+    yield Link("operators", (200,), "operator", first("job", "id"))
+    yield Link("operations", (200,), "operation", first("id"))
+    for list_ in ("jobs", "streams", "operators", "operations", "events"):
+        yield Link(list_, (200,), list_, {"cursor": "$response.body#/next"})
+
+
+def _other_links() -> Iterable[Link]:
+    for source in ("put_job", "validate_job", "explain_job", "drain_job", "delete_job"):
+        yield Link(source, (202,), "operation", {"id": "$response.body#/id"})
+    yield Link("operation", (200,), "operation", {"id": "$request.path.id"})
+    of_stream = {"stream": "$request.path.stream"}
+    keyed = {**of_stream, "idempotency-key": "$request.header.idempotency-key"}
+    yield Link("stream", (200,), "send_tuples", of_stream)
+    yield Link("send_tuples", (202,), "send_tuples", keyed, "$request.body")
+    yield Link("send_tuples", (202,), "stream", of_stream)
+    of_operator = {"job": "$request.path.job", "id": "$request.path.id"}
+    yield Link("operator", (200,), "set_kernel", of_operator)
+    yield Link("set_kernel", (200,), "operator", of_operator)
+    yield Link("governor", (200,), "set_governor", {}, {"policy": "$response.body#/policy"})
+    yield Link("log", (200,), "set_log", {}, {"level": "$response.body#/level"})
+
+
+LINKS: tuple[Link, ...] = (*_job_links(), *_list_links(), *_other_links())
+
+
+def add(operations: dict[str, dict[str, Any]]) -> None:
+    """Write the links into the answers of `operations`, which are by operationId."""
+    for link in LINKS:
+        assert link.target in operations, link
+        for status in link.statuses:
+            answer = operations[link.source]["responses"][str(status)]
+            answer.setdefault("links", {})[link.target] = link.document()
