@@ -1,12 +1,12 @@
 """What placing a kernel costs: the prices by which kernels and processors are compared.  Sans-IO.
 
-A kernel is a part of a beat.  Under a policy that plans, each candidate is put in the place of the
-one that runs, and the cost model plans the whole beat around it: how long to wait, at which clocks,
-in which sleeps, with which uploads.  So the least of these prices is the least that kernel,
-processor, batch size, clocks, sleep and uplink can come to together, over the whole input power.
+A kernel is a part of a beat.  Each candidate is put in the place of the one that runs, and the cost
+model plans the whole beat around it: how long to wait, at which clocks, in which sleeps, with which
+uploads.  So the least of these prices is the least that kernel, processor, batch size, clocks,
+sleep and uplink can come to together, over the whole input power.
 
-Where nothing is planned a kernel is priced at the clock that stands, or the highest that the board
-allows, at the pace at which beats come (`governors.tariff.BeatPrices`).
+Under a policy that plans none of that, beats wait as long as they may and clocks are those that
+stand: pinned, or what the kernel's governor makes of such beats.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from governors.cost import CostModel, Tariff
-from governors.policies.base import Act, Cost, Observation
+from governors.cost import SHARES, CostModel, Tariff
+from governors.policies.base import Act, Cost, Dial, Observation
 from governors.policies.running import Running
-from governors.tariff import BeatPrices
 
 HANDS_OFF = "hands_off"
 CORES_MIN = 0.05
@@ -73,45 +72,40 @@ class Placing:
     """`edged.placement.Prices` of a board, in a daemon as in the simulator."""
 
     def __init__(
-        self, tariff: Tariff, cpu_hz: int, gpu_hz: int, running: Running,
-        look: Callable[[], Observation],
-    ) -> None:  # fmt: skip
-        """`cpu_hz`: at which kernels were measured, the highest; `look`: what is seen now."""
+        self, tariff: Tariff, cpu_hz: int, running: Running, look: Callable[[], Observation]
+    ) -> None:
+        """`cpu_hz`: the clock that kernels were measured at; `look`: what is seen now, with the
+        dials whether they are owned or not."""
         self._tariff, self._cpu_hz = tariff, cpu_hz
-        self._beats = BeatPrices(tariff, cpu_hz, gpu_hz)
         self._model = CostModel(tariff)
         self._running, self._look = running, look
 
     def beat_j(self, part: Part, instead: Part | None) -> float | None:
         """Joules above idle of a beat with a kernel `instead` of the one that runs (None: that one
         is not known); None where a part of it has no figure, or where no plan is in time."""
-        seen, runs = self._look(), self._running.policy
-        if runs.name != HANDS_OFF and runs.plans:
-            return self._planned_j(seen, part, instead)
-        self._beats.units_per_s = seen.work.units_per_s
-        self._beats.cpu_hz = self._pinned_hz() or self._cpu_hz
-        slower = self._cpu_hz / self._beats.cpu_hz if part.device == "cpu" else 1.0
-        return self._beats.beat_j(part.device, part.us * slower, part.cpu_us * slower, part.units)
-
-    def work_j(self, cpu_us: float) -> float:
-        """Joules above idle of CPU time on one core."""
-        return (self._tariff.race_watts("cpu", self._cpu_hz, 1.0) - self._tariff.idle_watts) * (
-            cpu_us / 1e6
-        )
-
-    def _planned_j(self, seen: Observation, part: Part, instead: Part | None) -> float | None:
+        seen = self._look()
         (cost,) = seen.work.costs.values()
-        if instead is not None:
+        if instead is not None and part != instead:
             cost = with_part(cost, instead, self._cpu_hz, -1)
-        cost = with_part(cost, part, self._cpu_hz)
+        if part != instead:
+            cost = with_part(cost, part, self._cpu_hz)
         work = replace(seen.work, costs={part.processor: cost})
-        plan = self._model.plan(work, seen.dials, seen.write_j, seen.write_us)
+        plans = self._running.policy.plans and self._running.policy.name != HANDS_OFF
+        dials = seen.dials if plans else tuple(self._standing(dial) for dial in seen.dials)
+        shares = SHARES if plans else (1.0,)
+        plan = self._model.plan(work, dials, seen.write_j, seen.write_us, shares)
         if not plan.in_time or not plan.priced or work.units_per_s <= 0:
             return None
         return (plan.watts - self._tariff.idle_watts) * part.units / work.units_per_s
 
-    def _pinned_hz(self) -> int:
-        standing = self._running.standing.items()
-        return next(
-            (s.hz for name, s in standing if name.startswith("cpu") and s.act is Act.PIN), 0
-        )
+    def work_j(self, cpu_us: float) -> float:
+        """Joules above idle of CPU time on one core."""
+        busy_w = self._tariff.race_watts("cpu", self._cpu_hz, 1.0) - self._tariff.idle_watts
+        return busy_w * cpu_us / 1e6
+
+    def _standing(self, dial: Dial) -> Dial:
+        """A dial that nobody will turn."""
+        pinned = self._running.standing.get(dial.name)
+        if pinned is None or pinned.act is not Act.PIN:
+            return replace(dial, writable=False)
+        return replace(dial, min_hz=pinned.hz, max_hz=pinned.hz, writable=False)

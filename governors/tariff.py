@@ -1,5 +1,4 @@
-"""What a board charges for races, wakes, bytes and sleeps, for the cost model; and what beats of
-kernels take there, for placement (`BeatPrices`).  Sans-IO.
+"""What a board charges for races, wakes, bytes and sleeps, for the cost model.  Sans-IO.
 
 `ModelTariff` asks the board's power model; `MeasuredTariff` puts the watts that `edged calibrate`
 measured in their place, at the number of cores that it measured with.  What the profile does not
@@ -12,11 +11,8 @@ GPU that no public source gives in full.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from governors.cost import Gating, Radio, Sleep, Tariff
 from governors.curve import CalibrationCurve
@@ -139,35 +135,6 @@ class Unpriced:
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
         """None is known."""
         return 0.0
-
-
-class BeatPrices:
-    """Joules above idle of a beat of a kernel: `edged.placement.Prices`.
-
-    The beat runs at the clocks that are given; a GPU's is powered on for its railgate delay and
-    woken where the next beat comes later than that, by the pace of the arrivals.
-    """
-
-    def __init__(self, tariff: Tariff, cpu_hz: int, gpu_hz: int) -> None:
-        self.tariff, self.cpu_hz, self.gpu_hz = tariff, cpu_hz, gpu_hz
-        self.units_per_s = 0.0
-        """Arriving; kept up to date by who owns it."""
-
-    def beat_j(self, device: str, us: float, cpu_us: float, units: int) -> float | None:
-        """A beat of `units` that takes `us`, of which CPU cores are busy `cpu_us` together, on
-        `cpu` or on the GPU (transfers are in both); None where a part of it has no figure."""
-        t = self.tariff
-        if device == "cpu":
-            cores = max(1.0, cpu_us / us)
-            return (t.race_watts("cpu", self.cpu_hz, cores) - t.idle_watts) * us / 1e6
-        if not self.gpu_hz:
-            return None
-        period_us = 1e6 * units / self.units_per_s if self.units_per_s else math.inf
-        race, period = np.array(us), np.array(period_us)
-        if not t.gating.known(race, period):
-            return None
-        busy_w = t.race_watts("gpu", self.gpu_hz, cpu_us / us) - t.idle_watts
-        return busy_w * us / 1e6 + float(t.gating.joules(race, period))
 
 
 def _states(states: Sequence[IdleState], awake_watts: float, wake_j: float) -> tuple[Sleep, ...]:

@@ -128,6 +128,20 @@ class Owned:
             "limits": {name: self._clock(knob) for name, knob in self._knobs.items()},
         }
 
+    def standing(self) -> tuple[Dial, ...]:
+        """The dials as their limits stand, whether they are owned or not; those of which it can be
+        told."""
+        if self.dials:
+            return self.dials
+        found = []
+        for knob in self._knobs.values():
+            try:
+                now = limits_now(self._site.sysfs, knob)
+            except ActuatorError:
+                continue
+            found.append(Dial(knob.name, knob.kind, knob.table_hz, now.min_hz, now.max_hz, False))
+        return tuple(found)
+
     def clock_hz(self) -> int | None:
         """The clock of the first CPU domain as it stands now."""
         for knob in self._knobs.values():

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from edged.clock import Clock
@@ -74,9 +74,7 @@ class Energy:
         )  # fmt: skip
         self._sight = Sight(site, self.watch, self.limits, self.accounts)
         self._forecast = Forecast(0, 0, 0, 1, 0)
-        self._prices = prices(
-            site, tariff, self.policies.running, lambda: self._seen(clock.monotonic_us())
-        )
+        self._prices = prices(site, tariff, self.policies.running, self._placed)
         self.uplink_pid: Callable[[], int | None] = lambda: None
         self.wakes: Callable[[], int] = lambda: 0
         self.tasks: Callable[[], Sequence[int]] = tuple
@@ -265,6 +263,11 @@ class Energy:
             text = f"{meter} tells of {rail} again"
             self.tell("meter.back", "info", text, {"meter": meter, "rail": rail})
         self._silent = set(problems)
+
+    def _placed(self) -> Observation:
+        """What placement looks at, with the dials of a board that is left alone as well."""
+        seen = self._seen(self._clock.monotonic_us())
+        return replace(seen, dials=self.limits.standing())
 
     def _seen(self, now_us: int) -> Observation:
         return self._sight.seen(self._forecast, now_us, self.acting.held)

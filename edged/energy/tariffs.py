@@ -39,14 +39,10 @@ def prices(
     site: Site, tariff: Tariff | None, running: Running, look: Callable[[], Observation]
 ) -> Placing | None:
     """What placement compares kernels by; None where there is no power model.  Kernels were
-    measured at the highest clocks that the board allows; `look`: what is seen now."""
+    measured at the highest clock that the board allows; `look`: what is seen now."""
     if tariff is None:
         return None
-    return Placing(tariff, _top_hz(site, "cpu") or 10**9, _top_hz(site, "gpu"), running, look)
-
-
-def _top_hz(site: Site, kind: str) -> int:
-    """The highest clock that the limits allow now; 0 where there is no such clock."""
-    knobs = [k for k in site.knobs if k.kind == kind]
-    now = (site.sysfs.get_int(k.max_path) for k in knobs if k.max_path)
-    return max((hz * k.unit_hz for hz, k in zip(now, knobs, strict=False) if hz), default=0)
+    knobs = [k for k in site.knobs if k.kind == "cpu" and k.max_path]
+    now = (site.sysfs.get_int(k.max_path) for k in knobs)
+    tops = [hz * k.unit_hz for hz, k in zip(now, knobs, strict=True) if hz]
+    return Placing(tariff, max(tops, default=10**9), running, look)

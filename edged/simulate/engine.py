@@ -95,11 +95,9 @@ class Engine:
         self.batcher = Batcher(setup.latency_us, setup.ack_within_us)
         self.policy = Running(setup.policy, setup.settings, CostModel(device.tariff))
         self.placer = Placer(setup.calibrated, setup.latency_us, DEFAULT)
-        gpu_hz = next((d.max_hz for d in device.dials if d.kind == "gpu"), 0)
         self.placer.prices = Placing(
-            device.tariff, device.dials[0].max_hz, gpu_hz, self.policy,
-            lambda: self._seen(device.at_us),
-        )  # fmt: skip
+            device.tariff, device.dials[0].max_hz, self.policy, lambda: self._seen(device.at_us)
+        )
         self._random = random.Random(setup.seed)
         self._poisson = np.random.default_rng(setup.seed)
         self._waiting: deque[tuple[float, float, float]] = deque()

@@ -283,14 +283,11 @@ def test_placement_asks_for_the_boards_joules_at_the_pace_of_the_arrivals(bench)
     bench.side.attach([a_job(placers={"o": placer})])
     for _ in range(30):
         bench.beat(rows=10_000, cpu_s=0.0)
-    tariff = bench.side.tariff
-    watts = tariff.race_watts("cpu", 1_344_000_000, 2.0) - tariff.idle_watts
-    part = Part("cpu", 1000, 1e4, 2e4)
-    assert placer.prices.beat_j(part, None) == pytest.approx(watts * 0.01)
-    gpu, rest_s = Part("cuda", 20_000, 1e4, 1e3), 20_000 / 100_000 - 0.01
-    busy_w = tariff.race_watts("gpu", 918_000_000, 0.1) - tariff.idle_watts
-    expected = busy_w * 0.01 + tariff.gating.watts * rest_s
-    assert placer.prices.beat_j(gpu, None) == pytest.approx(expected, rel=0.01)
+    short, long = (Part("cuda", rows, 1e4, 1e3) for rows in (1_000, 20_000))
+    price = placer.prices.beat_j(short, None)
+    assert price > 0
+    assert placer.prices.beat_j(long, None) == pytest.approx(20 * price, rel=0.01), "a row's share"
+    assert placer.prices.beat_j(Part("cpu", 1_000, 1e4, 1e4), None) < price, "no GPU stays powered"
 
 
 def test_the_policy_is_told_what_buffers_and_acks_leave(tmp_path):

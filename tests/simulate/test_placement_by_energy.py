@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import governors.profile
 from edged.placement import DECIDE_BEATS, Curve, Profile
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Outcome, Setup
+from governors.cost import PLAN_ERROR, CostModel
+from governors.placing import Part
 from governors.policies.base import Cost
 from governors.profile import Figure, Term
-from governors.tariff import BeatPrices
 from tests.simulate.common import ORIN, plain_work
 
-WINDOW, ROWS = (1_000,), (100, 1_000_000)
-TOP_HZ, GPU_HZ = 1_344_000_000, 918_000_000
+WINDOW, ROWS = (1_000,), tuple(round(100 * 2 ** (i / 2)) for i in range(27))
+TOP_HZ = 1_344_000_000
+POLICIES = ("hands_off", "race_to_idle")
 LATENCY_US = 200_000
 CPU_CYCLES = 20_000.0
 GPU_US = 0.5
@@ -38,16 +42,16 @@ def curve(device: str, fixed_us: float, each_us: float, cpu_us: float) -> Curve:
     return Curve(device, WINDOW, ROWS, us, tuple(tuple(cpu_us * x for x in r) for r in us), 0.0)
 
 
-def setup(rate: float) -> Setup:
+def setup(rate: float, policy: str = "hands_off") -> Setup:
     """A join that takes 20 000 cycles a row on one core, or half a microsecond on the GPU."""
     cpu = replace(plain_work(rate, 40.0, Cost(1e6, CPU_CYCLES)), window=1_000)
     gpu = replace(cpu, cost=Cost(0.0, 0.0, 3_000.0, GPU_US, cores=0.1), device="gpu")
     kernels = {
-        "chain": curve("cpu", 1e12 / TOP_HZ / 1e6, 1e6 * CPU_CYCLES / TOP_HZ, 1.0),
+        "chain": curve("cpu", 1e6 * 1e6 / TOP_HZ, 1e6 * CPU_CYCLES / TOP_HZ, 1.0),
         "chain-cuda": curve("cuda", 3_000.0, GPU_US, 0.1),
     }
     return Setup(
-        cpu, LATENCY_US, LATENCY_US, 1 << 30, seconds=60.0, calibrated=Profile(1, kernels),
+        cpu, LATENCY_US, LATENCY_US, 1 << 30, policy, seconds=60.0, calibrated=Profile(1, kernels),
         kernels={"chain": cpu, "chain-cuda": gpu},
     )  # fmt: skip
 
@@ -61,9 +65,10 @@ def run(made: Setup, board: governors.profile.Profile, kernel: str | None) -> Ou
     return engine.run()
 
 
-@pytest.mark.parametrize("rate", [200.0, 5_000.0, 25_000.0])
-def test_placement_takes_the_processor_that_simulating_both_finds_cheaper(rate):
-    board, made = priced(0.05), setup(rate)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("rate", [200.0, 5_000.0, 10_000.0, 25_000.0])
+def test_placement_takes_the_processor_that_simulating_both_finds_cheaper(rate, policy):
+    board, made = priced(0.05), setup(rate, policy)
     watts = {}
     for kernel in made.kernels:
         found = run(made, board, kernel)
@@ -72,27 +77,74 @@ def test_placement_takes_the_processor_that_simulating_both_finds_cheaper(rate):
     assert abs(watts["chain"] - watts["chain-cuda"]) > 0.05, "it matters"
 
 
-def test_low_rates_stay_on_the_cpu_and_high_ones_leave_it():
-    kernels = {rate: run(setup(rate), priced(0.05), None).kernel for rate in (200.0, 25_000.0)}
-    assert kernels == {200.0: "chain", 25_000.0: "chain-cuda"}
+@pytest.mark.parametrize(
+    "policy, settings", [("hands_off", {}), ("race_to_idle", {}), ("power_cap", {"watts": 6.0})]
+)
+def test_under_a_policy_low_rates_stay_on_the_cpu_and_high_ones_leave_it(policy, settings):
+    """An Orin Nano, CPU against GPU, over the rate."""
+    kernels = [
+        run(replace(setup(rate, policy), settings=settings), priced(0.05), None).kernel
+        for rate in (200.0, 25_000.0)
+    ]
+    assert kernels == ["chain", "chain-cuda"]
+
+
+def test_where_clocks_are_set_for_the_races_too_the_processor_may_be_another():
+    """At 8 000 tuples/s a GPU is cheaper than a CPU whose short races meet low clocks, and dearer
+    than one whose policy sets them: one decision cannot be made without the other."""
+    placed = {p: run(setup(8_000.0, p), priced(0.05), None).kernel for p in POLICIES}
+    assert placed == {"hands_off": "chain-cuda", "race_to_idle": "chain"}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_kernels_price_is_what_it_takes_in_simulation(policy):
+    """Of the one that runs, and of the other in its place."""
+    board, made, rows = priced(0.05), setup(10_000.0, policy), 2_000
+    for kernel, runs in itertools.product(made.kernels, made.kernels):
+        found = run(made, board, kernel)
+        above_w = found.joules / found.seconds - found.idle_watts
+        assert price_w(made, kernel, runs, rows) == pytest.approx(above_w, rel=PLAN_ERROR)
+
+
+@pytest.mark.parametrize("rate", [1_000.0, 10_000.0, 20_000.0])
+def test_a_kernel_in_the_place_of_another_is_planned_like_the_work_that_it_makes(rate):
+    made, rows = setup(rate, "race_to_idle"), round(rate * LATENCY_US / 1e6)
+    seen = Engine(made, Device(priced(0.05)))._seen(0.0)
+    for kernel, runs in itertools.product(made.kernels, made.kernels):
+        tariff, then = Device(priced(0.05)).tariff, made.kernels[kernel]
+        work = replace(seen.work, costs={then.device: then.cost})
+        plan = CostModel(tariff).plan(work, seen.dials, seen.write_j, seen.write_us)
+        above_w = plan.watts - tariff.idle_watts
+        assert price_w(made, kernel, runs, rows) == pytest.approx(above_w, rel=0.05)
+
+
+def price_w(made: Setup, kernel: str, runs: str, rows: int) -> float:
+    """A kernel's price while another runs, as the mean power above idle."""
+    engine = Engine(made, Device(priced(0.05)))
+    engine._work, engine._rows = made.kernels[runs], float(rows)
+    assert made.calibrated is not None
+    parts = {k: made.calibrated.part(k, WINDOW[0], rows) for k in (kernel, runs)}
+    price = engine.placer.prices.beat_j(parts[kernel], parts[runs])
+    return price * made.work.rows_per_s / rows
 
 
 @pytest.mark.parametrize("period_us, woken", [(300_000, False), (900_000, True)])
 def test_a_gpu_is_paid_for_until_it_is_gated_and_then_for_being_woken(period_us, woken):
     """Railgate delay 500 ms; 0.57 W powered: the profile's figures."""
-    prices = BeatPrices(Device(priced(0.05)).tariff, TOP_HZ, GPU_HZ)
-    prices.units_per_s = 1e6
-    found = prices.beat_j("cuda", 10_000.0, 1_000.0, period_us)
-    busy_w = prices.tariff.race_watts("gpu", GPU_HZ, 0.1) - prices.tariff.idle_watts
+    gating = Device(priced(0.05)).tariff.gating
+    found = float(gating.joules(np.array(10_000.0), np.array(float(period_us))))
     stays_us = min(500_000, period_us - 10_000)
-    assert found == pytest.approx((busy_w * 1e4 + 0.57 * stays_us) / 1e6 + 0.05 * woken)
+    assert found == pytest.approx(0.57 * stays_us / 1e6 + 0.05 * woken)
 
 
-def test_a_wake_that_nobody_published_is_not_guessed():
-    prices = BeatPrices(Device(ORIN).tariff, TOP_HZ, GPU_HZ)
-    prices.units_per_s = 1e6
-    assert prices.beat_j("cuda", 10_000.0, 1_000.0, 900_000) is None
-    assert prices.beat_j("cuda", 10_000.0, 1_000.0, 300_000) is not None
+@pytest.mark.parametrize("latency_us, known", [(200_000, True), (5_000_000, False)])
+def test_a_wake_that_nobody_published_is_not_guessed(latency_us, known):
+    """Beats every 5 s would let the GPU be gated; plans are made for every share of that."""
+    made = replace(setup(1_000.0, "hands_off"), latency_us=latency_us)
+    engine = Engine(made, Device(ORIN))
+    engine._rows = 100.0
+    part = Part("cuda", 100, 3_050.0, 305.0, GPU_US)
+    assert (engine.placer.prices.beat_j(part, None) is not None) is known
 
 
 def test_the_energy_of_the_gpu_is_in_the_log():
