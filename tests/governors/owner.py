@@ -1,16 +1,19 @@
 """A process that owns a board's limits, as the daemon does:
 
-    python -m tests.governors.owner ROOT JOURNAL [--helper SOCKET] [--raise] [--fork]
+    python -m tests.governors.owner ROOT JOURNAL [--helper SOCKET] [--nobody] [--raise] [--fork]
 
 It takes every knob that is not optional, pins each to its lowest allowed clock and prints one line
-of JSON.  Then each line of its input is a beat: it looks what others changed, pins every knob to
-that many Hz, and prints what happened.  At the end of its input it lets go.
+of JSON.  Then each line of its input is a beat, `HZ` or `HZ AT_US BUSY_CORES`: it looks what others
+changed, pins every knob to that many Hz, reads its meters where it is told the time, and prints
+what happened.  At the end of its input it lets go.
 
-It is nobody who may write what its mode forbids, even as root.  With --helper it writes through
-the helper, with --raise it ends by an exception, with --fork it has a child that outlives it.
+It is nobody who may write what its mode forbids, even as root; with --nobody root becomes another
+user for good.  With --helper it writes through the helper, with --raise it ends by an exception,
+with --fork it has a child that outlives it.
 """
 
 import argparse
+import codecs
 import ctypes
 import json
 import os
@@ -25,7 +28,11 @@ from governors.actuators.ownership import Ownership
 from governors.actuators.writers import Direct
 from governors.detect import detect
 from governors.errors import GovernorError
+from governors.meters import load_all
+from governors.meters.base import open_meters
+from governors.meters.sampler import Sampler
 from governors.sysfs import Sysfs
+from tests.governors.faults import NOBODY
 
 
 def say(**what):
@@ -43,6 +50,14 @@ def heed_modes():
             raise OSError(ctypes.get_errno(), "capset")
 
 
+def become_nobody():
+    """Root's rights are given up, and its files are somebody else's."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
 def outlived():
     """Have a child that ends with our input; returns when it runs."""
     reader, writer = os.pipe()
@@ -53,8 +68,17 @@ def outlived():
     os.read(reader, 1)
 
 
-def beat(ours, knobs, hz):
-    """Look, pin, tell."""
+def rails(sampler):
+    """By meter and rail: joules, µs of gap, what is wrong."""
+    problems = sampler.problems()
+    return {
+        f"{meter}/{rail}": [told.joules, told.gap_us, problems.get((meter, rail), "")]
+        for (meter, rail), told in sampler.totals.items()
+    }
+
+
+def beat(ours, knobs, sampler, hz, *time_and_busy):
+    """Look, pin, read, tell."""
     changes = [(change.name, change.what) for change in ours.watch()]
     pinned, problems = {}, {}
     for knob in knobs:
@@ -62,7 +86,10 @@ def beat(ours, knobs, hz):
             pinned[knob.name] = ours.pin(knob, hz)
         except GovernorError as problem:
             problems[knob.name] = type(problem).__name__
-    say(changes=changes, pinned=pinned, problems=problems)
+    if time_and_busy:
+        at_us, busy_cores = time_and_busy
+        sampler.sample(at_us, None if busy_cores < 0 else busy_cores)
+    say(changes=changes, pinned=pinned, problems=problems, rails=rails(sampler))
 
 
 def main():
@@ -71,13 +98,22 @@ def main():
     parser.add_argument("root", type=Path)
     parser.add_argument("journal", type=Path)
     parser.add_argument("--helper", type=Path)
+    parser.add_argument("--nobody", action="store_true")
     parser.add_argument("--raise", dest="fails", action="store_true")
     parser.add_argument("--fork", action="store_true")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    heed_modes()
     sysfs = Sysfs(options.root)
-    knobs = [knob for knob in discover(sysfs, detect(sysfs)) if not knob.optional]
+    board = detect(sysfs)
+    if options.nobody:
+        load_all()
+        discover(sysfs, board)  # somebody else may not be able to import what that needs
+        codecs.lookup("ascii")
+        become_nobody()
+    else:
+        heed_modes()
+    knobs = [knob for knob in discover(sysfs, board) if not knob.optional]
+    sampler = Sampler(open_meters(sysfs, board), cpu_us=lambda: 0.0)
     try:
         writer = HelperWriter(options.helper, knobs) if options.helper else Direct(sysfs)
         with Ownership(sysfs, writer, options.journal, knobs) as ours:
@@ -86,7 +122,7 @@ def main():
                 outlived()
             say(pinned=pinned, restored=ours.restored)
             for line in sys.stdin:
-                beat(ours, knobs, int(line))
+                beat(ours, knobs, sampler, *map(int, line.split()))
             if options.fails:
                 raise RuntimeError("asked for")
     except GovernorError as problem:

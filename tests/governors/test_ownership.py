@@ -21,7 +21,7 @@ from governors.actuators.restoring import restore
 from governors.actuators.writers import Direct, Nobody, choose_writer
 from governors.detect import detect
 from governors.errors import ActuatorError, NotPermitted, TakenOver
-from governors.sysfs import Denied, Sysfs
+from governors.sysfs import Denied
 from tests.governors.trees import CONTROLLED, CPU, Kernel, plant
 
 MHZ = 1_000_000
@@ -518,31 +518,6 @@ def end(process):
 
 
 class TestProcesses:
-    @pytest.mark.parametrize("board", [b for b in CONTROLLED if b != "agx-orin-r35"])
-    def test_after_kill_9_the_restore_command_puts_everything_back(self, tmp_path, board):
-        bench = Bench(tmp_path, board, sysfs=Sysfs)
-        process, said = start(bench)
-        process.kill()
-        end(process)
-        assert said["pinned"].keys() == {knob.name for knob in bench.knobs}
-        assert limits(bench.sysfs) != bench.before
-        asked = ["restore", "--root", str(bench.root), "--journal", str(bench.journal), "--json"]
-        done = CliRunner().invoke(command, asked)
-        assert done.exit_code == 0, done.output
-        assert json.loads(done.output)["restored"]
-        assert limits(bench.sysfs) == bench.before
-        assert not bench.journal.exists()
-
-    def test_after_kill_9_the_next_start_puts_it_back_before_it_pins(self, bench):
-        process, _ = start(bench)
-        process.kill()
-        end(process)
-        process, said = start(bench)
-        assert said["restored"]
-        process.send_signal(signal.SIGTERM)
-        end(process)
-        assert limits(bench.sysfs) == bench.before
-
     def test_a_child_that_outlives_it_does_not_hold_its_locks(self, bench):
         process, _ = start(bench, "--fork")
         process.kill()
@@ -560,92 +535,6 @@ class TestProcesses:
         end(process)
         assert limits(bench.sysfs) == bench.before
         assert not bench.journal.exists()
-
-    def test_two_daemons_contend_and_the_second_leaves_the_board_to_the_first(self, bench):
-        first, _ = start(bench)
-        pinned = limits(bench.sysfs)
-        second, said = start(bench)
-        assert said["kind"] == "Owned"
-        assert f"process {first.pid}" in said["problem"]
-        end(second)
-        assert limits(bench.sysfs) == pinned
-        asked = ["restore", "--root", str(bench.root), "--journal", str(bench.journal)]
-        assert CliRunner().invoke(command, asked).exit_code == 75
-        assert limits(bench.sysfs) == pinned
-        end(first)
-        assert limits(bench.sysfs) == bench.before
-
-
-def beat(process, hz):
-    """One beat of a running owner; what it says."""
-    process.stdin.write(f"{hz}\n")
-    process.stdin.flush()
-    return json.loads(process.stdout.readline())
-
-
-class TestFaultsInFlight:
-    """A running owner, and a board that changes under it.  Nothing of it ends the process, no
-    fault of one knob touches another, and at the end everything is as it was."""
-
-    @pytest.fixture(params=[b for b in CONTROLLED if b not in ("agx-orin-r35", "xavier-nx-r32")])
-    def run(self, request, tmp_path):
-        bench = Bench(tmp_path, request.param, sysfs=Sysfs)
-        process, _ = start(bench)
-        yield bench, process
-        end(process)
-        assert limits(bench.sysfs) == bench.before
-        assert not bench.journal.exists()
-
-    def only(self, said, bench, problem):
-        """That knob has the problem, and all others were pinned."""
-        rest = {knob.name for knob in bench.knobs} - {bench.knob.name}
-        assert said["problems"] == {bench.knob.name: problem}
-        assert said["pinned"].keys() == rest
-
-    def test_cores_that_go_offline_and_come_back(self, run):
-        bench, process = run
-        at = bench.place(bench.knob.min_path).parent
-        at.rename(at.with_name("offline"))
-        said = beat(process, 0)
-        assert said["changes"] == [[bench.knob.name, "gone"]]
-        self.only(said, bench, "ActuatorError")
-        at.with_name("offline").rename(at)
-        said = beat(process, 10**12)
-        assert said["changes"] == [[bench.knob.name, "back"]]
-        assert said["problems"] == {}
-
-    def test_one_file_that_goes_missing(self, run):
-        bench, process = run
-        place = bench.place(bench.knob.max_path)
-        place.rename(place.with_name("away"))
-        self.only(beat(process, 10**12), bench, "ActuatorError")
-        place.with_name("away").rename(place)
-        assert beat(process, 0)["problems"] == {}
-
-    def test_a_file_that_becomes_garbage(self, run):
-        bench, process = run
-        place = bench.place(bench.knob.max_path)
-        kept = place.read_text()
-        place.write_bytes(b"\xff\x00 <unknown>")
-        self.only(beat(process, 10**12), bench, "ActuatorError")
-        place.write_text(kept)
-        assert beat(process, 0)["problems"] == {}
-
-    def test_a_right_that_is_taken_away(self, run):
-        bench, process = run
-        for path in bench.knob.files().values():
-            bench.place(path).chmod(0o444)
-        self.only(beat(process, 10**12), bench, "NotPermitted")
-        for path in bench.knob.files().values():
-            bench.place(path).chmod(0o644)
-        assert beat(process, 10**12)["problems"] == {}
-
-    def test_a_gpu_that_is_suspended_meanwhile(self, run):
-        bench, process = run
-        for knob in bench.knobs:
-            if knob.kind == "gpu":
-                bench.place(knob.current_path).write_text("0\n")
-        assert beat(process, 10**12)["problems"] == {}
 
 
 class TestTheCommand:
