@@ -142,8 +142,10 @@ class EnergySection:
         kinds.table(), {}, "The policy's settings.", example="{ watts = 5.0 }", live=True
     )
     allow: tuple[str, ...] = _setting(
-        kinds.names(), (), "Clocks that are set only if asked for.", example='["emc"]'
-    )
+        kinds.names(), (),
+        "What is set only if asked for: emc, offline:WATTS, gpu_pm, uclamp; see docs/energy.md.",
+        example='["emc"]',
+    )  # fmt: skip
     meters: Mapping[str, Any] = _setting(
         kinds.table(), {},
         "What is known of the board's meters: labels, external meters, the radio; see "

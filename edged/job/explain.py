@@ -16,6 +16,7 @@ named again, with an arrow, below the others:
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from edged.job.plan import JobPlan, StreamPlan, warnings
@@ -43,7 +44,9 @@ def explain(plan: JobPlan, profile: Profile | None = None) -> dict[str, Any]:
             "upload_within_us": p.upload_within_us,
             "memory_bytes": p.memory_bytes,
             "durability": p.durability,
+            "telemetry_first": p.telemetry_first,
         },
+        "governor": None if plan.governor is None else asdict(plan.governor),
         "streams": {name: _stream(stream) for name, stream in plan.streams.items()},
         "order": list(plan.order),
         "operators": {
@@ -83,6 +86,8 @@ def show(plan: JobPlan, console: Console, profile: Profile | None = None) -> Non
             f" {show_duration(p.ack_within_us)}, memory {show_size(p.memory_bytes)},"
             f" durability {p.durability}",
             f", uploads within {show_duration(p.upload_within_us)}" if p.upload_within_us else "",
+            ", telemetry first" if p.telemetry_first else "",
+            f", policy {plan.governor.policy}" if plan.governor is not None else "",
         )
     )
     console.print()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 
@@ -15,6 +17,14 @@ from tests.beat.support import Daemon, changed, copy_job
 POLICY0 = "/sys/devices/system/cpu/cpufreq/policy0"
 JOB = changed(copy_job(), promises={"latency": "60ms"})
 BOARD = ("--board", "simulated:orin-nano")
+
+
+def edged(*words):
+    """The command line, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "edged", *map(str, words)], capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
 
 
 def limits(store):

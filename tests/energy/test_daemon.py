@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 
 import pytest
@@ -20,16 +18,19 @@ from governors.simulated.kernel import open_root
 from tests.api.support import Api
 from tests.beat.loop import batch
 from tests.beat.support import Daemon
-from tests.energy.common import BOARD, JOB, POLICY0, energy, feed, limits, running, switch
+from tests.energy.common import (
+    BOARD,
+    JOB,
+    POLICY0,
+    edged,
+    energy,
+    feed,
+    limits,
+    running,
+    switch,
+)
 
 FIXED = ("--policy", "fixed", "--governor", "cpu_mhz=960")
-
-
-def edged(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "edged", *map(str, words)], capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
 
 
 def pinned(daemon):

@@ -38,13 +38,14 @@ class StepClock(SystemClock):
 class Bench:
     """One side on a simulated Orin Nano, without a daemon."""
 
-    def __init__(self, path, policy="hands_off", clock=None, **settings):
+    def __init__(self, path, policy="hands_off", clock=None, allowed=(), begin=True, **settings):
         self.clock = clock or StepClock()
-        asked = EnergySettings("simulated:orin-nano", policy, settings)
+        asked = EnergySettings("simulated:orin-nano", policy, settings, allowed)
         self.site = open_site(asked, path, self.clock.monotonic_us)
         self.board = self.site.simulated.board
         self.side = Energy(asked, self.site, board_tariff(self.site), self.clock, 2)
-        self.side.start()
+        if begin:
+            self.side.start()
 
     def __enter__(self):
         return self
@@ -304,3 +305,46 @@ def test_the_policy_is_told_what_buffers_and_acks_leave(tmp_path):
 def test_the_uplinks_radio_is_the_one_that_a_person_described(bench):
     described = Radio("wwan0", 0.1, 2e-6, tail_joules=1.5, tail_s=4.0)
     assert board_tariff(bench.site, radio=described).radio == cost.Radio(1.5, 2e-6)
+
+
+def test_a_jobs_policy_that_cannot_run_on_this_board_is_told_and_the_job_runs_without(tmp_path):
+    """On a board without a power model."""
+    (tmp_path / "tree").mkdir()
+    plant(tmp_path / "tree", "no-control")
+    asked, clock = EnergySettings(str(tmp_path / "tree")), StepClock()
+    site = open_site(asked, tmp_path, clock.monotonic_us)
+    side = Energy(asked, site, None, clock, 2)
+    try:
+        side.start()
+        job = a_job()
+        job.about.governor = {"policy": "power_cap", "settings": {"watts": 5}}
+        side.attach([job])
+        told = side.policy()
+        assert "needs a power model" in told["jobs"]["j"]["problem"]
+        assert (told["policy"], told["problem"]) == ("hands_off", "")
+    finally:
+        side.close()
+
+
+def test_a_jobs_policy_waits_for_a_board_that_another_daemon_owns_and_then_counts_alone(tmp_path):
+    """The daemon's own is the default, which has no voice then either."""
+    clock = StepClock()
+    with Bench(tmp_path / "first", "fixed", clock=clock, cpu_mhz=960) as first:
+        tree = str(tmp_path / "first" / "board")
+        asked = EnergySettings(tree)
+        site = open_site(asked, tmp_path, clock.monotonic_us)
+        side = Energy(asked, site, board_tariff(site), clock, 2)
+        job = a_job()
+        job.about.governor = {"policy": "fixed", "settings": {"cpu_mhz": 729.6}}
+        side.start()
+        side.attach([job])
+        told = side.policy()
+        assert (told["policy"], told["awaited"]) == ("hands_off", "fixed")
+        first.side.switch("hands_off", {})
+        clock.now += 3 * SECOND
+        side.read()
+        told = side.policy()
+        assert (told["policy"], told["awaited"], told["problem"]) == ("combined", None, "")
+        side.race(Forecast(clock.now, 0, clock.now + SECOND, SECOND, 0))
+        assert side.limits.clock_hz() == 729_600_000
+        side.close()

@@ -11,7 +11,9 @@ from edged.errors import ConfigError
 from governors.actuators.base import switches
 from governors.detect import detect
 from governors.simulated.kernel import open_root
-from tests.energy.common import energy, feed, running, switch
+from tests.beat.support import SECOND
+from tests.energy.common import edged, energy, feed, running, switch
+from tests.energy.test_runtime import Bench
 from tests.governors.trees import plant
 
 EMC = "/sys/kernel/nvpmodel_clk_cap/emc"
@@ -53,11 +55,45 @@ def test_cores_and_the_memory_clock_are_slowed_between_and_in_races_and_come_bac
         daemon.restart()
         daemon.ready()
         assert (online(store), cap(store)) == (["1"] * 5, "0"), "by the next start"
+        switch(daemon, "fixed", memory_mhz=2133)
+        feed(daemon, lambda: cap(store) == "2133000000")
+        daemon.kill()
+        assert cap(store) == "2133000000"
+        words = ("--root", store / "board", "--journal", store / "limits.journal")
+        done = edged("governor", "restore", *words)
+        assert (done.returncode, cap(store)) == (0, "0"), "by the command"
+        daemon.restart()
+        daemon.ready()
         switch(daemon, "race_to_idle", sleep=True)
         feed(daemon, lambda: "0" in online(store))
     assert daemon.process.returncode == 0, "SIGTERM"
     assert (online(store), cap(store)) == (["1"] * 5, "0")
     assert not (store / "limits.journal").exists()
+
+
+@pytest.mark.parametrize("allowed, watts", [((), 0.57), (("gpu_pm",), 0.0)])
+def test_a_gpu_that_somebody_keeps_powered_is_gated_while_a_policy_runs_where_that_was_asked_for(
+    tmp_path, allowed, watts
+):
+    """0.57 W: what the profile says that it draws powered, after its railgate delay of 0.5 s."""
+    with Bench(tmp_path, "fixed", allowed=allowed, begin=False, cpu_mhz=960) as b:
+        at = next(s.path for s in switches(b.site.sysfs, b.site.board) if s.name == "gpu.power")
+        b.site.sysfs.write(at, "on")
+        drawn = []
+        for begins in (False, True):
+            if begins:
+                b.side.start()
+            b.clock.now += 2 * SECOND
+            b.board.advance(b.clock.now)
+            before = b.board.input_joules
+            b.clock.now += 10 * SECOND
+            b.board.advance(b.clock.now)
+            drawn.append((b.board.input_joules - before) / 10)
+        idle_w = b.side.tariff.idle_watts
+        assert drawn[0] == pytest.approx(idle_w + 0.57, abs=0.02), "before the policy"
+        assert drawn[1] == pytest.approx(idle_w + watts, abs=0.02), "while it runs"
+        b.side.switch("hands_off", {})
+        assert b.site.sysfs.read(at).strip() == "on", "as it was"
 
 
 def test_without_a_figure_of_what_it_saves_no_core_is_switched_off_and_the_reason_is_told(tmp_path):

@@ -1,0 +1,125 @@
+"""The policy that a job names, and what becomes of it over the life of the job."""
+
+from __future__ import annotations
+
+import pytest
+
+from edged.beat.runtime import JobRuntime
+from edged.energy.policies import COMMAND, DOCUMENT, Choice
+from edged.energy.runtime import chosen_by
+from edged.errors import JobError
+from edged.job.builder import Job
+from edged.job.document import loads
+from edged.job.plan import faults, parse_job
+from edged.jobs import API, RUNNING, Change, Jobs
+from edged.sinks.base import SinkContext
+from edged.workers import Workers
+from tests.beat.support import copy_job
+
+CAP = {"policy": "power_cap", "settings": {"watts": 5}}
+FIXED = {"policy": "fixed", "settings": {"cpu_mhz": 960}}
+
+
+def document(governor=None):
+    return copy_job() if governor is None else {**copy_job(), "governor": governor}
+
+
+def test_a_document_names_a_policy_and_its_settings_in_toml_and_in_python():
+    text = '[governor]\npolicy = "power_cap"\nsettings = { watts = 5 }\n'
+    assert loads(text) == {"governor": CAP}
+    plan = parse_job(document(CAP)).governor
+    assert (plan.policy, plan.settings) == ("power_cap", {"watts": 5})
+    assert Job("j").govern("power_cap", watts=5).document()["governor"] == CAP
+    assert parse_job(document()).governor is None
+
+
+@pytest.mark.parametrize(
+    "governor, path, says",
+    [
+        ({"policy": "power_cup"}, "governor.policy", "did you mean power_cap?"),
+        ({"polcy": "fixed"}, "governor.polcy", "did you mean policy?"),
+        ({}, "governor.policy", "is missing"),
+        ({**CAP, "settings": {"wats": 5}}, "governor.settings.wats", "did you mean watts?"),
+        ({**CAP, "settings": {"watts": -5}}, "governor.settings", "watts = -5"),
+        ({**CAP, "settings": {"watts": "5"}}, "governor.settings", "watts = '5'"),
+        ({**CAP, "settings": 5}, "governor.settings", "not a table"),
+        ({"policy": "combined"}, "governor.policy", "one of energy_budget"),
+        ("fixed", "governor", "not a table"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_path_and_the_nearest_word(governor, path, says):
+    (fault,) = faults(document(governor))
+    assert fault.path == path and says in str(fault)
+
+
+class Book:
+    """Jobs, changed as commands and a replay change them."""
+
+    def __init__(self, tmp_path):
+        self.context = SinkContext("d", 1, str(tmp_path), Workers(1))
+        self.jobs = Jobs()
+
+    def build(self, given):
+        return JobRuntime(parse_job(given), self.context)
+
+    def put(self, governor=None):
+        given = document(governor)
+        self.jobs.apply(Change("put", "copying", 1, given, API), self.build(given))
+
+    def command(self, governor):
+        change = Change("policy", "copying", 2, governor=governor)
+        assert Change(**change.to_json()) == change, "as the log has it"
+        self.jobs.apply(change, None)
+
+    def chosen(self):
+        return chosen_by(self.jobs.get("copying"))
+
+
+@pytest.fixture
+def book(tmp_path):
+    return Book(tmp_path)
+
+
+def test_a_commands_choice_counts_before_the_documents_and_none_gives_it_back(book):
+    book.put(CAP)
+    assert book.chosen() == Choice("power_cap", {"watts": 5}, DOCUMENT)
+    book.command(FIXED)
+    assert book.chosen() == Choice("fixed", {"cpu_mhz": 960}, COMMAND)
+    book.command(None)
+    assert book.chosen() == Choice("power_cap", {"watts": 5}, DOCUMENT)
+
+
+def test_a_commands_choice_outlives_a_new_document_that_says_the_same_of_its_governor(book):
+    book.put(CAP)
+    book.command(FIXED)
+    book.jobs.set_state(Change("state", "copying", 3, state="paused"))
+    book.put({**CAP, "settings": {"watts": 5.0}})
+    assert book.chosen().origin == COMMAND
+    book.put({**CAP, "settings": {"watts": 6}})
+    assert book.chosen() == Choice("power_cap", {"watts": 6}, DOCUMENT), "the last word holds"
+
+
+def test_a_commands_choice_is_in_the_snapshot_and_an_older_ones_facts_have_none(book, tmp_path):
+    book.put()
+    book.command(FIXED)
+    facts = book.jobs.facts()
+    again = Book(tmp_path)
+    again.jobs = Jobs([again.build(facts["jobs"]["copying"])])
+    again.jobs.load(facts)
+    assert again.chosen() == Choice("fixed", {"cpu_mhz": 960}, COMMAND)
+    del facts["about"]["copying"]["governor"]
+    again.jobs.load(facts)
+    assert again.chosen() is None and again.jobs.get("copying").about.state == RUNNING
+
+
+def test_a_job_that_is_deleted_takes_its_choice_with_it(book):
+    book.put()
+    book.command(FIXED)
+    book.jobs.delete("copying")
+    book.put()
+    assert book.chosen() is None
+
+
+def test_a_document_with_a_wrong_governor_makes_no_plan():
+    with pytest.raises(JobError, match="power_cap"):
+        parse_job(document({"policy": "power_cup"}))
