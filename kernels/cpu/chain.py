@@ -39,7 +39,6 @@ from kernels.cpu import mem, short, walk
 from kernels.cpu.chunk import (
     CANDIDATES,
     CHUNK_FIELDS,
-    COUNT,
     DONE,
     FOUND,
     JOB,
@@ -64,6 +63,7 @@ from kernels.cpu.chunk import (
     SCRATCH_AT,
     SHORTLY,
     SWAPPED,
+    TAKE,
     finish,
     look_up,
 )  # fmt: skip
@@ -125,7 +125,6 @@ def find_chunk(mine: int, other: int, swapped: bool, start: int, chunk: int, ahe
     put(chunk, OTHER, other)
     put(chunk, SWAPPED, swapped)
     put(chunk, RECORDS, get(mine, BATCH) + RECORD_BYTES * start)
-    put(chunk, COUNT, count)
     put(chunk, CANDIDATES, (end - first) >> 3)
     put(chunk, LAST, swapped and start + count == n)
     ring, mask = get(other, RING), get(other, RING_MASK)
@@ -187,6 +186,7 @@ def begin(lane: int, first: int, last: int, shortly: bool) -> None:
     put(lane, PARTITION, first)
     put(lane, LAST_PARTITION, last)
     put(lane, SHORTLY, np.int64(shortly))
+    put(lane, TAKE, CHUNK)
 
 
 @kernel("int64(int64[::1], int64[:, ::1])", twin="tests.naive.chain.join")

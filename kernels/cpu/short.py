@@ -20,7 +20,6 @@ from kernels.cpu import mem
 from kernels.cpu.chunk import (
     CANDIDATES,
     CHUNK_FIELDS,
-    COUNT,
     DONE,
     FOUND,
     JOB,
@@ -202,7 +201,6 @@ def gather(job: int, at: int, end: int, chunk: int) -> int:
     put(chunk, OTHER, met_by(lefts, rights, group * CHUNK))
     put(chunk, SWAPPED, group * CHUNK >> 16 & 1)
     put(chunk, RECORDS, get(mine, BATCH) + RECORD_BYTES * start)
-    put(chunk, COUNT, min(CHUNK, get(mine, BATCH_ROWS) - start))
     put(chunk, CANDIDATES, (to - chunk) // 8 - CHUNK_FIELDS)
     return at
 
