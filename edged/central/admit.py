@@ -88,6 +88,8 @@ def admit(
 
 def _fence(delivery: Delivery, table: Table, outcome: Outcome) -> Problem | None:
     counter, nonce = table.session(delivery.epoch)
+    if not table.session_room(delivery.epoch):
+        return Problem(LIMIT, f"device {delivery.device} has had too many epochs and partitions")
     if delivery.counter > counter:
         table.set_session(delivery.epoch, delivery.counter, delivery.nonce)
         outcome.new_session = True

@@ -22,6 +22,7 @@ into their keys like any others.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -87,12 +88,18 @@ class TableQuery:
 
     def _resolve(self, stream: str) -> tuple[dict[str, str], StructType]:
         options = {**self.options.source, "landing": self.options.landing, "stream": stream}
-        options["consumer"] = self.options.source.get("consumer", f"aggregate-{self.table.name}")
+        options["consumer"] = self._consumer()
         whole = EdgedDataSource(options).request()
         also = [self.table.watermark[0]] if self.table.watermark else []
         names = needed_columns(self.table.sql, whole.schema.names, also)
         options |= {"stream": f"{whole.stream}@{whole.version}", "columns": ",".join(names)}
         return options, EdgedDataSource(options).schema()
+
+    def _consumer(self) -> str:
+        """The name under which retention knows this query: its checkpoint's, nobody else's."""
+        base = self.options.source.get("consumer", "aggregate")
+        place = hashlib.sha256(str(self._checkpoint().resolve()).encode()).hexdigest()[:8]
+        return f"{base}-{self.table.name}-{place}" if base else ""
 
     def _checked(self, schema: StructType) -> StructType | None:
         """The state's schema in merge mode, after a dry run over no rows."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from edged.central.tokens import new_token, token_line
+from edged.errors import ConfigError
 
 
 @click.command("token")
@@ -24,12 +25,21 @@ def command(device: str, tokens: Path | None, as_json: bool) -> None:
     token = new_token()
     line = token_line(device, token)
     if tokens is not None:
-        fd = os.open(tokens, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        _append(tokens, line)
     if as_json:
         click.echo(json.dumps({"device": device, "token": token, "line": line}))
     else:
         click.echo(f"token of {device} (shown once): {token}\nline of the tokens file: {line}")
+
+
+def _append(tokens: Path, line: str) -> None:
+    """Add a line durably, behind a last one that may lack its end: somebody has edited the file."""
+    try:
+        fd = os.open(tokens, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "r+b", buffering=0) as file:
+            size = os.fstat(fd).st_size
+            ended = size == 0 or os.pread(fd, 1, size - 1) == b"\n"
+            file.write((b"" if ended else b"\n") + line.encode() + b"\n")
+            os.fsync(fd)
+    except OSError as problem:
+        raise ConfigError(f"--tokens {tokens}: {problem.strerror}") from problem

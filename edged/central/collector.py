@@ -22,8 +22,8 @@ in `acked`, nothing after it was looked at:
 
 400 headers are missing or wrong, 401 token, 413 the body is too large, 503 the landing has failed.
 Both sides may send `X-Edged-Check` (see `edged/uplink/check.py`); answers to pages always carry it.
-A body is read only when there is room for it among `BODIES_BYTES_MAX`, so a slow disk closes the
-senders' TCP windows.
+A body is read only when there is room for it among `BODIES_BYTES_MAX`, of which one device has an
+eighth at most, so a slow disk closes the senders' TCP windows.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ import asyncio
 import logging
 import re
 import time
-from collections import deque
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,6 +47,7 @@ from edged.central.committer import Committer
 from edged.central.fleet import Fleet
 from edged.central.landing import Landing
 from edged.central.metrics import Times, centre
+from edged.central.room import Room
 from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id, valid_stream
 from edged.central.stats import Stats
 from edged.central.tokens import Tokens
@@ -89,41 +87,6 @@ class Sender:
     """The version of the desired state that it has."""
 
 
-class Room:
-    """Bytes that may be in memory at once; whoever wants some waits for its turn."""
-
-    def __init__(self, size: int) -> None:
-        self._free = size
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    @asynccontextmanager
-    async def take(self, size: int) -> AsyncIterator[None]:
-        """Hold `size` bytes."""
-        if self._waiting or size > self._free:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((size, turn))
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._give(size)
-                raise
-        else:
-            self._free -= size
-        try:
-            yield
-        finally:
-            self._give(size)
-
-    def _give(self, size: int) -> None:
-        self._free += size
-        while self._waiting and (self._waiting[0][1].done() or self._waiting[0][0] <= self._free):
-            wanted, turn = self._waiting.popleft()
-            if not turn.done():
-                self._free -= wanted
-                turn.set_result(None)
-
-
 class Collector:
     """The routes and what they share.  `failed` is set where the landing has failed."""
 
@@ -143,7 +106,8 @@ class Collector:
         self._landing = landing
         self._tokens = tokens
         self._body_bytes_max = body_bytes_max
-        self._room = Room(max(BODIES_BYTES_MAX, body_bytes_max))
+        share = max(BODIES_BYTES_MAX // 8, body_bytes_max)
+        self._room = Room(max(BODIES_BYTES_MAX, body_bytes_max), share)
         self._committer = Committer(landing, self.failed.set, pause_us)
         self._committer.took = self.commits.observe
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="collector")
@@ -193,13 +157,15 @@ class Collector:
             return JSONResponse({"problem": "schema", "detail": str(problem)}, 409)
         except (CentralError, UnicodeDecodeError) as problem:
             return JSONResponse({"problem": "schema", "detail": str(problem)}, 422)
+        except OSError as problem:
+            raise Refused(503, f"the landing takes no schema: {problem.strerror}") from problem
         return Response(status_code=204)
 
     async def post_pages(self, request: Request) -> Response:
         """Land pages."""
         sender = self._sender(request)
         _guard(request, "pages")
-        async with self._room.take(self._announced(request, self._body_bytes_max)):
+        async with self._room.take(sender.device, self._announced(request, self._body_bytes_max)):
             body = await self._body(request, self._body_bytes_max)
             if len(body) > VERIFY_INLINE_BYTES:
                 loop = asyncio.get_running_loop()
@@ -219,7 +185,7 @@ class Collector:
         fenced = outcome.problem is not None and outcome.problem.problem == FENCED
         if self._fleet is not None and not fenced:
             reports = [page for page in outcome.landed if page[0].stream == telemetry.STREAM]
-            newest = reports[-1] if reports else None
+            newest = (reports[-1][0], memoryview(bytes(reports[-1][1]))) if reports else None
             self._notes.submit(self._fleet.note, sender.device, newest, now_us)
         content: dict[str, Any] = {
             "acked": [

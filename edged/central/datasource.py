@@ -33,7 +33,6 @@ Executors need numpy, pyarrow and pyspark beside `edged/`; see `edged.central.pa
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -63,12 +62,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from edged.central import segments
+from edged.central import consumers, segments
 from edged.central._source_plan import Limits, Position, Slice, advance, canonical, forget_retired
 from edged.central._source_plan import tasks as plan_tasks
 from edged.central._source_read import METADATA, Request
 from edged.central._source_read import read as read_slices
-from edged.central.tables import replace_file
+from edged.central.consumers import Consumer
 from edged.errors import CentralError, ConfigError
 from edged.job.units import size_bytes
 from edged.schema import Schema
@@ -180,8 +179,11 @@ class _BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
 
 class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     _target: Position | None = None
+    _entered = False
 
     def initialOffset(self) -> Position:
+        """Nothing is read yet: Spark asks once, where the checkpoint is new."""
+        self._enter(anew=True)
         return {}
 
     def getDefaultReadLimit(self) -> Any:
@@ -192,6 +194,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
 
         PySpark 4.0 and 4.1 give neither argument: then it is all that has landed.
         """
+        self._enter()
         landing = self._request.landing
         end = segments.positions(landing) if self._target is None else self._target
         if start is None:
@@ -201,6 +204,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on nothing that lands counts."""
+        self._enter()
         self._target = canonical(segments.positions(self._request.landing))
 
     def reportLatestOffset(self) -> Position:
@@ -214,10 +218,18 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         """Record, for retention, that all below `end` has been processed."""
         name = self._settings["consumer"]
         if name:
-            place = Path(self._request.landing) / "consumers" / f"{name}.json"
-            stream = f"{self._request.stream}@{self._request.version}"
-            content = {"stream": stream, "position": canonical(end)}
-            replace_file(place, json.dumps(content, sort_keys=True).encode())
+            consumers.advance(self._request.landing, self._consumer(canonical(end)))
+
+    def _enter(self, anew: bool = False) -> None:
+        """Tell retention, before the landing is looked at."""
+        name = self._settings["consumer"]
+        if name and (anew or not self._entered):
+            consumers.enter(self._request.landing, self._consumer({}), anew)
+            self._entered = True
+
+    def _consumer(self, position: Position) -> Consumer:
+        stream = f"{self._request.stream}@{self._request.version}"
+        return Consumer(self._settings["consumer"], stream, position)
 
     def _limits(self, limit: Any) -> Limits:
         """Spark's limit, and the options'.  ReadAllAvailable overrides the options."""

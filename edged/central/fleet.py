@@ -36,6 +36,8 @@ SEEN_S = 10.0
 SILENT_S_MIN, SILENT_S_UNKNOWN = 10.0, 300.0
 """A device is silent after INTERVALS_SILENT of its intervals, but at least so long; one that sends
 no reports after the latter."""
+REPORT_BYTES_MAX = 64 << 10
+"""Of a larger report, which no device of ours makes, nothing is kept here: it has landed."""
 _SCHEMA = Schema.from_json(telemetry.SCHEMA)
 _LOG = logging.getLogger(__name__)
 
@@ -140,8 +142,9 @@ class Fleet:
 
 
 def _row(header: Header, page: memoryview) -> dict[str, Any] | None:
-    """The last row of a page; times as microseconds.  None of a version that is not known here."""
-    if header.version != telemetry.VERSION:
+    """The last row of a page; times as microseconds.  None of a version that is not known here, and
+    where it is too large."""
+    if header.version != telemetry.VERSION or header.raw_bytes > REPORT_BYTES_MAX:
         return None
     rows = read_page(page, _SCHEMA).to_pylist()
     if not rows:

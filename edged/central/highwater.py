@@ -133,8 +133,14 @@ class Table:
 
     def room(self, epoch: int, stream: int, partition: int) -> bool:
         """Whether one more high water may be counted (a device's entries are bounded)."""
-        known = (HIGH, epoch, stream, partition) in self.entries
-        return known or len(self.entries) < ENTRIES_MAX
+        return self._room((HIGH, epoch, stream, partition))
+
+    def session_room(self, epoch: int) -> bool:
+        """Whether a session of `epoch` may be counted."""
+        return self._room((SESSION, epoch, 0, 0))
+
+    def _room(self, key: Key) -> bool:
+        return key in self.entries or len(self.entries) < ENTRIES_MAX
 
 
 class Record:

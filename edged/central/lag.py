@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from edged.central import segments
 from edged.central.metrics import Times
 from edged.central.spec import Spec
@@ -70,7 +73,7 @@ def lag(spec: Spec, table: str, landing: str, output: str) -> tuple[int, int]:
             rows = segments.read_rows(landing, name, int(read.get(name, 0)))
         except FileNotFoundError:  # retired meanwhile
             continue
-        mine = rows[[int(h) in wanted for h in rows["stream_hash"]]]
+        mine = rows[np.isin(rows["stream_hash"], wanted)]
         behind += len(mine) > 0
         size += int(mine["length"].sum())
     return behind, size
@@ -84,9 +87,9 @@ def _position(offset: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _hashes(landing: str, stream: str) -> set[int]:
+def _hashes(landing: str, stream: str) -> npt.NDArray[np.uint64]:
     """How rows of the stream are marked: of its version, or where none is said of its latest."""
     name, _, version = stream.partition("@")
     known = [p.stem.rpartition("@")[2] for p in Path(landing, "schemas").glob(f"{name}@*.json")]
     versions = [int(version)] if version else sorted(int(v) for v in known if v.isdigit())[-1:]
-    return {segments.stream_hash(name, v) for v in versions}
+    return np.array([segments.stream_hash(name, v) for v in versions], np.uint64)

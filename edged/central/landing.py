@@ -2,9 +2,10 @@
 
     LANDING/schemas/<stream>@<version>.json      registered schemas              (schemas.py)
     LANDING/segments/seg-*.pages, seg-*.idx      pages and what is committed     (segments.py)
-    LANDING/segments/seg-*.sum                   a sealed segment's high waters  (below)
+    LANDING/segments/seg-*.sum                   a sealed segment's high waters  (seals.py)
     LANDING/devices/<hash>.record                high waters and sessions        (highwater.py)
     LANDING/desired/<device>.json                what the centre wants; others write it
+    LANDING/consumers/<name>.json                who reads it, and how far        (consumers.py)
     LANDING/instances/<instance>.lock            flocked by the owner of its segments
 
 How a group of deliveries is committed, under the locks of its devices (taken in the order of their
@@ -14,8 +15,7 @@ died) reads the truth from the rows.  The second fdatasync makes the rows, and n
 the truth: a high water never counts a page that a power cut could take away.
 
 A segment that has reached its size is sealed: the records of its devices are made durable, then
-`seg-*.sum` is written, which holds for every (device, epoch, stream@version, partition) the row
-with the greatest seq, and behind the rows their CRC-32 as u32.  At start
+its `seg-*.sum` is written.  At start
  1. the rows of every segment that is not sealed, whosever it is, are counted in the records;
  2. intact pages behind the last row of the own segments that follow on their device's high water
     (they were durable, but not yet visible when the process ended) get their rows; the rest was
@@ -29,7 +29,6 @@ import fcntl
 import json
 import logging
 import os
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -38,16 +37,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from edged.central import segments
+from edged.central import consumers, seals, segments
 from edged.central.admit import FULL, Delivery, Outcome, Problem, admit, follows
 from edged.central.highwater import High, Records
 from edged.central.schemas import Schemas, valid_id
-from edged.central.segments import ROW, ROW_BYTES, Rows, SegmentWriter
+from edged.central.segments import ROW, Rows, SegmentWriter
 from edged.clock import Clock, SystemClock
 from edged.errors import CentralError, PageError
 from edged.pages.format import Header, parse_header, verify
 
 _LOG = logging.getLogger(__name__)
+FREE_BYTES_MIN = 64 << 20
+"""Kept free for rows, records and summaries, and for the start after a crash."""
+_FULL = "the landing's disk is full"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _INSTANCES_MAX = 1024
 _DESIRED_BYTES_MAX = 1 << 20
@@ -96,11 +98,13 @@ class DirectoryLanding:
         self._clock = clock or SystemClock()
         self._segment_bytes = segment_bytes
         segments.segments_dir(self.path).mkdir(parents=True, exist_ok=True)
+        consumers.make(self.path)
         self._schemas = Schemas(self.path)
         self._records = Records(self.path / "devices", self._highs_of)
         self._crcs: OrderedDict[tuple[str, int, str, int, int], int] = OrderedDict()
         self._desired: dict[str, tuple[tuple[int, int, int], Any]] = {}
         self.instance, self._claim = _claim_instance(self.path)
+        self._was_full = False
         self._number = 0
         self._writer: SegmentWriter | None = None
         self._recover()
@@ -140,6 +144,8 @@ class DirectoryLanding:
 
     def commit(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
         """See `Landing`."""
+        if self._disk_is_full(deliveries):
+            return [Outcome(problem=Problem(FULL, _FULL)) for _ in deliveries]
         hashes = [segments.device_hash(d.device) for d in deliveries]
         with ExitStack() as locks:
             records = {h: locks.enter_context(self._records.locked(h)) for h in sorted(set(hashes))}
@@ -153,7 +159,7 @@ class DirectoryLanding:
             if landed and not self._land(landed):
                 for record in records.values():
                     record.relent()
-                return [Outcome(problem=Problem(FULL, "the landing's disk is full"))] * len(hashes)
+                return [Outcome(problem=Problem(FULL, _FULL)) for _ in deliveries]
             fenced = {h for o, h in zip(outcomes, hashes, strict=True) if o.new_session}
             for device, record in records.items():
                 record.save(sync=device in fenced)
@@ -170,17 +176,18 @@ class DirectoryLanding:
             self._writer = None
         os.close(self._claim)
 
-    def retire(self, name: str) -> None:
-        """Delete the pages and rows of a sealed segment that nobody will read again.
-
-        Its high waters stay.  Raises CentralError where the segment is not sealed.
-        """
-        if self._summary(name) is None:
-            raise CentralError(f"segment {name} is not sealed yet: it cannot be retired")
-        segments.idx_path(self.path, name).unlink(missing_ok=True)
-        segments.pages_path(self.path, name).unlink(missing_ok=True)
-
     # -- landing pages
+
+    def _disk_is_full(self, deliveries: Sequence[Delivery]) -> bool:
+        """Whether these would leave less than FREE_BYTES_MIN: before anything is begun, so that
+        rows, records and summaries of what was begun never find the disk full."""
+        size = sum(len(page) for d in deliveries for _, page in d.pages)
+        disk = os.statvfs(self.path)
+        full = size > 0 and disk.f_bavail * disk.f_frsize < size + FREE_BYTES_MIN
+        if full and not self._was_full:
+            _LOG.error("the landing's disk is full: less than %d bytes are left", FREE_BYTES_MIN)
+        self._was_full = full
+        return full
 
     def _land(self, landed: Sequence[tuple[Header, memoryview]]) -> bool:
         """Make the pages durable and visible; False (and nothing done) where the disk is full."""
@@ -223,42 +230,18 @@ class DirectoryLanding:
 
     # -- sealing
 
-    def _summary_path(self, name: str) -> Path:
-        return segments.segments_dir(self.path) / f"{name}.sum"
-
-    def _summary(self, name: str) -> Rows | None:
-        """The greatest rows of a sealed segment; None where it is not sealed, or damaged."""
-        try:
-            data = self._summary_path(name).read_bytes()
-        except FileNotFoundError:
-            return None
-        body, crc = data[:-4], data[-4:]
-        if len(body) % ROW_BYTES or zlib.crc32(body).to_bytes(4, "little") != crc:
-            _LOG.error("%s is damaged: the segment's rows are read instead", name)
-            return None
-        rows: Rows = np.frombuffer(body, dtype=ROW)
-        return rows
-
     def _seal(self, name: str) -> None:
-        rows = _greatest(segments.read_rows(self.path, name))
+        rows = seals.greatest(segments.read_rows(self.path, name))
         for device in sorted(set(rows["device_hash"].tolist())):
             with self._records.locked(device) as record:
                 record.save(sync=True)
-        body = rows.tobytes()
-        path = self._summary_path(name)
-        new = path.with_suffix(".new")
-        with new.open("wb") as file:
-            file.write(body + zlib.crc32(body).to_bytes(4, "little"))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        segments.sync_directory(path.parent)
+        seals.write(self.path, name, rows)
 
     # -- starting
 
     def _recover(self) -> None:
         listed = segments.list_segments(self.path)
-        unsealed = [name for name in listed if self._summary(name) is None]
+        unsealed = [name for name in listed if seals.read(self.path, name) is None]
         for name in unsealed:
             self._count(segments.read_rows(self.path, name))
         own = [name for name in unsealed if segments.parse_name(name)[0] == self.instance]
@@ -266,7 +249,7 @@ class DirectoryLanding:
             self._recover_tail(name)
         numbers = [
             number
-            for instance, number in map(segments.parse_name, self._all_names())
+            for instance, number in map(segments.parse_name, seals.all_names(self.path))
             if instance == self.instance
         ]
         self._number = max(numbers, default=0)
@@ -279,16 +262,11 @@ class DirectoryLanding:
             if self._writer.size >= self._segment_bytes:
                 self._roll()
 
-    def _all_names(self) -> set[str]:
-        """Names of all segments there are or have been."""
-        retired = (p.stem for p in segments.segments_dir(self.path).glob("seg-*.sum"))
-        return {*segments.list_segments(self.path), *retired}
-
     def _highs(self, rows: Rows) -> list[tuple[int, High]]:
         """(device hash, high water) of the greatest rows among `rows`."""
         streams = self._schemas.streams_by_hash()
         found = []
-        for row in _greatest(rows):
+        for row in seals.greatest(rows):
             stream = streams.get(int(row["stream_hash"]))
             if stream is None:
                 _LOG.error("a landed page's schema file is gone; its sequence is not counted")
@@ -320,10 +298,13 @@ class DirectoryLanding:
 
     def _highs_of(self, device: int) -> Iterable[High]:
         """What all rows and summaries tell of one device: how a lost record is rebuilt."""
-        for name in sorted(self._all_names()):
-            rows = self._summary(name)
+        for name in sorted(seals.all_names(self.path)):
+            rows = seals.read(self.path, name)
             if rows is None:
-                rows = segments.read_rows(self.path, name)
+                try:
+                    rows = segments.read_rows(self.path, name)
+                except FileNotFoundError:  # folded into a later summary, which comes behind it
+                    continue
             mine = rows[rows["device_hash"] == device]
             if len(mine):
                 yield from (high for _, high in self._highs(mine))
@@ -395,19 +376,6 @@ def _rows(headers: Sequence[Header], start: int, landed_at_us: int) -> Rows:
         )  # fmt: skip
         start += h.stored_bytes
     return rows
-
-
-def _greatest(rows: Rows) -> Rows:
-    """The row with the greatest seq of every (device, epoch, stream@version, partition)."""
-    keys = ("partition", "stream_hash", "epoch", "device_hash")
-    order = np.lexsort((rows["seq"], *(rows[k] for k in keys)))
-    ordered = rows[order]
-    last = np.ones(len(rows), dtype=bool)
-    last[:-1] = False
-    for k in keys:
-        last[:-1] |= ordered[k][1:] != ordered[k][:-1]
-    greatest: Rows = ordered[last]
-    return greatest
 
 
 def _sound_pages(data: bytes, start: int) -> list[tuple[int, Header]]:

@@ -22,6 +22,7 @@ MODULES = (
     "central/__init__.py",
     "central/_source_plan.py",
     "central/_source_read.py",
+    "central/consumers.py",
     "central/datasource.py",
     "central/segments.py",
     "central/tables.py",

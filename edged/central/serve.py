@@ -63,7 +63,11 @@ def serve(settings: Settings, on_ready: Callable[[str, str], None]) -> None:
     """
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
     listener = listen(settings.host, settings.port)
-    landing = DirectoryLanding(settings.landing, segment_bytes=settings.segment_bytes)
+    try:
+        landing = DirectoryLanding(settings.landing, segment_bytes=settings.segment_bytes)
+    except OSError as problem:
+        listener.close()
+        raise CentralError(f"landing {settings.landing} cannot be opened: {problem}") from problem
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn takes over while it runs; at its end it raises again what it caught

@@ -13,9 +13,12 @@ import zlib
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
+from edged.central.cli_collect import command as collect
+from edged.central.cli_token import command as token
 from edged.central.tokens import Tokens, token_line
-from edged.errors import ConfigError
+from edged.errors import CentralError, ConfigError
 from tests.central.support import (
     DEVICE,
     EPOCH,
@@ -308,6 +311,25 @@ def test_the_token_command_makes_what_the_collector_reads(tmp_path):
     assert [tokens.allows(m["device"], m["token"]) for m in made] == [True] * 3
     assert not tokens.allows("other", made[0]["token"])
     assert not tokens.allows("nobody", made[0]["token"])
+
+
+def test_a_token_is_added_behind_a_line_that_lacks_its_end(tmp_path):
+    """Somebody has edited the file: the two lines became one, and the whole file was refused."""
+    path = tmp_path / "tokens"
+    path.write_text(token_line(DEVICE, "a"))
+    told = CliRunner().invoke(token, ["other", "--tokens", str(path), "--json"])
+    tokens = Tokens(path)
+    assert tokens.allows(DEVICE, "a") and tokens.allows("other", json.loads(told.output)["token"])
+    assert isinstance(
+        CliRunner().invoke(token, ["x", "--tokens", "/no/dir"]).exception, ConfigError
+    )
+
+
+def test_a_landing_that_cannot_be_opened_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    asked = ["--landing", str(tmp_path / "file" / "landing"), "--listen", "127.0.0.1:0"]
+    problem = CliRunner().invoke(collect, asked).exception
+    assert isinstance(problem, CentralError) and "cannot be opened" in str(problem)
 
 
 @pytest.mark.parametrize(

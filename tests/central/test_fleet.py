@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from edged import telemetry
-from edged.central.fleet import Fleet
-from edged.pages.format import verify
+from edged.central.fleet import REPORT_BYTES_MAX, Fleet
+from edged.pages.format import parse_header, verify
 from edged.pages.read import read_page
 from edged.schema import Schema
 from tests.central.support import EPOCH, Collector, Device, by_partition, collecting, make_page
@@ -224,6 +224,15 @@ def test_what_a_device_says_cannot_break_the_scrape(shared):
                       and of(f, "edged_device_info", device="evil") and f)  # fmt: skip
     assert of(found, "edged_device_power_watts", device="evil") == []
     assert of(found, "edged_device_backlog_age_seconds", device="evil") == []
+
+
+def test_a_report_that_is_too_large_lands_and_is_not_kept_in_the_fleet(tmp_path):
+    fleet = Fleet(tmp_path)
+    for size, kept in ((1000, True), (REPORT_BYTES_MAX, False)):
+        page = report(1, device="evil", jobs="x" * size)
+        fleet.note("evil", (parse_header(page), memoryview(page)), 1)
+        assert (fleet.device("evil").row is not None) == kept
+        assert (tmp_path / "fleet" / "evil.json").stat().st_size < REPORT_BYTES_MAX
 
 
 def test_the_collectors_own_figures_are_those_of_what_was_sent(tmp_path):

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from edged.central import segments
+from edged.central import highwater, seals, segments
+from edged.central import landing as landing_module
 from edged.central.admit import Delivery
 from edged.central.landing import DirectoryLanding
 from edged.central.segments import ROW_BYTES, SegmentWriter
@@ -239,9 +240,9 @@ def test_high_waters_outlive_retired_pages(tmp_path):
     for seq in range(1, 8):
         send(place, make_page(seq))
     for name in segments.list_segments(tmp_path)[:-1]:
-        place.retire(name)
+        seals.retire(tmp_path, name)
     with pytest.raises(CentralError, match="not sealed"):
-        place.retire(segments.list_segments(tmp_path)[-1])
+        seals.retire(tmp_path, segments.list_segments(tmp_path)[-1])
     place.close()
     for record in (tmp_path / "devices").iterdir():
         record.unlink()
@@ -254,7 +255,7 @@ def test_high_waters_outlive_retired_pages(tmp_path):
 def test_names_of_segments_are_never_used_again(tmp_path):
     place = open_landing(tmp_path, segment_bytes=1)
     send(place, make_page(1))
-    place.retire("seg-c0-00000001")
+    seals.retire(tmp_path, "seg-c0-00000001")
     place.close()
     place = open_landing(tmp_path, segment_bytes=1)
     send(place, make_page(2))
@@ -302,6 +303,37 @@ def test_a_full_disk_refuses_and_recovers(tmp_path, landing, monkeypatch):
     assert landed_pages(tmp_path) == [make_page(1)]
     assert send(landing, make_page(2), make_page(3)).acked == {("power", 0): 3}
     assert landed_pages(tmp_path) == [make_page(1), make_page(2), make_page(3)]
+
+
+def test_a_disk_that_is_nearly_full_refuses_before_anything_is_begun(
+    tmp_path, landing, monkeypatch
+):
+    """A new device's record, a segment's row or summary that found no room ended the collector, and
+    the next one as well."""
+    send(landing, make_page(1))
+    files = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
+    disk = os.statvfs(tmp_path)
+    room = 1 + disk.f_bavail * disk.f_frsize - len(make_page(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(landing_module, "FREE_BYTES_MIN", 2 * room)
+        for device in (DEVICE, "newcomer"):
+            outcome = send(landing, make_page(2, device=device), device=device)
+            assert outcome.problem.problem == "full" and not outcome.acked
+        assert send(landing).problem is None, "nothing to land"
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == files
+    assert send(landing, make_page(2)).acked == {("power", 0): 2}
+
+
+def test_a_device_may_not_have_sessions_without_end(tmp_path, landing, monkeypatch):
+    """Requests with ever new epochs, which need no page, grew its record by a session each."""
+    monkeypatch.setattr(highwater, "ENTRIES_MAX", 3)
+    send(landing, make_page(1))
+    assert send(landing, epoch=EPOCH - 1).problem is None
+    size = next((tmp_path / "devices").iterdir()).stat().st_size
+    for epoch in range(5):
+        assert send(landing, epoch=epoch).problem.problem == "limit"
+    assert next((tmp_path / "devices").iterdir()).stat().st_size == size
+    assert send(landing, make_page(2)).acked == {("power", 0): 2}
 
 
 def test_any_other_write_error_ends_the_collector(landing, monkeypatch):

@@ -1,12 +1,17 @@
 """Whoever has no token, and whoever has one and means ill, harms nobody else."""
 
+import asyncio
 import resource
 import socket
 import time
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import httpx
+from hypothesis import given
+from hypothesis import strategies as st
 
+from edged.central.room import Room
 from edged.central.tokens import token_line
 from tests.central.support import DEVICE, Collector, Device, collecting, landed_pages, make_page
 
@@ -76,3 +81,79 @@ def test_more_connections_than_descriptors_leave_the_landing_its_own(tmp_path):
     finally:
         assert collector.stop() == 0, collector.log
     assert landed_pages(tmp_path) == [make_page(n) for n in (1, 2, 3)]
+
+
+def test_bodies_that_do_not_come_keep_only_their_own_device_waiting(tmp_path):
+    """Announced bodies hold room for as long as they may take; those of one device had it all."""
+    with collecting(tmp_path) as collector, ExitStack() as stack:
+        with Device(collector) as device:
+            device.register()
+        for _ in range(12):
+            stack.enter_context(connect(collector)).sendall(
+                b"POST /v1/pages HTTP/1.1\r\nHost: centre\r\nX-Edged-Device: greedy\r\n"
+                b"X-Edged-Epoch: 1\r\nX-Edged-Session: 1:1\r\nContent-Length: 33554432\r\n\r\n"
+            )
+        until = time.monotonic() + 60
+        while len(established(collector)) < 12 and time.monotonic() < until:
+            time.sleep(0.01)
+        with Device(collector, "other") as other:
+            assert other.send(make_page(1, device="other")).status_code == 200
+
+
+def established(collector):
+    """The collector's connections, as the kernel lists them."""
+    port = f":{collector.port:04X}"
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return [x for x in map(str.split, lines) if x[1].endswith(port) and x[3] == "01"]
+
+
+@given(st.data())
+def test_room_goes_round_in_order_and_within_shares(data):
+    """Against a naive model: whoever could go on has gone on, nobody is passed without cause."""
+    size, share = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 20))
+    wants = data.draw(
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, size)), max_size=20)
+    )
+
+    async def play():
+        room, gates, inside = Room(size, share), [], []
+
+        async def one(i, device, amount, gate):
+            async with room.take(device, amount):
+                inside.append(i)
+                await gate.wait()
+                inside.remove(i)
+
+        tasks = []
+        for i, (device, amount) in enumerate(wants):
+            gates.append(asyncio.Event())
+            tasks.append(asyncio.create_task(one(i, device, amount, gates[i])))
+        waiting = list(range(len(wants)))
+        while True:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            waiting = [i for i in waiting if i not in inside]
+            held = {d: [wants[i][1] for i in inside if wants[i][0] == d] for d in "abc"}
+            free = size - sum(map(sum, held.values()))
+            assert free >= 0
+            for amounts in held.values():
+                assert sum(amounts) <= share or sum(1 for a in amounts if a) <= 1
+            for i in waiting:  # the first that has its share left does not fit; none before it does
+                device, amount = wants[i]
+                if not sum(held[device]) or sum(held[device]) + amount <= share:
+                    assert amount > free
+                    break
+            if not inside:
+                assert not waiting
+                return
+            done = data.draw(st.sampled_from(inside))
+            if data.draw(st.booleans()):
+                gates[done].set()
+            else:
+                tasks[done].cancel()
+                inside.remove(done)
+            if waiting and data.draw(st.booleans()):
+                tasks[gone := data.draw(st.sampled_from(waiting))].cancel()
+                waiting.remove(gone)
+
+    asyncio.run(play())

@@ -1,0 +1,67 @@
+"""`edged central expire`: delete old landed pages that nobody needs any more."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from edged.errors import ConfigError, JobError
+from edged.job.units import duration_us
+
+
+@click.command("expire")
+@click.option(
+    "--landing",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The collectors' landing.",
+)
+@click.option(
+    "--older-than", required=True, metavar="DURATION", help="Since when it has landed, as 90d."
+)
+@click.option(
+    "--unread",
+    multiple=True,
+    metavar="STREAM",
+    help="A stream that nobody reads, as edged.telemetry (repeatable).",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def command(
+    landing: Path, older_than: str, unread: tuple[str, ...], dry_run: bool, as_json: bool
+) -> None:
+    """Delete landed segments that are old and that every consumer has read.
+
+    Consumers are the tables of `edged central aggregate`, and streaming queries of your own with
+    the option `consumer`.  What one of them has not processed stays.  Collectors and aggregations
+    may run meanwhile.  See docs/central.md.
+    """
+    from edged.central.expire import expire
+
+    _owns(landing)
+    try:
+        age_us = duration_us("--older-than", older_than)
+    except JobError as problem:
+        raise ConfigError(str(problem)) from problem
+    found = expire(landing, time.time_ns() // 1000 - age_us, unread, dry_run)
+    if as_json:
+        click.echo(json.dumps({**asdict(found), "dry_run": dry_run}))
+        return
+    verb = "would go" if dry_run else "gone"
+    click.echo(
+        f"{len(found.segments)} segments {verb}: {found.pages:,} pages, {found.bytes:,} bytes"
+    )
+    for why, count in sorted(found.kept.items()):
+        click.echo(f"{count} stay: {why}")
+
+
+def _owns(landing: Path) -> None:
+    """Summaries that are folded must be the collector's to read."""
+    owner = landing.stat().st_uid
+    if os.geteuid() != owner:
+        raise ConfigError(f"{landing} is user {owner}'s: run this as that user, as the collector")
