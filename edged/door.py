@@ -3,10 +3,13 @@
 One request a connection: a line of JSON `{"cmd": …, …}`, answered by one line of JSON, either the
 result or `{"error": text, "kind": …, "where": …, "what": …, "do": …}` with a kind of
 `CommandError.KINDS`.  `watch` alone stays and is told more (see `edged.watchers`).  The daemon
-serves the door between beats and never waits for a client: both directions are non-blocking, a
-request is at most REQUEST_BYTES_MAX, and clients beyond CLIENTS_MAX are turned away, unless others
-have kept their places for SILENT_S without a whole request or without reading.  What takes time is
-answered `Later`, from another thread or after a beat.
+serves the door between beats and never waits for a client: both directions are non-blocking, and
+clients beyond CLIENTS_MAX are turned away, unless others have kept their places for SILENT_S
+without a whole request or without reading.  What takes time is answered `Later`, from another
+thread or after a beat.
+
+A JSON text is parsed at one go, with the interpreter held, on whatever thread: 1 ms or so for
+VALUES_MAX values in REQUEST_BYTES_MAX.  A request of more of either is refused unparsed.
 The API, the CLI and the demo are its clients; nothing else reaches into the daemon.
 """
 
@@ -27,8 +30,12 @@ from typing import Any
 from edged.errors import CommandError, ConfigError, EdgedError, JobError, StoreError
 from edged.watchers import Watcher, Watching
 
-REQUEST_BYTES_MAX = 8 << 20
-"""A job document is at most 4 MiB; as JSON text it may take twice that."""
+REQUEST_BYTES_MAX = 1 << 20
+"""A job document is at most half of that; as JSON text it may take twice what it took in a file."""
+VALUES_MAX = 1 << 15
+"""A column of a job is one value: this is 30 streams of as many columns as a stream may have."""
+FORGOTTEN_BYTES_MAX = 64 << 20
+"""Of a request that is too large, so much is read and forgotten, so that its sender hears why."""
 CLIENTS_MAX = 64
 SILENT_S = 10.0
 
@@ -40,14 +47,15 @@ class Later:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._answer: Any = None
-        self._ready = False
+        self.answer: Any = None
+        self.ready = False
+        """Whether `answer` is there."""
         self._tell: Callable[[], None] | None = None
 
     def done(self, answer: Any) -> None:
         """The answer, or the error."""
         with self._lock:
-            self._answer, self._ready = answer, True
+            self.answer, self.ready = answer, True
             tell = self._tell
         if tell is not None:
             tell()
@@ -55,10 +63,10 @@ class Later:
     def then(self, tell: Callable[[Any], None]) -> None:
         """Call `tell` with the answer as soon as it is there, on the thread that has it."""
         with self._lock:
-            self._tell = lambda: tell(self._answer)
-            ready = self._ready
+            self._tell = lambda: tell(self.answer)
+            ready = self.ready
         if ready:
-            tell(self._answer)
+            tell(self.answer)
 
 
 class _Client:
@@ -67,6 +75,7 @@ class _Client:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.asked = bytearray()
+        self.asked_bytes = 0
         self.out = bytearray()
         self.answered = False
         self.listened = True
@@ -74,6 +83,14 @@ class _Client:
         self.watcher: Watcher | None = None
         self.moved_s = time.monotonic()
         """When it came, or has last taken some of its answer."""
+
+    def ask(self, data: bytes) -> None:
+        """More of its request; of one that is too large nothing is kept."""
+        self.asked_bytes += len(data)
+        if self.asked_bytes > REQUEST_BYTES_MAX:
+            self.asked.clear()
+        else:
+            self.asked += data
 
     def silent(self) -> bool:
         """Whether the daemon has waited long for it, and not it for the daemon."""
@@ -171,16 +188,18 @@ class Door:
             client.listened = client.listened and bool(data)
             self._await(client)
             return
-        client.asked += data
-        if client.asked.endswith(b"\n"):
+        client.ask(data)
+        if data.endswith(b"\n"):
             client.answered, client.moved_s = True, time.monotonic()
             self._answer(client)
-        elif not data or len(client.asked) > REQUEST_BYTES_MAX:
+        elif not data or client.asked_bytes > FORGOTTEN_BYTES_MAX:
             self._drop(client)
 
     def _answer(self, client: _Client) -> None:
         try:
-            request = _request(bytes(client.asked))
+            if client.asked_bytes > REQUEST_BYTES_MAX:
+                raise _too_large(f"{client.asked_bytes} bytes", f"{REQUEST_BYTES_MAX} bytes")
+            request = _request(client.asked)
             client.asked.clear()
             if request.get("cmd") == "watch" and self._watching is not None:
                 client.watcher = self._watching.begin(request)
@@ -191,6 +210,8 @@ class Door:
             answer = problem
         except Exception as problem:  # a defect in what carries it out ends no daemon
             answer = CommandError("failed", f"{type(problem).__name__}: {problem}", do="report it")
+        if isinstance(answer, Later) and answer.ready:
+            answer = answer.answer
         if isinstance(answer, Later):
             answer.then(lambda late: self._answered_late(client, late))
         else:
@@ -315,7 +336,20 @@ def _checked(answer: Any) -> Any:
     return answer
 
 
-def _request(text: bytes) -> dict[str, Any]:
+def work(text: bytes | bytearray) -> int:
+    """As many values as a JSON text can have at most: each of them, or its key, stands behind one
+    of these signs, but for the outermost."""
+    return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _too_large(found: str, most: str) -> CommandError:
+    do = "a job has no document of this size: split it into several jobs"
+    return CommandError("invalid", f"the request has {found}, more than {most}", do=do)
+
+
+def _request(text: bytearray) -> dict[str, Any]:
+    if (values := work(text)) > VALUES_MAX:
+        raise _too_large(f"{values} values", str(VALUES_MAX))
     try:
         request = json.loads(text)
     except (ValueError, RecursionError) as problem:  # text that is not UTF-8 is a ValueError

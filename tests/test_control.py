@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 
 from edged.control import Control
 from edged.daemon import Daemon
-from edged.door import CLIENTS_MAX, SILENT_S, ask, watch
+from edged.door import (
+    CLIENTS_MAX,
+    FORGOTTEN_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    SILENT_S,
+    VALUES_MAX,
+    ask,
+    watch,
+    work,
+)
 from edged.errors import CommandError, EdgedError
 from edged.events import EVENTS_MAX, SESSION, Log
 from edged.job.plan import parse_job
@@ -152,6 +161,71 @@ def test_who_comes_when_descriptors_are_used_up_is_answered_when_there_are_some(
         t.connect(str(still.door.path))
         still.door.serve(), still.door.serve()
         assert "level" in json.loads(s.makefile().readline())
+
+
+def values(document):
+    """How many values there are in a document, by walking it."""
+    inner = document.values() if isinstance(document, dict) else document
+    return 1 + (sum(map(values, inner)) if isinstance(document, (dict, list)) else 0)
+
+
+@given(VALUES)
+def test_no_text_has_more_values_than_it_is_taken_to_have(document):
+    assert values(document) <= work(json.dumps(document).encode())
+
+
+LARGE = {
+    "bytes": b'{"cmd": "log", "level": "%s"}\n' % (b"x" * REQUEST_BYTES_MAX),
+    "values": b'{"cmd": "log", "level": [%s0]}\n' % (b"[]," * VALUES_MAX),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_a_request_that_would_take_long_to_parse_is_refused_unparsed_and_its_sender_hears_why(
+    still, kind, monkeypatch
+):
+    monkeypatch.setattr("edged.door.json.loads", None)  # whoever parsed it would fail
+    kept = []
+    with socket.socket(socket.AF_UNIX) as s:
+        s.setblocking(False)
+        s.connect(str(still.door.path))
+        left, told, deadline = memoryview(LARGE[kind]), b"", time.monotonic() + 20
+        while not told:
+            assert time.monotonic() < deadline
+            with contextlib.suppress(BlockingIOError):
+                left = left[s.send(left) :]
+            still.door.serve()
+            kept += [len(client.asked) for client in still.door._clients.values()]
+            with contextlib.suppress(BlockingIOError):
+                told = s.recv(1 << 16)
+    monkeypatch.undo()
+    refusal = json.loads(told)
+    assert refusal["kind"] == "invalid" and kind in refusal["what"] and "split" in refusal["do"]
+    assert not left and max(kept) <= REQUEST_BYTES_MAX
+
+
+def test_who_never_ends_a_request_is_sent_away(still):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.setblocking(False)
+        s.connect(str(still.door.path))
+        sent, part = 0, b"x" * (1 << 18)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while sent <= 2 * FORGOTTEN_BYTES_MAX:
+                with contextlib.suppress(BlockingIOError):
+                    sent += s.send(part)
+                still.door.serve()
+        assert sent <= FORGOTTEN_BYTES_MAX + (1 << 20)
+
+
+def test_the_largest_request_is_parsed_within_milliseconds():
+    """Of the processor's time, which is this thread's alone: 1.5 ms here."""
+    worst, took = b"[%s0]" % (b"[]," * (VALUES_MAX // 2 - 2)), []
+    assert work(worst) <= VALUES_MAX
+    for _ in range(5):
+        before = time.thread_time()
+        json.loads(bytearray(worst))
+        took.append(time.thread_time() - before)
+    assert min(took) < 0.02
 
 
 def test_who_is_silent_gives_up_his_place_when_somebody_needs_it_and_who_waits_does_not(

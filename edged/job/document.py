@@ -32,7 +32,8 @@ ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 """Names of columns."""
 COLUMNS_MAX = 1000
-DOCUMENT_BYTES_MAX = 4 << 20
+DOCUMENT_BYTES_MAX = 512 << 10
+"""Three times a job of 6000 columns."""
 
 REQUIRED: Any = object()
 """Default of a getter's key that must be there."""
@@ -52,7 +53,8 @@ def load_document(path: str | Path) -> dict[str, Any]:
         reason = problem.strerror or str(problem)
         raise JobError(name, f"cannot be read: {reason}", "give the path of a job") from None
     if len(data) > DOCUMENT_BYTES_MAX:
-        raise JobError(name, "is larger than 4 MiB", "this is not a job document")
+        most = f"is larger than {DOCUMENT_BYTES_MAX >> 10} KiB"
+        raise JobError(name, most, "this is not a job document")
     try:
         text = data.decode()
     except UnicodeDecodeError as problem:
