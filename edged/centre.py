@@ -71,6 +71,7 @@ class Centre:
         return telemetry.row(picture(self._daemon), interval_s, self.follower.outcome())
 
     def _send(self, values: list[Any], bytes_max: int, first: bool) -> None:
+        first = first or any(job.plan.promises.telemetry_first for job in self._daemon.heart.jobs)
         self._daemon.committer.call(partial(self._uplink.report, values, bytes_max, first))
 
     def _show(self) -> None:

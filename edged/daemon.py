@@ -29,7 +29,7 @@ from edged.energy.settings import NO_BOARD
 from edged.events import Events, Log
 from edged.inputs import Inputs
 from edged.job.plan import JobPlan, load_kinds
-from edged.job.together import check_room, check_together
+from edged.job.together import check_listeners, check_room, check_together
 from edged.reload import Reloader
 from edged.service import Service
 from edged.settings import Settings
@@ -265,6 +265,7 @@ class Daemon:
     def check(self, plans: Sequence[JobPlan]) -> None:
         """Raise EdgedError where these jobs cannot run together here."""
         check_together(plans)
+        check_listeners(plans)
         check_room(self.settings.store_bytes_max, plans)
 
     def _jobs_changed(self) -> None:

@@ -171,7 +171,7 @@ class Applier:
         from edged.job.carry import compare
         from edged.job.check import compile_expressions
         from edged.job.plan import parse_job
-        from edged.job.together import check_room, check_together
+        from edged.job.together import check_listeners, check_room, check_together
 
         judge_jobs(jobs)
         names = {job["name"] for job in jobs}
@@ -185,6 +185,7 @@ class Applier:
                 raise JobError(f"jobs.{name}", f"this device has a job {name} of its own ({made})")
             stay.append(parse_job(job["document"]))
         check_together([*stay, *plans])
+        check_listeners([*stay, *plans])
         bytes_max = self._status["store"]["bytes_max"]
         check_room(bytes_max, [*stay, *plans])
         for plan in plans:

@@ -26,6 +26,7 @@ from edged.config import SETTINGS, Config
 from edged.door import Later
 from edged.errors import CommandError, EdgedError
 from edged.job.plan import JobPlan, parse_job
+from edged.job.together import in_order
 from edged.jobs import DRAINING, FILE, Change
 
 if TYPE_CHECKING:
@@ -125,22 +126,17 @@ class Reloader:
                     "conflict", f"{files[plan.name].path}: job {plan.name} is there already, and no"
                     " file's", do="rename one of them, or delete that one",
                 )  # fmt: skip
-        plans: list[JobPlan] = []
-        posts: list[Posted] = []
-        for name, file in files.items():
-            plan, origin, old = parse_job(file.document), f"{FILE}{file.path}", running.get(name)
-            plans.append(plan)
-            if old is None or old.plan.document != plan.document or old.about.origin != origin:
-                change = Change("put", name, now_us, plan.document, origin)
-                posts.append(Posted(change, JobRuntime(plan, daemon.context)))
+        plans = {name: parse_job(file.document) for name, file in files.items()}
         gone = [j for n, j in running.items() if j.about.from_file and n not in files]
         # until they have drained, those that go are there beside the new ones
-        daemon.check([*stay, *plans, *(job.plan for job in gone)])
-        together = {name: job.plan for name, job in running.items()}
-        for post in posts:  # one after the other, each beside the others as they are by then
-            assert post.job is not None
-            together[post.change.name] = post.job.plan
-            daemon.check(list(together.values()))
+        daemon.check([*stay, *plans.values(), *(job.plan for job in gone)])
+        origins = {name: f"{FILE}{file.path}" for name, file in files.items()}
+        changed = {n: p for n, p in plans.items() if not _is_so(running.get(n), p, origins[n])}
+        before = {name: job.plan for name, job in running.items()}
+        posts = []
+        for name in in_order(before, changed, daemon.check):
+            change = Change("put", name, now_us, plans[name].document, origins[name])
+            posts.append(Posted(change, JobRuntime(plans[name], daemon.context)))
         for job in gone:
             change = Change("state", job.plan.name, now_us, state=DRAINING, ends=True)
             posts.append(Posted(change))
@@ -202,6 +198,11 @@ class Reloader:
             self._start()
         else:
             self._daemon.service.reloaded(text)
+
+
+def _is_so(job: JobRuntime | None, plan: JobPlan, origin: str) -> bool:
+    """Whether the job runs already, as it is in its file."""
+    return job is not None and (job.plan.document, job.about.origin) == (plan.document, origin)
 
 
 def _refusal(faults: list[str]) -> CommandError:

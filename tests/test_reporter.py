@@ -3,7 +3,13 @@
 import pytest
 
 from edged.config.sections import TelemetrySection
+from edged.daemon import Daemon
+from edged.errors import JobError
+from edged.events import Log
+from edged.job.plan import parse_job
 from edged.reporter import Reporter
+from edged.settings import Settings
+from tests.beat.support import changed, copy_job
 
 SECOND = 1_000_000
 
@@ -95,3 +101,33 @@ def test_a_report_that_no_beat_takes_along_tells_of_all_acks_that_have_come():
     (then,) = plant.unsettled
     then()
     assert len(plant.reports) == 1 and plant.armed > plant.now_us
+
+
+@pytest.mark.parametrize("promised", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+def test_reports_go_ahead_of_data_where_the_settings_or_a_job_say_so(
+    tmp_path, monkeypatch, asked, promised
+):
+    """What that means for the order of requests, tests/uplink/test_sender.py tells."""
+    job = parse_job(changed(copy_job(), promises={"telemetry_first": promised}))
+    telemetry = TelemetrySection(first=asked)
+    settings = Settings(
+        tmp_path, "dev", 1, uplink_url="http://127.0.0.1:9", telemetry=telemetry
+    )  # fmt: skip
+    daemon = Daemon(settings, [job], Log(lambda *_: None))
+    told = []
+
+    def report(values, size, first):
+        told.append(first)
+        daemon.waiter.kick()
+
+    monkeypatch.setattr(daemon.uplink, "report", report)
+    daemon.centre.reporter._overdue()  # with the acks of the commit thread, which the waiter tells
+    daemon.waiter.until(daemon.clock.monotonic_us() + 20 * SECOND, lambda: told)
+    daemon.close()
+    assert told == [asked or promised]
+
+
+def test_a_job_that_says_neither_yes_nor_no_is_refused():
+    with pytest.raises(JobError, match=r"promises\.telemetry_first"):
+        parse_job(changed(copy_job(), promises={"telemetry_first": "yes"}))

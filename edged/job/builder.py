@@ -50,6 +50,7 @@ class Job:
         upload_within: Duration | None = None,
         memory: Size | None = None,
         durability: str | None = None,
+        telemetry_first: bool | None = None,
     ) -> Job:
         """Set promises; what is left out keeps its value."""
         given = {
@@ -58,6 +59,7 @@ class Job:
             "upload_within": upload_within,
             "memory": memory,
             "durability": durability,
+            "telemetry_first": telemetry_first,
         }
         self._promises.update(_given(given))
         return self

@@ -42,7 +42,9 @@ MEMORY_BYTES_MIN = 1 << 20
 UPLOAD_WITHIN_US_MAX = 7 * 86_400_000_000
 
 _JOB_KEYS = ("name", "promises", "governor", "streams", "operators", "sinks")
-_PROMISE_KEYS = ("latency", "ack_within", "upload_within", "memory", "durability")
+_PROMISE_KEYS = (
+    "latency", "ack_within", "upload_within", "memory", "durability", "telemetry_first",
+)  # fmt: skip
 _STREAM_KEYS = ("source", "columns", "time", "lateness", "idle_after", "max_ahead", "late")
 
 _T = TypeVar("_T")
@@ -59,6 +61,8 @@ class Promises:
     durability: str = "exactly_once"
     upload_within_us: int = 0
     """How long sealed pages may wait to be sent with others; 0: they are sent at once."""
+    telemetry_first: bool = False
+    """Whether reports of the device itself go ahead of pages that wait, while the job is there."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,8 @@ class _Reader:
         upload = doc.duration("promises", given, "upload_within", 0)
         if upload > UPLOAD_WITHIN_US_MAX:
             raise JobError("promises.upload_within", "is longer than a week", "shorten it")
-        return Promises(latency, ack, memory, durability, upload)
+        first = doc.boolean("promises", given, "telemetry_first", False)
+        return Promises(latency, ack, memory, durability, upload, first)
 
     def governor(self, document: dict[str, Any]) -> governor.GovernorPlan | None:
         given = doc.table("", document, "governor", None)

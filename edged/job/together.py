@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from edged.errors import ConfigError, JobError
+from edged.errors import ConfigError, EdgedError, JobError
 from edged.job.plan import JobPlan
 
 STORE_PER_MEMORY = 3
@@ -30,6 +30,60 @@ def check_together(plans: Sequence[JobPlan]) -> None:
                         f"job {owners[claim]} makes {claim} already",
                         "name another stream, or another path",
                     )
+
+
+def check_listeners(plans: Sequence[JobPlan]) -> None:
+    """Streams that share a listener are told apart by their names.  Raises JobError."""
+    owners: dict[tuple[str, str], str] = {}
+    for plan in plans:
+        for name, stream in plan.streams.items():
+            listener = stream.source.share_key()
+            owner = owners.setdefault((listener, name), plan.name)
+            if stream.source.listens and owner != plan.name:
+                raise JobError(
+                    f"{plan.name}.streams.{name}.source",
+                    f"jobs {owner} and {plan.name} both have a stream {name} on {listener}",
+                    "give one of them another name or another listener",
+                )
+
+
+def in_order(
+    running: Mapping[str, JobPlan],
+    new: Mapping[str, JobPlan],
+    check: Callable[[Sequence[JobPlan]], None],
+) -> list[str]:
+    """The names of `new` jobs in an order in which they can take the places of the `running` ones,
+    one after the other, each beside the others as they are by then.
+
+    `check` raises EdgedError where jobs cannot be together.  A job that cannot come yet waits until
+    another has given up what it takes; raises JobError where they wait for each other.
+    """
+    together, left, order = dict(running), list(new), list[str]()
+    while left:
+        problems: list[EdgedError] = []
+        for name in left:
+            try:
+                check(list({**together, name: new[name]}.values()))
+            except EdgedError as problem:
+                problems.append(problem)
+            else:
+                together[name] = new[name]
+                order.append(name)
+                break
+        else:
+            raise _deadlock(left, problems[0])
+        left.remove(order[-1])
+    return order
+
+
+def _deadlock(jobs: Sequence[str], problem: EdgedError) -> EdgedError:
+    if not isinstance(problem, JobError) or len(jobs) == 1:
+        return problem
+    advice = (
+        f"{', '.join(jobs)} take from each other what the other still has: give one of them names"
+        " of its own first, and then these"
+    )
+    return JobError(problem.path, problem.problem, advice)
 
 
 def check_room(store_bytes_max: int | None, plans: Sequence[JobPlan]) -> None:

@@ -305,7 +305,9 @@ def test_a_job_that_drained_on_a_full_disk_goes_when_there_is_room_and_is_not_tr
         loop.waiter.kick()
         loop.until(lambda: disk.tries == 2)
         assert loop.waiter.wakes - wakes < 10
-        assert [describe(j)["state"] for j in loop.heart.jobs] == ["running", "draining"]
+        loop.until(
+            lambda: [describe(j)["state"] for j in loop.heart.jobs] == ["running", "draining"]
+        )
         disk.full = False
         loop.clock.ahead_us += AGAIN_US
         loop.waiter.kick()

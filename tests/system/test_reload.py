@@ -144,3 +144,29 @@ def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
                 ask(daemon.door, "reload")
         assert {n: j["version"] for n, j in daemon.jobs_now().items()} == jobs
         assert ask(daemon.door, "log")["level"] == "info"
+
+
+def test_jobs_that_swap_their_streams_are_refused_and_those_that_hand_them_on_are_not(tmp_path):
+    """One listener knows its streams by name, and jobs change one after the other."""
+    with Configured(tmp_path) as daemon:
+
+        def streams(**names):
+            for job, stream in names.items():
+                text = JOB.format(name=job, port=daemon.port, latency_ms=50)
+                text = text.replace(f"{job}_s]", f"{stream}]").replace(f'"{job}_s"', f'"{stream}"')
+                (daemon.jobs / f"{job}.toml").write_text(text)
+
+        def now():
+            return {n: list(job["document"]["streams"]) for n, job in daemon.jobs_now().items()}
+
+        streams(a="one", b="two")
+        ask(daemon.door, "reload")
+        streams(a="two", b="one")
+        with pytest.raises(ConfigError, match=r"both have a stream \w+ on tcp:.*take from each"):
+            ask(daemon.door, "reload")
+        assert now() == {"a": ["one"], "b": ["two"]}
+        assert {job["version"] for job in daemon.jobs_now().values()} == {1}
+
+        streams(a="two", b="three")  # a comes first by name, and can only after b
+        assert ask(daemon.door, "reload")["applied"] == ["job b", "job a"]
+        assert now() == {"a": ["two"], "b": ["three"]}
