@@ -33,8 +33,9 @@ RING_MIN = 64
 """Entries that a partition's ring has room for at first."""
 FULL = 0.7
 """Where one ring must grow, those fuller than this grow too."""
-THREADS = 2 if gpu.SIMULATED else gpu.THREADS_MAX
-"""Threads a block; each is a Python thread in the simulator."""
+THREADS = 3 if gpu.SIMULATED else gpu.THREADS_MAX
+"""Threads a block; each is a Python thread in the simulator.  With two, three of the seven barriers
+of `kernels.cuda.blocks` could be left out unnoticed."""
 BLOCKS_MAX = 2 if gpu.SIMULATED else 2048
 RINGS = 2 if gpu.SIMULATED else PARTITIONS
 """Blocks of the kernels that work partition by partition."""

@@ -6,15 +6,12 @@ chosen at import; `python -m tests.joins.on_gpu` runs it on a real GPU, with mor
 
 from __future__ import annotations
 
-import sys
-import threading
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from numba.np.numpy_support import as_dtype
 
 from edged.joins.base import Beat, load_joins
 from kernels.cuda import bucket, gpu, hells, ring
@@ -43,25 +40,10 @@ from tests.naive import cuda as naive
 from tests.operators.test_interval_join import cases, found
 
 SMALL = gpu.SIMULATED
-SHARING = threading.Lock()
-
-
-def shared_array(block, shape, dtype):
-    """`cuda.shared.array` for the simulator, whose own gives threads that ask at the same moment an
-    array each (numba-cuda 0.30), so that now and then one counts for itself.  Rubbish at first."""
-    caller = sys._getframe(1)
-    place = caller.f_code.co_filename, caller.f_lineno
-    with SHARING:
-        if place not in block._allocations:
-            block._allocations[place] = np.full(shape, 113, as_dtype(dtype))
-        return block._allocations[place]
-
-
 if SMALL:
-    from numba.cuda.simulator.kernelapi import FakeCUDAShared
+    from tests.joins import simulator
 
-    FakeCUDAShared.array = shared_array
-    sys.setswitchinterval(2e-5)  # the simulator's threads wait for each other by spinning
+    simulator.quicken()
 ALL = members("cuda")
 ORDERED = members("cuda", ordered=True)
 CHAIN, BUCKET = load_joins()["chain-cuda"], load_joins()["bucket-cuda"]

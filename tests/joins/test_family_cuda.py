@@ -1,7 +1,6 @@
 """The members on a GPU, run in numba's CUDA simulator, and what of them needs none.
 
-The simulator is chosen when numba is imported, so the suite runs in processes of its own: several,
-since it starts a Python thread for every thread of a GPU.
+The simulator is chosen when numba is imported, so the suite runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -26,36 +24,20 @@ from tests.joins.support import members, named
 from tests.naive import bitmap as naive
 
 ROOT = Path(__file__).parents[2]
-PARTS = ["bucket-cuda", "chain-cuda", "hells", "not bucket-cuda and not chain-cuda and not hells"]
-
-
-def simulated(part, directory):
-    """The tests of one part, in the simulator."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", part]
-    command += ["tests/joins/cuda_suite.py"]
-    environment = {
-        **os.environ,
-        "NUMBA_ENABLE_CUDASIM": "1",
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(directory),
-    }
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500
-    )
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """All parts at work, two at a time, since each keeps one core busy."""
-    with ThreadPoolExecutor(2) as pool:
-        directories = [tmp_path_factory.mktemp("hypothesis") for _ in PARTS]
-        under_way = map(pool.submit, [simulated] * len(PARTS), PARTS, directories)
-        yield dict(zip(PARTS, under_way, strict=True))
 
 
 @pytest.mark.skipif(not gpu.INSTALLED, reason="numba-cuda is not installed: make cuda")
-@pytest.mark.parametrize("part", PARTS)
-def test_the_suite_holds_in_the_simulator(part, runs):
-    run = runs[part].result()
+def test_the_suite_holds_in_the_simulator(tmp_path):
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    environment = {
+        **os.environ,
+        "NUMBA_ENABLE_CUDASIM": "1",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(tmp_path),
+    }
+    run = subprocess.run(
+        [*command, "tests/joins/cuda_suite.py"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-2000:]
     assert re.search(r"^\d+ passed", run.stdout, re.MULTILINE)
     assert "skipped" not in run.stdout
