@@ -26,7 +26,7 @@ from edged.demo.screen import Scene, show_tables, show_verdicts
 from edged.demo.truth import Truth, Verdict
 from edged.door import ask
 from edged.energy.settings import SIMULATED
-from edged.errors import CentralError, ConfigError, EdgedError
+from edged.errors import CentralError, ConfigError
 from edged.job.document import load_document
 from edged.processes import Part, PartFailed, free_port
 
@@ -57,10 +57,6 @@ class Places:
     def door(self) -> Path:
         """The daemon's control socket."""
         return self.work / "door"
-
-
-class DemoFailed(EdgedError):
-    """The demo could not be finished, or its tables differ from DuckDB's."""
 
 
 class Story:

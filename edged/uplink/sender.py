@@ -6,7 +6,9 @@
    takes pages of as many partitions as fit, so that few pages make one request, and many use every
    lane.
 3. Network trouble (no answer, or 5xx, 408, 429) holds everything with one backoff; then one request
-   goes ahead, and when it is answered, all go.
+   goes ahead, and when it is answered, all go.  Where a request did not arrive whole (no answer, or
+   408), the next ones are half as large, down to REQUEST_BYTES_MIN; they double with each answer
+   within QUICK_S.  Over a slow link a large one is not through before the centre gives it up.
 4. A wrong token holds everything for `UNAUTHORIZED_S`.
 5. `fenced` stops the sender for good: another process speaks for this device.
 6. Trouble with one partition (gap, conflict, limit, schema, damage, missing file) holds that one
@@ -22,7 +24,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from edged.uplink.backlog import Backlog, Partition, Place
@@ -32,6 +34,9 @@ REPORTS = "edged.telemetry"
 """The stream of reports, as in edged/telemetry.py."""
 UNAUTHORIZED_S = 30.0
 SCHEMA_TRIES = 5
+REQUEST_BYTES_MIN = 64 << 10
+"""No request is made smaller for the sake of a slow link; a page always goes whole."""
+QUICK_S = 10.0
 TROUBLE_BASE_S, TROUBLE_CAP_S = 1.0, 300.0
 FILE_BASE_S = 0.05
 _ERROR_TEXT_MAX = 500
@@ -55,6 +60,7 @@ class Batch:
 
     places: Sequence[Place]
     report: bytes = b""
+    begun_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ class Sender:
         self.news = False
         self._report = b""
         self._random = random
-        self._request_bytes = request_bytes
+        self._request_bytes = self._request_bytes_max = request_bytes
         self._schemas = {(s, v): text for s, v, text in schemas}
         self._unregistered = list(self._schemas)
         self._registering = 0
@@ -214,7 +220,7 @@ class Sender:
         if self._registering:
             return None
         if self._report and self.reports_first:
-            return Batch((), self._take_report())
+            return Batch((), self._take_report(), now_s)
         ready, wake_s = self._ready(now_s)
         places: list[Place] = []
         room = self._request_bytes
@@ -232,7 +238,7 @@ class Sender:
             if room <= 0 or troubled:
                 break
         if places or self._report:
-            return Batch(places, self._take_report())
+            return Batch(places, self._take_report(), now_s)
         return wake_s
 
     def _take_report(self) -> bytes:
@@ -280,6 +286,7 @@ class Sender:
             self._trouble(place.stream, place.partition, "unreadable", result.detail, now_s)
             return
         if isinstance(result, NoReply):
+            self._shrink(task)
             self._failed(task, DOWN, result.detail, now_s, probe)
             return
         try:
@@ -297,6 +304,8 @@ class Sender:
             self._failed(task, UNAUTHORIZED, _detail(result), now_s, probe)
         elif result.status in (408, 429) or result.status >= 500:
             self._take_acks(result)
+            if result.status == 408:
+                self._shrink(task)
             self._failed(task, DOWN, _detail(result), now_s, probe)
         else:
             self._answered(task, result, now_s)
@@ -334,6 +343,8 @@ class Sender:
         elif result.status != 200:
             self._problem(task, result, now_s)
         else:
+            if now_s - task.begun_s < QUICK_S:
+                self._request_bytes = min(self._request_bytes_max, 2 * self._request_bytes)
             self._expect_acks(task, now_s)
 
     def _take_desired(self, body: dict[str, Any]) -> None:
@@ -374,9 +385,16 @@ class Sender:
                 )
                 return
 
+    def _shrink(self, task: Task) -> None:
+        """The request did not arrive whole: where it had pages, the next ones are smaller."""
+        if isinstance(task, Batch) and task.places:
+            half = max(REQUEST_BYTES_MIN, sum(p.length for p in task.places) // 2)
+            self._request_bytes = min(self._request_bytes, half)
+
     def _too_large(self, task: Batch, detail: str, now_s: float) -> None:
         if len(task.places) > 1:
-            self._request_bytes = sum(p.length for p in task.places) // 2
+            self._request_bytes_max = sum(p.length for p in task.places) // 2
+            self._request_bytes = min(self._request_bytes, self._request_bytes_max)
         elif task.places:
             place = task.places[0]
             self._trouble(place.stream, place.partition, "too_large", detail, now_s)

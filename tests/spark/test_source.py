@@ -10,7 +10,9 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from edged.central import seals, segments
 from edged.central.datasource import EdgedDataSource, corrupt_pages, spark_schema
+from edged.central.expire import expire
 from edged.errors import CentralError, ConfigError
 from edged.schema import TYPES, Field, Schema
 from tests.spark.landings import READINGS, dense_page, readings, readings_table, slotted_page
@@ -35,9 +37,11 @@ def utc(*parts):
 
 
 def stream_into(frame, checkpoint, batches):
-    """Run a streaming read to its end; collects each batch's rows under its number."""
+    """Run a streaming read to its end; collects the rows of batches by number (None: fails)."""
 
     def take(rows, number):
+        if batches is None:
+            raise RuntimeError("injected")
         batches[number] = rows_of(rows)
 
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
@@ -169,6 +173,26 @@ def test_a_stream_is_read_in_bounded_batches_and_goes_on_at_its_checkpoint(
     consumer = json.loads((landing.path / "consumers" / "test.json").read_text())
     assert consumer["stream"] == "curve@1"
     assert consumer["position"] == {"seg-a-00000001": 5, "seg-b-00000001": 3}
+
+
+def test_what_a_query_has_committed_may_expire_while_it_goes_on(spark, landing, tmp_path):
+    """Each row once, over segments that went; a new checkpoint finds what is left, and keeps it."""
+    stream = spark.readStream.format("edged").option("landing", str(landing.path))
+    options = {"stream": "curve@1", "consumer": "test"}
+    batches, later = {}, 1 << 62
+    for segment in (1, 2, 3):
+        name = f"seg-a-{segment:08d}"
+        landing.land([readings(2 * segment - 1), readings(2 * segment)], name)
+        seals.write(landing.path, name, seals.greatest(segments.read_rows(landing.path, name)))
+        stream_into(stream.options(**options).load(), tmp_path / "check", batches)
+        expire(landing.path, later)
+    assert segments.list_segments(landing.path) == ["seg-a-00000003"]  # committed a batch later
+    read = sorted(itertools.chain.from_iterable(batches.values()), key=repr)
+    assert read == tuples(readings_table(range(1, 7)))
+    anew = stream.options(**options).load()
+    with pytest.raises(StreamingQueryException, match="injected"):
+        stream_into(anew, tmp_path / "other", None)
+    assert expire(landing.path, later).kept == {"test has not read it": 1}
 
 
 def test_a_batch_that_failed_is_read_again_with_the_same_rows_although_more_has_landed(

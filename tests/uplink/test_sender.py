@@ -286,6 +286,36 @@ def test_too_large_a_request_is_made_smaller():
     assert len(s.next(0.0).places) == 2
 
 
+@pytest.mark.parametrize("answer", [NoReply("timed out"), Reply(408, {})])
+def test_over_a_slow_link_requests_become_small_enough_to_arrive(answer):
+    """A centre waits 120 s for a body: over 2 kB/s a request of 4 MiB was tried again for ever."""
+    pages, now = 300, 0.0
+    s = sender(*[place(q, length=20_000) for q in range(1, pages + 1)], request_bytes=4 << 20)
+    acked, sizes = 0, []
+    while acked < pages:
+        task = s.next(now)
+        if isinstance(task, float):
+            now = task
+            continue
+        sizes.append(sum(p.length for p in task.places))
+        assert len(sizes) < 1000, "it gets nowhere"
+        now += min(120, sizes[-1] / 2000)
+        if sizes[-1] > 2000 * 120:
+            s.done(task, answer, now)
+        else:
+            acked = task.places[-1].seq
+            s.done(task, ok(("s", 0, acked)), now)
+    assert [size > 240_000 for size in sizes] == [True] * 5 + [False] * (len(sizes) - 5)
+    while not isinstance(task := s.next(now), Batch):  # a link that has become fast
+        s.offer(place(pages + 1, length=20_000))
+    for q in range(pages + 2, 5 * pages):
+        s.offer(place(q, length=20_000))
+    for _ in range(6):
+        s.done(task, ok(("s", 0, task.places[-1].seq)), now)
+        task = s.next(now)
+    assert sum(p.length for p in task.places) > (4 << 20) - 20_000
+
+
 def test_an_idle_sender_wants_no_timer():
     s = sender(schemas=SCHEMAS)
     for _ in SCHEMAS:
