@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from edged.clock import SystemClock
+from edged.control import Control
 from edged.door import ask
 from edged.energy.board import open_site
 from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings, asked
 from edged.energy.tariffs import board_tariff
-from edged.errors import ConfigError
+from edged.errors import CommandError, ConfigError
 from governors.simulated.kernel import open_root
 from tests.api.support import Api
 from tests.beat.loop import batch
@@ -130,7 +132,7 @@ class TestJobs:
         assert (ran["policy"], ran["jobs"]) == ("hands_off", {})
         assert not (session.store / "limits.journal").exists()
 
-    def test_the_documents_policy_counts_until_a_command_names_one_which_outlives_kill_9(
+    def test_the_documents_policy_counts_until_a_command_names_one_and_that_outlives_kill_9(
         self, tmp_path
     ):
         governor = {"policy": "fixed", "settings": {"cpu_mhz": 960}}
@@ -144,6 +146,10 @@ class TestJobs:
             slower = (729_600, 729_600)
             feed(daemon, lambda: limits(daemon.store) == slower)
             daemon.kill()
+            assert limits(daemon.store) == slower
+            done = edged("governor", "restore", "--root", daemon.store / "board", "--journal",
+                         daemon.store / "limits.journal")  # fmt: skip
+            assert (done.returncode, limits(daemon.store)) == (0, (729_600, 1_344_000)), done.stderr
             daemon.restart()
             daemon.ready()
             told = energy(daemon)["policy"]["jobs"]["copying"]
@@ -243,22 +249,12 @@ class TestTimes:
 
 
 class TestDeath:
-    def test_limits_are_restored_after_kill_9_by_the_command_and_the_next_start_and_on_sigterm(
-        self, tmp_path
-    ):
+    def test_limits_are_restored_after_kill_9_by_the_next_start_and_on_sigterm(self, tmp_path):
         store = tmp_path / "store"
         with running(tmp_path, *FIXED) as daemon:
             pinned(daemon)
             daemon.kill()
             assert limits(store) == (960_000, 960_000)
-            done = edged("governor", "restore", "--root", store / "board", "--journal",
-                         store / "limits.journal")  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            assert limits(store) == (729_600, 1_344_000)
-            daemon.restart()
-            daemon.ready()
-            pinned(daemon)
-            daemon.kill()
             daemon.arguments[daemon.arguments.index("fixed")] = "power_cap"
             daemon.arguments[daemon.arguments.index("cpu_mhz=960")] = "watts=9"
             daemon.restart()
@@ -294,32 +290,23 @@ class TestDeath:
                 feed(second, lambda: limits(first.store) == (729_600, 729_600))
             assert limits(first.store) == (729_600, 1_344_000)
 
-    def test_a_policy_that_somebody_asks_for_meanwhile_is_not_overridden_later(self, tmp_path):
-        for name in ("first", "second"):
-            (tmp_path / name).mkdir()
-        with running(tmp_path / "first", *FIXED) as first:
-            tree = str(first.store / "board")
-            with Daemon(tmp_path / "second", JOB, "--board", tree, *FIXED) as second:
-                assert energy(second)["policy"]["awaited"] == "fixed"
-                switch(second, "hands_off")
-                first.stop()
-                readings = energy(second)["meters"][0]["reads"]
-                second.until(lambda s: s["energy"]["meters"][0]["reads"] > readings + 8)
-                assert energy(second)["policy"]["policy"] == "hands_off"
-
 
 class TestOthers:
-    def test_a_limit_that_somebody_else_lowers_is_planned_within_and_reported(self, tmp_path):
-        with running(tmp_path, *FIXED) as daemon:
-            pinned(daemon)
-            sysfs = open_root(daemon.store / "board")
-            for end in ("min", "max"):
-                sysfs.write(f"{POLICY0}/scaling_{end}_freq", "729600")
-            feed(daemon, lambda: energy(daemon)["changes"])
-            assert "somebody else changed it" in energy(daemon)["changes"][0]["text"]
-            assert limits(daemon.store) == (729_600, 729_600)
-            assert energy(daemon)["policy"]["policy"] == "fixed"
-        assert limits(tmp_path / "store") == (729_600, 729_600), "theirs, not restored over"
+    def test_a_limit_that_somebody_else_lowers_is_planned_within_reported_and_left(self, session):
+        before = limits(session.store)
+        switch(session, "fixed", cpu_mhz=960)
+        pinned(session)
+        sysfs = open_root(session.store / "board")
+        for end in ("min", "max"):
+            sysfs.write(f"{POLICY0}/scaling_{end}_freq", "729600")
+        feed(session, lambda: energy(session)["changes"])
+        assert "somebody else changed it" in energy(session)["changes"][0]["text"]
+        assert limits(session.store) == (729_600, 729_600)
+        assert energy(session)["policy"]["policy"] == "fixed"
+        switch(session, "hands_off")
+        assert limits(session.store) == (729_600, 729_600), "theirs, not restored over"
+        for end, khz in (("max", before[1]), ("min", before[0])):
+            sysfs.write(f"{POLICY0}/scaling_{end}_freq", str(khz))
 
     def test_a_cap_below_what_the_work_takes_holds_the_senders_back_and_drops_nothing(
         self, tmp_path
@@ -345,11 +332,11 @@ class TestOthers:
             daemon.until(lambda s: s["jobs"]["copying"]["streams"]["r"]["rows"] == 2000 * sent, 20)
 
 
-def test_a_daemon_without_a_board_says_so(tmp_path):
-    with Daemon(tmp_path, JOB, "--board", "none") as daemon:
-        assert daemon.status()["energy"] is None
-        with pytest.raises(ConfigError, match="--board"):
-            ask(daemon.door, "energy")
+def test_a_daemon_without_a_board_says_so():
+    control = Control(SimpleNamespace(energy=None))
+    for command in ("energy", "governor"):
+        with pytest.raises(CommandError, match="no board is watched"):
+            control({"cmd": command})
 
 
 def test_a_board_or_a_policy_that_does_not_exist_is_refused_before_anything_starts(tmp_path):

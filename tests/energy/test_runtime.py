@@ -326,6 +326,27 @@ def test_a_jobs_policy_that_cannot_run_on_this_board_is_told_and_the_job_runs_wi
         side.close()
 
 
+def test_a_policy_that_somebody_asks_for_meanwhile_is_not_overridden_later(tmp_path):
+    """Nor tried again: the first has ended, and nobody waits for it any more."""
+    clock = StepClock()
+    with Bench(tmp_path / "first", "fixed", clock=clock, cpu_mhz=960) as first:
+        asked = EnergySettings(str(tmp_path / "first" / "board"), "fixed", {"cpu_mhz": 729.6})
+        site = open_site(asked, tmp_path, clock.monotonic_us)
+        side = Energy(asked, site, board_tariff(site), clock, 2)
+        side.start()
+        told = side.policy()
+        assert (told["policy"], told["awaited"]) == ("hands_off", "fixed")
+        assert "another daemon" in told["problem"]
+        side.switch("hands_off", {})
+        first.side.switch("hands_off", {})
+        for _ in range(8):
+            clock.now += 3 * SECOND
+            side.read()
+        told = side.policy()
+        assert (told["policy"], told["awaited"], told["problem"]) == ("hands_off", None, "")
+        side.close()
+
+
 def test_a_jobs_policy_waits_for_a_board_that_another_daemon_owns_and_then_counts_alone(tmp_path):
     """The daemon's own is the default, which has no voice then either."""
     clock = StepClock()
