@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from edged.errors import EdgedError
+from edged.errors import ConfigError, EdgedError
 
 DEFAULT = "/run/edged/api.sock"
 POLL_S = 0.5
@@ -167,9 +167,16 @@ def path_of(template: str, **names: str) -> str:
 
 
 def _trusted(ca: str | None, cert: str | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca)
-    if cert is not None:
-        context.load_cert_chain(cert)
+    """Raises ConfigError for files that do not hold what they should."""
+    file = ca
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert is not None:
+            file = cert
+            context.load_cert_chain(cert)
+    except OSError as problem:
+        what = "certificates" if file == ca else "a certificate with its key"
+        raise ConfigError(f"{file} is no PEM file of {what}: {problem}") from problem
     return context
 
 
@@ -177,6 +184,8 @@ def _refusal(answer: httpx.Response) -> ApiError:
     try:
         problem = answer.json()
     except ValueError:
+        problem = None
+    if not isinstance(problem, dict):  # a proxy's
         problem = {"status": answer.status_code, "detail": answer.text[:500]}
     return ApiError(problem)
 
