@@ -59,7 +59,7 @@ NOTES = (
     " our bucket join's waits scaled from another machine and a computed race clock, it missed by"
     " -20, -45 and -43 % at 262 k, 524 k and 1.05 M",
     "`edged` is like for like with the paper's programs: tuples lie in memory, results go nowhere;"
-    " `edged daemon` decodes from sockets, writes a log with an fsync and pages besides: at low"
+    " the whole daemon decodes from sockets, writes a log with an fsync and pages besides: at low"
     " rates it is a beat's fixed part that it pays for, at high ones decoding",
     "the GPU's arms are intervals, `watts` their middle: the published GPU sweep is flat and"
     " calibrates nothing.  Our HELLS is below what was published at 128 to 2048 tuples/s: it stages"

@@ -43,8 +43,9 @@ gets the same snapshot, and the daemon has nothing to do with HTTP. While the da
 | `grafana/provisioning/` | what makes Grafana load them from files |
 
 Tested with Prometheus 2.42 (`tests/metrics/`): it scrapes a running daemon on a simulated board,
-every expression of the dashboards returns data, and these alerts are provoked live: latency, clock
-taken over, budget, meter lost, page corrupt, backlog, collector down, device silent. Grafana itself
+every expression of the dashboards returns data, and each alert is provoked live, by what it is
+about, with times of seconds for minutes: daemons that die, a clock a minute ahead, a full store, a
+landing on a slow disk, an aggregation that is gone, and so on. Grafana itself
 was not run: its dashboards are checked by their expressions only.
 """
 _PARTS: tuple[tuple[str, str, Mapping[str, Metric]], ...] = (

@@ -8,7 +8,7 @@ is offered at once, in the order in which it was sealed, as soon as
     a page is offered that may not wait: the radio is on anyway
     the policy says that the next beat would be too late, so that no wake is spent on sending
     what waits is an eighth of the store, or the store is full
-    somebody waits for the centre to have it: a drain, `edged uplink retry`
+    somebody waits for the centre to have it: a drain, `POST /v1/uplink:retry`
 
 Whatever is pending when the daemon starts is offered at once: how long it has waited is not known.
 The promise of latency, from arrival to the sealed page, has nothing to do with any of this.

@@ -7,18 +7,30 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 
+from edged.client import Producer
 from edged.door import ask
 from edged.processes import Part, free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"
 DEVICE = "turbine-7"
+STORE_BYTES = 48 << 20
 _COLUMNS = {"key": "int64", "time": "timestamp", "value": "float64"}
+
+SENT = pa.schema(
+    [
+        pa.field("key", pa.int64(), False),
+        pa.field("time", pa.timestamp("us", "UTC"), False),
+        pa.field("value", pa.float64(), False),
+    ]
+)
 
 
 def generated(seed):
@@ -31,7 +43,7 @@ def document(port):
     tcp = {"type": "tcp", "listen": f"127.0.0.1:{port}"}
     return {
         "name": "watched",
-        "promises": {"latency": "500ms", "memory": "64MiB"},
+        "promises": {"latency": "500ms", "memory": "4MiB"},
         "streams": {
             "left": generated(0), "right": generated(1),
             "sent": {"source": tcp, "columns": _COLUMNS, "time": "time", "idle_after": "1s"},
@@ -45,6 +57,7 @@ def document(port):
         "sinks": {
             "pairs": {"type": "pages", "input": "joined", "page": "16KiB"},
             "counts": {"type": "pages", "input": "counted", "page": "16KiB"},
+            "copies": {"type": "pages", "input": "sent", "page": "64KiB"},
         },
     }  # fmt: skip
 
@@ -53,9 +66,32 @@ def hasty():
     """A job that promises what no disk keeps."""
     return {
         "name": "hasty",
-        "promises": {"latency": "1us", "memory": "64MiB"},
+        "promises": {"latency": "1us", "memory": "1MiB"},
         "streams": {"made": generated(2)},
         "sinks": {"all": {"type": "pages", "input": "made", "page": "16KiB"}},
+    }
+
+
+def wide(streams=80):
+    """A job of more streams than the metrics have room for."""
+    source, names = {"type": "http"}, [f"s{n}" for n in range(streams)]
+    return {
+        "name": "wide",
+        "promises": {"memory": "8MiB"},
+        "streams": {n: {"source": source, "columns": _COLUMNS, "time": "time"} for n in names},
+        "operators": {"every": {"type": "union", "inputs": names}},
+        "sinks": {"all": {"type": "pages", "input": "every", "page": "16KiB"}},
+    }
+
+
+def listening(port):
+    """A job that needs this port."""
+    tcp = {"type": "tcp", "listen": f"127.0.0.1:{port}"}
+    return {
+        "name": "listening",
+        "promises": {"memory": "1MiB"},
+        "streams": {"heard": {"source": tcp, "columns": _COLUMNS, "time": "time"}},
+        "sinks": {"all": {"type": "pages", "input": "heard", "page": "16KiB"}},
     }
 
 
@@ -66,7 +102,9 @@ class Plant:
         self.path, self.store = path, path / "store"
         self.door = self.store / "door"
         self.metrics, self.prometheus, self.central = free_port(), free_port(), free_port()
-        self.collector = f"127.0.0.1:{free_port()}"
+        self.targets, self.full = [], threading.Event()
+        self.collector, self.producers = f"127.0.0.1:{free_port()}", free_port()
+        self.landing = path / "landing"
         self.parts, self._over = {}, contextlib.ExitStack()
         self.http = self._over.enter_context(httpx.Client(timeout=10, trust_env=False))
 
@@ -84,11 +122,9 @@ class Plant:
         self._over.close()
 
     def _start(self):
-        self.part("collector", "edged", "central", "collect", "--landing",
-                  str(self.path / "landing"), "--listen", self.collector, "--json",
-                  "--metrics", f"127.0.0.1:{self.central}").ready()  # fmt: skip
+        self.collect()
         job = self.path / "job.json"
-        job.write_text(json.dumps(document(free_port())))
+        job.write_text(json.dumps(document(self.producers)))
         config = self.path / "edged.toml"
         config.write_text(
             f'[run]\ndoor = "{self.door}"\n[store]\ndirectory = "{self.store}"\n'
@@ -98,33 +134,42 @@ class Plant:
         )
         self.part("daemon", "edged", "run", str(job), "--config", str(config), "--json",
                   "--store", str(self.store), "--workers", "1", "--device", DEVICE,
-                  "--board", "simulated:orin-nano", "--store-max", "1000000000",
+                  "--board", "simulated:orin-nano", "--store-max", str(STORE_BYTES),
                   "--uplink", f"http://{self.collector}",
                   "--policy", "energy_budget", "--governor", "joules_per_day=1e9")  # fmt: skip
         self.part("api", "api", "--config", str(config), "--json").ready()
         self.parts["daemon"].ready(120)
         self._scrape()
 
+    def collect(self):
+        """Start the collector of the landing."""
+        self.part("collector", "edged", "central", "collect", "--landing",
+                  str(self.landing), "--listen", self.collector, "--json",
+                  "--metrics", f"127.0.0.1:{self.central}").ready()  # fmt: skip
+
     def part(self, name, *words):
         self.parts[name] = Part(name, words, self.path)
         return self.parts[name]
+
+    def producer(self, name, **options):
+        """A sender to the stream `sent`."""
+        return Producer(f"127.0.0.1:{self.producers}", "sent", SENT, producer=name, **options)
 
     def _scrape(self):
         """Prometheus with the repository's rules, their times made short."""
         for rules in PROMETHEUS.glob("*.rules.yml"):
             (self.path / rules.name).write_text(hurried(rules.read_text()))
-        (self.path / "prometheus.yml").write_text(
+        scrapes = (
             "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
             "rule_files: [recording.rules.yml, alerts.rules.yml]\n"
             "scrape_configs:\n"
-            "  - job_name: edged\n"
-            "    static_configs:\n"
-            f'      - targets: ["127.0.0.1:{self.metrics}"]\n'
-            f"        labels: {{device: {DEVICE}}}\n"
-            "  - job_name: edged-collector\n"
-            "    static_configs:\n"
-            f'      - targets: ["127.0.0.1:{self.central}"]\n'
         )
+        for job in ("edged", "edged-collector", "edged-aggregate"):
+            scrapes += f"  - job_name: {job}\n    file_sd_configs: [{{files: [{job}.json]}}]\n"
+            self._targets(job)
+        self.scrape("edged", self.metrics, device=DEVICE)
+        self.scrape("edged-collector", self.central)
+        (self.path / "prometheus.yml").write_text(scrapes)
         log = self._over.enter_context((self.path / "prometheus.log").open("wb"))
         process = subprocess.Popen(
             [shutil.which("prometheus"), f"--config.file={self.path / 'prometheus.yml'}",
@@ -134,6 +179,16 @@ class Plant:
         )  # fmt: skip
         self._over.callback(process.wait, 20)
         self._over.callback(process.terminate)
+
+    def scrape(self, job, port, **labels):
+        """Have Prometheus scrape one more."""
+        self.targets.append((job, {"targets": [f"127.0.0.1:{port}"], "labels": labels}))
+        self._targets(job)
+
+    def _targets(self, job):
+        file = self.path / f"{job}.json"
+        file.with_suffix(".new").write_text(json.dumps([t for j, t in self.targets if j == job]))
+        file.with_suffix(".new").rename(file)
 
     def exposed(self):
         """The metrics as text."""
@@ -162,7 +217,7 @@ class Plant:
         """Wait until `condition()` gives something; that."""
         deadline = time.monotonic() + seconds
         while True:
-            with contextlib.suppress(httpx.TransportError):
+            with contextlib.suppress(httpx.TransportError, json.JSONDecodeError):
                 if found := condition():
                     return found
             assert time.monotonic() < deadline, self.told()
@@ -175,7 +230,10 @@ class Plant:
 
 
 def hurried(rules):
-    """Rules for a test: what takes minutes takes seconds, and a page is old after one."""
+    """Rules for a test: what takes minutes takes seconds, what takes an hour a minute and a half
+    or, where it is about growth, seconds too; a page or a table is old after a second."""
     rules = re.sub(r"for: \d+m", "for: 1s", rules)
+    rules = re.sub(r"(restarts_total\"}\[)1h\]", r"\g<1>90s]", rules)
     rules = re.sub(r"\[\d+[mh]\]", "[8s]", rules)
-    return rules.replace("_age_seconds:max > 900", "_age_seconds:max > 1")
+    rules = re.sub(r"(_age_seconds(:max)?) > 900", r"\1 > 1", rules)
+    return rules.replace("_timestamp_seconds > 3600", "_timestamp_seconds > 1")

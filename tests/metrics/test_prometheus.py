@@ -1,33 +1,54 @@
 """A real Prometheus scrapes a running daemon: metrics, rules, dashboards, alerts and their causes.
 
-Every alert has its cause and its silence in promtool's tests (deploy/prometheus/tests); here are
-those whose cause one device and two minutes are enough for.
+Every alert has its cause and its silence in promtool's tests (deploy/prometheus/tests), and fires
+here on what it is about: real daemons, collectors and Spark, in one run of Prometheus whose rules
+have short times (`plant.hurried`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import errno
 import itertools
 import json
+import random
 import re
 import socket
 import subprocess
 import sys
+import threading
 from copy import deepcopy
+from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import tell
-from edged.metrics.central import FLEET
+from edged.energy.settings import JOURNAL
+from edged.errors import EdgedError
+from edged.metrics.central import AGGREGATION, FLEET
 from edged.metrics.device import DEVICE
+from edged.processes import free_port
+from governors.actuators.journal import Journal
 from governors.simulated.kernel import PRIVATE, open_root
 from tests.central.support import Device, make_page
 from tests.energy.common import POLICY0
-from tests.metrics.plant import DEPLOY, PROMETHEUS, Plant, hasty
+from tests.metrics.plant import DEPLOY, PROMETHEUS, SENT, Plant, document, hasty, listening, wide
+from tests.spark.conftest import QUICK_SPARK
 
 DASHBOARDS = ["fleet", "device", "energy"]
+TABLES = """
+[streams]
+pairs = "pairs"
+[tables.total]
+from = "pairs"
+sql = "SELECT key, count(*) AS n FROM pairs GROUP BY key"
+keys = ["key"]
+merge = { n = "count" }
+"""
 
 pytestmark = pytest.mark.xdist_group("prometheus")
 
@@ -51,6 +72,25 @@ def run(*words, text=None):
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, input=text)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def rows(count, hours=0):
+    """Rows of the stream `sent`, some hours from now."""
+    when = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=hours)
+    values = [random.random() for _ in range(count)]
+    columns = [pa.array(range(count)), pa.array([when] * count, SENT[1].type), pa.array(values)]
+    return pa.record_batch(columns, SENT)
+
+
+def fill(plant):
+    """Send rows that no compression makes smaller, until the plant has seen enough."""
+    with (
+        contextlib.suppress(EdgedError, TimeoutError),  # nobody takes the last ones
+        plant.producer("full", unacked_bytes_max=1 << 20, timeout_s=1.0) as producer,
+    ):
+        while not plant.full.is_set():
+            with contextlib.suppress(TimeoutError):
+                producer.send(rows(4000))
 
 
 class TestRules:
@@ -196,7 +236,20 @@ class TestAlerts:
         plant.until(
             lambda: "hasty" in str(plant.query('ALERTS{alertname="EdgedLatencyOverPromise"}'))
         )
+        assert self.fires(plant, "EdgedFleetLatencyOverPromise")["device"] == "turbine-7"
         plant.ask("job.delete", name="hasty")
+
+    def test_more_streams_than_there_is_room_for(self, plant):
+        plant.ask("job.put", document=wide())
+        self.fires(plant, "EdgedMetricsLeftOut")
+        plant.ask("job.delete", name="wide")
+
+    def test_rows_behind_the_watermark(self, plant):
+        with plant.producer("late") as producer:
+            for hours in (0, -3):
+                producer.send(rows(100, hours))
+                producer.flush()
+        self.fires(plant, "EdgedRowsDropped")
 
     def test_a_clock_that_somebody_else_changes(self, plant):
         plant.ask("governor", policy="fixed", settings={"cpu_mhz": 960})
@@ -207,29 +260,133 @@ class TestAlerts:
         sysfs.write(limit, "1190400")
         assert self.fires(plant, "EdgedClockTakenOver")["device"] == "turbine-7"
 
+    def test_a_policy_that_another_daemon_keeps_from_the_board(self, plant):
+        plant.ask("governor", policy="hands_off")
+        journal = Journal(plant.store / JOURNAL.name)
+        try:
+            plant.ask("governor", policy="race_to_idle")
+            self.fires(plant, "EdgedPolicyFellBack")
+        finally:
+            journal.release()
+
     def test_a_meter_that_is_lost(self, plant):
         faults = plant.store / "board" / PRIVATE / "faults.json"
         faults.write_text(json.dumps([["*/curr1_input", errno.EIO, "r"]]))
         assert self.fires(plant, "EdgedMeterLost")["rail"] == "VDD_IN"
+        assert self.fires(plant, "EdgedMeterGaps")["rail"] == "VDD_IN"
+        faults.write_text("[]")
 
-    def test_a_page_that_arrives_with_other_bytes(self, plant):
+    def test_a_budget_below_what_the_idle_board_takes(self, plant):
+        plant.ask("governor", policy="energy_budget", settings={"joules_per_day": 1000})
+        self.fires(plant, "EdgedEnergyBudgetEndangered")
+        plant.ask("governor", policy="hands_off")  # one that holds no races back
+
+    def test_a_page_that_arrives_with_other_bytes_and_one_under_a_name_that_was_used(self, plant):
         page = bytearray(make_page(1, device="other"))
         page[-1] ^= 1
         with Device(SimpleNamespace(url=f"http://{plant.collector}"), "other") as device:
             device.register()
             assert device.send(bytes(page)).status_code == 422
-        self.fires(plant, "EdgedPageCorrupt")
+            self.fires(plant, "EdgedPageCorrupt")
+            assert device.send(make_page(1, device="other")).status_code == 200
+            assert device.send(make_page(1, device="other", salt=1)).status_code == 409
+        self.fires(plant, "EdgedUplinkAlarm")
 
-    def test_a_backlog_while_the_collector_is_away(self, plant):
+    def test_a_desired_state_that_the_device_refuses(self, plant):
+        wanted = plant.path / "desired.json"
+        wanted.write_text(json.dumps({"jobs": [document(plant.producers)]}))  # a file's already
+        run(sys.executable, "-m", "edged", "central", "desired", "turbine-7", str(wanted),
+            "--landing", str(plant.landing))  # fmt: skip
+        assert self.fires(plant, "EdgedDesiredStateRefused")["device"] == "turbine-7"
+        assert self.fires(plant, "EdgedDesiredStateNotApplied")["device"] == "turbine-7"
+
+    def test_a_landing_on_a_slow_disk(self, plant):
+        collector, metrics = free_port(), free_port()
+        plant.part("slow", "tests.metrics.odd", "0", "1.2", "edged", "central", "collect",
+                   "--landing", str(plant.path / "slow"), "--listen", f"127.0.0.1:{collector}",
+                   "--metrics", f"127.0.0.1:{metrics}", "--json").ready()  # fmt: skip
+        plant.scrape("edged-collector", metrics)
+        plant.until(lambda: plant.query(f'up{{instance="127.0.0.1:{metrics}"}} == 1'))
+        with Device(SimpleNamespace(url=f"http://127.0.0.1:{collector}"), "other") as device:
+            device.register()
+            for seq in (1, 2):
+                assert device.send(make_page(seq, device="other")).status_code == 200
+        self.fires(plant, "EdgedCollectorSlow")
+        plant.parts.pop("slow").stop()
+
+    def test_a_daemon_whose_clock_is_a_minute_ahead(self, plant):
+        (place := plant.path / "skewed").mkdir()
+        (place / "job.json").write_text(json.dumps(listening(free_port())))
+        door, metrics = place / "store" / "door", free_port()
+        config = place / "edged.toml"
+        config.write_text(
+            f'[run]\ndoor = "{door}"\n[store]\ndirectory = "{place / "store"}"\n'
+            f'[api]\nsocket = "{place / "api.sock"}"\ngroup = ""\n'
+            f'[metrics]\nlisten = "127.0.0.1:{metrics}"\n'
+        )
+        plant.part("ahead", "tests.metrics.odd", "60", "0", "edged", "run",
+                   str(place / "job.json"), "--store", str(place / "store"), "--device", "ahead",
+                   "--workers", "1", "--board", "none", "--json")  # fmt: skip
+        plant.part("ahead-api", "api", "--config", str(config), "--json").ready()
+        plant.parts["ahead"].ready(120)
+        plant.scrape("edged", metrics, device="ahead")
+        assert self.fires(plant, "EdgedClockSkewed")["device"] == "ahead"
+
+    def test_an_aggregation_that_takes_long_to_come_back_and_one_that_is_gone(self, plant):
+        metrics, spec = free_port(), plant.path / "tables.toml"
+        spec.write_text(TABLES)
+        conf = [word for k, v in QUICK_SPARK.items() for word in ("--conf", f"{k}={v}")]
+        plant.part("aggregate", "tests.metrics.odd", "0", "0", "edged", "central", "aggregate",
+                   str(spec), "--landing", str(plant.landing), "--output", str(plant.path / "out"),
+                   "--checkpoint", str(plant.path / "checkpoint"), "--master", "local[1]",
+                   "--trigger", "60s", "--metrics", f"127.0.0.1:{metrics}", *conf)  # fmt: skip
+        plant.until(lambda: f":{metrics}" in plant.parts["aggregate"].log.read_text())
+        plant.scrape("edged-aggregate", metrics)
+        plant.until(lambda: plant.query('edged_aggregate_batches_total{result="ok"} > 0'), 120)
+        names = [f'{{__name__=~"{name}(_count)?"}}' for name in AGGREGATION]  # or of a histogram
+        plant.until(lambda: all(plant.query(name) for name in names))
+        # a minute between batches, and pages land all the time
+        self.fires(plant, "EdgedAggregationStalled")
+        plant.parts["aggregate"].kill()
+        self.fires(plant, "EdgedAggregationFailing")
+
+    def test_a_daemon_that_dies_again_and_again_while_somebody_takes_its_port(self, plant):
+        daemon, port = plant.parts["daemon"], free_port()
+        plant.ask("job.put", document=listening(port))
+        daemon.kill()
+        with socket.create_server(("127.0.0.1", port)):
+            for deaths in range(4):
+                if deaths:
+                    daemon.kill()
+                daemon.restart()
+                daemon.ready(120)
+            assert self.fires(plant, "EdgedJobFailed")["job_name"] == "listening"
+        assert self.fires(plant, "EdgedRestarting")["device"] == "turbine-7"
+
+    def test_a_store_that_fills_up_while_the_collector_is_away(self, plant):
         plant.parts["collector"].kill()
         self.fires(plant, "EdgedBacklogGrowing")
         self.fires(plant, "EdgedCollectorDown")
+        self.fires(plant, "EdgedStoreFillsUp")
+        filling = threading.Thread(target=fill, args=(plant,))
+        filling.start()
+        try:
+            assert self.fires(plant, "EdgedStoreFull")["device"] == "turbine-7"
+            self.fires(plant, "EdgedBackpressure")
+        finally:
+            plant.full.set()
+            filling.join()
 
-    def test_a_budget_below_what_the_idle_board_takes(self, plant):
-        plant.ask("governor", policy="energy_budget", settings={"joules_per_day": 1000})
-        self.fires(plant, "EdgedEnergyBudgetEndangered")
+    def test_a_collector_that_comes_back_with_an_empty_landing(self, plant):
+        plant.landing = plant.path / "another"
+        plant.collect()
+        assert self.fires(plant, "EdgedUplinkStuck")["device"] == "turbine-7"
 
     def test_a_daemon_that_is_gone(self, plant):
         plant.parts["daemon"].stop()
         assert self.fires(plant, "EdgedDeviceSilent")["device"] == "turbine-7"
         assert plant.exposed().count("\nedged_") == 1, "only edged_up is left"
+
+    def test_every_alert_of_the_rules_has_been_provoked_here(self):
+        names = re.findall(r"alert: (\w+)", (PROMETHEUS / "alerts.rules.yml").read_text())
+        assert [name for name in names if f'"{name}"' not in Path(__file__).read_text()] == []
