@@ -285,7 +285,7 @@ class Experiment:
 
     def run(self, quads: int, block_s: float, say: Say) -> None:
         """All blocks; the policy that ran before runs again afterwards, whatever happens."""
-        before = self.ask("governor")
+        before = self.ask("governor")["own"]
         reading(self.ask("energy"))
         arms = ORDER * quads
         start_s = self.now_s()

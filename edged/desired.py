@@ -230,9 +230,9 @@ class Applier:
 
     def _switch(self, policy: Mapping[str, Any]) -> None:
         runs = self._ask("governor")
-        was = {"policy": runs["policy"], "settings": runs["settings"]}
+        was = {key: runs["own"][key] for key in ("policy", "settings")}
         asked = {"policy": policy["name"], "settings": policy["settings"]}
-        if was == asked:
+        if was == asked and not runs["problem"]:
             return
         self._command("governor", **asked)
         self._undo.append(lambda: self._command("governor", **was))

@@ -56,6 +56,7 @@ class Host:
             if "policy" in request:
                 self.switch(request["policy"], request["settings"])
             return {"policy": self.policy, "was": was, "settings": self.settings, "reason": "",
+                    "own": {"policy": self.policy, "settings": self.settings},
                     "forecast": "", "problem": ""}  # fmt: skip
         told = self.sampler.input_energy({})
         return {

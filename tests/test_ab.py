@@ -188,6 +188,7 @@ class Faked:
             "policy": self.policy,
             "was": was,
             "settings": {"watts": 5},
+            "own": {"policy": self.policy, "settings": {"watts": 5}},
             "problem": "not allowed",
         }
 
