@@ -291,8 +291,8 @@ class Daemon:
     def retry_uplink(self) -> None:
         """Send now whatever waits, for better times or for an upload window."""
         if self.uplink is not None and self.held is not None:
-            self.committer.call(self.uplink.retry)
             self.committer.call(self.held.release)
+            self.committer.call(self.uplink.retry)  # which opens windows for what it knows of
 
     def _pass_on(self, wanted: bool) -> None:
         """Somebody waits for the centre to have all pages, or nobody does any more."""

@@ -28,11 +28,13 @@ QUICK = changed(copy_job(), promises={"latency": "40ms"})
 class Running:
     """A whole daemon in this process, on a disk with a gate; its centre is a real one."""
 
-    def __init__(self, path, url, monkeypatch):
+    def __init__(self, path, url, monkeypatch, *documents, **telemetry):
         self.disk = GateDisk()
         monkeypatch.setattr(Store, "open", partial(Store.open, disk=self.disk))
-        settings = Settings(path / "store", "dev", 1, uplink_url=url)
-        self.daemon = Daemon(settings, [parse_job(QUICK)], Log(lambda *_: None))
+        told = TelemetrySection(**telemetry)
+        settings = Settings(path / "store", "dev", 1, uplink_url=url, telemetry=told)
+        plans = [parse_job(document) for document in documents or [QUICK]]
+        self.daemon = Daemon(settings, plans, Log(lambda *_: None))
         monkeypatch.setattr(self.daemon.waiter, "catch_signals", lambda *_: None)
         self._thread = threading.Thread(target=self.daemon.run)
         self._thread.start()
@@ -47,6 +49,10 @@ class Running:
 
     def status(self):
         return ask(self.daemon.door.path, "status")
+
+    def producer(self, stream="r", id="p"):
+        (source,) = self.daemon.sources
+        return Producer(f"127.0.0.1:{source.port}", stream, ARROW, id)
 
     def rows(self):
         return self.status()["jobs"]["copying"]["streams"]["r"]["rows"]
@@ -69,8 +75,7 @@ def running(tmp_path, monkeypatch):
 
 def test_while_a_sync_hangs_the_next_race_the_door_and_all_that_the_uplink_wants_go_on(running):
     daemon, disk = running.daemon, running.disk
-    (source,) = daemon.sources
-    with Producer(f"127.0.0.1:{source.port}", "r", ARROW, "p") as producer:
+    with running.producer() as producer:
         producer.send(batch([0]))
         producer.flush(120)  # kernels are compiled now, if ever
         before = running.status()
