@@ -33,7 +33,8 @@ from edged import telemetry
 from edged.uplink.backlog import Place
 from edged.uplink.client import Client
 from edged.uplink.pages import PageReader, WrongPage
-from edged.uplink.sender import Batch, NoReply, Register, Reply, Result, Sender, Task, Unreadable
+from edged.uplink.sender import Sender
+from edged.uplink.tasks import Batch, NoReply, Register, Reply, Result, Task, Unreadable
 from edged.uplink.windows import opens_in_s
 
 _READ_BYTES = 1 << 18

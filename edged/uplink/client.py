@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from edged.uplink import check
-from edged.uplink.sender import NoReply, Reply
+from edged.uplink.tasks import NoReply, Reply
 
 _REPLY_BYTES_MAX = 4 << 20
 

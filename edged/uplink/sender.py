@@ -24,79 +24,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from edged.uplink.backlog import Backlog, Partition, Place
 from edged.uplink.backoff import Backoff
+from edged.uplink.registering import Schemas
+from edged.uplink.tasks import Batch, NoReply, Register, Reply, Result, Task, Unreadable
+from edged.uplink.troubles import Troubles
 
 REPORTS = "edged.telemetry"
 """The stream of reports, as in edged/telemetry.py."""
 UNAUTHORIZED_S = 30.0
-SCHEMA_TRIES = 5
 REQUEST_BYTES_MIN = 64 << 10
 """No request is made smaller for the sake of a slow link; a page always goes whole."""
 QUICK_S = 10.0
-TROUBLE_BASE_S, TROUBLE_CAP_S = 1.0, 300.0
-FILE_BASE_S = 0.05
 _ERROR_TEXT_MAX = 500
 
 ALARMS = ("conflict", "fenced")
 SENDING, DOWN, UNAUTHORIZED, FENCED = "sending", "down", "unauthorized", "fenced"
-
-
-@dataclass(frozen=True, slots=True)
-class Register:
-    """Task: PUT this schema."""
-
-    stream: str
-    version: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Task: POST these pages, and behind them a report."""
-
-    places: Sequence[Place]
-    report: bytes = b""
-    begun_s: float = field(default=0.0, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Result: the centre answered."""
-
-    status: int
-    body: dict[str, Any]
-    sent_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NoReply:
-    """Result: it did not."""
-
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """Result: nothing was sent, because the page at `place` cannot be read as what it should be."""
-
-    place: Place
-    detail: str
-
-
-Task = Register | Batch
-Result = Reply | NoReply | Unreadable
-
-
-@dataclass(slots=True)
-class _Trouble:
-    backoff: Backoff
-    problem: str
-    detail: str
-    expected: int | None = None
 
 
 @dataclass(slots=True)
@@ -138,17 +84,12 @@ class Sender:
         """When the next upload window opens; None: pages may go."""
         self.news = False
         self._report = b""
-        self._random = random
         self._request_bytes = self._request_bytes_max = request_bytes
-        self._schemas = {(s, v): text for s, v, text in schemas}
-        self._unregistered = list(self._schemas)
-        self._registering = 0
-        self._refused: dict[tuple[str, int], str] = {}
-        self._tries: dict[tuple[str, int], int] = {}
+        self._schemas = Schemas(schemas)
         self._backoff = Backoff(random)
         self._hold_until_s = 0.0
         self._probe: Task | None = None
-        self._troubles: dict[tuple[str, int], _Trouble] = {}
+        self._troubles = Troubles(random)
         self._acks: dict[tuple[str, int], int] = {}
 
     # -- what comes in
@@ -156,32 +97,23 @@ class Sender:
     def offer(self, place: Place) -> None:
         """A page to send, or the newer place of one."""
         self.backlog.offer(place)
-        trouble = self._troubles.get((place.stream, place.partition))
-        if trouble is not None and (
-            trouble.problem == "unreadable" or trouble.expected == place.seq
-        ):
+        if self._troubles.ends_with((place.stream, place.partition), place.seq):
             self.backlog.partitions[place.stream, place.partition].hold_until_s = 0.0
 
     def register(self, stream: str, version: int, text: str) -> None:
         """A schema to register before the next page, in place of one of the same name."""
-        key = (stream, version)
-        self._schemas[key] = text
-        self._refused.pop(key, None)
-        self._tries.pop(key, None)
+        self._schemas.add(stream, version, text)
         self.news = True
-        if key not in self._unregistered:
-            self._unregistered.append(key)
 
     def report(self, page: bytes) -> None:
         """A report, in place of one that still waits."""
-        if all(stream != REPORTS for stream, _ in self._refused):
+        if REPORTS not in self._schemas.streams_refused():
             self._report = page
 
     def retry(self) -> None:
         """End every hold."""
         self._hold_until_s = 0.0
-        self._unregistered += self._refused
-        self._refused.clear()
+        self._schemas.retry()
         for part in self.backlog.partitions.values():
             part.hold_until_s = 0.0
 
@@ -205,19 +137,17 @@ class Sender:
         """Whether another lane would find a task now."""
         if self.state != SENDING:
             return False
-        if self._unregistered:
+        if self._schemas:
             return True
-        return not self._registering and bool(self._report or self._ready(now_s)[0])
+        return not self._schemas.under_way and bool(self._report or self._ready(now_s)[0])
 
     def _has_work(self) -> bool:
-        return bool(self._unregistered or self._report) or self.backlog.pages > 0
+        return bool(self._schemas or self._report) or self.backlog.pages > 0
 
     def _next_task(self, now_s: float) -> Task | float | None:
-        if self._unregistered:
-            key = self._unregistered.pop()
-            self._registering += 1
-            return Register(*key, self._schemas[key])
-        if self._registering:
+        if self._schemas:
+            return self._schemas.take()
+        if self._schemas.under_way:
             return None
         if self._report and self.reports_first:
             return Batch((), self._take_report(), now_s)
@@ -256,7 +186,7 @@ class Sender:
         if self.closed_until_s is not None and self.closed_until_s > now_s:
             return [], self.closed_until_s if self.backlog.pages else None
         ready = []
-        refused = {stream for stream, _ in self._refused}
+        refused = self._schemas.streams_refused()
         wake_s: float | None = None
         for part in self.backlog.partitions.values():
             if part.in_flight or not len(part) or part.stream in refused:
@@ -275,7 +205,7 @@ class Sender:
             for place in task.places:
                 self.backlog.partitions[place.stream, place.partition].in_flight = False
         else:
-            self._registering -= 1
+            self._schemas.under_way -= 1
         probe = task is self._probe
         if probe:
             self._probe = None
@@ -314,7 +244,7 @@ class Sender:
     def _failed(self, task: Task, state: str, detail: str, now_s: float, probe: bool) -> None:
         self.counters.failures += 1
         if isinstance(task, Register):
-            self._unregistered.append((task.stream, task.version))
+            self._schemas.again(task.stream, task.version)
         elif task.places:
             self._report = self._report or task.report
         if self.state == SENDING or probe or state == UNAUTHORIZED:
@@ -359,18 +289,12 @@ class Sender:
         self.desired = desired
 
     def _registered(self, task: Register, result: Reply) -> None:
-        key = (task.stream, task.version)
-        if result.status < 300:
-            self._tries.pop(key, None)
-            return
-        self._tries[key] = self._tries.get(key, 0) + 1
         detail = f"schema {task.stream}@{task.version}: {_detail(result)}"
-        if result.status == 409 or self._tries[key] >= SCHEMA_TRIES:
-            self._refused[key] = detail
-            self._report = b"" if task.stream == REPORTS else self._report
-        else:
-            self._unregistered.append(key)
-        self._say(SENDING, detail)
+        self._schemas.answered(task, result.status, detail)
+        if REPORTS in self._schemas.streams_refused():
+            self._report = b""
+        if result.status >= 300:
+            self._say(SENDING, detail)
 
     def _expect_acks(self, task: Batch, now_s: float) -> None:
         """A 200 acknowledges all; whoever says it without (some proxy) is not trusted for long."""
@@ -407,9 +331,8 @@ class Sender:
         if problem == "fenced":
             self._say(FENCED, _detail(result))
             return
-        key = (stream, body.get("version"))
-        if problem == "unknown_schema" and key in self._schemas and key not in self._unregistered:
-            self._unregistered.append((str(stream), int(body["version"])))
+        if problem == "unknown_schema":
+            self._schemas.again(stream, body.get("version"))
         if stream == REPORTS or not task.places:
             self._say(self.state, f"{problem}: {_detail(result)}")
             return
@@ -427,14 +350,8 @@ class Sender:
         now_s: float,
         expected: int | None = None,
     ) -> None:
-        trouble = self._troubles.get((stream, partition))
-        if trouble is None or trouble.problem != problem:
-            base_s = FILE_BASE_S if problem in ("unreadable", "damaged") else TROUBLE_BASE_S
-            trouble = _Trouble(Backoff(self._random, base_s, TROUBLE_CAP_S), problem, detail)
-            self._troubles[stream, partition] = trouble
-        trouble.detail, trouble.expected = detail, expected
         part = self.backlog.partitions[stream, partition]
-        part.hold_until_s = now_s + trouble.backoff.failed()
+        self._troubles.met(part, problem, detail, now_s, expected)
         self._say(self.state, f"{problem}: {detail}")
 
     def _take_acks(self, result: Reply) -> bool:
@@ -449,7 +366,7 @@ class Sender:
             if count:
                 self.counters.acked_pages += count
                 self._acks[stream, partition] = seq
-                self._troubles.pop((stream, partition), None)
+                self._troubles.over((stream, partition))
                 self.backlog.partitions[stream, partition].hold_until_s = 0.0
         return arrived
 
@@ -463,11 +380,6 @@ class Sender:
 
     def status(self) -> dict[str, Any]:
         """Figures and states for people."""
-        stuck = [
-            {"stream": s, "partition": p, "problem": t.problem, "detail": t.detail}
-            | ({} if t.expected is None else {"expected": t.expected})
-            for (s, p), t in self._troubles.items()
-        ]
         return {
             "state": self.state,
             "backlog_pages": self.backlog.pages,
@@ -481,8 +393,8 @@ class Sender:
             "reports": self.counters.reports,
             "failures": self.counters.failures,
             "last_error": self.last_error,
-            "stuck": stuck,
-            "refused_streams": sorted({stream for stream, _ in self._refused}),
+            "stuck": self._troubles.stuck(),
+            "refused_streams": sorted({stream for stream, _ in self._schemas.refused}),
             "desired": self.desired,
         }
 

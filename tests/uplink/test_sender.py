@@ -8,17 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.uplink.backlog import Place
-from edged.uplink.sender import (
-    REPORTS,
-    SCHEMA_TRIES,
-    UNAUTHORIZED_S,
-    Batch,
-    NoReply,
-    Register,
-    Reply,
-    Sender,
-    Unreadable,
-)
+from edged.uplink.registering import TRIES_MAX
+from edged.uplink.sender import REPORTS, UNAUTHORIZED_S, Sender
+from edged.uplink.tasks import Batch, NoReply, Register, Reply, Unreadable
 from edged.uplink.windows import LOOK_S, opens_in_s
 
 SCHEMAS = [("s", 1, "[1]"), ("t", 1, "[2]")]
@@ -443,7 +435,7 @@ def test_trouble_with_a_report_holds_no_page_and_trouble_with_a_page_keeps_the_r
 
 def test_a_centre_that_knows_no_reports_gets_none():
     s = sender(schemas=[(REPORTS, 1, "[]")])
-    for _ in range(SCHEMA_TRIES):
+    for _ in range(TRIES_MAX):
         s.report(b"r1")
         s.done(s.next(0.0), Reply(422, {"detail": "cannot name a schema"}), 0.0)
     s.report(b"r2")
