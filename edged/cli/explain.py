@@ -22,12 +22,12 @@ from edged.errors import ConfigError
 @click.option("--rate", default=10_000.0, show_default=True,
               type=click.FloatRange(0, min_open=True),
               help="Tuples/s of each stream, for --board.")  # fmt: skip
-@click.option("--policy", default="hands_off", show_default=True, help="For --board.")
+@click.option("--policy", help="For --board.  [default: the job's own, else hands_off]")
 @click.option("--door", type=click.Path(path_type=Path),
               help="A running daemon: what the job took there, beside it.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The plan as JSON.")
 def command(
-    job: str, directory: Path | None, board: str | None, rate: float, policy: str,
+    job: str, directory: Path | None, board: str | None, rate: float, policy: str | None,
     door: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print what JOB (a TOML or JSON document) will do: graph, operators, state, schemas.

@@ -26,8 +26,8 @@ SWEEP_POINTS_A_DECADE = 4
 @click.option("--mode", help="The board's power mode; default: the one it boots in.")
 @click.option("--rate", default="10k", show_default=True, help="Tuples/s of each stream.")
 @click.option("--latency", help="Tolerance; default: what the job promises.")
-@click.option("--policy", default="hands_off", show_default=True,
-              help="hands_off, race_to_idle, power_cap, energy_budget or fixed.")  # fmt: skip
+@click.option("--policy", help="hands_off, race_to_idle, power_cap, energy_budget or fixed."
+              "  [default: the job's own, else hands_off]")  # fmt: skip
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE",
               help="A setting of the policy: watts=3.8, cpu_mhz=1113, until=06:00.")  # fmt: skip
 @click.option("--battery", help="50Wh or 180kJ: how long it would last.")
@@ -49,7 +49,7 @@ SWEEP_POINTS_A_DECADE = 4
               help="Write the answer here; - prints it.")  # fmt: skip
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw it here (PNG).")
 def command(
-    job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str,
+    job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str | None,
     pairs: tuple[str, ...], battery: str | None, seconds: float, seed: int, sends: float,
     matches: float, upload_within: str | None, memory_cap: bool, sweep: str | None,
     store: Path | None, json_path: Path | None, plot: Path | None,
@@ -64,18 +64,21 @@ def command(
 
     import governors.profile
     from edged.calibration import load_profile
+    from edged.energy.predict import policy_of
     from edged.job.plan import load_job
     from edged.simulate import report
     from edged.simulate.work import Load
     from governors.errors import GovernorError
 
+    plan = _promising(load_job(job), latency)
+    name, settings = policy_of(plan, policy, dict(_setting(pair) for pair in pairs))
     try:
         asked = report.Question(
-            plan=_promising(load_job(job), latency),
+            plan=plan,
             board=governors.profile.load(board),
             load=Load(_number("--rate", rate), sends, matches),
-            policy=policy,
-            settings=dict(_setting(pair) for pair in pairs),
+            policy=name,
+            settings=settings,
             mode=mode,
             seconds=seconds,
             seed=seed,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import governors.profile
+from edged.energy.settings import HANDS_OFF
 from edged.errors import ConfigError
 from edged.job.plan import JobPlan
 from edged.simulate.report import Question, answer
@@ -18,11 +20,23 @@ SECONDS = 120.0
 """Simulated."""
 
 
-def predict(plan: JobPlan, board: str, rate: float, policy: str = "hands_off") -> dict[str, Any]:
-    """By `edged simulate`, at `rate` tuples/s of each stream.  Raises ConfigError."""
+def policy_of(
+    plan: JobPlan, policy: str | None, settings: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """The policy that a job is asked about and its settings: the one that is named, else the job's
+    own, of whose settings others may be given."""
+    if policy is not None or plan.governor is None:
+        return policy or HANDS_OFF, dict(settings)
+    return plan.governor.policy, {**plan.governor.settings, **settings}
+
+
+def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -> dict[str, Any]:
+    """By `edged simulate`, at `rate` tuples/s of each stream; without a `policy` under the job's
+    own.  Raises ConfigError."""
+    name, settings = policy_of(plan, policy, {})
     try:
         profile = governors.profile.load(board.removeprefix("simulated:"))
-        found = answer(Question(plan, profile, Load(rate), policy, seconds=SECONDS))
+        found = answer(Question(plan, profile, Load(rate), name, settings, seconds=SECONDS))
     except GovernorError as problem:
         raise ConfigError(str(problem)) from problem
     keys = ("provenance", "board", "mode", "input_is", "policy", "rate_per_stream", "watts",

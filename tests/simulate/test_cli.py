@@ -32,6 +32,17 @@ def test_json_on_standard_output_is_the_whole_answer():
     assert answer["latency_us"] == 200_000
 
 
+def test_without_a_policy_it_is_the_jobs_own_with_its_settings_and_those_that_are_given(tmp_path):
+    job = tmp_path / "job.toml"
+    text = Path(JOB).read_text()
+    job.write_text(text + '\n[governor]\npolicy = "power_cap"\nsettings = { watts = 3.8 }\n')
+    for given, policy in (((), "power_cap"), (("--set", "window_s=5"), "power_cap"),
+                          (("--policy", "hands_off"), "hands_off")):  # fmt: skip
+        words = [str(job), "--seconds", "20", "--json", "-", *given]
+        done = CliRunner().invoke(command, words, catch_exceptions=False)
+        assert json.loads(done.stdout)["policy"] == policy
+
+
 def test_a_sweep_is_a_table_a_list_and_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
     path, plot = tmp_path / "a.json", tmp_path / "a.png"
