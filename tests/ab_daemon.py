@@ -1,10 +1,11 @@
 """`edged run` on a simulated board that keeps the true account: `python -m tests.ab_daemon ARGS`.
 
 The daemon is the real one: job, policies, limits, sensors, meters, all in real time.  Two things
-are the test's.  The CPU time of a race, which no two runs of a shared machine have in common, is
-CPU_US on CORES cores, and there is none beside races.  And what the board's model charged to its
-input is counted, by the limits that stood for the first CPU clock, with no sensor between and
-without knowledge of blocks or arms; STORE/../truth.json has it when the daemon has ended:
+are the test's.  What the board has to do, of which no two runs of a shared machine have as much:
+BUSY_CORES cores work all the time at the clocks that the limits leave them, and a race takes
+RACE_US on one.  And what the board's model charged to its input is counted, by the limits that
+stood for the first CPU clock, with no sensor between and without knowledge of blocks or arms;
+STORE/../truth.json has it when the daemon has ended:
 
     {"729600-729600": [us, joules], ...}
 """
@@ -19,9 +20,9 @@ from pathlib import Path
 
 from edged.cli import main
 from edged.energy.board import SimulatedWork
-from governors.simulated.board import SimulatedBoard
+from governors.simulated.board import Background, SimulatedBoard
 
-CPU_US, CORES = 12_000.0, 4.0
+BUSY_CORES, RACE_US = 3.0, 100.0
 
 
 def keep(truth: Path) -> None:
@@ -41,11 +42,17 @@ def keep(truth: Path) -> None:
 
 
 def know() -> None:
-    """Let every race take the same CPU time."""
-    race, pass_time = SimulatedWork.race, SimulatedWork.pass_time
-    SimulatedWork.race = lambda work, now_us, _us, _cores, moved: race(
-        work, now_us, CPU_US, CORES, moved
-    )
+    """Give every board of this process the same work."""
+    begin, race, pass_time = (
+        SimulatedWork.__init__, SimulatedWork.race, SimulatedWork.pass_time,
+    )  # fmt: skip
+
+    def busy(work, board, now_us):
+        begin(work, board, now_us)
+        board.background = Background(cores=BUSY_CORES)
+
+    SimulatedWork.__init__ = busy
+    SimulatedWork.race = lambda work, now_us, *_: race(work, now_us, RACE_US, 1.0, 0.0)
     SimulatedWork.pass_time = lambda work, now_us, _us, wakes: pass_time(work, now_us, 0.0, wakes)
 
 
