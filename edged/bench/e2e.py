@@ -135,11 +135,12 @@ def _stages(status: dict[str, Any]) -> dict[str, float]:
 
 
 def landed_tables(landing: Path) -> Any:
-    """(header, rows) of every page in the landing."""
+    """(header, rows) of every page of matches; the device's reports have landed beside them."""
     schema = Schema.from_json((landing / "schemas/matches@1.json").read_text())
     for name in list_segments(landing):
         for page in read_pages(landing, name, read_rows(landing, name)):
-            yield parse_header(page), read_page(page, schema)
+            if (header := parse_header(page)).stream == "matches":
+                yield header, read_page(page, schema)
 
 
 def landed_digest(landing: Path) -> Digest:
