@@ -173,7 +173,12 @@ def _job(job: JobRuntime, heart: Heart) -> dict[str, Any]:
         },
         "streams": {name: _stream(s) for name, s in job.streams.items()},
         "operators": {
-            name: {"state_bytes": o.state_bytes(), **o.counters(), **_placement(job, name)}
+            name: {
+                "type": job.plan.operators[name].kind,
+                "state_bytes": o.state_bytes(),
+                **o.counters(),
+                **_placement(job, name),
+            }
             for name, o in job.operators.items()
         },
         "sinks": {

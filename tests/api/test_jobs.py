@@ -177,6 +177,8 @@ def test_everything_that_is_shown_can_be_read(client):
     for path in ("device", "board", "streams", "sources", "operators", "governor", "store",
                  "uplink", "events", "log", "operations", "openapi.json"):  # fmt: skip
         assert client.get(f"/v1/{path}").status_code == 200, path
+    (operator,) = client.get("/v1/operators").json()["items"]
+    assert (operator["id"], operator["type"]) == ("big", "filter")
     energy = client.get("/v1/energy").json()
     assert energy["present"] and energy["input"]["provenance"] == "simulated"
     assert {rail["provenance"] for rail in energy["rails"]} == {"simulated"}
