@@ -26,6 +26,7 @@ demo: $(READY) ## run the main job on a real wind farm's records
 
 test: $(READY) ## run all tests
 	@bash deploy/java.sh
+	@[ build/spark.jsa -nt $(READY) ] || $(BIN)/python -m tests.spark.jvm
 	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 check: $(READY) ## format, lint, types, import rules

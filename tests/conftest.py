@@ -10,6 +10,8 @@ comes first, so that no process is left with it at the end.
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.spark import jvm
+
 settings.register_profile("edged", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("edged")
 
@@ -55,6 +57,14 @@ class NoSkips:
     def pytest_terminal_summary(self, terminalreporter):
         for nodeid in self.skipped:
             terminalreporter.line(f"SKIPPED under --no-skips: {nodeid}", red=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_jvms(tmp_path_factory):
+    """Every JVM of the tests starts quickly, and leaves its files here where it is killed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", jvm.options(tmp_path_factory.mktemp("jvm")))
+        yield
 
 
 def pytest_addoption(parser):

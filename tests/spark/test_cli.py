@@ -13,7 +13,7 @@ from edged.bench.spark import Options, measure, write_rows
 from edged.central.session import check_java, install_command
 from edged.central.tables import read
 from edged.errors import CentralError
-from tests.spark.conftest import QUICK_JVM, QUICK_SPARK
+from tests.spark.conftest import QUICK_SPARK
 from tests.spark.landings import readings
 
 SPEC = """
@@ -31,7 +31,7 @@ def edged(root, *arguments, **environment):
     return subprocess.run(
         [sys.executable, "-m", "edged", "central", *map(str, arguments)],
         cwd=root,
-        env={**os.environ, "JDK_JAVA_OPTIONS": QUICK_JVM, **environment},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=120,

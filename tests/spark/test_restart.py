@@ -11,7 +11,7 @@ import time
 import pytest
 
 from edged.central.tables import TableDirectory
-from tests.spark.conftest import QUICK_JVM, QUICK_SPARK
+from tests.spark.conftest import QUICK_SPARK
 from tests.spark.landings import readings, readings_table
 from tests.spark.test_aggregate import BY_KEY, assert_equals_duckdb
 
@@ -37,7 +37,6 @@ class Runs:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.spark.child", json.dumps(order)],
             cwd=self._root,
-            env={**os.environ, "JDK_JAVA_OPTIONS": QUICK_JVM},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -26,7 +25,6 @@ def demo(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-m", "edged", "demo", "--seconds", "8", "--kills", "1", "--json",
          "--build", str(build), "--board", "simulated:orin-nano"],
-        env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
         capture_output=True,
         text=True,
         timeout=400,

@@ -12,7 +12,7 @@ import time
 import duckdb
 
 from edged.central.tables import read
-from tests.spark.conftest import QUICK_JVM, QUICK_SPARK
+from tests.spark.conftest import QUICK_SPARK
 from tests.system import producers
 from tests.system.support import (
     COUNTS,
@@ -58,8 +58,7 @@ SPEC = {
 }
 
 
-def test_a_killed_spark_loses_and_repeats_nothing_that_landed(tmp_path, monkeypatch):
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK_JVM)
+def test_a_killed_spark_loses_and_repeats_nothing_that_landed(tmp_path):
     dice = random.Random(seed())
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps(SPEC))
