@@ -24,13 +24,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from edged.uplink.backlog import Backlog, Partition, Place
 from edged.uplink.backoff import Backoff
 from edged.uplink.registering import Schemas
-from edged.uplink.tasks import Batch, NoReply, Register, Reply, Result, Task, Unreadable
+from edged.uplink.tasks import (
+    Batch,
+    Counters,
+    NoReply,
+    Register,
+    Reply,
+    Result,
+    Task,
+    Unreadable,
+)
 from edged.uplink.troubles import Troubles
 
 REPORTS = "edged.telemetry"
@@ -43,21 +51,6 @@ _ERROR_TEXT_MAX = 500
 
 ALARMS = ("conflict", "fenced")
 SENDING, DOWN, UNAUTHORIZED, FENCED = "sending", "down", "unauthorized", "fenced"
-
-
-@dataclass(slots=True)
-class Counters:
-    """What has been done since the start."""
-
-    requests: int = 0
-    pages: int = 0
-    bytes: int = 0
-    acked_pages: int = 0
-    failures: int = 0
-    reports: int = 0
-    """Reports acknowledged."""
-    alarms: int = 0
-    """Answers that should never come: other bytes under a page's name, or another process."""
 
 
 class Sender:

@@ -53,3 +53,18 @@ class Unreadable:
 
 Task = Register | Batch
 Result = Reply | NoReply | Unreadable
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has been done since the start."""
+
+    requests: int = 0
+    pages: int = 0
+    bytes: int = 0
+    acked_pages: int = 0
+    failures: int = 0
+    reports: int = 0
+    """Reports acknowledged."""
+    alarms: int = 0
+    """Answers that should never come: other bytes under a page's name, or another process."""
