@@ -108,6 +108,11 @@ def test_pages_of_a_stream_without_a_consumer_stay_unless_nobody_reads_it(tmp_pa
     assert expire(tmp_path, 9 * DAY_US, unread=["other"]).segments == [name(1)]
 
 
+def test_the_collectors_group_may_enter_consumers(three):
+    """Spark runs as another user; the unit's mask would leave it nothing to write."""
+    assert consumers.directory(three).stat().st_mode & 0o7777 == 0o2770
+
+
 def test_a_consumers_file_that_is_none_ends_it_before_anything_is_deleted(three):
     past(three, "a")
     (three / "consumers" / "b.json").write_text('{"position": 7}')
