@@ -121,11 +121,12 @@ class JobRuntime:
         return [s for sink in self.plan.sinks.values() for s, _, _ in sink.schemas()]
 
     def connect_anew(self, monotonic_us: int) -> None:
-        """Producers count as heard just now: they get `idle_after` to return."""
+        """Producers count as heard just now: they get `idle_after` to return, or to send a first
+        row where they have connected in this run."""
         for s in self.streams.values():
             producers = s.staging.producers
             n = len(producers.ids)
-            known = producers.latest_us[:n] > WATERMARK_MIN_US
+            known = (producers.latest_us[:n] > WATERMARK_MIN_US) | (producers.seen_us[:n] > 0)
             producers.seen_us[:n] = np.where(known, monotonic_us, 0)
 
     def waits_for_time(self) -> bool:

@@ -203,6 +203,26 @@ def test_a_paused_job_holds_its_producers_seals_what_is_open_and_lets_nobody_bec
         assert second.streams["q"].late == 0, "an hour of pause made nobody idle"
 
 
+def test_who_has_connected_and_sent_nothing_is_waited_for_after_a_pause_too(tmp_path):
+    port = free_port()
+    slow = at(port, renamed("second", "q", "others", idle_after="10s", lateness="0s"))
+    slow["promises"] = {"latency": "20ms", "ack_within": "20ms"}
+    with Loop(at(port, copy_job()), tmp_path / "store") as loop:
+        loop.change("put", "second", slow)
+        second, now = loop.heart.jobs[1], now_us()
+        with loop.producer("q", "ahead") as ahead, loop.producer("q", "behind") as behind:
+            ahead.connect(), behind.connect()
+            loop.change("state", "second", state="paused")
+            loop.change("state", "second", state="running")
+            ahead.send(batch([1], [now]))
+            ahead.flush()
+            loop.until(lambda: second.staged() == 0)
+            behind.send(batch([2], [now - 10**6]))
+            behind.flush()
+            loop.change("state", "second", state="paused")
+            assert second.sinks["others"].counters()["rows"] == 2, "none was late"
+
+
 def test_a_paused_job_does_not_wake_the_heart(tmp_path):
     port = free_port()
     document = at(port, join_job(idle_after="50ms"))
