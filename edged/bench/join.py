@@ -6,7 +6,7 @@ A row is a kernel at a window (tuples a side), a batch (tuples a side a beat), t
 records that lie prepared; with `--operator` also that of the whole interval join, which stores,
 hashes and partitions before and materialises after it.  How it is measured: `join_measure`.
 
-`fraction_of_limit` is against the floor of the same run: `kernels.cpu.floor` with the same records,
+`fraction_of_limit` is against the floor, section by section in turn: `kernels.cpu.floor` with the same records,
 window, batch, threads and matches a tuple.  It counts, for every tuple, a 16-byte record read in
 sequence, one random line of the heads read and written, a 20-byte ring entry written in sequence
 and one read; for every match 20 random bytes of the other ring read, and 16 written in sequence.
@@ -33,14 +33,8 @@ import click
 
 from edged.bench import join_peers
 from edged.bench.join_data import KEYS, Feed, Pool, draw
-from edged.bench.join_measure import (
-    Effort,
-    FloorSpeed,
-    MemberDriver,
-    OperatorDriver,
-    measure,
-    measure_floor,
-)
+from edged.bench.join_floor import Effort, Limit
+from edged.bench.join_measure import MemberDriver, OperatorDriver, measure
 from edged.bench.join_pages import ROW_BYTES, measure_pages
 from edged.bench.join_report import PAGES, aims, draw_plot, show
 from edged.bench.rig import machine
@@ -143,7 +137,7 @@ class Bench:
         self.rows: list[dict[str, Any]] = []
         self.left_out: list[str] = []
         self._pool: tuple[Any, Pool] | None = None
-        self._floors: dict[Any, FloorSpeed] = {}
+        self._limit: tuple[Configuration, Limit] | None = None
         present = [name for name, member in members.items() if member.device == "cpu" or has_gpu()]
         wanted = plan.grid.configurations(present, plan.full)
         absent = dict.fromkeys(c.kernel for c in wanted if c.kernel not in present)
@@ -160,6 +154,7 @@ class Bench:
             tick(f"{c.kernel}, window {c.window:,}, batch {c.batch:,}, {c.threads} threads, "
                  f"{c.match_rate:g} matches, {c.keys}")  # fmt: skip
             self._member(c)
+        self.close()
         for c in self.peers():
             tick(f"{c.kernel}, window {c.window:,}")
             effort = self.plan.effort
@@ -189,7 +184,13 @@ class Bench:
     def _member(self, c: Configuration) -> None:
         pool = self._draw(c)
         member, effort = self.members[c.kernel], self.plan.effort
-        figures = measure(lambda: MemberDriver(member, Feed(pool, c.batch), c.threads), effort)
+        figures = measure(
+            lambda: MemberDriver(member, Feed(pool, c.batch), c.threads),
+            effort,
+            lambda matches: self._limit_of(c, matches),
+        )
+        if member.device != "cpu":
+            figures["fraction_of_limit"] = None
         if self.plan.operator and member.ordered:
             whole = measure(
                 lambda: OperatorDriver(c.kernel, Feed(pool, c.batch), c.threads), effort
@@ -197,20 +198,22 @@ class Bench:
             figures["exact"] = figures["exact"] and whole["exact"]
             figures |= {f"operator_{name}": whole[name] for name in (
                 "tuples_per_s", "cpu_s_per_mtuple", "state_bytes_per_tuple")}  # fmt: skip
-        like = replace(c, kernel="")
-        if like not in self._floors:
-            self._floors[like] = measure_floor(
-                Feed(pool, c.batch), c.threads, figures["matches_per_tuple"], effort
-            )
-        limit = self._floors[like]
-        if member.device == "cpu":
-            figures["fraction_of_limit"] = round(figures["tuples_per_s"] / limit.tuples_per_s, 3)
-        figures |= {
-            "floor_tuples_per_s": round(limit.tuples_per_s),
-            "floor_apart_tuples_per_s": round(limit.apart_tuples_per_s),
-            "floor_ahead": limit.ahead,
-        }
         self._add(c, member.device, figures)
+
+    def _limit_of(self, c: Configuration, matches_per_tuple: float) -> Limit:
+        """The floor of all kernels at a configuration; they are measured one after the other."""
+        like = replace(c, kernel="")
+        if self._limit is None or self._limit[0] != like:
+            self.close()
+            feed = Feed(self._draw(c), c.batch)
+            self._limit = like, Limit(feed, c.threads, matches_per_tuple, self.plan.effort)
+        return self._limit[1]
+
+    def close(self) -> None:
+        """Give up the floor's threads and memory."""
+        if self._limit is not None:
+            self._limit[1].close()
+            self._limit = None
 
     def _draw(self, c: Configuration) -> Pool:
         batches = tuple(sorted({other.batch for other in self.configurations}))

@@ -24,15 +24,8 @@ from edged.bench.join_data import (
     expected,
     zipf,
 )
-from edged.bench.join_measure import (
-    Effort,
-    Floor,
-    MemberDriver,
-    OperatorDriver,
-    check,
-    measure,
-    measure_floor,
-)
+from edged.bench.join_floor import Effort, Floor, Limit
+from edged.bench.join_measure import MemberDriver, OperatorDriver, check, measure
 from edged.bench.join_pages import measure_pages
 from edged.bench.join_peers import measure_peer
 from edged.bench.join_report import aims
@@ -223,9 +216,11 @@ def test_the_floor_has_the_windows_footprint_and_matches():
 @pytest.mark.parametrize("keys", KEYS)
 def test_the_floor_runs_with_every_distance_and_number_of_threads(keys):
     for threads in (1, 2):
-        limit = measure_floor(small(keys=keys), threads, 0.5, QUICK)
-        assert limit.tuples_per_s > 0
-        assert limit.apart_tuples_per_s > 0
+        limit = Limit(small(keys=keys), threads, 0.5, QUICK)
+        turn = limit.turn()
+        limit.close()
+        assert turn.tuples_per_s > 0
+        assert turn.apart_tuples_per_s > 0
         assert limit.ahead in (0, 8, 16, 32, 64)
 
 

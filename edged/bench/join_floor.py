@@ -1,0 +1,148 @@
+"""The floor beside a member of `edged bench join`: the unavoidable memory accesses alone.
+
+`kernels.cpu.floor` says what they are.  Here it gets the records, windows, threads and matches a
+tuple of a configuration, and is measured in turn with the member that is held against it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from edged.bench.join_data import Feed
+from edged.columns import address
+from edged.joins._lanes import cut
+from edged.joins.base import PARTITIONS, Int64s
+from edged.workers import Workers
+from kernels.cpu import floor, rings
+
+AHEADS = (0, 8, 16, 32, 64)
+HEADS_BYTES = 32
+"""Heads of the floor for a row of one side: four chains, two heads of four bytes each."""
+FLOOR_CHUNK = 1 << 20
+"""Tuples after which the floor looks at the clock."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: the least length of a section, and how many count."""
+
+    seconds: float
+    repeats: int
+
+
+class Floor:
+    """`kernels.cpu.floor` over a feed's records, with the footprint of its windows."""
+
+    def __init__(self, feed: Feed, threads: int, matches_per_tuple: float) -> None:
+        self._feed, self._workers = feed, Workers(threads)
+        self._rate = round(matches_per_tuple * floor.ONE)
+        self._at = 0
+        self._edges = np.zeros((feed.beats, 2, PARTITIONS + 1), np.int64)
+        for side in (0, 1):
+            np.cumsum(feed.counts[side], axis=1, out=self._edges[:, side, 1:])
+        step = rings.RECORD_BYTES * feed.batch * np.arange(feed.beats)
+        self._records = np.stack([address(data) + step for data in feed.data], axis=1)
+        counts = np.stack([c.sum(axis=0) for c in feed.counts])
+        self._lay_out(counts)
+        places = max(1024, int(2 * feed.batch * matches_per_tuple) // threads)
+        self._out = np.ones((threads, 2, places), np.int64)
+        self._lanes = np.zeros((threads, 2 * floor.LANE_FIELDS), np.int64)
+        self._lanes[:, floor.PLACES] = places
+        for lane, out in zip(self._lanes, self._out, strict=True):
+            lane[[floor.OUT_MINE, floor.OUT_MET]] = address(out[0]), address(out[1])
+        self._ranges = list(pairwise(cut(counts.sum(axis=0), threads)))
+
+    def _lay_out(self, counts: Int64s) -> None:
+        """Rings of both sides (`counts`: each partition's share) and heads, all touched once."""
+        pool, batch = self._feed.pool, self._feed.batch
+        entries = np.maximum(2, -(-counts * (pool.window + batch) // pool.period))
+        lines = -(-HEADS_BYTES * entries.max(axis=0) // floor.LINE)
+        heads = np.ones(floor.LINE * (int(lines.sum()) + 1), np.uint8)
+        at = -(-address(heads) // floor.LINE) * floor.LINE
+        self._memory = [heads]
+        self._state = np.zeros((PARTITIONS, floor.FIELDS), np.int64)
+        self._state[:, floor.HEADS] = at + floor.LINE * (lines.cumsum() - lines)
+        self._state[:, floor.LINES] = lines
+        for side in (0, 1):
+            ring = np.ones(floor.ENTRY * int(entries[side].sum()), np.uint8)
+            self._memory.append(ring)
+            first = entries[side].cumsum() - entries[side]
+            self._state[:, floor.RING + side] = address(ring) + floor.ENTRY * first
+            self._state[:, floor.ENTRIES + side] = entries[side]
+            filled = counts[side] * pool.window // pool.period
+            self._state[:, floor.NEXT + side] = np.minimum(filled, entries[side] - 1)
+
+    def section(self, ahead: int, seconds: float) -> float:
+        """Tuples per second, both streams."""
+        beats, batch = self._feed.beats, self._feed.batch
+        chunk = max(1, FLOOR_CHUNK // (2 * batch))
+        tuples, wall_s, before = 0, 0.0, time.perf_counter()
+        while wall_s < seconds or not tuples:
+            stop = min(beats, self._at + chunk)
+            calls = [
+                partial(floor.touch, *rows, ahead, self._rate, self._records[self._at : stop],
+                        self._edges[self._at : stop], self._state, lane[: floor.LANE_FIELDS])
+                for rows, lane in zip(self._ranges, self._lanes, strict=True)
+            ]  # fmt: skip
+            self._workers.run(calls)
+            tuples += 2 * batch * (stop - self._at)
+            self._at = stop % beats
+            wall_s = time.perf_counter() - before
+        return tuples / wall_s
+
+    def apart(self, ahead: int, seconds: float) -> float:
+        """The same with threads that never wait for each other: what the hardware gives."""
+        feed = self._feed
+        total = sum(int(counts.sum()) for counts in feed.counts)
+
+        def go(rows: tuple[int, int], lane: Int64s) -> float:
+            share = sum(int(counts[:, slice(*rows)].sum()) for counts in feed.counts) / total
+            periods, wall_s, before = 0, 0.0, time.perf_counter()
+            while wall_s < seconds:
+                floor.touch(*rows, ahead, self._rate, self._records, self._edges, self._state,
+                            lane[: floor.LANE_FIELDS])  # fmt: skip
+                periods += 1
+                wall_s = time.perf_counter() - before
+            return share * 2 * feed.batch * feed.beats * periods / wall_s
+
+        parts = zip(self._ranges, self._lanes, strict=True)
+        rates: list[float] = self._workers.run([partial(go, *part) for part in parts])
+        return sum(rates)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._workers.close()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A section of the floor; and the same with threads that never wait for each other."""
+
+    tuples_per_s: float
+    apart_tuples_per_s: float
+
+
+class Limit:
+    """The floor of a configuration, at the prefetching distance (`ahead`) that is fastest."""
+
+    def __init__(self, feed: Feed, threads: int, matches_per_tuple: float, effort: Effort) -> None:
+        self._floor = Floor(feed, threads, matches_per_tuple)
+        self._seconds, self._threads = effort.seconds / 2, threads
+        self._floor.section(16, self._seconds)
+        self.ahead = max(AHEADS, key=lambda ahead: self._floor.section(ahead, self._seconds))
+
+    def turn(self) -> Turn:
+        """Measure once."""
+        together = self._floor.section(self.ahead, self._seconds)
+        if self._threads == 1:
+            return Turn(together, together)
+        return Turn(together, self._floor.apart(self.ahead, self._seconds))
+
+    def close(self) -> None:
+        """End the workers."""
+        self._floor.close()
