@@ -7,9 +7,10 @@ records that lie prepared; with `--operator` also that of the whole interval joi
 hashes and partitions before and materialises after it.  How it is measured: `join_measure`.
 
 `fraction_of_limit` is against the floor, section by section in turn: `kernels.cpu.floor` with the
-same records, window, batch, threads and matches a tuple.  It counts, for every tuple, a 16-byte record read in
-sequence, one random line of the heads read and written, a 20-byte ring entry written in sequence
-and one read; for every match 20 random bytes of the other ring read, and 16 written in sequence.
+same records, window, batch, threads and matches a tuple.  It counts, for every tuple, a 16-byte
+record read in sequence, one random line of the heads read and written, a 20-byte ring entry written
+in sequence and one read; for every match 20 random bytes of the other ring read, and 16 written in
+sequence.
 `floor_apart_tuples_per_s` is the floor's with threads that never wait for each other: what two
 cores gain over one by it is what this hardware gives, whatever the program.
 
