@@ -1,29 +1,51 @@
 """`python -m tests.api.measure`: what the API takes, and what it takes from the daemon.
 
-Prints one JSON object: requests a second, tuples a second of HTTP ingest, and the beat's stages
-(median, 99th percentile) with and without clients that ask all the time.
+Prints one JSON object: requests a second, tuples a second of HTTP ingest, and the stages of a beat
+(median, 99th percentile, µs) beside a steady producer while
+
+    alone, alone_again   nobody asks
+    asked                four clients ask this daemon's API without a pause
+    elsewhere            the same, of an API in front of a process that shows a recorded snapshot:
+                         all the same work on the same two cores, none of it the daemon's
+    burned               two processes burn as much CPU time as API and clients did, no API
+    paced                the clients ask the daemon's API 50 times a second each
+    door                 one process asks the daemon's door as often as the API does, no API
+
+What `asked` has and `elsewhere` has not is the daemon's own; what `burned` has is the cores'.
+`waited_us` is how long the beat's thread waited for a core, on average for each beat, and `cpu_us`
+how long it ran (/proc/PID/task/TID/schedstat, Documentation/scheduler/sched-stats.rst).
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import multiprocessing
+import os
+import select
 import statistics
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import pyarrow as pa
 
 from edged.client import Producer
+from edged.door import Door, ask
 from edged.processes import free_port
-from tests.api.support import READINGS, both
+from tests.api.support import READINGS, Api, both
 from tests.api.test_ingest import ARROW, CSV, NDJSON, SCHEMA, arrow, in_csv, ndjson
 
 SECONDS = 5.0
 ROWS = 20_000
+CLIENTS = 4
+PACED_HZ = 50
+DOOR_HZ = 4
+BURST_S = 0.0005
+SPAWN = multiprocessing.get_context("spawn")
 
 
 def get_rate(api):
@@ -47,7 +69,7 @@ def ingest_rate(api, write, kind):
     """Tuples a second of four clients, each request with a key of its own."""
     start = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.timezone.utc)
     rows = [{"id": i, "time": start, "kw": i / 7, "text": f"sensor-{i % 50}"} for i in range(ROWS)]
-    body, counts = write(rows), [0] * 4
+    body, counts = write(rows), [0] * CLIENTS
     over = time.monotonic() + SECONDS
 
     def run(k):
@@ -61,7 +83,7 @@ def ingest_rate(api, write, kind):
                 assert answer.status_code == 202, answer.text
                 counts[k] += 1
 
-    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(CLIENTS)]
     started = time.monotonic()
     for thread in threads:
         thread.start()
@@ -74,34 +96,69 @@ def ingest_rate(api, write, kind):
     }
 
 
-@contextmanager
-def asked_all_the_time(api):
-    """Four clients that ask without a pause."""
-    over = threading.Event()
-    count = [0]
+# What goes on beside a beat: each in a process of its own, until `over` ---------------------------
+
+
+def ask_the_api(over, count, path, pause_s):
+    """Four clients of the API at `path`."""
 
     def run():
-        with api.client() as client:
-            while not over.is_set():
+        transport = httpx.HTTPTransport(uds=path, verify=False)
+        with httpx.Client(transport=transport, base_url="http://localhost", timeout=60) as client:
+            while not over.wait(pause_s) if pause_s else not over.is_set():
                 client.get("/v1/device")
-                count[0] += 1
+                with count.get_lock():
+                    count.value += 1
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
+    threads = [threading.Thread(target=run) for _ in range(CLIENTS)]
     for thread in threads:
         thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def ask_the_door(over, count, path):
+    """As often as the API asks it at most."""
+    while not over.wait(1 / DOOR_HZ):
+        ask(path, "status")
+        count.value += 1
+
+
+def burn(over, _, share, niceness):
+    """So much of a core, in bursts as short as a request."""
+    os.nice(niceness)
+    while not over.is_set():
+        began = time.thread_time()
+        while time.thread_time() - began < BURST_S:
+            pass
+        time.sleep(BURST_S * (1 / min(1.0, share) - 1))
+
+
+def show(over, _, path, snapshot):
+    """A control door that shows one recorded snapshot."""
+    door = Door(Path(path), lambda _: snapshot)
+    while not over.is_set():
+        select.select([door], [], [], 0.5)
+        door.serve()
+    door.close()
+
+
+@contextmanager
+def beside(target, *arguments):
+    """`target` in a process of its own; (the process, how often it has asked)."""
+    over, count = SPAWN.Event(), SPAWN.Value("l", 0)
+    process = SPAWN.Process(target=target, args=(over, count, *arguments))
+    process.start()
     try:
-        yield count
+        yield process, count
     finally:
         over.set()
-        for thread in threads:
-            thread.join()
+        process.join()
 
 
-def beside(daemon, api, port):
-    """A steady producer, first with nobody asking, then with clients asking, then with nobody.
-
-    Returns the wall-clock spans of the three, µs, and requests a second.
-    """
+@contextmanager
+def produced(port):
+    """A steady producer of 200 000 tuples/s."""
     schema = SCHEMA.remove(3).remove(2)
     start = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.timezone.utc)
     times = pa.array([start] * 2000, schema[1].type)
@@ -115,33 +172,91 @@ def beside(daemon, api, port):
 
     thread = threading.Thread(target=produce)
     thread.start()
-    spans, asked = {}, 0
     try:
-        time.sleep(2)
-        for name in ("alone", "asked", "alone_again"):
-            began_us = time.time_ns() // 1000
-            if name == "asked":
-                with asked_all_the_time(api) as count:
-                    time.sleep(2 * SECONDS)
-                asked = round(count[0] / (2 * SECONDS))
-            else:
-                time.sleep(2 * SECONDS)
-            spans[name] = began_us, time.time_ns() // 1000
+        yield
     finally:
         over.set()
         thread.join()
-    return spans, asked
 
 
-def stages(trace, span):
+def cpu_s(pid):
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def scheduled_us(pid):
+    """How long a process's first thread has run, and has waited for a core, so far."""
+    ran, waited, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    return int(ran) / 1e3, int(waited) / 1e3
+
+
+class Watch:
+    """Spans of the trace's wall clock, and what the beat's thread did in them."""
+
+    def __init__(self, daemon):
+        self.pid, self.spans = daemon.process.pid, {}
+
+    def look(self, name, count=None, pids=()):
+        """Watch for a while; returns the CPU shares of `pids`."""
+        time.sleep(1)
+        asked = count.value if count is not None else 0
+        before, used = scheduled_us(self.pid), [cpu_s(pid) for pid in pids]
+        began = time.time_ns() // 1000
+        time.sleep(2 * SECONDS)
+        span, after = (began, time.time_ns() // 1000), scheduled_us(self.pid)
+        seconds = (span[1] - span[0]) / 1e6
+        ran, waited = (b - a for a, b in zip(before, after, strict=True))
+        shares = [(cpu_s(pid) - was) / seconds for pid, was in zip(pids, used, strict=True)]
+        told = {"asked_per_s": round((count.value - asked) / seconds)} if count is not None else {}
+        if pids:
+            told["cpu_shares"] = [round(share, 2) for share in shares]
+        self.spans[name] = (span, ran, waited, told)
+        return shares
+
+    def told(self, trace):
+        """What was seen, with the stages of the beats that the trace tells."""
+        rows = [json.loads(line) for line in trace.read_text().splitlines()]
+        return {name: {**told, **stages(rows, span, ran, waited)}
+                for name, (span, ran, waited, told) in self.spans.items()}  # fmt: skip
+
+
+def stages(rows, span, ran, waited):
     """p50 and p99 of the stages of the beats with rows within a span of the wall clock, µs."""
-    rows = [json.loads(line) for line in trace.read_text().splitlines()]
     beats = [r for r in rows if span[0] <= r["durable_wall_us"] <= span[1] and r["rows_taken"]]
-    told = {"beats": len(beats)}
+    told = {"beats": len(beats), "cpu_us": round(ran / len(beats)),
+            "waited_us": round(waited / len(beats))}  # fmt: skip
     for stage in ("ingest", "race", "commit"):
         values = sorted(beat["stages"][stage] for beat in beats)
         told[f"{stage}_us"] = [round(values[int(q * (len(values) - 1))]) for q in (0.5, 0.99)]
     return told
+
+
+def compare(daemon, api, path):
+    """Watch the beat beside everything that the module's docstring names."""
+    watch, socket = Watch(daemon), str(api.socket)
+    watch.look("alone")
+    with beside(ask_the_api, socket, 0) as (clients, count):
+        burnt = watch.look("asked", count, (api.process.pid, clients.pid))
+    snapshot = ask(daemon.door, "status")
+    twin = path / "twin"
+    twin.mkdir()
+    with (
+        beside(show, str(twin / "door"), snapshot),
+        Api(twin, twin / "door") as other,
+        beside(ask_the_api, str(other.socket), 0) as (clients, count),
+    ):
+        watch.look("elsewhere", count, (other.process.pid, clients.pid))
+    with ExitStack() as stack:
+        for share, niceness in zip(burnt, (10, 0), strict=True):
+            stack.enter_context(beside(burn, share, niceness))
+        watch.look("burned")
+    with beside(ask_the_api, socket, 1 / PACED_HZ) as (clients, count):
+        watch.look("paced", count, (api.process.pid, clients.pid))
+    with beside(ask_the_door, str(daemon.door)) as (_, count):
+        watch.look("door", count)
+    watch.look("alone_again")
+    return watch
 
 
 def main():
@@ -169,10 +284,11 @@ def main():
                 ("arrow", arrow, ARROW), ("ndjson", ndjson, NDJSON), ("csv", in_csv, CSV)
             ):  # fmt: skip
                 told[name] = ingest_rate(api, write, kind)
-            spans, told["asked_per_s"] = beside(daemon, api, port)
+            with produced(port):
+                watch = compare(daemon, api, path)
             api.stop()
             daemon.stop()
-            told["beat_p50_p99"] = {n: stages(path / "trace", span) for n, span in spans.items()}
+            told["beat"] = watch.told(path / "trace")
     print(json.dumps(told, indent=1))  # noqa: T201
 
 
