@@ -75,15 +75,16 @@ class SnapshotTask:
     disk: Disk
     epoch: int
     size: int = 0
-    problem: OSError | None = None
+    problem: BaseException | None = None
 
     def write(self, facts: bytes, arrays: Mapping[str, Array]) -> None:
-        """Make the file; what goes wrong is raised by `Store.end_snapshot`."""
+        """Make the file; what goes wrong, whatever it is, is raised by `Store.end_snapshot`: a
+        snapshot that is not there must not count."""
         try:
             self.size = snapshots.write_snapshot(
                 self.disk, self.path, self.epoch, self.beat, facts, arrays, self.over
             )
-        except OSError as problem:
+        except BaseException as problem:
             self.problem = problem
 
 
@@ -362,11 +363,11 @@ class Store:
     def end_snapshot(self, task: SnapshotTask, *, barrier: bool = False) -> list[PageRef]:
         """Take over a snapshot that was written; see `snapshot`."""
         with self._latching(f"writing the snapshot of beat {task.beat}"):
-            if task.problem is not None:
-                if task.problem.errno in DISK_FULL:
-                    text = f"{task.path}: no room for a snapshot: {task.problem}"
-                    raise StoreFull(text) from task.problem
-                raise task.problem
+            problem = task.problem
+            if isinstance(problem, OSError) and problem.errno in DISK_FULL:
+                raise StoreFull(f"{task.path}: no room for a snapshot: {problem}") from problem
+            if problem is not None:
+                raise problem
             self._snapshots[task.beat] = task.size
             self._snapshot_beat = task.beat
             self._log.snapshots = task.beat + 1

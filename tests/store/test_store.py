@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -217,6 +218,25 @@ def test_a_snapshot_keeps_every_kind_of_array(tmp_path):
 def test_arrays_of_python_objects_are_refused(tmp_path):
     with open_store(tmp_path) as store, pytest.raises(StoreError, match="'bad' holds Python"):
         store.snapshot(1, b"", {"bad": np.array([None])})
+
+
+def test_a_snapshot_whose_thread_dies_of_anything_does_not_count(tmp_path, monkeypatch):
+    def no_memory(*_):
+        raise MemoryError("no room to encode the table")
+
+    with open_store(tmp_path) as store:
+        for i in range(1, 400):
+            store.commit(beat(i, page(i)))
+        task = store.begin_snapshot(399)
+        with monkeypatch.context() as patch:
+            patch.setattr("edged.store.snapshots.write_snapshot", no_memory)
+            thread = threading.Thread(target=task.write, args=(b"", {}))
+            thread.start()
+            thread.join()
+        with pytest.raises(MemoryError):
+            store.end_snapshot(task)
+    with open_store(tmp_path) as store:
+        assert [r.number for r in store.recover().records] == list(range(1, 400))
 
 
 def test_a_damaged_snapshot_is_set_aside_where_the_log_leads_on_from_the_one_before(tmp_path):
