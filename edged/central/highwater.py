@@ -91,6 +91,9 @@ class Table:
     entries: dict[Key, _Entry] = field(default_factory=dict)
     dirty: set[Key] = field(default_factory=set)
     suspect: bool = False
+    found: bool = True
+    """Whether it stands as an earlier process may have left it: what a failed sync of that one kept
+    from the medium no later sync writes."""
 
     def high(self, epoch: int, stream: int, partition: int) -> tuple[int, int]:
         """(seq, checksum) of the highest landed page; (0, 0) where none has."""
@@ -180,7 +183,10 @@ class Record:
             self._head(doubt=0)
             table.dirty.clear()
         if sync:
+            if table.found:
+                os.pwrite(self._fd, os.pread(self._fd, os.fstat(self._fd).st_size, 0), 0)
             os.fdatasync(self._fd)
+            table.found = False
 
 
 class Records:
@@ -302,4 +308,4 @@ def _write_anew(fd: int, table: Table) -> None:
     os.ftruncate(fd, len(data))
     os.fsync(fd)
     table.dirty.clear()
-    table.suspect = False
+    table.suspect = table.found = False

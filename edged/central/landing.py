@@ -243,6 +243,7 @@ class DirectoryLanding:
         listed = segments.list_segments(self.path)
         unsealed = [name for name in listed if seals.read(self.path, name) is None]
         for name in unsealed:
+            segments.renew_rows(self.path, name)
             self._count(segments.read_rows(self.path, name))
         own = [name for name in unsealed if segments.parse_name(name)[0] == self.instance]
         for name in own:
@@ -302,6 +303,7 @@ class DirectoryLanding:
             rows = seals.read(self.path, name)
             if rows is None:
                 try:
+                    segments.renew_rows(self.path, name)
                     rows = segments.read_rows(self.path, name)
                 except FileNotFoundError:  # folded into a later summary, which comes behind it
                     continue
@@ -311,7 +313,7 @@ class DirectoryLanding:
 
     def _recover_tail(self, name: str) -> None:
         writer = SegmentWriter(self.path, name)
-        pages = _sound_pages(writer.read_tail(), writer.tail)
+        pages = _sound_pages(writer.renew_tail(), writer.tail)
         kept = 0
         for offset, header in pages:
             stream = segments.digest64(header.stream)

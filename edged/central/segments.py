@@ -24,7 +24,8 @@ Invariants
  3. Neither file is ever rewritten below what the idx commits, and rows are in the order of their
     offsets, but not necessarily without holes between them.
  4. A row is durable before the page is acknowledged and before any high water counts it, so a
-    position (a number of rows) that was once read stays valid after a power cut.
+    position (a number of rows) that was once read stays valid after a power cut.  What a
+    collector that died has left is written and synced once more before anything counts it.
  5. Within one (device_hash, epoch, stream, partition), over all segments, each seq occurs once.
 
 A position in the landing is `{segment name: rows}`, as JSON with sorted keys.  The segment's name
@@ -156,6 +157,22 @@ def read_rows(landing: str | Path, name: str, start: int = 0, stop: int | None =
     return rows
 
 
+def renew_rows(landing: str | Path, name: str) -> None:
+    """Write the rows of segment `name` once more, and make them durable.
+
+    A sync that failed leaves rows in the page cache that the medium does not have and that no later
+    sync writes; whoever died before a sync leaves them as well.  Rows never change, so the process
+    that appends to the segment may go on meanwhile.
+    """
+    fd = os.open(idx_path(landing, name), os.O_RDWR | os.O_CLOEXEC)
+    try:
+        whole = os.fstat(fd).st_size // ROW_BYTES * ROW_BYTES
+        _pwrite(fd, memoryview(_pread(fd, whole, 0)), 0)
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
 def read_pages(
     landing: str | Path, name: str, rows: Rows, read_bytes: int = _READ_BYTES
 ) -> Iterator[memoryview]:
@@ -209,6 +226,12 @@ def _pread(fd: int, length: int, offset: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def _pwrite(fd: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, offset)
+        data, offset = data[written:], offset + written
+
+
 def _pread_into(fd: int, memory: memoryview, offset: int) -> int:
     """Fill `memory` from `offset` on, or as much of it as there is; returns how much."""
     filled = 0
@@ -251,9 +274,14 @@ class SegmentWriter:
         )[0]
         return int(last["offset"]) + int(last["length"])
 
-    def read_tail(self) -> bytes:
-        """The bytes beyond the last committed page."""
-        return _pread(self._pages, self.size - self.tail, self.tail)
+    def renew_tail(self) -> bytes:
+        """The bytes beyond the last committed page, which are durable then: the process that wrote
+        them may have died of a failed sync, see `renew_rows`."""
+        data = _pread(self._pages, self.size - self.tail, self.tail)
+        if data:
+            _pwrite(self._pages, memoryview(data), self.tail)
+            self.sync()
+        return data
 
     def cut(self, size: int) -> None:
         """Make the .pages file end at `size`, which must not be below the last committed page."""
@@ -292,10 +320,7 @@ class SegmentWriter:
         if not len(rows):
             return
         data = memoryview(np.ascontiguousarray(rows, dtype=ROW).tobytes())
-        at = self.rows * ROW_BYTES
-        while data:
-            written = os.pwrite(self._idx, data, at)
-            data, at = data[written:], at + written
+        _pwrite(self._idx, data, self.rows * ROW_BYTES)
         os.fdatasync(self._idx)
         self.rows += len(rows)
         self.tail = int(rows["offset"][-1]) + int(rows["length"][-1])

@@ -90,7 +90,7 @@ def test_a_torn_row_is_no_row_and_is_cut_when_the_segment_is_opened(tmp_path, to
     assert len(segments.read_rows(tmp_path, NAME)) == 1
     writer = SegmentWriter(tmp_path, NAME)
     assert idx.stat().st_size == ROW_BYTES
-    assert writer.tail == 5 and writer.read_tail() == b"second"
+    assert writer.tail == 5 and writer.renew_tail() == b"second"
     writer.cut(5)
     land(writer, [b"third"])
     writer.close()
