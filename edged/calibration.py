@@ -5,7 +5,9 @@ they take and draw at each clock: a `governors.curve.CalibrationCurve` a kernel,
 and by which meter it is.  `edged.bench.join_calibrate` and `edged.bench.opp_calibrate` make them.
 
     {"format": 1, "board": "orin-nano", "simulated": true, "meter": "...", "window": n,
-     "write_us": x, "notes": [...], "kernels": {name: {"cores": x, "curve": {...}}}}
+     "write_us": x, "notes": [...],
+     "kernels": {name: {"device": "cpu", "cores": x, "times_from": "measured", "write_us": x,
+                        "curve": {...}}}}
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ from edged.disk import SystemDisk, write_whole
 from edged.errors import ConfigError
 from edged.placement import DEFAULT, Profile
 from governors.curve import CalibrationCurve, Optimum
+from governors.energy import Provenance
 from governors.errors import ProfileError
+from governors.tariff import Measured
 
 FILE = "placement.json"
 ENERGY_FILE = "energy.json"
 ENERGY_FORMAT = 1
+DEVICES = ("cpu", "cuda")
 TRIFLE = 0.01
 """A clock is set only where it saves that part; less is within what meters can tell."""
 
@@ -36,13 +41,20 @@ class KernelCurve:
 
     curve: CalibrationCurve
     cores: float
-    """How many were busy, on average, while it ran."""
+    """How many were busy, on average, while it ran; of a GPU's kernel, those that wait for it."""
+    device: str = "cpu"
+    """Whose clocks these are: cpu or cuda."""
+    times_from: Provenance = Provenance.MEASURED
+    write_us: float | None = None
+    """What setting this device's clocks once takes; None: what setting the CPU's does."""
+
+    def above_watts(self, hz: int) -> float:
+        """What the board draws above idle while it runs at a clock."""
+        return max(0.0, Measured(self.curve, self.cores).watts(hz))
 
     def core_watts(self, hz: int) -> float:
-        """What one busy core draws above idle at a clock."""
-        point = next((p for p in self.curve.points if p.hz == hz), None)
-        watts = (point or self.curve.fitted(hz)).watts
-        return max(0.0, watts - self.curve.idle_watts) / self.cores
+        """What one busy core draws above idle at a clock of the CPU."""
+        return self.above_watts(hz) / self.cores
 
 
 @dataclass(frozen=True)
@@ -71,9 +83,23 @@ class EnergyCalibration:
         alone = None if c.left_alone is None else (k * c.left_alone[0], c.left_alone[1])
         points = tuple(replace(p, us=k * p.us) for p in c.points)
         scaled = replace(c, units=tuples, points=points, left_alone=alone)
-        write_j = 2 * self.write_us / 1e6 * found.core_watts(c.points[0].hz)
+        write_us = self.write_us if found.write_us is None else found.write_us
+        write_j = 2 * write_us / 1e6 * self._writer_watts(found)
         clocks = None if len(points) > 1 else ()
-        return _unless_trifling(scaled.optimum(deadline_us, clocks, write_j, 2 * self.write_us))
+        return _unless_trifling(scaled.optimum(deadline_us, clocks, write_j, 2 * write_us))
+
+    def of_device(self, device: str) -> KernelCurve | None:
+        """The kernel whose curve stands for a device: the default, where it was calibrated."""
+        mine = {name: k for name, k in self.kernels.items() if k.device == device}
+        return mine.get(DEFAULT) or next(iter(mine.values()), None)
+
+    def _writer_watts(self, found: KernelCurve) -> float:
+        """What a core draws that sets clocks: of a GPU's kernel, as the CPU's curve has it, else no
+        more than the board draws at the kernel's lowest clock."""
+        cpu = self.of_device("cpu") if found.device != "cpu" else found
+        if cpu is None:
+            return found.above_watts(found.curve.points[0].hz)
+        return cpu.core_watts(cpu.curve.points[0].hz)
 
     def pays_from(self, kernel: str) -> int | None:
         """Tuples of a race from which on setting a clock is cheaper than leaving it; None where it
@@ -84,9 +110,12 @@ class EnergyCalibration:
     def encode(self) -> str:
         """The JSON text of the file."""
         kernels = {
-            name: {"cores": k.cores, "curve": json.loads(k.curve.encode())}
+            name: {
+                "device": k.device, "cores": k.cores, "times_from": k.times_from.value,
+                "write_us": k.write_us, "curve": json.loads(k.curve.encode()),
+            }
             for name, k in self.kernels.items()
-        }
+        }  # fmt: skip
         document = {
             "format": ENERGY_FORMAT, "board": self.board, "simulated": self.simulated,
             "meter": self.meter, "window": self.window, "write_us": self.write_us,
@@ -135,13 +164,13 @@ def load_energy(directory: Path) -> EnergyCalibration | None:
 
 
 def load_curve(directory: Path, kernel: str = DEFAULT) -> CalibrationCurve | None:
-    """The curve of one kernel (where that was not calibrated, of the first that was), if there is
-    one.  Raises ConfigError."""
+    """The curve of one kernel (where that was not calibrated, of the first on the CPU that was), if
+    there is one.  Raises ConfigError."""
     energy = load_energy(directory)
     if energy is None:
         return None
-    found = energy.kernels.get(kernel) or next(iter(energy.kernels.values()))
-    return found.curve
+    found = energy.kernels.get(kernel) or energy.of_device("cpu")
+    return None if found is None else found.curve
 
 
 def save_energy(energy: EnergyCalibration, directory: Path) -> Path:
@@ -156,20 +185,30 @@ def _energy(document: Mapping[str, Any], where: str) -> EnergyCalibration:
     )  # fmt: skip
     kernels = {}
     for name, k in document["kernels"].items():
-        _only(k, "cores", "curve")
-        curve = CalibrationCurve.decode(json.dumps(k["curve"]), f"{where}: {name}")
-        kernels[name] = KernelCurve(curve, _above_zero(k["cores"], f"{name}: cores"))
+        kernels[name] = _kernel(k, f"{where}: {name}")
     if not kernels:
         raise ValueError("there is no kernel in it")
     if not isinstance(document["simulated"], bool):
         raise ValueError(f"simulated is {document['simulated']!r}, not true or false")
-    write_us = float(document["write_us"])
-    if not (math.isfinite(write_us) and write_us >= 0):
-        raise ValueError(f"write_us is {write_us}, which is no time")
+    write_us = _not_below_zero(document["write_us"], "write_us")
     return EnergyCalibration(
         str(document["board"]), document["simulated"], str(document["meter"]),
         int(_above_zero(document["window"], "window")), write_us,
         tuple(map(str, document["notes"])), kernels,
+    )  # fmt: skip
+
+
+def _kernel(k: Mapping[str, Any], where: str) -> KernelCurve:
+    _only(k, "device", "cores", "times_from", "write_us", "curve")
+    curve = CalibrationCurve.decode(json.dumps(k["curve"]), where)
+    device = k.get("device", "cpu")
+    if device not in DEVICES:
+        raise ValueError(f"{where}: device {device!r} is none of {', '.join(DEVICES)}")
+    told = k.get("write_us")
+    return KernelCurve(
+        curve, _above_zero(k["cores"], f"{where}: cores"), device,
+        Provenance(k.get("times_from", Provenance.MEASURED.value)),
+        None if told is None else _not_below_zero(told, f"{where}: write_us"),
     )  # fmt: skip
 
 
@@ -182,6 +221,12 @@ def _only(document: Mapping[str, Any], *known: str) -> None:
 def _above_zero(value: Any, what: str) -> float:
     if not (math.isfinite(float(value)) and float(value) > 0):
         raise ValueError(f"{what} is {value!r}, which is none")
+    return float(value)
+
+
+def _not_below_zero(value: Any, what: str) -> float:
+    if not (math.isfinite(float(value)) and float(value) >= 0):
+        raise ValueError(f"{what} is {value!r}, which is no time")
     return float(value)
 
 

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from governors.ways import Floats, Way, at_hand, batched, races, waits_us, ways_of
+from governors.ways import Floats, Way, at_hand, batched, devices_us, races, waits_us, ways_of
 
 if TYPE_CHECKING:
     from governors.policies.base import Cost, Dial, Work
@@ -82,16 +82,19 @@ class Gating:
     """It stays powered after its last work."""
     wake_j: float | None = 0.0
     """To wake it when it was gated; None: not known."""
+    priced: bool = True
+    """Whether there are figures of a GPU that works and of one that is powered."""
 
-    def joules(self, race_us: Floats, period_us: Floats) -> Floats:
-        """Of periods, beside a race in each; at least, where the wake is not known."""
-        rests_us = np.maximum(0.0, period_us - race_us)
+    def joules(self, busy_us: Floats, period_us: Floats) -> Floats:
+        """Of periods, beside the GPU's work in each; at least, where the wake is not known."""
+        rests_us = np.maximum(0.0, period_us - busy_us)
         woken = np.where(rests_us > self.us, self.wake_j or 0.0, 0.0)
         return self.watts * np.minimum(rests_us, self.us) / 1e6 + woken
 
-    def known(self, race_us: Floats, period_us: Floats) -> npt.NDArray[np.bool_]:
+    def known(self, busy_us: Floats, period_us: Floats) -> npt.NDArray[np.bool_]:
         """Whether that is all of it."""
-        return (period_us - race_us <= self.us) | (self.wake_j is not None)
+        gated_or_known = (period_us - busy_us <= self.us) | (self.wake_j is not None)
+        return gated_or_known & self.priced
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +125,13 @@ class Tariff(Protocol):
     gating: Gating
     radio: Radio
 
-    def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
+    def race_watts(
+        self, device: str, hz: int, cores: float, memory_hz: int | None = None,
+        cpu_hz: int | None = None,
+    ) -> float:  # fmt: skip
         """While `cores` of it are busy at a clock, without memory traffic; `memory_hz`: where the
-        memory clock is capped."""
+        memory clock is capped; `cpu_hz`: the clock of the cores that wait for a GPU, by default the
+        lowest."""
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
         """What idle cores save at the lower of two maxima; none where they are clock-gated."""
@@ -158,6 +165,8 @@ class Fit:
     in_time: bool
     joules: float
     """Above idle, of that share."""
+    units_max: float
+    """What the room is enough for at most: how many wait is known when they are taken in."""
 
 
 class CostModel:
@@ -236,7 +245,8 @@ class CostModel:
             rooms = {w: room_j - self._gpu_j(w, work) for w in choice}
             best = max(choice, key=lambda w: w.part(units, write_j, rooms[w]))
             share = best.part(units, write_j, rooms[best])
-        return Fit(best, share, bool(in_time), best.joules(share * units, write_j))
+        most = share * units if share < 1.0 else units + self._more(best, work, write_j, room_j)
+        return Fit(best, share, bool(in_time), best.joules(share * units, write_j), most)
 
     def overhead_j(self, work: Work) -> float:
         """What a beat takes above idle beside its race: wakes, memory traffic, an upload, and the
@@ -272,6 +282,12 @@ class CostModel:
             joules = joules - np.maximum(0.0, sleep.saves(idle_us))
         return joules
 
+    def _more(self, way: Way, work: Work, write_j: float, room_j: float) -> float:
+        """Units beside those that wait, for what they leave of the room."""
+        left_j = room_j - way.most_joules(work.units, write_j) - self._gpu_j(way, work)
+        each_j = way.most_j_per_unit + work.costs[way.device].bytes_per_unit * self.tariff.byte_j
+        return left_j / each_j if each_j > 0 else math.inf
+
     def _race_j(self, way: Way, work: Work, write_j: float) -> float:
         return way.joules(work.units, write_j) + self._gpu_j(way, work)
 
@@ -279,12 +295,12 @@ class CostModel:
         """What a GPU takes beside the race at hand, by the pace of the arrivals."""
         if way.device != "gpu":
             return 0.0
-        race_us, period_us = np.array(way.takes_us(work.units)), np.array(_pace_us(work))
-        return float(self.tariff.gating.joules(race_us, period_us))
+        busy_us, period_us = np.array(way.device_us(work.units)), np.array(_pace_us(work))
+        return float(self.tariff.gating.joules(busy_us, period_us))
 
     def _gpu_known(self, way: Way, work: Work) -> bool:
-        race_us, period_us = np.array(way.takes_us(work.units)), np.array(_pace_us(work))
-        return way.device != "gpu" or bool(self.tariff.gating.known(race_us, period_us))
+        busy_us, period_us = np.array(way.device_us(work.units)), np.array(_pace_us(work))
+        return way.device != "gpu" or bool(self.tariff.gating.known(busy_us, period_us))
 
     def _beside_j(self, cost: Cost) -> float:
         """Above idle, of the work of one core beside the wait."""
@@ -313,7 +329,8 @@ class CostModel:
         race, raced_j = races(ways, rate, period, write_j)
         in_time = (period > 0) & (race <= period) & (race <= work.latency_us / 2)
         period = np.where(period > 0, period, np.maximum(race, 1.0))
-        joules = raced_j + self._fixed_j(ways, work, period, race)
+        busy = devices_us(ways, rate, period)
+        joules = raced_j + self._fixed_j(ways, work, period, race, busy)
         commit_j = np.array([self._commit_only_j(work.costs[w.device]) for w in ways])
         joules = joules + commits * commit_j
         upload = np.where(
@@ -322,7 +339,7 @@ class CostModel:
         mean = self.tariff.idle_watts + 1e6 * joules / period + self._steady_watts(ways, work, rate)
         if work.upload_bytes_per_s:
             mean = mean + 1e6 * self.tariff.radio.joules / upload
-        known = in_time & self._known(ways, period, race)
+        known = in_time & self._known(ways, period, busy)
         usable = known if known.any() else in_time
         if usable.any():
             at = int(np.argmin(np.where(usable, mean, np.inf)))
@@ -337,21 +354,21 @@ class CostModel:
         )  # fmt: skip
 
     def _fixed_j(
-        self, ways: Sequence[Way], work: Work, period_us: Floats, race_us: Floats
+        self, ways: Sequence[Way], work: Work, period_us: Floats, race_us: Floats, busy_us: Floats
     ) -> Floats:
         """Of a period beside its race: wakes, the commit, rest, a GPU that stays powered."""
         t = self.tariff
         beside = np.array([self._beside_j(work.costs[w.device]) for w in ways])
         on_gpu = np.array([w.device == "gpu" for w in ways])
-        gated = np.where(on_gpu, t.gating.joules(race_us, period_us), 0.0)
+        gated = np.where(on_gpu, t.gating.joules(busy_us, period_us), 0.0)
         return (WAKES - 1) * t.wake_j + beside + gated + self.rest_j(period_us - race_us)
 
     def _known(
-        self, ways: Sequence[Way], period_us: Floats, race_us: Floats
+        self, ways: Sequence[Way], period_us: Floats, busy_us: Floats
     ) -> npt.NDArray[np.bool_]:
         """Where all that the GPU takes has a figure."""
         on_gpu = np.array([w.device == "gpu" for w in ways])
-        return ~on_gpu | self.tariff.gating.known(race_us, period_us)
+        return ~on_gpu | self.tariff.gating.known(busy_us, period_us)
 
     def _steady_watts(self, ways: Sequence[Way], work: Work, rate: float) -> Floats:
         """What does not depend on the period: memory traffic, and each byte of the uplink."""

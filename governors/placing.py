@@ -21,6 +21,8 @@ from governors.policies.running import Running
 HANDS_OFF = "hands_off"
 CORES_MIN = 0.05
 """Of a core, that a race keeps busy at least: somebody waits for the GPU."""
+NOTHING_US = 1.0
+"""What a GPU takes less than, it does not do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,10 @@ class Part:
     """CPU time of all threads in it."""
     each_us: float = 0.0
     """What one more unit adds."""
+    hz: int = 0
+    """Of a GPU: its clock when that was measured; 0: not known."""
+    stalled: float = 1.0
+    """Of a GPU: the share of the time that its clock does not shorten."""
 
     @property
     def processor(self) -> str:
@@ -48,24 +54,58 @@ class Part:
 
 def with_part(cost: Cost, part: Part, hz: int, sign: int = 1) -> Cost:
     """A beat's cost with a part more, or with `sign` -1 without one that is in it; on the CPU the
-    part's time was measured at `hz`.  Nothing falls below zero."""
-    whole_us = cost.us(part.units, hz)
-    busy_us = cost.cores * whole_us + sign * part.cpu_us
-    cores = max(CORES_MIN, busy_us / max(1.0, whole_us + sign * part.us))
-    fixed_us, each_us = sign * part.at_us(0), sign * part.each_us
+    part's time was measured at `hz`.  Nothing falls below zero.
+
+    With a part on a GPU the rest of the beat is the CPU's (`Cost.host`), at its own clock.
+    """
     if part.processor == "gpu":
-        return replace(
-            cost,
-            stall_us=max(0.0, cost.stall_us + fixed_us),
-            stall_us_per_unit=max(0.0, cost.stall_us_per_unit + each_us),
-            cores=cores,
-        )
+        return _with_gpu(cost if cost.host or sign < 0 else _hosted(cost), part, sign)
+    if cost.host is not None:
+        return replace(cost, host=with_part(cost.host, part, hz, sign))
+    cores = max(1.0, _cores(cost, part, cost.us(part.units, hz), sign))
+    fixed_us, each_us = sign * part.at_us(0), sign * part.each_us
     return replace(
         cost,
         cycles=max(0.0, cost.cycles + fixed_us * hz / 1e6),
         cycles_per_unit=max(0.0, cost.cycles_per_unit + each_us * hz / 1e6),
-        cores=max(1.0, cores),
+        cores=cores,
     )
+
+
+def _with_gpu(cost: Cost, part: Part, sign: int) -> Cost:
+    """At the clock that the GPU had; where that is not known, no clock is taken to shorten it."""
+    hz, stalled = (part.hz, part.stalled) if part.hz else (10**9, 1.0)
+    us = cost.us(part.units, hz)
+    fixed_us, each_us = sign * part.at_us(0), sign * part.each_us
+    cycles = (1 - stalled) * hz / 1e6
+    left = replace(
+        cost,
+        cycles=max(0.0, cost.cycles + cycles * fixed_us),
+        cycles_per_unit=max(0.0, cost.cycles_per_unit + cycles * each_us),
+        stall_us=max(0.0, cost.stall_us + stalled * fixed_us),
+        stall_us_per_unit=max(0.0, cost.stall_us_per_unit + stalled * each_us),
+        cores=max(CORES_MIN, _cores(cost, part, us, sign)),
+    )
+    if left.host is None or left.us(part.units, hz) >= NOTHING_US:
+        return left
+    return replace(
+        left.host, bytes_per_unit=cost.bytes_per_unit, beside_cycles=cost.beside_cycles,
+        commit_cycles=cost.commit_cycles,
+    )  # fmt: skip
+
+
+def _hosted(cost: Cost) -> Cost:
+    """Nothing on the GPU yet, and what was on the CPU beside it."""
+    host = replace(cost, bytes_per_unit=0.0, beside_cycles=0.0, commit_cycles=0.0)
+    return replace(
+        cost, cycles=0.0, cycles_per_unit=0.0, stall_us=0.0, stall_us_per_unit=0.0, cores=0.0,
+        host=host,
+    )  # fmt: skip
+
+
+def _cores(cost: Cost, part: Part, us: float, sign: int) -> float:
+    """Busy on average, with the part or without it, of a cost that takes `us`."""
+    return (cost.cores * us + sign * part.cpu_us) / max(1.0, us + sign * part.us)
 
 
 class Placing:
@@ -89,7 +129,8 @@ class Placing:
             cost = with_part(cost, instead, self._cpu_hz, -1)
         if part != instead:
             cost = with_part(cost, part, self._cpu_hz)
-        work = replace(seen.work, costs={part.processor: cost})
+        gpu = part.processor == "gpu" or cost.host is not None
+        work = replace(seen.work, costs={"gpu" if gpu else "cpu": cost})
         plans = self._running.policy.plans and self._running.policy.name != HANDS_OFF
         dials = seen.dials if plans else tuple(self._standing(dial) for dial in seen.dials)
         shares = SHARES if plans else (1.0,)

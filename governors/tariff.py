@@ -1,8 +1,8 @@
 """What a board charges for races, wakes, bytes and sleeps, for the cost model.  Sans-IO.
 
 `ModelTariff` asks the board's power model; `MeasuredTariff` puts the watts that `edged calibrate`
-measured in their place, at the number of cores that it measured with.  What the profile does not
-price is zero here, as in the model, which names it.
+measured of CPU and GPU in their place, at the number of cores that it measured with.  What the
+profile does not price is zero here, as in the model, which names it.
 
 While a race runs all cores are awake and the memory runs at the highest clock that is allowed; when
 it is over it is at its lowest.  That is an assumption: the memory clock follows votes of CPU and
@@ -12,12 +12,12 @@ GPU that no public source gives in full.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from governors.cost import Gating, Radio, Sleep, Tariff
 from governors.curve import CalibrationCurve
 from governors.power import Load, PowerModel
-from governors.profile import IdleState
+from governors.profile import IdleState, Profile
 
 
 class ModelTariff:
@@ -52,15 +52,18 @@ class ModelTariff:
         self.awake_watts = model.input_watts(replace(idle, awake_share=1.0)) - self.idle_watts
         self.states = _states(p.idle_states, self.awake_watts, self.wake_j)
         self.gating = _gating(model)
-        self._watts: dict[tuple[str, int, float, int | None], float] = {}
+        self._watts: dict[tuple[str, int, float, int | None, int | None], float] = {}
         beside_hz = p.clusters[0].floor_hz
         self.cycle_j = (self.race_watts("cpu", beside_hz, 1.0) - self.idle_watts) / beside_hz
 
-    def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
+    def race_watts(
+        self, device: str, hz: int, cores: float, memory_hz: int | None = None,
+        cpu_hz: int | None = None,
+    ) -> float:  # fmt: skip
         """While `cores` are busy at a clock, spread over the clusters by their size."""
-        key = (device, hz, cores, memory_hz)
+        key = (device, hz, cores, memory_hz, cpu_hz)
         if key not in self._watts:
-            load = self.race_load(device, hz, cores)
+            load = self.race_load(device, hz, cores, cpu_hz)
             if memory_hz is not None:
                 load = replace(load, memory_hz=min(memory_hz, load.memory_hz))
             self._watts[key] = self.model.input_watts(load)
@@ -74,44 +77,63 @@ class ModelTariff:
         )
         return self.model.input_watts(high) - self.model.input_watts(low)
 
-    def race_load(self, device: str, hz: int, cores: float) -> Load:
-        """The load of a race, without its memory traffic."""
+    def race_load(self, device: str, hz: int, cores: float, cpu_hz: int | None = None) -> Load:
+        """The load of a race, without its memory traffic; on a GPU cores wait at `cpu_hz`."""
         p, idle = self.model.profile, self.idle_load
         part = min(1.0, cores / p.core_count)
         busy = tuple(part * len(c.cores) for c in p.clusters)
         awake = replace(idle, awake_share=1.0, memory_hz=self.memory_hz, busy_cores=busy)
         if device == "gpu":
-            return replace(awake, gpu_hz=hz, gpu_busy=1.0, gpu_awake=1.0)
-        clocks = tuple(
-            min(max(hz, c.opps[0].hz), c.opps[-1].hz) for c in p.clusters
-        )  # a cluster that does not reach a clock runs at its highest
-        return replace(awake, cluster_hz=clocks)
+            busy_gpu = replace(awake, gpu_hz=hz, gpu_busy=1.0, gpu_awake=1.0)
+            return busy_gpu if cpu_hz is None else replace(busy_gpu, cluster_hz=_clocks(p, cpu_hz))
+        return replace(awake, cluster_hz=_clocks(p, hz))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a calibration measured of a processor over its clocks."""
+
+    curve: CalibrationCurve
+    cores: float
+    """How many were busy meanwhile; beside a GPU, those that wait for it."""
+
+    def watts(self, hz: int) -> float:
+        """Above idle: as measured, or by the fitted law."""
+        watts = next((p.watts for p in self.curve.points if p.hz == hz), None)
+        told = self.curve.fitted(hz).watts if watts is None else watts
+        return told - self.curve.idle_watts
 
 
 class MeasuredTariff:
-    """A tariff with the watts of a calibration for races on the CPU."""
+    """A tariff with the watts of a calibration for races."""
 
-    def __init__(self, base: Tariff, curve: CalibrationCurve, cores: float) -> None:
-        """`cores`: how many were busy when the curve was measured."""
-        self._base, self._curve, self._cores = base, curve, cores
-        self.idle_watts = curve.idle_watts
+    def __init__(self, base: Tariff, cpu: Measured, gpu: Measured | None = None) -> None:
+        """`gpu`: of kernels on a GPU, where those were calibrated too."""
+        self._base, self._cpu, self._gpu = base, cpu, gpu
+        self.idle_watts = cpu.curve.idle_watts
         self.wake_j, self.byte_j, self.cycle_j = base.wake_j, base.byte_j, base.cycle_j
         self.sleeps, self.radio = base.sleeps, base.radio
         self.awake_watts, self.states, self.gating = base.awake_watts, base.states, base.gating
-        self._measured = {p.hz: p.watts for p in curve.points}
 
-    def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
+    def race_watts(
+        self, device: str, hz: int, cores: float, memory_hz: int | None = None,
+        cpu_hz: int | None = None,
+    ) -> float:  # fmt: skip
         """Measured, or by the fitted law; other numbers of cores by their share above idle; what a
-        memory cap saves as modelled."""
-        if device != "cpu":
-            above = self._base.race_watts(device, hz, cores, memory_hz) - self._base.idle_watts
-            return self.idle_watts + above
+        memory cap saves as modelled.  A GPU was measured with the cores that wait for it, at the
+        clock that they had."""
         if memory_hz is not None:
-            free, capped = (self._base.race_watts(device, hz, cores, m) for m in (None, memory_hz))
-            return max(self.idle_watts, self.race_watts(device, hz, cores) - (free - capped))
-        watts = self._measured.get(hz)
-        watts = self._curve.fitted(hz).watts if watts is None else watts
-        return self.idle_watts + (watts - self.idle_watts) * cores / self._cores
+            free, capped = (
+                self._base.race_watts(device, hz, cores, m, cpu_hz) for m in (None, memory_hz)
+            )
+            whole = self.race_watts(device, hz, cores, None, cpu_hz)
+            return max(self.idle_watts, whole - (free - capped))
+        if device == "cpu":
+            return self.idle_watts + self._cpu.watts(hz) * cores / self._cpu.cores
+        if self._gpu is not None:
+            return self.idle_watts + self._gpu.watts(hz)
+        above = self._base.race_watts(device, hz, cores, None, cpu_hz) - self._base.idle_watts
+        return self.idle_watts + above
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
         """As modelled: it was not measured."""
@@ -128,13 +150,21 @@ class Unpriced:
         self.sleeps: tuple[Sleep, ...] = ()
         self.gating, self.radio = Gating(), Radio(0.0, 0.0)
 
-    def race_watts(self, device: str, hz: int, cores: float, memory_hz: int | None = None) -> float:
+    def race_watts(
+        self, device: str, hz: int, cores: float, memory_hz: int | None = None,
+        cpu_hz: int | None = None,
+    ) -> float:  # fmt: skip
         """None is known."""
         return 0.0
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
         """None is known."""
         return 0.0
+
+
+def _clocks(profile: Profile, hz: int) -> tuple[int, ...]:
+    """Of each cluster; one that does not reach a clock runs at its highest."""
+    return tuple(min(max(hz, c.opps[0].hz), c.opps[-1].hz) for c in profile.clusters)
 
 
 def _states(states: Sequence[IdleState], awake_watts: float, wake_j: float) -> tuple[Sleep, ...]:
@@ -157,4 +187,9 @@ def _gating(model: PowerModel) -> Gating:
     idle = model.idle_load()
     powered = model.input_watts(replace(idle, gpu_awake=1.0)) - model.input_watts(idle)
     wakes = [t.figure.value for t in p.figures("gpu_wake") if t.figure.value is not None]
-    return Gating(powered, 1e3 * (p.gpu.railgate_delay_ms or 0.0), sum(wakes) if wakes else None)
+    priced = all(
+        any(t.figure.value is not None for t in p.figures(term))
+        for term in ("gpu_dynamic", "gpu_awake")
+    )
+    delay_us = 1e3 * (p.gpu.railgate_delay_ms or 0.0)
+    return Gating(powered, delay_us, sum(wakes) if wakes else None, priced)

@@ -5,6 +5,9 @@ clocks that the kernel's governor chooses (`governors.schedutil`), which follow 
 last races were and how long ago: a beat of n units at r units a second comes every n / r, so its
 time and its joules are those of the governor settled at that period.  They are worked out at
 PERIODS of the tolerance and interpolated between.
+
+A race on a GPU is what the CPU does before and after it, left alone as above, and the GPU's part
+between: then the GPU is busy and a core waits for it at the clock that the CPU has reached.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +32,8 @@ PERIODS = (0.04, 0.1, 0.25, 0.5, 1.0)
 """Of the tolerance, at which a race that is left alone is worked out."""
 SETTLE = 6
 """Periods after which the kernel's governor is taken to have settled."""
+SPINS = 0.5
+"""Of a core that waits for a GPU: where it is busy for more, the kernel's governor sees a load."""
 
 Floats = npt.NDArray[np.float64]
 Points = tuple[tuple[float, float, float], ...]
@@ -52,16 +58,20 @@ class Way:
     """Above idle, of a race at the least favourable clock that it may meet: where it is left alone,
     any within the limits."""
     points: Points = ()
-    """Where it is left alone: not affine."""
+    """Where the CPU's clock is left alone: not affine."""
 
     def takes_us(self, units: float) -> float:
         """How long a race of `units` takes."""
         return _on(self.points, 1, units) if self.points else self.us + self.us_per_unit * units
 
+    def device_us(self, units: float) -> float:
+        """How long the device of the way is at it; of a GPU, without what the CPU does beside."""
+        return self.takes_us(units) if self.device == "cpu" else self.us + self.us_per_unit * units
+
     def joules(self, units: float, write_j: float) -> float:
         """Above idle, with the writes where there are any."""
         if self.points:
-            return _on(self.points, 2, units)
+            return _on(self.points, 2, units) + (write_j if self.clocks else 0.0)
         more = self.above_watts * self.takes_us(units) / 1e6
         return more + (write_j if self.clocks else 0.0)
 
@@ -77,6 +87,22 @@ class Way:
         return min(1.0, (room_j - fixed) / each) if each > 0 else 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A GPU's part of a race, as the CPU's governor sees it."""
+
+    us: float
+    cores: float
+    """That wait for it: busy where the driver spins, asleep where it does not."""
+
+    def wait(self, kernel: Schedutil, hz: int, u: Utilisation) -> None:
+        """It passes, at a clock of the CPU that does not change."""
+        if self.cores >= SPINS:
+            kernel.held(hz, self.us, u)
+        else:
+            u.sleep(self.us)
+
+
 def ways_of(
     tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], write_us: float
 ) -> list[Way]:
@@ -87,10 +113,11 @@ def ways_of(
     caps = [None, *(() if memory is None else ((memory, hz) for hz in memory.choices_hz()[:-1]))]
     for device, cost in work.costs.items():
         mine = [d for d in dials if d.kind == device]
+        beside = partial(_beside_host, tariff, work, rate, [d for d in dials if d.kind == "cpu"])
         if device == "cpu":
             found.append(_left_alone(tariff, work, rate, mine))
         else:
-            found.append(_unset(tariff, device, cost, mine))
+            found.append(beside(cost, _unset(tariff, device, cost, mine), None))
         for hz in _clocks(mine):
             set_to = tuple((d.name, c) for d in mine if (c := d.nearest(hz)) is not None)
             for cap in caps:
@@ -98,7 +125,8 @@ def ways_of(
                 above = tariff.race_watts(device, hz, cost.cores, memory_hz) - tariff.idle_watts
                 most = _most(tariff, device, slow, (hz,), write_us, memory_hz)
                 fixed, each = slow.us(0, hz) + write_us, slow.us(1, hz) - slow.us(0, hz)
-                found.append(Way(device, hz, set_to + also, above, fixed, each, *most))
+                way = Way(device, hz, set_to + also, above, fixed, each, *most)
+                found.append(beside(slow, way, memory_hz))
     return found
 
 
@@ -159,6 +187,15 @@ def races(
     return us, joules
 
 
+def devices_us(ways: Sequence[Way], rate: float, period_us: Floats) -> Floats:
+    """Of races, the time in which their device is at it."""
+    units = rate * np.maximum(0.0, period_us) / 1e6
+    us = np.empty_like(units)
+    for j, way in enumerate(ways):
+        us[:, j] = [way.device_us(n) for n in units[:, j]]
+    return us
+
+
 def _unset(tariff: Tariff, device: str, cost: Cost, dials: Sequence[Dial]) -> Way:
     """A race on a GPU whose clock is left alone: at its highest, which its governor chooses for any
     load that fills it."""
@@ -181,12 +218,42 @@ def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) 
         period_us = share * work.latency_us
         units = max(rate, 1.0) * period_us / 1e6
         commits = _commits(period_us, work)
-        us, cycles_us, joules = _settled(kernel, cost, units, period_us, commits, watts)
+        us, cycles_us, joules, _ = _settled(kernel, cost, units, period_us, commits, watts)
         points.append((units, us, joules))
     _, us, joules = points[-1]
     most = _most(tariff, "cpu", cost, choices, 0.0)
     hz = round(cycles_us / us) if us else low
     return Way("cpu", hz, (), 1e6 * joules / us if us else 0.0, us, 0.0, *most, tuple(points))
+
+
+def _beside_host(
+    tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], cost: Cost, way: Way,
+    memory_hz: int | None,
+) -> Way:  # fmt: skip
+    """A way on the GPU with the CPU's part of the race, at the clocks of the kernel's governor."""
+    host = cost.host
+    if host is None:
+        return way
+    choices, capacity = clocks_within(dials)
+    kernel = Schedutil(choices, capacity)
+    watts = {hz: tariff.race_watts("cpu", hz, host.cores) - tariff.idle_watts for hz in choices}
+    points = []
+    for share in PERIODS:
+        period_us = share * work.latency_us
+        units = max(rate, 1.0) * period_us / 1e6
+        away = Away(way.takes_us(units), cost.cores)
+        commits = _commits(period_us, work)
+        us, _, joules, hz = _settled(kernel, host, units, period_us, commits, watts, away)
+        busy = tariff.race_watts(way.device, way.hz, cost.cores, memory_hz, hz)
+        joules += (busy - tariff.idle_watts) * away.us / 1e6
+        points.append((units, us + away.us, joules))
+    fixed, each = _most(tariff, "cpu", host, choices, 0.0)
+    busy = tariff.race_watts(way.device, way.hz, cost.cores, memory_hz, choices[-1])
+    more = busy - tariff.race_watts(way.device, way.hz, cost.cores, memory_hz)
+    return replace(
+        way, points=tuple(points), most_j=way.most_j + fixed + more * way.us / 1e6,
+        most_j_per_unit=way.most_j_per_unit + each + more * way.us_per_unit / 1e6,
+    )  # fmt: skip
 
 
 def at_hand(way: Way, tariff: Tariff, work: Work, dials: Sequence[Dial], u: Utilisation) -> Way:
@@ -205,10 +272,11 @@ def at_hand(way: Way, tariff: Tariff, work: Work, dials: Sequence[Dial], u: Util
 
 def _settled(
     kernel: Schedutil, cost: Cost, units: float, period_us: float, commits: int,
-    watts: dict[int, float],
-) -> tuple[float, float, float]:  # fmt: skip
-    """Time, clock x time, and joules above idle of a race that comes every `period_us`, with
-    `commits` beats between, evenly, that only commit."""
+    watts: dict[int, float], away: Away | None = None,
+) -> tuple[float, float, float, int]:  # fmt: skip
+    """Time, clock x time, joules above idle and last clock of a race on the CPU that comes every
+    `period_us`, with `commits` beats between, evenly, that only commit; after each race the cores
+    wait for a GPU where there is an `away`."""
     u = Utilisation()
     for _ in range(SETTLE):
         pieces = kernel.race(
@@ -216,12 +284,20 @@ def _settled(
             cost.stall_us + cost.stall_us_per_unit * units, u,
         )  # fmt: skip
         us = sum(p[1] for p in pieces)
-        rest_us = max(0.0, period_us - us) / (commits + 1)
+        last_hz = pieces[-1][0] if pieces else kernel.choices_hz[0]
+        if away is not None:
+            away.wait(kernel, last_hz, u)
+        rest_us = max(0.0, period_us - us - (away.us if away else 0.0)) / (commits + 1)
         for _ in range(commits):
             u.sleep(rest_us)
             kernel.race(cost.commit_cycles, 0.0, u)
         u.sleep(rest_us)
-    return us, sum(hz * t for hz, t in pieces), sum(watts[hz] * t for hz, t in pieces) / 1e6
+    return (
+        us,
+        sum(hz * t for hz, t in pieces),
+        sum(watts[hz] * t for hz, t in pieces) / 1e6,
+        last_hz,
+    )
 
 
 def _most(
@@ -250,6 +326,8 @@ def _capped(
     dial, hz = cap
     k = dial.max_hz / hz
     slow = replace(cost, stall_us=cost.stall_us * k, stall_us_per_unit=cost.stall_us_per_unit * k)
+    if cost.host is not None:
+        slow = replace(slow, host=_capped(cost.host, cap)[0])
     return slow, ((dial.name, hz),), hz
 
 

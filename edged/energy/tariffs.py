@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from edged.calibration import load_energy
+from edged.calibration import EnergyCalibration, load_energy
 from edged.energy.board import Site
-from edged.placement import DEFAULT
 from governors.cost import Radio, Tariff
 from governors.meters import settings as meters
 from governors.placing import Placing
 from governors.policies.base import Observation
 from governors.policies.running import Running
-from governors.tariff import MeasuredTariff, ModelTariff
+from governors.tariff import Measured, MeasuredTariff, ModelTariff
 
 
 def board_tariff(
@@ -31,8 +30,16 @@ def board_tariff(
         return tariff
     if energy.simulated != (site.simulated is not None):
         return tariff
-    found = energy.kernels.get(DEFAULT) or next(iter(energy.kernels.values()))
-    return MeasuredTariff(tariff, found.curve, found.cores)
+    return calibrated_tariff(tariff, energy)
+
+
+def calibrated_tariff(tariff: Tariff, energy: EnergyCalibration) -> Tariff:
+    """A board's tariff with what was calibrated there in the place of its model."""
+    cpu, gpu = energy.of_device("cpu"), energy.of_device("cuda")
+    if cpu is None:
+        return tariff
+    on_gpu = None if gpu is None else Measured(gpu.curve, gpu.cores)
+    return MeasuredTariff(tariff, Measured(cpu.curve, cpu.cores), on_gpu)
 
 
 def prices(

@@ -3,8 +3,9 @@
 Time passes in pieces of constant power.  A race runs at the clock that is pinned or, left alone,
 at those that the kernel's governor would choose (`governors.schedutil`) within the limits of the
 power mode; idle cores are in the deepest state whose residency fits.  Changing a clock takes the
-time that the profile says (`transition`), with one core awake; where it does not say, none.  A GPU
-stays powered for its railgate delay after a race, and is woken where it was gated.
+time that the profile says (`transition`), with one core awake; where it does not say, none.  A race
+on the GPU is the CPU's part first, then the GPU's, while a core waits at the clock that the CPU has
+reached.  The GPU stays powered for its railgate delay after that, and is woken where it was gated.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from governors.power import PowerModel
 from governors.profile import Cluster, Mode, Profile
 from governors.schedutil import Schedutil, Utilisation
 from governors.tariff import ModelTariff
+from governors.ways import Away
 
 
 @dataclass(slots=True)
@@ -50,6 +52,8 @@ class Device:
     clocks_us: dict[int, float] = field(default_factory=dict)
     busy_us: float = 0.0
     gpu_wakes: int = 0
+    gpu_clocks_us: dict[int, float] = field(default_factory=dict)
+    """Time in which the GPU worked, by its clock."""
 
     def __post_init__(self) -> None:
         p = self.profile
@@ -137,14 +141,20 @@ class Device:
             self._spend(self.write_us, "write", self.dials[0].min_hz, watts)
 
     def race(self, cost: Cost, units: float, device: str = "cpu") -> float:
-        """Run a race on `cpu` or `gpu`; how long it took (µs)."""
+        """Run a race on `cpu` or `gpu`, there with what the CPU does beside it first; how long it
+        took (µs)."""
         if device == "gpu":
-            return self._race_on_gpu(cost, units)
+            before_us = 0.0 if cost.host is None else self._race_on_cpu(cost.host, units)
+            us = before_us + self._race_on_gpu(cost, units)
+        else:
+            us = self._race_on_cpu(cost, units)
+        self.extra(self.tariff.byte_j * cost.bytes_per_unit * units)
+        self.busy_us += us
+        return us
+
+    def _race_on_cpu(self, cost: Cost, units: float) -> float:
         cycles = cost.cycles + cost.cycles_per_unit * units
-        stall_us = cost.stall_us + cost.stall_us_per_unit * units
-        if self._memory_hz is not None:
-            top_hz = next(d.max_hz for d in self.dials if d.kind == "memory")
-            stall_us *= top_hz / self._memory_hz
+        stall_us = self._stretch() * (cost.stall_us + cost.stall_us_per_unit * units)
         if self._pinned is not None:
             pieces = [(self._pinned, 1e6 * cycles / self._pinned + stall_us)]
             self._kernel.held(*pieces[0], self._used)
@@ -156,9 +166,13 @@ class Device:
             self._spend(us, "race", hz, watts)
             self._last_hz = hz
             spent += us
-        self.extra(self.tariff.byte_j * cost.bytes_per_unit * units)
-        self.busy_us += spent
         return spent
+
+    def _stretch(self) -> float:
+        """How much longer waits for memory are where its clock is capped."""
+        if self._memory_hz is None:
+            return 1.0
+        return next(d.max_hz for d in self.dials if d.kind == "memory") / self._memory_hz
 
     def _race_on_gpu(self, cost: Cost, units: float) -> float:
         assert self._gpu_dial is not None, "only a board with a GPU is given such work"
@@ -167,11 +181,14 @@ class Device:
             self.extra(self.tariff.gating.wake_j or 0.0)
         self._gpu_until_us = 0.0  # what it draws powered is in the race's watts
         hz = self._gpu_hz or self._gpu_dial.max_hz
-        us = cost.us(units, hz)
-        watts = self.tariff.race_watts("gpu", hz, cost.cores, self._memory_hz)
+        stall_us = cost.stall_us + cost.stall_us_per_unit * units
+        us = cost.us(units, hz) + (self._stretch() - 1) * stall_us
+        cpu_hz = self._last_hz if cost.host is not None else None
+        watts = self.tariff.race_watts("gpu", hz, cost.cores, self._memory_hz, cpu_hz)
+        if cost.host is not None:
+            Away(us, cost.cores).wait(self._kernel, self._last_hz, self._used)
         self._spend(us, "race on gpu", 0, watts)
-        self.extra(self.tariff.byte_j * cost.bytes_per_unit * units)
-        self.busy_us += us
+        self.gpu_clocks_us[hz] = self.gpu_clocks_us.get(hz, 0.0) + us
         self._gpu_until_us = self.at_us + self.tariff.gating.us
         return us
 

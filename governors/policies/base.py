@@ -99,20 +99,14 @@ class Cost:
     """Of one CPU core, per race, beside the wait: commits and acks."""
     commit_cycles: float = 0.0
     """Of a beat that only commits."""
+    host: Cost | None = None
+    """Of work on a GPU: what the CPU does before and after it, at a clock of its own; `cycles`,
+    `stall_us` and `cores` are then of the time in which the GPU works.  None: nothing."""
 
     def us(self, units: float, hz: int) -> float:
         """How long a race of `units` takes at a clock."""
         cycles = self.cycles + self.cycles_per_unit * units
         return 1e6 * cycles / hz + self.stall_us + self.stall_us_per_unit * units
-
-    def matching(self, units: float, hz: int, us: float) -> Cost:
-        """The same shape, scaled so that `units` at `hz` take the `us` that were measured."""
-        k = us / self.us(units, hz)
-        return Cost(
-            self.cycles * k, self.cycles_per_unit * k, self.stall_us * k,
-            self.stall_us_per_unit * k, self.cores, self.bytes_per_unit, self.beside_cycles,
-            self.commit_cycles,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +166,8 @@ class Observation:
     """Measured, of setting all clocks and letting them go again."""
     used: Utilisation | None = None
     """What the kernel's governor remembers of the races so far, before a race; None: not known."""
+    raced: float | None = None
+    """After a race: units that it took; None: those that were to be expected."""
 
 
 class Act(Enum):
@@ -208,6 +204,8 @@ class Decision:
     the last races were faster."""
     admit_share: float = 1.0
     """Of the waiting units, what the race may take; the rest waits, and its senders with it."""
+    units_max: float = math.inf
+    """What it may take though more should wait than was expected."""
     not_before_us: int = 0
     """No race before this time; what arrives waits, and its senders with it."""
     sleep: tuple[str, ...] = ()

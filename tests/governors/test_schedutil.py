@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from governors.curve import CalibrationCurve, Point
 from governors.energy import Provenance
 from governors.schedutil import Schedutil, Utilisation
-from governors.tariff import MeasuredTariff
+from governors.tariff import Measured, MeasuredTariff
 from tests.governors.plant import MODELS, TARIFFS
 
 TABLE = tuple(hz * 100_000_000 for hz in range(2, 16))
@@ -81,7 +81,7 @@ def test_measured_watts_take_the_place_of_modelled_ones():
     base = TARIFFS["jetson-nano"]
     points = (Point(10**9, 50.0, 3.0), Point(2 * 10**9, 30.0, 6.0))
     curve = CalibrationCurve("cpu.policy0", 1, points, 1.2, Provenance.MEASURED)
-    measured = MeasuredTariff(base, curve, cores=4)
+    measured = MeasuredTariff(base, Measured(curve, 4))
     assert measured.race_watts("cpu", 10**9, 4) == pytest.approx(3.0)
     assert measured.race_watts("cpu", 10**9, 2) == pytest.approx(1.2 + 0.9)
     assert 3.0 < measured.race_watts("cpu", 1_500_000_000, 4) < 6.0
