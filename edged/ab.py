@@ -298,16 +298,29 @@ class Experiment:
                 self._until(start_s + (i + 1) * block_s)
                 self.blocks.append(Block(arm, first, reading(self.ask("energy"))))
         finally:
-            self.ask("governor", policy=before["policy"], settings=before["settings"])
+            self._give_back(before)
 
     def _until(self, at_s: float) -> None:
         left_s = at_s - self.now_s()
         if left_s > 0:
             self.sleep(left_s)
 
+    def _give_back(self, own: Mapping[str, Any]) -> None:
+        """What nobody had chosen by a command is no command's choice afterwards either."""
+        if own["origin"] == "command":
+            self.ask("governor", policy=own["policy"], settings=own["settings"], keep=False)
+        else:
+            self.ask("governor", policy="none", keep=False)
+
     def _switch(self, arm: str) -> None:
         policy, settings = self.arms[arm]
-        answer = self.ask("governor", policy=policy, settings=dict(settings))
+        answer = self.ask("governor", policy=policy, settings=dict(settings), keep=False)
+        if answer["policy"] == "combined":
+            jobs = ", ".join(answer["jobs"])
+            raise ConfigError(
+                f"{policy} would not run alone, since jobs have policies of their own: {jobs}"
+                " (`edged governor policy none --job JOB`, and no [governor] in their documents)"
+            )
         if answer["policy"] != policy:
             raise ConfigError(
                 f"the daemon does not run {policy} but {answer['policy']}: {answer['problem']}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edged import telemetry
 from edged.config.sections import TelemetrySection
 from edged.desired import RECEIVED
+from edged.energy.policies import CENTRE, COMMAND
 from edged.errors import EdgedError
 from edged.follower import Follower
 from edged.reporter import Reporter
@@ -38,12 +39,13 @@ class Centre:
         daemon.heart.before_commit = self.reporter.beaten
 
     def start(self) -> None:
-        """The door answers: what the centre wants is applied again, or for the first time."""
+        """The door answers: what the centre wants is applied again, or for the first time; but a
+        policy that a command has named since counts first."""
         self._show()
         side, policy = self._daemon.energy, self.follower.policy
-        if policy is not None and side is not None:
+        if policy is not None and side is not None and side.policies.own.origin != COMMAND:
             try:
-                side.switch(policy["name"], policy["settings"])
+                side.switch(policy["name"], policy["settings"], CENTRE)
             except EdgedError as problem:
                 text = f"the policy that the centre wants: {problem}"
                 self._daemon.events.add("policy.fell_back", text, level="warning",
@@ -51,7 +53,7 @@ class Centre:
         self.follower.look(None, self._daemon.door.path)
 
     def heard(self, told: Any) -> None:
-        """The uplink tells of this desired state (`Uplink.take_news`)."""
+        """The uplink tells of this desired state (`Uplink.desired`)."""
         was = self.follower.received
         self.follower.look(told, self._daemon.door.path)
         if self.follower.received != was:

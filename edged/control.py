@@ -13,6 +13,7 @@ from edged.beat.changes import Posted
 from edged.beat.runtime import JobRuntime
 from edged.door import Later
 from edged.energy import show
+from edged.energy.policies import COMMAND, Choice
 from edged.energy.runtime import Energy
 from edged.errors import CommandError, EdgedError
 from edged.events import EVENTS_MAX, LEVELS
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from edged.daemon import Daemon
 
 Request = dict[str, Any]
+NONE = "none"
+"""Instead of a policy's name: none that a command chose."""
 
 
 class Control:
@@ -198,7 +201,8 @@ class Control:
     # energy ------------------------------------------------------------------------------------
 
     def _steer(self, request: Request) -> Any:
-        """Go on with another policy, or say which one runs; with `job`, of that job."""
+        """Go on with another policy, or say which one runs; with `job`, of that job.  `none`: with
+        the one that no command chose.  The answer comes when the choice is kept."""
         side, name = self._side(), request.get("policy")
         if name is None:
             return side.policy()
@@ -207,17 +211,39 @@ class Control:
             raise CommandError("invalid", "is not a table of settings", where="settings")
         if request.get("job") is not None:
             return self._steer_job(side, self._job({"name": request["job"]}), str(name), settings)
-        told = side.switch(str(name), settings)
-        facts = {"policy": told["policy"], "was": told["was"], "settings": settings}
+        origin, keep = request.get("origin", COMMAND), request.get("keep", True)
+        if origin not in (COMMAND, CENTRE) or not isinstance(keep, bool):
+            do = f"origin is {COMMAND} or {CENTRE}, keep is true or false"
+            raise CommandError("invalid", f"{origin!r}, {keep!r}", where="origin, keep", do=do)
+        chosen = self._daemon.unchosen() if name == NONE else Choice(str(name), settings, origin)
+        told = side.switch(chosen.policy, chosen.settings, chosen.origin)
+        facts = {"policy": told["policy"], "was": told["was"], "settings": dict(chosen.settings)}
         text = f"policy {name}; {told['policy']} runs"
         self._daemon.events.add("policy.switched", text, facts=facts)
-        return told
+        return self._keep(side, told) if keep else told
+
+    def _keep(self, side: Energy, told: Request) -> Later:
+        """Have the planning thread keep a command's choice over restarts, or no more: a disk takes
+        longer than a beat may wait."""
+        kept, own, later = self._daemon.kept, side.policies.own, Later()
+        choice, configured = (own if own.origin == COMMAND else None), side.configured
+
+        def write() -> None:
+            try:
+                kept.save(choice, configured)
+                later.done(told)
+            except OSError as problem:
+                text = f"{told['policy']} runs, but a restart will not know of it: {problem}"
+                later.done(CommandError("failed", text))
+
+        self._daemon.planner.submit(write)
+        return later
 
     def _steer_job(self, side: Energy, job: JobRuntime, policy: str, settings: Request) -> Later:
         """A job's policy is another from the next beat on; `none`: its document's again, if that
         names one.  The answer is the job's choice, when it is durable."""
         name, later, governor = job.plan.name, Later(), None
-        if policy != "none":
+        if policy != NONE:
             side.check(policy, settings)
             governor = {"policy": policy, "settings": settings}
 

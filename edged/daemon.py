@@ -24,6 +24,8 @@ from edged.clock import SystemClock
 from edged.control import Control
 from edged.door import Door
 from edged.energy.board import open_site
+from edged.energy.kept import Kept
+from edged.energy.policies import CENTRE, Choice
 from edged.energy.runtime import Energy, board_tariff
 from edged.energy.settings import NO_BOARD
 from edged.events import Events, Log
@@ -67,6 +69,8 @@ class Daemon:
         self.store = self._open_store()
         self.events = Events(self.clock, log or Log(), self.store.session[0])
         self.energy = self._open_board()
+        self.kept = Kept(settings.directory)
+        """The policy that a command chose."""
         self.context = self._sink_context()
         self.recovered = self._recover(plans, origins)
         self.uplink = self._start_uplink()
@@ -236,6 +240,7 @@ class Daemon:
         if self.energy is None:
             return
         self.recovered.notes.extend(self.energy.restore())
+        self.recovered.notes.extend(self.energy.recall(self.kept))
         self.energy.attach(self.heart.jobs)
         self.energy.wakes = lambda: self.waiter.wakes
         self.energy.tasks = self.workers.tasks
@@ -288,6 +293,15 @@ class Daemon:
         self.committer.call(self.committer.take_acks)
         self.committer.call(partial(self.waiter.call, then))
 
+    def unchosen(self) -> Choice:
+        """The daemon's policy where no command has chosen one: the centre's, or the
+        configuration's.  With a board only."""
+        assert self.energy is not None
+        wanted = None if self.centre is None else self.centre.follower.policy
+        if wanted is None:
+            return self.energy.configured
+        return Choice(wanted["name"], wanted["settings"], CENTRE)
+
     def retry_uplink(self) -> None:
         """Send now whatever waits, for better times or for an upload window."""
         if self.uplink is not None and self.held is not None:
@@ -301,10 +315,11 @@ class Daemon:
 
     def _hear_uplink(self) -> None:
         """On the commit thread: the uplink's process has died, acknowledges what somebody waits
-        for, or has a desired state."""
+        for or more than it can keep to itself, or has a desired state."""
         assert self.uplink is not None and self.centre is not None
+        self.uplink.clear_news()  # before: what comes after this is told again
         self.committer.take_acks()
-        self.waiter.call(partial(self.centre.heard, self.uplink.take_news()))
+        self.waiter.call(partial(self.centre.heard, self.uplink.desired))
 
     def _watched(self) -> dict[str, Any]:
         """The snapshot for those who watch: they have the acks of up to now with the next one."""

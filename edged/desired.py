@@ -234,8 +234,11 @@ class Applier:
         asked = {"policy": policy["name"], "settings": policy["settings"]}
         if was == asked and not runs["problem"]:
             return
-        self._command("governor", **asked)
-        self._undo.append(lambda: self._command("governor", **was))
+        self._command("governor", **asked, origin="centre")
+        origin = runs["own"]["origin"]
+        chosen = origin in ("command", "centre")
+        before = {**was, "origin": origin} if chosen else {"policy": "none"}
+        self._undo.append(lambda: self._command("governor", **before))
         self.done.append(f"policy {policy['name']}")
 
     def _put(self, document: dict[str, Any]) -> None:

@@ -167,7 +167,8 @@ class Reloader:
         daemon, changed = self._daemon, self.config.changed(config)
         try:
             if daemon.energy is not None and {"energy.policy", "energy.settings"} & set(changed):
-                daemon.energy.switch(config.energy.policy, dict(config.energy.settings))
+                daemon.energy.configure(config.energy.policy, config.energy.settings)
+                daemon.planner.submit(daemon.kept.save, None, daemon.energy.configured)
         except EdgedError as problem:
             self._end(problem)
             return

@@ -56,7 +56,7 @@ class Host:
             if "policy" in request:
                 self.switch(request["policy"], request["settings"])
             return {"policy": self.policy, "was": was, "settings": self.settings, "reason": "",
-                    "own": {"policy": self.policy, "settings": self.settings},
+                    "own": {"policy": self.policy, "settings": self.settings, "origin": "command"},
                     "forecast": "", "problem": ""}  # fmt: skip
         told = self.sampler.input_energy({})
         return {

@@ -162,9 +162,10 @@ class TestBlocks:
 class Faked:
     """A daemon whose clock stands but for sleeps."""
 
-    def __init__(self, refuses=None, dies_at=None):
+    def __init__(self, refuses=None, dies_at=None, origin="command", jobs=()):
         self.now_s, self.asked, self.policy = 0.0, [], "power_cap"
         self.refuses, self.dies_at, self.joules = refuses, dies_at, 0.0
+        self.origin, self.jobs = origin, dict.fromkeys(jobs)
 
     def sleep(self, seconds):
         self.now_s += seconds
@@ -181,14 +182,16 @@ class Faked:
                 "covers": "board"}}  # fmt: skip
         was = self.policy
         if "policy" in more:
-            self.asked.append((more["policy"], more["settings"]))
+            assert more["keep"] is False, "a comparison is no choice that outlives a restart"
+            self.asked.append((more["policy"], more.get("settings")))
             if more["policy"] != self.refuses:
                 self.policy = more["policy"]
         return {
-            "policy": self.policy,
+            "policy": "combined" if self.jobs else self.policy,
             "was": was,
+            "jobs": self.jobs,
             "settings": {"watts": 5},
-            "own": {"policy": self.policy, "settings": {"watts": 5}},
+            "own": {"policy": self.policy, "settings": {"watts": 5}, "origin": self.origin},
             "problem": "not allowed",
         }
 
@@ -218,6 +221,17 @@ class TestExperiment:
     def test_a_policy_that_may_not_run_ends_it_with_the_reason_and_the_old_one_back(self):
         daemon, experiment = self.make(refuses="fast")
         with pytest.raises(ConfigError, match="not run fast but slow: not allowed"):
+            experiment.run(2, 10.0, lambda _: None)
+        assert daemon.policy == "power_cap"
+
+    def test_what_nobody_had_chosen_by_a_command_is_no_commands_choice_afterwards(self):
+        daemon, experiment = self.make(origin="configuration")
+        experiment.run(2, 10.0, lambda _: None)
+        assert daemon.asked[-1] == ("none", None)
+
+    def test_where_jobs_have_a_say_it_is_refused_with_what_to_do(self):
+        daemon, experiment = self.make(jobs=["copying"])
+        with pytest.raises(ConfigError, match=r"policies of their own: copying .*--job JOB"):
             experiment.run(2, 10.0, lambda _: None)
         assert daemon.policy == "power_cap"
 

@@ -73,11 +73,30 @@ class Opp(Answer):
     seconds: float
 
 
+class Choice(Answer):
+    """A policy that somebody has chosen for the daemon."""
+
+    policy: str = Field(examples=["race_to_idle"])
+    settings: dict[str, Any] = Field(default_factory=dict, examples=[{"watts": 5.0}])
+    origin: str = Field(
+        description="command (kept over restarts), centre, configuration, or default: nobody's",
+        examples=["command"],
+    )
+
+
 class Governor(Answer):
     """Who decides on clocks, and what was decided."""
 
     policy: str = Field("hands_off", examples=["race_to_idle"])
     settings: dict[str, Any] = Field(default_factory=dict, examples=[{"watts": 5.0}])
+    own: Choice | None = Field(
+        None, description="The daemon's own, whatever runs; null: no board is watched"
+    )
+    awaited: str | None = Field(
+        None, examples=["race_to_idle"],
+        description="What begins when another process, which owns the board's clocks now, has let"
+        " go of them; `problem` says which one; null: nothing is in the way",
+    )  # fmt: skip
     jobs: dict[str, Any] = Field(default_factory=dict, description="Jobs that chose their own")
     reason: str = Field("", description="Of the last decision")
     forecast: Any = ""
@@ -98,14 +117,15 @@ class GovernorChange(Asked):
 
     policy: str = Field(
         pattern=r"^[a-z][a-z0-9_]{0,62}$", examples=["race_to_idle"],
-        description="hands_off, race_to_idle, power_cap, energy_budget or schedutil",
+        description="hands_off, race_to_idle, power_cap, energy_budget or fixed; none: what the"
+        " centre or the configuration says, or a job's document",
     )  # fmt: skip
     settings: dict[str, str | int | float | bool | list[Any] | dict[str, Any] | None] = Field(
         default_factory=dict, examples=[{}]
     )
     job: str | None = Field(
         None, pattern=r"^[a-z][a-z0-9_-]{0,62}$",
-        description="The choice of this job only; the policy `none` gives it up",
+        description="The choice of this job only",
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def show(
 @command.command(name="policy")
 @click.argument("name")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting of the policy.")
-@click.option("--job", help="Of this job only, kept over restarts; NAME `none`: its document's.")
+@click.option("--job", help="Of this job only; NAME `none`: its document's.")
 @_api.on_api
 @_api.as_json
 @click.pass_context
@@ -93,7 +94,9 @@ def policy(
 ) -> None:  # fmt: skip
     """Let a running daemon go on with the policy NAME, between two beats.
 
-    Policies of several jobs are combined: the strictest intake, and clocks only where all agree.
+    It is kept over restarts, until the configuration says something else than now, or NAME is
+    `none`: then the centre's counts, or the configuration's.  Policies of several jobs are
+    combined: the strictest intake, and clocks only where all agree.
     Exits with 77 where it may set nothing here: hands_off runs then.
     """
     from edged.energy.settings import setting
@@ -103,7 +106,7 @@ def policy(
     if as_json:
         click.echo(json.dumps(answer))
     else:
-        click.echo(f"{answer['policy']} {answer['settings'] or ''}".rstrip())
+        click.echo(_named(answer))
     if answer["problem"]:
         click.echo(f"edged: {answer['problem']}", err=True)
         ctx.exit(EX_NOPERM)
@@ -115,7 +118,7 @@ def policy(
 @_helper
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="The daemon's configuration: its board, journal and helper are meant.",
 )
 @_api.as_json
@@ -163,11 +166,16 @@ def restore(
 
 
 def _configured(path: Path) -> tuple[Path, Path, Path]:
-    """Root, journal and helper of the daemon with this configuration."""
-    from edged.config import load
+    """Root, journal and helper of the daemon with this configuration.
+
+    Somebody may have broken the file since the daemon read it, and clocks are still to be restored:
+    what is wrong is told, and the rest of it counts."""
+    from edged.config import read
     from edged.configured import board_of
 
-    config = load(path)
+    config, wrong = read(path)
+    for fault in wrong:
+        click.echo(f"edged: {fault}", err=True)
     board, store = board_of(config), Path(config.store.directory)
     return board.root(store), board.journal(store), board.helper
 
@@ -181,13 +189,18 @@ def _show_running(client: Client, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**ran, "board": board["name"], "writer": board["writer"]}))
         return
-    click.echo(f"{board['name']}: {ran['policy']} {ran['settings'] or ''}".rstrip())
+    click.echo(f"{board['name']}: {_named(ran)}")
     for line in (ran["reason"], ran["forecast"], ran["problem"]):
         if line:
             click.echo(f"  {line}")
+    if ran["awaited"]:
+        click.echo(f"  {ran['awaited']} begins when the clocks have been let go of")
+    if own := ran["own"]:
+        click.echo(f"  daemon: {_named(own)} ({own['origin']})")
     for job, chosen in ran["jobs"].items():
-        named = f"{chosen['policy']} {chosen['settings'] or ''}".rstrip()
-        click.echo(f"  job {job}: {named} ({chosen['origin']}) {chosen['problem']}".rstrip())
+        click.echo(
+            f"  job {job}: {_named(chosen)} ({chosen['origin']}) {chosen['problem']}".rstrip()
+        )
     click.echo(f"writes: {board['writer']['name']} ({board['writer']['why']})")
     for domain in ran["clocks"]:
         hz = (domain["hz"], domain["min_hz"], domain["max_hz"])
@@ -200,6 +213,11 @@ def _show_running(client: Client, as_json: bool) -> None:
         click.echo(f"restored: {text}")
     for change in ran["changes"]:
         click.echo(f"changed: {change['text']}")
+
+
+def _named(chosen: Mapping[str, Any]) -> str:
+    """A policy with its settings, as people read it."""
+    return f"{chosen['policy']} {chosen['settings'] or ''}".rstrip()
 
 
 def _describe(root: Path, journal: Path, helper: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ else had changed meanwhile is made once more, inside of theirs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -67,6 +68,8 @@ class Acting:
             self.steer.units_max = int(decision.admit_share * seen.work.units)
             if self.steer.units_max == 0:
                 self.steer.not_before_us = max(decision.not_before_us, at_us + HOLD_US_MIN)
+        elif decision.units_max < math.inf:
+            self.steer.units_max = max(1, int(decision.units_max))
 
     def after(self, seen: Observation, others_cores: float) -> None:
         """The race is over; `others_cores`: those that other processes keep busy."""

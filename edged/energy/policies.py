@@ -1,8 +1,9 @@
 """Which policy runs, who chose it, and whether it may set anything here.
 
-The daemon has a policy of its own: the default, which is nobody's choice, the configuration's, or
-the one that a command named last.  A job may have one besides, of its document or of a command
-(`edged.jobs`); `governors.policies.combined` says whose voice counts.
+The daemon has a policy of its own: the default, which is nobody's choice, the configuration's, the
+centre's, or the one that a command named last, which is kept over restarts (`edged.energy.kept`).
+A job may have one besides, of its document or of a command (`edged.jobs`);
+`governors.policies.combined` says whose voice counts.
 
 Whoever may not set anything leaves `hands_off`, with the reason in `problem`: a board without
 permission, another daemon that owns it, an error.  What was chosen stays chosen meanwhile.  Where
@@ -32,6 +33,7 @@ RETRY_US = 2_000_000
 UNMODELLED = (HANDS_OFF, "fixed")
 """Policies that need no power model."""
 DEFAULT, CONFIGURATION, COMMAND, DOCUMENT = "default", "configuration", "command", "document"
+CENTRE = "centre"
 """Where a choice comes from."""
 Tell = Callable[[str, str, str, dict[str, Any]], None]
 """Kind of event, level, text, facts."""

@@ -25,6 +25,7 @@ from edged.clock import Clock
 from edged.energy.accounts import Accounts
 from edged.energy.acting import Acting, Windows
 from edged.energy.board import Site
+from edged.energy.kept import Kept
 from edged.energy.limits import Owned
 from edged.energy.policies import (
     COMMAND,
@@ -40,6 +41,7 @@ from edged.energy.seen import Sight
 from edged.energy.settings import HANDS_OFF, EnergySettings
 from edged.energy.tariffs import board_tariff, prices
 from edged.energy.watch import Watch
+from edged.errors import ConfigError
 from governors.base import Done, Forecast, Steer
 from governors.cost import Tariff
 from governors.errors import GovernorError
@@ -64,9 +66,11 @@ class Energy:
     ) -> None:
         """Raises ConfigError where the policy or one of its settings does not exist."""
         self.settings, self.site, self.tariff = settings, site, tariff
+        self.configured = _configured(settings.policy, settings.settings)
+        """The daemon's policy as the configuration has it."""
         self.watch = Watch(site, tariff, clock)
         self.limits = Owned(site, tariff)
-        self.policies = Policies(site, tariff, self.limits, _configured(settings))
+        self.policies = Policies(site, tariff, self.limits, self.configured)
         self.acting = Acting(self.policies, self.limits)
         self.accounts = Accounts(
             site, self.watch, clock, workers, self.policies.pinned_hz, self.limits.clock_hz,
@@ -125,6 +129,22 @@ class Energy:
             return [f"limits were not restored: {problem}"]
         return list(self.limits.restored)
 
+    def recall(self, kept: Kept) -> list[str]:
+        """Before `start`: what a command chose in an earlier process counts, unless the
+        configuration has changed since; lines for people where it does not."""
+        try:
+            choice, line = kept.load(self.configured)
+        except OSError as problem:
+            return [f"which policy a command chose is not known: {problem}"]
+        if choice is None:
+            return [line] if line else []
+        try:
+            self.check(choice.policy, choice.settings)
+        except ConfigError as problem:
+            return [f"policy {choice.policy}, which a command chose, cannot run: {problem}"]
+        self.policies.own = choice
+        return []
+
     def start(self) -> None:
         """Begin with what was chosen; the default is nobody's choice, and jobs overrule it."""
         self.policies.begin()
@@ -153,6 +173,12 @@ class Energy:
         self.policies.switch(Choice(name, dict(settings), origin))
         self._entered()
         return {**self.policy(), "was": was}
+
+    def configure(self, name: str, settings: Settings) -> None:
+        """The configuration has another policy now, which is the last word.  Raises ConfigError."""
+        configured = _configured(name, settings)
+        self.switch(name, settings, configured.origin)
+        self.configured = configured
 
     def policy(self) -> dict[str, Any]:
         """What runs, why, what it foresees, and who chose what."""
@@ -228,7 +254,8 @@ class Energy:
             self.accounts.end(done, now_us, now_ns)
             if self.policies.sets:
                 now_us = self._clock.monotonic_us()
-                self.acting.after(self._seen(now_us), self.watch.others_cores)
+                seen = replace(self._seen(now_us), raced=float(done.taken))
+                self.acting.after(seen, self.watch.others_cores)
             else:
                 self.policies.running.account.add(now_us, self.watch.joules(now_us))
             if self.site.simulated is not None:
@@ -281,6 +308,5 @@ def chosen_by(job: JobRuntime) -> Choice | None:
     return None if written is None else Choice(written.policy, written.settings, DOCUMENT)
 
 
-def _configured(settings: EnergySettings) -> Choice:
-    origin = DEFAULT if settings.policy == HANDS_OFF else CONFIGURATION
-    return Choice(settings.policy, dict(settings.settings), origin)
+def _configured(policy: str, settings: Settings) -> Choice:
+    return Choice(policy, dict(settings), DEFAULT if policy == HANDS_OFF else CONFIGURATION)

@@ -42,6 +42,15 @@ class Build(TypedDict):
     version: str
 
 
+class Choice(TypedDict):
+    """A policy that somebody has chosen for the daemon."""
+
+    origin: str
+    """command (kept over restarts), centre, configuration, or default: nobody's"""
+    policy: str
+    settings: dict[str, Any]
+
+
 class Clock(TypedDict):
     """A clock domain: what it runs at, and the limits that stand."""
 
@@ -178,6 +187,10 @@ class Figure(TypedDict):
 class Governor(TypedDict):
     """Who decides on clocks, and what was decided."""
 
+    awaited: str | None
+    """What begins when another process, which owns the board's clocks now, has let go of them;
+    `problem` says which one; null: nothing is in the way
+    """
     changes: list[Any]
     """Limits that others changed"""
     clocks: list[Clock]
@@ -187,6 +200,8 @@ class Governor(TypedDict):
     jobs: dict[str, Any]
     """Jobs that chose their own"""
     overload: bool | None
+    own: Choice | None
+    """The daemon's own, whatever runs; null: no board is watched"""
     owned: list[str]
     """Clocks whose limits are edged's"""
     policy: str

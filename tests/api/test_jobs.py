@@ -169,7 +169,10 @@ def test_a_kernel_and_a_policy_are_chosen(client):
     chosen = client.put("/v1/governor", json={"policy": "race_to_idle"})
     assert chosen.json()["policy"] == "race_to_idle"
     assert client.put("/v1/governor", json={"policy": "no_such"}).status_code == 422
-    assert client.put("/v1/governor", json={"policy": "hands_off"}).json()["policy"] == "hands_off"
+    own = {"policy": "race_to_idle", "settings": {}, "origin": "command"}
+    assert (chosen.json()["own"], chosen.json()["awaited"]) == (own, None)
+    given_up = client.put("/v1/governor", json={"policy": "none"}).json()
+    assert (given_up["policy"], given_up["own"]["origin"]) == ("hands_off", "default")
 
 
 def test_everything_that_is_shown_can_be_read(client):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from api.routes.governor import view
 from edged.clock import SystemClock
 from edged.control import Control
 from edged.door import ask
@@ -123,6 +124,7 @@ class TestJobs:
                         "problem": ""}
         }  # fmt: skip
         shown = edged("governor", "show", "--api", api).stdout
+        assert "daemon: fixed {'cpu_mhz': 729.6} (command)" in shown
         assert "job copying: fixed {'cpu_mhz': 960.0} (command)" in shown
         pinned(session)
         assert switch(session, "hands_off")["policy"] == "combined"
@@ -278,6 +280,8 @@ class TestDeath:
             with Daemon(tmp_path / "second", JOB, "--board", tree, *words) as second:
                 told = energy(second)["policy"]
                 assert (told["policy"], told["awaited"]) == ("hands_off", "fixed")
+                resource = view(second.status())
+                assert (resource.awaited, resource.own.origin) == ("fixed", "configuration")
                 assert "another daemon" in told["problem"]
                 beats = second.status()["beats"]
                 feed(second, lambda: second.status()["beats"] > beats)

@@ -79,6 +79,7 @@ def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
         # one job is right, the other and a key are wrong: nothing at all happens
         daemon.job("a", latency_ms=70)
         (daemon.jobs / "b.toml").write_text('name = "b"\n')
+        ask(daemon.door, "governor", policy="race_to_idle", settings={})
         daemon.configure(POLICY + "[log]\nlevle = 5\n")
         with pytest.raises(ConfigError, match=r"did you mean log\.level"):
             ask(daemon.door, "reload")
@@ -86,7 +87,8 @@ def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
         with pytest.raises(ConfigError, match=r"b\.toml: streams: is missing"):
             ask(daemon.door, "reload")
         assert daemon.jobs_now()["a"]["version"] == 1
-        assert ask(daemon.door, "governor")["policy"] == "hands_off"
+        assert ask(daemon.door, "governor")["policy"] == "race_to_idle"
+        assert (daemon.path / "store/policy.json").exists(), "what a command chose is kept"
         values = {row["key"]: row for row in ask(daemon.door, "config")["values"]}
         assert values["energy.policy"]["origin"] == "default"
 
@@ -97,7 +99,9 @@ def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
         daemon.process.send_signal(signal.SIGHUP)
         daemon.until(lambda: daemon.kinds().count("config.reloaded") == 2)
         assert {n: j["version"] for n, j in daemon.jobs_now().items()} == {"a": 2, "c": 1}
-        assert ask(daemon.door, "governor")["policy"] == "power_cap"
+        told = ask(daemon.door, "governor")
+        assert (told["policy"], told["own"]["origin"]) == ("power_cap", "configuration")
+        daemon.until(lambda: not (daemon.path / "store/policy.json").exists())
         assert ask(daemon.door, "log")["level"] == "warning"
         daemon.configure(POLICY + "[device]\nname = 'third'\n")
         assert ask(daemon.door, "reload") == {"applied": ["log.level"], "later": ["device.name"]}
