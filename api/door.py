@@ -5,7 +5,10 @@ for the next one wait for the same request, and all live readers hang on one `wa
 with the first of them and ends with the last.  A reader who does not keep up has its unsent
 snapshot replaced by the newest one and is told how many events it missed; nobody waits for it.
 
-What the door refuses becomes a `Problem`; where nobody answers, 503.
+What the door refuses becomes a `Problem`.  Where no answer comes it is 503 if nothing can have been
+done: the command only reads, or was not sent.  Else it is 504: the daemon may have carried it out,
+or may yet.  Reads and changes have places of their own, so that changes that wait for a slow disk
+keep nobody from looking; a wait for a place is part of a request's time.
 """
 
 from __future__ import annotations
@@ -24,15 +27,18 @@ FRESH_S = 0.25
 """How long a snapshot counts as the present."""
 ANSWER_BYTES_MAX = 32 << 20
 REQUESTS_MAX = 16
-"""Requests under way at the door, which turns clients away above 64."""
+"""Reads under way at the door, and as many changes; it turns clients away above 64."""
 TIMEOUT_S = 30.0
 WATCH_INTERVAL_MS = 1000
 EVENTS_MAX = 256
 """Events that wait for a reader before it begins to miss some."""
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.25, 5.0
+RETRY_S = 2
+"""When to try again where the daemon did not answer."""
 
 Snapshot = dict[str, Any]
 
+_READS = frozenset(("status", "jobs", "job", "events", "config"))
 _KINDS = {
     "invalid": "invalid",
     "missing": "not-found",
@@ -46,24 +52,32 @@ _KINDS = {
 class Door:
     """The door at `path`.  All methods belong to one event loop."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, timeout_s: float = TIMEOUT_S) -> None:
+        self.path, self._timeout_s = path, timeout_s
         self.latest: Snapshot | None = None
         """The last snapshot that came, however old."""
         self._latest_s = 0.0
         self._coming: asyncio.Task[Snapshot] | None = None
-        self._slots = asyncio.Semaphore(REQUESTS_MAX)
+        self._changed = 0
+        """How often `forget` was called."""
+        self._reads = asyncio.Semaphore(REQUESTS_MAX)
+        self._changes = asyncio.Semaphore(REQUESTS_MAX)
         self._watch = Watch(self)
 
     async def ask(
-        self, cmd: str, *, within_s: float = TIMEOUT_S, **arguments: Any
+        self, cmd: str, *, within_s: float | None = None, **arguments: Any
     ) -> dict[str, Any]:
-        """The door's answer to a command.  Raises Problem."""
-        async with self._slots:
-            try:
-                answer = await asyncio.wait_for(self._exchange(cmd, arguments), within_s)
-            except (OSError, ValueError, asyncio.TimeoutError) as problem:
-                raise down(self.path, problem) from None
+        """The door's answer to a command, within the door's usual time or `within_s`.
+
+        Raises Problem; see the module's docstring for 503 and 504.
+        """
+        most_s = self._timeout_s if within_s is None else within_s
+        asked = _Asked(cmd, arguments)
+        try:
+            answer = await asyncio.wait_for(self._exchange(asked), most_s)
+        except (OSError, ValueError, asyncio.TimeoutError) as problem:
+            why = str(problem) or f"nothing came within {most_s:g} s"
+            raise (unknown if asked.sent and asked.changes else down)(self.path, why) from None
         if "error" in answer:
             raise refused(answer)
         return answer
@@ -73,7 +87,7 @@ class Door:
         if self.latest is not None and time.monotonic() - self._latest_s < fresh_s:
             return self.latest
         if self._coming is None:
-            self._coming = asyncio.create_task(self._fetch())
+            self._coming = asyncio.create_task(self._fetch(self._changed))
         return await asyncio.shield(self._coming)
 
     def take(self, snapshot: Snapshot) -> None:
@@ -81,8 +95,20 @@ class Door:
         self.latest, self._latest_s = snapshot, time.monotonic()
 
     def forget(self) -> None:
-        """Something was changed: the last snapshot is no longer the present."""
-        self._latest_s = 0.0
+        """Something was changed: the last snapshot is no longer the present, nor is one that was
+        asked for before."""
+        self._latest_s, self._coming = 0.0, None
+        self._changed += 1
+
+    async def changed(self) -> Snapshot:
+        """The state behind a change that was made.  Raises Problem 504 where nobody tells it."""
+        self.forget()
+        try:
+            return await self.snapshot()
+        except Problem as problem:
+            what = f"the change was made, but nobody tells how things stand now: {problem.detail}"
+            do = "read the resource when the daemon answers"
+            raise Problem("unknown-outcome", what, do, retry_after_s=RETRY_S) from None
 
     @contextlib.asynccontextmanager
     async def reader(self) -> AsyncIterator[Mailbox]:
@@ -104,25 +130,42 @@ class Door:
 
     async def connect(self, request: dict[str, Any]) -> Connection:
         """A connection on which `request` has been sent.  Raises OSError."""
-        reader, writer = await asyncio.open_unix_connection(self.path, limit=ANSWER_BYTES_MAX)
-        writer.write(json.dumps(request).encode() + b"\n")
-        await writer.drain()
-        return Connection(reader, writer)
+        connection = await self._open()
+        await connection.say(request)
+        return connection
 
-    async def _exchange(self, cmd: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        connection = await self.connect({"cmd": cmd, **arguments})
-        try:
-            return await connection.line()
-        finally:
-            connection.close()
+    async def _exchange(self, asked: _Asked) -> dict[str, Any]:
+        async with self._changes if asked.changes else self._reads:
+            connection = await self._open()
+            try:
+                asked.sent = True
+                await connection.say(asked.request)
+                return await connection.line()
+            finally:
+                connection.close()
 
-    async def _fetch(self) -> Snapshot:
+    async def _open(self) -> Connection:
+        return Connection(*await asyncio.open_unix_connection(self.path, limit=ANSWER_BYTES_MAX))
+
+    async def _fetch(self, changed: int) -> Snapshot:
         try:
-            self.take(await self.ask("status"))
-            assert self.latest is not None
-            return self.latest
+            snapshot = await self.ask("status")
+            if changed == self._changed:
+                self.take(snapshot)
+            return snapshot
         finally:
-            self._coming = None
+            if changed == self._changed:
+                self._coming = None
+
+
+class _Asked:
+    """A command on its way to the door."""
+
+    def __init__(self, cmd: str, arguments: dict[str, Any]) -> None:
+        self.request = {"cmd": cmd, **arguments}
+        self.changes = cmd not in _READS and not (cmd == "log" and not arguments)
+        self.sent = False
+        """Whether any of it may have reached the daemon."""
 
 
 class Connection:
@@ -130,6 +173,11 @@ class Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+
+    async def say(self, request: dict[str, Any]) -> None:
+        """Send a request.  Raises OSError."""
+        self._writer.write(json.dumps(request).encode() + b"\n")
+        await self._writer.drain()
 
     async def line(self) -> dict[str, Any]:
         """The next line.  Raises OSError where the door hung up, ValueError where it is no JSON."""
@@ -270,20 +318,33 @@ class Watch:
 
 
 def refused(answer: dict[str, Any]) -> Problem:
-    """The door's error as a problem."""
+    """The door's error as a problem: its advice stands in `do` alone, and what is wrong at one
+    place in `errors` too."""
     kind = _KINDS.get(str(answer.get("kind", "invalid")), "failed")
     where, what, do = (str(answer.get(key, "")) for key in ("where", "what", "do"))
-    faults = (Fault(where, what or str(answer["error"]), do),) if where else ()
+    what = what or str(answer["error"])
+    if kind == "not-found":
+        do = do or "GET /v1/jobs lists the jobs that there are"
+    faults = (Fault(where, what, do),) if where else ()
     retry_s = max(1, round(float(answer.get("retry_s") or 1))) if kind == "unavailable" else None
-    return Problem(kind, str(answer["error"]), do, faults, retry_s)
+    return Problem(kind, f"{where}: {what}" if where else what, do, faults, retry_s)
 
 
-def down(path: str, problem: BaseException) -> Problem:
-    """Nobody answers at the door."""
-    why = str(problem) or type(problem).__name__
+def down(path: str, why: str) -> Problem:
+    """Nobody answers at the door, and nothing was done."""
     return Problem(
         "unavailable",
         f"the daemon does not answer at {path}: {why}",
         "see `systemctl status edged`; requests work again when it is back",
-        retry_after_s=2,
+        retry_after_s=RETRY_S,
+    )
+
+
+def unknown(path: str, why: str) -> Problem:
+    """A change was sent, and nobody knows what became of it."""
+    return Problem(
+        "unknown-outcome",
+        f"the change was sent to {path}, but not answered: {why}",
+        "read the resource: it may have been changed, or may be yet; repeat what still applies",
+        retry_after_s=RETRY_S,
     )

@@ -2,8 +2,9 @@
 
 Host: a name of this machine, an address, or one of api.hosts; else somebody's browser was led here
 by a name of their own (DNS rebinding).  Origin: a browser's page must come from here or from
-api.origins.  Then who it is (`api.security`), and how many are served at a time.  Nothing of the
-body has been read by then.
+api.origins.  Then who it is (`api.security`), and how many are served at a time: those who come
+from beyond the unix socket leave a quarter of the places to whoever is at the device.  Nothing of
+the body has been read by then.  HEAD is answered as GET is; the body is left out by the server.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import Problem
 from api.security import Gate
+from api.server import HEAD_BYTES_MAX
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _HEADERS = (
@@ -54,9 +56,12 @@ class Guard:
         if scope["type"] != "http":
             return
         send = _dressed(send)
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+            scope["state"]["head"] = True
         try:
             self._admit(scope)
-            release = self._enter()
+            release = self._enter(scope["state"]["peer"].listener.trusted)
         except Problem as problem:
             await problem.response()(scope, receive, send)
             return
@@ -68,6 +73,9 @@ class Guard:
 
     def _admit(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
+        size = sum(len(name) + len(value) for name, value in headers.raw) + len(scope["raw_path"])
+        if size > HEAD_BYTES_MAX:  # a head that came at one go was not measured before
+            raise Problem("malformed", f"the head is larger than {HEAD_BYTES_MAX} bytes")
         host = headers.get("host", "")
         self._check_host(host)
         origin = headers.get("origin")
@@ -80,7 +88,9 @@ class Guard:
                     "open the page from this device, or add its origin to api.origins",
                 )
         if scope["path"] not in self._public:
-            scope["state"]["principal"] = self._gate.principal(scope["state"]["peer"], headers)
+            principal = self._gate.principal(scope["state"]["peer"], headers)
+            scope["state"]["principal"] = principal
+            scope["state"]["holds"] = lambda: self._gate.holds(principal)
 
     def _check_host(self, host: str) -> None:
         found = _HOST.fullmatch(host)
@@ -92,9 +102,9 @@ class Guard:
         except ValueError:
             raise Problem("misdirected", f"this is not {host[:200]!r}") from None
 
-    def _enter(self) -> Callable[[], None]:
+    def _enter(self, local: bool) -> Callable[[], None]:
         """One more is served; returns what says, once, that it no longer counts."""
-        if self._serving >= self._concurrency_max:
+        if self._serving >= places(self._concurrency_max, local):
             raise Problem(
                 "unavailable",
                 f"{self._serving} requests are being served, which is the most",
@@ -110,6 +120,11 @@ class Guard:
                 self._serving -= 1
 
         return release
+
+
+def places(most: int, local: bool) -> int:
+    """How many of `most` places whoever comes by the unix socket may take, and who does not."""
+    return most if local else max(1, most * 3 // 4)
 
 
 def _dressed(send: Send) -> Send:

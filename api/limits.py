@@ -16,11 +16,13 @@ BODY_S = 30.0
 
 def limited(request: Request, ingests: bool) -> Request:
     """The request with its body bounded in size and time.  Raises Problem 413 at once where the
-    length is told and too large; else while the body is read, and 408."""
+    length is told and too large; else while the body is read, and 408, or 415 for one that is
+    compressed: it could unpack to any size."""
     most: int = request.app.state.limits[ingests]
     told = request.headers.get("content-length", "0")
     if told.isdecimal() and int(told) > most:
         raise too_large(most)
+    encoding = request.headers.get("content-encoding", "").strip().lower()
     receive, deadline_s, size = request.receive, time.monotonic() + BODY_S, 0
 
     async def counted() -> Message:
@@ -32,6 +34,11 @@ def limited(request: Request, ingests: bool) -> Request:
         size += len(message.get("body", b""))
         if size > most:
             raise too_large(most)
+        if size and encoding not in ("", "identity"):
+            raise Problem(
+                "unsupported-media-type", f"Content-Encoding {encoding[:80]!r} is not known here",
+                "send the body as it is, without Content-Encoding",
+            )  # fmt: skip
         return message
 
     return Request(request.scope, counted)

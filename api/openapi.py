@@ -130,6 +130,6 @@ def _problem(status: int) -> dict[str, Any]:
         "description": " or ".join(KINDS[name].title.lower() for name in names).capitalize(),
         "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}},
     }
-    if status in (429, 503):
+    if status in (429, 503, 504):
         said["headers"] = {"Retry-After": _RETRY_AFTER}
     return said

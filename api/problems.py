@@ -23,6 +23,10 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 MEDIA_TYPE = "application/problem+json"
+PATH_CHARS_MAX = 200
+"""As much of a path as a problem repeats."""
+_LATER = (429, 503, 504)
+"""What may be tried again says when."""
 _LOG = logging.getLogger("edged.api")
 
 
@@ -102,6 +106,8 @@ class Problem(HTTPException):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(KINDS[kind].status, detail, dict(headers or {}))
+        if retry_after_s is None and KINDS[kind].status in _LATER:
+            retry_after_s = 1
         self.kind, self.do, self.errors, self.retry_after_s = kind, do, errors, retry_after_s
 
     def document(self) -> dict[str, Any]:
@@ -149,7 +155,7 @@ def _of_framework(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     if isinstance(problem, Problem):
         return problem.response()
-    method, path = request.method, request.url.path
+    method, path = request.method, request.url.path[:PATH_CHARS_MAX]
     details = {
         404: f"there is no {path}",
         405: f"{path} has no {method}",

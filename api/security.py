@@ -45,6 +45,8 @@ class Principal:
     name: str
     scopes: frozenset[str]
     how: str
+    token_id: str = ""
+    """Of who came with a bearer token."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.how})"
@@ -74,6 +76,17 @@ class Gate:
             )
         raise Problem("unauthorized", "the request carries no token")
 
+    def holds(self, principal: Principal) -> bool:
+        """Whether somebody who was recognised still would be: a token may have expired or been
+        revoked since."""
+        if not principal.token_id or self._tokens is None:
+            return True
+        try:
+            token = self._tokens.of_id(principal.token_id)
+        except ConfigError:
+            return False
+        return token is not None and token.state(time.time_ns() // 1000) == "valid"
+
     def _bearer(self, header: str) -> Principal:
         kind, _, secret = header.partition(" ")
         if kind.lower() != "bearer":
@@ -88,7 +101,7 @@ class Gate:
         state = token.state(time.time_ns() // 1000)
         if state != "valid":
             raise Problem("unauthorized", f"token {token.id} is {state}")
-        return Principal(f"{token.name}/{token.id}", frozenset(token.scopes), "token")
+        return Principal(f"{token.name}/{token.id}", frozenset(token.scopes), "token", token.id)
 
 
 class Route(APIRoute):

@@ -28,6 +28,8 @@ from edged.heads import HeadsInTime
 HEAD_BYTES_MAX = 32 << 10
 KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 512
+SILENT_S = 20
+"""A peer that takes nothing of what was sent for so long is gone, or as good as gone."""
 GRACE_S = 5
 """How long requests under way may take when the API ends."""
 
@@ -61,6 +63,7 @@ class Protocol(HeadsInTime):
         if len(self.connections) > CONNECTIONS_MAX:
             transport.abort()
             return
+        _notice_silence(transport)
         self.app_state = {**self.app_state, "peer": _peer(self.listener, transport)}
 
     def send_400_response(self, msg: str) -> None:
@@ -124,6 +127,14 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Signals are `api.main`'s."""
         yield
+
+
+def _notice_silence(transport: asyncio.Transport) -> None:
+    """Have the kernel end a TCP connection whose peer has vanished or reads nothing (RFC 5482):
+    without, megabytes of its buffer would have to fill first, or a quarter of an hour to pass."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_S)
 
 
 def _peer(listener: Listener, transport: asyncio.Transport) -> Peer:

@@ -10,7 +10,8 @@
     : still here          a comment every HEARTBEAT_S, so that dead connections are noticed
 
 A browser that reconnects sends Last-Event-ID; what happened meanwhile comes first.  A reader has a
-mailbox of bounded size (`api.door`); one who takes nothing for SLOW_S is cut off.
+mailbox of bounded size (`api.door`); one who takes nothing for SLOW_S is cut off.  Before each
+message a reader's token is looked at again: the stream ends when it expires or is revoked.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from api.door import Door, Mailbox
+from api.guard import places
 from api.problems import Problem
 
 HEARTBEAT_S = 15.0
@@ -43,9 +45,9 @@ class Live:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def enter(self) -> None:
+    def enter(self, local: bool) -> None:
         """The running task is a reader's.  Raises Problem 429."""
-        if len(self._tasks) >= READERS_MAX:
+        if len(self._tasks) >= places(READERS_MAX, local):
             raise Problem("busy", f"{READERS_MAX} live readers are there already", retry_after_s=30)
         task = asyncio.current_task()
         assert task is not None
@@ -74,7 +76,7 @@ class EventStream(Response):
         """Tell what is new until the reader hangs up, is too slow, or the API ends."""
         scope["state"]["release"]()  # a stream is no request in the sense of `concurrency_max`
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        telling = asyncio.create_task(self._tell(send))
+        telling = asyncio.create_task(self._tell(send, scope["state"]["holds"]))
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({telling, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -90,7 +92,7 @@ class EventStream(Response):
             else:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _tell(self, send: Send) -> None:
+    async def _tell(self, send: Send, holds: Callable[[], bool]) -> None:
         async def put(text: str) -> None:
             body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
             await asyncio.wait_for(send(body), SLOW_S)
@@ -102,8 +104,9 @@ class EventStream(Response):
             while True:
                 if not await mailbox.wait(HEARTBEAT_S):
                     await put(": still here\n\n")
-                text = "".join(self._news(mailbox))
-                if text:
+                if not holds():
+                    return
+                if text := "".join(self._news(mailbox)):
                     await put(text)
 
     async def _backlog(self) -> AsyncIterator[str]:

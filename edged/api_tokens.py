@@ -83,6 +83,11 @@ class TokenFile:
         same = hmac.compare_digest(token.sha256 if token else _NOBODY, digest)
         return token if same else None
 
+    def of_id(self, id: str) -> Token | None:
+        """The token of this id, as it stands now.  Raises ConfigError as `find` does."""
+        self._read()
+        return self._tokens.get(id)
+
     def create(
         self, name: str, scopes: Sequence[str], now_us: int, expires_us: int | None
     ) -> tuple[Token, str]:

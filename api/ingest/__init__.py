@@ -134,7 +134,10 @@ class Ingest:
                 retry_after_s=5,
             )  # fmt: skip
         if not done:
-            raise Problem("unknown-outcome", f"the rows are not committed after {ACK_S:.0f} s")
+            raise Problem(
+                "unknown-outcome", f"the rows are not committed after {ACK_S:.0f} s",
+                retry_after_s=5,
+            )  # fmt: skip
         one.done.result()
         rate = one.size / max(1e-3, time.monotonic() - started_s)
         self._rate = rate if self._rate is None else 0.8 * self._rate + 0.2 * rate

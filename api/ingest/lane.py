@@ -337,7 +337,10 @@ class Lane:
 
     def _fail(self, problem: Problem) -> None:
         """Give up on all that waits; what was sent may be committed, which the next HELLO tells."""
-        unknown = Problem("unknown-outcome", f"rows were sent, but {problem.detail}")
+        unknown = Problem(
+            "unknown-outcome", f"rows were sent, but {problem.detail}",
+            retry_after_s=problem.retry_after_s or 1,
+        )  # fmt: skip
         for number, one in enumerate(self._unacked):
             self._drop(one, unknown if number < self._sent else problem)
         for one in self._queue:

@@ -23,7 +23,7 @@ async def config(request: Request) -> Config:
 
 @_control.post(
     "/v1/config:reload",
-    responses={**says(409, 422), **LONG},
+    responses={**says(409, 422, 504), **LONG},
     response_model=Reloaded,
     tags=["config"],
 )
@@ -49,7 +49,7 @@ async def log(request: Request) -> Log:
     return Log.model_validate(await context.of(request).door.ask("log"))
 
 
-@_control.put("/v1/log", responses=says(408, 413, 422), tags=["config"])
+@_control.put("/v1/log", responses=says(408, 413, 415, 422, 504), tags=["config"])
 async def set_log(request: Request, change: LogChange) -> Log:
     """Log from this level on, until the daemon starts again."""
     return Log.model_validate(await context.of(request).door.ask("log", level=change.level))

@@ -38,8 +38,9 @@ async def events(
     Live, the daemon's state comes once a second as `event: snapshot`.
     """
     shared = context.of(request)
-    if sse.MEDIA_TYPE in request.headers.get("accept", ""):
-        shared.live.enter()
+    wants_live = sse.MEDIA_TYPE in request.headers.get("accept", "")
+    if wants_live and not getattr(request.state, "head", False):
+        shared.live.enter(request.state.peer.listener.trusted)
         return sse.EventStream(shared.door, last_event_id)
     since = _since(cursor)
     told = await shared.door.ask("events", since=since, limit=limit)

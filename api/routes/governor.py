@@ -20,14 +20,13 @@ async def governor(request: Request) -> Governor:
     return view(await context.of(request).door.snapshot())
 
 
-@_control.put("/v1/governor", responses=says(404, 408, 409, 413, 422), tags=["energy"])
+@_control.put("/v1/governor", responses=says(404, 408, 409, 413, 415, 422, 504), tags=["energy"])
 async def set_governor(request: Request, change: GovernorChange) -> Governor:
     """Go on with another policy, from the next beat; where it cannot run, the old one goes on."""
     door = context.of(request).door
     job: dict[str, Any] = {} if change.job is None else {"job": change.job}
     await door.ask("governor", policy=change.policy, settings=change.settings, **job)
-    door.forget()
-    return view(await door.snapshot())
+    return view(await door.changed())
 
 
 def view(snapshot: dict[str, Any]) -> Governor:

@@ -55,7 +55,7 @@ _DOCUMENT = body(
         "application/toml": {"schema": {"type": "string"}, "example": _TOML},
     }
 )
-_CHANGED = {**says(404, 409, 412, 422), 200: tagged()}
+_CHANGED = {**says(404, 409, 412, 422, 504), 200: tagged()}
 IfMatch = Annotated[
     str | None, Header(max_length=64, description="The version that the change is meant for")
 ]
@@ -88,7 +88,7 @@ async def job(request: Request, response: Response, name: Name) -> Job:
 @_control.put(
     "/v1/jobs/{name}",
     responses={
-        **says(404, 408, 409, 412, 413, 415, 422),
+        **says(404, 408, 409, 412, 413, 415, 422, 504),
         **LONG,
         200: tagged(location=True),
         201: {"model": Job, "description": "Created", **tagged(location=True)},
@@ -128,7 +128,7 @@ async def put_job(
 
 @_control.delete(
     "/v1/jobs/{name}",
-    responses={**says(404, 409, 412, 422), **LONG},
+    responses={**says(404, 409, 412, 422, 504), **LONG},
     response_model=Job,
     tags=["jobs"],
 )
@@ -310,7 +310,14 @@ async def _document(request: Request) -> tuple[str, str]:
 
 
 def _if_version(if_match: str | None, if_none_match: str | None = None) -> int | None:
-    if if_none_match is not None and if_none_match.strip() == "*":
+    if if_none_match is not None:
+        if if_none_match.strip() != "*":
+            fault = Fault(
+                "header.if-none-match", f"{if_none_match!r} is not *", "send *, or If-Match"
+            )
+            raise Problem("invalid", "If-None-Match names a version", errors=(fault,))
+        if if_match is not None:
+            raise Problem("precondition-failed", "no job is there and at a version at once")
         return 0
     if if_match is None or if_match.strip() == "*":
         return None

@@ -37,7 +37,7 @@ async def operator(request: Request, job: Name, id: Name) -> Operator:
 
 @_control.put(
     "/v1/jobs/{job}/operators/{id}/kernel",
-    responses=says(404, 408, 409, 413, 422),
+    responses=says(404, 408, 409, 413, 415, 422, 504),
     tags=["operators"],
 )
 async def set_kernel(request: Request, job: Name, id: Name, change: KernelChange) -> KernelRuns:

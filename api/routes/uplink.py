@@ -20,13 +20,12 @@ async def uplink(request: Request) -> Uplink:
     return view(await context.of(request).door.snapshot())
 
 
-@_control.post("/v1/uplink:retry", responses=says(409), tags=["uplink"])
+@_control.post("/v1/uplink:retry", responses=says(409, 504), tags=["uplink"])
 async def retry_uplink(request: Request) -> Uplink:
     """Try now, whatever the back-off says."""
     door = context.of(request).door
     await door.ask("uplink.retry")
-    door.forget()
-    return view(await door.snapshot())
+    return view(await door.changed())
 
 
 def view(snapshot: dict[str, Any]) -> Uplink:
