@@ -77,7 +77,7 @@ class Follower:
         }
 
     def look(self, told: Any, door: Path) -> None:
-        """Take up the version that the uplink tells of (`take_news`), or has received
+        """Take up the version that the uplink tells of (`Uplink.desired`), or has received
         before, unless that was done."""
         if isinstance(told, Mapping) and isinstance(told.get("version"), int):
             self.received = max(self.received, told["version"])

@@ -10,10 +10,11 @@ tokens file) and, where the collector has a tokens file, brings that device's to
 (`Authorization: Bearer ...`).  Pages also bring `X-Edged-Epoch` and
 `X-Edged-Session: <counter>:<nonce>`.  The answer to pages, always JSON, says what is durable:
 
-    {"acked": [[stream, partition, seq], ...], "desired": {...} or null}
+    {"device": ..., "acked": [[stream, partition, seq], ...], "desired": {...} or null}
 
-`seq` is cumulative.  `desired` is what the centre wants of the device (`edged/desired.py`); without
-its `document` where `X-Edged-Desired` says that the device has that version.  Where pages had a
+`device` is whose request it answers; `seq` is cumulative.  `desired` is what the centre wants of
+the device (`edged/desired.py`); without its `document` where `X-Edged-Desired` says that the device
+has that version.  Where pages had a
 problem, the same object has `problem`, `detail` and, where they apply, `stream`, `version`,
 `partition`, `seq`, `expected`, `offset`; what came before the problem in the request is landed and
 in `acked`, nothing after it was looked at:
@@ -188,6 +189,7 @@ class Collector:
             newest = (reports[-1][0], memoryview(bytes(reports[-1][1]))) if reports else None
             self._notes.submit(self._fleet.note, sender.device, newest, now_us)
         content: dict[str, Any] = {
+            "device": sender.device,
             "acked": [
                 [stream, partition, seq] for (stream, partition), seq in outcome.acked.items()
             ],

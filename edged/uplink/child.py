@@ -9,7 +9,8 @@ acknowledged pages or changed the state:
 `{"acked": [[stream, partition, seq], ...], "status": {...}}`.
 
 A desired state that comes is written to `desired_file`, whole or not at all, before the daemon is
-told its version; the eventfd `news` wakes it then.
+told its version; the eventfd `news` wakes it then, and when it has left so many lines unread that
+the socket takes no more.
 
 Threads: this one reads the daemon's socket and nothing else; each lane asks the sender for a task,
 carries it out on blocking sockets, and hands back the result.  Idle means: every thread sleeps in
@@ -165,11 +166,24 @@ class Child:
                 document, self._sender.document = self._sender.document, None
             if document is not None:
                 _write_whole(self._config["desired_file"], document)
-            line = json.dumps({"acked": acks, "status": status}).encode() + b"\n"
-            with contextlib.suppress(ConnectionError):  # the daemon has died, and so will this
-                self._channel.sendall(line)
-            if document is not None and self._news is not None:
-                os.eventfd_write(self._news, 1)
+            self._tell(json.dumps({"acked": acks, "status": status}).encode() + b"\n")
+            if document is not None:
+                self._wake_daemon()
+
+    def _tell(self, line: bytes) -> None:
+        """Send the line to the daemon, which reads when it wakes for something else; where it has
+        slept through so many that there is no room for this one, it is woken."""
+        rest = memoryview(line)
+        with contextlib.suppress(ConnectionError):  # the daemon has died, and so will this
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[self._channel.send(rest, socket.MSG_DONTWAIT) :]
+            if rest:
+                self._wake_daemon()
+                self._channel.sendall(rest)
+
+    def _wake_daemon(self) -> None:
+        if self._news is not None:
+            os.eventfd_write(self._news, 1)
 
 
 def _carry_out(task: Task, client: Client, reader: PageReader) -> Reply | NoReply | Unreadable:

@@ -90,7 +90,10 @@ class Client:
             connection.close()
         if response.getheader(check.HEADER, check.body_check(data)) != check.body_check(data):
             raise ValueError("the answer was damaged on its way")
-        return Reply(response.status, _json(data), sent)
+        said, device = _json(data), self.headers.get("X-Edged-Device")
+        if said.get("device", device) != device:
+            raise ValueError("the answer is another device's: a proxy mixes them up")
+        return Reply(response.status, said, sent)
 
 
 def _json(data: bytes) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class Uplink:
             "timeout_s": timeout_s,
         }
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Counts the desired states that have come."""
+        """Counts what the child has to tell at once."""
         self._reports = 0
         self.outcome: dict[str, Any] = {}
         """What became of the desired state, for `status`; empty: nothing was ever wanted."""
@@ -152,8 +152,8 @@ class Uplink:
         return self._timer.fileno() if self._channel is None else self._channel.fileno()
 
     def watch_fileno(self) -> int:
-        """Readable when `restart_if_dead` has something to do, or a desired state has come
-        (`take_news`); the same until `close`."""
+        """Readable when `restart_if_dead` has something to do, or there is `news`: a desired state,
+        or so many acks that the child cannot go on before `poll`; the same until `close`."""
         return self._watch.fileno()
 
     def wants_write(self) -> bool:
@@ -193,11 +193,14 @@ class Uplink:
         """Before `start`: write desired states that are newer than `version` to `file`."""
         self._config |= {"desired_file": file, "desired_version": version}
 
-    def take_news(self) -> Any:
-        """What the centre wants, without the document, as last heard; `watch_fileno` tells of the
-        next."""
+    def clear_news(self) -> None:
+        """What there is of it is about to be taken, by `poll`; `watch_fileno` tells of the next."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._news)
+
+    @property
+    def desired(self) -> Any:
+        """What the centre wants, without the document, as last heard."""
         return self._status["desired"]
 
     def open_at(self, windows: Sequence[Sequence[int]]) -> None:
@@ -289,7 +292,13 @@ class Uplink:
             return False
         self._restart_at_s = None
         self._timer.disarm()
-        self.start()
+        try:
+            self.start()
+        except OSError as problem:  # no memory or descriptors for a process: they may come back
+            self._status = {**self._status, "last_error": f"the uplink does not start: {problem}"}
+            self._started_s = time.monotonic()
+            self._set_restart()
+            return False
         return True
 
     def close(self) -> None:
@@ -317,6 +326,9 @@ class Uplink:
         process.kill()
         process.wait()
         self._process = None
+        self._set_restart()
+
+    def _set_restart(self) -> None:
         now_s = time.monotonic()
         if now_s - self._started_s >= LIFE_S_MIN:
             self._backoff.succeeded()

@@ -19,6 +19,8 @@
    waits, the newest.  One that did not arrive is sent again only along with pages: else the next
    report, which comes soon, is the next try.
 9. Outside of the upload windows (`closed_until_s`) pages wait, and reports go.
+10. An answer acknowledges pages of its own request and no others, whatever it says: nothing that a
+   confused centre or proxy claims makes pages go that were never sent.
 """
 
 from __future__ import annotations
@@ -226,7 +228,7 @@ class Sender:
         if result.status == 401:
             self._failed(task, UNAUTHORIZED, _detail(result), now_s, probe)
         elif result.status in (408, 429) or result.status >= 500:
-            self._take_acks(result)
+            self._take_acks(task, result)
             if result.status == 408:
                 self._shrink(task)
             self._failed(task, DOWN, _detail(result), now_s, probe)
@@ -258,7 +260,7 @@ class Sender:
             self._registered(task, result)
             return
         self._take_desired(result.body)
-        arrived = self._take_acks(result)
+        arrived = self._take_acks(task, result)
         if task.report and not arrived and result.body.get("stream", REPORTS) != REPORTS:
             self._report = self._report or task.report  # trouble with a page before it
         if result.status == 413:
@@ -347,18 +349,21 @@ class Sender:
         self._troubles.met(part, problem, detail, now_s, expected)
         self._say(self.state, f"{problem}: {detail}")
 
-    def _take_acks(self, result: Reply) -> bool:
+    def _take_acks(self, task: Task, result: Reply) -> bool:
         """Whether a report has arrived."""
         arrived = False
+        places = task.places if isinstance(task, Batch) else ()
+        sent = {(p.stream, p.partition): p.seq for p in places}
         for stream, partition, seq in result.body.get("acked", ()):
             if stream == REPORTS:
                 arrived = True
                 self.counters.reports += 1
                 continue
-            count = self.backlog.acked(stream, partition, seq)
+            upto = min(int(seq), sent.get((stream, partition), 0))
+            count = self.backlog.acked(stream, partition, upto)
             if count:
                 self.counters.acked_pages += count
-                self._acks[stream, partition] = seq
+                self._acks[stream, partition] = upto
                 self._troubles.over((stream, partition))
                 self.backlog.partitions[stream, partition].hold_until_s = 0.0
         return arrived

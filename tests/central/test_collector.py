@@ -57,7 +57,11 @@ def test_an_ack_means_that_the_pages_have_landed(mine):
     device, page, landed = mine
     reply = device.send(page(1), page(2), page(1, partition=3))
     assert reply.status_code == 200
-    assert reply.json() == {"acked": [["power", 0, 2], ["power", 3, 1]], "desired": None}
+    assert reply.json() == {
+        "device": device.headers["X-Edged-Device"],
+        "acked": [["power", 0, 2], ["power", 3, 1]],
+        "desired": None,
+    }
     assert landed() == {
         ("power", 0): {1: page(1), 2: page(2)},
         ("power", 3): {1: page(1, partition=3)},
@@ -66,7 +70,8 @@ def test_an_ack_means_that_the_pages_have_landed(mine):
 
 def test_an_empty_request_is_answered(mine):
     device, _, _ = mine
-    assert device.send().json() == {"acked": [], "desired": None}
+    name = device.headers["X-Edged-Device"]
+    assert device.send().json() == {"device": name, "acked": [], "desired": None}
 
 
 def test_a_gap_names_what_is_expected_and_acks_what_came_before(mine):

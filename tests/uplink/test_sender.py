@@ -101,6 +101,18 @@ def test_a_partition_is_in_one_request_at_a_time():
     assert names(s.next(0.0))[0] == ("s", 0, 4)
 
 
+@pytest.mark.parametrize("claim", [3, 10**30, 2.5])
+def test_an_answer_acknowledges_nothing_that_its_request_did_not_have(claim):
+    s = sender(*[place(q) for q in (1, 2, 3)], place(1, partition=1), request_bytes=200)
+    first, second = s.next(0.0), s.next(0.0)
+    assert names(first) == [("s", 0, 1), ("s", 0, 2)]
+    s.done(first, ok(("s", 0, claim), ("s", 1, claim), ("t", 0, claim)), 0.0)
+    assert s.take_acks() == [("s", 0, 2)] and s.backlog.pages == 2
+    s.done(second, ok(("s", 1, 1)), 0.0)
+    s.offer(place(4))
+    assert names(s.next(0.0)) == [("s", 0, 3), ("s", 0, 4)]
+
+
 def test_network_trouble_backs_off_and_one_goes_ahead():
     s = sender(*[place(1, partition=p) for p in range(3)], request_bytes=100)
     a, b = s.next(0.0), s.next(0.0)

@@ -1,5 +1,7 @@
 """The uplink's real child process against real collectors: in order, once, whatever is killed."""
 
+import errno
+import json
 import os
 import random
 import select
@@ -8,11 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from edged.central import segments
 from edged.central.tokens import token_line
 from edged.errors import ConfigError
 from edged.store.backlog import PageRef
@@ -282,6 +287,65 @@ def test_a_page_damaged_on_the_devices_disk_is_held_and_others_pass(landing, spo
             file.seek(bad.offset)
             file.write(spool.sent["power", 0, 2])
         daemon.uplink.retry()
+        daemon.drain()
+    check_landed(landing, spool)
+
+
+def test_a_daemon_that_sleeps_is_woken_before_its_unread_acks_stop_the_uplink(landing, spool):
+    pages = 500  # a request each: their answers do not fit into the socket between the two
+    with collecting(landing) as collector, Daemon(collector.url, request_bytes=1) as daemon:
+        daemon.offer(spool.add(range(1, pages + 1)))
+        end, wakes = time.monotonic() + 60, 0
+        while sum(segments.positions(landing).values()) < pages:
+            assert time.monotonic() < end, "the uplink stands still"
+            if select.select([daemon.uplink.watch_fileno()], [], [], 0.2)[0]:
+                daemon.uplink.clear_news()
+                daemon.poll()
+                wakes += 1
+        assert 1 <= wakes <= pages // 20
+        daemon.drain()
+    check_landed(landing, spool)
+
+
+def test_an_answer_to_another_device_acknowledges_nothing(spool):
+    class MixedUp(BaseHTTPRequestHandler):
+        def do_PUT(self):
+            self.answer({})
+
+        def do_POST(self):
+            self.answer({"device": "turbine-8", "acked": [["power", 0, 1]], "desired": None})
+
+        def answer(self, content):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = json.dumps(content).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), MixedUp) as server:
+        threading.Thread(target=server.serve_forever).start()
+        with Daemon(f"http://127.0.0.1:{server.server_port}") as daemon:
+            daemon.offer(spool.add([1]))
+            daemon.until(lambda: "another device" in daemon.uplink.status()["last_error"])
+            assert not daemon.acks
+        server.shutdown()
+
+
+def test_a_child_that_cannot_be_started_again_is_tried_later(landing, spool, monkeypatch):
+    def no_memory(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with collecting(landing) as collector, Daemon(collector.url, restart_s_max=0.5) as daemon:
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "Popen", no_memory)
+            os.kill(daemon.uplink.status()["pid"], signal.SIGKILL)
+            daemon.until(lambda: "does not start" in daemon.uplink.status()["problem"])
+            assert daemon.uplink.status()["next_try_us"] is not None
+        daemon.offer(spool.add([1, 2]))
         daemon.drain()
     check_landed(landing, spool)
 
