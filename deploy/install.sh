@@ -16,7 +16,7 @@ fi
 if [ "${1:-}" = --remove ]; then
     sh deploy/debian/prerm remove
     rm -f /usr/lib/systemd/system/edged{,-api,-collector,-governor-helper}.service \
-        /usr/lib/systemd/system/edged.socket /usr/lib/sysusers.d/edged.conf \
+        /usr/lib/systemd/system/edged{,-governor-helper}.socket /usr/lib/sysusers.d/edged.conf \
         /usr/lib/tmpfiles.d/edged.conf /usr/lib/udev/rules.d/70-edged.rules /usr/bin/edged
     rm -rf /usr/share/doc/edged
     sh deploy/debian/postrm remove

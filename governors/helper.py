@@ -8,6 +8,9 @@ Who may speak: the socket is 0660 of root and the group; the kernel's word on wh
 (SO_PEERCRED) must name root, this user or a member of the group, and is logged.  One thread, at
 most CONNECTIONS connections (a new one displaces the one that was silent for longest), LINE_MAX
 bytes a line, IDLE_S seconds of silence; who floods it is served in turns.
+
+A socket that systemd passes (sd_listen_fds(3)) takes the place of its own and outlives it: whoever
+connects starts the helper.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ LINE_MAX = 512
 IDLE_S = 30.0
 SO_PEERGROUPS = 59
 SOCKET = "/run/edged/governor.sock"
+PASSED_FD = 3
+"""Where systemd passes its socket."""
 
 
 class Peer:
@@ -145,6 +150,16 @@ def listen(path: Path, gid: int | None) -> socket.socket:
     return listener
 
 
+def passed() -> socket.socket | None:
+    """The socket that systemd passed to this process, if any."""
+    environ = os.environ
+    if environ.get("LISTEN_PID") != str(os.getpid()) or environ.get("LISTEN_FDS") != "1":
+        return None
+    listener = socket.socket(fileno=PASSED_FD)
+    listener.setblocking(False)
+    return listener
+
+
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(
@@ -157,11 +172,14 @@ def main() -> None:
     options = parser.parse_args()
     gid = grp.getgrnam(options.group).gr_gid if options.group else None
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    listener = listen(options.socket, gid)
+    own = None
+    if (listener := passed()) is None:
+        own = listener = listen(options.socket, gid)
     try:
         Helper(AllowList(open_root(options.root)), listener, gid, options.idle).serve()
     finally:
-        options.socket.unlink(missing_ok=True)
+        if own is not None:
+            options.socket.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-UNITS = ["edged.service", "edged-api.service", "edged.socket", "edged-governor-helper.service"]
+UNITS = ["edged.service", "edged-api.service", "edged.socket", "edged-governor-helper.socket"]
 
 
 @pytest.fixture

@@ -123,8 +123,12 @@ def load(
     flags: Mapping[str, tuple[str, Any]] | None = None,
 ) -> Config:
     """The configuration of the file (None: no file), `environ` (default: this process's) and flags
-    (key to flag and value).  Raises SettingError for the first fault."""
+    (key to flag and value).  Raises SettingError for the first fault, which says how many there
+    are."""
     config, wrong = read(path, environ, flags)
+    if len(wrong) > 1:
+        more = f", and {len(wrong) - 1} more: `edged validate {path or ''}".rstrip() + "`"
+        wrong[0].args = (f"{wrong[0]}{more}",)
     if wrong:
         raise wrong[0]
     return config

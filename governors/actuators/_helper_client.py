@@ -23,6 +23,8 @@ from governors.sysfs import error
 
 TIMEOUT_S = 0.5
 """The helper answers within microseconds; a beat does not wait longer than this for it."""
+START_S = 10.0
+"""The first question may start it, a second's work on a small board; no beat waits for that."""
 REPLY_MAX = 16 << 10
 
 
@@ -40,7 +42,7 @@ class HelperWriter:
             for setting in settings
             for part, place in setting.files().items()
         }
-        self._known = frozenset(self._ask({"list": True}, str(path))["ok"])
+        self._known = frozenset(self._ask({"list": True}, str(path), START_S)["ok"])
         self.why = f"{path} answers, and may write for us"
 
     def refusal(self, path: str) -> str:
@@ -61,14 +63,16 @@ class HelperWriter:
             self._socket.close()
             self._socket = None
 
-    def _ask(self, request: dict[str, object], path: str) -> dict[str, Any]:
+    def _ask(
+        self, request: dict[str, object], path: str, within_s: float = TIMEOUT_S
+    ) -> dict[str, Any]:
         line = json.dumps(request).encode() + b"\n"
         try:
             try:
-                reply = self._exchange(line)
+                reply = self._exchange(line, within_s)
             except (ConnectionError, EOFError):  # idle for long, or the helper was restarted
                 self.close()
-                reply = self._exchange(line)
+                reply = self._exchange(line, within_s)
             answer: dict[str, Any] = json.loads(reply)
         except (OSError, EOFError, ValueError) as problem:
             self.close()
@@ -82,7 +86,7 @@ class HelperWriter:
             raise error(path, OSError(answer["errno"], answer["problem"]))
         return answer
 
-    def _exchange(self, line: bytes) -> bytes:
+    def _exchange(self, line: bytes, within_s: float) -> bytes:
         if self._socket is None:
             fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             # blocking, since otherwise a queue that is full for a moment refuses at once
@@ -90,11 +94,11 @@ class HelperWriter:
             fresh.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
             try:
                 fresh.connect(str(self._path))
-                fresh.settimeout(TIMEOUT_S)
             except OSError:
                 fresh.close()
                 raise
             self._socket = fresh
+        self._socket.settimeout(within_s)
         self._socket.sendall(line)
         reply = b""
         while not reply.endswith(b"\n"):

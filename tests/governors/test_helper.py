@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -397,6 +397,29 @@ class TestDying:
             writer = helper.chosen()
             restore(helper.sysfs, writer, journal)
             assert limits(helper.sysfs) == before
+
+    def test_one_that_systemd_starts_is_waited_for_and_its_socket_outlives_it(self, tmp_path):
+        sysfs = Unprivileged(plant(tmp_path / "board", "orin-nano-r36").root)
+        knobs, path = discover(sysfs, detect(sysfs)), tmp_path / "passed.sock"
+        starter = (
+            "import os, select, sys; fd = int(sys.argv[1]); select.select([fd], [], []);"
+            "os.dup2(fd, 3, inheritable=True);"
+            "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1');"
+            "words = [sys.executable, '-m', 'governors.helper', '--root', sys.argv[2]];"
+            "os.execv(sys.executable, words)"
+        )
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            for _ in range(2):  # who connects starts it, and it may die between two who do
+                words = [sys.executable, "-c", starter, str(listener.fileno()), sysfs.root]
+                passed = [listener.fileno()]
+                with subprocess.Popen(words, cwd=ROOM, pass_fds=passed) as process:
+                    with closing(HelperWriter(path, knobs)) as writer:
+                        assert not writer.refusal(next(iter(knobs[0].files().values())))
+                    process.terminate()
+                    assert process.wait(DEADLINE_S) == 0
+                assert path.exists()
 
     def test_where_none_answers_the_choice_says_so_and_what_to_do(self, tmp_path):
         sysfs = Unprivileged(plant(tmp_path, "orin-nano-r36").root)
