@@ -178,7 +178,8 @@ class Engine:
         waiting = self._rows
         decision = self._decided(self.policy.race(self._seen(oldest_us)))
         d.apply(decision)
-        rows = min(decision.admit_share * waiting, float(self.batcher.rows_max()))
+        admitted = min(decision.admit_share * waiting, decision.units_max)
+        rows = min(admitted, float(self.batcher.rows_max()))
         self._held += decision.admit_share < 1.0
         if rows >= HELD_ROWS_MIN or decision.admit_share >= 1.0:
             fill = min(1.0, waiting * self.setup.work.row_bytes / 2 / BUFFER_BYTES)

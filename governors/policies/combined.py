@@ -75,6 +75,7 @@ class Combined(Policy):
             wait_share=max(waits, default=1.0),
             race_us=max(d.race_us for d in every),
             admit_share=min(d.admit_share for d in every),
+            units_max=min(d.units_max for d in every),
             not_before_us=max(d.not_before_us for d in every),
             sleep=tuple(s for s in every[0].sleep if all(s in d.sleep for d in every)),
             upload=any(d.upload for d in every),

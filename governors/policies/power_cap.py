@@ -17,18 +17,21 @@ the reason says so.
 It holds from the first window on: time before the policy's first sample counts as if the cap had
 been drawn, and a race is taken to need DOUBT times what the model says at most, until races have
 shown what they do need (`Caution`); where that would leave no race at all though a whole window is
-free, it is taken by the model.  Where the joules run ahead of what was foreseen (a model's
-error, other processes), the room shrinks with them.  Beats that only commit are not asked for: the
-room for those that may come before the next race is kept free.
+free, it is taken by the model.  The first race is small (FIRST_SHARE), and they grow from there
+(GROWTH).  How much waits is an estimate: a race is told how much there is room for.  Where the
+joules run ahead of what was foreseen (a model's error, other processes), the room shrinks with
+them.  Beats that only commit are not asked for: the room for those that may come before the next
+race is kept free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from governors.cost import SHARES, CostModel
+from governors.cost import SHARES, CostModel, Fit
 from governors.policies.account import Account
 from governors.policies.base import RELEASE, Decision, Observation, Policy, Settings, policy
 from governors.policies.race_to_idle import Uploads, raced
@@ -36,6 +39,11 @@ from governors.policies.race_to_idle import Uploads, raced
 DOUBT = 2.0
 """What a race may take of the most that is modelled, before any was seen: cycles that are scaled
 from another machine are off by half (`edged.simulate.work`), and first races are cold."""
+FIRST_SHARE = 1 / 16
+"""Of the room, what the units of the first race may take by the model: on a machine of a quarter of
+the speed, cold, they took 14 times as much."""
+GROWTH = 2.0
+"""A race has at most so many times the units of the largest one before."""
 FORGET = 0.3
 """Of the caution, a race that took less."""
 TIGHT = 0.95
@@ -52,23 +60,35 @@ SPARE = 0.05
 
 
 class Caution:
-    """How much more than modelled races take: rises at once, falls slowly, never below 1."""
+    """What is known of races by those that there were."""
 
     def __init__(self) -> None:
         self.factor = DOUBT
-        self._begun: tuple[int, float, float] | None = None
+        """How much more than modelled they take: rises at once, falls slowly, never below 1."""
+        self.largest = 0.0
+        """Units of the largest."""
+        self._begun: tuple[Observation, float, Callable[[float], float]] | None = None
 
-    def race(self, at_us: int, joules: float, most_j: float) -> None:
-        """A race begins that is modelled to take `most_j` above idle at most; 0: there is none."""
-        self._begun = (at_us, joules, most_j) if most_j > 0 else None
+    def race(self, seen: Observation, units: float, most_j: Callable[[float], float]) -> None:
+        """A race begins, of so many units as far as is known; `most_j`: what one of some units is
+        modelled to take above idle at most."""
+        self._begun = (seen, units, most_j)
 
-    def idle(self, at_us: int, joules: float, idle_watts: float) -> None:
+    def none(self) -> None:
+        """There is no race."""
+        self._begun = None
+
+    def idle(self, seen: Observation, idle_watts: float) -> None:
         """It is over."""
         if self._begun is None:
             return
-        since_us, before_j, most_j = self._begun
-        ratio = (joules - before_j - idle_watts * (at_us - since_us) / 1e6) / most_j
-        self.factor = max(1.0, ratio, (1 - FORGET) * self.factor + FORGET * ratio)
+        before, expected, most_j = self._begun
+        units = expected if seen.raced is None else seen.raced
+        self.largest, modelled_j = max(self.largest, units), most_j(units)
+        idle_j = idle_watts * (seen.at_us - before.at_us) / 1e6
+        if modelled_j > 0:
+            ratio = (seen.joules - before.joules - idle_j) / modelled_j
+            self.factor = max(1.0, ratio, (1 - FORGET) * self.factor + FORGET * ratio)
         self._begun = None
 
 
@@ -89,9 +109,10 @@ class PowerCap(Policy):
         self._tight = False
 
     def room_j(self) -> float:
-        """What a race may take above idle now."""
+        """What a race may take above idle now: never more than a window can hold, though joules
+        that were told too early (`edged.energy.watch`) leave windows without any."""
         used = self.account.within(self.window_us, self.cap_watts)
-        return self.cap_watts * self.window_us / 1e6 - used
+        return min(self.cap_watts * self.window_us / 1e6 - used, max(0.0, self._all_j()))
 
     def race(self, seen: Observation) -> Decision:
         """As much as there is room for, as cheaply as is in time."""
@@ -130,15 +151,27 @@ class PowerCap(Policy):
         units = fit.share * seen.work.units
         enough = units >= 1.0 and (free or room >= self._goal_j(seen, factor))
         if fit.share < 1.0 and not enough:
-            self.caution.race(seen.at_us, seen.joules, 0.0)
+            self.caution.none()
             return None
-        most_j = fit.way.most_joules(units, seen.write_j) + self.model.beside_j(seen.work)
-        self.caution.race(seen.at_us, seen.joules, most_j)
+        fit = self._growing(fit, units, room)
+        beside_j = self.model.beside_j(seen.work)
+        self.caution.race(
+            seen, min(units, fit.units_max),
+            lambda raced: fit.way.most_joules(raced, seen.write_j) + beside_j,
+        )  # fmt: skip
         decision = raced(seen, fit, ways[0])
         if fit.share >= 1.0:
             return decision
         reason = f"{decision.reason}; room for {fit.share:.0%} of what waits"
         return replace(decision, reason=reason)
+
+    def _growing(self, fit: Fit, units: float, room_j: float) -> Fit:
+        """The same race of `units`, no larger than those before allow."""
+        each_j = fit.way.most_j_per_unit
+        first = FIRST_SHARE * room_j / each_j if each_j > 0 else math.inf
+        most = max(1.0, first, GROWTH * self.caution.largest)
+        share = fit.share * min(1.0, most / units) if units else fit.share
+        return replace(fit, share=share, units_max=min(most, fit.units_max))
 
     def _room_at_us(self, seen: Observation) -> int:
         """When there will be room, if the board idles until then."""
@@ -152,7 +185,7 @@ class PowerCap(Policy):
 
     def idle(self, seen: Observation) -> Decision:
         """Let go, and wait for as little of the tolerance as the cap allows."""
-        self.caution.idle(seen.at_us, seen.joules, self.model.tariff.idle_watts)
+        self.caution.idle(seen, self.model.tariff.idle_watts)
         comfortable = [s for s in SHARES if s <= self.comfort] or [self.comfort]
         plan = self.model.plan(seen.work, seen.dials, seen.write_j, seen.write_us, comfortable)
         limit = self.cap_watts * (TIGHT * TIGHT if self._tight else TIGHT)

@@ -111,4 +111,4 @@ def raced(seen: Observation, fit: Fit, alone: Way) -> Decision:
         reason = "left alone: no clock saves what writing it costs"
     if not fit.in_time:
         reason += "; none is in time, the fastest"
-    return Decision(reason, clocks, admit_share=fit.share)
+    return Decision(reason, clocks, admit_share=fit.share, units_max=fit.units_max)

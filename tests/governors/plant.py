@@ -51,6 +51,8 @@ class Plant:
     write_j: float = 1e-5
     gain: float = 1.0
     """How much more than modelled the board really takes in races."""
+    known: float = 1.0
+    """Of what waits, the part that the policy knows of before a race."""
     left_share: float = 0.0
     """Where within the limits the kernel's governor runs a race that is left alone."""
     others_cores: float = 0.0
@@ -67,14 +69,14 @@ class Plant:
         self.running = Running(self.policy, self.settings, CostModel(self.tariff))
         self.dials = self.dials or dials(self.board)
 
-    def seen(self, rate: float) -> Observation:
+    def seen(self, rate: float, raced: float | None = None) -> Observation:
         """What the policy is told."""
         battery = None if self.battery_j is None else Battery(self.battery_j - self.joules)
-        work = Work(self.waiting, rate, {"cpu": self.cost}, self.latency_us)
+        work = Work(self.known * self.waiting, rate, {"cpu": self.cost}, self.latency_us)
         return Observation(
             self.at_us, work, self.at_us + self.latency_us // 2, self.joules,
             Provenance.SIMULATED, self.dials, self.others_cores, battery,
-            self.day_us + self.at_us, 0.0, self.write_j,
+            self.day_us + self.at_us, 0.0, self.write_j, raced=raced,
         )  # fmt: skip
 
     def spend(self, us: float, watts: float, joules: float = 0.0) -> None:
@@ -94,7 +96,9 @@ class Plant:
         self.waiting += arrivals
         decision = self.running.race(self.seen(1e6 * arrivals / us))
         self.decisions.append(decision)
-        units = decision.admit_share * self.waiting
+        share = decision.admit_share
+        units = self.waiting if share >= 1.0 else share * self.known * self.waiting
+        units = min(units, decision.units_max)
         if units > 0:
             hz = self._clock(decision.clocks)
             race_us = self.cost.us(units, hz)
@@ -105,7 +109,7 @@ class Plant:
             self.late += race_us > self.latency_us / 2 + 1
             self.waiting -= units
             self.done += units
-        after = self.running.idle(self.seen(1e6 * arrivals / us))
+        after = self.running.idle(self.seen(1e6 * arrivals / us, units))
         self.decisions.append(after)
         return decision
 

@@ -24,12 +24,14 @@ boards = st.sampled_from(sorted(TARIFFS))
     over=st.floats(0.01, 3.0),
     window_s=st.floats(0.5, 20),
     left=st.floats(0, 1),
+    known=st.floats(0, 1),
 )
 def test_no_window_ever_draws_more_than_the_cap_whatever_arrives_and_the_kernel_chooses(
-    board, arrivals, over, window_s, left
+    board, arrivals, over, window_s, left, known
 ):
     cap = TARIFFS[board].idle_watts + over
-    plant = Plant(board, "power_cap", {"watts": cap, "window_s": window_s}, left_share=left)
+    settings = {"watts": cap, "window_s": window_s}
+    plant = Plant(board, "power_cap", settings, left_share=left, known=known)
     for units, us in arrivals:
         plant.beat(units, us)
     rounding_j = 20e-6  # the plant's races take whole microseconds
@@ -98,11 +100,11 @@ def test_a_cap_below_idle_races_nothing_and_says_why():
 
 
 @pytest.mark.parametrize("window_us", [5_000_000, 20_000_000])
-@pytest.mark.parametrize("gain", [1.0, 1.3, 1.9])
+@pytest.mark.parametrize("gain", [1.0, 1.3, 1.9, 5.0, 14.0])
 def test_the_cap_holds_from_the_first_window_on_where_races_take_more_than_modelled(
     gain, window_us
 ):
-    """Until races were seen they are taken to need twice what is modelled."""
+    """Until races were seen they are taken to need twice what is modelled, and they begin small."""
     cap = TARIFFS["orin-nano"].idle_watts + 0.5
     settings = {"watts": cap, "window_s": window_us / 1e6}
     plant = Plant("orin-nano", "power_cap", settings, gain=gain)
@@ -123,6 +125,30 @@ def test_a_load_that_grows_shrinks_the_room_instead_of_the_promise():
         plant.gain = 1.0 if beat < 100 else 1.3
         plant.beat(200_000, 250_000)
     assert plant.worst_mean(5_000_000, cap) <= cap + 0.3 * 0.5 + 1e-6
+
+
+def test_races_grow_from_a_small_one_to_what_the_room_is_enough_for():
+    """What a larger one takes is known by the smaller ones."""
+    idle = TARIFFS["orin-nano"].idle_watts
+    plant = Plant("orin-nano", "power_cap", {"watts": idle + 2.0, "window_s": 20.0})
+    sizes, done = [], 0.0
+    for _ in range(60):
+        plant.beat(10_000_000, 1_000_000)
+        sizes.append(plant.done - done)
+        done = plant.done
+    raced = [size for size in sizes if size]
+    grown = list(itertools.accumulate(raced, max))
+    assert all(b <= 2.001 * a for a, b in itertools.pairwise(grown))
+    assert grown[-1] > 20 * grown[0]
+
+
+def test_joules_that_were_told_too_early_leave_no_more_room_than_a_window_holds():
+    """A model that was ahead of the meter: what is told stands until the meter has caught up."""
+    idle = TARIFFS["orin-nano"].idle_watts
+    plant = Plant("orin-nano", "power_cap", {"watts": idle + 0.5, "window_s": 5.0})
+    for at_s, joules in ((0, 0.0), (10, 60.0), (20, 60.0)):
+        plant.running.account.add(10**6 * at_s, joules)
+    assert plant.running.policy.room_j() == pytest.approx(0.5 * 5.0)
 
 
 def test_a_window_too_short_for_one_beat_is_said_to_be_just_that():
