@@ -14,6 +14,9 @@ The sequence of this producer counts rows: it is the number of rows of the files
 It is recovered with the stream, so that a replay goes on with the row after the last committed
 one: exactly once, as long as the files that were read have not changed.  At the end of the files
 the producer has said end of stream.
+
+Rows that cannot be read are refused, with those read together with them: what came before stands,
+nothing behind is read until the source starts anew, and the end is not said.
 """
 
 from __future__ import annotations
@@ -26,10 +29,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from edged.columns import Batch
-from edged.errors import JobError
+from edged.errors import ConfigError, JobError
 from edged.job import document as doc
 from edged.sources.base import Source, SourcePlan, source
 from edged.sources.reading import FORMATS, Reader, find_files
+from edged.staging import TIME_MAX_US
 from edged.timerfd import TimerFd
 
 if TYPE_CHECKING:
@@ -37,7 +41,9 @@ if TYPE_CHECKING:
     from edged.staging import Staging
     from edged.workers import Workers
 
-_PACE_MAX = 1e9
+_PACE_MIN, _PACE_MAX = 1e-9, 1e9
+_WAIT_US_MAX = 3600 * 1_000_000
+"""The timer is looked at so often at least: the next row may be further off than a timer goes."""
 
 
 @source("file")
@@ -105,6 +111,8 @@ class _Replay:
         self._batches: Iterator[Batch] = iter(())
         self._head: Batch | None = None
         self._latest = np.empty(0, np.int64)
+        self.problem = ""
+        """Why the files are not read on."""
         self.rows = 0
 
     def start(self) -> None:
@@ -125,9 +133,13 @@ class _Replay:
         return self._staging.held
 
     def head(self) -> Batch | None:
-        """The rows that come next; None at the end, which is then noted."""
-        if self._head is None:
-            self._head = next(self._batches, None)
+        """The rows that come next; None at the end, which is then noted, and behind a problem."""
+        if self._head is None and not self.problem:
+            try:
+                self._head = next(self._batches, None)
+            except ConfigError as problem:
+                self.problem = str(problem)
+                return None
             if self._head is None:
                 self._staging.producers.ended[self._producer] = 1
                 return None
@@ -178,6 +190,7 @@ class FileSource(Source):
         """Event time and monotonic clock, in microseconds, at which the replay began."""
         self._more = False
         self._finished = False
+        self._refused: list[_Replay] = []
 
     def start(self) -> None:
         """Open the files.  Raises ConfigError where they are missing or lack a column."""
@@ -194,7 +207,11 @@ class FileSource(Source):
         limit_us = self._limit(monotonic_us)
         full = [replay.fill(limit_us, monotonic_us, wall_us) for replay in self._replays]
         self._more = any(full)
-        self._arm()
+        self._arm(monotonic_us)
+        for replay in self._replays:
+            if replay.problem and replay not in self._refused:
+                self._refused.append(replay)
+                self.refused("unreadable", replay.problem)
 
     def more(self) -> bool:
         """Whether due rows were left behind because staging was full."""
@@ -217,7 +234,8 @@ class FileSource(Source):
 
     def counters(self) -> Mapping[str, int | float]:
         """Rows staged since the start."""
-        return {"rows": sum(replay.rows for replay in self._replays)}
+        rows, refused = sum(replay.rows for replay in self._replays), len(self._refused)
+        return {"rows": rows, "refused_unreadable": refused} if refused else {"rows": rows}
 
     def _limit(self, monotonic_us: int) -> int | None:
         if self._pace == 0:
@@ -228,9 +246,9 @@ class FileSource(Source):
                 return None
             self._origin = (min(firsts), monotonic_us)
         event_us, start_us = self._origin
-        return event_us + math.floor((monotonic_us - start_us) * self._pace)
+        return min(event_us + math.floor((monotonic_us - start_us) * self._pace), TIME_MAX_US)
 
-    def _arm(self) -> None:
+    def _arm(self, monotonic_us: int) -> None:
         nexts = [t for replay in self._replays if (t := replay.next_us()) is not None]
         self._finished = not nexts
         if not nexts or self._more:
@@ -239,7 +257,8 @@ class FileSource(Source):
             self._timer.arm(0)
         else:
             event_us, start_us = self._origin
-            self._timer.arm(start_us + math.ceil((min(nexts) - event_us) / self._pace))
+            due_us = start_us + math.ceil((min(nexts) - event_us) / self._pace)
+            self._timer.arm(min(due_us, monotonic_us + _WAIT_US_MAX))
 
 
 def _pace(path: str, value: object) -> float:
@@ -253,8 +272,8 @@ def _pace(path: str, value: object) -> float:
             raise JobError(path, f"{value!r} is not a pace", advice) from None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise JobError(path, f"{value!r} is not a pace", advice)
-    if not 0 < value <= _PACE_MAX:
-        raise JobError(path, f"{value:g} is out of range", "a factor above 0, at most 1e9")
+    if not _PACE_MIN <= value <= _PACE_MAX:
+        raise JobError(path, f"{value:g} is out of range", "a factor above 0, from 1e-9 to 1e9")
     return float(value)
 
 

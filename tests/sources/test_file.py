@@ -289,9 +289,52 @@ def test_what_a_file_cannot_be_read_as_names_the_file_and_the_rows(tmp_path):
         "none.parquet": "no such file",
     }.items():
         p = plan(SMALL, "t", path=str(tmp_path / name))
-        with pytest.raises(ConfigError, match=words) as fault:
-            drain(p, staging(p))
-        assert name in str(fault.value)
+        text = said(p)
+        assert name in text and words in text
+
+
+def said(p):
+    """What is said of files that cannot be read, at the start or later."""
+    into, refused = staging(p), []
+    source = p.build({"power": into}, {"power": p})
+    source.refused = lambda reason, text: refused.append(text)
+    try:
+        source.start()
+    except ConfigError as problem:
+        return str(problem)
+    for _ in range(3):
+        source.ingest(1, WALL_US)
+    assert not into.rows and not into.producers.ended[1], "it is not at its end"
+    assert source.counters()["refused_unreadable"] == 1
+    source.close()
+    [text] = refused
+    return text
+
+
+def test_rows_before_those_that_cannot_be_read_are_staged(tmp_path):
+    pq.write_table(table(70_000), tmp_path / "a.parquet")
+    pq.write_table(table(2, s=pa.array(["a", None])), tmp_path / "b.parquet")
+    p = plan(SMALL, "t", path=str(tmp_path))
+    into = staging(p)
+    source = p.build({"power": into}, {"power": p})
+    source.start()
+    source.ingest(1, WALL_US)
+    assert into.rows == into.producers.seq[1] == 70_000 and not into.producers.ended[1]
+    source.close()
+
+
+@pytest.mark.parametrize("pace", [1e-9, 1e9])
+def test_rows_that_are_an_age_apart_overflow_no_timer(tmp_path, pace):
+    far = pa.array([-(2**62), 2**62]).cast(pa.timestamp("us", tz="UTC"))
+    pq.write_table(table(2, t=far), tmp_path / "far.parquet")
+    p = plan(SMALL, "t", path=str(tmp_path), pace=pace)
+    into = staging(p)
+    source = p.build({"power": into}, {"power": p})
+    source.start()
+    source.ingest(1, WALL_US)
+    source.ingest(10**14, WALL_US)
+    assert into.rows == 1
+    source.close()
 
 
 def test_directories_are_read_in_the_order_of_names_without_hidden_files(tmp_path):
