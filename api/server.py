@@ -23,7 +23,7 @@ import uvicorn
 
 from api.listeners import Listener
 from api.problems import MEDIA_TYPE, Problem
-from edged.heads import HeadsInTime
+from edged.heads import HeadsInTime, handshakes_in_time
 
 HEAD_BYTES_MAX = 32 << 10
 KEEP_ALIVE_S = 75
@@ -113,6 +113,7 @@ class Server(uvicorn.Server):
 
     async def run_until_stopped(self) -> None:
         """Serve until `stop`."""
+        handshakes_in_time(asyncio.get_running_loop())
         await self.serve(sockets=[self.listener.sock])
 
     def stop(self) -> None:

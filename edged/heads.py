@@ -1,16 +1,31 @@
-"""uvicorn's connections, held by nobody who says nothing: a head of a request has HEAD_S to arrive.
+"""uvicorn's connections, held by nobody who says nothing, and answered at once.
 
-uvicorn waits for ever for the first head of a connection and for the rest of one that was begun.
-Whoever needs no token to open a connection could hold as many as the process has descriptors.
+uvicorn waits for ever for the first head of a connection and for the rest of one that was begun:
+whoever needs no token to open a connection could hold as many as the process has descriptors.  Here
+a head has HEAD_S to arrive.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+import socket
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 10.0
+
+
+def handshakes_in_time(loop: asyncio.AbstractEventLoop) -> None:
+    """Servers of `loop` give a TLS handshake HEAD_S, too; uvicorn has no setting for it."""
+    create = loop.create_server
+
+    async def create_server(*args: Any, **settings: Any) -> asyncio.Server:
+        if settings.get("ssl") is not None:
+            settings = {"ssl_handshake_timeout": HEAD_S, **settings}
+        return await create(*args, **settings)
+
+    loop.create_server = create_server  # type: ignore[method-assign]
 
 
 class HeadsInTime(H11Protocol):
@@ -23,6 +38,7 @@ class HeadsInTime(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The first head is expected."""
         super().connection_made(transport)
+        _send_at_once(transport)
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -48,3 +64,12 @@ class HeadsInTime(H11Protocol):
         if self._expected is not None:
             self._expected.cancel()
             self._expected = None
+
+
+def _send_at_once(transport: asyncio.Transport) -> None:
+    """Switch off Nagle's algorithm, which asyncio does only for sockets that know their protocol's
+    number: those that `socket.create_server` makes do not, and each answer, a head and then a body,
+    waited 40 ms for the peer's delayed ACK (tcp(7), TCP_NODELAY)."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -23,7 +23,7 @@ from edged.central.metrics import listen as listen_metrics
 from edged.central.segments import SEGMENT_BYTES
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, ConfigError
-from edged.heads import HeadsInTime
+from edged.heads import HeadsInTime, handshakes_in_time
 
 _GRACE_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 75
@@ -52,6 +52,7 @@ class _Server(uvicorn.Server):
     on_ready: Callable[[], None]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        handshakes_in_time(asyncio.get_running_loop())
         await super().startup(sockets=sockets)
         self.on_ready()
 

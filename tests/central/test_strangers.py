@@ -46,6 +46,17 @@ def test_a_connection_that_brings_no_head_is_closed_after_seconds(tmp_path):
         assert all(closed(sock) for sock in (silent, half, later))
 
 
+def test_a_tls_handshake_that_does_not_come_is_not_waited_for_longer_than_a_head(tmp_path):
+    """Without a bound of its own asyncio waits for a minute."""
+    pem = str(Path(__file__).parents[1] / "sources" / "loopback_tls.pem")
+    with (
+        collecting(tmp_path / "landing", "--tls-cert", pem, "--tls-key", pem) as collector,
+        connect(collector) as silent,
+    ):
+        silent.settimeout(50)
+        assert closed(silent)
+
+
 def test_nobody_but_devices_keeps_a_connection_open(tmp_path):
     """Else a path that is not there, asked for once a minute, would hold a descriptor for good."""
     tokens = tmp_path / "tokens"
