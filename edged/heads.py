@@ -2,14 +2,14 @@
 
 uvicorn waits for ever for the first head of a connection and for the rest of one that was begun:
 whoever needs no token to open a connection could hold as many as the process has descriptors.  Here
-a head has HEAD_S to arrive.
+a head has HEAD_S to arrive, and a TLS handshake before it, for which asyncio waits a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 import socket
+from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
