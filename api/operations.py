@@ -42,7 +42,7 @@ class Progress:
     """How far a running operation is; called by those who work."""
 
     def __init__(self) -> None:
-        self.step, self.done, self.of = "waiting", 0, 1
+        self.step, self.done, self.of = "waiting", 0, 0
 
     def __call__(self, step: str, done: int, of: int) -> None:
         """`done` of `of` parts of `step`."""

@@ -120,6 +120,7 @@ async def put_job(
             raise Problem("invalid", f"the document is not of job {name}", errors=(fault,))
         progress("apply", 0, 1)
         told = await _ask(request, "job.put", name, wanted, document=document, origin="api")
+        progress("apply", 1, 1)
         found = Job.model_validate({**told["job"], "notes": told.get("notes", [])})
         return _answer(found, 201 if told.get("created") else 200)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 
 import pytest
@@ -49,6 +50,9 @@ def test_a_change_applies_to_the_version_that_it_is_meant_for(client):
         412,
         "urn:edged:problem:precondition-failed",
     )
+    named = put(client, **{"If-None-Match": '"1"'})
+    assert (named.status_code, named.json()["errors"][0]["where"]) == (422, "header.if-none-match")
+    assert put(client, **{"If-None-Match": "*", "If-Match": '"1"'}).status_code == 412
     changed = TOML + '[promises]\nlatency = "2s"\n'
     assert put(client, changed, **{"If-Match": '"1"'}).status_code == 200
     assert put(client, TOML, **{"If-Match": '"1"'}).status_code == 412
@@ -57,6 +61,20 @@ def test_a_change_applies_to_the_version_that_it_is_meant_for(client):
         assert client.post("/v1/jobs/extra/pause", headers=headers).status_code == 412
         assert client.delete("/v1/jobs/extra", headers=headers).status_code == 412
     assert client.post("/v1/jobs/extra/pause", headers={"If-Match": '"2"'}).status_code == 200
+
+
+def test_of_many_who_change_the_same_version_at_once_one_does(client, plant):
+    put(client)
+
+    def change(latency_ms):
+        text = TOML + f'[promises]\nlatency = "{latency_ms}ms"\n'
+        with plant[1].client() as one:
+            return put(one, text, **{"If-Match": '"1"'}).status_code
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(change, range(100, 108)))
+    assert sorted(codes) == [200, *[412] * 7]
+    assert client.get("/v1/jobs/extra").json()["version"] == 2
 
 
 def test_a_job_pauses_resumes_and_drains(client):
@@ -136,7 +154,7 @@ def test_a_long_request_becomes_an_operation(client):
 
     operation = until(ended)
     assert operation["state"] == "done" and operation["result"]["version"] == 1
-    assert operation["progress"] == {"step": "apply", "done": 0, "of": 1}
+    assert operation["progress"] == {"step": "apply", "done": 1, "of": 1}
     failed = client.post("/v1/jobs:explain", content="x=1", headers=asked).headers["location"]
     problem = until(lambda: client.get(failed).json()["problem"])
     assert problem["status"] == 422 and problem["errors"]
@@ -160,6 +178,21 @@ def test_lists_are_paged(client):
         assert seen == [item[key] for item in whole["items"]]
     assert client.get("/v1/jobs", params={"cursor": "_"}).status_code == 422
     assert client.get("/v1/jobs", params={"limit": 0}).status_code == 422
+
+
+def test_pages_of_a_list_that_changes_meanwhile_skip_and_repeat_nothing(client):
+    """What is there all the time comes once; what comes and goes may or may not."""
+    put(client)  # extra, before readings
+    first = client.get("/v1/jobs", params={"limit": 1}).json()
+    assert [job["name"] for job in first["items"]] == ["extra"]
+    client.delete("/v1/jobs/extra", params={"drain": False})
+    text = small_toml("another")
+    assert client.put("/v1/jobs/another", content=text, headers=HEADERS).status_code == 201
+    try:
+        rest = client.get("/v1/jobs", params={"limit": 1, "cursor": first["next"]}).json()
+        assert [job["name"] for job in rest["items"]] == ["readings"] and rest["next"] is None
+    finally:
+        client.delete("/v1/jobs/another", params={"drain": False})
 
 
 def test_a_kernel_and_a_policy_are_chosen(client):

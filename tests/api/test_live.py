@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from edged.rest import Client
+from api.sse import READERS_MAX
+from edged.rest import ApiError, Client
 from tests.api.support import Api, Daemon, until
 
 
@@ -94,6 +95,39 @@ def test_more_readers_than_may_be_are_told_to_come_later(plant):
     finally:
         for sock in socks:
             sock.close()
+
+
+def test_whoever_is_at_the_device_finds_a_place_beside_all_readers_from_elsewhere(plant):
+    _, api = plant
+    token, socks = api.token("read"), []
+    head = (
+        "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
+        f"Authorization: Bearer {token}\r\n\r\n"
+    ).encode()
+    try:
+        code = 200
+        while code == 200:
+            socks.append(socket.create_connection(("127.0.0.1", api.port), 60))
+            socks[-1].sendall(head)
+            code = int(socks[-1].recv(4096).split(b" ")[1])
+        assert code == 429 and len(socks) <= READERS_MAX
+        with reading(api) as messages:
+            assert first(messages, "snapshot").data["device"] == "dev"
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def test_a_stream_ends_when_its_token_is_revoked(plant):
+    _, api = plant
+    token = api.token("read")
+    with Client(f"http://127.0.0.1:{api.port}", token) as client:
+        messages = client.live()
+        first(messages, "snapshot")
+        api.tokens.revoke(token.split("_")[1], time.time_ns() // 1000)
+        assert all(message.kind for message in messages)  # until it ends
+        with pytest.raises(ApiError, match="is revoked"):
+            next(client.live())
 
 
 def test_a_daemon_that_goes_away_is_told_and_the_api_goes_on(tmp_path):

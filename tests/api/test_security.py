@@ -14,10 +14,12 @@ from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
 from api.app import routes
-from api.listeners import check_tcp, open_listeners
+from api.listeners import Listener, check_tcp, open_listeners
 from api.security import Gate, Route, check_routes
+from api.server import Peer
 from edged.api_tokens import SCOPES, TokenFile
 from edged.config.sections import ApiSection
 from edged.errors import ConfigError
@@ -116,6 +118,51 @@ def test_revoking_a_token_needs_no_restart(lonely):
         assert client.get("/v1/operations").status_code == 200
         lonely.tokens.revoke(text.split("_")[1], NOW_US)
         assert client.get("/v1/operations").status_code == 401
+
+
+def test_whoever_was_let_in_is_so_until_the_token_expires(tmp_path, monkeypatch):
+    tokens = TokenFile(tmp_path / "tokens.json")
+    _, text = tokens.create("live", ["read"], NOW_US, NOW_US + HOUR_US)
+    gate = Gate(ApiSection(tokens_file=str(tokens.path)))
+    peer = Peer(Listener(None, "tcp", trusted=False))
+    principal = gate.principal(peer, Headers({"authorization": f"Bearer {text}"}))
+    assert gate.holds(principal)
+    monkeypatch.setattr("api.security.time.time_ns", lambda: 1000 * (NOW_US + 2 * HOUR_US))
+    assert not gate.holds(principal)
+
+
+def test_a_body_that_is_compressed_is_refused_and_one_that_is_not_passes(lonely):
+    with lonely.client() as client:
+        for encoding, status in (("gzip", 415), ("identity", 503)):
+            headers = {"Content-Encoding": encoding, "Content-Type": "application/json"}
+            answer = client.put("/v1/log", content=b'{"level": "info"}', headers=headers)
+            assert answer.status_code == status, answer.text
+
+
+def test_a_head_is_bounded_however_it_arrives_and_no_answer_repeats_it(lonely):
+    """At one go, or a kilobyte at a time."""
+    for step in (1 << 20, 1 << 10):
+        with socket.create_connection(("127.0.0.1", lonely.port)) as sock:
+            sock.settimeout(60)
+            text = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 60_000 + b"\r\n\r\n"
+            with suppress(ConnectionError):  # it is closed before all was sent
+                for at in range(0, len(text), step):
+                    sock.sendall(text[at : at + step])
+            with suppress(ConnectionResetError):
+                assert sock.recv(1 << 16).startswith(b"HTTP/1.1 400 ")
+    with lonely.client() as client:
+        assert len(client.get("/v1/" + "a" * 20_000).content) < 1000
+
+
+def test_head_is_answered_as_get_without_the_body(lonely):
+    with lonely.over_tcp(lonely.token("read")) as client:
+        got, head = client.get("/v1/operations"), client.head("/v1/operations")
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-length"] == got.headers["content-length"]
+        live = client.head("/v1/events", headers={"Accept": "text/event-stream"})
+        assert live.status_code == 503  # no stream that never ends: the daemon is away
+    with lonely.over_tcp() as client:
+        assert client.head("/v1/operations").status_code == 401
 
 
 def test_the_socket_is_the_groups_and_its_users_are_named_in_the_log(lonely):
