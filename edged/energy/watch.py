@@ -5,12 +5,15 @@ never armed and nothing wakes.  Beats only add to counters.  When a reading is t
 meter: when somebody asks) the counters since the last one are booked, spread over that time.
 
 Joules at any moment, which policies ask for twice a beat, are those measured up to the last reading
-and, from there on and for gaps, what the model says: the idle board and edged's own work.  They
-never fall: where the model was ahead of the meter they stand until that has caught up.
+and, from there on and for gaps, what the model says: the idle board and edged's own work.  A meter
+tells of work only after its lag (`Sampler.lag_us`), so that what was modelled within the last lag
+is added too: work that is done is in them at once, in part twice for as long as a lag.  They never
+fall: where the model was ahead of the meter they stand until that has caught up.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -70,6 +73,11 @@ class Watch:
         self._anchor = (0.0, 0.0)
         """Joules at the last reading, and what the model had said by then."""
         self._told = 0.0
+        self._past: deque[tuple[int, float]] = deque([(self.started_us, 0.0)])
+        """When was read within the last lag, and joules above idle that the model had said by then;
+        the first from before it."""
+        self._unseen_j = 0.0
+        """Of those, what the last reading may not tell of yet."""
         self._mark: dict[Key, Energy] = {}
         self._pending: dict[tuple[str, str], float] = {}
         """By phase and clock, modelled joules above idle since the last reading."""
@@ -118,7 +126,7 @@ class Watch:
 
     def joules(self, now_us: int) -> float:
         """Of the whole input since the process began."""
-        told = self._anchor[0] + self._modelled(now_us) - self._anchor[1]
+        told = self._anchor[0] + self._modelled(now_us) - self._anchor[1] + self._unseen_j
         self._told = max(self._told, told)
         return self._told
 
@@ -160,8 +168,17 @@ class Watch:
         unread = 1.0 - min(1.0, read_us / max(1, now - self.at_us))
         told = self._anchor[0] + energy.joules + unread * (modelled - self._anchor[1])
         self._anchor = (told, modelled)
+        self._unseen_j = (1.0 - unread) * self._not_seen(now) if energy.rail != MODEL else 0.0
         self._mark = self.sampler.totals
         self.at_us, self.tuples_read, self.beats_read = now, self.tuples, self.beats
+
+    def _not_seen(self, now: int) -> float:
+        """Joules above idle, as modelled, of the last lag."""
+        lag_us = max((self.sampler.lag_us(w.name) for w in self.sampler.wholes), default=0)
+        self._past.append((now, self._above_j))
+        while len(self._past) > 2 and self._past[1][0] <= now - lag_us:
+            self._past.popleft()
+        return self._above_j - self._past[0][1]
 
     def _cores(self, now: int) -> float | None:
         """Mean number of busy cores since the last reading."""

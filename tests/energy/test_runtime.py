@@ -173,6 +173,21 @@ def test_joules_at_any_moment_never_fall_and_agree_with_the_meter(bench):
     assert bench.board.input_joules - before == pytest.approx(energy.joules, rel=0.1)
 
 
+def test_a_reading_takes_back_nothing_of_work_that_its_sensor_cannot_tell_of_yet(bench):
+    """A sensor's mean is of a while ago: policies would see room where there is none."""
+    bench.read(4)
+    before, told = bench.board.input_joules, bench.side.watch.joules(bench.clock.now)
+    for _ in range(5):
+        bench.beat(cpu_s=0.02)
+        bench.clock.now += 20_000
+        bench.side.read()
+        took = bench.board.input_joules - before
+        assert bench.side.watch.joules(bench.clock.now) - told > 0.8 * took
+    bench.read(6)
+    told = bench.side.watch.joules(bench.clock.now)
+    assert told == pytest.approx(bench.board.input_joules, rel=0.1)
+
+
 def test_a_frozen_sensor_becomes_a_gap_while_the_work_changes(tmp_path):
     with Bench(tmp_path) as b:
         b.side.site.simulated._scale *= 60
