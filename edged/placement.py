@@ -19,10 +19,13 @@ must promise a tenth, twice in a row, and earn what it costs within REPAID_BEATS
 
     {"format": 1, "threads": n, "watts": {"cpu": W, "cuda": W},
      "watts_from": {"cpu": "measured"},
+     "board": "orin-nano", "clocks": {"cpu": Hz, "cuda": Hz},
      "kernels": {name: {"device": ..., "windows": [...], "rows": [...],
-                        "us": [[...]], "cpu_us": [[...]], "carry_us_per_tuple": x}}}
+                        "us": [[...]], "cpu_us": [[...]], "carry_us_per_tuple": x,
+                        "times_from": "measured", "stalled": x}}}
 
-`us[i][j]` is the time of a beat of rows[j] tuples (both sides) at windows[i] tuples a side.
+`us[i][j]` is the time of a beat of rows[j] tuples (both sides) at windows[i] tuples a side, at the
+device's clock of `clocks`, where that is known.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from governors.placing import Part
 FORMAT = 1
 AUTO = "auto"
 DEFAULT = "chain"
+MEASURED = "measured"
 DECIDE_BEATS = 64
 """Beats from one decision to the next."""
 REPAID_BEATS = 4096
@@ -58,6 +62,10 @@ class Curve:
     us: tuple[tuple[float, ...], ...]
     cpu_us: tuple[tuple[float, ...], ...]
     carry_us_per_tuple: float
+    times_from: str = MEASURED
+    """measured; modelled by the board's figures; simulated where the kernel or its board was."""
+    stalled: float = 0.0
+    """Of a GPU: the share of a row's time that its clock does not shorten."""
 
     def cost(self, window: int, rows: int) -> Cost:
         """What a beat costs, interpolated in the logarithms.
@@ -107,6 +115,10 @@ class Profile:
     """By device (`cpu`: of one busy core); a device that is missing is not known."""
     watts_from: Mapping[str, str] = field(default_factory=dict)
     """By device: measured, modelled, simulated; told by somebody where it is missing."""
+    board: str = ""
+    """Whose times these are, as `governors.detect` names it; empty: not known."""
+    clocks: Mapping[str, int] = field(default_factory=dict)
+    """By device, the clock (Hz) that they are of, where that is known."""
 
     def joules(self, kernel: str, cost: Cost) -> float | None:
         """A beat's energy; in core-seconds where no watts are known; None where that says nothing
@@ -124,7 +136,8 @@ class Profile:
         curve, half = self.kernels[kernel], rows // 2
         cost = curve.cost(window, rows)
         each_us = (cost.us - curve.cost(window, half).us) / (rows - half)
-        return Part(curve.device, rows, cost.us, cost.cpu_us, max(0.0, each_us))
+        each_us, hz = max(0.0, each_us), self.clocks.get(curve.device, 0)
+        return Part(curve.device, rows, cost.us, cost.cpu_us, each_us, hz, curve.stalled)
 
     def encode(self) -> str:
         """The JSON text of the file."""
@@ -136,12 +149,15 @@ class Profile:
                 "us": c.us,
                 "cpu_us": c.cpu_us,
                 "carry_us_per_tuple": c.carry_us_per_tuple,
+                "times_from": c.times_from,
+                "stalled": c.stalled,
             }
             for name, c in self.kernels.items()
         }
         document = {
             "format": FORMAT, "threads": self.threads, "watts": self.watts,
-            "watts_from": self.watts_from, "kernels": kernels,
+            "watts_from": self.watts_from, "board": self.board, "clocks": self.clocks,
+            "kernels": kernels,
         }  # fmt: skip
         return json.dumps(document, indent=1)
 
@@ -155,7 +171,9 @@ class Profile:
             kernels = {name: _curve(c) for name, c in document["kernels"].items()}
             watts = {name: float(w) for name, w in document["watts"].items()}
             sources = {name: str(s) for name, s in document.get("watts_from", {}).items()}
-            return cls(int(document["threads"]), kernels, watts, sources)
+            clocks = {name: int(hz) for name, hz in document.get("clocks", {}).items()}
+            board, threads = str(document.get("board", "")), int(document["threads"])
+            return cls(threads, kernels, watts, sources, board, clocks)
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise ConfigError(
                 f"{where} is not a profile of `edged calibrate` ({problem}): run it again"
@@ -297,6 +315,9 @@ def outline(profile: Profile | None, latency_us: int) -> list[str]:
                 runs.append((1 << power, kernel))
         text = runs[0][1] + "".join(f", from {rows} tuples a beat {k}" for rows, k in runs[1:])
         lines.append(f"placement at a window of {window} a side: {text}")
+    for name, curve in profile.kernels.items():
+        if curve.times_from != MEASURED:
+            lines.append(f"placement: the times of {name} are {curve.times_from}")
     for device, watts in profile.watts.items():
         source = profile.watts_from.get(device, "told")
         what = "a busy core" if device == "cpu" else f"busy {device}"
@@ -315,7 +336,11 @@ def _curve(document: Mapping[str, Any]) -> Curve:
         table("us"),
         table("cpu_us"),
         float(document["carry_us_per_tuple"]),
+        str(document.get("times_from", MEASURED)),
+        float(document.get("stalled", 0.0)),
     )
+    if not 0 <= curve.stalled <= 1:
+        raise ValueError(f"stalled is {curve.stalled}, which is no share")
     for values, least in ((curve.windows, 1), (curve.rows, 2)):
         if len(values) < least or list(values) != sorted({*values}) or values[0] < 1:
             raise ValueError("an axis is too short or does not rise")

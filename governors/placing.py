@@ -40,7 +40,7 @@ class Part:
     hz: int = 0
     """Of a GPU: its clock when that was measured; 0: not known."""
     stalled: float = 1.0
-    """Of a GPU: the share of the time that its clock does not shorten."""
+    """Of a GPU: the share of `each_us` that its clock does not shorten."""
 
     @property
     def processor(self) -> str:
@@ -73,16 +73,15 @@ def with_part(cost: Cost, part: Part, hz: int, sign: int = 1) -> Cost:
 
 
 def _with_gpu(cost: Cost, part: Part, sign: int) -> Cost:
-    """At the clock that the GPU had; where that is not known, no clock is taken to shorten it."""
+    """What a beat takes without units is launches, which the GPU's clock does not shorten; where
+    the clock that it had is not known, none is taken to shorten anything."""
     hz, stalled = (part.hz, part.stalled) if part.hz else (10**9, 1.0)
     us = cost.us(part.units, hz)
     fixed_us, each_us = sign * part.at_us(0), sign * part.each_us
-    cycles = (1 - stalled) * hz / 1e6
     left = replace(
         cost,
-        cycles=max(0.0, cost.cycles + cycles * fixed_us),
-        cycles_per_unit=max(0.0, cost.cycles_per_unit + cycles * each_us),
-        stall_us=max(0.0, cost.stall_us + stalled * fixed_us),
+        cycles_per_unit=max(0.0, cost.cycles_per_unit + (1 - stalled) * each_us * hz / 1e6),
+        stall_us=max(0.0, cost.stall_us + fixed_us),
         stall_us_per_unit=max(0.0, cost.stall_us_per_unit + stalled * each_us),
         cores=max(CORES_MIN, _cores(cost, part, us, sign)),
     )

@@ -103,6 +103,8 @@ class Gpu:
 
     name: str
     opps: tuple[Opp, ...]
+    multiprocessors: int | None
+    """That run threads beside each other; None: not known."""
     railgate_delay_ms: float | None
     """How long it stays powered after its last work."""
     source: str
@@ -244,6 +246,11 @@ class Profile:
     def core_count(self) -> int:
         """Cores of all clusters."""
         return sum(len(cluster.cores) for cluster in self.clusters)
+
+    @property
+    def gpu_top_hz(self) -> int:
+        """The GPU's highest clock; 0 without a GPU."""
+        return self.gpu.opps[-1].hz if self.gpu is not None else 0
 
     def rail(self, name: str) -> Rail:
         """The rail of that name."""

@@ -141,7 +141,10 @@ def _cluster(t: Table) -> Cluster:
 
 def _gpu(t: Table) -> Gpu:
     opps = _opps(t, 1, "opps_hz")
-    return Gpu(t.take("name", str), opps, t.maybe("railgate_delay_ms", float), t.source())
+    return Gpu(
+        t.take("name", str), opps, t.maybe("multiprocessors", int),
+        t.maybe("railgate_delay_ms", float), t.source(),
+    )  # fmt: skip
 
 
 def _memory(t: Table) -> Memory:

@@ -16,11 +16,12 @@ from click.testing import CliRunner
 
 from edged import calibration
 from edged.bench import opp_benches, opp_calibrate, opp_site
-from edged.bench.join_calibrate import with_watts
+from edged.bench.join_calibrate import with_calibration
 from edged.bench.opp_benches import SimulatedBench, VirtualClock
-from edged.bench.opp_calibrate import ZONES, Bounds, OppCalibration, Site, hottest
+from edged.bench.opp_calibrate import Bounds, OppCalibration, Site
 from edged.bench.opp_plot import outline
 from edged.bench.opp_site import UNITS, WINDOW, Asked, calibrate_board
+from edged.bench.opp_watts import ZONES, hottest
 from edged.cli import cli
 from edged.errors import ConfigError
 from edged.joins.base import load_joins
@@ -144,13 +145,13 @@ def test_leaving_it_is_a_candidate_and_the_answer_where_a_race_is_short(tmp_path
 
 def test_placement_gets_the_watts_of_a_busy_core_and_from_where(nano):
     empty = Profile(4, {}, {})
-    found = with_watts(empty, nano)
+    found = with_calibration(empty, nano)
     best, kernel = nano.optimum("chain").best, nano.kernels["chain"]
     assert found.watts["cpu"] == (best.watts - kernel.curve.idle_watts) / kernel.cores
     assert found.watts_from == {"cpu": "simulated"}
     assert Profile.decode(found.encode(), "") == found
     told = Profile(4, {}, {"cpu": 2.0})
-    assert with_watts(told, nano) is told
+    assert with_calibration(told, nano) == told
 
 
 # --- bounds

@@ -13,11 +13,16 @@ from dataclasses import replace
 
 from edged.bench.join_data import Feed, draw
 from edged.bench.join_measure import MemberDriver, section
-from edged.calibration import EnergyCalibration
+from edged.calibration import EnergyCalibration, KernelCurve
 from edged.errors import ConfigError
 from edged.joins.base import WindowJoin, find_join, load_joins
 from edged.operators.interval_join import PARALLEL_ROWS
-from edged.placement import DEFAULT, Curve, Profile
+from edged.placement import Curve, Profile
+from governors.actuators.base import discover
+from governors.detect import detect
+from governors.energy import Provenance
+from governors.sysfs import Sysfs
+from kernels.cuda import gpu
 
 WINDOWS = (10_000, 100_000, 1_000_000)
 ROWS = (256, 2_048, 16_384, 131_072)
@@ -42,6 +47,19 @@ def offered(names: Sequence[str]) -> list[type[WindowJoin]]:
     return found
 
 
+def runnable(members: Sequence[type[WindowJoin]]) -> tuple[list[type[WindowJoin]], list[str]]:
+    """The members that can run on this machine, and why the others cannot."""
+    found, notes = [], []
+    for member in members:
+        try:
+            if member.device != "cpu":
+                member(1, 1).close()
+            found.append(member)
+        except Exception as problem:  # whatever a device's library may raise
+            notes.append(f"{member.name} is left out: {problem}")
+    return found, notes
+
+
 def calibrate(
     members: Sequence[type[WindowJoin]],
     threads: int,
@@ -50,15 +68,8 @@ def calibrate(
     rows: Sequence[int] = ROWS,
     say: Say = lambda _: None,
 ) -> Profile:
-    """Measure all members at all sizes; those whose device is not there are left out."""
-    kernels = {}
-    for member in members:
-        try:
-            kernels[member.name] = _curve(member, threads, windows, rows, say)
-        except Exception as problem:  # whatever a device's library may raise
-            if member.device == "cpu":
-                raise
-            say(f"{member.name}: left out, {problem}")
+    """Measure all members at all sizes; see `runnable`."""
+    kernels = {m.name: _curve(m, threads, windows, rows, say) for m in members}
     return Profile(threads, kernels, watts)
 
 
@@ -76,7 +87,9 @@ def _curve(
         points.append(measured)
         carry_us = min(carry for *_, carry in measured)
     us, cpu_us = (tuple(tuple(p[i] for p in row) for row in points) for i in (0, 1))
-    return Curve(member.device, tuple(windows), tuple(rows), us, cpu_us, carry_us)
+    simulated = member.device != "cpu" and gpu.SIMULATED
+    source = (Provenance.SIMULATED if simulated else Provenance.MEASURED).value
+    return Curve(member.device, tuple(windows), tuple(rows), us, cpu_us, carry_us, source)
 
 
 def _point(
@@ -93,24 +106,48 @@ def _point(
         driver.close()
     beats = run.tuples / rows
     carry_us = 1e6 * driver.fill_s / (2 * window)
-    return 1e6 * run.wall_s / beats, 1e6 * max(run.cpu_s, run.wall_s) / beats, carry_us
+    cpu_s = max(run.cpu_s, run.wall_s if member.device == "cpu" else 1e-6 * run.wall_s)
+    return 1e6 * run.wall_s / beats, 1e6 * cpu_s / beats, carry_us
 
 
-def with_watts(profile: Profile, energy: EnergyCalibration) -> Profile:
-    """The profile with what a busy core draws at the clock that was found to be cheapest.
+def of_board(profile: Profile, sysfs: Sysfs) -> Profile:
+    """Measured here: with the board's name and the clocks that kernels met, which are the highest
+    that it allows."""
+    board = detect(sysfs)
+    clocks: dict[str, int] = {}
+    for knob in discover(sysfs, board):
+        device = {"cpu": "cpu", "gpu": "cuda"}.get(knob.kind)
+        if device is None or knob.optional or not knob.max_path.startswith("/"):
+            continue
+        top_khz = sysfs.get_int(knob.max_path)
+        if top_khz:
+            clocks[device] = max(clocks.get(device, 0), top_khz * knob.unit_hz)
+    return replace(profile, board=board.name, clocks=clocks)
 
-    Watts that somebody told stay.
-    """
-    if "cpu" in profile.watts:
-        return profile
-    name = DEFAULT if DEFAULT in energy.kernels else next(iter(energy.kernels))
-    kernel, best = energy.kernels[name], energy.optimum(name).best
-    above = max(0.0, best.watts - kernel.curve.idle_watts) / kernel.cores
-    if not above:
-        return profile
-    source = kernel.curve.watts_from.value
-    return replace(
-        profile,
-        watts={**profile.watts, "cpu": above},
-        watts_from={**profile.watts_from, "cpu": source},
-    )
+
+def with_calibration(profile: Profile, energy: EnergyCalibration) -> Profile:
+    """The profile with what was found over the clocks: what a busy core draws, and beside it a busy
+    GPU, each at the clock that was cheapest (watts that somebody told stay), and the share of a
+    GPU's time that its clock does not shorten."""
+    kernels = dict(profile.kernels)
+    for name, curve in kernels.items():
+        found = energy.kernels.get(name)
+        if curve.device != "cpu" and found is not None and len(found.curve.points) > 1:
+            kernels[name] = replace(curve, stalled=found.curve.memory_bound())
+    told, sources = dict(profile.watts), dict(profile.watts_from)
+    for device in ("cpu", "cuda"):
+        kernel = energy.of_device(device)
+        above = None if kernel is None else _busy_watts(energy, kernel, told.get("cpu", 0.0))
+        if kernel is not None and above and device not in told:
+            told[device], sources[device] = above, kernel.curve.watts_from.value
+    return replace(profile, kernels=kernels, watts=told, watts_from=sources)
+
+
+def _busy_watts(energy: EnergyCalibration, kernel: KernelCurve, core_watts: float) -> float:
+    """Above idle, at the clock that was found to be cheapest: of one core, or of a GPU without the
+    cores that wait for it."""
+    name = next(name for name, k in energy.kernels.items() if k is kernel)
+    above = max(0.0, energy.optimum(name).best.watts - kernel.curve.idle_watts)
+    if kernel.device == "cpu":
+        return above / kernel.cores
+    return max(0.0, above - kernel.cores * core_watts)

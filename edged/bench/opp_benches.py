@@ -1,8 +1,10 @@
 """What `edged calibrate` runs at each clock: beats of a join, on this machine or on a modelled one.
 
-A bench knows the time, runs beats and rests.  `RealBench` runs the kernel itself on the wall's
-clock.  `SimulatedBench` charges a simulated board with what a beat is modelled to take (the law
-and the figures of `edged.simulate.work`, which were measured once and frozen), in virtual time.
+A bench knows the time, runs beats and rests.  `RealBench` runs the kernel itself, on the CPU or on
+a GPU, on the wall's clock.  `SimulatedBench` charges a simulated board with what a beat is modelled
+to take (the law and the figures of `edged.simulate.work`, which were measured once and frozen), in
+virtual time; `SimulatedGpuBench` does so for its GPU (`edged.simulate.gpu`), which no kernel has
+run on.  Where kernels ran in numba's CUDA simulator, `times_from` says so as well.
 """
 
 from __future__ import annotations
@@ -12,22 +14,17 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from edged.bench.join_data import Feed, draw
 from edged.bench.join_measure import MemberDriver
 from edged.errors import ConfigError
 from edged.joins.base import WindowJoin
-from edged.simulate.work import (
-    CORES,
-    HOST_CACHE_BYTES,
-    HOST_WIDTH,
-    JOIN_STALL_NS,
-    OPERATORS,
-)
+from edged.simulate import gpu as on_gpu
+from edged.simulate.work import CORES, HOST_WIDTH, OPERATORS, stall_ns
+from governors.energy import Provenance
 from governors.profile import Profile
 from governors.simulated.board import SimulatedBoard, Work
 from governors.simulated.clocks import look
+from kernels.cuda import gpu
 
 MATCH_RATE = 0.01
 MODELLED = "chain"
@@ -48,9 +45,12 @@ class Bench(Protocol):
     """Runs beats of `units` tuples (both sides)."""
 
     kernel: str
+    device: str
+    """cpu or cuda."""
     units: int
     burst_us: float
     """How long a burst without a pause should be."""
+    times_from: Provenance
 
     def now_us(self) -> int:
         """Monotonic time."""
@@ -71,7 +71,9 @@ class RealBench:
     burst_us = 20_000.0
 
     def __init__(self, member: type[WindowJoin], window: int, units: int, threads: int) -> None:
-        self.kernel, self.units = member.name, units
+        self.kernel, self.device, self.units = member.name, member.device, units
+        simulator = member.device != "cpu" and gpu.SIMULATED
+        self.times_from = Provenance.SIMULATED if simulator else Provenance.MEASURED
         feed = Feed(draw(window, MATCH_RATE, "uniform", (units // 2,)), units // 2)
         self._driver = MemberDriver(member, feed, threads)
 
@@ -89,7 +91,8 @@ class RealBench:
             self._driver.step()
             spent_ns += time.perf_counter_ns() - before
             cpu_ns += time.process_time_ns() - cpu_before
-        return Burst(spent_ns / 1e3, max(spent_ns, cpu_ns) / 1e3)
+        least_ns = spent_ns if self.device == "cpu" else 0
+        return Burst(spent_ns / 1e3, max(least_ns, cpu_ns) / 1e3)
 
     def rest(self, us: float) -> None:
         """Sleep."""
@@ -118,6 +121,8 @@ class SimulatedBench:
     """
 
     kernel = MODELLED
+    device = "cpu"
+    times_from = Provenance.SIMULATED
     burst_us = 200_000.0
 
     def __init__(self, board: SimulatedBoard, clock: VirtualClock, window: int, units: int) -> None:
@@ -135,11 +140,15 @@ class SimulatedBench:
         one, began_us = self._beat, self._clock.now_us
         work = Work(one.cycles * beats, one.memory_bytes * beats, one.cores, wakeups=1.0)
         self._board.advance(began_us, work)
-        while (left_us := self._board.backlog_us) >= 1.0:
-            self._clock.now_us += math.ceil(left_us)
-            self._board.advance(self._clock.now_us)
+        self._finish()
         us = self._clock.now_us - began_us
         return Burst(us, us * one.cores)
+
+    def _finish(self) -> None:
+        """Let time pass until nothing is left to do."""
+        while (left_us := max(self._board.backlog_us, self._board.gpu_backlog_us)) >= 1.0:
+            self._clock.now_us += math.ceil(left_us)
+            self._board.advance(self._clock.now_us)
 
     def rest(self, us: float) -> None:
         """Let time pass."""
@@ -148,6 +157,36 @@ class SimulatedBench:
 
     def close(self) -> None:
         """It holds nothing."""
+
+
+class SimulatedGpuBench(SimulatedBench):
+    """Beats of a kernel on a simulated board's GPU: the launches on a core, then the GPU's work,
+    for which that core waits."""
+
+    device = "cuda"
+
+    def __init__(
+        self, kernel: str, board: SimulatedBoard, clock: VirtualClock, window: int, units: int
+    ) -> None:
+        super().__init__(board, clock, window, units)
+        self.kernel = kernel
+        self._cost = on_gpu.cost(board.profile, kernel)
+
+    def burst(self, beats: int) -> Burst:
+        """Charge the board with them, and let time pass until it is done."""
+        cost, began_us = self._cost, self._clock.now_us
+        if cost.host is not None:
+            launches = Work(beats * cost.host.cycles, 0.0, cost.host.cores, wakeups=1.0)
+            self._board.advance(began_us, launches)
+            self._finish()
+        rows, top_hz = beats * self.units, self._board.profile.gpu_top_hz
+        cycles = beats * cost.cycles + rows * cost.cycles_per_unit
+        stall_us = beats * cost.stall_us + rows * cost.stall_us_per_unit
+        asked = Work(gpu_us=1e6 * cycles / top_hz, gpu_stall_us=stall_us, gpu_cores=cost.cores)
+        self._board.advance(self._clock.now_us, asked)
+        self._finish()
+        us = self._clock.now_us - began_us
+        return Burst(us, us)
 
 
 def modelled_beat(board: Profile, window: int, units: int, cores: int) -> Work:
@@ -168,13 +207,3 @@ def modelled_beat(board: Profile, window: int, units: int, cores: int) -> Work:
     stall_us = units * stall_ns(board, window) / 1e3 / cores
     peak = board.memory.peak_gbytes_per_s or 0.0
     return Work(total, stall_us * peak * 1e3, total / longest)
-
-
-def stall_ns(board: Profile, window: int) -> float:
-    """What a tuple waits for memory beyond the smallest window, ns: begins at windows that are
-    smaller as the board's last cache is smaller than that of the machine that was measured."""
-    cluster = board.clusters[0]
-    cache = max(cluster.l3_bytes or 0, cluster.l2_bytes or 0) or HOST_CACHE_BYTES
-    here = max(1.0, window * max(1.0, HOST_CACHE_BYTES / cache))
-    windows, ns = zip(*JOIN_STALL_NS, strict=True)
-    return float(np.interp(math.log(here), np.log(windows), ns))

@@ -1,10 +1,12 @@
 """Calibration over clocks: time and power of a beat at each operating point (OPP) of a board.
 
-All CPU clocks are owned (`governors.actuators`), pinned to one OPP after the other and restored
-whatever happens; after a `kill -9` by `edged governor restore` or by the next run.  In this order:
+The clocks of the CPU, and of the GPU where kernels run there, are owned in one transaction
+(`governors.actuators`); those of the device that a kernel runs on are pinned to one OPP after the
+other, the others left to their governors, and all are restored whatever happens; after a `kill -9`
+by `edged governor restore` or by the next run.  For each kernel in this order:
 
     idle        nothing runs, clocks as they were
-    left alone  bursts of beats every PERIOD_US under the kernel's governor, as beats come in a
+    left alone  bursts of beats every PERIOD_US under the device's governor, as beats come in a
                 daemon; the watts of a race are (mean - idle) x period / race + idle
     each OPP    beats without a pause
     idle        again: idle power is the mean of both, and how far they differ is said
@@ -14,22 +16,24 @@ time that there is is shared out evenly; where it is too short for every OPP, so
 lowest and the highest never.  Where the hottest zone reaches the bound, clocks are let go until it
 is COOLER below it, and the point is measured anew.
 
-Watts are of the whole input by the best meter; where none tells it, of the power model.
+Watts are of the whole input by the best meter (`opp_watts`); where none tells it, of the power
+model.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from edged.bench.opp_benches import Bench, Burst
+from edged.bench.opp_watts import Watts, clock_hz, hottest
 from edged.calibration import KernelCurve
 from edged.errors import ConfigError
 from governors.actuators.base import Knob
 from governors.actuators.ownership import Ownership
 from governors.curve import CalibrationCurve, Point
-from governors.energy import Energy, Provenance
+from governors.energy import Provenance
 from governors.meters.rails import Key
 from governors.meters.sampler import Sampler
 from governors.sysfs import Sysfs
@@ -47,9 +51,6 @@ STEPS = 8
 """Points of a clock without a table."""
 SLIPPED = 0.03
 """A clock that was read so far below what is pinned was throttled: the point says nothing."""
-FAKE_ZONES = ("PMIC-Die",)
-"""Always read 50 or 100 °C (hardware.md section 1.5)."""
-ZONES = "/sys/class/thermal"
 
 Say = Callable[[str, float], None]
 """What is done, and the share of the whole that is behind."""
@@ -61,17 +62,25 @@ class Site:
 
     sysfs: Sysfs
     knobs: tuple[Knob, ...]
-    """Of CPU clocks that may be set."""
+    """Of CPU clocks."""
     sampler: Sampler
     tariff: ModelTariff | None
     simulated: bool
     step_w: float = 0.0
     """The smallest step (W) of what tells the whole input; 0: not known."""
+    gpu_knobs: tuple[Knob, ...] = ()
+    """Of the GPU that kernels run on."""
+    apart: tuple[Key, ...] = ()
+    """Rails of GPUs that are devices of their own."""
+
+    def of_device(self, device: str) -> tuple[Knob, ...]:
+        """The knobs of cpu or cuda."""
+        return self.knobs if device == "cpu" else self.gpu_knobs
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a calibration may take."""
+    """What the calibration of one kernel may take."""
 
     seconds: float
     celsius_max: float
@@ -85,20 +94,17 @@ class OppCalibration:
     ) -> None:
         self._site, self._ours, self._bounds, self._say = site, ours, bounds, say
         self.notes: list[str] = []
-        wholes = [w for w in site.sampler.wholes if w.provenance is not Provenance.MODELLED]
-        self._whole = wholes[0] if wholes else None
         self._looked_us: int | None = None
-        if hottest(site.sysfs) is None:
+        if hottest(site.sysfs, site.gpu_knobs) is None:
             self._note("no temperature can be read: nothing guards against heat here")
 
     @property
     def meter(self) -> str:
         """What tells the watts."""
-        if self._whole is not None:
-            return f"{self._whole.name} ({self._whole.covers})"
-        if self._site.tariff is not None:
+        told = Watts.of(self._site.sampler, "cpu", ()).name
+        if not told and self._site.tariff is not None:
             return f"no meter: the power model of {self._site.tariff.model.profile.name}"
-        return ""
+        return told
 
     def run(self, bench: Bench) -> KernelCurve:
         """Measure one kernel at all OPPs.  Raises ConfigError, GovernorError."""
@@ -143,10 +149,13 @@ class _Run:
 
     def __init__(self, owner: OppCalibration, bench: Bench) -> None:
         self._owner, self._site, self._bench = owner, owner._site, bench
-        self._ours = owner._ours
+        self._ours, self._knobs = settable(owner._ours, owner._site.of_device(bench.device))
+        self._told = Watts.of(owner._site.sampler, bench.device, owner._site.apart)
+        if self._told.beside:
+            self._note(f"power by {self._told.name}")
         self._pinned_hz = 0
         self._ends_us = bench.now_us() + 1e6 * owner._bounds.seconds
-        metered = owner._whole is not None
+        metered = self._told.provenance is not None
         interval_s = max((s.interval_us for s in self._site.sampler.schedules()), default=0) / 1e6
         self._settle_s = max(SETTLE_S, 3 * interval_s) if metered else 0.1
         self._least_s = max(POINT_S, INTERVALS * interval_s) if metered else POINT_NO_METER_S
@@ -155,7 +164,7 @@ class _Run:
         room = int(owner._bounds.seconds / each) - 3
         self._opps = _spread(clocks, max(2, room))
         if len(self._opps) < len(clocks):
-            owner._note(
+            self._note(
                 f"{len(self._opps)} of {len(clocks)} clocks fit into the time; more with --minutes"
             )
         self._steps, self._done = len(self._opps) + 3, 0
@@ -186,16 +195,24 @@ class _Run:
         cores = sum(s.cpu_us for s in spells.values()) / sum(s.us for s in spells.values())
         told = [*idle, alone.watts, *(s.watts for s in spells.values())]
         metered = None not in told
-        if self._owner._whole is not None and not metered:
-            self._owner._note(f"{self._owner._whole.name} told nothing at some points: modelled")
+        if self._told.provenance is not None and not metered:
+            self._note(f"{self._told.name} told nothing at some points: modelled")
         watts, source = (self._metered if metered else self._modelled)(idle, alone, spells, cores)
         points = tuple(Point(hz, s.us / s.beats, watts[hz]) for hz, s in sorted(spells.items()))
-        name = self._site.knobs[0].name if self._site.knobs else "cpu"
+        name = self._knobs[0].name if self._knobs else self._processor
         curve = CalibrationCurve(
             name, self._bench.units, points, watts[0], source,
             (alone.us / alone.beats, watts[-1]),
         )  # fmt: skip
-        return KernelCurve(curve, cores)
+        return KernelCurve(curve, cores, self._bench.device, self._bench.times_from)
+
+    def _note(self, text: str) -> None:
+        self._owner._note(f"{self._bench.kernel}: {text}")
+
+    @property
+    def _processor(self) -> str:
+        """As the power model calls the device."""
+        return "cpu" if self._bench.device == "cpu" else "gpu"
 
     def _metered(
         self, idle: Sequence[float | None], alone: _Spell, spells: dict[int, _Spell], cores: float
@@ -205,7 +222,7 @@ class _Run:
         first, last = (w or 0.0 for w in idle)
         rests = (first + last) / 2
         if abs(first - last) > 0.05 * rests:
-            self._owner._note(f"idle power moved from {first:.2f} to {last:.2f} W meanwhile")
+            self._note(f"idle power moved from {first:.2f} to {last:.2f} W meanwhile")
         watts = {hz: s.watts or 0.0 for hz, s in spells.items()}
         mean = alone.watts or 0.0
         spread = alone.elapsed_us / alone.us
@@ -215,8 +232,8 @@ class _Run:
                 f"a step of the meter is {step_w:.3f} W: watts are known to half of it, those of"
                 f" what is left alone to {spread * step_w:.2f} W"
             )
-        assert self._owner._whole is not None
-        return watts, self._owner._whole.provenance
+        assert self._told.provenance is not None
+        return watts, self._told.provenance
 
     def _modelled(
         self, idle: Sequence[float | None], alone: _Spell, spells: dict[int, _Spell], cores: float
@@ -228,9 +245,15 @@ class _Run:
                 "no meter tells this board's power and no profile models it: there is no curve; "
                 "name a meter with --meters (docs/energy.md), or calibrate with --board none"
             )
-        watts = {hz: tariff.race_watts("cpu", hz, cores) for hz in spells}
+        if self._processor == "gpu" and not tariff.gating.priced:
+            raise ConfigError(
+                f"{self._bench.kernel}: no meter tells this board's power and no figure of its GPU "
+                "is public: there is no curve; name a meter with --meters, or only kernels of the "
+                "CPU with --kernel"
+            )
+        watts = {hz: tariff.race_watts(self._processor, hz, cores) for hz in spells}
         watts[0] = tariff.idle_watts
-        watts[-1] = tariff.race_watts("cpu", alone.hz or max(spells), cores)
+        watts[-1] = tariff.race_watts(self._processor, alone.hz or max(spells), cores)
         return watts, Provenance.SIMULATED if self._site.simulated else Provenance.MODELLED
 
     # --- the stretches
@@ -246,7 +269,7 @@ class _Run:
         spell = self._spell(f"{wanted / 1e6:.0f} MHz", racing=True, pinned=wanted)
         hz = self._pinned_hz
         if spell.hz is not None and spell.hz < (1 - SLIPPED) * hz:
-            self._owner._note(f"{hz / 1e6:.0f} MHz: ran at {spell.hz / 1e6:.0f} MHz, left out")
+            self._note(f"{hz / 1e6:.0f} MHz: ran at {spell.hz / 1e6:.0f} MHz, left out")
             return hz, None
         return hz, spell
 
@@ -270,7 +293,7 @@ class _Run:
                 self._loosen()
                 self._cool()
                 continue
-            spell.watts = self._watts(mark)
+            spell.watts = self._told.since(mark)
             self._done += 1
             return spell
 
@@ -303,20 +326,13 @@ class _Run:
         if due_us is not None and now_us >= due_us:
             self._site.sampler.sample(now_us)
 
-    def _watts(self, mark: Mapping[Key, Energy]) -> float | None:
-        energy = self._site.sampler.input_energy(mark)
-        if energy is None or energy.provenance is Provenance.MODELLED:
-            return None
-        covered_us = energy.until_us - energy.since_us - energy.gap_us
-        return 1e6 * energy.joules / covered_us if covered_us > 0 else None
-
     # --- clocks and heat
 
     def _clocks(self) -> list[int]:
         """Every OPP that all knobs may be set to, by the one with most of them."""
         if self._ours is None:
             return []
-        knob = max(self._site.knobs, key=lambda k: len(k.table_hz))
+        knob = max(self._knobs, key=lambda k: len(k.table_hz))
         allowed = self._ours.allowed(knob)
         if knob.table_hz:
             return [hz for hz in knob.table_hz if allowed.min_hz <= hz <= allowed.max_hz]
@@ -327,45 +343,53 @@ class _Run:
     def _pin(self, wanted: int) -> None:
         """All knobs; what the first of them holds then is the point's clock."""
         assert self._ours is not None
-        held = [self._ours.pin(knob, wanted) for knob in self._site.knobs]
+        held = [self._ours.pin(knob, wanted) for knob in self._knobs]
         self._pinned_hz = held[0]
 
     def _loosen(self) -> None:
         if self._ours is not None:
-            for knob in self._site.knobs:
+            for knob in self._knobs:
                 self._ours.loosen(knob)
 
     def _read_clock(self, spell: _Spell) -> None:
-        path = self._site.knobs[0].current_path if self._site.knobs else ""
-        hz = self._site.sysfs.get_int(path) if path else None
+        hz = clock_hz(self._site.sysfs, self._knobs[0]) if self._knobs else None
         if hz:
-            spell.clocks.append(hz * self._site.knobs[0].unit_hz)
+            spell.clocks.append(hz)
 
     def _clock_there_is(self, seen: _Spell) -> int:
-        """What the cores run at where nothing sets them, as far as the system tells."""
+        """What the device runs at where nothing sets it, as far as the system tells."""
         if seen.hz:
             return seen.hz
         for line in (self._site.sysfs.get("/proc/cpuinfo") or "").splitlines():
-            if line.startswith("cpu MHz"):
+            if self._processor == "cpu" and line.startswith("cpu MHz"):
                 return round(float(line.rpartition(":")[2]) * 1e6)
-        if self._site.tariff is not None:
-            self._owner._note("the clock cannot be read: taken as the profile's highest")
-            return self._site.tariff.model.profile.clusters[0].opps[-1].hz
-        raise ConfigError("the clock of this machine cannot be read: there is no curve")
+        profile = None if self._site.tariff is None else self._site.tariff.model.profile
+        part = None
+        if profile is not None:
+            part = profile.clusters[0] if self._processor == "cpu" else profile.gpu
+        if part is not None:
+            self._note("the clock cannot be read: taken as the profile's highest")
+            return part.opps[-1].hz
+        raise ConfigError(
+            f"the clock of this machine's {self._processor} cannot be read: there is no curve"
+        )
 
     def _guard(self, now_us: int) -> None:
         looked_us = self._owner._looked_us
         if looked_us is not None and 0 <= now_us - looked_us < LOOK_US:
             return
         self._owner._looked_us = now_us
-        hot = hottest(self._site.sysfs)
+        hot = self._hottest()
         if hot is not None and hot[1] >= self._owner._bounds.celsius_max:
             raise _TooHot
+
+    def _hottest(self) -> tuple[str, float] | None:
+        return hottest(self._site.sysfs, self._site.gpu_knobs)
 
     def _cool(self) -> None:
         """Wait until it is cooler, but not longer than there is time."""
         most = self._owner._bounds.celsius_max - COOLER
-        while (hot := hottest(self._site.sysfs)) is not None and hot[1] > most:
+        while (hot := self._hottest()) is not None and hot[1] > most:
             self._owner._say(f"{hot[0]} is at {hot[1]:.0f} °C, cooling", self._done / self._steps)
             if self._bench.now_us() >= self._ends_us:
                 raise ConfigError(self._too_hot(hot))
@@ -379,18 +403,13 @@ class _Run:
         )
 
 
-def hottest(sysfs: Sysfs) -> tuple[str, float] | None:
-    """The hottest zone and its °C; None where no zone tells one."""
-    found = []
-    for zone in sysfs.list(ZONES):
-        kind = sysfs.get(f"{ZONES}/{zone}/type")
-        milli_c = sysfs.get_int(f"{ZONES}/{zone}/temp")
-        if kind and kind not in FAKE_ZONES and milli_c is not None and -4e4 < milli_c < 1.5e5:
-            found.append((milli_c / 1000, kind))
-    if not found:
-        return None
-    celsius, kind = max(found)
-    return kind, celsius
+def settable(
+    ours: Ownership | None, knobs: tuple[Knob, ...]
+) -> tuple[Ownership | None, tuple[Knob, ...]]:
+    """The owner and the knobs that may be set; where none may, no owner, and all to be read."""
+    lost = () if ours is None else (*ours.refused, *ours.dormant)
+    mine = tuple(k for k in knobs if k.name not in lost)
+    return (ours, mine) if ours is not None and mine else (None, knobs)
 
 
 def _spread(clocks: Sequence[int], count: int) -> list[int]:

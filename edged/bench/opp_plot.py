@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edged.calibration import EnergyCalibration
 from governors.curve import Candidate
 
+_PROCESSORS = {"cpu": "CPU", "cuda": "GPU"}
 _COLOURS = ("#0b6e99", "#d1495b", "#2a9d5c", "#8a5cb8")
 MILLION = 1_000_000
 
@@ -22,7 +25,7 @@ def outline(energy: EnergyCalibration) -> list[str]:
         lines += [f"{name}: {_line(c, c is optimum.best)}" for c in optimum.candidates]
         lines.append(
             f"{name}: races of 1 M tuples: {optimum.why} (idle {curve.idle_watts:.2f} W,"
-            f" {curve.watts_from.value})"
+            f" {curve.watts_from.value}; times {kernel.times_from.value})"
         )
         if len(curve.points) > 1:
             time, watts = curve.time_law(), curve.watts_law()
@@ -35,10 +38,9 @@ def outline(energy: EnergyCalibration) -> list[str]:
             )
             pays = energy.pays_from(name)
             text = "never pays" if pays is None else f"pays from {pays} tuples a race on"
-            lines.append(
-                f"{name}: setting the clock {text}; it takes {energy.write_us:.0f} µs, and as much"
-                " to let go"
-            )
+            us = energy.write_us if kernel.write_us is None else kernel.write_us
+            takes = f"{us:.0f} µs, and as much to let go" if us else "a time that is not known"
+            lines.append(f"{name}: setting the clock {text}; it takes {takes}")
     return [*lines, *(f"note: {note}" for note in energy.notes)]
 
 
@@ -52,49 +54,57 @@ def _line(c: Candidate, best: bool) -> str:
 
 
 def draw(energy: EnergyCalibration, path: Path) -> None:
-    """Throughput, watts and joules a million tuples over the clock; dots were measured, lines are
-    the fitted laws."""
+    """Throughput, watts and joules a million tuples over the clock, a row a device; dots are of the
+    clocks that were gone through, lines are the fitted laws."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
-    for colour, (name, kernel) in zip(_COLOURS, energy.kernels.items(), strict=False):
-        curve, optimum = kernel.curve, energy.optimum(name)
-        set_to = [c for c in optimum.candidates if c.hz is not None] or [
-            Candidate(p.hz, MILLION / curve.units * p.us, p.watts, 0.0, True) for p in curve.points
-        ]
-        mhz = [(c.hz or 0) / 1e6 for c in set_to]
-        grid = np.linspace(mhz[0], mhz[-1], 100)
-        fitted = [curve.fitted(int(x * 1e6)) for x in grid]
-        rows = (
-            ([MILLION / c.us for c in set_to], [curve.units / p.us for p in fitted]),
-            ([c.watts for c in set_to], [p.watts for p in fitted]),
-            ([c.joules for c in set_to], None),
-        )
-        for axes, (dots, line) in zip(panels, rows, strict=True):
-            axes.plot(mhz, dots, "o" if line else "o-", color=colour, label=name, markersize=4)
-            if line:
-                axes.plot(grid, line, "-", color=colour, linewidth=1)
-        alone = next((c for c in optimum.candidates if c.hz is None), None)
-        if alone is not None:
-            for axes, y in zip(
-                panels, (MILLION / alone.us, alone.watts, alone.joules), strict=True
-            ):
-                axes.axhline(y, color=colour, linestyle=":", label=f"{name}, leave it")
-        best = optimum.best
-        if best.hz is not None:
-            panels[2].plot(best.hz / 1e6, best.joules, "*", color=_COLOURS[1], markersize=13,
-                           label=f"optimum {best.hz / 1e6:.0f} MHz", zorder=5)  # fmt: skip
-    kind = "simulated" if energy.simulated else "measured"
-    titles = (
-        f"M tuples/s, {kind}", "W of the whole input", "J per million tuples above idle",
-    )  # fmt: skip
-    for axes, title in zip(panels, titles, strict=True):
-        axes.set(xlabel="MHz", title=title, ylim=(0, None))
-        axes.legend(frameon=False, fontsize=8)
+    devices = list(dict.fromkeys(kernel.device for kernel in energy.kernels.values()))
+    figure, rows = plt.subplots(
+        len(devices), 3, figsize=(11, 3.4 * len(devices)), layout="constrained", squeeze=False
+    )
+    for panels, device in zip(rows, devices, strict=True):
+        names = [name for name, kernel in energy.kernels.items() if kernel.device == device]
+        for colour, name in zip(_COLOURS, names, strict=False):
+            _draw_kernel(energy, name, colour, panels)
+        sources = {energy.kernels[name].times_from.value for name in names}
+        titles = (
+            f"M tuples/s, {', '.join(sorted(sources))}", "W of the whole input",
+            "J per million tuples above idle",
+        )  # fmt: skip
+        for axes, title in zip(panels, titles, strict=True):
+            axes.set(xlabel=f"MHz of the {_PROCESSORS[device]}", title=title, ylim=(0, None))
+            axes.legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+def _draw_kernel(energy: EnergyCalibration, name: str, colour: str, panels: Sequence[Any]) -> None:
+    curve, optimum = energy.kernels[name].curve, energy.optimum(name)
+    set_to = [c for c in optimum.candidates if c.hz is not None] or [
+        Candidate(p.hz, MILLION / curve.units * p.us, p.watts, 0.0, True) for p in curve.points
+    ]
+    mhz = [(c.hz or 0) / 1e6 for c in set_to]
+    grid = np.linspace(mhz[0], mhz[-1], 100)
+    fitted = [curve.fitted(int(x * 1e6)) for x in grid]
+    rows = (
+        ([MILLION / c.us for c in set_to], [curve.units / p.us for p in fitted]),
+        ([c.watts for c in set_to], [p.watts for p in fitted]),
+        ([c.joules for c in set_to], None),
+    )
+    for axes, (dots, line) in zip(panels, rows, strict=True):
+        axes.plot(mhz, dots, "o" if line else "o-", color=colour, label=name, markersize=4)
+        if line:
+            axes.plot(grid, line, "-", color=colour, linewidth=1)
+    alone = next((c for c in optimum.candidates if c.hz is None), None)
+    if alone is not None:
+        for axes, y in zip(panels, (MILLION / alone.us, alone.watts, alone.joules), strict=True):
+            axes.axhline(y, color=colour, linestyle=":", label=f"{name}, leave it")
+    best = optimum.best
+    if best.hz is not None:
+        panels[2].plot(best.hz / 1e6, best.joules, "*", color=_COLOURS[1], markersize=13,
+                       label=f"optimum {best.hz / 1e6:.0f} MHz", zorder=5)  # fmt: skip

@@ -6,9 +6,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +60,8 @@ def command(
     meters_file: Path | None, helper: Path, plot: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure what each kernel of a join costs here and keep it for placement (half a minute);
-    where clocks may be set, its time and power at each of them (--minutes), for the governor.
+    where clocks may be set, its time and power at each clock of the CPU, or of the GPU that it runs
+    on (--minutes for all kernels together), for the governor.
 
     Clocks are as before afterwards, whatever happens.  Power is the meters', where there is one
     for the whole input, else modelled, and the answer says which.  Without watts kernels are
@@ -71,7 +71,7 @@ def command(
     """
     from rich.console import Console
 
-    from edged.bench.join_calibrate import offered
+    from edged.bench.join_calibrate import offered, runnable, with_calibration
     from edged.bench.opp_calibrate import Bounds
     from edged.bench.opp_site import Asked
     from edged.calibration import save_energy, save_profile
@@ -82,7 +82,10 @@ def command(
     from governors.meters.settings import Settings as MeterSettings
 
     members = offered(names)
+    here, left_out = runnable(members)
     console = Console(stderr=True, highlight=False, quiet=as_json)
+    for line in left_out:
+        console.print(line, soft_wrap=True)
     chosen = _chosen(board, helper, console)
     if plot is not None and chosen == NONE:
         raise ConfigError("--plot: there is no curve with --board none; name a board")
@@ -93,7 +96,7 @@ def command(
     if chosen != NONE:
         asked = Asked(
             chosen, EnergySettings(chosen).journal(directory), helper,
-            [m for m in members if m.device == "cpu"], threads, Bounds(60 * minutes, celsius_max),
+            members, threads, Bounds(60 * minutes, celsius_max),
             MeterSettings() if meters_file is None else read_meters(meters_file),
         )  # fmt: skip
         try:
@@ -101,8 +104,10 @@ def command(
         except GovernorError as problem:
             raise ConfigError(f"{problem}; clocks are as they were before") from problem
     told = {"cpu": cpu_watts, "cuda": gpu_watts}
-    profile = _beside(members, threads, {d: w for d, w in told.items() if w is not None}, console)
-    profile = _with_watts(profile, energy, chosen)
+    profile = _beside(here, threads, {d: w for d, w in told.items() if w is not None}, console)
+    profile = _of_board(profile, [m.name for m in members], chosen)
+    if energy is not None:
+        profile = with_calibration(profile, energy)
     kept = [save_profile(profile, directory)]
     if energy is not None:
         kept.append(save_energy(energy, directory))
@@ -120,12 +125,12 @@ def command(
 
 def _chosen(board: str | None, helper: Path, console: Console) -> str:
     """A board's tree, simulated:NAME, or none."""
-    from edged.bench.opp_site import settable
+    from edged.bench.opp_site import why_fixed
     from edged.energy.settings import HANDS_OFF, asked
 
     if board is not None:
         return asked(board, HANDS_OFF, (), None, helper).board
-    why = settable("/", helper)
+    why = why_fixed("/", helper)
     if why:
         console.print(f"no clock can be set, so none is gone through: {why}", soft_wrap=True)
         console.print("`edged board` says what would allow it; --board / takes the one clock")
@@ -154,18 +159,18 @@ def _beside(members: Any, threads: int, watts: dict[str, float], console: Consol
         )
 
 
-def _with_watts(profile: Profile, energy: EnergyCalibration | None, board: str) -> Profile:
-    """With the watts of a busy core at the cheapest clock, unless somebody told them; a simulated
-    board's times are this machine's, scaled to its cores."""
-    from edged.bench.join_calibrate import with_watts
-    from edged.simulate.work import scaled_profile
+def _of_board(profile: Profile, names: Sequence[str], board: str) -> Profile:
+    """Whose times these are.  Those of a simulated board are this machine's, scaled to its cores,
+    and of its GPU what its figures come to."""
+    from edged.bench.join_calibrate import of_board
+    from edged.simulate.rows import simulated_rows
     from governors.profile import load
     from governors.simulated.board import PREFIX
+    from governors.simulated.kernel import open_root
 
     if board.startswith(PREFIX):
-        scaled = scaled_profile(profile, load(board.removeprefix(PREFIX)))
-        profile = replace(profile, kernels=scaled.kernels)
-    return profile if energy is None else with_watts(profile, energy)
+        return simulated_rows(profile, load(board.removeprefix(PREFIX)), names)
+    return of_board(profile, open_root("/" if board == NONE else board))
 
 
 def _draw(energy: EnergyCalibration, path: Path) -> None:

@@ -43,8 +43,12 @@ SWEEP_POINTS_A_DECADE = 4
     "--sweep", metavar="rate=A..B", help="Or latency=50ms..2s; or a list, rate=1k,5k,20k."
 )
 @click.option(
-    "--store", type=click.Path(path_type=Path), help="Of `edged calibrate`: its times of kernels."
+    "--store",
+    type=click.Path(path_type=Path),
+    help="Of `edged calibrate`: its times of kernels, and its watts where it was this board.",
 )
+@click.option("--gpu", is_flag=True, help="Kernels of the board's GPU may be placed too, by its data"
+              " sheet where --store has none of it.")  # fmt: skip
 @click.option("--json", "json_path", type=click.Path(path_type=Path, allow_dash=True),
               help="Write the answer here; - prints it.")  # fmt: skip
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw it here (PNG).")
@@ -52,18 +56,19 @@ def command(
     job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str | None,
     pairs: tuple[str, ...], battery: str | None, seconds: float, seed: int, sends: float,
     matches: float, upload_within: str | None, memory_cap: bool, sweep: str | None,
-    store: Path | None, json_path: Path | None, plot: Path | None,
+    store: Path | None, gpu: bool, json_path: Path | None, plot: Path | None,
 ) -> None:  # fmt: skip
     """Run JOB's beats on a simulated board in virtual time: power, energy a tuple, latency, clocks
     and sleep, and what bounds the rate.
 
     The batcher, the placement and the policies are the daemon's; what races take was measured on
-    one machine and is scaled to the board.  Every figure is simulated, none is measured.
+    one machine and is scaled to the board, or calibrated there (--store).  Every figure is
+    simulated, none is measured.
     """
     from rich.console import Console
 
     import governors.profile
-    from edged.calibration import load_profile
+    from edged.calibration import load_energy, load_profile
     from edged.energy.predict import policy_of
     from edged.job.plan import load_job
     from edged.simulate import report
@@ -86,6 +91,8 @@ def command(
             upload_within_us=0 if upload_within is None else _us("--upload-within", upload_within),
             memory_cap=memory_cap,
             calibrated=None if store is None else load_profile(store),
+            energy=None if store is None else load_energy(store),
+            gpu=gpu,
         )
         console = Console(highlight=False, stderr=json_path == Path("-"))
         if sweep is None:

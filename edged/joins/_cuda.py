@@ -54,6 +54,12 @@ def ready(name: str) -> None:
         raise ConfigError("no NVIDIA GPU or driver found: choose a join that runs on the CPU")
 
 
+def current_uuid() -> str:
+    """The UUID of the GPU that kernels run on, as NVML writes it."""
+    uuid: str = gpu.cuda.get_current_device().uuid
+    return uuid
+
+
 def blocks(n: int) -> int:
     """Blocks of THREADS for n elements; kernels stride over what is left."""
     return max(1, min(BLOCKS_MAX, -(-n // THREADS)))

@@ -1,7 +1,7 @@
 """Which resource bounds the rate: what each of them would allow on its own.
 
 cpu       a race lasts no longer than its period, nor than half the tolerance, at the highest
-          clock that the power mode allows
+          clocks that the power mode allows; `cpu + gpu` where a kernel on the GPU allows more
 memory    windows and what waits fit into the job's promise and into the board
 network   what arrives fits through the link, with a tenth for headers
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from edged.simulate.device import Device
 from edged.simulate.engine import Setup
@@ -39,21 +40,30 @@ def find_bounds(
     """`at(rate)` is the setup at a rate of each stream."""
     unit = at(1000.0)
     streams = unit.work.rows_per_s / 1000.0
-    hz = device.dials[0].max_hz
     bytes_per_s = unit.work.row_bytes * streams
+    processor, most = "cpu", _largest(lambda rate: _keeps_up(at(rate), device, None))
+    for kernel, work in unit.kernels.items():
+        rate = _largest(partial(_with_kernel, at, device, kernel))
+        if rate > most:
+            processor, most = "cpu" if work.device == "cpu" else "cpu + gpu", rate
     return Bounds(
         {
-            "cpu": _largest(lambda rate: _keeps_up(at(rate), hz)),
+            processor: most,
             "memory": _largest(lambda rate: _fits(at(rate), device.profile.memory.bytes)),
             "network": link_bits_per_s / 8 / HEADERS / bytes_per_s,
         }
     )
 
 
-def _keeps_up(setup: Setup, hz: int) -> bool:
-    cost, rate = setup.work.cost, setup.work.rows_per_s
-    fixed = cost.us(0, hz)
-    each = (cost.us(1e6, hz) - fixed) / 1e6 * rate / 1e6
+def _with_kernel(at: Callable[[float], Setup], device: Device, kernel: str, rate: float) -> bool:
+    return _keeps_up(at(rate), device, kernel)
+
+
+def _keeps_up(setup: Setup, device: Device, kernel: str | None) -> bool:
+    """With a kernel of the join, or the one that is the default."""
+    work = setup.work if kernel is None else setup.kernels[kernel]
+    fixed = device.fastest_us(work.cost, 0, work.device)
+    each = (device.fastest_us(work.cost, 1e6, work.device) - fixed) / 1e6 * work.rows_per_s / 1e6
     period = (setup.latency_us - fixed) / (1 + each)
     return period > 0 and fixed + each * period <= min(period, setup.latency_us / 2)
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from governors.cost import Tariff
 from governors.errors import ProfileError
 from governors.policies.base import Act, Cost, Decision, Dial
 from governors.power import PowerModel
 from governors.profile import Cluster, Mode, Profile
 from governors.schedutil import Schedutil, Utilisation
-from governors.tariff import ModelTariff
+from governors.tariff import Measured, MeasuredTariff, ModelTariff
 from governors.ways import Away
 
 
@@ -45,6 +46,8 @@ class Device:
     """Every piece, where somebody wants to add them up again."""
     memory_cap: bool = False
     """Whether policies may cap the memory clock."""
+    measured: tuple[Measured, Measured | None] | None = None
+    """What a calibration of such a board measured of its CPU and GPU."""
     at_us: float = 0.0
     joules: float = 0.0
     wakes: int = 0
@@ -63,6 +66,7 @@ class Device:
             known = ", ".join(modes) or "none"
             raise ProfileError(f"board {p.name}: no power mode {self.mode!r}; there are: {known}")
         chosen = modes[self.mode] if self.mode else default
+        self.chosen_mode = chosen
         self.mode = chosen.name if chosen else None
         self.cores = min(p.core_count, chosen.cores) if chosen else p.core_count
         self.dials = tuple(_dial(c, chosen) for c in p.clusters)
@@ -77,7 +81,10 @@ class Device:
         self._gpu_hz: int | None = None
         self._gpu_until_us = 0.0
         self._memory_hz: int | None = None
-        self.tariff = ModelTariff(PowerModel(p), memory_hz=memory_hz)
+        self.modelled = ModelTariff(PowerModel(p), memory_hz=memory_hz)
+        self.tariff: Tariff = self.modelled
+        if self.measured is not None:
+            self.tariff = MeasuredTariff(self.modelled, *self.measured)
         choices = self.dials[0].choices_hz()
         top = p.clusters[0].opps[-1].hz
         self._kernel, self._used = Schedutil(choices, top), Utilisation()
@@ -92,6 +99,12 @@ class Device:
     def idle_watts(self) -> float:
         """With nothing running."""
         return self.tariff.idle_watts
+
+    @property
+    def gpu_hz(self) -> int:
+        """The GPU's clock while it works: what is set, else the highest; 0 without one."""
+        top_hz = 0 if self._gpu_dial is None else self._gpu_dial.max_hz
+        return self._gpu_hz or top_hz
 
     def idle(self, until_us: float) -> None:
         """Sleep until a time."""
@@ -168,6 +181,14 @@ class Device:
             spent += us
         return spent
 
+    def fastest_us(self, cost: Cost, units: float, device: str = "cpu") -> float:
+        """A race at the highest clocks that the mode allows."""
+        host_hz = self.dials[0].max_hz
+        if device != "gpu" or self._gpu_dial is None:
+            return cost.us(units, host_hz)
+        host_us = 0.0 if cost.host is None else cost.host.us(units, host_hz)
+        return host_us + cost.us(units, self._gpu_dial.max_hz)
+
     def _stretch(self) -> float:
         """How much longer waits for memory are where its clock is capped."""
         if self._memory_hz is None:
@@ -180,7 +201,7 @@ class Device:
             self.gpu_wakes += 1
             self.extra(self.tariff.gating.wake_j or 0.0)
         self._gpu_until_us = 0.0  # what it draws powered is in the race's watts
-        hz = self._gpu_hz or self._gpu_dial.max_hz
+        hz = self.gpu_hz
         stall_us = cost.stall_us + cost.stall_us_per_unit * units
         us = cost.us(units, hz) + (self._stretch() - 1) * stall_us
         cpu_hz = self._last_hz if cost.host is not None else None

@@ -54,9 +54,11 @@ class Setup:
     day_us: int = 0
     upload_within_us: int = 0
     calibrated: Calibrated | None = None
-    """Times of the kernels on the board, for the placer; see `scaled_profile`."""
+    """Times of the kernels on the board, for the placer (`rows`)."""
     kernels: Mapping[str, JobWork] = field(default_factory=dict)
     """The work with other kernels of the join than the default."""
+    notes: tuple[str, ...] = ()
+    """What should be said of those times."""
 
 
 @dataclass
@@ -85,6 +87,8 @@ class Outcome:
     reasons: list[tuple[str, int]]
     """What the policy said, most often first."""
     forecast: str
+    gpu_clocks_us: dict[int, float]
+    gpu_wakes: int
 
 
 class Engine:
@@ -256,7 +260,7 @@ class Engine:
             d.at_us / 1e6, d.joules, d.idle_watts, self._arrived, self._raced, self._beats,
             d.wakes, d.busy_us / d.at_us, self._rows, self._held, latency, late,
             dict(sorted(d.clocks_us.items())), d.states_us, self.placer.kernel, ranked[:5],
-            self.policy.policy.forecast(self._seen(d.at_us)),
+            self.policy.policy.forecast(self._seen(d.at_us)), d.gpu_clocks_us, d.gpu_wakes,
         )  # fmt: skip
 
 

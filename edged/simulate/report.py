@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import governors.profile
+from edged.calibration import EnergyCalibration
 from edged.job.plan import JobPlan
 from edged.job.units import show_duration
 from edged.placement import Profile as Calibrated
 from edged.simulate.bounds import find_bounds
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Outcome, Setup
-from edged.simulate.work import Load, job_work, scaled_profile
+from edged.simulate.rows import clocks_of, on_board
+from edged.simulate.work import Load, job_work
+from governors.tariff import Measured
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,21 +45,21 @@ class Question:
     day_us: int = 0
     upload_within_us: int = 0
     calibrated: Calibrated | None = None
+    """Times of kernels, of this board or of another machine (`rows`)."""
+    energy: EnergyCalibration | None = None
+    """Watts over the clocks; heeded where they are this board's."""
+    gpu: bool = False
+    """Whether kernels of the board's GPU may be placed by its data sheet."""
     memory_cap: bool = False
 
 
 def answer(asked: Question) -> dict[str, Any]:
     """Simulate, and say what came out."""
-    device = Device(asked.board, asked.mode, memory_cap=asked.memory_cap)
+    device, told = _device(asked)
     setup = _setup(asked, device)
     outcome = Engine(setup, device).run()
     bounds = find_bounds(_at(asked, device), device)
-    load = device.tariff.race_load("cpu", device.dials[0].max_hz, setup.work.cost.cores)
-    busy = outcome.busy_share
-    error = max(
-        device.tariff.model.error_watts(device.tariff.idle_load),
-        busy * device.tariff.model.error_watts(load),
-    )
+    error = _error_watts(device, setup, outcome)
     overload = outcome.waiting > 3 * setup.work.rows_per_s * setup.latency_us / 1e6
     return {
         "provenance": "simulated",
@@ -67,14 +70,30 @@ def answer(asked: Question) -> dict[str, Any]:
         "overload": overload and not outcome.held_back, "bounded_by": bounds.by,
         "beyond": [k for k, v in bounds.rows_per_s.items() if asked.load.rate > v],
         "bounds_rows_per_s_per_stream": {k: round(v, 1) for k, v in bounds.rows_per_s.items()},
-        "notes": [*setup.work.notes, *_unpriced(device)],
+        "notes": [*setup.work.notes, *setup.notes, *told, *_unpriced(device, outcome)],
     }  # fmt: skip
 
 
-def _unpriced(device: Device) -> list[str]:
-    load = replace(device.tariff.race_load("cpu", device.dials[0].max_hz, 1.0), wakeups_per_s=1.0,
+def _error_watts(device: Device, setup: Setup, outcome: Outcome) -> float:
+    """One standard deviation of the model, idle or by the share of time that it races."""
+    tariff, seconds = device.modelled, max(outcome.seconds, 1e-9)
+    on_gpu = sum(device.gpu_clocks_us.values()) / 1e6 / seconds
+    load = tariff.race_load("cpu", device.dials[0].max_hz, setup.work.cost.cores)
+    busy = (outcome.busy_share - on_gpu) * tariff.model.error_watts(load)
+    if on_gpu:
+        busy += on_gpu * tariff.model.error_watts(tariff.race_load("gpu", device.gpu_hz, 1.0))
+    return max(tariff.model.error_watts(tariff.idle_load), busy)
+
+
+def _unpriced(device: Device, outcome: Outcome) -> list[str]:
+    tariff = device.modelled
+    load = replace(tariff.race_load("cpu", device.dials[0].max_hz, 1.0), wakeups_per_s=1.0,
                    memory_gbytes_per_s=1.0)  # fmt: skip
-    missing = device.tariff.model.unpriced(load)
+    if device.gpu_clocks_us:
+        gpu = tariff.race_load("gpu", device.gpu_hz, 1.0)
+        load = replace(gpu, wakeups_per_s=1.0, memory_gbytes_per_s=1.0,
+                       gpu_wakeups_per_s=device.gpu_wakes / outcome.seconds)  # fmt: skip
+    missing = tariff.model.unpriced(load)
     up = device.profile.uplink
     if None in (up.fixed_joules, up.joules_per_byte, up.tail_joules):
         missing.append("uplink")
@@ -100,6 +119,7 @@ def _figures(o: Outcome, asked: Question, error: float) -> dict[str, Any]:
         "clock_shares_hz": shares(o.clocks_us), "state_shares": shares(o.states_us),
         "beats_per_s": o.beats / o.seconds, "wakeups_per_s": o.wakes / o.seconds,
         "busy_share": o.busy_share, "battery_hours": hours, "kernel": o.kernel,
+        "gpu_clock_shares_hz": shares(o.gpu_clocks_us), "gpu_wakes_per_s": o.gpu_wakes / o.seconds,
         "tuples": {"arrived": o.arrived, "processed": o.raced, "waiting": o.waiting},
         "held_back_beats": o.held_back, "forecast": o.forecast,
         "reasons": [reason for reason, _ in o.reasons],
@@ -137,7 +157,7 @@ def show(result: dict[str, Any], console: Console) -> None:
         ("energy", f"{j['above_idle']:.3g} J a million above idle, {j['input']:.3g} J in all"),
         ("latency", f"median {ms['p50']:g} ms, 95 % {ms['p95']:g}, 99 % {ms['p99']:g},"
                     f" most {ms['max']:g}; {result['late_share']:.2%} late"),
-        ("clocks", _shares(result["clock_shares_hz"], lambda hz: f"{int(hz) / 1e6:.0f} MHz")),
+        ("clocks", _shares(result["clock_shares_hz"], _mhz)),
         ("states", _shares(result["state_shares"], str)),
         ("wakeups", f"{result['wakeups_per_s']:.2f} a second, {result['beats_per_s']:.2f} beats"),
         ("busy", f"{result['busy_share']:.2%} of the time"
@@ -148,6 +168,10 @@ def show(result: dict[str, Any], console: Console) -> None:
                    + " tuples/s of each stream"
                    + (f" — BEYOND {', '.join(result['beyond'])}" if result["beyond"] else "")),
     ]  # fmt: skip
+    if result["gpu_clock_shares_hz"]:
+        rows.append(("GPU", _shares(result["gpu_clock_shares_hz"], _mhz)
+                     + f"; woken {result['gpu_wakes_per_s']:.2g} times a second"))  # fmt: skip
+    rows.append(("kernel", result["kernel"]))
     if result["battery_hours"] is not None:
         rows.append(("battery", f"{result['battery_hours']:.1f} h"))
     if result["held_back_beats"]:
@@ -256,23 +280,43 @@ def _draw_sweep(results: Sequence[dict[str, Any]], key: str, left: Any, right: A
         axes.legend(frameon=False)
 
 
+def _device(asked: Question) -> tuple[Device, list[str]]:
+    """The board, with the watts of a calibration of such a one, and what is to be said of them."""
+    measured, told = None, []
+    energy = asked.energy
+    if energy is not None and energy.board == asked.board.name:
+        cpu, gpu = (energy.of_device(device) for device in ("cpu", "cuda"))
+        if cpu is not None:
+            on_gpu = None if gpu is None else Measured(gpu.curve, gpu.cores)
+            measured = Measured(cpu.curve, cpu.cores), on_gpu
+            told = [
+                f"watts of races by a calibration ({cpu.curve.watts_from.value}, {energy.meter})"
+            ]
+    return Device(asked.board, asked.mode, memory_cap=asked.memory_cap, measured=measured), told
+
+
 def _setup(asked: Question, device: Device) -> Setup:
     promises, board = asked.plan.promises, asked.board
-    scaled = None if asked.calibrated is None else scaled_profile(asked.calibrated, board)
+    clocks = clocks_of(board, device.chosen_mode)
+    rows, notes = on_board(asked.calibrated, board, clocks, device.cores, asked.gpu)
     kernels = {
-        name: job_work(asked.plan, board, asked.load, asked.calibrated, name, device.cores)
-        for name in (scaled.kernels if scaled is not None else ())
+        name: job_work(asked.plan, board, asked.load, rows, name, device.cores)
+        for name in (rows.kernels if rows is not None else ())
     }
-    work = job_work(asked.plan, board, asked.load, asked.calibrated, cores=device.cores)
+    work = job_work(asked.plan, board, asked.load, rows, cores=device.cores)
     return Setup(
         work, promises.latency_us, promises.ack_within_us, promises.memory_bytes, asked.policy,
         asked.settings, asked.seconds, asked.seed, asked.battery_j, asked.day_us,
-        asked.upload_within_us or promises.upload_within_us, scaled, kernels,
+        asked.upload_within_us or promises.upload_within_us, rows, kernels, tuple(notes),
     )  # fmt: skip
 
 
 def _at(asked: Question, device: Device) -> Callable[[float], Setup]:
     return lambda rate: _setup(replace(asked, load=replace(asked.load, rate=rate)), device)
+
+
+def _mhz(hz: str) -> str:
+    return f"{int(hz) / 1e6:.0f} MHz"
 
 
 def _title(r: dict[str, Any], key: str = "") -> str:

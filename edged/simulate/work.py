@@ -16,15 +16,17 @@ an assumption with an error of half: what a core does a cycle in these kernels i
 What a join waits for memory is the time that it takes beyond the smallest window; it stays the
 same time, and begins at windows that are smaller as the board's last cache is smaller.
 
-With the profile of `edged calibrate` the join's times are those of this machine instead, converted
-in the same way.  Kernels of a GPU cannot be converted to another GPU and are left out.
+With the profile of `edged calibrate` the join's times are those that it measured (`rows`).  With a
+kernel on a GPU the kernel's time is the GPU's; the rest of the join, of which that kernel is no
+part, stays with the CPU.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from itertools import pairwise
+
+import numpy as np
 
 import governors.profile
 from edged.job.plan import JobPlan
@@ -55,6 +57,9 @@ OPERATORS = {
     "interval_join": (430e3, 34.0),
 }
 """Cycles a beat, and a row that it reads."""
+KERNEL_CYCLES = 15.0
+"""Of the join's cycles a row, the kernel's (`chain`, windows of 10 000, beats of 16 384 rows); the
+rest is hashing, sharing out, keeping columns and making pairs of rows."""
 JOIN_STALL_NS = ((10_000, 0.0), (100_000, 7.1), (1_000_000, 11.4))
 """Beyond the smallest window: window (rows a side) and ns a row."""
 CORES = {"Cortex-A57": 3, "Cortex-A76": 4, "Cortex-A78AE": 4, "x86-64": 6}
@@ -107,17 +112,18 @@ def job_work(
     kernel: str = "chain",
     cores: int | None = None,
 ) -> JobWork:
-    """The law for one job, board and load; `cores`: how many are online, by default all.
+    """The law for one job, board and load; `cores`: how many are online, by default all;
+    `calibrated`: times of kernels on this board (`rows`).
 
     Raises ProfileError for cores that are not known.
     """
-    scale, scaled = _scale(board)
+    scale, scaled = scale_of(board)
     rates, state, window, output = _flows(plan, load)
     rows_per_s = load.rate * len(plan.streams)
     messages = min(load.sends_per_s, load.rate) * len(plan.streams)
     per_row = ROW_CYCLES + MESSAGE_CYCLES * messages / rows_per_s
-    ingest = per_row
     fixed, parallel, stall_us = RACE_CYCLES, 0.0, 0.0
+    away = Cost(0.0, 0.0, cores=0.0)
     notes = [scaled]
     for id, operator in plan.operators.items():
         read = sum(rates[name] for name in plan.inputs[id]) / rows_per_s
@@ -125,8 +131,9 @@ def job_work(
         if operator.kind not in OPERATORS:
             notes.append(f"{operator.kind} was not measured: as window")
         if isinstance(operator, IntervalJoinPlan):
-            a_row, ns = _join(board, window, calibrated, kernel, a_row)
-            stall_us += read * ns / 1e3
+            join = _join(board, window, calibrated, kernel, a_row)
+            a_row, stall_us = join.cycles_per_unit / scale, stall_us + read * join.stall_us_per_unit
+            away = _and(away, join.gpu, read)
         fixed += a_beat
         parallel += a_row * read
     row_bytes = _row_bytes(plan)
@@ -139,30 +146,33 @@ def job_work(
         (scale * fixed + beat * total) / (scale * fixed + beat * longest), MOVES * row_bytes,
         scale * BESIDE_CYCLES, scale * COMMIT_CYCLES,
     )  # fmt: skip
+    ingest_share, device = scale * per_row / longest, "cpu"
+    if away.cores > 0:
+        top_hz = board.clusters[0].opps[-1].hz
+        each_us = [cost.us(1, top_hz) - cost.us(0, top_hz), away.us(1, board.gpu_top_hz)]
+        each_us[1] -= away.us(0, board.gpu_top_hz)
+        ingest_share, device = ingest_share * each_us[0] / sum(each_us), "gpu"
+        cost = on_gpu(cost, away)
     return JobWork(
-        cost, rows_per_s, messages, window, state, row_bytes, output,
-        scale * ingest / longest, tuple(notes),
+        cost, rows_per_s, messages, window, state, row_bytes, output, ingest_share, tuple(notes),
+        device,
     )  # fmt: skip
 
 
-def scaled_profile(calibrated: Profile, board: governors.profile.Profile) -> Profile:
-    """The calibrated times of CPU kernels, as they would be at the board's highest clock."""
-    scale, _ = _scale(board)
-    slower = scale * HOST_HZ / board.clusters[0].opps[-1].hz
-    kernels = {
-        name: replace(
-            c,
-            us=tuple(tuple(x * slower for x in row) for row in c.us),
-            cpu_us=tuple(tuple(x * slower for x in row) for row in c.cpu_us),
-            carry_us_per_tuple=c.carry_us_per_tuple * slower,
-        )
-        for name, c in calibrated.kernels.items()
-        if c.device == "cpu"
-    }
-    return Profile(calibrated.threads, kernels, calibrated.watts)
+def on_gpu(rest: Cost, away: Cost) -> Cost:
+    """A beat whose kernel is on the GPU: `away` there, `rest` on the CPU before it."""
+    host = replace(rest, bytes_per_unit=0.0, beside_cycles=0.0, commit_cycles=0.0)
+    return replace(
+        away, bytes_per_unit=rest.bytes_per_unit, beside_cycles=rest.beside_cycles,
+        commit_cycles=rest.commit_cycles, host=host,
+    )  # fmt: skip
 
 
-def _scale(board: governors.profile.Profile) -> tuple[float, str]:
+def scale_of(board: governors.profile.Profile) -> tuple[float, str]:
+    """Cycles of a board's cores for one of those that were measured, and on what that rests.
+
+    Raises ProfileError for cores that are not known.
+    """
     core = board.clusters[0].core.partition(" (")[0]
     width = CORES.get(core)
     if width is None:
@@ -197,22 +207,57 @@ def _flows(plan: JobPlan, load: Load) -> tuple[dict[str, float], float, int, flo
     return rates, state, window, shipped
 
 
+@dataclass(frozen=True)
+class _Join:
+    """What a row of a join takes."""
+
+    cycles_per_unit: float
+    """Of the board's cores."""
+    stall_us_per_unit: float
+    gpu: Cost | None = None
+
+
 def _join(
     board: governors.profile.Profile,
     window: int,
     calibrated: Profile | None,
     kernel: str,
     default: float,
-) -> tuple[float, float]:
-    """Cycles a row on this machine, and ns a row of waiting for memory."""
-    cluster = board.clusters[0]
-    cache = max(cluster.l3_bytes or 0, cluster.l2_bytes or 0) or HOST_CACHE_BYTES
-    here = round(max(1, window) * max(1.0, HOST_CACHE_BYTES / cache))
-    if calibrated is None or kernel not in calibrated.kernels:
-        return default, _stall_ns(here)
-    curve = calibrated.kernels[kernel]
+) -> _Join:
+    scale, _ = scale_of(board)
+    curve = None if calibrated is None else calibrated.kernels.get(kernel)
+    if curve is None or calibrated is None:
+        return _Join(scale * default, stall_ns(board, window) / 1e3)
+    rest = scale * (default - KERNEL_CYCLES)
+    if curve.device != "cpu":
+        return _Join(rest, 0.0, _gpu_cost(curve, window, calibrated.clocks.get(curve.device, 0)))
+    hz = calibrated.clocks.get("cpu") or board.clusters[0].opps[-1].hz
     least = _each_us(curve, curve.windows[0])
-    return 1e-6 * least * HOST_HZ, 1e3 * max(0.0, _each_us(curve, here) - least)
+    return _Join(rest + 1e-6 * least * hz, max(0.0, _each_us(curve, window) - least))
+
+
+def _gpu_cost(curve: Curve, window: int, hz: int) -> Cost:
+    """What a GPU's kernel takes, as it was measured at a clock (0: not known); what a beat takes
+    without rows is launches, which the GPU's clock does not shorten."""
+    few, many = (curve.cost(window, n) for n in (curve.rows[0], curve.rows[-1]))
+    each_us = max(0.0, (many.us - few.us) / (curve.rows[-1] - curve.rows[0]))
+    fixed_us = max(0.0, few.us - each_us * curve.rows[0])
+    stalled = curve.stalled if hz else 1.0
+    return Cost(
+        0.0, (1 - stalled) * each_us * hz / 1e6, fixed_us, stalled * each_us, many.cpu_us / many.us
+    )
+
+
+def _and(cost: Cost, more: Cost | None, rows: float) -> Cost:
+    """Another join on the GPU, which reads so many rows for one that arrives."""
+    if more is None:
+        return cost
+    return replace(
+        more, cycles_per_unit=cost.cycles_per_unit + rows * more.cycles_per_unit,
+        stall_us=cost.stall_us + more.stall_us,
+        stall_us_per_unit=cost.stall_us_per_unit + rows * more.stall_us_per_unit,
+        cores=max(cost.cores, more.cores),
+    )  # fmt: skip
 
 
 def _each_us(curve: Curve, window: int) -> float:
@@ -222,13 +267,19 @@ def _each_us(curve: Curve, window: int) -> float:
     return max(0.0, each)
 
 
-def _stall_ns(window: int) -> float:
-    points = JOIN_STALL_NS
-    for (low, a), (high, b) in pairwise(points):
-        if window <= high:
-            x = max(0.0, math.log(max(window, low) / low) / math.log(high / low))
-            return a + x * (b - a)
-    return points[-1][1]
+def cache_ratio(board: governors.profile.Profile) -> float:
+    """How many times the measured machine's last cache is the board's; 1 at least."""
+    cluster = board.clusters[0]
+    cache = max(cluster.l3_bytes or 0, cluster.l2_bytes or 0) or HOST_CACHE_BYTES
+    return max(1.0, HOST_CACHE_BYTES / cache)
+
+
+def stall_ns(board: governors.profile.Profile, window: int) -> float:
+    """What a row waits for memory in a join, beyond the smallest window: begins at windows that are
+    smaller as the board's last cache is smaller than that of the machine that was measured."""
+    here = max(1.0, window * cache_ratio(board))
+    windows, ns = zip(*JOIN_STALL_NS, strict=True)
+    return float(np.interp(math.log(here), np.log(windows), ns))
 
 
 def _row_bytes(plan: JobPlan) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +60,32 @@ def write(path: str, text: str) -> None:
         raise error(path, OSError(_ERRNO.get(problem.value, errno.EIO), str(problem))) from problem
 
 
+def clock_hz(path: str) -> int | None:
+    """The clock that it runs at; None where that is not told."""
+    mhz = _told(path, lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_GRAPHICS))
+    return None if mhz is None else mhz * MHZ
+
+
+def celsius(path: str) -> int | None:
+    """Its temperature; None where that is not told."""
+    return _told(
+        path, lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)
+    )
+
+
 def refusal(path: str) -> str:
     """Why this process may not; empty where it may."""
     return "" if os.geteuid() == 0 else f"{path}: locking a GPU's clock takes root"
+
+
+def _told(path: str, ask: Callable[[Any, Any], int]) -> int | None:
+    library = _library()
+    if library is None:
+        return None
+    try:
+        return int(ask(library, library.nvmlDeviceGetHandleByUUID(path.partition(":")[2])))
+    except library.NVMLError:
+        return None
 
 
 def _awake(sysfs: Sysfs) -> bool:

@@ -57,6 +57,10 @@ class Work:
     """How many share the cycles; 0: all that are online."""
     gpu_us: float = 0.0
     """GPU time at its highest clock."""
+    gpu_stall_us: float = 0.0
+    """GPU time that its clock does not shorten."""
+    gpu_cores: float = 0.0
+    """CPU cores that wait for it meanwhile, busy, at the clock that they have."""
     wakeups: float = 0.0
 
 
@@ -99,7 +103,7 @@ class SimulatedBoard(Commands):
         self.sensors = Sensors(profile, self.sysfs, idle, self.now_us, seed, noise)
         self._started_us = self.now_us
         self._race = clocks.Race(0.0, 0.0, 0.0)
-        self._gpu_us = 0.0
+        self._gpu_us = self._gpu_stall_us = self._gpu_cores = 0.0
         self._gpu_until_us = -math.inf
         self._utilisation = Utilisation()
         deepest = f"{layout.CPU}/cpu0/cpuidle/state{len(profile.idle_states) - 1}"
@@ -155,6 +159,12 @@ class SimulatedBoard(Commands):
             return self._duration_us(self._race, clocks.look(self.profile, self.sysfs))
 
     @property
+    def gpu_backlog_us(self) -> float:
+        """How long the GPU's work that waits would take now."""
+        with self._lock:
+            return self._gpu_left_us(clocks.look(self.profile, self.sysfs))
+
+    @property
     def busy_share(self) -> float:
         """Service time asked for since the board was built, over the time that has passed; over 1
         it is overloaded."""
@@ -178,6 +188,9 @@ class SimulatedBoard(Commands):
             work.cores if work.cycles else left.cores,
         )  # fmt: skip
         self._gpu_us += work.gpu_us
+        self._gpu_stall_us += work.gpu_stall_us
+        if work.gpu_us or work.gpu_stall_us:
+            self._gpu_cores = work.gpu_cores
         self._usage += work.wakeups
 
     def _serve(self, until_us: int, allowed: clocks.Allowed, wakeups_per_s: float) -> None:
@@ -199,7 +212,8 @@ class SimulatedBoard(Commands):
             us = min(max(1, round(min(ends))), until_us - self.now_us)
             self._spend(us, load, allowed)
             if now is None:
-                self._utilisation.sleep(us)
+                if not load.gpu_busy or not self._gpu_cores:
+                    self._utilisation.sleep(us)
                 continue
             left_us[at] -= us
             if left_us[at] < _DONE_US:
@@ -217,10 +231,11 @@ class SimulatedBoard(Commands):
         """What the board does, racing at the clocks `now` or not."""
         p, back = self.profile, self.background
         total = sum(allowed.online)
+        works = self._gpu_works
         racing = clocks.busy_cores(self._race.cores, allowed) if now else 0.0
-        busy = min(total, racing + back.cores)
-        works = self._gpu_us > 0
-        held = bool(now) or not allowed.deep
+        waiting = self._gpu_cores if works and not now else 0.0
+        busy = min(total, racing + waiting + back.cores)
+        held = bool(now) or waiting > 0 or not allowed.deep
         return Load(
             cluster_hz=now or clocks.idle_clocks(p, allowed, self._utilisation),
             busy_cores=tuple(busy * n / total for n in allowed.online),
@@ -236,10 +251,20 @@ class SimulatedBoard(Commands):
 
     def _gpu_ends(self, allowed: clocks.Allowed) -> list[float]:
         """When the GPU will be done, or gated."""
-        if self._gpu_us > 0 and self.profile.gpu is not None:
-            return [self._gpu_us * self.profile.gpu.opps[-1].hz / allowed.gpu_hz]
+        if self._gpu_works:
+            return [self._gpu_left_us(allowed)]
         left_us = self._gpu_until_us - self.now_us
         return [left_us] if left_us > 0 else []
+
+    @property
+    def _gpu_works(self) -> bool:
+        return self._gpu_us > 0 or self._gpu_stall_us > 0
+
+    def _gpu_left_us(self, allowed: clocks.Allowed) -> float:
+        gpu = self.profile.gpu
+        if gpu is None or not self._gpu_works:
+            return 0.0
+        return self._gpu_us * gpu.opps[-1].hz / allowed.gpu_hz + self._gpu_stall_us
 
     def _gpu_powered(self, allowed: clocks.Allowed) -> bool:
         return self.now_us < self._gpu_until_us or allowed.gpu_delay_us == math.inf
@@ -258,10 +283,11 @@ class SimulatedBoard(Commands):
         self.now_us += us
         for spent_us, hz in zip(self._clocked_us, load.cluster_hz, strict=True):
             spent_us[hz] = spent_us.get(hz, 0) + us
-        if load.gpu_busy and self.profile.gpu is not None:
-            self._gpu_us -= us * allowed.gpu_hz / self.profile.gpu.opps[-1].hz
-            if self._gpu_us < _DONE_US:
-                self._gpu_us = 0.0
+        if load.gpu_busy:
+            left_us = self._gpu_left_us(allowed)
+            part = max(0.0, 1 - us / left_us) if left_us - us >= _DONE_US else 0.0
+            self._gpu_us *= part
+            self._gpu_stall_us *= part
             if allowed.gpu_delay_us < math.inf:
                 self._gpu_until_us = self.now_us + allowed.gpu_delay_us
 
@@ -298,7 +324,7 @@ class SimulatedBoard(Commands):
 
     def _show_gpu(self, allowed: clocks.Allowed) -> None:
         device, node = layout.gpu_paths(self.profile)
-        works, powered = self._gpu_us > 0, self._gpu_powered(allowed)
+        works, powered = self._gpu_works, self._gpu_powered(allowed)
         low_hz = self.sysfs.peek_int(f"{node}/min_freq")
         shown = {
             f"{node}/cur_freq": allowed.gpu_hz if works else low_hz,

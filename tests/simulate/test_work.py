@@ -10,7 +10,8 @@ import edged.simulate.work as work_module
 import governors.profile
 from edged.placement import Curve, Profile
 from edged.simulate.report import answer
-from edged.simulate.work import HOST_HZ, HOST_WIDTH, Load, job_work, scaled_profile
+from edged.simulate.rows import clocks_of, on_board
+from edged.simulate.work import HOST_HZ, HOST_WIDTH, KERNEL_CYCLES, Load, job_work
 from governors.errors import ProfileError
 from tests.simulate.common import ORIN, join_plan, question
 
@@ -60,7 +61,7 @@ def test_large_beats_use_all_cores_and_small_ones_one():
     assert 1.0 < large.cores < 6.0
 
 
-def test_a_calibration_of_this_machine_takes_the_place_of_the_constants():
+def test_a_calibration_of_this_machine_takes_the_place_of_the_kernels_constants():
     # 0.1 us a row in the smallest window, 0.4 in the largest
     curve = Curve(
         "cpu", (10_000, 1_000_000), (1_000, 100_000),
@@ -68,14 +69,15 @@ def test_a_calibration_of_this_machine_takes_the_place_of_the_constants():
     )  # fmt: skip
     gpu = replace(curve, device="cuda")
     calibrated = Profile(2, {"chain": curve, "chain_cuda": gpu})
+    rows, notes = on_board(calibrated, ORIN, clocks_of(ORIN, None), 6)
+    assert set(rows.kernels) == {"chain"}
+    assert any("chain_cuda is left out" in note for note in notes)
+    assert rows.kernels["chain"].us[0][0] == pytest.approx(200 * 2 * HOST_HZ / 1.728e9)
     plain = job_work(PLAN, ORIN, Load(1_000))
-    found = job_work(join_plan(bound="10000s"), ORIN, Load(1_000), calibrated)
+    found = job_work(join_plan(bound="10000s"), ORIN, Load(1_000), rows)
     more = found.cost.cycles_per_unit - plain.cost.cycles_per_unit
-    assert more == pytest.approx(2 * (0.1e-6 * HOST_HZ - 34), rel=0.01)
+    assert more == pytest.approx(2 * (0.1e-6 * HOST_HZ - KERNEL_CYCLES), rel=0.01)
     assert found.cost.stall_us_per_unit == pytest.approx(0.3, rel=0.01)
-    scaled = scaled_profile(calibrated, ORIN)
-    assert set(scaled.kernels) == {"chain"}
-    assert scaled.kernels["chain"].us[0][0] == pytest.approx(200 * 2 * HOST_HZ / 1.728e9)
 
 
 def test_the_placer_runs_the_kernel_that_the_calibration_found_cheapest():

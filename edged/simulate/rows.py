@@ -1,0 +1,161 @@
+"""Times of kernels on a board, by which a simulation places them: calibrated there, else converted
+from the machine that was calibrated, else modelled.
+
+    calibrated there   `edged calibrate` on such a board: as they are
+    converted          CPU kernels of another machine, by the width of cores and by clock (`work`);
+                       those of a GPU cannot be converted to another one and are left out
+    modelled           `chain` by the law of `work`, a GPU's kernels by the board's data sheet
+                       (`gpu`), only where somebody asks for it
+
+Which of them a kernel's times are stands beside it (`Curve.times_from`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import governors.profile
+from edged.operators.interval_join import PARALLEL_ROWS
+from edged.placement import DEFAULT, Curve, Profile
+from edged.simulate import gpu
+from edged.simulate.work import HOST_HZ, KERNEL_CYCLES, cache_ratio, scale_of, stall_ns
+from governors.energy import Provenance
+from governors.profile import Mode
+
+WINDOWS = (10_000, 100_000, 1_000_000)
+ROWS = (256, 2_048, 16_384, 131_072)
+
+
+def default_mode(board: governors.profile.Profile) -> Mode | None:
+    """The power mode that a board boots in."""
+    return next((m for m in board.modes if m.id == board.default_mode), None)
+
+
+def clocks_of(board: governors.profile.Profile, mode: Mode | None) -> dict[str, int]:
+    """The highest clocks of a mode, by device."""
+    found = {"cpu": board.clusters[0].opps[-1].hz}
+    if mode is not None:
+        found["cpu"] = min(found["cpu"], 1000 * mode.cpu_max_khz)
+    if board.gpu is not None:
+        top_hz = board.gpu_top_hz
+        found["cuda"] = top_hz if mode is None else min(top_hz, mode.gpu_max_hz)
+    return found
+
+
+def on_board(
+    calibrated: Profile | None,
+    board: governors.profile.Profile,
+    clocks: dict[str, int],
+    cores: int,
+    on_gpu: bool = False,
+) -> tuple[Profile | None, list[str]]:
+    """The kernels' times on a board at `clocks`, and what is to be said of them; None where nothing
+    was calibrated and no GPU is asked for.  Raises ProfileError."""
+    if calibrated is None and not on_gpu:
+        return None, []
+    kernels: dict[str, Curve] = {}
+    notes = []
+    if calibrated is not None and calibrated.board == board.name:
+        kernels = _there(calibrated, clocks)
+        notes.append(f"kernels by the calibration of {board.name}")
+        clocks = {**calibrated.clocks, "cpu": clocks["cpu"]}
+    elif calibrated is not None:
+        kernels, left_out = _converted(calibrated, board, clocks["cpu"])
+        notes += [f"{name} is left out: its times are another GPU's" for name in left_out]
+    if on_gpu and not any(c.device != "cpu" for c in kernels.values()):
+        kernels |= _modelled(board, clocks, cores, gpu.offered(board), DEFAULT not in kernels)
+        told = f"kernels of the GPU {gpu.PROVENANCE}"
+        known = any(c.device != "cpu" for c in kernels.values())
+        notes.append(told if known else f"the GPU of {board.name} has no figures: CPU only")
+    threads = cores if calibrated is None else calibrated.threads
+    watts = {} if calibrated is None else calibrated.watts
+    sources = {} if calibrated is None else calibrated.watts_from
+    return Profile(threads, kernels, watts, sources, board.name, clocks), notes
+
+
+def simulated_rows(
+    measured: Profile, board: governors.profile.Profile, names: Collection[str]
+) -> Profile:
+    """What `edged calibrate` keeps for a simulated board in the mode that it boots in: this
+    machine's times converted, and those of a GPU's kernels modelled.  Raises ProfileError."""
+    clocks = clocks_of(board, default_mode(board))
+    kernels, _ = _converted(measured, board, clocks["cpu"])
+    wanted = [name for name in gpu.offered(board) if name in names]
+    kernels |= _modelled(board, clocks, board.core_count, wanted, False)
+    kernels = {n: replace(c, times_from=Provenance.SIMULATED.value) for n, c in kernels.items()}
+    return replace(measured, kernels=kernels, board=board.name, clocks=clocks)
+
+
+def _there(calibrated: Profile, clocks: dict[str, int]) -> dict[str, Curve]:
+    """At another clock of the CPU its kernels take as much longer as it is slower, at most."""
+    slower = calibrated.clocks.get("cpu", clocks["cpu"]) / clocks["cpu"]
+    return {
+        name: c if c.device != "cpu" else _slower(c, slower)
+        for name, c in calibrated.kernels.items()
+    }
+
+
+def _converted(
+    measured: Profile, board: governors.profile.Profile, cpu_hz: int
+) -> tuple[dict[str, Curve], list[str]]:
+    """CPU kernels as they would be at a clock of the board, and which kernels are no such.
+
+    What a larger window takes more is waiting for memory: the same time, from windows on that are
+    smaller as the board's cache is (`work`).
+    """
+    slower = scale_of(board)[0] * HOST_HZ / cpu_hz
+    kernels = {}
+    for name, c in measured.kernels.items():
+        if c.device == "cpu":
+            us, cpu_us = (
+                tuple(
+                    tuple(slower * x + max(0.0, y - x) for x, y in zip(table[0], row, strict=True))
+                    for row in table
+                )
+                for table in (c.us, c.cpu_us)
+            )
+            kernels[name] = replace(
+                c, windows=_smaller(c.windows, cache_ratio(board)), us=us, cpu_us=cpu_us,
+                carry_us_per_tuple=slower * c.carry_us_per_tuple,
+                times_from=Provenance.MODELLED.value,
+            )  # fmt: skip
+    return kernels, [name for name in measured.kernels if name not in kernels]
+
+
+def _smaller(windows: tuple[int, ...], ratio: float) -> tuple[int, ...]:
+    found: list[int] = []
+    for window in windows:
+        found.append(max(found[-1] + 1 if found else 1, round(window / ratio)))
+    return tuple(found)
+
+
+def _slower(curve: Curve, factor: float) -> Curve:
+    us, cpu_us = (
+        tuple(tuple(factor * x for x in row) for row in table) for table in (curve.us, curve.cpu_us)
+    )
+    return replace(
+        curve, us=us, cpu_us=cpu_us, carry_us_per_tuple=factor * curve.carry_us_per_tuple
+    )
+
+
+def _modelled(
+    board: governors.profile.Profile, clocks: dict[str, int], cores: int, names: Collection[str],
+    with_default: bool,
+) -> dict[str, Curve]:  # fmt: skip
+    cpu = {DEFAULT: _chain(board, clocks["cpu"], cores)} if with_default else {}
+    return cpu | {
+        name: gpu.curve(board, name, WINDOWS, ROWS, clocks["cpu"], clocks["cuda"]) for name in names
+    }
+
+
+def _chain(board: governors.profile.Profile, cpu_hz: int, cores: int) -> Curve:
+    """The kernel of the default join alone; carrying a tuple over is taken as joining it."""
+    cycles_us = 1e6 * scale_of(board)[0] * KERNEL_CYCLES / cpu_hz
+    cpu_us = tuple(
+        tuple(n * (cycles_us + stall_ns(board, window) / 1e3) for n in ROWS) for window in WINDOWS
+    )
+    threads = [cores if n >= PARALLEL_ROWS else 1 for n in ROWS]
+    us = tuple(tuple(x / k for x, k in zip(row, threads, strict=True)) for row in cpu_us)
+    source = Provenance.MODELLED.value
+    return Curve("cpu", WINDOWS, ROWS, us, cpu_us, cpu_us[0][-1] / ROWS[-1], source)
