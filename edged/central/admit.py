@@ -24,7 +24,7 @@ from edged.pages.format import Header
 from edged.telemetry import STREAM as TELEMETRY
 
 FENCED, GAP, UNKNOWN_SCHEMA, CONFLICT = "fenced", "gap", "unknown_schema", "conflict"
-DAMAGED, FULL, LIMIT = "damaged", "full", "limit"
+DAMAGED, FULL, LIMIT, QUOTA = "damaged", "full", "limit", "quota"
 
 
 @dataclass(frozen=True, slots=True)

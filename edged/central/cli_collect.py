@@ -66,6 +66,13 @@ def _loopback(host: str) -> bool:
     help="Largest request.",
 )
 @click.option(
+    "--device-share",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Part of the landing's file system that the pages of one device may take; 1: all of it.",
+)
+@click.option(
     "--group-commit-ms",
     default=0.0,
     show_default=True,
@@ -88,6 +95,7 @@ def command(
     plain: bool,
     segment_bytes: int,
     body_bytes: int,
+    device_share: float,
     group_commit_ms: float,
     metrics: str | None,
     as_json: bool,
@@ -111,7 +119,7 @@ def command(
 
     settings = Settings(
         landing=landing, host=host, port=port, tokens=tokens, tls_cert=tls_cert, tls_key=tls_key,
-        segment_bytes=segment_bytes, body_bytes_max=body_bytes,
+        segment_bytes=segment_bytes, body_bytes_max=body_bytes, device_share=device_share,
         group_commit_us=int(group_commit_ms * 1000),
         metrics=None if metrics is None else parse_listen(metrics, "--metrics"),
     )  # fmt: skip

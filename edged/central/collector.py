@@ -19,7 +19,7 @@ problem, the same object has `problem`, `detail` and, where they apply, `stream`
 `partition`, `seq`, `expected`, `offset`; what came before the problem in the request is landed and
 in `acked`, nothing after it was looked at:
 
-    409 fenced, gap, unknown_schema, conflict, limit    422 damaged    507 full
+    409 fenced, gap, unknown_schema, conflict, limit    422 damaged    507 full, quota
 
 400 headers are missing or wrong, 401 token, 413 the body is too large, 503 the landing has failed.
 Both sides may send `X-Edged-Check` (see `edged/uplink/check.py`); answers to pages always carry it.
@@ -43,7 +43,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edged import telemetry
-from edged.central.admit import CONFLICT, DAMAGED, FENCED, FULL, Delivery, Outcome, Problem
+from edged.central.admit import CONFLICT, DAMAGED, FENCED, FULL, QUOTA, Delivery, Outcome, Problem
 from edged.central.committer import Committer
 from edged.central.fleet import Fleet
 from edged.central.landing import Landing
@@ -124,7 +124,9 @@ class Collector:
     def exposition(self) -> Exposition:
         """The metrics of this collector and of the fleet; on any thread."""
         devices = [] if self._fleet is None else self._fleet.devices()
-        return centre(self.stats, self.commits, self.syncs, devices, time.time_ns() // 1000)
+        told = centre(self.stats, self.commits, self.syncs, devices, time.time_ns() // 1000)
+        told.add("edged_collector_device_share_ratio", self._landing.largest_share())
+        return told
 
     def answered(self, code: int) -> None:
         """Count an answer by its status."""
@@ -201,7 +203,7 @@ class Collector:
         level = logging.ERROR if problem.problem == CONFLICT else logging.WARNING
         _LOG.log(level, "%s: %s: %s", sender.device, problem.problem, problem.detail)
         content |= {k: v for k, v in asdict(problem).items() if v is not None}
-        return _checked(content, {DAMAGED: 422, FULL: 507}.get(problem.problem, 409))
+        return _checked(content, {DAMAGED: 422, FULL: 507, QUOTA: 507}.get(problem.problem, 409))
 
     # -- what a request must bring
 

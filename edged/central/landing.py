@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import logging
 import os
 from collections import OrderedDict
@@ -38,10 +37,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from edged.central import consumers, seals, segments
-from edged.central.admit import FULL, Delivery, Outcome, Problem, admit, follows
+from edged.central.admit import FULL, QUOTA, Delivery, Outcome, Problem, admit, follows
+from edged.central.desired import Desired
 from edged.central.highwater import High, Records
-from edged.central.schemas import Schemas, valid_id
+from edged.central.schemas import Schemas
 from edged.central.segments import ROW, Rows, SegmentWriter
+from edged.central.shares import Shares
 from edged.clock import Clock, SystemClock
 from edged.errors import CentralError, PageError
 from edged.pages.format import Header, parse_header, verify
@@ -52,7 +53,6 @@ FREE_BYTES_MIN = 64 << 20
 _FULL = "the landing's disk is full"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _INSTANCES_MAX = 1024
-_DESIRED_BYTES_MAX = 1 << 20
 _CRCS_REMEMBERED = 1 << 16
 
 
@@ -77,6 +77,9 @@ class Landing(Protocol):
         An exception means that nothing may be acknowledged and the process must end.
         """
 
+    def largest_share(self) -> float:
+        """The largest part of its share of the disk that a device takes; on any thread."""
+
     def close(self) -> None:
         """Let go of the landing."""
 
@@ -90,6 +93,7 @@ class DirectoryLanding:
         path: str | Path,
         *,
         segment_bytes: int = segments.SEGMENT_BYTES,
+        device_share: float = 1.0,
         clock: Clock | None = None,
     ) -> None:
         self.path = Path(path)
@@ -102,12 +106,13 @@ class DirectoryLanding:
         self._schemas = Schemas(self.path)
         self._records = Records(self.path / "devices", self._highs_of)
         self._crcs: OrderedDict[tuple[str, int, str, int, int], int] = OrderedDict()
-        self._desired: dict[str, tuple[tuple[int, int, int], Any]] = {}
+        self._desired = Desired(self.path / "desired")
         self.instance, self._claim = _claim_instance(self.path)
         self._was_full = False
         self._number = 0
         self._writer: SegmentWriter | None = None
         self._recover()
+        self.shares = Shares(self.path, device_share)
 
     # -- what a collector asks
 
@@ -120,27 +125,8 @@ class DirectoryLanding:
         return self._schemas.get(stream, version)
 
     def desired(self, device: str, known: int = 0) -> Any:
-        """See `Landing`: the content of `desired/<device>.json`; None where it is missing or no
-        JSON, or larger than `_DESIRED_BYTES_MAX`."""
-        if not valid_id(device):
-            return None
-        path = self.path / "desired" / f"{device}.json"
-        try:
-            stat = path.stat()
-            stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-            told = self._desired.get(device)
-            if told is None or told[0] != stamp or _is_news(told[1], known):
-                if stat.st_size > _DESIRED_BYTES_MAX:
-                    raise ValueError(f"more than {_DESIRED_BYTES_MAX} bytes")
-                content = json.loads(path.read_bytes())
-                self._desired[device] = told = (stamp, _without_document(content))
-                return content if _is_news(told[1], known) else told[1]
-            return told[1]
-        except FileNotFoundError:
-            self._desired.pop(device, None)
-        except (OSError, ValueError, RecursionError) as problem:
-            _LOG.error("%s is not told to its device: %s", path, problem)
-        return None
+        """See `Landing`."""
+        return self._desired.of(device, known)
 
     def commit(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
         """See `Landing`."""
@@ -150,7 +136,8 @@ class DirectoryLanding:
         with ExitStack() as locks:
             records = {h: locks.enter_context(self._records.locked(h)) for h in sorted(set(hashes))}
             outcomes = [
-                admit(d, records[h].table, self._schemas.registered, self._known_crc)
+                self._over(d, h)
+                or admit(d, records[h].table, self._schemas.registered, self._known_crc)
                 for d, h in zip(deliveries, hashes, strict=True)
             ]
             landed = [page for o in outcomes for page in o.landed]
@@ -165,18 +152,40 @@ class DirectoryLanding:
                 record.save(sync=device in fenced)
         for header, _ in landed:
             self._remember_crc(header)
+        for outcome, h in zip(outcomes, hashes, strict=True):
+            self.shares.landed({h: sum(len(page) for _, page in outcome.landed)})
         if self._writer is not None and self._writer.size >= self._segment_bytes:
             self._roll()
         return outcomes
+
+    def largest_share(self) -> float:
+        """See `Landing`."""
+        return self.shares.largest()
 
     def close(self) -> None:
         """Close the files and free the instance's name.  Everything is durable already."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+        self.shares.close()
         os.close(self._claim)
 
     # -- landing pages
+
+    def _over(self, delivery: Delivery, device: int) -> Outcome | None:
+        """The answer to a device that takes more of the disk than one may; None: it does not."""
+        size = sum(len(page) for _, page in delivery.pages)
+        if not size or not self.shares.over(device, size):
+            return None
+        most = self.shares.bytes_max
+        return Outcome(
+            problem=Problem(
+                QUOTA,
+                f"device {delivery.device} has {self.shares.held(device)} bytes of pages in the "
+                f"landing, which gives one device {most} at most: it waits until some are deleted "
+                "(edged central expire), or --device-share is raised",
+            )
+        )
 
     def _disk_is_full(self, deliveries: Sequence[Delivery]) -> bool:
         """Whether these would leave less than FREE_BYTES_MIN: before anything is begun, so that
@@ -349,19 +358,6 @@ def _claim_instance(landing: Path) -> tuple[str, int]:
         except BlockingIOError:
             os.close(fd)
     raise CentralError(f"{_INSTANCES_MAX} collectors run on {landing} already")
-
-
-def _without_document(desired: Any) -> Any:
-    """What is remembered of a desired state: of a versioned one, which may be large, its version;
-    it is read again for the device that has an older one."""
-    if isinstance(desired, dict) and isinstance(desired.get("version"), int):
-        return {key: value for key, value in desired.items() if key != "document"}
-    return desired
-
-
-def _is_news(desired: Any, known: int) -> bool:
-    version = desired.get("version") if isinstance(desired, dict) else None
-    return isinstance(version, int) and version > known
 
 
 def _name(header: Header) -> tuple[str, int, str, int, int]:

@@ -102,7 +102,8 @@ def centre(
     told.add("edged_collector_page_bytes_total", stats.bytes)
     told.add("edged_collector_duplicates_total", stats.duplicates)
     problems = {"conflict": stats.conflicts, "gap": stats.gaps, "fenced": stats.fenced,
-                "damaged": stats.damaged, "other": stats.refused}  # fmt: skip
+                "damaged": stats.damaged, "full": stats.full, "quota": stats.quota,
+                "other": stats.refused}  # fmt: skip
     for problem, count in problems.items():
         told.add("edged_collector_page_problems_total", count, problem=problem)
     told.add("edged_collector_unauthorized_total", stats.unauthorized)

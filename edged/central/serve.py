@@ -21,6 +21,7 @@ from edged.central.landing import DirectoryLanding
 from edged.central.listener import Listener, listen
 from edged.central.metrics import listen as listen_metrics
 from edged.central.segments import SEGMENT_BYTES
+from edged.central.shares import SHARE
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, ConfigError
 from edged.heads import HeadsInTime, handshakes_in_time
@@ -41,6 +42,7 @@ class Settings:
     tls_key: Path | None = None
     segment_bytes: int = SEGMENT_BYTES
     body_bytes_max: int = BODY_BYTES_MAX
+    device_share: float = SHARE
     group_commit_us: int = 0
     metrics: tuple[str, int] | None = None
     """Address and port of the metrics; None: not told."""
@@ -65,7 +67,11 @@ def serve(settings: Settings, on_ready: Callable[[str, str], None]) -> None:
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
     listener = listen(settings.host, settings.port)
     try:
-        landing = DirectoryLanding(settings.landing, segment_bytes=settings.segment_bytes)
+        landing = DirectoryLanding(
+            settings.landing,
+            segment_bytes=settings.segment_bytes,
+            device_share=settings.device_share,
+        )
     except OSError as problem:
         listener.close()
         raise CentralError(f"landing {settings.landing} cannot be opened: {problem}") from problem

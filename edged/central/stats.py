@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from edged.central.admit import CONFLICT, DAMAGED, FENCED, GAP, Outcome
+from edged.central.admit import CONFLICT, DAMAGED, FENCED, FULL, GAP, QUOTA, Outcome
 
 DEVICES_MAX = 4096
 
@@ -23,6 +23,8 @@ class Stats:
     gaps: int = 0
     fenced: int = 0
     damaged: int = 0
+    full: int = 0
+    quota: int = 0
     refused: int = 0
     unauthorized: int = 0
     codes: dict[int, int] = field(default_factory=dict)
@@ -50,7 +52,9 @@ class Stats:
         self.gaps += problem == GAP
         self.fenced += problem == FENCED
         self.damaged += problem == DAMAGED
-        self.refused += problem not in (CONFLICT, GAP, FENCED, DAMAGED)
+        self.full += problem == FULL
+        self.quota += problem == QUOTA
+        self.refused += problem not in (CONFLICT, GAP, FENCED, DAMAGED, FULL, QUOTA)
 
     def to_json(self) -> dict[str, Any]:
         """The counters as a JSON object."""

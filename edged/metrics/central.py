@@ -19,6 +19,8 @@ COLLECTOR = table(
     counter("edged_collector_duplicates_total", "Pages that had landed before."),
     counter("edged_collector_page_problems_total", "Pages that did not land, by why; `damaged` are "
             "those whose bytes are not what was sealed.", "problem"),
+    gauge("edged_collector_device_share_ratio", "The largest part of its share of the landing's "
+          "disk that a device's pages take; at 1 it has to wait."),
     counter("edged_collector_unauthorized_total", "Requests without a valid token."),
     histogram("edged_collector_commit_seconds", "Time of a commit, the landing's fsync included."),
     histogram("edged_collector_fsync_seconds", "Time to make the pages of a commit durable."),
