@@ -33,6 +33,7 @@ import asyncio
 import logging
 import re
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -61,6 +62,8 @@ BODY_BYTES_MAX = 32 << 20
 BODIES_BYTES_MAX = 256 << 20
 BODY_SECONDS_MAX = 120
 VERIFY_INLINE_BYTES = 64 << 10
+SCHEMAS_MAX = 256
+"""New schemas that a device may register while this process lives: they stay for ever."""
 _U64 = re.compile(r"\d{1,20}")
 _KNOWN = "known"
 """In the state of a request: it is a device's."""
@@ -102,6 +105,7 @@ class Collector:
     ) -> None:
         self.stats = Stats()
         self.commits, self.syncs = Times(), Times()
+        self._new_schemas: Counter[str] = Counter()
         self._fleet = fleet
         self.failed = asyncio.Event()
         self._landing = landing
@@ -149,9 +153,16 @@ class Collector:
 
     async def put_schema(self, request: Request, stream: str, version: int) -> Response:
         """Register a schema."""
-        self._device(request)
+        device = self._device(request)
         body = await self._body(request, SCHEMA_BYTES_MAX)
         _guard(request, f"{stream}@{version}", bytes(body))
+        if self._landing.schema(stream, version) is None:
+            self._new_schemas[device] += 1
+            if self._new_schemas[device] > SCHEMAS_MAX:
+                detail = (
+                    f"{device} has registered {SCHEMAS_MAX} new schemas already: ask the centre"
+                )
+                return JSONResponse({"problem": "schema", "detail": detail}, 409)
         loop = asyncio.get_running_loop()
         try:
             text = body.decode()

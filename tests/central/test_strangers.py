@@ -11,6 +11,7 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edged.central.collector import SCHEMAS_MAX
 from edged.central.room import Room
 from edged.central.tokens import token_line
 from tests.central.support import DEVICE, Collector, Device, collecting, landed_pages, make_page
@@ -92,6 +93,18 @@ def test_more_connections_than_descriptors_leave_the_landing_its_own(tmp_path):
     finally:
         assert collector.stop() == 0, collector.log
     assert landed_pages(tmp_path) == [make_page(n) for n in (1, 2, 3)]
+
+
+def test_one_device_does_not_fill_the_landing_with_schemas(tmp_path):
+    with collecting(tmp_path) as collector:
+        with Device(collector, "odd") as device:
+            for i in range(SCHEMAS_MAX):
+                assert device.register(f"s{i}").status_code == 204
+            reply = device.register("more")
+            assert reply.status_code == 409 and "256 new schemas" in reply.json()["detail"]
+            assert device.register("s7").status_code == 204, "what is there already is no new one"
+        with Device(collector) as device:
+            assert device.register("more").status_code == 204
 
 
 def test_bodies_that_do_not_come_keep_only_their_own_device_waiting(tmp_path):
