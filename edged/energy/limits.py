@@ -1,7 +1,8 @@
 """The limits that a policy sets: owned while one is at it that sets any, and given back by itself.
 
 Before each race `watch` looks for what somebody else has changed; what a decision asks for is then
-set inside of what is allowed.  A clock that cannot be set is left alone until it is back.
+set inside of what is allowed.  A clock whose file is gone is left alone until it is back; one that
+could not be set is tried again after AGAIN_US: a helper was started again, somebody gave the right.
 
 Where clamps were asked for (`edged.energy.clamps`) the CPU's clock of a race is asked for by them,
 inside of the same limits, whether these may be written or not.
@@ -23,6 +24,7 @@ from governors.errors import ActuatorError, NotPermitted
 from governors.policies.base import Act, Dial, Setting
 
 CHANGES_MAX = 16
+AGAIN_US = 5_000_000
 Change = dict[str, Any]
 
 
@@ -42,7 +44,10 @@ class Owned:
         self._site, self._tariff = site, tariff
         self._knobs = {knob.name: knob for knob in site.knobs}
         self._ours: Ownership | None = None
-        self._unset: set[str] = set()
+        self._unset: dict[str, int] = {}
+        """When clocks could not be set."""
+        self._refusals: dict[str, str] = {}
+        """Why, in words, of those that have not been set since."""
         self.sleeps = site.sleeps
 
     @property
@@ -80,7 +85,7 @@ class Owned:
     def release(self) -> list[str]:
         """Give them back; what was not restored, and why."""
         ours, self._ours = self._ours, None
-        self.dials, self._unset = (), set()
+        self.dials, self._unset, self._refusals = (), {}, {}
         self.sleeps.released()
         return [] if ours is None else ours.release()
 
@@ -90,8 +95,11 @@ class Owned:
         for change in found:
             self._note(at_us, change.name, change.what, change.text)
             self.taken_over += change.what == "changed"
-            self._unset.discard(change.name)
-        if found:
+            self._unset.pop(change.name, None)
+        again = [name for name, since_us in self._unset.items() if at_us - since_us >= AGAIN_US]
+        for name in again:
+            del self._unset[name]
+        if found or again:
             self._look()
         return [change.name for change in found]
 
@@ -107,9 +115,10 @@ class Owned:
                 changed = name in self.watch(at_us)
                 again |= changed
                 if not changed:
-                    self._note(at_us, name, "refused", str(problem))
-                    self._unset.add(name)
-                    self._look()
+                    self._refused(at_us, name, str(problem))
+            else:
+                if self._refusals.pop(name, None) is not None:
+                    self._note(at_us, name, "back", f"{name} can be set again")
         return lost, again
 
     def describe(self) -> dict[str, Any]:
@@ -216,6 +225,13 @@ class Owned:
         if self._ours is None:
             return set(self._knobs) if self.clamped else set()
         return self._knobs.keys() - self._ours.refused.keys() - self._ours.dormant.keys()
+
+    def _refused(self, at_us: int, name: str, why: str) -> None:
+        """It could not be set: leave it alone for a while.  Told once."""
+        if self._refusals.get(name) != why:
+            self._note(at_us, name, "refused", why)
+        self._unset[name], self._refusals[name] = at_us, why
+        self._look()
 
     def _note(self, at_us: int, name: str, what: str, text: str) -> None:
         self.changes.append({"at_us": at_us, "name": name, "what": what, "text": text})
