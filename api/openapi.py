@@ -34,7 +34,7 @@ to do.  Lists are paged by `cursor`.  Requests that take long become operations.
 Responses = dict[int | str, dict[str, Any]]
 
 _LOCATION = {"description": "Where it is", "schema": {"type": "string", "pattern": "^/v1/"}}
-_RETRY_AFTER = {"description": "Seconds", "schema": {"type": "string", "pattern": "^[0-9]+$"}}
+RETRY_AFTER = {"description": "Seconds", "schema": {"type": "string", "pattern": "^[0-9]+$"}}
 
 
 def says(*statuses: int, public: bool = False) -> Responses:
@@ -56,7 +56,7 @@ LONG: Responses = {
     202: {
         "model": models.Operation,
         "description": "It takes longer: ask for the operation",
-        "headers": {"Location": _LOCATION, "Retry-After": _RETRY_AFTER},
+        "headers": {"Location": _LOCATION, "Retry-After": RETRY_AFTER},
     }
 }
 """The answer of what may take long, for `responses=`."""
@@ -131,5 +131,5 @@ def _problem(status: int) -> dict[str, Any]:
         "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}},
     }
     if status in (429, 503, 504):
-        said["headers"] = {"Retry-After": _RETRY_AFTER}
+        said["headers"] = {"Retry-After": RETRY_AFTER}
     return said

@@ -24,6 +24,8 @@ from api.models import Operation
 from api.problems import Problem, defect, of_status
 
 WAIT_S = 10.0
+LOOK_S = 1
+"""How often to look at an operation that runs."""
 KEPT = 256
 RUNNING_MAX = 32
 WAITING_MAX = 64
@@ -83,7 +85,7 @@ class Operations:
         return JSONResponse(
             self.get(one.id).model_dump(mode="json"),
             202,
-            {"Location": f"/v1/operations/{one.id}", "Retry-After": "1"},
+            {"Location": f"/v1/operations/{one.id}", "Retry-After": str(LOOK_S)},
         )
 
     def get(self, id: str) -> Operation:

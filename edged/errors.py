@@ -4,7 +4,8 @@
     ├── JobError                a job document is wrong; `path` points at the fault       exit 65
     │   └── ExpressionError     a SQL expression in it does not parse, type or compile
     ├── ConfigError             the daemon's own settings are wrong                        exit 78
-    │   └── CommandError        a command to the running daemon was not carried out; `kind` says why
+    │   └── CommandError        a command to the running daemon was not carried out; `kind` says
+    │                           why; 69 where nobody answers
     ├── PeerError               somebody on the other end of a socket misbehaved: that
     │   │                       connection is lost, nothing else
     │   ├── ProtocolError       garbage, half a message, a sequence gap
@@ -64,6 +65,8 @@ class CommandError(ConfigError):
         self, kind: str, what: str, *, where: str = "", do: str = "", retry_s: float | None = None
     ) -> None:
         self.kind, self.what, self.where, self.do, self.retry_s = kind, what, where, do, retry_s
+        if kind == "unreachable":
+            self.exit_code = 69
         text = f"{where}: {what}" if where else what
         super().__init__(f"{text} ({do})" if do else text)
 

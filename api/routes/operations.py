@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import Path, Request
+from fastapi import Path, Request, Response
 
 from api import context, paging
 from api.models import Operation, Operations
-from api.openapi import says
+from api.openapi import RETRY_AFTER, says
+from api.operations import LOOK_S
 from api.security import read
 
 _read = read()
@@ -23,9 +24,19 @@ async def operations(
     return Operations(items=items, next=after)
 
 
-@_read.get("/v1/operations/{id}", responses=says(404, 422), tags=["jobs"])
+@_read.get(
+    "/v1/operations/{id}",
+    responses={**says(404, 422), 200: {"headers": {"Retry-After": RETRY_AFTER}}},
+    tags=["jobs"],
+)
 async def operation(
-    request: Request, id: Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
+    request: Request, response: Response, id: Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
 ) -> Operation:
-    """How far it is; when it has ended, its result or what went wrong."""
-    return context.of(request).operations.get(id)
+    """How far it is; when it has ended, its result or what went wrong.
+
+    While it runs Retry-After says when to look again.
+    """
+    found = context.of(request).operations.get(id)
+    if found.state == "running":
+        response.headers["Retry-After"] = str(LOOK_S)
+    return found

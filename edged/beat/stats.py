@@ -142,18 +142,21 @@ class Stats:
                 self.legs["durable_to_landed"].add(us)
 
     def snapshot(self) -> dict[str, Any]:
-        """Beats, rows, pages, stage times in µs, and latency from arrival to sealed and durable."""
+        """Beats, rows, pages, stage times in µs, and latency from arrival to sealed and durable;
+        None where no row has come yet."""
         with self._lock:
-            latency = np.array(self._latency_us or [0], np.int64) / 1000
-            p50, p99 = np.percentile(latency, [50, 99])
+            latency = np.array(self._latency_us, np.int64) / 1000
+            p50 = p99 = None
+            if latency.size:
+                p50, p99 = np.percentile(latency, [50, 99]).round(3).tolist()
             return {
                 "beats": self.beats,
                 "beats_idle": self.idle_beats,
                 "rows": self.rows,
                 "pages": self.pages,
                 "stage_us": dict(self.stage_us),
-                "latency_ms_p50": round(float(p50), 3),
-                "latency_ms_p99": round(float(p99), 3),
+                "latency_ms_p50": p50,
+                "latency_ms_p99": p99,
                 "legs": {name: leg.snapshot() for name, leg in self.legs.items()},
                 "batch_rows": self.batch_rows.snapshot(""),
             }

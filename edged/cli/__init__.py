@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import sys
 
 import click
@@ -24,7 +25,16 @@ class _Commands(click.Group):
             return None
         module = importlib.import_module(f"{__name__}.{name}")
         command: click.Command = module.command
+        _brief(command)
         return command
+
+
+def _brief(command: click.Command) -> None:
+    """Have lists of commands tell whole sentences; click cuts them off at a line's end."""
+    text = " ".join((command.help or "").partition("\n\n")[0].split())
+    command.short_help = re.split(r"[.;] ", text)[0].rstrip(".")
+    for one in getattr(command, "commands", {}).values():
+        _brief(one)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

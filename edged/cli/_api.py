@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from edged.errors import ConfigError
-from edged.rest import DEFAULT, ApiError, Client
+from edged.rest import DEFAULT, ApiError, Client, Live
 
 Snapshot = dict[str, Any]
+RETRY_S = 2.0
 as_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
@@ -34,6 +36,8 @@ def on_api(command: Callable[..., None]) -> Callable[..., None]:
         *args: Any, address: str, token_file: Path | None, ca: str | None, cert: str | None,
         **options: Any,
     ) -> None:  # fmt: skip
+        if "://" in address and not address.startswith(("http://", "https://")):
+            raise ConfigError(f"--api {address}: give a socket's path, http://… or https://…")
         with Client(address, _token(token_file), ca=ca, cert=cert) as client:
             command(client, *args, **options)
 
@@ -55,6 +59,23 @@ def snapshot(client: Client) -> Snapshot:
             "do": "`systemctl status edged`",
         }
     )
+
+
+def follow_live(client: Client, last: str) -> Iterator[Live | str]:
+    """Live messages behind the id `last`, for ever; a text says why none come, then they come again
+    when the API does.  Raises ApiError where it does not let this client in."""
+    while True:
+        pause_s, why = RETRY_S, f"the API at {client.address} has ended"
+        try:
+            for message in client.live(last):
+                last = message.id or last
+                yield message
+        except ApiError as problem:
+            if problem.status in (401, 403):
+                raise
+            pause_s, why = max(RETRY_S, problem.retry_after_s or 0), str(problem)
+        yield why
+        time.sleep(pause_s)
 
 
 def _token(path: Path | None) -> str | None:

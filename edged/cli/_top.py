@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edged.cli._api import Snapshot
+from edged.cli.events import text_of
 from edged.rest import Live
 
 RATE_US = 5_000_000
@@ -169,8 +170,7 @@ def _table(name: str, job: dict[str, Any]) -> Table:
 def _event(event: dict[str, Any]) -> Text:
     at = time.strftime("%H:%M:%S", time.localtime(event["at_us"] / 1e6))
     style = LEVELS.get(event["level"], "")
-    job = f"{event['job']}: " if event.get("job") else ""
-    return Text.assemble((f"{at}  ", "dim"), (event["kind"], style), f"  {job}{event['text']}")
+    return Text.assemble((f"{at}  ", "dim"), (event["kind"], style), f"  {text_of(event)}")
 
 
 def _ms(value: float | None) -> str:

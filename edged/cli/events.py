@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import sys
 from typing import Any
 
 import click
 
-from edged.cli._api import as_json, on_api
+from edged.cli._api import as_json, follow_live, on_api
 from edged.rest import Client, all_of
 
 
@@ -21,9 +22,9 @@ from edged.rest import Client, all_of
 def command(client: Client, follow: bool, last: int, as_json: bool) -> None:
     """Show the last events, oldest first; with --follow the new ones, too.
 
-    As JSON each is a line of its own.  When the daemon goes away --follow waits for it.
+    As JSON each is a line of its own.  When daemon or API go away --follow waits for them.
     """
-    newest = None
+    newest = "0"
     past = list(all_of(client.events, limit=1000))
     for event in past[-last:] if last else []:
         _say(event, as_json)
@@ -31,8 +32,10 @@ def command(client: Client, follow: bool, last: int, as_json: bool) -> None:
         newest = str(past[-1]["id"])
     if not follow:
         return
-    for message in client.live(newest):
-        if message.kind == "event":
+    for message in follow_live(client, newest):
+        if isinstance(message, str):
+            click.echo(f"edged: {message}; waiting for it", err=True)
+        elif message.kind == "event":
             _say(message.data, as_json)
         elif message.kind == "missed":
             click.echo(f"edged: {message.data['count']} events were forgotten", err=True)
@@ -42,11 +45,17 @@ def command(client: Client, follow: bool, last: int, as_json: bool) -> None:
 
 def _say(event: Any, as_json: bool) -> None:
     click.echo(json.dumps(event) if as_json else line(event))
+    sys.stdout.flush()  # it may be a pipe that somebody watches
 
 
 def line(event: Any) -> str:
     """An event for people: time, level where it is not info, kind, job and text."""
     at = datetime.datetime.fromtimestamp(event["at_us"] / 1e6).strftime("%Y-%m-%d %H:%M:%S")
     level = "" if event["level"] == "info" else f"{event['level'].upper()} "
-    job = f"{event['job']}: " if event.get("job") else ""
-    return f"{at}  {level}{event['kind']}  {job}{event['text']}"
+    return f"{at}  {level}{event['kind']}  {text_of(event)}"
+
+
+def text_of(event: Any) -> str:
+    """What it says, with its job's name where the text does not begin with it."""
+    job, text = event.get("job"), str(event["text"])
+    return text if not job or text.startswith(f"job {job}") else f"{job}: {text}"

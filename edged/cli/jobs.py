@@ -155,7 +155,10 @@ def delete(
     job = client.delete_job(
         name, drain=not now, if_match=_etag(if_version), prefer=asked, on_progress=_progress()
     )
-    _say(job, as_json, "deleted: ")
+    if as_json:
+        click.echo(json.dumps(job))
+    else:
+        click.echo(f"{name}: " + ("deleted" if now or wait else "draining, then it is deleted"))
 
 
 @command.command("kernel")
@@ -195,9 +198,8 @@ def _etag(version: int | None) -> str | None:
     return None if version is None else f'"{version}"'
 
 
-def _say(job: Any, as_json: bool, before: str = "") -> None:
-    told = json.dumps(job) if as_json else f"{before}{job['name']}: {job['state']}"
-    click.echo(told)
+def _say(job: Any, as_json: bool) -> None:
+    click.echo(json.dumps(job) if as_json else f"{job['name']}: {job['state']}")
 
 
 def _progress() -> Callable[[Any], None]:

@@ -23,6 +23,11 @@ def command(client: Client, as_json: bool) -> None:
         _show(status)
 
 
+def _latency(status: dict[str, Any]) -> str:
+    p50, p99 = status["latency_ms_p50"], status["latency_ms_p99"]
+    return "not known yet" if p50 is None else f"p50 {p50} ms p99 {p99} ms"
+
+
 def _show(status: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.markup import escape
@@ -34,7 +39,7 @@ def _show(status: dict[str, Any]) -> None:
         f"[bold]{escape(status['device'])}[/] session {status['session']}, "
         f"up {status['uptime_s']:.0f} s, "
         f"beat {status['beat']}, {status['rows']:,} tuples, {status['pages']:,} pages, "
-        f"latency p50 {status['latency_ms_p50']} ms p99 {status['latency_ms_p99']} ms, "
+        f"latency {_latency(status)}, "
         f"backlog {store['backlog_pages']} pages ({store['backlog_bytes']:,} bytes)"
     )
     if status["energy"] is not None:

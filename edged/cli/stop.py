@@ -8,30 +8,36 @@ from pathlib import Path
 
 import click
 
-from edged.config import CONFIG
+from edged.cli._door import at_door
+from edged.errors import EdgedError
 
 END_S = 60
 """After the drain: the last beat, its commit, a snapshot."""
 
 
+class StillThere(EdgedError):
+    """The daemon takes longer than was waited."""
+
+    exit_code = 75
+
+
 @click.command(name="stop")
-@click.option("--config", default=CONFIG, type=click.Path(path_type=Path), show_default=True,
-              help="The daemon's configuration: tells its door.")  # fmt: skip
-@click.option("--door", type=click.Path(path_type=Path), help="The daemon's control socket.")
+@at_door
 @click.option("--drain", is_flag=True, help="First race what was accepted, and ship all pages.")
 @click.option("--within", "within_s", default=10, show_default=True, type=click.IntRange(1, 86_400),
               help="Seconds that the drain may take.")  # fmt: skip
-def command(config: Path, door: Path | None, drain: bool, within_s: int) -> None:
+def command(door: Path, drain: bool, within_s: int) -> None:
     """Stop the daemon.  What it has acknowledged is durable in any case; with --drain it leaves
     nothing behind that the centre could take in time."""
-    from edged.config import read
     from edged.door import ask
 
-    path = door or read(config if config.exists() else None)[0].door
-    process = os.pidfd_open(ask(path, "status")["pid"])
     try:
-        ask(path, "stop", drain=drain, within_s=within_s)
+        process = os.pidfd_open(ask(door, "status")["pid"])
+    except ProcessLookupError:  # it has ended since it answered
+        return
+    try:
+        ask(door, "stop", drain=drain, within_s=within_s)
         if not select.select([process], [], [], within_s + END_S)[0]:
-            raise click.ClickException("the daemon has not ended yet")
+            raise StillThere(f"the daemon at {door} has not ended yet; it goes on with that")
     finally:
         os.close(process)

@@ -63,6 +63,8 @@ def list_(path: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"tokens": rows}))
         return
+    if not rows:
+        click.echo(f"no token in {path}", err=True)
     for row in rows:
         until = row["expires"] or "never expires"
         scopes = ",".join(row["scopes"])

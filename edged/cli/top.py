@@ -12,15 +12,14 @@ import threading
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO
 
 import click
 
 from edged.cli import _top
-from edged.cli._api import as_json, on_api, snapshot
+from edged.cli._api import as_json, follow_live, on_api, snapshot
 from edged.rest import ApiError, Client, Live
 
-RETRY_S = 2.0
+KEYS_MAX = 1024
 
 
 @click.command(name="top")
@@ -68,10 +67,9 @@ def _watch(client: Client, scene: _top.Scene) -> None:
         _keys() as keys,
         Screen(console=console, screen=True, auto_refresh=False) as screen,
     ):
-        sources: list[IO[str] | int] = [reading, *keys]
         while True:
-            ready, _, _ = select.select(sources, [], [], 1.0)
-            if any(key.read(1) in ("q", "Q", "") for key in keys if key in ready):
+            ready, _, _ = select.select([reading, *keys], [], [], 1.0)
+            if any(_ends(os.read(key, KEYS_MAX)) for key in keys if key in ready):
                 return
             if reading in ready:
                 os.read(reading, 65536)
@@ -82,30 +80,30 @@ def _watch(client: Client, scene: _top.Scene) -> None:
 
 def _listen(client: Client, heard: queue.SimpleQueue[Live | str], bell: int) -> None:
     """Put what the API tells into `heard`, and again after it was away."""
-    last, pause = "0", threading.Event()
-    while True:
-        try:
-            for message in client.live(last):
-                last = message.id or last
-                heard.put(message)
-                os.write(bell, b".")
-        except ApiError as problem:
-            heard.put(str(problem))
-        else:
-            heard.put("the API has ended")
+    try:
+        for message in follow_live(client, "0"):
+            heard.put(message)
+            os.write(bell, b".")
+    except ApiError as problem:  # not let in any more
+        heard.put(str(problem))
         os.write(bell, b".")
-        pause.wait(RETRY_S)
+
+
+def _ends(pressed: bytes) -> bool:
+    """Whether a key among these ends it, or nobody is there to press one.  Arrows and the like come
+    as several bytes at once, none of them a q."""
+    return not pressed or b"q" in pressed.lower()
 
 
 @contextmanager
-def _keys() -> Iterator[list[IO[str]]]:
-    """Standard input, each key as it is pressed; nothing where it is no terminal."""
+def _keys() -> Iterator[list[int]]:
+    """The descriptor of standard input, each key as it is pressed; none where it is no terminal."""
     if not sys.stdin.isatty():
         yield []
         return
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
     try:
-        yield [sys.stdin]
+        yield [sys.stdin.fileno()]
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -87,8 +87,8 @@ class Scene:
             f"[bold]{self.matches:,}[/]",
             f"[bold]{self.pages:,}[/] [dim](+{store.get('backlog_pages', 0)})",
             f"[bold]{self.spark_rows:,}[/] [dim]in {self.spark_batches} batches",
-            f"[bold]{self.daemon.get('latency_ms_p50', 0):.0f}[/] / "
-            f"[bold]{self.daemon.get('latency_ms_p99', 0):.0f}[/] ms",
+            f"[bold]{self.daemon.get('latency_ms_p50') or 0:.0f}[/] / "
+            f"[bold]{self.daemon.get('latency_ms_p99') or 0:.0f}[/] ms",
         )
         energy = self._energy()
         bar = ProgressBar(total=self.tuples_total, completed=self.tuples, width=72)

@@ -823,7 +823,10 @@ class Methods(Transport):
         return answer
 
     def operation(self, id: str) -> Operation:
-        """How far it is; when it has ended, its result or what went wrong."""
+        """How far it is; when it has ended, its result or what went wrong.
+
+        While it runs Retry-After says when to look again.
+        """
         answer: Operation = self._call("GET", path_of("/v1/operations/{id}", id=id))
         return answer
 

@@ -17,10 +17,14 @@ import httpx
 from edged.errors import ConfigError, EdgedError
 
 DEFAULT = "/run/edged/api.sock"
-POLL_S = 0.5
-"""Between two looks at an operation that runs."""
+RETRY_S = 1.0
+"""When to ask again where the API says nothing of that."""
 _UNAVAILABLE, _NO_PERMISSION, _DATA, _CONFIG = 69, 77, 65, 78
-_EXIT = {401: _NO_PERMISSION, 403: _NO_PERMISSION, 404: _CONFIG, 503: _UNAVAILABLE}
+_EXIT = {401: _NO_PERMISSION, 403: _NO_PERMISSION, 404: _CONFIG} | dict.fromkeys(
+    (429, 503, 504), _UNAVAILABLE
+)
+_NOT_DONE = (409, 429, 503)
+"""Refusals that say with Retry-After when the same request may succeed: nothing was done."""
 
 
 class ApiError(EdgedError):
@@ -29,13 +33,17 @@ class ApiError(EdgedError):
     Exit codes: 69 nobody answers or not now, 77 not allowed, 78 there is no such thing, 65 else.
     """
 
-    def __init__(self, problem: Mapping[str, Any]) -> None:
+    def __init__(self, problem: Mapping[str, Any], nothing_done: bool = False) -> None:
         self.problem = dict(problem)
         self.status = int(problem.get("status", 0))
         self.kind = str(problem.get("type", "")).rpartition(":")[2]
         self.do = str(problem.get("do", ""))
         self.faults: list[dict[str, str]] = list(problem.get("errors") or [])
         self.retry_after_s: int | None = problem.get("retry_after_s")
+        self.nothing_done = nothing_done or (
+            self.status in _NOT_DONE and self.retry_after_s is not None
+        )
+        """Whether the very same request may be sent again: it was not carried out."""
         self.exit_code = _EXIT.get(self.status, _DATA if self.status else _UNAVAILABLE)
         detail = f"{problem.get('detail') or problem.get('title')}"
         lines = [detail, *(_line(fault) for fault in self.faults if not self._told(detail, fault))]
@@ -60,7 +68,10 @@ class Transport:
     """The connection.  `address` is a unix socket's path or an http(s) URL.
 
     `ca` names the PEM file that the API's certificate is checked by, `cert` the PEM file (with its
-    key) that this client shows.  Not for use by several threads at a time.
+    key) that this client shows.  With `patience_s` a request that was refused for now is sent again
+    when Retry-After says, for so long in all: one of which nothing was done, and of those whose
+    outcome is unknown (504, a lost connection) what may be repeated, reads and tuples that have an
+    Idempotency-Key.  Not for use by several threads at a time.
     """
 
     def __init__(
@@ -71,7 +82,9 @@ class Transport:
         ca: str | None = None,
         cert: str | None = None,
         timeout_s: float = 60.0,
+        patience_s: float = 0.0,
     ) -> None:
+        self._patience_s = patience_s
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.address = address
         if address.startswith(("http://", "https://")):
@@ -103,7 +116,11 @@ class Transport:
                 raise _refusal(answer)
             yield from _messages(answer.iter_lines())
 
-    def _call(
+    def _call(self, method: str, path: str, **request: Any) -> Any:
+        """The answer's JSON; `request` is of `_ask`.  Raises ApiError."""
+        return self._ask(method, path, **request).json()
+
+    def _ask(
         self,
         method: str,
         path: str,
@@ -113,8 +130,8 @@ class Transport:
         document: Mapping[str, Any] | None = None,
         body: bytes | None = None,
         content_type: str | None = None,
-    ) -> Any:
-        """The answer's JSON.  Raises ApiError."""
+    ) -> httpx.Response:
+        """The answer, as soon as there is one of success.  Raises ApiError."""
         headers = {key: value for key, value in (header or {}).items() if value is not None}
         if document is not None:
             given = {key: value for key, value in document.items() if value is not None}
@@ -122,11 +139,23 @@ class Transport:
         if content_type is not None:
             headers["Content-Type"] = content_type
         params = {key: value for key, value in (query or {}).items() if value is not None}
-        with self._reaching():
-            answer = self._http.request(method, path, params=params, headers=headers, content=body)
-        if answer.status_code >= 400:
-            raise _refusal(answer)
-        return answer.json()
+        repeatable = method == "GET" or "idempotency-key" in headers
+        until_s = time.monotonic() + self._patience_s
+        while True:
+            try:
+                with self._reaching():
+                    answer = self._http.request(
+                        method, path, params=params, headers=headers, content=body
+                    )
+                if answer.status_code < 400:
+                    return answer
+                raise _refusal(answer)
+            except ApiError as problem:
+                pause_s = problem.retry_after_s or RETRY_S
+                again = problem.nothing_done or (repeatable and problem.status in (0, 504))
+                if not again or time.monotonic() + pause_s > until_s:
+                    raise
+            time.sleep(pause_s)
 
     def _long(
         self,
@@ -136,18 +165,21 @@ class Transport:
         on_progress: Callable[[Any], None] | None = None,
         **request: Any,
     ) -> Any:
-        """Like `_call`; where the answer is an operation, wait for its result."""
-        answer = self._call(method, path, **request)
-        while isinstance(answer, dict) and set(answer) >= {"progress", "state", "kind"}:
+        """Like `_call`; where the answer is an operation, wait for its result, and look at it as
+        often as Retry-After says."""
+        answer = self._ask(method, path, **request)
+        told = answer.json()
+        while isinstance(told, dict) and set(told) >= {"progress", "state", "kind"}:
             if on_progress is not None:
-                on_progress(answer)
-            if answer["state"] == "failed":
-                raise ApiError(answer["problem"])
-            if answer["state"] == "done":
-                return answer["result"]
-            time.sleep(POLL_S)
-            answer = self._call("GET", path_of("/v1/operations/{id}", id=answer["id"]))
-        return answer
+                on_progress(told)
+            if told["state"] == "failed":
+                raise ApiError(told["problem"])
+            if told["state"] == "done":
+                return told["result"]
+            time.sleep(_retry_s(answer))
+            answer = self._ask("GET", path_of("/v1/operations/{id}", id=told["id"]))
+            told = answer.json()
+        return told
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -158,7 +190,8 @@ class Transport:
                 {
                     "detail": f"no API answers at {self.address}: {problem}",
                     "do": "is edged-api running? `systemctl status edged-api.socket`",
-                }
+                },
+                nothing_done=isinstance(problem, httpx.ConnectError),
             ) from problem
 
 
@@ -181,6 +214,12 @@ def _trusted(ca: str | None, cert: str | None) -> ssl.SSLContext:
     return context
 
 
+def _retry_s(answer: httpx.Response) -> float:
+    """What Retry-After says in seconds (RFC 9110, 10.2.3); RETRY_S for a date, or nothing."""
+    told = answer.headers.get("retry-after", "")
+    return float(told) if told.isdecimal() else RETRY_S
+
+
 def _refusal(answer: httpx.Response) -> ApiError:
     try:
         problem = answer.json()
@@ -188,6 +227,8 @@ def _refusal(answer: httpx.Response) -> ApiError:
         problem = None
     if not isinstance(problem, dict):  # a proxy's
         problem = {"status": answer.status_code, "detail": answer.text[:500]}
+    if "retry-after" in answer.headers:
+        problem["retry_after_s"] = round(_retry_s(answer))
     return ApiError(problem)
 
 

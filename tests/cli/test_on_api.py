@@ -44,7 +44,8 @@ def test_a_job_is_checked_put_shown_paused_drained_and_deleted(edged, tmp_path):
     document.write_text(JOB)
     assert "is valid" in edged("jobs", "validate", document).stdout
     assert "extra: running, version 1" in edged("jobs", "put", document, "--create").stdout
-    edged("jobs", "put", document, "--create", code=65)
+    told = edged("jobs", "put", document, "--create", code=65).stderr
+    assert told.count("read it again") == 1  # advice is given once
     assert json.loads(edged("jobs", "show", "extra").stdout)["origin"] == "api"
     listed = edged("jobs", "list").stdout.splitlines()
     assert [line.split()[:2] for line in listed] == [["extra", "running"], ["readings", "running"]]
@@ -53,7 +54,7 @@ def test_a_job_is_checked_put_shown_paused_drained_and_deleted(edged, tmp_path):
     assert edged("jobs", "resume", "extra").stdout == "extra: running\n"
     drained = edged("jobs", "drain", "extra", "--wait", "--json")
     assert json.loads(drained.stdout)["state"] == "drained" and "edged: " in drained.stderr
-    assert edged("jobs", "delete", "extra", "--now").stdout.startswith("deleted: extra")
+    assert edged("jobs", "delete", "extra", "--now").stdout == "extra: deleted\n"
     kinds = [json.loads(line)["kind"] for line in edged("events", "--json").stdout.splitlines()]
     assert {"job.created", "job.paused", "job.resumed", "job.deleted"} <= set(kinds)
     assert len(edged("events", "--last", 2).stdout.splitlines()) == 2
@@ -71,7 +72,10 @@ def test_every_fault_of_a_document_is_told(edged, tmp_path):
 def test_status_is_the_whole_snapshot_and_top_tells_rates(edged):
     told = json.loads(edged("status", "--json").stdout)
     assert (told["schema"], told["device"]) == (2, "dev") and "sinks" in told["jobs"]["readings"]
-    assert "orin-nano (simulated)" in edged("status").stdout
+    shown = edged("status").stdout
+    assert "orin-nano (simulated)" in shown
+    assert "latency not known yet" in shown  # no row has come: that is no latency of 0 ms
+    assert (told["latency_ms_p50"], told["latency_ms_p99"]) == (None, None)
     top = json.loads(edged("top", "--once", "--json").stdout)
     assert top["rows_in_per_s"] == 0 and top["watts"]["provenance"] == "simulated"
     assert [part["id"] for part in top["jobs"]["readings"]["parts"]] == [
@@ -104,6 +108,11 @@ def test_exit_codes_say_what_is_wrong(edged, plant, tmp_path):
     ).stderr  # fmt: skip
     edged("status", "--api", url, EDGED_TOKEN=token.read_text().strip())
     edged("jobs", "list", "--token-file", tmp_path / "none", code=78)
+    edged("jobs", "list", "--api", "unix:///run/edged/api.sock", code=78)
+    assert "no token in" in edged("token", "list", "--tokens", tmp_path / "none").stderr
+    for command in ("stop", "reload"):
+        edged(command, "--door", tmp_path / "nowhere", code=69)
+        edged(command, "--config", tmp_path / "nowhere.toml", code=78)
     with Api(tmp_path) as lonely:
         for words in (("status",), ("top", "--once"), ("jobs", "list"), ("events",)):
             edged(*words, "--api", lonely.socket, code=69)
@@ -119,6 +128,7 @@ def test_top_in_a_terminal_shows_the_device_and_ends_with_q(plant):
     shown = b""
     while b"readings" not in shown:
         shown += os.read(ours, 65536)
+    os.write(ours, b"\x1b[A\x1b[B")  # arrows: three bytes each, none of which hides the q behind
     os.write(ours, b"q")
 
     with suppress(OSError):  # EIO: the other end is closed
