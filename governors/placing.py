@@ -21,8 +21,9 @@ from governors.policies.running import Running
 HANDS_OFF = "hands_off"
 CORES_MIN = 0.05
 """Of a core, that a race keeps busy at least: somebody waits for the GPU."""
-NOTHING_US = 1.0
-"""What a GPU takes less than, it does not do."""
+REST = 0.25
+"""Of a part that was taken away, what may be left of the GPU's time by interpolation alone; more is
+another part's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _with_gpu(cost: Cost, part: Part, sign: int) -> Cost:
         stall_us_per_unit=max(0.0, cost.stall_us_per_unit + stalled * each_us),
         cores=max(CORES_MIN, _cores(cost, part, us, sign)),
     )
-    if left.host is None or left.us(part.units, hz) >= NOTHING_US:
+    if left.host is None or sign > 0 or left.us(part.units, hz) > REST * part.us:
         return left
     return replace(
         left.host, bytes_per_unit=cost.bytes_per_unit, beside_cycles=cost.beside_cycles,

@@ -84,9 +84,9 @@ def command(
     members = offered(names)
     here, left_out = runnable(members)
     console = Console(stderr=True, highlight=False, quiet=as_json)
-    for line in left_out:
-        console.print(line, soft_wrap=True)
     chosen = _chosen(board, helper, console)
+    for line in left_out if not chosen.startswith("simulated:") else ():
+        console.print(line, soft_wrap=True, markup=False)
     if plot is not None and chosen == NONE:
         raise ConfigError("--plot: there is no curve with --board none; name a board")
     compile_kernels(quiet=as_json)
@@ -132,7 +132,9 @@ def _chosen(board: str | None, helper: Path, console: Console) -> str:
         return asked(board, HANDS_OFF, (), None, helper).board
     why = why_fixed("/", helper)
     if why:
-        console.print(f"no clock can be set, so none is gone through: {why}", soft_wrap=True)
+        console.print(
+            f"no clock can be set, so none is gone through: {why}", soft_wrap=True, markup=False
+        )
         console.print("`edged board` says what would allow it; --board / takes the one clock")
     return NONE if why else "/"
 

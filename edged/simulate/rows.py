@@ -12,7 +12,7 @@ Which of them a kernel's times are stands beside it (`Curve.times_from`).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import governors.profile
@@ -64,7 +64,9 @@ def on_board(
         kernels, left_out = _converted(calibrated, board, clocks["cpu"])
         notes += [f"{name} is left out: its times are another GPU's" for name in left_out]
     if on_gpu and not any(c.device != "cpu" for c in kernels.values()):
-        kernels |= _modelled(board, clocks, cores, gpu.offered(board), DEFAULT not in kernels)
+        kernels |= _modelled(board, clocks, gpu.offered(board), kernels)
+        if DEFAULT not in kernels:
+            kernels = {DEFAULT: _chain(board, clocks["cpu"], cores), **kernels}
         told = f"kernels of the GPU {gpu.PROVENANCE}"
         known = any(c.device != "cpu" for c in kernels.values())
         notes.append(told if known else f"the GPU of {board.name} has no figures: CPU only")
@@ -82,7 +84,7 @@ def simulated_rows(
     clocks = clocks_of(board, default_mode(board))
     kernels, _ = _converted(measured, board, clocks["cpu"])
     wanted = [name for name in gpu.offered(board) if name in names]
-    kernels |= _modelled(board, clocks, board.core_count, wanted, False)
+    kernels |= _modelled(board, clocks, wanted, kernels)
     kernels = {n: replace(c, times_from=Provenance.SIMULATED.value) for n, c in kernels.items()}
     return replace(measured, kernels=kernels, board=board.name, clocks=clocks)
 
@@ -140,12 +142,13 @@ def _slower(curve: Curve, factor: float) -> Curve:
 
 
 def _modelled(
-    board: governors.profile.Profile, clocks: dict[str, int], cores: int, names: Collection[str],
-    with_default: bool,
+    board: governors.profile.Profile, clocks: dict[str, int], names: Collection[str],
+    beside: Mapping[str, Curve],
 ) -> dict[str, Curve]:  # fmt: skip
-    cpu = {DEFAULT: _chain(board, clocks["cpu"], cores)} if with_default else {}
-    return cpu | {
-        name: gpu.curve(board, name, WINDOWS, ROWS, clocks["cpu"], clocks["cuda"]) for name in names
+    """Kernels of the GPU, at the windows that those beside them have."""
+    windows = next((curve.windows for curve in beside.values()), WINDOWS)
+    return {
+        name: gpu.curve(board, name, windows, ROWS, clocks["cpu"], clocks["cuda"]) for name in names
     }
 
 
