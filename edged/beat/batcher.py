@@ -9,7 +9,10 @@ The batcher makes that wait as long as the promises allow, because long waits ar
                                         found more than half full, and grows back when they
                                         were less than a quarter full
 
-and a race is kept under half the latency by limiting the rows that one beat takes.
+and a race is kept under half the latency by limiting the rows that one beat takes.  What a row
+costs is not known after a start, when the backlog may be largest, and few keys make it thousands of
+times as much as many do: the first beat takes few rows, and each at most GROWTH times as many as
+the largest before it.
 
 The governor may steer this (`steer`): spend only a share of the latency on waiting, leave time for
 a race that is planned to be slower than the last ones, or not race before some time, in which case
@@ -29,8 +32,13 @@ FILL_HIGH = 0.5
 FILL_LOW = 0.25
 """Between the two the wait stays as it is, so that a fast sender meets a steady rhythm."""
 FILL_US_MIN = 500
+ROWS_FIRST, GROWTH = 4_096, 4
 ROWS_MIN = 65_536
-"""A beat may always take this many rows, however slow the last ones were."""
+"""A beat may always take this many rows, however slow the last ones were, ..."""
+RACE_US_MAX = 1_000_000
+"""... unless they take longer than this: control is not served meanwhile, nor the watchdog."""
+LEARN_ROWS = 1024
+"""Beats of fewer rows say little of what one costs, unless no more are taken or they take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,7 @@ class Batcher:
         """Expected ingest, operators and sealing together."""
         self.commit_us = 0.0
         self.row_us = 0.0
+        self._rows_grown = ROWS_FIRST
         self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
 
     def promise(self, latency_us: int, ack_within_us: int) -> None:
@@ -82,9 +91,11 @@ class Batcher:
         """Learn from a beat.  Costs rise at once and fall slowly (a peak holder)."""
         spent = beat.ingest_us + beat.race_us
         self.race_us = max(float(spent), 0.9 * self.race_us + 0.1 * spent)
-        if beat.rows >= 1024:
+        telling = min(LEARN_ROWS, (self.rows_max() + 1) // 2)
+        if beat.rows >= telling or (beat.rows and beat.race_us >= RACE_US_MAX // 4):
             cost = beat.race_us / beat.rows
-            self.row_us = cost if self.row_us == 0.0 else 0.8 * self.row_us + 0.2 * cost
+            self.row_us = max(cost, 0.8 * self.row_us + 0.2 * cost)
+        self._rows_grown = max(self._rows_grown, GROWTH * beat.rows)
         if beat.fill >= FILL_HIGH:
             self.fill_us = self.fill_us / 2 if self.fill_us > FILL_US_MIN else 0.0
         elif beat.fill < FILL_LOW:
@@ -120,8 +131,10 @@ class Batcher:
     def rows_max(self) -> int:
         """Rows that one beat may take so that its race stays under half the latency."""
         if self.row_us == 0.0:
-            return 1 << 22
-        return max(ROWS_MIN, int(self.latency_us / 2 / self.row_us))
+            return self._rows_grown
+        least = min(ROWS_MIN, int(RACE_US_MAX / self.row_us))
+        rows = max(least, int(self.latency_us / 2 / self.row_us))
+        return max(1, min(rows, self._rows_grown))
 
     def period_us_max(self) -> float:
         """From one race to the next, what the senders' buffers leave; infinite where they leave
