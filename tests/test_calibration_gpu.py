@@ -132,15 +132,20 @@ def test_all_kernels_together_take_the_time_that_one_may(tmp_path):
 # --- who owns the clocks
 
 
-class Watched(opp_benches.SimulatedGpuBench):
-    """Notes limits at each burst."""
+def limits_of(sysfs):
+    """Of the GPU."""
+    return [sysfs.read(f"{NODE}/{n}_freq") for n in ("min", "max")]
 
-    limits = None
+
+class Watched(opp_benches.SimulatedGpuBench):
+    """Notes limits at each burst; `board` is it."""
+
+    limits = board = None
 
     def burst(self, beats):
         sysfs = self._board.sysfs
-        clocks = [sysfs.read(f"{NODE}/{n}_freq") for n in ("min", "max")]
-        type(self).limits.append(clocks)
+        type(self).board = self._board
+        type(self).limits.append(limits_of(sysfs))
         cpu = "/sys/devices/system/cpu/cpufreq/policy0/scaling_{}_freq"
         assert sysfs.read(cpu.format("min")) != sysfs.read(cpu.format("max")), "left to schedutil"
         return super().burst(beats)
@@ -149,10 +154,17 @@ class Watched(opp_benches.SimulatedGpuBench):
 def test_the_gpu_is_pinned_by_min_and_max_and_given_back(tmp_path, monkeypatch):
     monkeypatch.setattr(Watched, "limits", [])
     monkeypatch.setattr(opp_site, "SimulatedGpuBench", Watched)
-    calibrate_board(asked("simulated:orin-nano", tmp_path, "chain-cuda"))
+    rests = []
+
+    def say(text, _):
+        if "idle again" in text:
+            rests.append(limits_of(Watched.board.sysfs))
+
+    calibrate_board(asked("simulated:orin-nano", tmp_path, "chain-cuda"), say)
     pinned = {low for low, high in Watched.limits if low == high}
     assert {int(hz) for hz in pinned} <= {*GPU_25W} and len(pinned) > 2
-    assert Watched.limits[0] == ["306000000", "918000000"], "as they were before"
+    before = ["306000000", "918000000"]
+    assert Watched.limits[0] == before and rests == [before]
 
 
 class Breaks(opp_benches.SimulatedGpuBench):
@@ -162,7 +174,7 @@ class Breaks(opp_benches.SimulatedGpuBench):
 
     def burst(self, beats):
         type(self).board = self._board
-        low, high = (self._board.sysfs.read(f"{NODE}/{n}_freq") for n in ("min", "max"))
+        low, high = limits_of(self._board.sysfs)
         if low == high:
             self.fail()
         return super().burst(beats)
@@ -185,20 +197,20 @@ class Overruled(Breaks):
 def test_on_every_way_out_the_gpus_limits_are_what_stood_there(
     tmp_path, monkeypatch, bench, problem, left
 ):
-    kept = {}
+    kept = []
     monkeypatch.setattr(opp_site, "SimulatedGpuBench", bench)
     inner = opp_site.Ownership
 
     class Ownership(inner):
         def release(self):
             found = super().release()
-            kept.update({n: bench.board.sysfs.read(f"{NODE}/{n}_freq") for n in ("min", "max")})
+            kept.append(limits_of(bench.board.sysfs))
             return found
 
     monkeypatch.setattr(opp_site, "Ownership", Ownership)
     with pytest.raises(problem):
         calibrate_board(asked("simulated:orin-nano", tmp_path, "chain-cuda"))
-    assert kept == {"min": "306000000", "max": str(left)}
+    assert kept == [["306000000", str(left)]]
 
 
 def test_a_gpu_that_may_not_be_set_is_calibrated_at_the_one_clock_there_is(tmp_path):
@@ -263,8 +275,7 @@ def test_the_kernels_themselves_run_at_each_clock_of_the_gpu(tmp_path):
     assert any("power is modelled" in note for note in energy["notes"])
     assert beside["kernels"]["chain-cuda"]["times_from"] == "simulated"
     assert (beside["board"], beside["clocks"]["cuda"]) == ("orin-nano", 918_000_000)
-    limits = [board.sysfs.read(f"{NODE}/{n}_freq") for n in ("min", "max")]
-    assert limits == ["306000000", "918000000"], "given back"
+    assert limits_of(board.sysfs) == ["306000000", "918000000"], "given back"
 
 
 # --- where there is no CUDA

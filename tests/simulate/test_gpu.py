@@ -32,7 +32,7 @@ JOB = str(Path(__file__).parents[2] / "examples/power_curve.toml")
 CPU_HZ, GPU_HZ = 1_344_000_000, 918_000_000
 CLOCKS = {"cpu": CPU_HZ, "cuda": GPU_HZ}
 WINDOWS, ROWS = (1_000, 1_000_000), (256, 2_000, 20_000, 1_048_576)
-LAUNCH_US, ROW_US, STALLED = 2_000.0, 0.02, 0.4
+LAUNCH_US, ROW_US, STALLED = 2_000.0, 0.1, 0.4
 
 
 def line(device: str, fixed_us: float, each_us: float, most: int = 1, **more) -> Curve:
@@ -127,7 +127,7 @@ def test_the_gpu_is_taken_for_large_beats_and_the_cpu_for_small_ones():
 def test_a_kernels_price_with_the_rest_of_the_beat_is_what_it_takes_in_simulation(
     policy, rate, runs, kernel
 ):
-    asked = replace(question(rate, "200ms", calibrated=rows(0.2), sends=1e4), board=priced(0.05))
+    asked = replace(question(rate, "200ms", calibrated=rows(0.4), sends=200.0), board=priced(0.05))
     asked = replace(asked, policy=policy, seconds=40.0)
     made = _setup(asked, Device(asked.board))
 
