@@ -22,8 +22,9 @@ from pathlib import Path
 from edged.central.tables import replace_file
 from edged.errors import CentralError
 
-_MODE = 0o2770
-"""The group of whoever made it may write, too: Spark runs as another user."""
+_MODE, _PLAIN = 0o2770, 0o0770
+"""The group of whoever made it may write, too: Spark runs as another user.  The bit has its files
+stay the group's; where a unit may not set it, the directory is made ahead (systemd-tmpfiles)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,10 @@ def make(landing: str | Path) -> None:
     place = directory(landing)
     if not place.exists():
         place.mkdir(parents=True, exist_ok=True)
-        place.chmod(_MODE)
+        try:
+            place.chmod(_MODE)
+        except PermissionError:
+            place.chmod(_PLAIN)
 
 
 def enter(landing: str | Path, consumer: Consumer, anew: bool) -> None:
@@ -81,6 +85,10 @@ def read(landing: str | Path) -> list[Consumer]:
             content = json.loads(file.read_bytes())
             position = {str(name): int(rows) for name, rows in content["position"].items()}
             found.append(Consumer(file.stem, str(content["stream"]), position))
+        except OSError as problem:
+            raise CentralError(
+                f"{file}: cannot be read ({problem.strerror}): let its group read it"
+            ) from problem
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise CentralError(
                 f"{file}: not a consumer ({problem!r}): delete it if its reader is gone; a reader "

@@ -25,6 +25,7 @@ from edged.pages.format import parse_header, verify
 from edged.pages.read import read_page
 from edged.schema import Schema
 from tests.central.support import read_landing
+from tests.governors.trees import BOARDS
 from tests.system import producers
 from tests.system.machine import Machine, base
 
@@ -70,6 +71,30 @@ JOB = {
     },
 }
 LIMITS = "sys/devices/system/cpu/cpufreq/policy*/scaling_m[ai][nx]_freq"
+CPUS = "sys/devices/system/cpu"
+OURS = """\
+[energy]
+board = "/"
+policy = "fixed"
+settings = { cpu_mhz = 1036.8 }
+"""
+NVPMODEL = """\
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/sleep 1
+"""
+LANDING = "/var/lib/edged-collector/landing"
+READER = f"""\
+from edged.central import consumers, segments
+landing = "{LANDING}"
+reader = consumers.Consumer("reader", "a_out@1", {{}})
+consumers.enter(landing, reader, anew=True)
+rows = segments.positions(landing)
+for name in rows:
+    assert len(segments.read_rows(landing, name)) == rows[name]
+consumers.advance(landing, consumers.Consumer("reader", "a_out@1", rows))
+print(sum(rows.values()))
+"""
 
 
 class Proof:
@@ -88,7 +113,7 @@ class Proof:
         self.put("etc/systemd/system/edged.service.d/system.conf", UNIT)
         self.machine.run("dpkg", "-i", self.carry(self.package), timeout_s=400)
         assert "kernels ready" in self.machine.said
-        for unit in ("edged", "edged-api", "edged-governor-helper", "edged.socket"):
+        for unit in ("edged", "edged-api", "edged.socket", "edged-governor-helper.socket"):
             assert self.machine.run("systemctl", "is-active", unit).stdout == "active\n", unit
         self.machine.run("systemctl", "start", "edged-collector")
         assert "edged" in self.machine.run("getent", "passwd", "edged").stdout
@@ -138,12 +163,26 @@ class Proof:
         self.until_more_is_acked()
         self.limits_are_owned()
 
+    def let_another_user_read_the_landing(self):
+        """A member of the collector's group reads, and says how far; nobody else sees anything."""
+        run = self.machine.run
+        run("useradd", "--system", "--groups", "edged-collector", "reader")
+        self.until(lambda: int(run(*self.as_user("reader", READER)).stdout) > 0, 60)
+        asked = ("--older-than", "1d", "--dry-run")
+        run("runuser", "-u", "edged-collector", "--", "edged", "central", "expire", "--landing",
+            LANDING, *asked)  # fmt: skip
+        assert run("stat", "-c", "%U:%G", f"{LANDING}/consumers/reader.json").stdout == (
+            "reader:edged-collector\n"
+        )
+        assert run(*self.as_user("nobody", READER), check=False).returncode
+        assert self.machine.show("edged-collector", "NRestarts") == "0"
+
     # what goes wrong ----------------------------------------------------------------------------
 
     def come_back_from_a_kill(self):
         """`kill -9`: limits are restored, it is back within seconds, producers go on."""
         pid, began = self.pid(), time.monotonic()
-        os.kill(self.host_pid(pid), signal.SIGKILL)
+        self.kill("edged")
         self.until(lambda: self.pid() not in (0, pid) and self.active(), BACK_S)
         self.back_s = time.monotonic() - began
         assert self.machine.show("edged", "NRestarts") == "1"
@@ -190,19 +229,48 @@ class Proof:
     def go_on_without_the_api(self):
         """The API is killed: the daemon does not notice, and a request brings it back."""
         pid = self.pid()
-        os.kill(self.host_pid(int(self.machine.show("edged-api", "MainPID"))), signal.SIGKILL)
+        self.kill("edged-api")
         self.until_more_is_acked()
         self.post()
         assert self.pid() == pid
 
+    def own_the_clocks_of_sys_through_the_helper(self):
+        """A board in /sys: set by root's helper, after nvpmodel; restored by it after SIGKILL even
+        under a configuration that somebody has broken, and by one that has died meanwhile."""
+        board = self.machine.root / "srv/board"
+        BOARDS["orin-nano-r36"]().plant(board)
+        limits = board / CPUS / "cpufreq/policy0/scaling_max_freq"
+        self.machine.run("mount", "--bind", f"/srv/board/{CPUS}", f"/{CPUS}")
+        self.put("etc/systemd/system/nvpmodel.service", NVPMODEL)
+        self.put("etc/edged/edged.toml.d/70-board.toml", OURS)
+        self.machine.run("systemctl", "daemon-reload")
+        self.machine.run("systemctl", "stop", "edged")
+        self.machine.run("systemctl", "start", "nvpmodel", "edged")
+        after, before = (int(self.machine.show(unit, f"ExecMain{when}TimestampMonotonic"))
+                         for unit, when in (("edged", "Start"), ("nvpmodel", "Exit")))  # fmt: skip
+        assert after >= before > 0
+        self.until(lambda: limits.read_text().strip() == "1036800", 30)
+        self.put("etc/edged/edged.toml.d/80-wrong.toml", "[energy\n")
+        self.kill("edged-governor-helper")
+        self.kill("edged")
+        self.until(lambda: self.machine.show("edged", "ActiveState") == "failed", 60)
+        assert limits.read_text().strip() == "1344000", self.machine.journal("edged")
+        assert self.machine.show("edged", "ExecMainStatus") == "78"
+        for name in ("70-board", "80-wrong"):
+            (self.machine.root / f"etc/edged/edged.toml.d/{name}.toml").unlink()
+        self.machine.run("umount", f"/{CPUS}")
+        self.machine.run("systemctl", "start", "edged")
+        self.post()
+        self.until_more_is_acked()
+
     def upgrade_in_place(self):
         """A newer package: the daemon restarts with its state and with the kernels that it has."""
         pid, jobs = self.pid(), self.jobs()
-        self.machine.run("systemctl", "disable", "edged-governor-helper")
+        self.machine.run("systemctl", "disable", "edged-governor-helper.socket")
         self.machine.run("dpkg", "-i", self.carry(self.newer), timeout_s=400)
         ready = self.machine.said.partition("kernels ready in ")[2].split()[0]
         assert float(ready) < 10, "kernels that did not change are not compiled again"
-        for unit, told in ("edged", "enabled"), ("edged-governor-helper", "disabled"):
+        for unit, told in ("edged", "enabled"), ("edged-governor-helper.socket", "disabled"):
             assert (
                 self.machine.run("systemctl", "is-enabled", unit, check=False).stdout.strip()
                 == told
@@ -240,10 +308,20 @@ class Proof:
         assert (self.machine.root / "etc/edged/edged.toml").exists()
         assert self.limits_are_restored()
 
+    def install_it_again(self):
+        """With state and jobs as they were left; kernels are still there, units are enabled."""
+        self.machine.run("dpkg", "-i", self.carry(self.newer), timeout_s=400)
+        assert float(self.machine.said.partition("kernels ready in ")[2].split()[0]) < 10
+        assert self.active(), self.machine.said + self.machine.journal("edged")[-2000:]
+        assert "law" in self.jobs()
+        for unit in ("edged", "edged-governor-helper.socket"):
+            assert self.machine.run("systemctl", "is-enabled", unit).stdout == "enabled\n"
+        self.machine.run("dpkg", "--remove", "edged")
+
     def purge_it(self):
         """Nothing is left, the user neither."""
         self.machine.run("dpkg", "--purge", "edged")
-        for path in ("var/lib/edged", "etc/edged", "var/cache/edged"):
+        for path in ("var/lib/edged", "var/lib/edged-collector", "etc/edged", "var/cache/edged"):
             assert not (self.machine.root / path).exists(), path
         assert self.machine.run("getent", "passwd", "edged", check=False).returncode == 2
         assert self.machine.run("getent", "group", "edged", check=False).returncode == 2
@@ -289,6 +367,13 @@ class Proof:
             return False
         assert answer.status_code in (202, 429, 503), answer.text
         return answer.status_code == 202
+
+    def as_user(self, name, program):
+        """The words that run a Python program as a user of the machine."""
+        return "runuser", "-u", name, "--", "/opt/edged/bin/python3", "-c", program
+
+    def kill(self, unit):
+        os.kill(self.host_pid(int(self.machine.show(unit, "MainPID"))), signal.SIGKILL)
 
     def pid(self):
         """The daemon's, as the machine counts; 0: none."""
@@ -379,14 +464,17 @@ STEPS = (
     Proof.run_a_job_over_the_api,
     Proof.be_ready_only_when_ready,
     Proof.take_rows_over_tcp_and_http,
+    Proof.let_another_user_read_the_landing,
     Proof.come_back_from_a_kill,
     Proof.be_restarted_by_the_watchdog,
     Proof.refuse_a_wrong_reload,
     Proof.apply_a_right_reload,
     Proof.go_on_without_the_api,
+    Proof.own_the_clocks_of_sys_through_the_helper,
     Proof.upgrade_in_place,
     Proof.stop_and_drain,
     Proof.remove_the_package,
+    Proof.install_it_again,
     Proof.purge_it,
 )
 
