@@ -3,6 +3,12 @@
 const RETRY_MS = 2000;
 const HIDDEN_MS = 30_000; // a tab that nobody sees lets the device sleep
 
+/** What a refusal says: a problem's detail, or of a proxy's its status. */
+async function refusal(answer) {
+  const told = await answer.json().catch(() => ({}));
+  return told.detail ?? `status ${answer.status}`;
+}
+
 export class Live {
   /** `on` is called with (kind, data): snapshot, event, daemon, missed; open, lost, unauthorized. */
   constructor(on) {
@@ -40,7 +46,7 @@ export class Live {
   }
 
   async #run(abort) {
-    let problem = "the API has ended the connection";
+    let problem = "The API does not answer: it has ended the connection", pause = RETRY_MS;
     try {
       const headers = this.headers({ Accept: "text/event-stream", "Last-Event-ID": this.last });
       const answer = await fetch("/v1/events", { headers, signal: abort.signal });
@@ -48,15 +54,19 @@ export class Live {
         this.on("unauthorized", (await answer.json()).detail);
         return;
       }
-      if (!answer.ok) throw new Error(`the API answers with ${answer.status}`);
-      this.on("open");
-      await this.#read(answer.body.pipeThrough(new TextDecoderStream()).getReader());
+      if (answer.ok) {
+        this.on("open");
+        await this.#read(answer.body.pipeThrough(new TextDecoderStream()).getReader());
+      } else {
+        pause = Math.max(pause, 1000 * (Number(answer.headers.get("Retry-After")) || 0));
+        problem = `The API does not let this page in now: ${await refusal(answer)}`;
+      }
     } catch (error) {
-      problem = error.message;
+      problem = `The API does not answer: ${error.message}`;
     }
     if (abort.signal.aborted) return;
     this.on("lost", problem);
-    this.again = setTimeout(() => this.start(), RETRY_MS);
+    this.again = setTimeout(() => this.start(), pause);
   }
 
   async #read(reader) {

@@ -69,7 +69,7 @@ function state() {
   const notice = byId("notice");
   notice.hidden = !stale && !problem && daemon;
   if (!daemon) say(notice, `The daemon does not answer.${since}`);
-  else if (problem) say(notice, asks ? `Not let in: ${problem}` : `The API does not answer: ${problem}.${since}`);
+  else if (problem) say(notice, asks ? `Not let in: ${problem}` : `${problem}.${since}`);
   else if (stale) say(notice, `Nothing has come for ${duration(quiet / 1000)}.${since}`);
 }
 

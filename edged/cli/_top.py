@@ -20,7 +20,7 @@ RATE_US = 5_000_000
 """Rates are over this long."""
 STALE_S = 5.0
 EVENTS = 8
-RATE_COLUMN = 2
+RATE_COLUMN, GAP = 2, 4
 LEVELS = {"warning": "yellow", "error": "red"}
 
 
@@ -69,16 +69,23 @@ class Scene:
             "jobs": {name: self._job(name) for name in now["jobs"]},
         }  # fmt: skip
 
-    def render(self, height: int = 40) -> RenderableType:
-        """The picture of this moment, at most `height` lines."""
+    def render(self, width: int, height: int | None = None) -> RenderableType:
+        """The picture of this moment, `width` columns wide; with as many events as `height` lines
+        have room for, a line each, or whole."""
         if not self._recent:
             return Text(self._problem or "connecting")
         told = self.figures()
-        lines = max(0, height - 9 - sum(2 + len(job["parts"]) for job in told["jobs"].values()))
+        numbers = _numbers(told, width)
+        lines = EVENTS
+        if height is not None:
+            parts = sum(2 + len(job["parts"]) for job in told["jobs"].values())
+            lines = max(0, height - 5 - numbers.row_count - parts)
+        events = [_event(event) for event in list(self._events)[-lines:] if lines]
+        for event in events:
+            event.no_wrap, event.overflow = height is not None, "ellipsis"
         return Group(
-            self._head(told), Text(), _numbers(told), Text(),
-            *(_table(name, job) for name, job in told["jobs"].items()), Text(),
-            *(_event(event) for event in list(self._events)[-lines:] if lines),
+            self._head(told), Text(), numbers, Text(),
+            *(_table(name, job) for name, job in told["jobs"].items()), Text(), *events,
         )  # fmt: skip
 
     def _take(self, snapshot: Snapshot) -> None:
@@ -127,8 +134,8 @@ def _rows_out(snapshot: Snapshot) -> float:
     return float(sum(sink.get("rows", 0) for sink in sinks))
 
 
-def _numbers(told: dict[str, Any]) -> Table:
-    grid = Table.grid(padding=(0, 4))
+def _numbers(told: dict[str, Any], width: int) -> Table:
+    """The figures below their names, in two rows of both, or more where the terminal is narrow."""
     watts, pair = told["watts"], told["joules_per_mtuple"]
     columns = {
         "tuples in": f"{amount(told['rows_in_per_s'])}/s",
@@ -145,12 +152,26 @@ def _numbers(told: dict[str, Any]) -> Table:
         columns[heading] = f"{above}, {pair['input']:.3g}"
     if told["policy"]:
         columns["policy"] = told["policy"]
-    half = -(-len(columns) // 2)
-    names = list(columns)
-    for row in (names[:half], names[half:]):
+    rows = _rows(columns, width)
+    grid = Table.grid(padding=(0, GAP))
+    for row in rows:
         grid.add_row(*(Text(name, style="dim") for name in row))
         grid.add_row(*(Text(columns[name], style="bold") for name in row))
     return grid
+
+
+def _rows(columns: dict[str, str], width: int) -> list[list[str]]:
+    """Their names in rows: two, or the fewest whose columns fit into `width`."""
+    names = list(columns)
+    for count in range(-(-len(names) // 2), 0, -1):
+        rows = [names[at : at + count] for at in range(0, len(names), count)]
+        widest = [
+            max(max(len(name), len(columns[name])) for name in names[at::count])
+            for at in range(count)
+        ]
+        if sum(widest) + GAP * (count - 1) <= width:
+            break
+    return rows
 
 
 def _table(name: str, job: dict[str, Any]) -> Table:

@@ -42,6 +42,7 @@ def _lines(client: Client, scene: _top.Scene, once: bool, as_json: bool) -> None
     """Without a terminal: a picture, or a line of JSON, for each snapshot from the second on."""
     from rich.console import Console
 
+    console = Console()
     for message in client.live("0"):
         scene.hear(message)
         if message.kind == "snapshot" and scene.known():
@@ -49,7 +50,7 @@ def _lines(client: Client, scene: _top.Scene, once: bool, as_json: bool) -> None
                 click.echo(json.dumps(scene.figures()))
                 sys.stdout.flush()
             else:
-                Console().print(scene.render())
+                console.print(scene.render(console.width))
             if once:
                 return
 
@@ -75,7 +76,7 @@ def _watch(client: Client, scene: _top.Scene) -> None:
                 os.read(reading, 65536)
                 while not heard.empty():
                     scene.hear(heard.get())
-            screen.update(scene.render(console.height), refresh=True)
+            screen.update(scene.render(console.width, console.height), refresh=True)
 
 
 def _listen(client: Client, heard: queue.SimpleQueue[Live | str], bell: int) -> None:

@@ -166,6 +166,29 @@ def test_what_was_is_still_drawn_after_a_reload(browser, api):
     )
 
 
+def test_it_comes_again_when_the_api_says_and_tells_why_it_waits(browser, api):
+    page = opened(browser, api)
+    told = page.ask("""(async () => {
+      const { Live } = await import("/page/live.js");
+      const fetched = window.fetch, timed = window.setTimeout;
+      const body = JSON.stringify({ detail: "32 live readers are there already" });
+      const headers = { "Retry-After": "30" };
+      window.fetch = async () => new Response(body, { status: 429, headers });
+      try {
+        return await new Promise((resolve) => {
+          let why = "";
+          window.setTimeout = (_, pause) => resolve([why, pause]);
+          new Live((kind, data) => { why = `${kind}: ${data}`; }).start();
+        });
+      } finally {
+        [window.fetch, window.setTimeout] = [fetched, timed];
+      }
+    })()""")
+    why, pause_ms = told
+    assert why.startswith("lost: ") and "32 live readers are there already" in why
+    assert pause_ms == 30_000
+
+
 def test_a_daemon_that_is_silent_or_gone_is_shown_as_such_until_it_is_back(browser, api, daemon):
     page = opened(browser, api)
     os.kill(daemon.process.pid, signal.SIGSTOP)

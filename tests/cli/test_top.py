@@ -1,0 +1,64 @@
+"""What `edged top` makes of a terminal's size."""
+
+import pytest
+from rich.console import Console
+
+from edged.cli._top import Scene
+from edged.rest import Live
+
+SINK = {"rows": 7}
+SNAPSHOT = {
+    "device": "turbine-7", "state": "running", "session": 1, "wall_us": 0, "uptime_s": 60.0,
+    "rows": 0, "pages": 0, "sources": [], "latency_ms_p50": None, "latency_ms_p99": None,
+    "store": {"backlog_pages": 0, "backlog_bytes": 0}, "uplink": None, "process": {"cpu_s": 1.0},
+    "energy": {
+        "watts": {"input": 3.36, "provenance": "simulated"},
+        "joules_per_mtuple": {"above_idle": 1.25, "input": 20.5, "provenance": "simulated"},
+        "policy": {"policy": "hands_off"},
+    },
+    "jobs": {"curve": {"state": "running", "version": 1, "streams": {}, "operators": {},
+                       "sinks": {"all": SINK, "late": SINK}}},
+}  # fmt: skip
+EVENT = {"at_us": 0, "kind": "job.created", "level": "info", "job": "curve",
+         "text": "job curve created " + "and so on " * 30}  # fmt: skip
+
+
+def shown(width, height):
+    """The lines of the picture."""
+    scene = Scene()
+    for number in range(2):
+        scene.hear(Live("snapshot", {**SNAPSHOT, "wall_us": 1_000_000 * number}))
+    for number in range(9):
+        scene.hear(Live("event", {**EVENT, "kind": f"event.{number}"}))
+    console = Console(width=width, height=height or 25, color_system=None)
+    with console.capture() as captured:
+        console.print(scene.render(width, height))
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize("width", [20, 41, 60, 80, 132, 250])
+def test_figures_stay_whole_however_narrow_it_is(width):
+    lines = shown(width, 60)
+    assert all(len(line) <= width for line in lines)
+    text = "\n".join(lines)
+    assert "3.36 W" in text
+    if width > 40:  # as wide as the longest of them
+        for figure in ("power (simulated)", "in all (simulated)", "1.25, 20.5", "? / ?"):
+            assert figure in text
+
+
+@pytest.mark.parametrize("height", [24, 30, 60])
+def test_the_newest_events_stand_on_the_last_lines_of_a_terminal(height):
+    lines = shown(80, height)
+    assert len(lines) <= height and lines[-1].split()[1] == "event.8"
+    assert lines[-1].endswith("…")
+
+
+def test_without_a_terminal_events_are_told_whole():
+    text = " ".join(" ".join(shown(80, None)).split())
+    assert text.count("and so on") == 8 * 30
+
+
+def test_a_job_is_named_once_in_its_events():
+    text = "\n".join(shown(80, 60))
+    assert "job curve created" in text and "curve: job curve" not in text
