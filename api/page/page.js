@@ -294,9 +294,10 @@ async function definitions() {
 function event({ id, at_us, kind, level, text, job }) {
   const list = byId("events").querySelector("ol");
   if (Number(list.firstChild?.dataset.id) >= id) return;
+  const whose = job && !text.startsWith(`job ${job}`) ? `${job}: ` : "";
   const time = make("time", "", clock(at_us));
   time.dateTime = new Date(at_us / 1000).toISOString();
-  const row = make("li", level, time, make("p", "", make("code", "", kind), ` ${job ? `${job}: ` : ""}${text}`));
+  const row = make("li", level, time, make("p", "", make("code", "", kind), ` ${whose}${text}`));
   row.dataset.id = id;
   list.prepend(row);
   while (list.children.length > EVENTS) list.lastChild.remove();
