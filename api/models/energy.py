@@ -25,7 +25,7 @@ class Meter(Answer):
 
     name: str = Field(examples=["ina3221"])
     interval_us: int | None = None
-    cost_us: float | None = Field(None, description="What reading it takes")
+    cost_us: float | None = Field(None, description="CPU time of a read and its booking")
     reads: int | None = None
 
 

@@ -266,7 +266,7 @@ class Energy:
 
     def read(self) -> None:
         """The timer's handler: a reading is due."""
-        before_ns = time.thread_time_ns()
+        before_ns, read_us = time.thread_time_ns(), self.watch.sampler.cpu_us
         try:
             self._retry(self._clock.monotonic_us())
             self.settle()
@@ -277,8 +277,11 @@ class Energy:
         except Exception as problem:  # meters do not raise: what does is a bug, and no beat's
             self.watch.timer.disarm()
             self._fail(problem)
+        own_ns = time.thread_time_ns() - before_ns
         if self.site.simulated is not None:
-            self.accounts.leave_out(time.thread_time_ns() - before_ns)
+            self.accounts.leave_out(own_ns)
+        else:
+            self.watch.sampler.booked(own_ns / 1e3 - (self.watch.sampler.cpu_us - read_us))
 
     def _tell_silent(self) -> None:
         """Tell of rails whose meters tell nothing any more, and of those that do again."""

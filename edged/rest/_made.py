@@ -305,7 +305,7 @@ class Meter(TypedDict):
     """A sensor that is read."""
 
     cost_us: float | None
-    """What reading it takes"""
+    """CPU time of a read and its booking"""
     interval_us: int | None
     name: str
     reads: int | None

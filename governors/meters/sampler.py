@@ -8,10 +8,11 @@ phase.
 
 Meters that are due within SLACK of their interval are read along, so that one wake serves several.
 
-What a read costs is measured in CPU time of the calling thread.  Where reading a meter at its
-interval would take more than `share_max` of a core, its interval is stretched until it does not,
-and `schedules` says so.  A counter is never stretched to where it could hide a wrap.  What waking a
-core costs beside is not in it: readings a second tell that.
+What a read costs is measured in CPU time of the calling thread, with what the caller books after
+it (`booked`).  Where reading a meter at its interval would take more than `share_max` of a core,
+its interval is stretched until it does not, and `schedules` says so.  A counter is never stretched
+to where it could hide a wrap.  What waking a core costs beside is not in it: readings a second
+tell that.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Schedule:
     interval_us: int
     """The mean interval that it is read at; longer than wanted where it costs too much."""
     cost_us: float
-    """CPU time of a read, on average."""
+    """CPU time of a read and of booking it, on average."""
     share: float
     """Of a core, at this interval."""
     reads: int
@@ -60,8 +61,8 @@ class _Read:
     reads: int = 0
     latest: dict[str, Reading] = field(default_factory=dict)
 
-    def interval_us(self, share_max: float) -> int:
-        stretched = max(self.meter.interval_us, int(self.cost_us / share_max))
+    def interval_us(self, share_max: float, booking_us: float) -> int:
+        stretched = max(self.meter.interval_us, int((self.cost_us + booking_us) / share_max))
         span_us = self.meter.span_us
         return stretched if span_us is None else min(stretched, max(1, span_us // 2))
 
@@ -85,6 +86,9 @@ class Sampler:
         share_max: float = SHARE_MAX,
     ) -> None:
         self._cpu_us, self._share_max = cpu_us, share_max
+        self._booking_us, self._bookings = 0.0, 0
+        self.cpu_us = 0.0
+        """CPU time of all reads so far."""
         self._reads = [_Read(m, {r.name: _total(m, r.name) for r in m.rails}) for m in meters]
         self.wholes: list[Whole] = wholes(meters)
         """What tells the whole input, the best first."""
@@ -98,7 +102,7 @@ class Sampler:
         call, where that is known; without it no sensor is found to be frozen."""
         readings = []
         for read in self._reads:
-            slack_us = int(SLACK * read.interval_us(self._share_max)) if read.reads else 0
+            slack_us = int(SLACK * self._interval_us(read)) if read.reads else 0
             if read.due_us is None or now_us >= read.due_us - slack_us:
                 readings += self._read(read, now_us, busy_cores)
         return readings
@@ -107,10 +111,11 @@ class Sampler:
         before_us = self._cpu_us()
         got = {reading.rail.name: reading for reading in read.meter.read(now_us)}
         cost_us = self._cpu_us() - before_us
+        self.cpu_us += cost_us
         read.reads += 1
         weight = max(COST_WEIGHT, 1 / read.reads)
         read.cost_us += weight * (cost_us - read.cost_us)
-        interval_us = read.interval_us(self._share_max)
+        interval_us = self._interval_us(read)
         read.due_us = now_us + int(interval_us * (0.5 + read.reads * GOLDEN % 1.0))
         bridge_us = read.bridge_us(interval_us)
         for rail in read.meter.rails:
@@ -118,6 +123,14 @@ class Sampler:
             read.latest[rail.name] = reading
             read.totals[rail.name].take(reading, bridge_us, busy_cores)
         return list(read.latest.values())
+
+    def booked(self, us: float) -> None:
+        """After `sample`: so much CPU time was taken beside it for what it read."""
+        self._bookings += 1
+        self._booking_us += max(COST_WEIGHT, 1 / self._bookings) * (us - self._booking_us)
+
+    def _interval_us(self, read: _Read) -> int:
+        return read.interval_us(self._share_max, self._booking_us)
 
     def close(self) -> None:
         """Release what the meters hold."""
@@ -150,7 +163,7 @@ class Sampler:
         and up to an interval old, and readings are up to one and a half of theirs apart."""
         meters = {meter for whole in self.wholes if whole.name == name for meter, _ in whole.keys}
         lags = (
-            2 * r.meter.interval_us + r.interval_us(self._share_max) * 3 // 2
+            2 * r.meter.interval_us + self._interval_us(r) * 3 // 2
             for r in self._reads
             if r.meter.name in meters
         )
@@ -174,8 +187,8 @@ class Sampler:
         """How each meter is read, and what that costs."""
         found = []
         for read in self._reads:
-            interval_us = read.interval_us(self._share_max)
-            wanted_us, cost_us = read.meter.interval_us, read.cost_us
+            interval_us = self._interval_us(read)
+            wanted_us, cost_us = read.meter.interval_us, read.cost_us + self._booking_us
             share = cost_us / interval_us
             name = read.meter.name
             found.append(Schedule(name, wanted_us, interval_us, cost_us, share, read.reads))

@@ -148,6 +148,27 @@ def test_work_is_charged_to_the_board_at_the_clock_that_was_set(tmp_path):
     assert seconds[729.6] / seconds[1344.0] == pytest.approx(1344 / 729.6, rel=0.2)
 
 
+def test_what_reading_meters_takes_is_bounded_with_all_that_is_booked(tmp_path, monkeypatch):
+    """On files of a board, where that time is truly the board's."""
+    plant(tmp_path / "board", "orin-nano-r36")
+    clock, asked = StepClock(), EnergySettings(str(tmp_path / "board"))
+    site = open_site(asked, tmp_path, clock.monotonic_us)
+    side = Energy(asked, site, board_tariff(site), clock, 2)
+    book = side.watch._book
+    monkeypatch.setattr(side.watch, "_book", lambda *told: (spin(0.002), book(*told)))
+    side.read()
+    began_us, spent_ns = clock.now, 0
+    for _ in range(20):
+        clock.now = max(clock.now, side.watch.sampler.due_us(clock.now))
+        before_ns = time.thread_time_ns()
+        side.read()
+        spent_ns += time.thread_time_ns() - before_ns
+    side.close()
+    assert spent_ns / 1e3 / (clock.now - began_us) < 0.0015, "0.1 %, but what it varies by"
+    (schedule,) = side.watch.sampler.schedules()
+    assert schedule.share == pytest.approx(0.001, rel=0.01) and schedule.interval_us > 1_900_000
+
+
 def test_more_work_than_there_is_time_is_called_an_overload(tmp_path):
     with Bench(tmp_path, "fixed", cpu_mhz=729.6) as b:
         assert not show.status(b.side, b.clock.now)["overload"]

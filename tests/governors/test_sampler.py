@@ -260,6 +260,18 @@ class TestCost:
         assert schedule.share <= SHARE_MAX
         assert (schedule.interval_us > schedule.wanted_us) == (cost_us > 500.0)
 
+    def test_what_is_booked_after_a_read_is_part_of_its_cost(self):
+        sampler = Sampler([Script(lambda at_us: 1.0)], cpu_us=Costly(400.0))
+        spent_us = now_us = 0
+        while now_us < 3000 * SECOND:
+            now_us = max(now_us, sampler.due_us(now_us))
+            sampler.sample(now_us)
+            sampler.booked(1_600.0)
+            spent_us += 2_000
+        assert spent_us / now_us <= SHARE_MAX * 1.05
+        (schedule,) = sampler.schedules()
+        assert (schedule.cost_us, schedule.interval_us) == (2_000.0, 2 * SECOND)
+
     def test_a_stretched_interval_is_no_gap(self):
         sampler = Sampler([Script(lambda at_us: 3.0)], cpu_us=Costly(20_000.0))
         drive(sampler, 600 * SECOND)
