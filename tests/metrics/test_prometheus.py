@@ -213,7 +213,7 @@ class TestDashboards:
             return not waiting
 
         try:
-            plant.until(answered, 60, 1.0)
+            plant.until(answered, step_s=1.0)
         except AssertionError:
             pytest.fail(f"no data, or not with these labels: {waiting}")
 
@@ -350,7 +350,7 @@ class TestAlerts:
                    "--trigger", "60s", "--metrics", f"127.0.0.1:{metrics}", *conf)  # fmt: skip
         plant.until(lambda: f":{metrics}" in plant.parts["aggregate"].log.read_text())
         plant.scrape("edged-aggregate", metrics)
-        plant.until(lambda: plant.query('edged_aggregate_batches_total{result="ok"} > 0'), 120)
+        plant.until(lambda: plant.query('edged_aggregate_batches_total{result="ok"} > 0'))
         names = [f'{{__name__=~"{name}(_count)?"}}' for name in AGGREGATION]  # or of a histogram
         plant.until(lambda: all(plant.query(name) for name in names))
         # a minute between batches, and pages land all the time
