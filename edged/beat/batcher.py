@@ -11,8 +11,8 @@ The batcher makes that wait as long as the promises allow, because long waits ar
 
 and a race is kept under half the latency by limiting the rows that one beat takes.  What a row
 costs is not known after a start, when the backlog may be largest, and few keys make it thousands of
-times as much as many do: the first beat takes few rows, and each at most GROWTH times as many as
-the largest before it.
+times as much as many do: the first beat takes ROWS_MIN, and each at most GROWTH times as many as
+the largest before it.  What such a bound leaves is raced at once.
 
 The governor may steer this (`steer`): spend only a share of the latency on waiting, leave time for
 a race that is planned to be slower than the last ones, or not race before some time, in which case
@@ -32,8 +32,7 @@ FILL_HIGH = 0.5
 FILL_LOW = 0.25
 """Between the two the wait stays as it is, so that a fast sender meets a steady rhythm."""
 FILL_US_MIN = 500
-ROWS_FIRST, GROWTH = 4_096, 4
-ROWS_MIN = 65_536
+ROWS_MIN, GROWTH = 65_536, 4
 """A beat may always take this many rows, however slow the last ones were, ..."""
 RACE_US_MAX = 1_000_000
 """... unless they take longer than this: control is not served meanwhile, nor the watchdog."""
@@ -72,7 +71,7 @@ class Batcher:
         """Expected ingest, operators and sealing together."""
         self.commit_us = 0.0
         self.row_us = 0.0
-        self._rows_grown = ROWS_FIRST
+        self._rows_grown = ROWS_MIN
         self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
 
     def promise(self, latency_us: int, ack_within_us: int) -> None:
@@ -106,13 +105,18 @@ class Batcher:
         """Learn how long a commit took."""
         self.commit_us = max(float(commit_us), 0.9 * self.commit_us + 0.1 * commit_us)
 
-    def wake(self, oldest_us: int, first_us: int, unraced_us: int | None = None) -> Wake:
+    def wake(
+        self, oldest_us: int, first_us: int, unraced_us: int | None = None, rest: bool = False
+    ) -> Wake:
         """When to wake for tuples that may have arrived at `oldest_us`, first seen at `first_us`.
 
         `oldest_us` is the end of the last ingest where input stood ready at once after it, and
         the first readiness otherwise; `unraced_us` the arrival of what was committed but not raced,
-        or stands in open pages.
+        or stands in open pages.  `rest`: the last race has left rows only because of `rows_max`,
+        which have waited for as long as they should.
         """
+        if rest:
+            return Wake(max(self._not_before_us, first_us), True)
         race_by = self.race_by(oldest_us if unraced_us is None else min(oldest_us, unraced_us))
         ack_by = oldest_us + self.ack_within_us - int(self.commit_us) - self.margin_us
         fill_by = first_us + int(self.fill_us)

@@ -78,6 +78,7 @@ def test_while_a_sync_hangs_the_next_race_the_door_and_all_that_the_uplink_wants
     with running.producer() as producer:
         producer.send(batch([0]))
         producer.flush(120)  # kernels are compiled now, if ever
+        until(lambda: running.status()["beats"] == 1, 20, "the beat that was acknowledged counts")
         before = running.status()
         disk.close_gate()
         producer.send(batch([1]))
