@@ -147,13 +147,15 @@ def _is_http(given: str) -> bool:
 def _is(value: Any, kind: Any, what: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{value!r} is not {what}")
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError(f"{value!r} has a character that no file or name may have")
     return value
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) and v for v in value):
         raise ValueError(f"{value!r} is not a list of texts")
-    return tuple(value)
+    return tuple(_is(v, str, "a text") for v in value)
 
 
 def _within(value: Any, least: float, most: float) -> Any:

@@ -49,6 +49,7 @@ CONFIG = Path("/etc/edged/edged.toml")
 """Where an installed daemon's lies."""
 FILE_BYTES_MAX = 1 << 20
 MASK = "***"
+_NAMES = sorted({key.split(".")[1] for key in SETTINGS})
 _VARIABLE = re.compile(r"EDGED_([A-Z]+)__([A-Z_]+)")
 _HEADER = re.compile(r"\s*\[\[?([^\[\]=]+)\]")
 _KEY = re.compile(r"\s*([\w.\"' -]+?)\s*=")
@@ -190,7 +191,9 @@ class _Reader:
         text, document = self._document(path)
         for section, given in document.items():
             origin = _line_of(path, text, section)
-            if section not in SECTIONS:
+            if section not in SECTIONS and not isinstance(given, dict):
+                self._unknown_key(section, origin)
+            elif section not in SECTIONS:
                 self._unknown(section, "section", SECTIONS, origin)
             elif not isinstance(given, dict):
                 advice = f"write [{section}] and its keys below"
@@ -201,15 +204,19 @@ class _Reader:
                     self.take(f"{section}.{name}", value, at, path.parent)
 
     def environment(self, environ: Mapping[str, str]) -> None:
-        """Variables such as EDGED_STORE__BYTES_MAX; others that begin with EDGED_ are not ours."""
+        """Variables such as EDGED_STORE__BYTES_MAX; others that begin with EDGED_ are not ours, but
+        for those that lack an underscore."""
+        named = {f"EDGED_{key.replace('.', '__').upper()}": key for key in SETTINGS}
+        short = {variable.replace("__", "_"): variable for variable in named}
         for variable in sorted(environ):
+            if variable in short:
+                self._unknown(variable, "variable", [short[variable]], "")
             if not variable.startswith("EDGED_") or "__" not in variable:
                 continue
             origin = f"env:{variable}"
             found = _VARIABLE.fullmatch(variable)
             key = f"{found[1]}.{found[2]}".lower() if found else variable
             if key not in SETTINGS:
-                named = {f"EDGED_{k.replace('.', '__').upper()}": k for k in SETTINGS}
                 self._unknown(variable, "variable", named, "")
                 continue
             try:
@@ -222,9 +229,7 @@ class _Reader:
     def take(self, key: str, value: Any, origin: str, base: Path) -> None:
         """One value; `base` is the directory that relative paths count from."""
         if key not in SETTINGS:
-            section = key.split(".", maxsplit=1)[0]
-            known = [name for name in SETTINGS if name.startswith(f"{section}.")]
-            self._unknown(key, "key", known, origin)
+            self._unknown_key(key, origin)
             return
         kind = SETTINGS[key].kind
         try:
@@ -253,10 +258,32 @@ class _Reader:
             self.faults.append(SettingError(str(path), origin, f"is not TOML: {problem}"))
         return "", {}
 
+    def _unknown_key(self, word: str, origin: str) -> None:
+        """What is called so in other sections, else the nearest in its own or in others, else all
+        of its own."""
+        section, _, name = word.rpartition(".")
+        own = [key for key in SETTINGS if key.startswith(f"{section}.")]
+        called = name if _named(name) or _near(word, own) else "".join(_near(name, _NAMES, 0.8))
+        if others := _named(called):
+            advice = f"did you mean {' or '.join(others)}?"
+            self.faults.append(SettingError(word, origin, "unknown key", advice))
+        else:
+            self._unknown(word, "key", own or SECTIONS, origin)
+
     def _unknown(self, word: str, what: str, known: Iterable[str], origin: str) -> None:
-        near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+        near = _near(word, known)
         advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         self.faults.append(SettingError(word, origin, f"unknown {what}", advice))
+
+
+def _named(name: str) -> list[str]:
+    """The keys that are called so, of all sections."""
+    return [key for key in SETTINGS if key.split(".")[1] == name]
+
+
+def _near(word: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """The most similar, or nothing."""
+    return difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
 
 
 def _together(reader: _Reader) -> list[SettingError]:
