@@ -299,8 +299,10 @@ class CostModel:
         return float(self.tariff.gating.joules(busy_us, period_us))
 
     def _gpu_known(self, way: Way, work: Work) -> bool:
+        if way.device != "gpu":
+            return True
         busy_us, period_us = np.array(way.device_us(work.units)), np.array(_pace_us(work))
-        return way.device != "gpu" or bool(self.tariff.gating.known(busy_us, period_us))
+        return bool(self.tariff.gating.known(busy_us, period_us))
 
     def _beside_j(self, cost: Cost) -> float:
         """Above idle, of the work of one core beside the wait."""

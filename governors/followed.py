@@ -33,7 +33,7 @@ class Followed:
         """A race is about to start: what is seen, with what is remembered, if anything is."""
         self._used.sleep(max(0, seen.at_us - self._at_us))
         self._at_us = seen.at_us
-        return replace(seen, used=replace(self._used)) if self._raced else seen
+        return replace(seen, used=self._used.copy()) if self._raced else seen
 
     def runs(self, seen: Observation, decision: Decision) -> None:
         """The race is run as decided; not at all where nothing was admitted."""

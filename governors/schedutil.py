@@ -34,6 +34,10 @@ class Utilisation:
     now: float = 0.0
     estimate: float = 0.0
 
+    def copy(self) -> Utilisation:
+        """The same, to go on with elsewhere."""
+        return Utilisation(self.now, self.estimate)
+
     def sleep(self, us: float) -> None:
         """The cores sleep."""
         self.now *= math.exp(-RATE * us)

@@ -16,7 +16,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -262,7 +262,7 @@ def at_hand(way: Way, tariff: Tariff, work: Work, dials: Sequence[Dial], u: Util
     kernel = Schedutil(*clocks_within([d for d in dials if d.kind == "cpu"]))
     pieces = kernel.race(
         cost.cycles + cost.cycles_per_unit * units,
-        cost.stall_us + cost.stall_us_per_unit * units, replace(u),
+        cost.stall_us + cost.stall_us_per_unit * units, u.copy(),
     )  # fmt: skip
     joules = sum(
         (tariff.race_watts("cpu", hz, cost.cores) - tariff.idle_watts) * us for hz, us in pieces
@@ -345,9 +345,14 @@ def clocks_within(dials: Sequence[Dial]) -> tuple[tuple[int, ...], int]:
     if not dials:
         return (10**9,), 10**9
     d = dials[0]
-    steps = [round(d.min_hz * (d.max_hz / d.min_hz) ** (i / 16)) for i in range(17)]
-    table = d.table_hz or tuple(dict.fromkeys(steps))
-    inside = tuple(hz for hz in table if d.min_hz <= hz <= d.max_hz) or (d.max_hz,)
+    return _within(d.table_hz, d.min_hz, d.max_hz)
+
+
+@lru_cache(maxsize=64)
+def _within(table_hz: tuple[int, ...], min_hz: int, max_hz: int) -> tuple[tuple[int, ...], int]:
+    steps = (round(min_hz * (max_hz / min_hz) ** (i / 16)) for i in range(17))
+    table = table_hz or tuple(dict.fromkeys(steps))
+    inside = tuple(hz for hz in table if min_hz <= hz <= max_hz) or (max_hz,)
     return inside, max(table[-1], inside[-1])
 
 

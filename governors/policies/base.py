@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -49,6 +50,14 @@ class PolicyError(GovernorError):
     """A policy or a setting of one does not exist or makes no sense."""
 
 
+@lru_cache(maxsize=64)
+def _choices(table_hz: tuple[int, ...], min_hz: int, max_hz: int) -> tuple[int, ...]:
+    if table_hz:
+        return tuple(hz for hz in table_hz if min_hz <= hz <= max_hz)
+    step = (max_hz - min_hz) / (STEPS - 1)
+    return tuple(sorted({round(min_hz + i * step) for i in range(STEPS)}))
+
+
 @dataclass(frozen=True, slots=True)
 class Dial:
     """A clock that could be set, as far as a policy needs to know it."""
@@ -68,10 +77,7 @@ class Dial:
         """What may be set now, ascending; none where nothing may."""
         if not self.writable or self.min_hz > self.max_hz:
             return ()
-        if self.table_hz:
-            return tuple(hz for hz in self.table_hz if self.min_hz <= hz <= self.max_hz)
-        step = (self.max_hz - self.min_hz) / (STEPS - 1)
-        return tuple(sorted({round(self.min_hz + i * step) for i in range(STEPS)}))
+        return _choices(self.table_hz, self.min_hz, self.max_hz)
 
     def nearest(self, hz: int) -> int | None:
         """The lowest choice at or above `hz`, else the highest; None where there is none."""

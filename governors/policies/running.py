@@ -119,6 +119,9 @@ class Running:
                 clocks[dial.name] = setting
         self._leftover.clear()
         self._note(clocks)
+        inside = 0.0 <= wanted.wait_share <= 1.0 and 0.0 <= wanted.admit_share <= 1.0
+        if inside and clocks == wanted.clocks:
+            return wanted
         return replace(
             wanted,
             clocks=clocks,

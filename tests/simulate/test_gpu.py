@@ -22,8 +22,8 @@ from edged.simulate.engine import Engine, Setup
 from edged.simulate.report import _setup, answer
 from edged.simulate.rows import clocks_of, default_mode, on_board, simulated_rows
 from edged.simulate.work import COMMIT_US, KERNEL_CYCLES, OPERATORS, Load, job_work
-from governors.cost import PLAN_ERROR
-from governors.policies.base import Cost
+from governors.cost import PLAN_ERROR, CostModel
+from governors.policies.base import Cost, Dial, Work
 from tests.simulate.common import ORIN, join_plan, plain_work, question
 from tests.simulate.test_placement_by_energy import priced
 from tests.test_calibration_gpu import asked
@@ -107,6 +107,24 @@ def test_a_beat_that_is_placed_on_the_gpu_takes_what_a_hand_calculation_says(lat
     beats_on_gpu = sum(device.gpu_clocks_us.values()) / gpu_us
     assert (device.gpu_wakes / beats_on_gpu > 0.9) is gated
     assert set(device.gpu_clocks_us) == {GPU_HZ}
+
+
+def test_a_plan_charges_the_cpus_part_and_the_gpus_at_each_of_the_gpus_clocks():
+    device, latency_us, rate = Device(priced(WAKE_J)), 200_000, 100_000.0
+    held = (Dial("cpu.policy0", "cpu", (CPU_HZ,), CPU_HZ, CPU_HZ, False), device.dials[-1])
+    work = Work(20_000.0, rate, {"gpu": ON_GPU}, latency_us)
+    n = rate * latency_us / 1e6
+    ways = CostModel(device.tariff).ways(work, held)
+    assert [way.hz for way in ways] == [GPU_HZ, *device.dials[-1].choices_hz()]
+    for way in ways:
+        cpu_us = 1e6 * (HOST.cycles + HOST.cycles_per_unit * n) / CPU_HZ
+        gpu_us = ON_GPU.us(n, way.hz)
+        gpu_w = AWAKE + CORE + MEMORY + POWERED + way.hz / 1e9
+        joules = (cpu_us * (AWAKE + CORE + MEMORY) + gpu_us * gpu_w) / 1e6
+        assert way.takes_us(n) == pytest.approx(cpu_us + gpu_us, rel=0.01)
+        assert way.joules(n, 0.0) == pytest.approx(joules, rel=0.01)
+        assert way.joules(n, 0.5) == pytest.approx(joules + 0.5 * bool(way.clocks), rel=0.01)
+        assert way.most_joules(n, 0.0) >= 0.99 * joules
 
 
 def test_the_gpu_is_taken_for_large_beats_and_the_cpu_for_small_ones():
