@@ -41,11 +41,6 @@ class Listener:
     """A unix socket: the file's mode has let them in."""
     tls: ssl.SSLContext | None = None
 
-    @property
-    def secure(self) -> bool:
-        """Whether it speaks TLS."""
-        return self.tls is not None
-
 
 def open_listeners(settings: ApiSection, environ: Mapping[str, str]) -> list[Listener]:
     """All that the settings and systemd ask for.  Raises ConfigError."""

@@ -19,8 +19,6 @@ from edged.schema import DType, Schema
 from edged.workers import Workers
 from kernels.cpu import hash as kernels
 
-PARTITION_SHIFT = 58
-"""`hash >> PARTITION_SHIFT` is the logical partition, 0..63."""
 PARALLEL_ROWS = 16_384
 """Fewer rows than this are hashed on the calling thread: waking another costs more."""
 

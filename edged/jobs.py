@@ -21,7 +21,7 @@ more its numbers are kept in `retired`, and the next job that ships it goes on f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -261,10 +261,6 @@ def check_version(name: str, job: JobRuntime | None, if_version: int | None) -> 
         raise CommandError(
             "conflict", f"job {name} {have}, not {if_version}", where="if_version", do=do
         )
-
-
-def _shipped(job: JobRuntime) -> Sequence[str]:
-    return [s for sink in job.plan.sinks.values() for s, _, _ in sink.schemas()]
 
 
 def _number(job: JobRuntime, stream: str, known: Retired) -> None:

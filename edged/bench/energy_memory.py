@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 LINE_BYTES = 64
 L2_BYTES = 2 * MIB
 L2_NS = 18.9

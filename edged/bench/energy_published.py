@@ -16,8 +16,6 @@ IDLE_W = 1.03
 WINDOW_S = 10
 ABOVE_W_MIN = 0.2
 """Errors are told where the published value is at least so far above idle."""
-READ_W = 0.05
-"""Of a value read off the plot."""
 RATES = tuple(2**i for i in range(5, 21))
 """Tuples/s of each stream."""
 FIGURE3: dict[str, tuple[float, ...]] = {
@@ -36,14 +34,12 @@ FIGURE4 = {
     "AB+FS": "with frequency scaling 1 M tuples/s, up to 20 % less again at high rates; together"
              " more than 1 W",
 }  # fmt: skip
-FB_RATE, AB_RATE = 500_000, 1_000_000
+FB_RATE = 500_000
 AB_SAVES, FS_SAVES, BOTH_SAVE_W = 0.28, 0.20, 1.0
 FIGURE5_RATE = 10_000
 FIGURE5 = {10: (4.93, 1.28), 100_000: (1.46, 1590.0)}
 """Batch: W, ms of latency (which leaves the waiting for the batch out).  The text does not say
 whether 10 k tuples/s are of each stream: taken as such."""
-FIGURE5_KNEE = (10_000, 100.0)
-"""Up to this batch the latency is below so many ms."""
 
 
 def figure3(variant: str, rate: int) -> float | None:

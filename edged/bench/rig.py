@@ -73,11 +73,6 @@ class Sample:
     """CPU seconds so far by part: daemon, uplink, collector, load."""
     status: dict[str, Any]
 
-    @property
-    def cpu_total_s(self) -> float:
-        """All parts together."""
-        return sum(self.cpu_s.values())
-
 
 class Rig:
     """A directory with a collector and a daemon in it; `load` adds a generator."""

@@ -35,10 +35,9 @@ is its file name without suffix.  Only numpy is imported: this runs on Spark exe
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,16 +130,6 @@ def committed(landing: str | Path, name: str) -> int:
 def positions(landing: str | Path) -> dict[str, int]:
     """The landing's end: rows per segment, at this moment."""
     return {name: committed(landing, name) for name in list_segments(landing)}
-
-
-def encode_positions(rows: Mapping[str, int]) -> str:
-    """The canonical JSON of a position: sorted keys, integers, no spaces."""
-    return json.dumps({k: int(v) for k, v in rows.items()}, sort_keys=True, separators=(",", ":"))
-
-
-def decode_positions(text: str) -> dict[str, int]:
-    """The inverse of `encode_positions`."""
-    return {str(k): int(v) for k, v in json.loads(text).items()}
 
 
 def read_rows(landing: str | Path, name: str, start: int = 0, stop: int | None = None) -> Rows:

@@ -26,7 +26,6 @@ HELLO, ACK, ERROR, END_ACK, AGAIN = 1, 2, 3, 4, 5
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """Arrow's end-of-stream marker."""
 PAYLOAD_MAX = 1 << 16
-SEQ_MAX = 10**18 - 1
 
 _HEAD = struct.Struct("<II")
 _NUMBERED = struct.Struct("<IIQ")

@@ -70,8 +70,7 @@ class SnapshotTask:
     log_bytes: int
     """Bytes of the log's records that the snapshot makes superfluous."""
     over: str | None
-    """A file that is overwritten for it, of `over_bytes`."""
-    over_bytes: int
+    """A file that is overwritten for it."""
     disk: Disk
     epoch: int
     size: int = 0
@@ -355,8 +354,8 @@ class Store:
                 raise StoreError(f"a snapshot of beat {beat} cannot follow {self._snapshot_beat}")
             self._log.sync()
         over = self._spare if self._spare_bytes else None
-        task = SnapshotTask(beat, path, self.log_bytes_since_snapshot, over, self._spare_bytes,
-                            self._disk, self.device_epoch)  # fmt: skip
+        logged = self.log_bytes_since_snapshot
+        task = SnapshotTask(beat, path, logged, over, self._disk, self.device_epoch)
         self._spare_bytes = 0
         return task
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.columns import Batch, Column
-from edged.hashing import PARALLEL_ROWS, PARTITION_SHIFT, all_valid, exact_bits, hash_columns
+from edged.hashing import PARALLEL_ROWS, all_valid, exact_bits, hash_columns
 from edged.schema import TYPES, Field, Schema
 from edged.workers import Workers
 from tests.naive import hash as naive
@@ -108,7 +108,7 @@ def test_partitions_and_table_places_are_even_for_sequential_keys(name):
     values = np.arange(n).astype(TYPES[name].numpy)
     batch = Batch(Schema.of([Field("k", TYPES[name])]), n, (Column(values),))
     hashes = hash_columns(batch, ["k"])
-    partition = hashes >> np.uint64(PARTITION_SHIFT)
+    partition = hashes >> np.uint64(58)
     counts = np.bincount(partition.astype(np.int64), minlength=64)
     assert counts.min() > 3700
     assert counts.max() < 4500
