@@ -59,7 +59,7 @@ class Part:
                     if isinstance(event, dict):
                         self.events.put(event)
 
-    def ready(self, timeout_s: float = 90.0) -> dict[str, Any]:
+    def ready(self, timeout_s: float = 300.0) -> dict[str, Any]:
         """The part's first event that says `ready`; raises PartFailed where none comes."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

@@ -83,7 +83,7 @@ def test_a_sender_that_was_killed_goes_on_where_edged_stopped(parquet: str) -> N
     with Rig() as rig:
         run = [sys.executable, "-m", "edged", "send", parquet, "--to", rig.address, *arguments]
         process = subprocess.Popen(run)
-        rig.until(lambda: rig.count() >= 500, "first rows", 30)
+        rig.until(lambda: rig.count() >= 500, "first rows", 120)
         process.send_signal(signal.SIGKILL)
         process.wait()
         rig.until(lambda: rig.counter("connections") == 0)

@@ -75,7 +75,7 @@ class Daemon(Part):
         super().__init__("daemon", words, path)
 
     def __enter__(self):
-        self.ready(120)
+        self.ready(300)
         return self
 
     def __exit__(self, *_):
@@ -103,7 +103,7 @@ class Api(Part):
         super().__init__("api", ["api", "--config", str(self.config), "--json"], path)
 
     def __enter__(self):
-        self.ready(60)
+        self.ready(300)
         return self
 
     def __exit__(self, *_):
@@ -133,7 +133,7 @@ class Api(Part):
         return self.tokens.create("-".join(scopes), scopes, NOW_US, expires_us)[1]
 
 
-def until(condition, seconds=60.0, step_s=0.05):
+def until(condition, seconds=180.0, step_s=0.05):
     """Wait until `condition()` is true; returns what it gave."""
     deadline = time.monotonic() + seconds
     while True:

@@ -59,7 +59,7 @@ def test_a_drain_tells_how_far_it_is_over_deaths_until_the_centre_has_all(plant)
     daemon.kill()
     assert client.get(where).json()["state"] == "running"
     daemon.restart()
-    daemon.ready(120)
+    daemon.ready(300)
     collect()
     done = until(lambda: told if (told := client.get(where).json())["state"] != "running" else None)
     assert done["state"] == "done" and done["result"]["state"] == "drained", done

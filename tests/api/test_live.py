@@ -27,7 +27,7 @@ def reading(api, last=None):
         client.close()
 
 
-def first(messages, kind, seconds=60):
+def first(messages, kind, seconds=180):
     """The next message of a kind."""
     deadline = time.monotonic() + seconds
     for message in messages:
@@ -140,14 +140,14 @@ def test_a_daemon_that_goes_away_is_told_and_the_api_goes_on(tmp_path):
             assert refused.status_code == 503 and refused.headers["retry-after"]
             assert client.get("/healthz").json() == {"api": "up", "daemon": "down"}
             daemon.restart()
-            daemon.ready(120)
+            daemon.ready(300)
             assert first(messages, "daemon").data == {"up": True}
             assert client.get("/v1/device").json()["session"] == 2
             api.kill()
             daemon.check()
             assert daemon.running()
             api.restart()
-            api.ready(60)
+            api.ready(300)
             assert until(lambda: client.get("/v1/device").json()["session"]) == 2
 
 

@@ -301,7 +301,7 @@ def passed_and_told(tmp_path, listener, told):
                 assert client.get("/healthz").json() == {"api": "up", "daemon": "down"}
             process.terminate()
             assert told.recv(4096).decode() == "STOPPING=1"
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0
         finally:
             process.kill()
 

@@ -51,7 +51,7 @@ class GateFile(SystemFile):
         if disk.fails:
             raise OSError(5, "no such sector")
         disk.syncing.set()
-        assert disk.gate.wait(30)
+        assert disk.gate.wait(120)
         super().sync()
         disk.syncs += 1
 
@@ -122,7 +122,7 @@ class Loop:
     def __exit__(self, *_):
         self.stop()
 
-    def ended(self, seconds=10):
+    def ended(self, seconds=120):
         """Wait until the heart has ended by itself; what ended it."""
         self._thread.join(seconds)
         assert not self._thread.is_alive()
@@ -158,7 +158,7 @@ class Loop:
 
         self.waiter.add_control(fd, served)
         self.waiter.kick()
-        assert done.wait(10)
+        assert done.wait(120)
 
     def change(self, op, name, document=None, if_version=None, **more):
         """Ask for a change of the jobs, as the door does; its answer, when it is durable."""
@@ -167,12 +167,12 @@ class Loop:
         answers = queue.Queue()
         change = Change(op, name, now_us(), plan and plan.document, **more)
         self.heart.post(Posted(change, job, if_version, answers.put))
-        answer = answers.get(timeout=20)
+        answer = answers.get(timeout=120)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def until(self, condition, seconds=10.0, producer=None):
+    def until(self, condition, seconds=120.0, producer=None):
         """Wait for a condition, polling a producer meanwhile; returns the seconds it took."""
         start = time.monotonic()
         while not condition():

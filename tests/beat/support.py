@@ -244,7 +244,7 @@ class Daemon(Part):
         super().__init__("daemon", words, path)
 
     def __enter__(self):
-        self.ready(120)
+        self.ready(300)
         return self
 
     def __exit__(self, *_):
@@ -271,7 +271,7 @@ class Daemon(Part):
     def stream(self, job, name):
         return self.status()["jobs"][job]["streams"][name]
 
-    def until(self, condition, seconds=20.0):
+    def until(self, condition, seconds=120.0):
         """Wait until `condition(status)` holds; returns that status."""
         deadline = time.monotonic() + seconds
         while not condition(status := self.status()):

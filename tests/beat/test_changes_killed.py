@@ -49,7 +49,7 @@ class Second:
 
     def ask(self, cmd, **more):
         """The answer, or the kind of the refusal; a lost answer is asked for again."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while True:
             try:
                 return ask(self.edged.door, cmd, **more)
@@ -119,7 +119,7 @@ def test_kills_around_changes_lose_and_repeat_nothing_that_was_acked(tmp_path):
             daemon.kill()
             kills.append(0)
             daemon.restart()
-            daemon.ready(100)
+            daemon.ready(300)
 
     with daemon, daemon.producer("r", timeout_s=60) as r:
         killer = threading.Thread(target=kill)

@@ -21,7 +21,7 @@ class SnapshotFile(SystemFile):
 
     def sync(self):
         self.disk.reached.set()
-        assert self.disk.gate.wait(20)
+        assert self.disk.gate.wait(120)
         if self.disk.full:
             raise OSError(errno.ENOSPC, "no room")
         super().sync()
@@ -69,7 +69,7 @@ def test_commits_go_on_while_a_snapshot_is_being_written(tmp_path):
     disk = SnapshotDisk()
     with committing(tmp_path, disk) as committer:
         commit(committer, 1, snapshot=(b"after 1", {"state": STATE}))
-        assert disk.reached.wait(20)
+        assert disk.reached.wait(120)
         commit(committer, 2)
         assert committer.snapshots.under_way
     snapshot, records = recovered(tmp_path)

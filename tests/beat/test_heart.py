@@ -26,7 +26,7 @@ def test_acks_come_only_after_the_sync_has_returned(tmp_path):
         disk.close_gate()
         producer.send(batch([1]))
         producer.poll()
-        assert disk.syncing.wait(10)
+        assert disk.syncing.wait(120)
         for _ in range(20):
             time.sleep(0.01)
             assert producer.poll() == 0
@@ -41,7 +41,7 @@ def test_the_next_beat_races_while_the_last_ones_sync_is_under_way(tmp_path):
         disk.close_gate()
         producer.send(batch([1]))
         producer.poll()
-        assert disk.syncing.wait(10)
+        assert disk.syncing.wait(120)
         producer.send(batch([2, 3]))
         stream = loop.job.streams["r"]
         loop.until(lambda: stream.rows == 3, producer=producer)
@@ -73,7 +73,7 @@ def test_a_stop_whose_kick_is_taken_by_a_look_at_the_sources_is_not_slept_over(
     monkeypatch.setattr(Waiter, "ready_now", stopped_meanwhile)
     monkeypatch.setattr(Heart, "run", noted)
     loop = Loop(QUICK, tmp_path / "store")
-    loop._thread.join(10)
+    loop._thread.join(120)
     ended = not loop._thread.is_alive()
     loop.heart.stop()
     loop.stop()
@@ -89,7 +89,7 @@ def test_pages_that_wait_for_the_last_beats_commit_are_not_taken_for_durable(tmp
         disk.close_gate()
         producer.send(batch([1]))
         producer.poll()
-        assert disk.syncing.wait(10)
+        assert disk.syncing.wait(120)
         producer.send(batch([2, 3]))
         stream = loop.job.streams["r"]
         loop.until(lambda: stream.rows == 3, producer=producer)
@@ -165,7 +165,7 @@ def test_rows_that_are_held_for_another_stream_cost_no_beats_while_they_wait(tmp
         time.sleep(0.5)
         assert loop.waiter.wakes - wakes <= 3
         assert loop.heart.beat == beat
-        loop.until(lambda: loop.job.staged() == 0, seconds=5)
+        loop.until(lambda: loop.job.staged() == 0)
 
 
 def filing(path, **more):

@@ -89,7 +89,7 @@ def test_a_producer_ten_times_faster_than_the_job_is_held_by_tcp_and_loses_nothi
             ahead.append(sent[0] - taken * len(data) // rows)
         sender.join()
         sock.close()
-        status = daemon.until(lambda s: s["jobs"]["copying"]["streams"]["r"]["ended"], 10)
+        status = daemon.until(lambda s: s["jobs"]["copying"]["streams"]["r"]["ended"])
         assert status["jobs"]["copying"]["sinks"]["rows"]["rows"] == rows
         assert status["jobs"]["copying"]["streams"]["r"]["late"] == 0
         assert len(rss) > 10, "the job was slower than the sender"

@@ -45,7 +45,7 @@ class Running:
     def __exit__(self, *_):
         self.disk.gate.set()
         self.daemon.heart.stop()
-        self._thread.join(30)
+        self._thread.join(120)
 
     def status(self):
         return ask(self.daemon.door.path, "status")
@@ -61,7 +61,7 @@ class Running:
         """Whether the heart's thread does this and goes on."""
         done = threading.Event()
         self.daemon.waiter.call(lambda: (function(), done.set()))
-        return done.wait(20)
+        return done.wait(120)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_while_a_sync_hangs_the_next_race_the_door_and_all_that_the_uplink_wants
         disk.close_gate()
         producer.send(batch([1]))
         producer.poll()
-        assert disk.syncing.wait(20)
+        assert disk.syncing.wait(120)
         os.kill(running.status()["uplink"]["pid"], signal.SIGKILL)
         producer.send(batch([2, 3]))
         producer.poll()

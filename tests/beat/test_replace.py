@@ -180,7 +180,7 @@ def test_a_running_job_is_replaced_through_the_door_and_survives_a_kill(tmp_path
         daemon.kill()
         daemon.write(wanted)
         daemon.restart()
-        ready = daemon.ready(60)
+        ready = daemon.ready(300)
         assert ready["notes"] == [], "the store holds the new document"
         assert ready["replayed_beats"] > 0
         with daemon.producer("s") as s:

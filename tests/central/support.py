@@ -86,7 +86,7 @@ class Collector:
     def _end(self, number):
         if not self._stderr.closed:
             self.process.send_signal(number)
-            self.process.wait(20)
+            self.process.wait(120)
             self.process.stdout.close()
             self._stderr.seek(0)
             self.log = self._stderr.read().decode()
@@ -114,7 +114,7 @@ class Device:
         }
         if token is not None:
             self.headers["Authorization"] = f"Bearer {token}"
-        self.http = httpx.Client(base_url=collector.url, headers=self.headers, timeout=20)
+        self.http = httpx.Client(base_url=collector.url, headers=self.headers, timeout=120)
 
     def __enter__(self):
         return self

@@ -50,7 +50,7 @@ def of(found, name, **labels):
     return [v for (n, have), v in found.items() if n == name and wanted <= dict(have).items()]
 
 
-def until(condition, timeout_s=30.0):
+def until(condition, timeout_s=120.0):
     end = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < end

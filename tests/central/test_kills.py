@@ -30,7 +30,7 @@ def test_killed_at_random_moments_it_loses_and_repeats_nothing(tmp_path):
     def run(number):
         name, rng = f"d{number}", random.Random(number)
         headers = {"X-Edged-Device": name, "X-Edged-Epoch": "5", "X-Edged-Session": "1:1"}
-        with httpx.Client(base_url=collector.url, headers=headers, timeout=20) as http:
+        with httpx.Client(base_url=collector.url, headers=headers, timeout=120) as http:
             while not stop.is_set():
                 first = max(1, acked[number] + 1 - rng.randrange(3))
                 last = acked[number] + 1 + rng.randrange(6)

@@ -135,4 +135,4 @@ def test_top_in_a_terminal_shows_the_device_and_ends_with_q(plant):
         while os.read(ours, 65536):
             pass
     os.close(ours)
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0

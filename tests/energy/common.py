@@ -45,7 +45,7 @@ def energy(daemon):
     return daemon.status()["energy"]
 
 
-def feed(daemon, until, seconds=20.0, rows=500):
+def feed(daemon, until, seconds=120.0, rows=500):
     """Send rows until `until()` holds."""
     with daemon.producer() as producer:
         deadline = time.monotonic() + seconds

@@ -92,7 +92,7 @@ class TestSwitching:
         switch(session, "energy_budget", joules_per_day=1000)
         with session.producer() as producer:
             producer.send(batch(list(range(500))))
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 120
             while "no room" not in energy(session)["policy"]["reason"]:
                 assert time.monotonic() < deadline
             switch(session, "hands_off")
@@ -202,7 +202,7 @@ class TestExplained:
 class TestMeters:
     def test_joules_are_read_on_their_own_timer_and_marked_simulated(self, session):
         first = ask(session.door, "energy")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while (last := ask(session.door, "energy"))["at_us"] - first["at_us"] < 900_000:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -219,12 +219,12 @@ class TestMeters:
         faults = board / ".simulated" / "faults.json"
         faults.write_text(json.dumps([["*/curr1_input", 5, "r"]]))
         try:
-            session.until(lambda s: s["energy"]["input"]["gap_us"] > 0, 10)
+            session.until(lambda s: s["energy"]["input"]["gap_us"] > 0)
             rail = next(r for r in energy(session)["rails"] if r["rail"] == "VDD_IN")
             assert rail["problem"] and rail["watts"] is None
         finally:
             faults.write_text("[]")
-        session.until(lambda s: not s["energy"]["rails"][0]["problem"], 10)
+        session.until(lambda s: not s["energy"]["rails"][0]["problem"])
 
     def test_the_pair_of_joules_per_million_tuples_differs_by_the_idle_board(self, session):
         told = ask(session.door, "energy")

@@ -72,7 +72,7 @@ def test_a_second_daemon_on_a_store_in_use_exits_73_and_names_the_first(system):
     system.produce(of=1)
     job = system.directory / "daemon.json"
     second = Part("second", ["edged", "run", str(job), "--store", str(system.store)], system.logs)
-    assert second.process.wait(60) == 73
+    assert second.process.wait(120) == 73
     said = second.log.read_text()
     assert f"process {first.process.pid} is using this store" in said
     batches = system.end_streams()

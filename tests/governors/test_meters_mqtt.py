@@ -26,7 +26,7 @@ from governors.meters.settings import External, Settings
 from governors.sysfs import Sysfs
 
 SECOND = 1_000_000
-DEADLINE_S = 10.0
+DEADLINE_S = 120.0
 MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 

@@ -514,14 +514,14 @@ def end(process):
     process.stdin.close()
     process.stdout.close()
     process.stderr.close()
-    process.wait(20)
+    process.wait(120)
 
 
 class TestProcesses:
     def test_a_child_that_outlives_it_does_not_hold_its_locks(self, bench):
         process, _ = start(bench, "--fork")
         process.kill()
-        process.wait(20)
+        process.wait(120)
         restore(bench.sysfs, Direct(bench.sysfs), bench.journal)
         assert limits(bench.sysfs) == bench.before
         end(process)

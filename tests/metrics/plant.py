@@ -106,7 +106,7 @@ class Plant:
         self.collector, self.producers = f"127.0.0.1:{free_port()}", free_port()
         self.landing = path / "landing"
         self.parts, self._over = {}, contextlib.ExitStack()
-        self.http = self._over.enter_context(httpx.Client(timeout=10, trust_env=False))
+        self.http = self._over.enter_context(httpx.Client(timeout=60, trust_env=False))
 
     def __enter__(self):
         try:
@@ -138,7 +138,7 @@ class Plant:
                   "--uplink", f"http://{self.collector}",
                   "--policy", "energy_budget", "--governor", "joules_per_day=1e9")  # fmt: skip
         self.part("api", "api", "--config", str(config), "--json").ready()
-        self.parts["daemon"].ready(120)
+        self.parts["daemon"].ready(300)
         self._scrape()
 
     def collect(self):

@@ -336,7 +336,7 @@ class TestAlerts:
                    str(place / "job.json"), "--store", str(place / "store"), "--device", "ahead",
                    "--workers", "1", "--board", "none", "--json")  # fmt: skip
         plant.part("ahead-api", "api", "--config", str(config), "--json").ready()
-        plant.parts["ahead"].ready(120)
+        plant.parts["ahead"].ready(300)
         plant.scrape("edged", metrics, device="ahead")
         assert self.fires(plant, "EdgedClockSkewed")["device"] == "ahead"
 
@@ -367,7 +367,7 @@ class TestAlerts:
                 if deaths:
                     daemon.kill()
                 daemon.restart()
-                daemon.ready(120)
+                daemon.ready(300)
             assert self.fires(plant, "EdgedJobFailed")["job_name"] == "listening"
         assert self.fires(plant, "EdgedRestarting")["device"] == "turbine-7"
 

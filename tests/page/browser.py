@@ -55,11 +55,11 @@ class Browser:
         self.call("Browser.close")
         self._out.close()
         try:
-            self._process.wait(10)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._reader.join(10)
+        self._reader.join(60)
         self._in.close()
 
     def call(self, method: str, session: str | None = None, **params):
@@ -141,7 +141,7 @@ class Page:
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
-    def until(self, expression: str, seconds: float = 60.0):
+    def until(self, expression: str, seconds: float = 180.0):
         """Wait until the expression is true; returns its value."""
         deadline = time.monotonic() + seconds
         while not (value := self.ask(expression)):

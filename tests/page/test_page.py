@@ -200,7 +200,7 @@ def test_a_daemon_that_is_silent_or_gone_is_shown_as_such_until_it_is_back(brows
     page.until(f"{text}.includes('The daemon does not answer')")
     page.until("getComputedStyle(document.querySelector('main')).opacity < 1")
     daemon.restart()
-    daemon.ready(120)
+    daemon.ready(300)
     page.until(f"{LIVE} && document.getElementById('notice').hidden")
     assert "1 restart" in page.until("document.getElementById('about').textContent")
 
@@ -211,5 +211,5 @@ def test_an_api_that_is_gone_is_shown_as_such_until_it_is_back(browser, api):
     page.until("document.getElementById('notice').textContent.includes('The API does not answer')")
     page.until("document.body.className == 'stale'")
     api.restart()
-    api.ready(60)
+    api.ready(300)
     page.until(LIVE)

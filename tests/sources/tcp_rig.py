@@ -130,7 +130,7 @@ class Rig:
     def counter(self, name: str) -> float:
         return dict(self.source.counters()).get(name, 0)
 
-    def until(self, condition, what: str = "condition", seconds: float = 20.0) -> None:
+    def until(self, condition, what: str = "condition", seconds: float = 120.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert self.problem is None, self.problem

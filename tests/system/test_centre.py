@@ -66,7 +66,7 @@ class Plant:
              "--uplink", f"http://{listen}", "--board", "simulated:orin-nano", "--json"],
             self.logs,
         )  # fmt: skip
-        self.daemon.ready(240)
+        self.daemon.ready(300)
         self.version, self.sessions, self.sent = 0, 1, 0
 
     def status(self):
@@ -119,7 +119,7 @@ class Plant:
         """Kill the daemon, and have it back with its first report."""
         self.daemon.kill()
         self.daemon.restart()
-        self.daemon.ready(240)
+        self.daemon.ready(300)
         self.sessions += 1
         self.until(lambda: list(self.reports())[-1] >> 40 == self.sessions)
 

@@ -101,8 +101,8 @@ def test_an_aggregation_that_gives_up_is_started_again_but_not_for_ever(tmp_path
     story.spark = Part("spark", ["gives_up"], tmp_path)
     story._parts = [story.spark]
     for _ in range(SPARK_STARTS_MAX - 1):
-        story.spark.process.wait(60)
+        story.spark.process.wait(120)
         story._look()
-    story.spark.process.wait(60)
+    story.spark.process.wait(120)
     with pytest.raises(PartFailed, match="ended with 75"):
         story._look()

@@ -37,7 +37,7 @@ class Configured(Part):
         super().__init__("daemon", words, path)
 
     def __enter__(self):
-        self.ready(120)
+        self.ready(300)
         return self
 
     def __exit__(self, *_):

@@ -68,4 +68,4 @@ def test_ready_means_that_it_works_a_stuck_beat_feeds_nothing_and_a_stop_is_told
         daemon.process.terminate()
         _, stopping = until(systemd, "STOPPING")[0]
         assert stopping["STATUS"] == "stopping"
-        assert daemon.process.wait(30) == 0
+        assert daemon.process.wait(120) == 0

@@ -70,14 +70,14 @@ class Daemon:
             for key in [k for k in self.pending if k[:2] == (stream, partition) and k[2] <= seq]:
                 del self.pending[key]
 
-    def until(self, condition, timeout_s=30.0):
+    def until(self, condition, timeout_s=120.0):
         """Poll until `condition()`; fails after `timeout_s`."""
         end = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < end, self.uplink.status()
             self.poll(0.05)
 
-    def drain(self, timeout_s=30.0):
+    def drain(self, timeout_s=120.0):
         self.until(lambda: not self.pending, timeout_s)
 
 

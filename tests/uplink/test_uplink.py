@@ -160,7 +160,7 @@ def test_the_child_killed_at_random_moments_costs_nothing(landing, spool):
     check_landed(landing, spool)
 
 
-def _sleeps_until_restarted(daemon, timeout_s=20.0):
+def _sleeps_until_restarted(daemon, timeout_s=120.0):
     """Restart on news of `watch_fileno()` alone; returns how often that woke the sleeper."""
     wakes, end = 0, time.monotonic() + timeout_s
     while True:
