@@ -48,6 +48,8 @@ policy, the meters, and every job that it names; with `--values` it shows each v
 came from. A key that is not known is an error:
 
     store.byte_max: unknown key (did you mean store.bytes_max?) [file:/etc/edged/edged.toml:9]
+    run.url: unknown key (did you mean uplink.url?) [file:/etc/edged/edged.toml:12]
+    EDGED_STORE_DIRECTORY: unknown variable (did you mean EDGED_STORE__DIRECTORY?)
 
 `systemctl reload edged` (SIGHUP) reads everything anew and checks it first: if anything is wrong,
 nothing changes, and the log says what. What is marked *reload* below is then applied without losing
