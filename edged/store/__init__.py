@@ -4,8 +4,9 @@ from edged.disk import Buffer, Disk, SystemDisk
 from edged.store.backlog import PageRef
 from edged.store.errors import StoreFull
 from edged.store.records import BeatRecord
+from edged.store.snapshot_files import SnapshotTask
 from edged.store.snapshots import Snapshot
-from edged.store.store import Recovery, SnapshotTask, Store
+from edged.store.store import Recovery, Store
 
 __all__ = [
     "BeatRecord",

@@ -35,13 +35,14 @@ from pathlib import Path
 from edged.disk import Disk, File, SystemDisk
 from edged.errors import StoreBusy, StoreCorrupt, StoreError, StoreFailed
 from edged.pages.format import HEADER_BYTES, SEALED_AT_OFFSET
-from edged.store import identity, recovery, snapshots
+from edged.store import identity, recovery
 from edged.store.acks import read_acks, write_acks
 from edged.store.backlog import Backlog, Holder, PageRef
 from edged.store.errors import DISK_FULL, StoreFull
 from edged.store.log import Log, Segment
 from edged.store.records import BeatRecord, Encoded, PageEntry
 from edged.store.recovery import Linked
+from edged.store.snapshot_files import SnapshotFiles, SnapshotTask
 from edged.store.snapshots import Array, Snapshot
 from edged.store.spool import Spool, SpoolFile
 
@@ -61,32 +62,6 @@ class Recovery:
     records: Iterator[BeatRecord]
 
 
-@dataclass
-class SnapshotTask:
-    """A snapshot that is being taken; made by `Store.begin_snapshot`."""
-
-    beat: int
-    path: str
-    log_bytes: int
-    """Bytes of the log's records that the snapshot makes superfluous."""
-    over: str | None
-    """A file that is overwritten for it."""
-    disk: Disk
-    epoch: int
-    size: int = 0
-    problem: BaseException | None = None
-
-    def write(self, facts: bytes, arrays: Mapping[str, Array]) -> None:
-        """Make the file; what goes wrong, whatever it is, is raised by `Store.end_snapshot`: a
-        snapshot that is not there must not count."""
-        try:
-            self.size = snapshots.write_snapshot(
-                self.disk, self.path, self.epoch, self.beat, facts, arrays, self.over
-            )
-        except BaseException as problem:
-            self.problem = problem
-
-
 class Store:
     """An open store; make one with `Store.open`."""
 
@@ -98,9 +73,6 @@ class Store:
         self._segment_bytes = segment_bytes
         self._lock: File | None = None
         self._failed = ""
-        self._snapshots: dict[int, int] = {}  # beat -> bytes, oldest first
-        self._snapshot_beat = 0
-        self._spare_bytes = 0
         self._recovered: Snapshot | None = None
         self._replay: list[Linked] = []
         self.log_bytes_since_snapshot = 0
@@ -176,6 +148,7 @@ class Store:
         self._spool = Spool(disk, spool, self.device_epoch, self._segment_bytes)
         acks = f"{self._path}/acks"
         self._backlog = Backlog(read_acks(disk, acks, self.device_epoch))
+        self._snapshots = SnapshotFiles(disk, f"{self._path}/snapshots", self.device_epoch)
         self._recover()
 
     def _take_lock(self) -> None:
@@ -202,7 +175,7 @@ class Store:
         self._disk.sync_directory(str(Path(self._path).parent))
 
     def _recover(self) -> None:
-        snapshot, damaged = self._newest_snapshot()
+        snapshot, damaged = self._snapshots.scan()
         base = snapshot.beat if snapshot else 0
         scanned = self._log.scan()
         chain = recovery.link(scanned, base, snapshot is not None)
@@ -212,37 +185,10 @@ class Store:
             self._backlog.add(holder, pages)
             if not holder.places:
                 self._spool.delete(holder)
-        self._quarantine(damaged)
-        self._snapshot_beat = base
+        self._snapshots.set_aside(damaged, f"{self._path}/quarantine")
         self._log.snapshots = base + 1 if snapshot else 0
         self._adopt([part.segment for part in scanned], chain, base)
         self._recovered = snapshot
-
-    def _newest_snapshot(self) -> tuple[Snapshot | None, dict[int, str]]:
-        directory = f"{self._path}/snapshots"
-        found, damaged = None, {}
-        for name in reversed(self._disk.listdir(directory)):
-            path = f"{directory}/{name}"
-            if name.endswith((".tmp", ".spare")):
-                self._disk.unlink(path)
-            elif name.endswith(".snap") and name[:-5].isdigit():
-                beat = int(name[:-5])
-                if found is None:
-                    try:
-                        found = snapshots.read_snapshot(self._disk, path, self.device_epoch)
-                    except snapshots.Damaged as problem:
-                        damaged[beat] = f"{path}: damaged: {problem}"
-                        continue
-                file = self._disk.open(path)
-                self._snapshots[beat] = file.size()
-                file.close()
-        self._snapshots = dict(sorted(self._snapshots.items()))
-        return found, damaged
-
-    def _quarantine(self, damaged: Mapping[int, str]) -> None:
-        for beat in damaged:
-            old = snapshots.path_of(f"{self._path}/snapshots", beat)
-            self._disk.rename(old, snapshots.path_of(f"{self._path}/quarantine", beat))
 
     def _adopt(self, segments: list[Segment], chain: list[Linked], base: int) -> None:
         tail = recovery.doubtful(chain, base)
@@ -301,7 +247,7 @@ class Store:
         acks, try again.  Raises StoreFailed where the disk fails: the process has to end.
         """
         with self._latching(f"committing beat {record.number}"):
-            newest = max(self._log.last, self._snapshot_beat)
+            newest = max(self._log.last, self._snapshots.beat)
             if record.number <= newest:
                 raise StoreError(f"beat {record.number} cannot be committed after beat {newest}")
             encoded = Encoded(record)
@@ -311,7 +257,7 @@ class Store:
             except StoreFull:
                 self._retire(move=False)
                 self._log.drop_spares()
-                self._drop_spare()
+                self._snapshots.drop_spare()
                 self._check_room(encoded.length)
                 segment, entry = self._log.append(encoded, sync)
         self.log_bytes_since_snapshot += encoded.length
@@ -321,7 +267,7 @@ class Store:
         growth = self._log.growth(length)
         if growth == 0 or self._bytes_max is None:
             return
-        reserve = max(0, self._snapshots.get(self._snapshot_beat, 0) - self._spare_bytes)
+        reserve = self._snapshots.next_bytes
         if self.bytes_used + growth + reserve > self._bytes_max:
             raise StoreFull(
                 f"{self._path}: {self.bytes_used} bytes in use, {growth} more for the log and "
@@ -348,16 +294,11 @@ class Store:
         `SnapshotTask.write` may then run on another thread while commits go on; `end_snapshot`
         must follow before the next one begins.
         """
-        path = snapshots.path_of(f"{self._path}/snapshots", beat)
         with self._latching(f"beginning the snapshot of beat {beat}"):
-            if beat < self._snapshot_beat:
-                raise StoreError(f"a snapshot of beat {beat} cannot follow {self._snapshot_beat}")
+            if beat < self._snapshots.beat:
+                raise StoreError(f"a snapshot of beat {beat} cannot follow {self._snapshots.beat}")
             self._log.sync()
-        over = self._spare if self._spare_bytes else None
-        logged = self.log_bytes_since_snapshot
-        task = SnapshotTask(beat, path, logged, over, self._disk, self.device_epoch)
-        self._spare_bytes = 0
-        return task
+        return self._snapshots.begin(beat, self.log_bytes_since_snapshot)
 
     def end_snapshot(self, task: SnapshotTask, *, barrier: bool = False) -> list[PageRef]:
         """Take over a snapshot that was written; see `snapshot`."""
@@ -367,13 +308,13 @@ class Store:
                 raise StoreFull(f"{task.path}: no room for a snapshot: {problem}") from problem
             if problem is not None:
                 raise problem
-            self._snapshots[task.beat] = task.size
-            self._snapshot_beat = task.beat
+            self._snapshots.took(task)
             self._log.snapshots = task.beat + 1
             self.log_bytes_since_snapshot -= task.log_bytes
             self._write_acks()
             moved = self._retire(move=True)
-            self._forget_snapshots(barrier)
+            first = self._log.segments[0].follows if self._log.segments else self._log.last
+            self._snapshots.forget(first, barrier)
         return moved
 
     def _retire(self, move: bool) -> list[PageRef]:
@@ -381,7 +322,7 @@ class Store:
         go to the spool first, else the first segment that has some ends it."""
         old: list[Segment] = []
         for segment in self._log.sealed():
-            if segment.last > self._snapshot_beat or (segment.places and not move):
+            if segment.last > self._snapshots.beat or (segment.places and not move):
                 break
             old.append(segment)
         reusable = [s for s in old if not s.places]
@@ -398,35 +339,6 @@ class Store:
                 self._spool.delete(spool)
         self._log.retire(old, reusable)
         return refs
-
-    def _forget_snapshots(self, barrier: bool) -> None:
-        """Keep the newest, and the one before it while the log still leads on from there.
-
-        One of the others stays as a spare file that the next snapshot overwrites.
-        """
-        older = sorted(self._snapshots)[:-1]
-        first = self._log.segments[0].follows if self._log.segments else self._log.last
-        keep = [] if barrier else [beat for beat in older[-1:] if first <= beat]
-        for beat in older:
-            if beat not in keep:
-                size = self._snapshots.pop(beat)
-                path = snapshots.path_of(f"{self._path}/snapshots", beat)
-                if self._spare_bytes or barrier:
-                    self._disk.unlink(path)
-                else:
-                    self._disk.rename(path, self._spare)
-                    self._spare_bytes = size
-        if barrier:
-            self._disk.sync_directory(f"{self._path}/snapshots")
-
-    @property
-    def _spare(self) -> str:
-        return f"{self._path}/snapshots/.spare"
-
-    def _drop_spare(self) -> None:
-        if self._spare_bytes:
-            self._disk.unlink(self._spare)
-            self._spare_bytes = 0
 
     # -- pages ---------------------------------------------------------------------------------
 
@@ -478,8 +390,7 @@ class Store:
     @property
     def bytes_used(self) -> int:
         """Bytes on disk: log with what is preallocated, spool and snapshots."""
-        held = sum(list(self._snapshots.values())) + self._spare_bytes
-        return self._log.bytes + self._spool.bytes + held
+        return self._log.bytes + self._spool.bytes + self._snapshots.bytes
 
     def _write_acks(self) -> None:
         acked = self._backlog.high_water()
