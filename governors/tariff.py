@@ -119,9 +119,10 @@ class MeasuredTariff:
         self, device: str, hz: int, cores: float, memory_hz: int | None = None,
         cpu_hz: int | None = None,
     ) -> float:  # fmt: skip
-        """Measured, or by the fitted law; other numbers of cores by their share above idle; what a
-        memory cap saves as modelled.  A GPU was measured with the cores that wait for it, at the
-        clock that they had."""
+        """Measured, or by the fitted law; other numbers of cores as the model has them beside those
+        that were measured, since memory and what is awake draw as much for one; what a memory cap
+        saves as modelled.  A GPU was measured with the cores that wait for it, at the clock that
+        they had."""
         if memory_hz is not None:
             free, capped = (
                 self._base.race_watts(device, hz, cores, m, cpu_hz) for m in (None, memory_hz)
@@ -129,11 +130,19 @@ class MeasuredTariff:
             whole = self.race_watts(device, hz, cores, None, cpu_hz)
             return max(self.idle_watts, whole - (free - capped))
         if device == "cpu":
-            return self.idle_watts + self._cpu.watts(hz) * cores / self._cpu.cores
+            return self.idle_watts + self._cpu.watts(hz) * self._share(hz, cores)
         if self._gpu is not None:
             return self.idle_watts + self._gpu.watts(hz)
         above = self._base.race_watts(device, hz, cores, None, cpu_hz) - self._base.idle_watts
         return self.idle_watts + above
+
+    def _share(self, hz: int, cores: float) -> float:
+        """Above idle, of what was measured at a clock."""
+        mine, theirs = (
+            self._base.race_watts("cpu", hz, n) - self._base.idle_watts
+            for n in (cores, self._cpu.cores)
+        )
+        return mine / theirs if theirs > 0 else cores / self._cpu.cores
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
         """As modelled: it was not measured."""

@@ -55,7 +55,7 @@ def _line(c: Candidate, best: bool) -> str:
 
 def draw(energy: EnergyCalibration, path: Path) -> None:
     """Throughput, watts and joules a million tuples over the clock, a row a device; dots are of the
-    clocks that were gone through, lines are the fitted laws."""
+    clocks that were gone through, lines are the fitted laws; joules are with the writes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -85,19 +85,19 @@ def draw(energy: EnergyCalibration, path: Path) -> None:
 
 def _draw_kernel(energy: EnergyCalibration, name: str, colour: str, panels: Sequence[Any]) -> None:
     curve, optimum = energy.kernels[name].curve, energy.optimum(name)
-    set_to = [c for c in optimum.candidates if c.hz is not None] or [
-        Candidate(p.hz, MILLION / curve.units * p.us, p.watts, 0.0, True) for p in curve.points
-    ]
-    mhz = [(c.hz or 0) / 1e6 for c in set_to]
+    set_to = [c for c in optimum.candidates if c.hz is not None]
+    mhz = [p.hz / 1e6 for p in curve.points]
     grid = np.linspace(mhz[0], mhz[-1], 100)
     fitted = [curve.fitted(int(x * 1e6)) for x in grid]
     rows = (
-        ([MILLION / c.us for c in set_to], [curve.units / p.us for p in fitted]),
-        ([c.watts for c in set_to], [p.watts for p in fitted]),
+        ([curve.units / p.us for p in curve.points], [curve.units / p.us for p in fitted]),
+        ([p.watts for p in curve.points], [p.watts for p in fitted]),
         ([c.joules for c in set_to], None),
     )
     for axes, (dots, line) in zip(panels, rows, strict=True):
-        axes.plot(mhz, dots, "o" if line else "o-", color=colour, label=name, markersize=4)
+        axes.plot(
+            mhz[: len(dots)], dots, "o" if line else "o-", color=colour, label=name, markersize=4
+        )
         if line:
             axes.plot(grid, line, "-", color=colour, linewidth=1)
     alone = next((c for c in optimum.candidates if c.hz is None), None)

@@ -259,6 +259,11 @@ def test_simulate_takes_times_and_watts_of_a_store_and_tells_the_gpus_clocks(tmp
     assert list(told["gpu_clock_shares_hz"]) == [str(GPU_HZ)]
     assert any("watts of races by a calibration (simulated" in note for note in told["notes"])
     assert told["gpu_wakes_per_s"] < 0.1, "beats come before it is gated"
+    for rate in (10_000.0, 300_000.0):  # races on one core, and on six
+        by_model, by_it = (answer(question(rate, "200ms", energy=e)) for e in (None, energy))
+        assert by_it["watts"]["above_idle"] == pytest.approx(
+            by_model["watts"]["above_idle"], rel=0.05
+        ), "a board that is its model draws what the model says"
 
 
 def test_simulate_by_the_data_sheet_says_modelled():
