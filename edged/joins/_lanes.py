@@ -19,7 +19,7 @@ from edged.columns import address
 from edged.joins._rings import Rings
 from edged.joins.base import PARTITIONS, Beat, Records
 from edged.workers import Workers
-from kernels.cpu import chain, chunk
+from kernels.cpu import chain, chunk, walk
 
 PARALLEL_US = 400.0
 """Work that is worth waking other threads for.  On a 2-core virtual machine handing it out and
@@ -51,8 +51,8 @@ class Lane:
     def make_room(self, pairs: int) -> None:
         """Buffers for so many pairs; those found so far are kept."""
         kept = int(self.state[chunk.PAIRS])
-        self._left = enlarged(self._left, kept, pairs)
-        self._right = enlarged(self._right, kept, pairs)
+        self._left = enlarged(self._left, kept, pairs + walk.BLOCK)
+        self._right = enlarged(self._right, kept, pairs + walk.BLOCK)
         buffers = address(self._left), address(self._right)
         self.state[[chunk.OUT_LEFT, chunk.OUT_RIGHT]] = buffers
         self.state[chunk.ROOM] = pairs
@@ -67,7 +67,7 @@ class Lane:
     def finish(self, keys: Int64s, pairs: int) -> tuple[Int64s, Int64s]:
         """All pairs, where a kernel answered that there are `pairs`, or that there is no room."""
         while pairs == chain.FULL:
-            self.make_room(2 * self._left.size)
+            self.make_room(2 * int(self.state[chunk.ROOM]))
             pairs = chain.resume(self.state, keys)
         return self._left[:pairs], self._right[:pairs]
 

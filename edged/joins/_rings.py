@@ -55,7 +55,7 @@ class Rings:
         del kept
 
     def nbytes(self) -> int:
-        """Bytes of rings, row numbers and heads."""
+        """Bytes of rings and heads."""
         return self._memory.nbytes
 
     def _allocate(self, capacity: Sequence[Int64s], position: int) -> None:
@@ -64,14 +64,12 @@ class Rings:
         chains = CHAINS_PER_ENTRY * np.maximum(*capacity)
         entries = [int(c.sum()) for c in capacity]
         sizes = [rings.PAIR * int(chains.sum()), *(rings.ENTRY * n for n in entries)]
-        self._memory = np.zeros(rings.LINE + sum(sizes) + 4 * sum(entries), np.uint8)
+        self._memory = np.zeros(rings.LINE + sum(sizes), np.uint8)
         heads = -(-address(self._memory) // rings.LINE) * rings.LINE
         at = heads + sizes[0], heads + sizes[0] + sizes[1]
-        rows = at[1] + sizes[2], at[1] + sizes[2] + 4 * entries[0]
         for side, table in enumerate(self.tables):
             first = np.cumsum(capacity[side]) - capacity[side]
             table[:, rings.RING] = at[side] + rings.ENTRY * first
-            table[:, rings.ROWS] = rows[side] + 4 * first
             table[:, rings.HEADS] = heads + rings.PAIR * (chains.cumsum() - chains) + 4 * side
             table[:, rings.RING_MASK] = capacity[side] - 1
             table[:, rings.HEADS_MASK] = chains - 1

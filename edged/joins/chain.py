@@ -60,5 +60,5 @@ class ChainJoin(WindowJoin):
         return int((table[:, rings.HEAD] - table[:, rings.TAIL]).sum())
 
     def nbytes(self) -> int:
-        """Bytes of rings, row numbers and heads."""
+        """Bytes of rings and heads."""
         return self._rings.nbytes()

@@ -14,9 +14,7 @@ cache line that was not asked for long before:
     ask       64 records ahead, whatever partition and pass they belong to: their heads
     find      look up the head that a record probes and put the record before the head beside it;
               those whose chain lives are candidates: ask for the chain's first entry
-    decode    DEPTH chunks later: walk the candidates' chains, sort what matches, write the pairs;
-              ask for the partners' row numbers
-    look up   with the next chunk's decoding: the row numbers
+    decode    DEPTH chunks later: walk the candidates' chains and write the pairs
 
 Short beats take another way to the same pairs (`kernels.cpu.short`).  `beat` takes a beat and does
 it if it is short; others are left to `join`, a call for each range of partitions.
@@ -65,7 +63,6 @@ from kernels.cpu.chunk import (
     SWAPPED,
     TAKE,
     finish,
-    look_up,
 )  # fmt: skip
 from kernels.cpu.insert import (
     AHEAD_COUNT,
@@ -89,12 +86,12 @@ from kernels.cpu.rings import (
     HEADS_MASK,
     LOW,
     NEWEST_OLD,
+    NEXT,
     PAIR,
     PART,
     RECORD_BYTES,
     RING,
     RING_MASK,
-    ROWS,
     TAIL,
     get,
     put,
@@ -129,7 +126,9 @@ def find_chunk(mine: int, other: int, swapped: bool, start: int, chunk: int, ahe
     put(chunk, LAST, swapped and start + count == n)
     ring, mask = get(other, RING), get(other, RING_MASK)
     while first < end:
-        mem.prefetch(ring + ENTRY * (np.int64(mem.load_u32(first + 4)) & mask))
+        entry = ring + ENTRY * (np.int64(mem.load_u32(first + 4)) & mask)
+        mem.prefetch(entry)
+        mem.prefetch(entry + ENTRY - 1)
         first += 8
     return count
 
@@ -174,7 +173,6 @@ def run(lane: int, keys: Any) -> bool:
             evict(get(chunk, OTHER), get(job, LEFT_BOUND), get(job, LEFT_ALL) != 0)
             evict(get(chunk, MINE), get(job, RIGHT_BOUND), get(job, RIGHT_ALL) != 0)
         put(lane, DONE, get(lane, DONE) + 1)
-    look_up(lane, get(lane, PAIRS))
     return True
 
 
@@ -303,7 +301,7 @@ def rebuild(old: Any, new: Any) -> None:
     """
     for p in range(old.shape[0]):
         source, target = old[p], new[p]
-        ring, mask, rows = source[RING], source[RING_MASK], source[ROWS]
+        ring, mask = source[RING], source[RING_MASK]
         for position in range(source[TAIL], source[HEAD]):
             entry = ring + ENTRY * (position & mask)
             tag = mem.load_u32(entry + 8)
@@ -311,9 +309,8 @@ def rebuild(old: Any, new: Any) -> None:
             head = target[HEADS] + PAIR * (np.int64(tag) & target[HEADS_MASK])
             fresh = target[RING] + ENTRY * slot
             mem.store_i64(fresh, mem.load_i64(entry))
-            mem.store_u32(fresh + 8, tag)
-            mem.store_u32(fresh + 12, mem.load_u32(head))
-            mem.store_u32(target[ROWS] + 4 * slot, mem.load_u32(rows + 4 * (position & mask)))
+            mem.store_u64(fresh + 8, mem.load_u64(entry + 8))
+            mem.store_u32(fresh + NEXT, mem.load_u32(head))
             mem.store_u32(head, np.uint32(target[HEAD]))
             target[HEAD] += 1
         for field in range(NEWEST_OLD, GENERATION):
@@ -328,7 +325,7 @@ def oldest(side: Any, base: int, rows: int) -> int:
     for p in range(side.shape[0]):
         if side[p, TAIL] < side[p, HEAD]:
             slot = side[p, TAIL] & side[p, RING_MASK]
-            row = mem.load_u32(side[p, ROWS] + 4 * slot)
+            row = mem.load_u32(side[p, RING] + ENTRY * slot + 12)
             first = min(first, np.int64(np.uint32(row - np.uint32(base))))
     return first
 
@@ -339,7 +336,8 @@ def live(side: Any, base: int, hashes: Any, alive: Any) -> None:
     for p in range(side.shape[0]):
         for position in range(side[p, TAIL], side[p, HEAD]):
             slot = position & side[p, RING_MASK]
-            row = np.uint32(mem.load_u32(side[p, ROWS] + 4 * slot) - np.uint32(base))
-            tag = np.uint64(mem.load_u32(side[p, RING] + ENTRY * slot + 8))
+            entry = side[p, RING] + ENTRY * slot
+            row = np.uint32(mem.load_u32(entry + 12) - np.uint32(base))
+            tag = np.uint64(mem.load_u32(entry + 8))
             hashes[row] = np.uint64(p) << np.uint64(58) | tag
             alive[row] = 1

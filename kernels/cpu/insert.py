@@ -23,12 +23,12 @@ from kernels.cpu.rings import (
     LOW,
     NEWEST_NEW,
     NEWEST_OLD,
+    NEXT,
     PAIR,
     PART,
     RECORD_BYTES,
     RING,
     RING_MASK,
-    ROWS,
     TAIL,
     TIME_MAX,
     TIME_MIN,
@@ -62,7 +62,6 @@ def look_ahead(ahead: int) -> None:
             put(ahead, AHEAD_MASK, get(mine, HEADS_MASK))
             ring, mask, head = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)
             mem.prefetch(ring + ENTRY * (head & mask))
-            mem.prefetch(get(mine, ROWS) + 4 * (head & mask))
             tail = get(mine, TAIL)
             for i in range(LEAP - 1, min(count, AHEAD) + LEAP, LEAP):
                 mem.prefetch(ring + ENTRY * ((tail + i) & mask))
@@ -94,20 +93,15 @@ def find_and_insert(
     mine: int, swapped: bool, met_tail: int, first: int, last: int, found: int, ahead: int
 ) -> int:
     """Put records first..last into the partition's ring, and write those whose chain on the other
-    side has a live head to `found`, as (record less `first`, link); returns their end.
+    side has a live head to `found`, as (low half of the record's address, link); returns their
+    end.
 
     The caller has made room.  The two heads of a record lie beside each other.  The loop is cut
     where the ring wraps and where the records end whose heads are asked for: it has no branch.
     """
     records, heads, heads_mask = get(mine, BATCH), get(mine, HEADS), get(mine, HEADS_MASK)
-    ring, mask, rows, position = (
-        get(mine, RING),
-        get(mine, RING_MASK),
-        get(mine, ROWS),
-        get(mine, HEAD),
-    )
-    at, i, backward = records + RECORD_BYTES * first, 0, 0
-    rows_by = rows - (ring >> 2)
+    ring, mask, position = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)
+    at, begun, backward = records + RECORD_BYTES * first, first, 0
     newest = max(get(mine, NEWEST_OLD), get(mine, NEWEST_NEW))
     while first < last:
         if get(ahead, AHEAD_COUNT) == 0:
@@ -117,26 +111,26 @@ def find_and_insert(
         if coming_heads == 0:
             coming, coming_heads, coming_mask = at, heads, heads_mask
         count = min(last - first, get(ahead, AHEAD_COUNT), mask + 1 - slot)
-        # Few registers: the other addresses by that of the record.
-        beside, ahead_by, end = ring + ENTRY * slot - at, coming - at, at + RECORD_BYTES * count
+        entry, ahead_by, end = ring + ENTRY * slot, coming - at, at + RECORD_BYTES * count
         while at < end:
             tag = np.int64(mem.load_u32(at + ahead_by + 8)) & coming_mask
             mem.prefetch(coming_heads + PAIR * tag)
             time, name = mem.load_i64(at), mem.load_u64(at + 8)
             tag = np.int64(name & np.uint64(LOW))
             pair = heads + PAIR * (tag & heads_mask)
-            link = np.int64(mem.load_u32(pair - 4 if swapped else pair + 4))
-            following = np.int64(mem.load_u32(pair))
-            mem.store_i64(found, i | link << 32)
-            found += 8 * np.int64(link >= met_tail)
-            mem.store_i64(at + beside, time)
-            mem.store_i64(at + beside + 8, tag | following << 32)
-            mem.store_u32(rows_by + ((at + beside) >> 2), np.uint32(name >> np.uint64(32)))
+            link = mem.load_u32(pair - 4 if swapped else pair + 4)
+            following = mem.load_u32(pair)
+            mem.store_u32(found, np.uint32(at))
+            mem.store_u32(found + 4, link)
+            found += 8 * np.int64(np.int64(link) >= met_tail)
+            mem.store_i64(entry, time)
+            mem.store_u64(entry + 8, name)
+            mem.store_u32(entry + NEXT, following)
             mem.store_u32(pair, np.uint32(position))
             backward |= np.int64(time < newest)
             newest = time
             position += 1
-            i += 1
+            entry += ENTRY
             at += RECORD_BYTES
         coming = at + ahead_by
         first += count
@@ -144,7 +138,7 @@ def find_and_insert(
         put(ahead, AHEAD_COUNT, get(ahead, AHEAD_COUNT) - count)
     put(mine, HEAD, position)
     if backward:
-        note_disorder(mine, at - RECORD_BYTES * i, at)
+        note_disorder(mine, records + RECORD_BYTES * begun, at)
     else:
         put(mine, NEWEST_NEW, newest)
     return found

@@ -82,3 +82,51 @@ def prefetch(typingctx: Any, addr: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64), codegen
+
+
+EIGHT, NARROW = ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(32), 8)
+
+
+def _splat(builder: Any, value: Any, kind: Any) -> Any:
+    """A vector that holds `value` eight times."""
+    first = builder.insert_element(
+        ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
+    )
+    return builder.shuffle_vector(first, first, ir.Constant(NARROW, [0] * 8))
+
+
+def _load(builder: Any, address: Any, kind: Any) -> Any:
+    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    value.align = 1
+    return value
+
+
+@intrinsic
+def write_pairs(typingctx: Any, mine: Any, met: Any, row: Any, rows: Any, base: Any) -> Any:
+    """Write eight pairs: eight times `row` (int64) from `mine` on, and from `met` on as int64 the
+    eight uint32 at `rows`, less `base` mod 2^32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        base = _splat(builder, builder.trunc(args[4], ir.IntType(32)), NARROW)
+        partners = builder.zext(builder.sub(_load(builder, args[3], NARROW), base), EIGHT)
+        for address, values in ((0, _splat(builder, args[2], EIGHT)), (1, partners)):
+            pointer = builder.inttoptr(args[address], EIGHT.as_pointer())
+            builder.store(values, pointer).align = 1
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), codegen
+
+
+@intrinsic
+def at_least(typingctx: Any, times: Any, least: Any, count: Any) -> Any:
+    """How many of the first `count` of the eight int64 at `times` are not below `least`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        places = ir.Constant(EIGHT, list(range(8)))
+        among = builder.icmp_signed("<", places, _splat(builder, args[2], EIGHT))
+        found = _load(builder, args[0], EIGHT)
+        late = builder.icmp_signed(">=", found, _splat(builder, args[1], EIGHT))
+        mask = builder.bitcast(builder.and_(among, late), ir.IntType(8))
+        return builder.zext(builder.ctpop(mask), ir.IntType(64))
+
+    return types.int64(*[types.int64] * 3), codegen

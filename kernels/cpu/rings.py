@@ -3,9 +3,9 @@
 Each side keeps, for each of 64 logical partitions, a ring of its rows in arrival order and
 the heads of hash chains through it.  One row of `int64[64, FIELDS]` describes a partition:
 
-    RING       address of `capacity` entries of 16 bytes:
-               int64 time (µs) | uint32 tag | uint32 next (position of the chain's next older entry)
-    ROWS       address of uint32[capacity]: the entry's row number
+    RING       address of `capacity` entries of 20 bytes, a record and a link:
+               int64 time (µs) | uint32 tag | uint32 row | uint32 next (position of the chain's next
+               older entry)
     HEADS      address of chain 0's head: uint32 position of the chain's newest entry
     RING_MASK  capacity - 1;  HEADS_MASK  chains - 1  (both sizes are powers of two)
     TAIL, HEAD positions of the oldest live entry and of the next one to be written
@@ -44,13 +44,14 @@ import numpy as np
 from kernels.cpu import mem
 from kernels.registry import device
 
-RING, ROWS, HEADS, RING_MASK, HEADS_MASK, TAIL, HEAD = range(7)
+RING, HEADS, RING_MASK, HEADS_MASK, TAIL, HEAD = range(6)
 NEWEST_OLD, NEWEST_NEW, DISORDER_OLD, DISORDER_NEW, GENERATION = range(7, 12)
 BATCH, BATCH_ROWS = 12, 13
 FIELDS = 16
 """Width of a partition's row: 128 bytes, so that two workers never share a cache line."""
 PART = 8 * FIELDS
-ENTRY, RECORD_BYTES, PAIR, LINE = 16, 16, 8, 64
+ENTRY, NEXT, RECORD_BYTES, PAIR, LINE = 20, 16, 16, 8, 64
+"""Sizes in bytes, and where in an entry its link is."""
 LOW = POSITION_MAX = 2**32 - 1
 AHEAD = 64
 """How many records ahead heads are prefetched.  Members that ask without looking where a batch ends

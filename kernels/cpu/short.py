@@ -28,7 +28,6 @@ from kernels.cpu.chunk import (
     LEFT_BOUND,
     LEFT_TABLE,
     OTHER,
-    PAIRS,
     PARTITION,
     RECORDS,
     RIGHT_ALL,
@@ -37,7 +36,6 @@ from kernels.cpu.chunk import (
     SCRATCH_AT,
     SWAPPED,
     finish,
-    look_up,
 )  # fmt: skip
 from kernels.cpu.insert import evict, note_disorder
 from kernels.cpu.rings import (
@@ -51,12 +49,12 @@ from kernels.cpu.rings import (
     LOW,
     NEWEST_NEW,
     NEWEST_OLD,
+    NEXT,
     PAIR,
     PART,
     RECORD_BYTES,
     RING,
     RING_MASK,
-    ROWS,
     TAIL,
     get,
     put,
@@ -69,7 +67,7 @@ RECORDS_MAX = 4096
 than some 64 records, the pipeline is as fast."""
 FIELDS = RECORDS_MAX + CHUNK_FIELDS + CHUNK
 """Scratch memory (int64s): the candidates; the chunk at hand."""
-LINES = 6
+LINES = 8
 """Lines of a ring that are asked for where a pass writes, and where its side lets go: 24 records,
 as many as there are with beats of 1 000."""
 
@@ -84,8 +82,6 @@ def ask(mine: int) -> None:
     ring, slots, head = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)
     for i in range(LINES):
         mem.prefetch(ring + ENTRY * (head & slots) + 64 * i)
-    mem.prefetch(get(mine, ROWS) + 4 * (head & slots))
-    mem.prefetch(get(mine, ROWS) + 4 * (head & slots) + 64)
     tail = get(mine, TAIL)
     for i in range(LINES):
         mem.prefetch(ring + ENTRY * (tail & slots) + 64 * i)
@@ -100,30 +96,31 @@ def find(mine: int, other: int, swapped: bool, name: int, found: int) -> int:
     `name` is the pass as a candidate has it."""
     at, count = get(mine, BATCH), get(mine, BATCH_ROWS)
     heads, heads_mask, met_tail = get(mine, HEADS), get(mine, HEADS_MASK), get(other, TAIL)
-    ring, mask, rows = get(mine, RING), get(mine, RING_MASK), get(mine, ROWS)
-    position, backward, rows_by = get(mine, HEAD), 0, rows - (ring >> 2)
+    ring, mask = get(mine, RING), get(mine, RING_MASK)
+    position, backward = get(mine, HEAD), 0
     newest = max(get(mine, NEWEST_OLD), get(mine, NEWEST_NEW))
     end, other_head = at + RECORD_BYTES * count, -4 if swapped else 4
     while at < end:
         slot = position & mask
-        beside = ring + ENTRY * slot - at  # few registers: entries and rows by the record's address
+        entry = ring + ENTRY * slot
         stop = min(end, at + RECORD_BYTES * (mask + 1 - slot))  # where the ring wraps
         while at < stop:
             time, word = mem.load_i64(at), mem.load_u64(at + 8)
             tag = np.int64(word & np.uint64(LOW))
             pair = heads + PAIR * (tag & heads_mask)
             link = np.int64(mem.load_u32(pair + other_head))
-            following = np.int64(mem.load_u32(pair))
+            following = mem.load_u32(pair)
             mem.store_i64(found, name | link << 32)
             found += 8 * np.int64(link >= met_tail)
-            mem.store_i64(at + beside, time)
-            mem.store_i64(at + beside + 8, tag | following << 32)
-            mem.store_u32(rows_by + ((at + beside) >> 2), np.uint32(word >> np.uint64(32)))
+            mem.store_i64(entry, time)
+            mem.store_u64(entry + 8, word)
+            mem.store_u32(entry + NEXT, following)
             mem.store_u32(pair, np.uint32(position))
             backward |= np.int64(time < newest)
             newest = time
             position += 1
             name += 1
+            entry += ENTRY
             at += RECORD_BYTES
     put(mine, HEAD, position)
     if backward:
@@ -174,11 +171,10 @@ def sieve_all(job: int, at: int, end: int) -> int:
         slot = np.int64(mem.load_u32(at + 4)) & get(other, RING_MASK)
         entry = get(other, RING) + ENTRY * slot
         tag = mem.load_u32(get(mine, BATCH) + RECORD_BYTES * (candidate & 0xFFFF) + 8)
-        following = np.int64(mem.load_u32(entry + 12))
+        following = np.int64(mem.load_u32(entry + NEXT))
         met, behind = mem.load_u32(entry + 8) == tag, following >= get(other, TAIL)
         mem.store_i64(kept, candidate)
         kept += 8 * (np.int64(met) | np.int64(behind))
-        mem.prefetch(get(other, ROWS) + 4 * slot if met else entry)
         following = get(other, RING) + ENTRY * (following & get(other, RING_MASK))
         mem.prefetch(following if behind else entry)
         at += 8
@@ -193,14 +189,16 @@ def gather(job: int, at: int, end: int, chunk: int) -> int:
     lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
     mine = met_by(rights, lefts, group * CHUNK)
     start = group * CHUNK & 0xFFFF
-    to = chunk + 8 * CHUNK_FIELDS
+    to, batch = chunk + 8 * CHUNK_FIELDS, get(mine, BATCH)
     while at < end and np.int64(mem.load_u32(at)) // CHUNK == group:
-        mem.store_i64(to, mem.load_i64(at) - group * CHUNK)
+        record = batch + RECORD_BYTES * (mem.load_i64(at) & 0xFFFF)
+        mem.store_u32(to, np.uint32(record))
+        mem.store_u32(to + 4, mem.load_u32(at + 4))
         to += 8
         at += 8
     put(chunk, OTHER, met_by(lefts, rights, group * CHUNK))
     put(chunk, SWAPPED, group * CHUNK >> 16 & 1)
-    put(chunk, RECORDS, get(mine, BATCH) + RECORD_BYTES * start)
+    put(chunk, RECORDS, batch + RECORD_BYTES * start)
     put(chunk, CANDIDATES, (to - chunk) // 8 - CHUNK_FIELDS)
     return at
 
@@ -224,7 +222,6 @@ def run(lane: int, keys: Any) -> bool:
         if not finish(chunk, lane, rest, keys):
             return False
         put(lane, DONE, (at - candidates) // 8)
-    look_up(lane, get(lane, PAIRS))
     for p in range(first, last):
         evict(get(job, LEFT_TABLE) + PART * p, get(job, LEFT_BOUND), get(job, LEFT_ALL) != 0)
         evict(get(job, RIGHT_TABLE) + PART * p, get(job, RIGHT_BOUND), get(job, RIGHT_ALL) != 0)

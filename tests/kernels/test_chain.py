@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -210,6 +212,46 @@ def test_both_ways_find_the_same_in_beats_of_hundreds(seed, partitions, jitter, 
         state.append([table[:, fields].tolist() for table in model.rings.tables])
     assert ways[0] == ways[1]
     assert state[0] == state[1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 4),
+    st.sampled_from([0, 0, 3, 200]),
+    st.tuples(st.integers(0, 60), st.integers(0, 60)),
+)
+def test_records_that_share_a_walk_have_the_pairs_of_their_own_windows(seed, keys, jitter, bounds):
+    rng, model = np.random.default_rng(seed), Model(*bounds)
+    for first in range(0, 150, 50):
+        rows = [
+            [
+                (first + i + int(rng.integers(0, 1 + jitter)), int(rng.integers(0, keys)), 5)
+                for i in range(50)
+            ]
+            for _ in range(2)
+        ]
+        found, expected = model.beat(*rows, (first - 60, first - 60))
+        assert found == expected
+
+
+EXTREME = [-(2**63), -(2**63) + 9, -(2**62), -(2**61), -1, 0, 2**61 - 1, 2**61, 2**62, 2**63 - 1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from(EXTREME), st.integers(0, 2), st.just(9)), max_size=12),
+        min_size=2,
+        max_size=6,
+    ),
+    st.tuples(*[st.sampled_from([0, 9, 2**61, 2**62, 2**63 - 1])] * 2),
+)
+def test_times_and_bounds_that_a_difference_overflows(parts, bounds):
+    model = Model(*bounds)
+    for left, right in pairwise(parts):
+        found, expected = model.beat(left, right)
+        assert found == expected
 
 
 def test_one_row_with_more_partners_than_the_output_holds():
