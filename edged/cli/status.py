@@ -23,6 +23,18 @@ def command(client: Client, as_json: bool) -> None:
         _show(status)
 
 
+def uplink(told: dict[str, Any] | None) -> list[str]:
+    """How the way to the centre stands: a line, and one for each partition that does not go on."""
+    if told is None:
+        return ["uplink: none, pages stay here"]
+    why = f": {told['problem']}" if told["problem"] else ""
+    lines = [f"uplink: {told['state']}{why}, {told['pages_acked']:,} pages acknowledged"]
+    for one in told["stuck"]:
+        what = f"{one['problem']}: {one['detail']}" if one["detail"] else one["problem"]
+        lines.append(f"  {one['stream']}, partition {one['partition']}, waits: {what}")
+    return lines
+
+
 def _latency(status: dict[str, Any]) -> str:
     p50, p99 = status["latency_ms_p50"], status["latency_ms_p99"]
     return "not known yet" if p50 is None else f"p50 {p50} ms p99 {p99} ms"
@@ -42,6 +54,10 @@ def _show(status: dict[str, Any]) -> None:
         f"latency {_latency(status)}, "
         f"backlog {store['backlog_pages']} pages ({store['backlog_bytes']:,} bytes)"
     )
+    if store["full"]:
+        console.print("the store is full: the sources wait until the centre has taken pages")
+    for line in uplink(status["uplink"]):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if status["energy"] is not None:
         from edged.energy.text import lines
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 
+from edged.cli.status import uplink
 from tests.api.support import Api, both, small_toml
 
 JOB = small_toml()
@@ -74,6 +75,7 @@ def test_status_is_the_whole_snapshot_and_top_tells_rates(edged):
     assert (told["schema"], told["device"]) == (2, "dev") and "sinks" in told["jobs"]["readings"]
     shown = edged("status").stdout
     assert "orin-nano (simulated)" in shown
+    assert "uplink: none" in shown
     assert "latency not known yet" in shown  # no row has come: that is no latency of 0 ms
     assert (told["latency_ms_p50"], told["latency_ms_p99"]) == (None, None)
     top = json.loads(edged("top", "--once", "--json").stdout)
@@ -84,6 +86,17 @@ def test_status_is_the_whole_snapshot_and_top_tells_rates(edged):
     text = edged("top", "--once").stdout
     for word in ("dev", "tuples in", "backlog", "simulated", "readings", "daemon.started"):
         assert word in text
+
+
+def test_status_tells_what_the_collector_answered():
+    stuck = {"stream": "curve", "partition": 3, "problem": "quota", "detail": "9 GB of 9 GB"}
+    told = {"state": "down", "problem": "centre:7500: refused", "pages_acked": 1234, "stuck": []}
+    assert uplink(None) == ["uplink: none, pages stay here"]
+    assert uplink(told) == ["uplink: down: centre:7500: refused, 1,234 pages acknowledged"]
+    assert uplink({**told, "state": "sending", "problem": "", "stuck": [stuck]}) == [
+        "uplink: sending, 1,234 pages acknowledged",
+        "  curve, partition 3, waits: quota: 9 GB of 9 GB",
+    ]
 
 
 def test_policies_are_shown_and_switched(edged):
