@@ -10,6 +10,7 @@ import pytest
 from edged import configured
 from edged.config import SettingError, load
 from edged.errors import JobError
+from tests.governors.test_ownership import Bench, end, limits, start
 
 JOB = """\
 name = "{name}"
@@ -138,3 +139,20 @@ def test_a_run_with_a_wrong_configuration_ends_before_anything_is_made(tmp_path)
     assert done.returncode == 78
     assert "store.bytes: unknown key (did you mean store.bytes_max?)" in done.stderr
     assert not (tmp_path / "s").exists()
+
+
+def test_limits_are_restored_under_a_configuration_that_somebody_has_broken(tmp_path):
+    bench = Bench(tmp_path)
+    owner, _ = start(bench)
+    owner.kill()
+    end(owner)
+    assert limits(bench.sysfs) != bench.before
+    path = write(
+        tmp_path / "edged.toml",
+        f'[store]\ndirectory = "state"\n[energy]\nboard = "{bench.root}"\n[run]\nworkers = "x"\n',
+    )
+    write(tmp_path / "edged.toml.d" / "x.toml", "[energy\n")
+    done = edged("governor", "restore", "--config", path)
+    assert done.returncode == 0, done.stderr
+    assert "is not TOML" in done.stderr and "run.workers" in done.stderr
+    assert limits(bench.sysfs) == bench.before
