@@ -48,10 +48,10 @@ about, with times of seconds for minutes: daemons that die, a clock a minute ahe
 landing on a slow disk, an aggregation that is gone, and so on.
 
 The dashboards are held against the types that Grafana Labs publish of Grafana 11.6
-(`grafana-foundation-sdk`): fields, values and units that Grafana does not know are errors. Grafana's
-server could not be had here and was not run. Drawn once with its own components of 11.6
-(`@grafana/ui`, `@grafana/data`) and looked at, they show the figures of a simulated board. Numbers and
-tables are of now: what a device that is silent said last is not shown. The help of its metrics
+(`grafana-foundation-sdk`): fields, values and units that Grafana does not know are errors. Its
+server could not be had here and was not run. Drawn once with Grafana's own components of 11.6
+(`@grafana/ui`, `@grafana/data`) and looked at, they show the figures of a simulated board. Numbers
+and tables are of now: what a device that is silent said last is not shown. The help of its metrics
 describes each panel.
 """
 _PARTS: tuple[tuple[str, str, Mapping[str, Metric]], ...] = (
