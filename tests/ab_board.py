@@ -25,7 +25,7 @@ BOARD = "simulated:orin-nano"
 CYCLES_PER_S, CORES, RATE = 1.5e9, 6.0, 1_000_000
 """Of all cores together; so many busy in a race; tuples."""
 BEATS_PER_S = 4
-SPEED = 30
+SPEED = 10
 TICK_S = 0.003
 LIMITS = "/sys/devices/system/cpu/cpufreq/policy{}/scaling_{}_freq"
 

@@ -252,7 +252,7 @@ def compared(tmp_path, a_mhz, b_mhz, seed=1):
             assert host.stdout.readline() == "ready\n"
             words = ["--a", "fixed", "--a-set", f"cpu_mhz={a_mhz}", "--b", "fixed", "--b-set",
                      f"cpu_mhz={b_mhz}", "--door", door, "--json", out,
-                     "--minutes", "0.05", "--block", "0.25"]  # fmt: skip
+                     "--minutes", "0.15", "--block", "0.75"]  # fmt: skip
             done = CliRunner().invoke(command, [*map(str, words)])
             assert done.exit_code == 0, done.output
             assert ask(door, "governor")["policy"] == "hands_off"
