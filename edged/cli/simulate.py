@@ -47,8 +47,8 @@ SWEEP_POINTS_A_DECADE = 4
     type=click.Path(path_type=Path),
     help="Of `edged calibrate`: its times of kernels, and its watts where it was this board.",
 )
-@click.option("--gpu", is_flag=True, help="Kernels of the board's GPU may be placed too, by its data"
-              " sheet where --store has none of it.")  # fmt: skip
+@click.option("--gpu", is_flag=True, help="Kernels of the board's GPU may be placed too, by its"
+              " data sheet where --store has none of it.")  # fmt: skip
 @click.option("--json", "json_path", type=click.Path(path_type=Path, allow_dash=True),
               help="Write the answer here; - prints it.")  # fmt: skip
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw it here (PNG).")
