@@ -12,7 +12,7 @@ The batcher makes that wait as long as the promises allow, because long waits ar
 and a race is kept under half the latency by limiting the rows that one beat takes.  What a row
 costs is not known after a start, when the backlog may be largest, and few keys make it thousands of
 times as much as many do: the first beat takes ROWS_MIN, and each at most GROWTH times as many as
-the largest before it.  What such a bound leaves is raced at once.
+the largest before it.  What that leaves is raced at once.
 
 The governor may steer this (`steer`): spend only a share of the latency on waiting, leave time for
 a race that is planned to be slower than the last ones, or not race before some time, in which case
@@ -92,14 +92,21 @@ class Batcher:
         self.race_us = max(float(spent), 0.9 * self.race_us + 0.1 * spent)
         telling = min(LEARN_ROWS, (self.rows_max() + 1) // 2)
         if beat.rows >= telling or (beat.rows and beat.race_us >= RACE_US_MAX // 4):
-            cost = beat.race_us / beat.rows
-            self.row_us = max(cost, 0.8 * self.row_us + 0.2 * cost)
+            self._learn(beat.race_us / beat.rows)
         self._rows_grown = max(self._rows_grown, GROWTH * beat.rows)
         if beat.fill >= FILL_HIGH:
             self.fill_us = self.fill_us / 2 if self.fill_us > FILL_US_MIN else 0.0
         elif beat.fill < FILL_LOW:
             grown = self.fill_us * (2.0 if beat.fill < FILL_LOW / 4 else 1.25)
             self.fill_us = min(float(self.latency_us), max(FILL_US_MIN, grown))
+
+    def _learn(self, cost_us: float) -> None:
+        """What a row has cost: noise is averaged out, a cost that has become another one is not."""
+        if cost_us > 4 * self.row_us:
+            self.row_us = cost_us
+            return
+        weight = 0.5 if cost_us < self.row_us / 2 else 0.2
+        self.row_us += weight * (cost_us - self.row_us)
 
     def committed(self, commit_us: int) -> None:
         """Learn how long a commit took."""
@@ -112,7 +119,7 @@ class Batcher:
 
         `oldest_us` is the end of the last ingest where input stood ready at once after it, and
         the first readiness otherwise; `unraced_us` the arrival of what was committed but not raced,
-        or stands in open pages.  `rest`: the last race has left rows only because of `rows_max`,
+        or stands in open pages.  `rest`: the last race has left rows while it was `growing`,
         which have waited for as long as they should.
         """
         if rest:
@@ -139,6 +146,10 @@ class Batcher:
         least = min(ROWS_MIN, int(RACE_US_MAX / self.row_us))
         rows = max(least, int(self.latency_us / 2 / self.row_us))
         return max(1, min(rows, self._rows_grown))
+
+    def growing(self) -> bool:
+        """Whether a beat takes no more only because none has taken as many yet."""
+        return self.rows_max() == self._rows_grown
 
     def period_us_max(self) -> float:
         """From one race to the next, what the senders' buffers leave; infinite where they leave

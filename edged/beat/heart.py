@@ -331,9 +331,9 @@ class Heart:
         self._steering.ingested()
 
     def _decide(self, active: Sequence[JobRuntime], now: int, wall: int, cue: Cue) -> BeatFacts:
-        rows_max, held = self.batcher.rows_max(), False
+        rows_max, grows = self.batcher.rows_max(), self.batcher.growing()
         if cue.rows_max is not None:
-            held = cue.rows_max < rows_max
+            grows = grows and rows_max <= cue.rows_max
             rows_max = max(1, min(rows_max, cue.rows_max))
         if self._attempts.careful:
             rows_max = ONE_CHUNK
@@ -348,7 +348,7 @@ class Heart:
             whole = cue.last or job.drains or job is cue.seal or mine.ends()
             results = job.plan.promises.durability == "results"
             mine.flush = Flush.ALL if whole or results else flush
-        self._left.decided(active, facts, cue.race, cue.oldest_us, held)
+        self._left.decided(active, facts, cue.race, cue.oldest_us, grows)
         return facts
 
     def _race(self, jobs: Sequence[JobRuntime], facts: BeatFacts) -> list[SealedPage]:

@@ -53,16 +53,16 @@ class Left:
         facts: BeatFacts,
         race: bool,
         oldest_us: int,
-        held: bool,
+        grows: bool,
     ) -> None:
         """A beat will do this to the jobs; the oldest of its rows have arrived at `oldest_us`.
 
-        `held`: it may not take all because the governor admits fewer.
+        `grows`: it may not take all only because no beat has taken as many yet.
         """
         streams = [s for job in facts.jobs.values() for s in job.streams.values()]
         self.took = any(s.take_rows for s in streams)
         self.cut = race and any(job.cut for job in jobs)
-        self.rest = self.cut and not held
+        self.rest = self.cut and grows
         if race:
             self.unraced_us = None
         elif self.unraced_us is None:

@@ -183,7 +183,7 @@ class Engine:
         decision = self._decided(self.policy.race(self._seen(oldest_us)))
         d.apply(decision)
         admitted = min(decision.admit_share * waiting, decision.units_max)
-        rows = min(admitted, float(self.batcher.rows_max()))
+        rows, grows = min(admitted, float(self.batcher.rows_max())), self.batcher.growing()
         self._held += decision.admit_share < 1.0
         if rows >= HELD_ROWS_MIN or decision.admit_share >= 1.0:
             fill = min(1.0, waiting * self.setup.work.row_bytes / 2 / BUFFER_BYTES)
@@ -197,7 +197,7 @@ class Engine:
             self._place(int(rows))
             self._unraced_us = None
         self._cut = self._rows >= HELD_ROWS_MIN
-        self._rest = self._cut and rows < admitted
+        self._rest = self._cut and grows and rows < admitted
         after = self._decided(self.policy.idle(self._seen(d.at_us)))
         d.apply(after)
         self._upload(after)
