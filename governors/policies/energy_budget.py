@@ -2,7 +2,8 @@
 
     joules_per_day = 200_000       # from midnight to midnight, local time
     until = "06:00"                # or: what the battery holds must last until then
-    reserve = 0.05                 # of the budget or the battery, what is not touched
+    reserve = 0.05                 # of the budget, or of the most that the battery has held since
+                                   # the last end: what is not touched
     burst_s = 60.0                 # how far ahead of the pace a busy hour may run
     stop_volts = 10.8              # below: nothing is raced (a battery on its last legs)
     resume_volts = 11.4            # above: it goes on
@@ -12,6 +13,10 @@ that is left, and a race takes no more than `burst_s` of pace that was saved up,
 that is left.  So the budget is not overspent whatever arrives, as long as idling alone does not
 overspend it; where it does, nothing is raced, and the forecast says when it runs out.  What other
 processes take is paid from the same budget.
+
+Days end by the clock on the wall.  Where that is set while the policy runs (NTP after a boot
+without a clock, summer time) the end moves with it, what was spent stays spent, and the budget is
+that of the time from its beginning to the new end, a day's at most.
 
 Within the pace it is `race_to_idle`; beyond it the rest waits, and the senders with it.  The
 voltage must stay beyond a threshold for HOLD_US before anything changes, and the two lie apart.
@@ -42,6 +47,8 @@ DAY_US = 86_400_000_000
 HOLD_US = 5_000_000
 """For so long a voltage must stay beyond its threshold."""
 RETRY_US = 10_000
+CLOCK_US = 5_000_000
+"""By more than this the clock on the wall has not drifted: it was set."""
 HOLD_SHARE = 0.5
 """Where not all that waits fits, a race waits for this part of a burst: small races cost more."""
 
@@ -90,8 +97,10 @@ class EnergyBudget(Policy):
         self._saved_j = 0.0
         self._last: tuple[int, float] | None = None
         self._end_us = -1
-        self._start_j = 0.0
+        self._begun_us, self._start_j = 0, 0.0
         self._day_j: float | None = None
+        self._most_j = 0.0
+        """That the battery has held since the last end."""
 
     def race(self, seen: Observation) -> Decision:
         """What the pace allows, as cheaply as is in time."""
@@ -100,6 +109,11 @@ class EnergyBudget(Policy):
             return Decision(
                 f"below {self._volts.stop_volts:g} V: nothing is raced until"
                 f" {self._volts.resume_volts:g} V",
+                admit_share=0.0, not_before_us=seen.at_us + HOLD_US,
+            )  # fmt: skip
+        if self._daily is None and seen.battery is None:
+            return Decision(
+                "no battery can be read: nothing is raced until one can",
                 admit_share=0.0, not_before_us=seen.at_us + HOLD_US,
             )  # fmt: skip
         ways = self.ways(seen)
@@ -165,9 +179,10 @@ class EnergyBudget(Policy):
 
     def _see(self, seen: Observation) -> float:
         """Save up pace, pay what was spent; what a race may take above idle."""
-        if self._end_us <= seen.at_us:
-            self._begin(seen)
+        self._follow(seen)
         battery = seen.battery
+        if battery is not None:
+            self._most_j = max(self._most_j, battery.joules)
         if self._volts is not None and battery is not None and battery.volts is not None:
             self._volts.see(seen.at_us, battery.volts)
         left = self.left_j(seen)
@@ -181,11 +196,18 @@ class EnergyBudget(Policy):
         self._saved_j = min(self._saved_j, pace * self._burst_us / 1e6)
         return min(self._saved_j, left)
 
-    def _begin(self, seen: Observation) -> None:
-        """A new day, or a new time that the battery must last until."""
+    def _follow(self, seen: Observation) -> None:
+        """A new day, or a new time that the battery must last until; or the clock was set."""
         to_go = (self._end_of_day_us - seen.day_us) % DAY_US or DAY_US
-        self._end_us, self._start_j = seen.at_us + to_go, seen.joules
-        self._day_j = None if self._daily is None else self._daily * to_go / DAY_US
+        shift = (seen.at_us + to_go - self._end_us + DAY_US // 2) % DAY_US - DAY_US // 2
+        was_set = abs(shift) > CLOCK_US
+        if self._end_us <= seen.at_us or (was_set and self._end_us + shift <= seen.at_us):
+            self._begun_us, self._start_j, self._most_j = seen.at_us, seen.joules, 0.0
+        elif not was_set:
+            return
+        self._end_us = seen.at_us + to_go
+        if self._daily is not None:
+            self._day_j = self._daily * min(1.0, (self._end_us - self._begun_us) / DAY_US)
 
     def _left_us(self, seen: Observation) -> int:
         return max(1, self._end_us - seen.at_us)
@@ -198,7 +220,7 @@ class EnergyBudget(Policy):
             return self._day_j * (1 - self._reserve) - (seen.joules - self._start_j)
         if seen.battery is None:
             return 0.0
-        return seen.battery.joules * (1 - self._reserve)
+        return seen.battery.joules - self._reserve * max(self._most_j, seen.battery.joules)
 
 
 def _undervoltage(owner: Policy) -> Undervoltage | None:

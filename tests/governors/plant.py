@@ -71,7 +71,9 @@ class Plant:
 
     def seen(self, rate: float, raced: float | None = None) -> Observation:
         """What the policy is told."""
-        battery = None if self.battery_j is None else Battery(self.battery_j - self.joules)
+        battery = (
+            None if self.battery_j is None else Battery(max(0.0, self.battery_j - self.joules))
+        )
         work = Work(self.known * self.waiting, rate, {"cpu": self.cost}, self.latency_us)
         return Observation(
             self.at_us, work, self.at_us + self.latency_us // 2, self.joules,

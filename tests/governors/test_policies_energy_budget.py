@@ -6,11 +6,11 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from governors.policies.base import Battery, PolicyError
-from governors.policies.energy_budget import DAY_US, HOLD_US, Undervoltage
+from governors.policies.energy_budget import CLOCK_US, DAY_US, HOLD_US, Undervoltage
 from tests.governors.plant import TARIFFS, Plant
 
 HOUR_US = 3_600_000_000
@@ -18,6 +18,21 @@ IDLE = TARIFFS["orin-nano"].idle_watts
 beats = st.lists(
     st.tuples(st.floats(0, 5e7), st.integers(1_000, 120_000_000)), min_size=1, max_size=40
 )
+
+
+loads = st.lists(st.tuples(st.floats(0, 1e8), st.floats(0.01, 0.3)), min_size=1, max_size=12)
+"""Tuples, and the part of the time in which they come."""
+
+
+def load(plant, loads, until_us):
+    """Until then the same over and over; the rest of the time nothing comes."""
+    span_us = until_us - plant.at_us
+    for units, share in itertools.cycle(loads):
+        us = max(1, round(span_us * share))
+        if plant.at_us + us + plant.latency_us > until_us:
+            break
+        plant.beat(units, us)
+    plant.spend(max(0, until_us - plant.at_us), IDLE)
 
 
 @settings(max_examples=60, deadline=None)
@@ -61,6 +76,105 @@ def test_a_battery_lasts_until_the_time_that_was_asked_for(arrivals, more):
         plant.beat(units, us)
     plant.spend(max(0, until_us - plant.at_us), IDLE)
     assert plant.battery_j - plant.joules >= -1e-3
+
+
+@settings(max_examples=15, deadline=None)
+@given(loads=loads, more=st.floats(0.01, 1.0), reserve=st.floats(0.0, 0.9))
+def test_of_what_a_battery_held_the_reserve_is_there_at_the_end(loads, more, reserve):
+    until_us = 1_800_000_000
+    held_j = IDLE * 1800 * (1 + more) / (1 - reserve)
+    plant = Plant("orin-nano", "energy_budget", {"until": "00:00", "reserve": reserve},
+                  day_us=DAY_US - until_us, battery_j=held_j)  # fmt: skip
+    plant.beat(0, 1)
+    load(plant, loads, until_us)
+    assert held_j - plant.energy_at(until_us) >= (reserve - 1e-6) * held_j
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    loads=loads,
+    before_us=st.integers(1_000_000, 3 * HOUR_US),
+    thought_us=st.integers(0, 3 * HOUR_US) | st.integers(0, DAY_US - 4 * HOUR_US),
+    truly_us=st.integers(60_000_000, 3 * HOUR_US),
+    more=st.floats(0.0, 2.0),
+    battery=st.booleans(),
+)
+@example([(2e7, 0.02)], 600_000_000, 600_000_000, 7_200_000_000, 0.02, True)
+@example([(2e7, 0.02)], 600_000_000, 600_000_000, 7_200_000_000, 0.02, False)
+def test_a_clock_that_is_set_moves_the_end_and_what_there_is_lasts_all_the_same(
+    loads, before_us, thought_us, truly_us, more, battery
+):
+    """Whatever was thought before: NTP after a boot at some hour, an hour of summer time."""
+    end_us = before_us + truly_us
+    budget_j = IDLE * end_us / 1e6 * (1 + more)
+    said = {"until": "06:00"} if battery else {"joules_per_day": 86_400e6 * budget_j / end_us}
+    at_end_us = 6 * HOUR_US if battery else DAY_US
+    plant = Plant("orin-nano", "energy_budget", {**said, "reserve": 0.0},
+                  day_us=at_end_us - before_us - thought_us,
+                  battery_j=budget_j if battery else None)  # fmt: skip
+    plant.beat(0, 1)
+    load(plant, loads, before_us)
+    plant.day_us = at_end_us - end_us
+    done, could = plant.done, plant.joules + IDLE * (end_us - plant.at_us) / 1e6 <= budget_j
+    load(plant, loads, end_us)
+    near = abs(before_us + thought_us - end_us) <= CLOCK_US
+    slack_j = 2 * plant.joules / end_us * CLOCK_US if near else 1e-5 * budget_j
+    assert plant.energy_at(end_us) <= budget_j + slack_j if could else plant.done == done
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    loads=st.lists(st.tuples(st.floats(0, 1e8), st.integers(60, 30_000)), min_size=1, max_size=20),
+    more=st.floats(0.01, 1.0),
+    start_s=st.integers(0, 86_399),
+)
+def test_no_day_of_many_is_overspent_and_nothing_is_dropped(loads, more, start_s):
+    daily_j = IDLE * 86_400 * (1 + more)
+    plant = Plant("orin-nano", "energy_budget", {"joules_per_day": daily_j, "reserve": 0.0},
+                  day_us=10**6 * start_s)  # fmt: skip
+    plant.beat(0, 1)
+    first_us, arrived = DAY_US - 10**6 * start_s, 0.0
+    for units, seconds in itertools.cycle(loads):
+        if plant.at_us > first_us + 3 * DAY_US:
+            break
+        plant.beat(units, 10**6 * seconds)
+        arrived += units
+    assert plant.done + plant.waiting == pytest.approx(arrived)
+    midnights = [first_us + n * DAY_US for n in range(4)]
+    for begin, end in itertools.pairwise(midnights):
+        assert plant.energy_at(end) - plant.energy_at(begin) <= daily_j * (1 + 1e-6)
+    assert plant.energy_at(first_us) <= daily_j * first_us / DAY_US * (1 + 1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    moves=st.lists(
+        st.tuples(st.floats(0, 1e6), st.integers(1, 3600), st.floats(-500, 500), st.booleans()),
+        min_size=1, max_size=60,
+    ),
+    day_us=st.integers(-DAY_US, 3 * DAY_US),
+    reserve=st.floats(0, 1),
+)  # fmt: skip
+def test_a_battery_that_charges_empties_and_cannot_be_read_never_confuses_it(
+    moves, day_us, reserve
+):
+    plant = Plant("orin-nano", "energy_budget", {"until": "06:00", "reserve": reserve},
+                  battery_j=1000.0, day_us=day_us)  # fmt: skip
+    arrived = 0.0
+    for units, seconds, charged_j, there in moves:
+        held = plant.battery_j = max(plant.joules, (plant.battery_j or plant.joules) + charged_j)
+        plant.battery_j = held if there else None
+        arrived += units
+        done = plant.done
+        decision = plant.beat(units, 10**6 * seconds)
+        told = plant.running.policy.forecast(plant.seen(1.0))
+        assert told and "nan" not in told and "inf" not in told
+        if not there or (held - plant.joules <= 0):
+            assert plant.done == done
+        if not there:
+            assert "no battery can be read" in decision.reason
+        plant.battery_j = held
+    assert plant.done + plant.waiting == pytest.approx(arrived)
 
 
 def test_a_burst_is_paid_from_what_was_saved_up_and_the_rest_waits_for_the_pace():
