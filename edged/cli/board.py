@@ -26,7 +26,12 @@ GROUP = "edged"
 
 
 @click.command(name="board")
-@click.option("--board", "name", metavar="simulated:NAME", help="A simulated board (orin-nano).")
+@click.option(
+    "--board",
+    "name",
+    metavar="DIR | simulated:NAME",
+    help="The board's tree, or a simulated board (orin-nano).",
+)
 @click.option(
     "--root",
     default="/",
@@ -44,6 +49,8 @@ def command(name: str | None, root: Path, helper: Path, as_json: bool) -> None:
     """
     from governors.errors import GovernorError
 
+    if name is not None and Path(name).is_dir():
+        name, root = None, Path(name)
     try:
         with _opened(name, root) as sysfs:
             document = describe(sysfs, helper, simulated=name is not None)

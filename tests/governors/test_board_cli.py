@@ -66,6 +66,7 @@ def test_a_board_without_control_says_so_first(ask, tmp_path):
 def test_a_board_that_is_known_but_has_no_profile_gets_no_watts(ask, tmp_path):
     trees.plant(tmp_path / "xavier", "xavier-nx-r35")
     document = json.loads(ask("--root", str(tmp_path / "xavier"), "--json"))
+    assert json.loads(ask("--board", str(tmp_path / "xavier"), "--json")) == document, "as `run`"
     assert document["profile"] is None
     assert document["influence"]["text"].startswith("edged can influence: there is no profile")
     assert {m["name"] for m in document["meters"]} == {"ina3221"}
