@@ -50,7 +50,7 @@ def command(name: str | None, root: Path, helper: Path, as_json: bool) -> None:
     from governors.errors import GovernorError
 
     if name is not None and Path(name).is_dir():
-        name, root = None, Path(name)
+        root, name = Path(name), None
     try:
         with _opened(name, root) as sysfs:
             document = describe(sysfs, helper, simulated=name is not None)
