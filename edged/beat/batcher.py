@@ -9,10 +9,7 @@ The batcher makes that wait as long as the promises allow, because long waits ar
                                         found more than half full, and grows back when they
                                         were less than a quarter full
 
-and a race is kept under half the latency by limiting the rows that one beat takes.  What a row
-costs is not known after a start, when the backlog may be largest, and few keys make it thousands of
-times as much as many do: the first beat takes ROWS_MIN, and each at most GROWTH times as many as
-the largest before it.  What that leaves is raced at once.
+and a race is kept under half the latency by limiting the rows that one beat takes.
 
 The governor may steer this (`steer`): spend only a share of the latency on waiting, leave time for
 a race that is planned to be slower than the last ones, or not race before some time, in which case
@@ -32,7 +29,7 @@ FILL_HIGH = 0.5
 FILL_LOW = 0.25
 """Between the two the wait stays as it is, so that a fast sender meets a steady rhythm."""
 FILL_US_MIN = 500
-ROWS_MIN, GROWTH = 65_536, 4
+ROWS_MIN = 65_536
 """A beat may always take this many rows, however slow the last ones were, ..."""
 RACE_US_MAX = 1_000_000
 """... unless they take longer than this: control is not served meanwhile, nor the watchdog."""
@@ -71,7 +68,6 @@ class Batcher:
         """Expected ingest, operators and sealing together."""
         self.commit_us = 0.0
         self.row_us = 0.0
-        self._rows_grown = ROWS_MIN
         self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
 
     def promise(self, latency_us: int, ack_within_us: int) -> None:
@@ -92,38 +88,25 @@ class Batcher:
         self.race_us = max(float(spent), 0.9 * self.race_us + 0.1 * spent)
         telling = min(LEARN_ROWS, (self.rows_max() + 1) // 2)
         if beat.rows >= telling or (beat.rows and beat.race_us >= RACE_US_MAX // 4):
-            self._learn(beat.race_us / beat.rows)
-        self._rows_grown = max(self._rows_grown, GROWTH * beat.rows)
+            cost = beat.race_us / beat.rows
+            self.row_us = cost if self.row_us == 0.0 else 0.8 * self.row_us + 0.2 * cost
         if beat.fill >= FILL_HIGH:
             self.fill_us = self.fill_us / 2 if self.fill_us > FILL_US_MIN else 0.0
         elif beat.fill < FILL_LOW:
             grown = self.fill_us * (2.0 if beat.fill < FILL_LOW / 4 else 1.25)
             self.fill_us = min(float(self.latency_us), max(FILL_US_MIN, grown))
 
-    def _learn(self, cost_us: float) -> None:
-        """What a row has cost: noise is averaged out, a cost that has become another one is not."""
-        if cost_us > 4 * self.row_us:
-            self.row_us = cost_us
-            return
-        weight = 0.5 if cost_us < self.row_us / 2 else 0.2
-        self.row_us += weight * (cost_us - self.row_us)
-
     def committed(self, commit_us: int) -> None:
         """Learn how long a commit took."""
         self.commit_us = max(float(commit_us), 0.9 * self.commit_us + 0.1 * commit_us)
 
-    def wake(
-        self, oldest_us: int, first_us: int, unraced_us: int | None = None, rest: bool = False
-    ) -> Wake:
+    def wake(self, oldest_us: int, first_us: int, unraced_us: int | None = None) -> Wake:
         """When to wake for tuples that may have arrived at `oldest_us`, first seen at `first_us`.
 
         `oldest_us` is the end of the last ingest where input stood ready at once after it, and
         the first readiness otherwise; `unraced_us` the arrival of what was committed but not raced,
-        or stands in open pages.  `rest`: the last race has left rows while it was `growing`,
-        which have waited for as long as they should.
+        or stands in open pages.
         """
-        if rest:
-            return Wake(max(self._not_before_us, first_us), True)
         race_by = self.race_by(oldest_us if unraced_us is None else min(oldest_us, unraced_us))
         ack_by = oldest_us + self.ack_within_us - int(self.commit_us) - self.margin_us
         fill_by = first_us + int(self.fill_us)
@@ -142,14 +125,9 @@ class Batcher:
     def rows_max(self) -> int:
         """Rows that one beat may take so that its race stays under half the latency."""
         if self.row_us == 0.0:
-            return self._rows_grown
+            return 1 << 22
         least = min(ROWS_MIN, int(RACE_US_MAX / self.row_us))
-        rows = max(least, int(self.latency_us / 2 / self.row_us))
-        return max(1, min(rows, self._rows_grown))
-
-    def growing(self) -> bool:
-        """Whether a beat takes no more only because none has taken as many yet."""
-        return self.rows_max() == self._rows_grown
+        return max(1, least, int(self.latency_us / 2 / self.row_us))
 
     def period_us_max(self) -> float:
         """From one race to the next, what the senders' buffers leave; infinite where they leave

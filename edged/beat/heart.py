@@ -233,7 +233,7 @@ class Heart:
             return None
         if not race:
             now = self._clock.monotonic_us()
-            wake = self.batcher.wake(oldest, now, self._left.since_us(), self._left.rest)
+            wake = self.batcher.wake(oldest, now, self._left.since_us())
             self._waiter.until(wake.at_us, self._interrupted)
             race = wake.race
         rows_max = None
@@ -331,9 +331,8 @@ class Heart:
         self._steering.ingested()
 
     def _decide(self, active: Sequence[JobRuntime], now: int, wall: int, cue: Cue) -> BeatFacts:
-        rows_max, grows = self.batcher.rows_max(), self.batcher.growing()
+        rows_max = self.batcher.rows_max()
         if cue.rows_max is not None:
-            grows = grows and rows_max <= cue.rows_max
             rows_max = max(1, min(rows_max, cue.rows_max))
         if self._attempts.careful:
             rows_max = ONE_CHUNK
@@ -348,7 +347,7 @@ class Heart:
             whole = cue.last or job.drains or job is cue.seal or mine.ends()
             results = job.plan.promises.durability == "results"
             mine.flush = Flush.ALL if whole or results else flush
-        self._left.decided(active, facts, cue.race, cue.oldest_us, grows)
+        self._left.decided(active, facts, cue.race, cue.oldest_us)
         return facts
 
     def _race(self, jobs: Sequence[JobRuntime], facts: BeatFacts) -> list[SealedPage]:

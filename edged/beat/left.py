@@ -25,8 +25,6 @@ class Left:
         """Arrival of the oldest rows that are committed and wait for a race."""
         self.cut = False
         """Whether the last beat left rows only because it took no more."""
-        self.rest = False
-        """Whether that was the batcher's doing: they wait no longer."""
         self.took = False
         """Whether it took rows, so that there is room for what waits with its senders."""
 
@@ -48,21 +46,12 @@ class Left:
         )
 
     def decided(
-        self,
-        jobs: Sequence[JobRuntime],
-        facts: BeatFacts,
-        race: bool,
-        oldest_us: int,
-        grows: bool,
+        self, jobs: Sequence[JobRuntime], facts: BeatFacts, race: bool, oldest_us: int
     ) -> None:
-        """A beat will do this to the jobs; the oldest of its rows have arrived at `oldest_us`.
-
-        `grows`: it may not take all only because no beat has taken as many yet.
-        """
+        """A beat will do this to the jobs; the oldest of its rows have arrived at `oldest_us`."""
         streams = [s for job in facts.jobs.values() for s in job.streams.values()]
         self.took = any(s.take_rows for s in streams)
         self.cut = race and any(job.cut for job in jobs)
-        self.rest = self.cut and grows
         if race:
             self.unraced_us = None
         elif self.unraced_us is None:

@@ -109,7 +109,7 @@ class Engine:
         self._reasons: dict[str, int] = {}
         self._rows = self._arrived = self._raced = 0.0
         self._beats = self._held = 0
-        self._cut = self._rest = False
+        self._cut = False
         self._work = setup.work
         self._unraced_us: float | None = None
         self._unsent_bytes = 0.0
@@ -156,7 +156,7 @@ class Engine:
     def _when(self, oldest_us: float, now_us: float) -> tuple[float, bool]:
         """The batcher's wake, and whether it races."""
         unraced = None if self._unraced_us is None else int(self._unraced_us)
-        wake = self.batcher.wake(int(oldest_us), int(now_us), unraced, self._rest)
+        wake = self.batcher.wake(int(oldest_us), int(now_us), unraced)
         return max(float(wake.at_us), now_us), wake.race
 
     def _arrive(self, first_us: float, until_us: float) -> None:
@@ -174,7 +174,7 @@ class Engine:
         d, cost = self.device, self._work.cost
         if not race:
             self._unraced_us = oldest_us if self._unraced_us is None else self._unraced_us
-            self._cut = self._rest = False
+            self._cut = False
             d.race(Cost(cost.commit_cycles, 0.0), 0)
             d.beside(cost.beside_cycles)
             self.batcher.committed(COMMIT_US)
@@ -183,7 +183,7 @@ class Engine:
         decision = self._decided(self.policy.race(self._seen(oldest_us)))
         d.apply(decision)
         admitted = min(decision.admit_share * waiting, decision.units_max)
-        rows, grows = min(admitted, float(self.batcher.rows_max())), self.batcher.growing()
+        rows = min(admitted, float(self.batcher.rows_max()))
         self._held += decision.admit_share < 1.0
         if rows >= HELD_ROWS_MIN or decision.admit_share >= 1.0:
             fill = min(1.0, waiting * self.setup.work.row_bytes / 2 / BUFFER_BYTES)
@@ -197,7 +197,6 @@ class Engine:
             self._place(int(rows))
             self._unraced_us = None
         self._cut = self._rows >= HELD_ROWS_MIN
-        self._rest = self._cut and grows and rows < admitted
         after = self._decided(self.policy.idle(self._seen(d.at_us)))
         d.apply(after)
         self._upload(after)

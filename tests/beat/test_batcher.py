@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.beat.batcher import RACE_US_MAX, ROWS_MIN, Batcher, Beaten, Wake
+from edged.beat.batcher import RACE_US_MAX, ROWS_MIN, Batcher, Beaten
 
 SECOND = 1_000_000
 
@@ -75,42 +75,6 @@ def test_a_race_is_kept_under_half_the_tolerance():
     for _ in range(50):
         b.beaten(Beaten(rows=2_000, ingest_us=0, race_us=900_000, fill=0.0))
     assert b.rows_max() == RACE_US_MAX // 450, "but no race is to last longer than a second"
-
-
-def through(backlog, race_us, latency_us=SECOND // 4):
-    """Beats as long as there is backlog and a minute is not over: rows and times of the races.
-
-    `race_us(done, rows)` is what `rows` rows cost behind `done` others.
-    """
-    b, done, beats = Batcher(latency_us, latency_us), 0, []
-    while done < backlog and sum(us for _, us in beats) < 60 * SECOND:
-        rows = min(b.rows_max(), backlog - done)
-        beats.append((rows, int(race_us(done, rows))))
-        b.beaten(Beaten(rows, ingest_us=0, race_us=beats[-1][1], fill=0.9))
-        done += rows
-    return beats
-
-
-@given(row_us=st.floats(0.01, 200))
-def test_after_a_start_with_a_large_backlog_no_race_lasts_long_and_soon_all_run_full(row_us):
-    beats = through(20_000_000, lambda _, rows: 100 + row_us * rows)
-    assert beats[0][0] == ROWS_MIN, "nothing is known yet"
-    assert all(us <= 1.1 * RACE_US_MAX for _, us in beats[1:]), beats
-    full = max(SECOND / 8, min(ROWS_MIN * row_us, RACE_US_MAX))
-    assert all(us >= 0.7 * full for _, us in beats[12:-1]), beats
-
-
-def test_after_a_start_with_one_key_where_every_row_meets_all_before_it_no_race_lasts_minutes():
-    pair_us = 0.001
-    beats = through(10**6, lambda done, rows: pair_us * rows * (done + rows / 2))
-    assert max(us for _, us in beats) <= 3 * RACE_US_MAX, beats
-
-
-def test_rows_that_only_the_bound_of_a_race_has_left_wait_no_longer():
-    b = Batcher(10 * SECOND, SECOND // 2)
-    assert b.wake(0, 7_000, rest=True) == Wake(7_000, True), "raced, and at once"
-    b.steer(1.0, 0.0, 3 * SECOND)
-    assert b.wake(0, 7_000, rest=True) == Wake(3 * SECOND, True), "but when the governor wants it"
 
 
 def test_rows_that_were_dear_and_are_cheap_again_are_taken_in_full_again():
