@@ -106,7 +106,10 @@ def raced(seen: Observation, fit: Fit, alone: Way) -> Decision:
     left = alone.joules(units, 0.0)
     if clocks:
         saved = 1e3 * (left - fit.joules)
-        reason = f"{fit.way.device} at {fit.way.hz / 1e6:.0f} MHz saves {saved:.2f} mJ"
+        reason = f"{fit.way.device} at {fit.way.hz / 1e6:.0f} MHz "
+        reason += f"saves {saved:.2f} mJ" if saved >= 0 else f"takes {-saved:.2f} mJ more"
+        if saved < 0 and alone.takes_us(units) > seen.deadline_us - seen.at_us:
+            reason += ": left alone it would be late"
     else:
         reason = "left alone: no clock saves what writing it costs"
     if not fit.in_time:

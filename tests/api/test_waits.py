@@ -18,7 +18,7 @@ import threading
 import httpx
 import pytest
 
-from api import app
+from api import app, operations
 from api.context import Context
 from api.door import REQUESTS_MAX, Door
 from api.ingest import Ingest
@@ -63,9 +63,11 @@ def snapshot(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def reload_in_time(monkeypatch):
-    """A reload takes no longer than anything else here."""
+def answered_in_time(monkeypatch):
+    """A reload takes no longer than anything else here, and nothing is left to an operation: a busy
+    machine takes long to check a job."""
     monkeypatch.setattr(config, "RELOAD_S", TIMEOUT_S)
+    monkeypatch.setattr(operations, "WAIT_S", 300.0)
 
 
 class Behind(threading.Thread):
@@ -161,12 +163,14 @@ def statuses(path, requests, timeout_s=TIMEOUT_S):
     return asyncio.run(run())
 
 
-def test_a_daemon_whose_queue_is_full_says_when_to_come_again(tmp_path, snapshot):
+def test_a_daemon_whose_queue_is_full_says_when_to_come_again(tmp_path, snapshot, monkeypatch):
+    monkeypatch.setattr(config, "RELOAD_S", 300.0)
+
     def full():
         raise CommandError("busy", "16 changes wait already", retry_s=1.0)
 
     behind = Behind(tmp_path / "door", snapshot, full)
-    told = statuses(behind.path, [*SENT, CHECKED])
+    told = statuses(behind.path, [*SENT, CHECKED], 300.0)
     behind.close()
     assert set(told.values()) == {503}, told
     assert {"job.pause", "job.put", "governor", "kernel", "reload"} <= set(behind.asked)

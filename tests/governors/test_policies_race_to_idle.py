@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -55,6 +56,14 @@ class TestTheClock:
         decision = plant.beat(1000, 1_000_000)
         assert not decision.clocks
         assert "left alone" in decision.reason
+
+    def test_it_says_what_being_in_time_takes_where_left_alone_it_would_be_late(self):
+        plant = Plant(
+            "jetson-nano", "race_to_idle", {}, 46_000, COMPUTING, write_j=10.0, dials=NANO
+        )
+        decision = plant.beat(100_000, 1_000_000)
+        assert decision.clocks
+        assert re.search(r"takes [0-9.]+ mJ more: left alone it would be late$", decision.reason)
 
     def test_a_small_beat_is_left_alone_and_a_large_one_is_not(self):
         plant = Plant(
