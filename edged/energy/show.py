@@ -114,11 +114,11 @@ def _modelled(side: Energy, now_us: int) -> dict[str, Any]:
 
 def _rails(side: Energy) -> list[dict[str, Any]]:
     sampler = side.watch.sampler
-    problems, latest = sampler.problems(), sampler.latest
+    problems, watts = sampler.problems(), sampler.watts
     return [
         {
             "meter": meter, "rail": name, "part_of": told.rail.part_of,
-            "feeds": list(told.rail.feeds), "watts": latest[meter, name].watts, **_joules(told),
+            "feeds": list(told.rail.feeds), "watts": watts[meter, name], **_joules(told),
             "problem": problems.get((meter, name), ""),
         }
         for (meter, name), told in sampler.totals.items()
@@ -126,9 +126,9 @@ def _rails(side: Energy) -> list[dict[str, Any]]:
 
 
 def _watts(side: Energy) -> dict[str, Any] | None:
-    """Of the whole input now, as the best meter last read it; else the model's of an idle board."""
+    """Of the whole input now, as the best meter last read it; None where no meter tells it."""
     for whole in side.watch.sampler.wholes:
-        watts = input_watts(whole, side.watch.sampler.latest)
+        watts = input_watts(whole, side.watch.sampler.watts)
         if watts is not None:
             return {"input": watts, "rail": whole.name, "provenance": whole.provenance.value}
     return None

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from governors.energy import Energy, Provenance, Rail
-from governors.meters.base import Meter, Reading
+from governors.meters.base import Meter
 
 Key = tuple[str, str]
 """A meter's name and a rail's name: one rail may be measured and modelled."""
@@ -123,10 +123,10 @@ def _sum(meter: Meter, names: Sequence[str], covers: str) -> Whole:
     return Whole(tuple((meter.name, n) for n in names), name, covers, meter.provenance)
 
 
-def input_watts(whole: Whole, latest: Mapping[Key, Reading]) -> float | None:
-    """The whole input's power (W); None where one of its rails told none."""
-    watts = [latest[key].watts if key in latest else None for key in whole.keys]
-    return sum(w for w in watts if w is not None) if None not in watts else None
+def input_watts(whole: Whole, watts: Mapping[Key, float | None]) -> float | None:
+    """The whole input's power (W) by that of each rail; None where one of its rails told none."""
+    told = [watts.get(key) for key in whole.keys]
+    return sum(w for w in told if w is not None) if None not in told else None
 
 
 def input_energy(found: Iterable[Whole], energies: Mapping[Key, Energy]) -> Energy | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from governors.energy import Energy
 from governors.meters.base import Meter, Reading, failed
@@ -59,7 +59,6 @@ class _Read:
     due_us: int | None = None
     cost_us: float = 0.0
     reads: int = 0
-    latest: dict[str, Reading] = field(default_factory=dict)
 
     def interval_us(self, share_max: float, booking_us: float) -> int:
         stretched = max(self.meter.interval_us, int((self.cost_us + booking_us) / share_max))
@@ -118,11 +117,12 @@ class Sampler:
         interval_us = self._interval_us(read)
         read.due_us = now_us + int(interval_us * (0.5 + read.reads * GOLDEN % 1.0))
         bridge_us = read.bridge_us(interval_us)
+        readings = []
         for rail in read.meter.rails:
             reading = got.get(rail.name) or failed(rail, now_us, "the meter did not answer for it")
-            read.latest[rail.name] = reading
+            readings.append(reading)
             read.totals[rail.name].take(reading, bridge_us, busy_cores)
-        return list(read.latest.values())
+        return readings
 
     def booked(self, us: float) -> None:
         """After `sample`: so much CPU time was taken beside it for what it read."""
@@ -170,9 +170,13 @@ class Sampler:
         return max(lags, default=0)
 
     @property
-    def latest(self) -> dict[Key, Reading]:
-        """The last reading of each rail."""
-        return {(r.meter.name, name): got for r in self._reads for name, got in r.latest.items()}
+    def watts(self) -> dict[Key, float | None]:
+        """What each rail draws as far as the last reading tells (`Total.watts`)."""
+        return {
+            (read.meter.name, name): total.watts
+            for read in self._reads
+            for name, total in read.totals.items()
+        }
 
     def problems(self) -> dict[Key, str]:
         """Rails that do not tell anything now, and why."""

@@ -44,6 +44,9 @@ class Total:
     ) -> None:
         self.problem = "not read yet"
         """Why the last reading was none; empty where it was one."""
+        self.watts: float | None = None
+        """As last read; of a counter, the mean since the reading before that told it; None where
+        that is not known."""
         self.frozen_since_us: int | None = None
         """When the value that does not change any more was first read."""
         self._rail, self._provenance, self._counts = rail, provenance, counts
@@ -75,6 +78,7 @@ class Total:
         if value is not None and self._frozen(value, busy_cores, reading.at_us):
             value, self.problem = None, f"frozen at {value:g} while the work changes"
         passed_us = reading.at_us - self._until_us
+        self.watts = reading.watts
         if self._counts:
             self._take_count(value, bool(reading.problem), passed_us, bridge_us)
         else:
@@ -101,6 +105,7 @@ class Total:
             self._gap_us += passed_us
         else:
             self._joules += joules - self._last
+            self.watts = 1e6 * (joules - self._last) / passed_us if passed_us else None
         self._last = joules
         self._until_us += passed_us
 

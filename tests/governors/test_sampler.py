@@ -132,6 +132,24 @@ class TestJoules:
         assert energy.joules == pytest.approx(counted, rel=1e-9, abs=1e-12)
         assert (energy.gap_us, energy.until_us) == (0, at_us + 1)
 
+    @given(st.lists(st.tuples(st.integers(1, 10**6), st.none() | st.floats(0, 100)), max_size=8))
+    def test_a_counter_tells_the_mean_watts_since_it_was_told_before(self, moves):
+        total = Total(IN, Provenance.MEASURED, counts=True)
+        at_us, counter, before = 0, 5.0, (0, 5.0)
+        total.take(joules(0, counter), 10**9)
+        assert total.watts is None
+        for step_us, power in moves:
+            at_us += step_us
+            if power is None:
+                total.take(joules(at_us, None, "away"), 10**9)
+                assert total.watts is None
+                continue
+            counter += power * step_us / 1e6
+            total.take(joules(at_us, counter), 10**9)
+            mean = (counter - before[1]) / (at_us - before[0]) * 1e6
+            assert total.watts == pytest.approx(mean, abs=1e-6)
+            before = (at_us, counter)
+
     def test_a_negative_offset_is_counted_as_none_and_not_subtracted(self):
         total = Total(IN, Provenance.MEASURED, counts=False)
         for second, value in enumerate((2.0, 2.0, -0.392, -0.392)):
