@@ -85,13 +85,14 @@ def rows(count, hours=0):
 
 def fill(plant):
     """Send rows that no compression makes smaller, until the plant has seen enough."""
-    with (
-        contextlib.suppress(EdgedError, TimeoutError),  # nobody takes the last ones
-        plant.producer("full", unacked_bytes_max=1 << 20, timeout_s=1.0) as producer,
-    ):
-        while not plant.full.is_set():
-            with contextlib.suppress(TimeoutError):
-                producer.send(rows(4000))
+    while not plant.full.is_set():  # a producer that was given up on a busy machine is made anew
+        with (
+            contextlib.suppress(EdgedError, TimeoutError),  # nobody takes the last ones
+            plant.producer("full", unacked_bytes_max=1 << 20, timeout_s=5.0) as producer,
+        ):
+            while not plant.full.is_set():
+                with contextlib.suppress(TimeoutError):
+                    producer.send(rows(4000))
 
 
 class TestRules:
