@@ -1,5 +1,7 @@
 """The client comes again when it is told to, and only where nothing can happen twice by that."""
 
+from types import SimpleNamespace
+
 import httpx
 import pytest
 
@@ -14,8 +16,8 @@ ROWS = (b"{}", "application/x-ndjson")
 def pauses(monkeypatch):
     """How long the client slept, each time; no time passes but in its sleeps."""
     slept = []
-    monkeypatch.setattr(module.time, "sleep", slept.append)
-    monkeypatch.setattr(module.time, "monotonic", lambda: float(sum(slept)))
+    clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: float(sum(slept)))
+    monkeypatch.setattr(module, "time", clock)  # the client's alone: other threads have theirs
     return slept
 
 

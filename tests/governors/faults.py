@@ -4,6 +4,7 @@ with nobody(): ...              root reads everything; nobody does not
 open_tree()                     a directory that nobody may enter (pytest's are root's own)
 busy(sysfs, path)               a pipe without a word in it: EAGAIN
 Failing(root, {path: errno})    what only a device can say: EIO, ENODATA
+coming_and_going(places)        they are away for moments, all the time
 """
 
 import contextlib
@@ -11,7 +12,8 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from governors.sysfs import Sysfs, error
@@ -41,6 +43,27 @@ def open_tree() -> Iterator[Path]:
         yield root
     finally:
         shutil.rmtree(root)
+
+
+@contextlib.contextmanager
+def coming_and_going(places: Sequence[Path]) -> Iterator[None]:
+    """Files or directories are moved away and back, over and over, by another thread."""
+    over = threading.Event()
+
+    def flip() -> None:
+        while not over.is_set():
+            for place in places:
+                away = place.with_name(f"{place.name}.away")
+                place.rename(away)
+                away.rename(place)
+
+    thread = threading.Thread(target=flip)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -27,8 +26,8 @@ from click.testing import CliRunner
 from edged.cli.governor import command
 from governors import helper as helpers
 from governors.sysfs import Sysfs
-from tests.governors.faults import NOBODY
-from tests.governors.test_helper import Running, ask, snapshot
+from tests.governors.faults import NOBODY, coming_and_going
+from tests.governors.test_helper import Running, ask, connected, snapshot
 from tests.governors.test_ownership import end, knobs_of, limits, start
 from tests.governors.trees import plant
 
@@ -230,22 +229,8 @@ def no_right(rig):
 def gone_in_flight(rig):
     """The limits' directory and a sensor come and go while the owner reads and writes them."""
     moved = [rig.place(rig.knob.min_path).resolve().parent, *(s.place for s in rig.sensors[:1])]
-    over = threading.Event()
-
-    def flip():
-        while not over.is_set():
-            for place in moved:
-                away = place.with_name(f"{place.name}.away")
-                place.rename(away)
-                away.rename(place)
-
-    thread = threading.Thread(target=flip)
-    thread.start()
-    try:
+    with coming_and_going(moved):
         said = [rig.beat(HIGH * (n % 2), renew=False) for n in range(20)]
-    finally:
-        over.set()
-        thread.join()
     for one in said:
         assert one["problems"].keys() <= {rig.knob.name}
         assert set(one["problems"].values()) <= {"ActuatorError"}
@@ -376,9 +361,9 @@ def attacked(helper, root, knob):
         *({}, [], None, b"", b"\xff\xfe\x00", b"[" * 500, b'{"set": NaN}'),
     ]
     for request in hostile:
-        with helper.connect() as link:
+        with connected(helper.socket) as link:
             assert "refused" in ask(link, request), request
-    flood = [helper.connect() for _ in range(3 * helpers.CONNECTIONS)]
+    flood = [connected(helper.socket) for _ in range(3 * helpers.CONNECTIONS)]
     flood[-1].setblocking(False)
     with contextlib.suppress(OSError):
         for _ in range(50):

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.governors.faults import coming_and_going
 from tests.governors.test_faults import FREEZES, attacked, restore
 from tests.governors.test_ownership import limits
 from tests.governors.whole import DEADLINE_S, HIGHEST, LOWEST, Whole
@@ -104,28 +105,14 @@ def no_right(whole):
 def gone_in_flight(whole):
     """A clock's directory and a sensor come and go while the daemon reads and writes them."""
     at = whole.place(whole.knob.min_path).resolve().parent
-    moved, over = [at, *(s.place for s in whole.sensors[:1])], threading.Event()
-
-    def flip():
-        while not over.is_set():
-            for place in moved:
-                away = place.with_name(f"{place.name}.away")
-                place.rename(away)
-                away.rename(place)
-
-    thread = threading.Thread(target=flip)
-    thread.start()
     whole.still = True
-    try:
+    with coming_and_going([at, *(s.place for s in whole.sensors[:1])]):
         for n in range(6):
             whole.hold((LOWEST, HIGHEST)[n % 2])
             told = whole.beat()
             assert told["policy"]["problem"] == ""
             assert {change["name"] for change in told["changes"]} <= {whole.knob.name}
-    finally:
-        over.set()
-        thread.join()
-        whole.still = False
+    whole.still = False
 
 
 def hotplugged_core(whole):

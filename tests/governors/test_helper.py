@@ -36,6 +36,18 @@ from tests.governors.trees import BOARDS, CPU, Kernel, plant
 DEADLINE_S = 120
 
 
+def connected(path: Path) -> socket.socket:
+    """A connection to the helper at `path`.  Raises OSError where there is none."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        link.connect(str(path))
+        link.settimeout(DEADLINE_S)
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
 class Unprivileged(Sysfs):
     """A daemon's view: it may read everything and write nothing."""
 
@@ -86,14 +98,7 @@ class Running:
             return None
 
     def connect(self):
-        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            link.connect(str(self.socket))
-            link.settimeout(DEADLINE_S)
-        except OSError:
-            link.close()
-            raise
-        return link
+        return connected(self.socket)
 
     def stop(self, how=signal.SIGTERM):
         self.process.send_signal(how)

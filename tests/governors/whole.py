@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,7 +30,7 @@ from governors.sysfs import Sysfs
 from tests.governors.faults import NOBODY
 from tests.governors.owner import heed_modes
 from tests.governors.test_faults import SLOW, Sensor, sensors
-from tests.governors.test_helper import poll
+from tests.governors.test_helper import connected, poll
 from tests.governors.test_ownership import ROOM, knobs_of, limits
 from tests.governors.trees import plant
 
@@ -238,20 +237,10 @@ class Helper:
 
     def listens(self) -> bool:
         try:
-            self.connect().close()
+            connected(self.socket).close()
         except OSError:
             return False
         return True
-
-    def connect(self) -> socket.socket:
-        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            link.connect(str(self.socket))
-            link.settimeout(DEADLINE_S)
-        except OSError:
-            link.close()
-            raise
-        return link
 
     def stop(self, how: signal.Signals) -> None:
         self.process.send_signal(how)
