@@ -22,6 +22,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from anyio import fail_after
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -69,8 +70,8 @@ class EventStream(Response):
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.raw_headers[[name for name, _ in self.raw_headers].index(b"content-length")]
         self._door, self._last = door, _parse(last_event_id)
-        self._since = self._last
-        """Behind which id the backlog began; what it told may come live once more."""
+        self._backlog_ids = range(0)
+        """What was told of the past may come live once more."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell what is new until the reader hangs up, is too slow, or the API ends."""
@@ -83,7 +84,7 @@ class EventStream(Response):
         except asyncio.CancelledError:
             await asyncio.wait({telling}, timeout=0)
         finally:
-            slow = telling.done() and isinstance(_error(telling), asyncio.TimeoutError)
+            slow = telling.done() and isinstance(_error(telling), TimeoutError)
             for task in (telling, leaving):
                 task.cancel()
             await asyncio.gather(telling, leaving, return_exceptions=True)
@@ -95,7 +96,8 @@ class EventStream(Response):
     async def _tell(self, send: Send, holds: Callable[[], bool]) -> None:
         async def put(text: str) -> None:
             body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
-            await asyncio.wait_for(send(body), SLOW_S)
+            with fail_after(SLOW_S):
+                await send(body)
 
         await put(f"retry: {RETRY_MS}\n\n")
         async with self._door.reader() as mailbox:
@@ -115,17 +117,14 @@ class EventStream(Response):
             return
         try:
             answer = await self._door.ask("events", since=self._last, limit=BACKLOG_MAX)
-            if int(answer["next"]) < self._last:  # an id of an earlier store: all here is new
-                self._last = self._since = 0
-                answer = await self._door.ask("events", since=0, limit=BACKLOG_MAX)
-                self._last = int(answer["first"]) - 1
         except Problem:  # the watch tells that the daemon is gone
             return
-        missed = int(answer["first"]) - self._last - 1
-        if answer["events"] and missed > 0:
-            yield _message("missed", {"count": missed})
-        for event in answer["events"]:
-            yield self._event(event)
+        if answer["missed"]:
+            yield _message("missed", {"count": answer["missed"]})
+        if events := answer["events"]:
+            self._backlog_ids = range(events[0]["id"], events[-1]["id"] + 1)
+        for event in events:
+            yield _event(event)
 
     def _news(self, mailbox: Mailbox) -> list[str]:
         """All that waits in the mailbox."""
@@ -138,20 +137,16 @@ class EventStream(Response):
             mailbox.missed = 0
         while mailbox.events:
             event = mailbox.events.popleft()
-            if not self._was_told(int(event["id"])):
-                told.append(self._event(event))
+            if event["id"] not in self._backlog_ids:
+                told.append(_event(event))
         if mailbox.snapshot is not None:
             told.append(_message("snapshot", mailbox.snapshot))
             mailbox.snapshot = None
         return told
 
-    def _was_told(self, id: int) -> bool:
-        """Lower ids than the backlog's are a new store's, which begins to count anew."""
-        return self._since is not None and self._last is not None and self._since < id <= self._last
 
-    def _event(self, event: dict[str, Any]) -> str:
-        self._last = int(event["id"])
-        return f"id: {self._last}\n" + _message("event", event)
+def _event(event: dict[str, Any]) -> str:
+    return f"id: {event['id']}\n" + _message("event", event)
 
 
 def _message(kind: str, data: Any) -> str:

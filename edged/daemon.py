@@ -67,7 +67,8 @@ class Daemon:
         self.started_us, self.started_wall_us = self.clock.monotonic_us(), self.clock.wall_us()
         self.workers = Workers(settings.workers)
         self.store = self._open_store()
-        self.events = Events(self.clock, log or Log(), self.store.session[0])
+        session, epoch = self.store.session[0], self.store.device_epoch
+        self.events = Events(self.clock, log or Log(), session, epoch)
         self.energy = self._open_board()
         self.kept = Kept(settings.directory)
         """The policy that a command chose."""

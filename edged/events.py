@@ -1,9 +1,13 @@
 """What happened to the daemon: a bounded list of events, each also one line of the log.
 
 An event is `{"id", "at_us" (wall clock), "kind" ("dotted.name"), "level", "text", "job" (of some),
-"facts"}`; `docs/control.md` lists the kinds.  Ids rise, over restarts too: the store's session
-times SESSION, then counted from 1.  The last EVENTS_MAX are kept; who comes too late for some of
-them is told how many he missed.  Events come from the heart and from the commit thread.
+"facts"}`; `docs/control.md` lists the kinds.  Ids rise, over restarts too:
+
+    (the store's epoch modulo STORES + its session) * SESSION + 1, 2, ...
+
+so who comes back with the id of another store's event is known, and told all that there is here.
+The last EVENTS_MAX are kept; who comes too late for some of them is told how many he missed.
+Events come from the heart and from the commit thread.
 """
 
 from __future__ import annotations
@@ -19,8 +23,9 @@ from typing import Any
 from edged.clock import Clock
 
 EVENTS_MAX = 1000
-SESSION = 10**8
-"""Ids of a session; session times this stays below 2**53 for 90 million starts."""
+SESSION, STORES = 10**8, 1 << 26
+"""Ids of a session, and where a store's sessions begin: for 22 million starts below 2**53, which
+JSON's readers take for whole."""
 LEVELS = ("debug", "info", "warning", "error")
 PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
 """As in syslog(3); systemd reads `<N>` before a line (sd-daemon(3))."""
@@ -75,15 +80,17 @@ class Log:
 class Events:
     """The list; see the module's docstring."""
 
-    def __init__(self, clock: Clock, log: Log, session: int = 0) -> None:
+    def __init__(self, clock: Clock, log: Log, session: int = 0, epoch: int = 0) -> None:
         self.log = log
         self.listener: Callable[[], None] = lambda: None
         """Called after every event, on whatever thread it came from."""
-        self._clock, self._session = clock, session
+        self._clock = clock
         self._lock = threading.Lock()
         self._ring: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._counts: Counter[str] = Counter()
-        self._next = session * SESSION + 1
+        self._stores = epoch % STORES * SESSION
+        """Ids of this store are above it."""
+        self._began = self._next = self._stores + session * SESSION + 1
         self._quiet: dict[tuple[str, str], tuple[int, int]] = {}
         """By kind and key: when the last event of it was told, and how many were not since."""
 
@@ -126,13 +133,15 @@ class Events:
         self.add(kind, text, level="warning", facts={**facts, "times": times + 1})
 
     def since(self, last: int, limit: int = EVENTS_MAX) -> tuple[list[Event], int]:
-        """Up to `limit` events after id `last`, and how many before them `last` has missed."""
+        """Up to `limit` events after id `last`, and how many before them `last` has missed.  To an
+        id that is not of this store all are new."""
         with self._lock:
-            first = self._ring[0]["id"] if self._ring else self._next
-            start = max(last + 1, first)
-            missed = start - max(last + 1, self._session * SESSION + 1)
-            ring = list(self._ring)[start - first : start - first + limit]
-        return ring, max(0, missed)
+            return self._since(last, limit)
+
+    def newest(self) -> int:
+        """The id behind which nothing has happened yet."""
+        with self._lock:
+            return self._next - 1
 
     def counts(self) -> dict[str, int]:
         """How many there were of each kind."""
@@ -140,10 +149,17 @@ class Events:
             return dict(self._counts)
 
     def page(self, last: int, limit: int) -> dict[str, Any]:
-        """The door's answer: `next` is what to ask with next, `first` the oldest id here."""
-        found, _ = self.since(last, limit)
+        """The door's answer: `next` is what to ask with next, `missed` how many of this session are
+        no longer here."""
         with self._lock:
-            first = self._ring[0]["id"] if self._ring else self._next
-            newest = self._next - 1
-        last = found[-1]["id"] if found else newest
-        return {"events": found, "next": last, "first": first, "session": self._session}
+            found, missed = self._since(last, limit)
+            newest = found[-1]["id"] if found else self._next - 1
+        return {"events": found, "next": newest, "missed": missed}
+
+    def _since(self, last: int, limit: int) -> tuple[list[Event], int]:
+        if not self._stores < last < self._next:
+            last = self._stores
+        first = self._ring[0]["id"] if self._ring else self._next
+        start = max(last + 1, first)
+        missed = start - max(last + 1, self._began)
+        return list(self._ring)[start - first : start - first + limit], max(0, missed)

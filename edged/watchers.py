@@ -68,13 +68,9 @@ class Watching:
             raise CommandError("invalid", f"{interval!r} is not {allowed}", where="interval_ms")
         since = request.get("since")
         if since is None:
-            since = self._events.page(0, 0)["next"]
+            since = self._events.newest()
         if not isinstance(since, int) or isinstance(since, bool):
             raise CommandError("invalid", f"{since!r} is not an event's id", where="since")
-        if since > self._events.page(0, 0)["next"]:
-            since = (
-                0  # he had it of an earlier store, whose ids were higher: all here is new to him
-            )
         watcher = Watcher(1000 * interval, since, self._clock.monotonic_us())
         self._watchers.add(watcher)
         return watcher

@@ -59,9 +59,8 @@ def _since(cursor: str | None) -> int:
 
 def _page(told: dict[str, Any], since: int, limit: int) -> Events:
     items = [Event.model_validate(event) for event in told.get("events", [])]
-    first = int(told.get("first", 0))
     return Events(
         items=items,
         next=paging.encode(str(items[-1].id)) if len(items) == limit else None,
-        missed=max(0, first - since - 1) if since else 0,
+        missed=int(told.get("missed", 0)) if since else 0,
     )

@@ -190,3 +190,20 @@ def test_a_strange_last_event_id_is_ignored(plant, text):
             assert next(lines) == "retry: 2000"
             told = next(line for line in lines if line.startswith("data: "))
             assert json.loads(told.removeprefix("data: ")) == {"up": True}
+
+
+def test_who_comes_back_to_a_daemon_that_was_started_again_is_told_of_no_events_that_never_were(
+    tmp_path,
+):
+    """Ids leave room between two starts."""
+    with Daemon(tmp_path) as daemon, Api(tmp_path) as api:
+        last = "0"
+        for _ in range(2):
+            with reading(api, last) as messages:
+                told = list(itertools.takewhile(lambda m: m.kind != "snapshot", messages))
+            assert {message.kind for message in told} <= {"event", "daemon"}
+            assert any(message.data.get("kind") == "daemon.started" for message in told)
+            last = next(message.id for message in told if message.id)
+            daemon.kill()
+            daemon.restart()
+            daemon.ready(300)

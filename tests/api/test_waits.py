@@ -78,7 +78,7 @@ class Behind(threading.Thread):
         self.path, self.asked, self._change = path, [], change
         self._told = {
             "status": snapshot, "jobs": {"jobs": []}, "config": {"values": []},
-            "log": {"level": "info"}, "events": {"events": [], "next": 0, "first": 1},
+            "log": {"level": "info"}, "events": {"events": [], "next": 0, "missed": 0},
             "job": {"name": "readings", "version": 1, "state": "running", "document": READINGS,
                     "origin": "api", "since_us": 0, "problem": ""},
         }  # fmt: skip

@@ -1,0 +1,63 @@
+"""The list of events against a client that remembers all it was told, over restarts and stores."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edged import events
+from edged.clock import SystemClock
+from edged.events import Events, Log
+
+LIVES = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.lists(st.tuples(st.integers(0, 12), st.integers(1, 12)), min_size=1, max_size=4),
+    ),
+    min_size=1,
+    max_size=5,
+)
+"""Of each daemon: which store it has, and how many events there are before each of the client's
+questions, and how many he asks for."""
+
+
+EPOCHS = st.lists(st.integers(0, 2**18 - 1), min_size=4, max_size=4, unique=True)
+"""Drawn at random they are as far apart as these all but surely."""
+
+
+@given(EPOCHS.map(lambda found: [n << 8 for n in found]), LIVES)
+def test_who_follows_is_told_every_event_once_whatever_store_it_is_of(epochs, lives):
+    with_room_for_eight = events.EVENTS_MAX
+    events.EVENTS_MAX = 8
+    try:
+        last, sessions, seen = 0, dict.fromkeys(epochs, 0), set()
+        for store, questions in lives:
+            epoch = epochs[store]
+            sessions[epoch] += 1
+            told = Events(SystemClock(), Log(lambda *_: None), sessions[epoch], epoch)
+            happened, heard, missed = 0, [], 0
+            for count, limit in [*questions, (0, 8)]:
+                for _ in range(count):
+                    told.add("daemon.tested", str(happened))
+                    happened += 1
+                page = told.page(last, limit)
+                heard += [(event["id"], event["text"]) for event in page["events"]]
+                missed += page["missed"]
+                last = page["next"]
+            ids = [id for id, _ in heard]
+            assert ids == sorted(ids) and not seen & set(ids)
+            seen.update(ids)
+            assert len(heard) + missed == happened
+            texts = [int(text) for _, text in heard]
+            assert texts == sorted(set(texts)) and texts[-8:] == list(range(happened))[-8:]
+            assert last < 2**53, "what JSON's readers take for whole"
+    finally:
+        events.EVENTS_MAX = with_room_for_eight
+
+
+def test_who_followed_another_store_is_told_all_though_its_numbers_went_on_as_here():
+    """What two daemons of a session each have counted alike."""
+    one, other = (Events(SystemClock(), Log(lambda *_: None), 1, epoch) for epoch in (7, 2**40 + 9))
+    for n in range(5):
+        one.add("daemon.tested", f"here {n}")
+        other.add("daemon.tested", f"there {n}")
+    assert len(other.page(one.page(0, 3)["next"], 10)["events"]) == 5
+    assert len(one.page(other.page(0, 3)["next"], 10)["events"]) == 5
