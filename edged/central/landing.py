@@ -6,6 +6,7 @@
     LANDING/devices/<hash>.record                high waters and sessions        (highwater.py)
     LANDING/desired/<device>.json                what the centre wants; others write it
     LANDING/consumers/<name>.json                who reads it, and how far        (consumers.py)
+    LANDING/shares                               what each device's pages take    (shares.py)
     LANDING/instances/<instance>.lock            flocked by the owner of its segments
 
 How a group of deliveries is committed, under the locks of its devices (taken in the order of their

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
+import threading
 import time
+from contextlib import closing
 
 import pytest
 
 from edged.central import segments, shares
 from edged.central.expire import expire
 from edged.central.shares import Shares
-from tests.central.support import Device, collecting, landed_pages, make_page
+from tests.central.support import DEVICE, Device, collecting, landed_pages, make_page
 from tests.central.test_landing import open_landing, send
 
 OTHER = "other"
@@ -31,6 +34,102 @@ def naive(landing):
             device = int(row["device_hash"])
             found[device] = found.get(device, 0) + int(row["length"])
     return found
+
+
+def counted(of):
+    """Wait until the count that goes on is over."""
+    if of._refreshing is not None:
+        of._refreshing.join()
+
+
+class Slow:
+    """Reading of rows that waits until it may; how often it was asked."""
+
+    def __init__(self, monkeypatch):
+        self.may, self.asked, self._read = threading.Event(), 0, segments.read_rows
+        monkeypatch.setattr(shares.segments, "read_rows", self)
+
+    def __call__(self, *args):
+        self.asked += 1
+        assert self.may.wait(120)
+        return self._read(*args)
+
+
+def test_a_start_waits_for_no_count_and_refuses_by_what_was_counted_before(tmp_path, monkeypatch):
+    size = len(make_page(1))
+    with closing(open_landing(tmp_path, segment_bytes=2 * size)) as place:
+        for n in range(1, 5):
+            send(place, make_page(n))
+        send(place, make_page(1, device=OTHER), device=OTHER)
+    share = share_of(tmp_path, 4.5 * size)
+    Shares(tmp_path, share).close()
+    device, other = (segments.device_hash(name) for name in (DEVICE, OTHER))
+    slow = Slow(monkeypatch)
+    again = Shares(tmp_path, share)  # would wait for ever if it read rows
+    assert again.over(device, size) and not again.over(other, size)
+    again.landed({other: 4 * size})
+    assert again.over(other, size), "landed here since"
+    slow.may.set()
+    counted(again)
+    assert {d: again.held(d) for d in (device, other)} == {device: 4 * size, other: 5 * size}
+    again.close()
+    assert slow.asked == 3, "segments"
+
+
+def test_a_count_that_goes_on_keeps_no_end_waiting_and_loses_nothing(tmp_path, monkeypatch):
+    size = len(make_page(1))
+    with closing(open_landing(tmp_path, segment_bytes=2 * size)) as place:
+        for n in range(1, 8):
+            send(place, make_page(n))
+    Shares(tmp_path, 0.9).close()
+    slow = Slow(monkeypatch)
+    again = Shares(tmp_path, 0.9)
+    threading.Timer(0.1, slow.may.set).start()
+    again.close()
+    assert slow.asked <= 1, "the end is looked for at each segment"
+    after = Shares(tmp_path, 0.9)
+    assert after.held(segments.device_hash(DEVICE)) == 7 * size
+    after.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\x93NUMPY", pickle.dumps([1]), None])
+def test_without_what_was_counted_before_the_first_count_is_waited_for(tmp_path, content):
+    size = len(make_page(1))
+    with closing(open_landing(tmp_path)) as place:
+        send(place, make_page(1))
+    Shares(tmp_path, 0.9).close()
+    written = (tmp_path / "shares").read_bytes()
+    if content is None:
+        (tmp_path / "shares").unlink()
+    else:
+        (tmp_path / "shares").write_bytes(content)
+    again = Shares(tmp_path, 0.9)
+    assert again.held(segments.device_hash(DEVICE)) == size and again._refreshing is None
+    again.close()
+    assert (tmp_path / "shares").read_bytes() == written
+
+
+def test_a_landing_that_cannot_be_read_for_a_moment_is_counted_the_next_time(
+    tmp_path, monkeypatch, caplog
+):
+    size = len(make_page(1))
+    with closing(open_landing(tmp_path, segment_bytes=size)) as place:
+        send(place, make_page(1)), send(place, make_page(2))
+    read, broken = segments.read_rows, []
+
+    def once(*args):
+        if len(broken) == 1:
+            broken.append(2)
+            raise OSError(5, "input/output error")
+        broken.append(1)
+        return read(*args)
+
+    monkeypatch.setattr(shares.segments, "read_rows", once)
+    of = Shares(tmp_path, 0.9)
+    assert "was not counted" in caplog.text
+    of._refresh()
+    assert of.held(segments.device_hash(DEVICE)) == 2 * size
+    of.close()
 
 
 def test_a_device_waits_at_its_share_and_goes_on_when_pages_are_deleted(tmp_path, monkeypatch):
@@ -58,6 +157,8 @@ def test_what_is_counted_is_what_the_rows_say_whoever_lands_and_deletes(tmp_path
     rng = random.Random(seed)
     size = len(make_page(1))
     one, two = (open_landing(tmp_path, segment_bytes=3 * size, device_share=0.9) for _ in range(2))
+    for place in (one, two):
+        counted(place.shares)
     seqs = dict.fromkeys(("d1", "d2", "d3"), 0)
     for _ in range(60):
         device = rng.choice(list(seqs))
@@ -70,10 +171,11 @@ def test_what_is_counted_is_what_the_rows_say_whoever_lands_and_deletes(tmp_path
                 place.shares._refresh()
                 held = {device: place.shares.held(device) for device in naive(tmp_path)}
                 assert held == naive(tmp_path)
-    fresh = Shares(tmp_path, 0.9)
-    assert {device: fresh.held(device) for device in naive(tmp_path)} == naive(tmp_path)
     one.close()
     two.close()
+    fresh = Shares(tmp_path, 0.9)
+    counted(fresh)
+    assert {device: fresh.held(device) for device in naive(tmp_path)} == naive(tmp_path)
 
 
 def test_a_real_collector_tells_a_device_to_wait_and_others_not(tmp_path):
