@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from anyio import fail_after
+
 from api.problems import Fault, Problem
 
 IDLE_S = 60.0
@@ -83,10 +85,11 @@ class Checker:
     async def _answer(self, request: dict[str, Any], progress: Progress) -> Verdict:
         child = await self._ready()
         try:
-            return await asyncio.wait_for(_exchange(child, request, progress), SECONDS_MAX)
-        except (OSError, ValueError, asyncio.TimeoutError) as problem:
+            with fail_after(SECONDS_MAX):
+                return await _exchange(child, request, progress)
+        except (OSError, ValueError) as problem:
             await self._bury(child)
-            slow = isinstance(problem, asyncio.TimeoutError)
+            slow = isinstance(problem, TimeoutError)
             what = f"takes longer than {SECONDS_MAX:.0f} s" if slow else "cannot be checked"
             fault = Fault("document", what, "make it smaller, or try `edged validate`")
             return Verdict((fault,), (), None, None, None)

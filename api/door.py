@@ -21,6 +21,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
+from anyio import fail_after, move_on_after
+
 from api.problems import Fault, Problem
 
 FRESH_S = 0.25
@@ -74,8 +76,9 @@ class Door:
         most_s = self._timeout_s if within_s is None else within_s
         asked = _Asked(cmd, arguments)
         try:
-            answer = await asyncio.wait_for(self._exchange(asked), most_s)
-        except (OSError, ValueError, asyncio.TimeoutError) as problem:
+            with fail_after(most_s):
+                answer = await self._exchange(asked)
+        except (OSError, ValueError) as problem:  # a TimeoutError is an OSError
             why = str(problem) or f"nothing came within {most_s:g} s"
             raise (unknown if asked.sent and asked.changes else down)(self.path, why) from None
         if "error" in answer:
@@ -184,7 +187,7 @@ class Connection:
         line = await self._reader.readline()
         if not line:
             raise ConnectionResetError("the daemon hung up")
-        answer = json.loads(line)
+        answer = _sendable(line)
         if not isinstance(answer, dict):
             raise ValueError("the answer is not an object")
         return answer
@@ -230,8 +233,8 @@ class Mailbox:
 
     async def wait(self, seconds: float) -> bool:
         """Until something is here; False where nothing came in that time."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._arrived.wait(), seconds)
+        with move_on_after(seconds):
+            await self._arrived.wait()
         arrived = self._arrived.is_set()
         self._arrived.clear()
         return arrived
@@ -315,6 +318,16 @@ class Watch:
             self._up = up
             for mailbox in self.mailboxes:
                 mailbox.put_up(up)
+
+
+def _sendable(line: bytes) -> Any:
+    """What a line says, as it can be said again in JSON: null for a number that is none, and `?`
+    for half of a surrogate pair, as a file's name may hold one."""
+    answer = json.loads(line, parse_constant=lambda _: None)
+    if b"\\ud" in line:
+        text = json.dumps(answer, ensure_ascii=False).encode(errors="replace")
+        answer = json.loads(text)
+    return answer
 
 
 def refused(answer: dict[str, Any]) -> Problem:

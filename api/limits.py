@@ -1,15 +1,18 @@
-"""How much of a request is read, and for how long."""
+"""How much of a request is read, for how long, and what counts as JSON."""
 
 from __future__ import annotations
 
-import asyncio
+import json
 import time
+from typing import Any
 
+from anyio import fail_after
 from fastapi import Request
 from starlette.types import Message
 
 from api.problems import Problem
 
+_I_JSON = "send UTF-8, whole characters, finite numbers, and nothing nested deeply"
 BODY_S = 30.0
 """How long a body may take to arrive."""
 
@@ -28,8 +31,9 @@ def limited(request: Request, ingests: bool) -> Request:
     async def counted() -> Message:
         nonlocal size
         try:
-            message = await asyncio.wait_for(receive(), max(0.0, deadline_s - time.monotonic()))
-        except asyncio.TimeoutError:
+            with fail_after(max(0.0, deadline_s - time.monotonic())):
+                message = await receive()
+        except TimeoutError:
             raise Problem("timeout", f"the body did not arrive within {BODY_S:.0f} s") from None
         size += len(message.get("body", b""))
         if size > most:
@@ -41,7 +45,21 @@ def limited(request: Request, ingests: bool) -> Request:
             )  # fmt: skip
         return message
 
-    return Request(request.scope, counted)
+    return _Limited(request.scope, counted)
+
+
+class _Limited(Request):
+    async def json(self) -> Any:
+        """The body as I-JSON (RFC 7493): UTF-8, finite numbers, and texts that are Unicode: no
+        answer could repeat half of a surrogate pair.  Raises Problem 400, and JSONDecodeError."""
+        try:
+            value = json.loads((await self.body()).decode())
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        except json.JSONDecodeError:
+            raise
+        except (ValueError, RecursionError):
+            raise Problem("malformed", "the body is not JSON", _I_JSON) from None
+        return value
 
 
 def too_large(most: int) -> Problem:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from anyio import fail_after
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -77,8 +78,9 @@ class App:
 
     async def _fetch(self) -> Snapshot | None:
         try:
-            snapshot = await asyncio.wait_for(self._door.snapshot(FRESH_S), PATIENCE_S)
-        except (Problem, asyncio.TimeoutError):
+            with fail_after(PATIENCE_S):
+                snapshot = await self._door.snapshot(FRESH_S)
+        except (Problem, TimeoutError):
             snapshot = None
         self._snapshot, self._taken_s, self._coming = snapshot, time.monotonic(), None
         self._texts.clear()

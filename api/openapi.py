@@ -45,8 +45,8 @@ def says(*statuses: int, public: bool = False) -> Responses:
 
 def tagged(location: bool = False) -> dict[str, Any]:
     """The headers of an answer that is a job, for one of `responses=`."""
-    tag = {"type": "string", "pattern": '^"[0-9]+"$'}
-    headers = {"ETag": {"description": "The job's version", "schema": tag}}
+    tag = {"type": "string", "pattern": r'^"[0-9]+\.[0-9]+"$'}
+    headers = {"ETag": {"description": "Of this version of the job", "schema": tag}}
     if location:
         headers["Location"] = _LOCATION
     return {"headers": headers}

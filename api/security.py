@@ -13,6 +13,7 @@ its scope by its class (`READ`, `CONTROL`, `INGEST`, `PUBLIC`); one that states 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -36,6 +37,8 @@ from edged.errors import ConfigError
 
 _LOG = logging.getLogger("edged.api")
 PUBLIC_SCOPE = "public"
+ENDS_S = 2
+"""When to try again at an API that ends: systemd starts it with the next connection."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class Route(APIRoute):
                 status = getattr(problem, "status_code", 422)
                 _note(request, scope, status)
                 raise
+            except asyncio.CancelledError:  # the API ends; nobody else cancels a request
+                response = _broken_off(scope).response()
             except Exception as problem:
                 response = defect(request.url.path, problem).response()
             _note(request, scope, response.status_code)
@@ -192,6 +197,14 @@ def check_routes(routes: Iterable[BaseRoute]) -> frozenset[str]:
         if route.edged_scope == PUBLIC_SCOPE:
             public_paths.add(route.path)
     return frozenset(public_paths)
+
+
+def _broken_off(scope: str) -> Problem:
+    if scope in ("read", PUBLIC_SCOPE):
+        return Problem("unavailable", "the API ends", retry_after_s=ENDS_S)
+    what = "the API ends, and this may have been done, or may be yet"
+    do = "read the resource, and repeat what still applies; rows with the same Idempotency-Key"
+    return Problem("unknown-outcome", what, do, retry_after_s=ENDS_S)
 
 
 def _note(request: Request, scope: str, status: int) -> None:

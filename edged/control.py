@@ -18,7 +18,7 @@ from edged.energy.runtime import Energy
 from edged.errors import CommandError, EdgedError
 from edged.events import EVENTS_MAX, LEVELS
 from edged.job.plan import parse_job
-from edged.jobs import API, CENTRE, DRAINING, FILE, PAUSED, RUNNING, Change, describe
+from edged.jobs import API, CENTRE, DRAINING, FILE, PAUSED, RUNNING, Change, Meant, describe
 from edged.placement import AUTO
 from edged.reload import Reloader
 from edged.snapshot import picture
@@ -121,7 +121,7 @@ class Control:
             old = self._daemon.recovered.book.get(str(document.get("name")))
             if old is not None and old.about.from_file:
                 raise _in_file(old, "change it there and reload")
-        return self._plan(document, origin, _if_version(request))
+        return self._plan(document, origin, _meant(request))
 
     def _replace(self, request: Request) -> Any:
         """Another document for a job that there is, whatever it came from."""
@@ -130,12 +130,10 @@ class Control:
         old = self._job({"name": name})
         later, told = Later(), Later()
         later.then(lambda answer: told.done(_replaced(answer)))
-        self._plan(document, old.about.origin, None, later)
+        self._plan(document, old.about.origin, Meant(), later)
         return told
 
-    def _plan(
-        self, document: Any, origin: str, if_version: int | None, later: Later | None = None
-    ) -> Later:
+    def _plan(self, document: Any, origin: str, meant: Meant, later: Later | None = None) -> Later:
         """Have the document parsed and the job built on the planning thread, then post it.
 
         Both take 1 to 4 ms for a document whose expressions are compiled, and up to 0.3 s where
@@ -150,7 +148,7 @@ class Control:
                 job = JobRuntime(plan, daemon.context)
                 now_us = daemon.clock.wall_us()
                 change = Change("put", plan.name, now_us, plan.document, origin)
-                self._post(Posted(change, job, if_version, answer.done))
+                self._post(Posted(change, job, meant, answer.done))
             except EdgedError as problem:
                 answer.done(problem)
             except Exception as problem:  # a defect in reading a document ends no daemon
@@ -162,7 +160,7 @@ class Control:
     def _state(self, request: Request, state: str, ends: bool = False) -> Later:
         name, later = self._job(request).plan.name, Later()
         change = Change("state", name, self._daemon.clock.wall_us(), state=state, ends=ends)
-        self._post(Posted(change, None, _if_version(request), lambda a: later.done(_brief(a))))
+        self._post(Posted(change, None, _meant(request), lambda a: later.done(_brief(a))))
         return later
 
     def _delete(self, request: Request) -> Later:
@@ -175,7 +173,7 @@ class Control:
             return self._state(request, DRAINING, ends=True)
         later, now_us = Later(), self._daemon.clock.wall_us()
         change = Change("delete", job.plan.name, now_us)
-        self._post(Posted(change, None, _if_version(request), lambda a: later.done(_brief(a))))
+        self._post(Posted(change, None, _meant(request), lambda a: later.done(_brief(a))))
         return later
 
     def _post(self, posted: Posted) -> None:
@@ -256,7 +254,7 @@ class Control:
             later.done(answer)
 
         change = Change("policy", name, self._daemon.clock.wall_us(), governor=governor)
-        self._post(Posted(change, None, None, done))
+        self._post(Posted(change, done=done))
         return later
 
     def _side(self) -> Energy:
@@ -271,10 +269,11 @@ def _in_file(job: JobRuntime, do: str) -> CommandError:
     return CommandError("conflict", f"job {job.plan.name} comes from {path or 'a file'}", do=do)
 
 
-def _if_version(request: Request) -> int | None:
-    if request.get("if_version") is None:
-        return None
-    return integer(request, "if_version", None, 0, 2**31)
+def _meant(request: Request) -> Meant:
+    def found(key: str, most: int) -> int | None:
+        return None if request.get(key) is None else integer(request, key, None, 0, most)
+
+    return Meant(found("if_version", 2**31), found("if_created_us", 2**63 - 1))
 
 
 def _brief(answer: Any) -> Any:

@@ -238,6 +238,7 @@ def describe(job: JobRuntime) -> dict[str, Any]:
         "state": state_of(job),
         "document": job.plan.document,
         "origin": about.origin,
+        "created_us": about.created_us,
         "since_us": about.since_us,
         "problem": job.problem,
     }
@@ -250,17 +251,27 @@ def state_of(job: JobRuntime) -> str:
     return "drained" if job.drained and job.about.state == DRAINING else job.about.state
 
 
-def check_version(name: str, job: JobRuntime | None, if_version: int | None) -> None:
-    """Raise CommandError where the job is not of the version that was meant; 0: it must not be."""
-    if if_version is None:
-        return
-    found = 0 if job is None else job.about.version
-    if found != if_version:
+@dataclass(frozen=True)
+class Meant:
+    """The definition that a change is meant for; None: any."""
+
+    version: int | None = None
+    """0: the job must not be there."""
+    created_us: int | None = None
+    """Of the job: one that was deleted and made again has begun anew at version 1."""
+
+    def check(self, name: str, job: JobRuntime | None) -> None:
+        """Raise CommandError where the job is another one, or of another version."""
+        found, created_us = (0, 0) if job is None else (job.about.version, job.about.created_us)
         have = f"is of version {found}" if found else "does not exist"
+        if self.version not in (None, found):
+            what = f"job {name} {have}, not {self.version}"
+        elif self.created_us not in (None, created_us):
+            what = f"job {name} {have}, but the job that was meant has been deleted"
+        else:
+            return
         do = "read it again, and decide anew"
-        raise CommandError(
-            "conflict", f"job {name} {have}, not {if_version}", where="if_version", do=do
-        )
+        raise CommandError("conflict", what, where="if_version", do=do)
 
 
 def _number(job: JobRuntime, stream: str, known: Retired) -> None:

@@ -98,7 +98,7 @@ class Reloader:
         """The child has read it."""
         if verdict.faults:
             self._end(_refusal(verdict.faults))
-        elif self._daemon.committer.full:
+        elif self._daemon.committer.room.full:
             self._end(CommandError("busy", "the store is full", retry_s=5.0))
         else:
             self._daemon.planner.submit(self._plan, verdict)
@@ -158,7 +158,7 @@ class Reloader:
                 self._later(lambda: self._post(config, rest, more))
 
         try:
-            self._daemon.heart.post(Posted(post.change, post.job, None, done))
+            self._daemon.heart.post(Posted(post.change, post.job, done=done))
         except EdgedError as problem:
             self._end(problem)
 

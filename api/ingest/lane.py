@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
+from anyio import fail_after
 
 from api.ingest.keys import Entry, Keys
 from api.ingest.wire import HELLO_S, Refused, Wire
@@ -111,7 +112,7 @@ class Lane:
         self._coming[key] = digest
         try:
             entry = await self._find(key)
-        except (asyncio.TimeoutError, sqlite3.Error) as problem:
+        except (TimeoutError, sqlite3.Error) as problem:
             self.release(key)
             raise Problem(
                 "unavailable", f"what became of an earlier request is not known yet: {problem}",
@@ -179,14 +180,15 @@ class Lane:
         self._askers += 1
         try:
             self._wake()
-            await asyncio.wait_for(self._settled.wait(), HELLO_S)
-        except asyncio.TimeoutError:
-            raise asyncio.TimeoutError("the daemon does not answer") from None
+            with fail_after(HELLO_S):
+                await self._settled.wait()
+        except TimeoutError:
+            raise TimeoutError("the daemon does not answer") from None
         finally:
             self._askers -= 1
         entry = await self._blocking(self._keys.find, self.job, self.stream, key)
         if entry is not None and not entry.acked:
-            raise asyncio.TimeoutError("the connection was lost again")
+            raise TimeoutError("the connection was lost again")
         return entry
 
     def _wake(self) -> None:
@@ -211,7 +213,7 @@ class Lane:
                 self._refused(str(problem))
             except Problem as problem:
                 self._fail(problem)
-            except (OSError, asyncio.TimeoutError):
+            except OSError:  # a TimeoutError, too
                 pass
             except sqlite3.Error as problem:
                 self._fail(
@@ -247,8 +249,7 @@ class Lane:
         try:
             done, _ = await asyncio.wait({hearing, sending}, return_when=asyncio.FIRST_COMPLETED)
             if sending in done and not hearing.done():  # why it broke may have been said
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(hearing), 1.0)
+                await asyncio.wait({hearing}, timeout=1.0)
             for task in (hearing, sending):
                 if task.done():
                     task.result()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from anyio import fail_after
+
 from edged.client import frames
 
 CONNECT_S = 5.0
@@ -32,10 +34,12 @@ class Wire:
     @classmethod
     async def connect(cls, address: str, greeting: bytes) -> Wire:
         """Connect, greet, and wait for HELLO.  Raises OSError, and Refused."""
-        wire = await asyncio.wait_for(cls._open(address), CONNECT_S)
+        with fail_after(CONNECT_S):
+            wire = await cls._open(address)
         try:
             wire.writer.write(greeting)
-            wire.hello = await asyncio.wait_for(wire._greeted(), HELLO_S)
+            with fail_after(HELLO_S):
+                wire.hello = await wire._greeted()
         except BaseException:
             wire.close()
             raise

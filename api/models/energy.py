@@ -94,8 +94,8 @@ class Governor(Answer):
     )
     awaited: str | None = Field(
         None, examples=["race_to_idle"],
-        description="What begins when another process, which owns the board's clocks now, has let"
-        " go of them; `problem` says which one; null: nothing is in the way",
+        description="What begins as soon as it can: another process owns the board's clocks, or"
+        " nobody may set them yet; `problem` says which; null: nothing is in the way",
     )  # fmt: skip
     jobs: dict[str, Any] = Field(default_factory=dict, description="Jobs that chose their own")
     reason: str = Field("", description="Of the last decision")

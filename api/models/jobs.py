@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, computed_field
 
 from api.models.base import Answer, Fault, Problem
 
@@ -29,7 +29,10 @@ class Job(Answer):
     """A job: its definition and how it stands."""
 
     name: str = Field(examples=["power_curve"])
-    version: int = Field(1, description="Rises with every replacement; the ETag", examples=[3])
+    version: int = Field(1, description="Rises with every replacement", examples=[3])
+    created_us: int = Field(
+        0, description="Wall clock of its first definition", examples=[1795338538961019]
+    )
     state: str = Field("running", description="running, paused, draining, drained or failed")
     origin: str = Field("", examples=["api", "file:/etc/edged/jobs.d/power_curve.toml"])
     since_us: int | None = Field(None, description="Wall clock of the last change of state")
@@ -38,6 +41,12 @@ class Job(Answer):
     notes: list[str] = Field(
         default_factory=list, description="What a replacement kept of the state, and what not"
     )
+
+    @computed_field(description="The ETag, for If-Match", examples=['"3.1795338538961019"'])  # type: ignore[prop-decorator]
+    @property
+    def etag(self) -> str:
+        """No other definition of this name has it, or ever had."""
+        return f'"{self.version}.{self.created_us}"'
 
 
 class Jobs(Answer):

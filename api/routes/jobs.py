@@ -1,7 +1,8 @@
 """`/v1/jobs`: definitions, versions, and how jobs stand.
 
-A job's ETag is its version.  `If-Match` makes a change apply to that version alone, and
-`If-None-Match: *` to a job that is not there yet; without either the last one to write wins.
+A job's ETag is its version and when it was made, so that no two definitions of a name share one.
+`If-Match` makes a change apply to that definition alone, `If-Match: *` to a job that is there, and
+`If-None-Match: *` to one that is not; without any of them the last one to write wins.
 """
 
 import re
@@ -22,7 +23,7 @@ from api.security import control, read
 _read, _control = read(), control()
 ROUTERS = (_read, _control)
 
-_VERSION = re.compile(r'(?:W/)?"([0-9]{1,15})"')
+_TAG = re.compile(r'"([0-9]{1,9})\.([0-9]{1,18})"')
 _TOML = """\
 name = "power_curve"
 
@@ -55,9 +56,12 @@ _DOCUMENT = body(
         "application/toml": {"schema": {"type": "string"}, "example": _TOML},
     }
 )
+Meant = dict[str, int]
+"""Of which definition a change is, as the door is told it; empty: of any."""
+
 _CHANGED = {**says(404, 409, 412, 422, 504), 200: tagged()}
 IfMatch = Annotated[
-    str | None, Header(max_length=64, description="The version that the change is meant for")
+    str | None, Header(max_length=128, description="ETag of the definition that is to be changed")
 ]
 Waits = Annotated[
     str | None,
@@ -79,9 +83,9 @@ async def jobs(request: Request, limit: paging.Limit = 100, cursor: paging.Curso
 
 @_read.get("/v1/jobs/{name}", responses={**says(404, 422), 200: tagged()}, tags=["jobs"])
 async def job(request: Request, response: Response, name: Name) -> Job:
-    """One job, with its definition; its ETag is the version."""
+    """One job, with its definition; its ETag names this version of it."""
     found = await _get(request, name)
-    response.headers["ETag"] = _etag(found)
+    response.headers["ETag"] = found.etag
     return found
 
 
@@ -110,7 +114,7 @@ async def put_job(
     """
     shared = context.of(request)
     text, format = await _document(request)
-    wanted = _if_version(if_match, if_none_match)
+    meant = await _meant(request, name, if_match, if_none_match)
 
     async def work(progress: Progress) -> Response:
         verdict = await shared.checker.ask(text, format, progress, compile=True)
@@ -119,7 +123,7 @@ async def put_job(
             fault = Fault("name", f"is {document['name']!r}", f"call it {name!r}")
             raise Problem("invalid", f"the document is not of job {name}", errors=(fault,))
         progress("apply", 0, 1)
-        told = await _ask(request, "job.put", name, wanted, document=document, origin="api")
+        told = await _ask(request, "job.put", meant, document=document, origin="api")
         progress("apply", 1, 1)
         found = Job.model_validate({**told["job"], "notes": told.get("notes", [])})
         return _answer(found, 201 if told.get("created") else 200)
@@ -146,10 +150,10 @@ async def delete_job(
 
     One that drains first is answered as it drains; with Prefer when it is gone, or by an operation.
     """
-    wanted = _if_version(if_match)
+    meant = await _meant(request, name, if_match)
     if drain and is_long(prefer):
-        return await _drain(request, "job.delete", name, wanted, prefer, drain=True)
-    told = await _ask(request, "job.delete", name, wanted, drain=drain)
+        return await _drain(request, "job.delete", name, meant, prefer, drain=True)
+    told = await _ask(request, "job.delete", meant, name=name, drain=drain)
     return JSONResponse(Job.model_validate(told["job"]).model_dump(mode="json"))
 
 
@@ -182,10 +186,10 @@ async def drain_job(
 
     Answered as it drains; with Prefer when it is drained, or by an operation.
     """
-    wanted = _if_version(if_match)
+    meant = await _meant(request, name, if_match)
     if is_long(prefer):
-        return await _drain(request, "job.drain", name, wanted, prefer)
-    told = await _ask(request, "job.drain", name, wanted)
+        return await _drain(request, "job.drain", name, meant, prefer)
+    told = await _ask(request, "job.drain", meant, name=name)
     return _answer(Job.model_validate(told["job"]), 200)
 
 
@@ -233,13 +237,13 @@ async def explain_job(request: Request, prefer: Prefer = None) -> Response:
 
 
 async def _drain(
-    request: Request, cmd: str, name: str, wanted: int | None, prefer: str | None, **arguments: Any
+    request: Request, cmd: str, name: str, meant: Meant, prefer: str | None, **arguments: Any
 ) -> Response:
     """Begin, then wait for the job to have drained or to be gone, and answer with it."""
     shared, goes = context.of(request), cmd == "job.delete"
 
     async def work(progress: Progress) -> Response:
-        told = await _ask(request, cmd, name, wanted, **arguments)
+        told = await _ask(request, cmd, meant, name=name, **arguments)
         await Drain(shared.door, name, goes, progress).wait()
         if not goes:
             return _answer(await _get(request, name), 200)
@@ -252,42 +256,23 @@ async def _drain(
 async def _change(
     request: Request, response: Response, cmd: str, name: str, if_match: str | None
 ) -> Job:
-    told = await _ask(request, cmd, name, _if_version(if_match))
+    told = await _ask(request, cmd, await _meant(request, name, if_match), name=name)
     found = Job.model_validate(told["job"])
-    response.headers["ETag"] = _etag(found)
+    response.headers["ETag"] = found.etag
     return found
 
 
-async def _ask(
-    request: Request, cmd: str, name: str, wanted: int | None, **arguments: Any
-) -> dict[str, Any]:
-    """The door's answer; a conflict of versions, where one was asked for, is 412."""
+async def _ask(request: Request, cmd: str, meant: Meant, **arguments: Any) -> dict[str, Any]:
+    """The door's answer; where the job is not as it was meant, that is 412."""
     door = context.of(request).door
-    if wanted is not None:
-        arguments["if_version"] = wanted
-    if cmd != "job.put":
-        arguments["name"] = name
     try:
-        told = await door.ask(cmd, **arguments)
+        return await door.ask(cmd, **meant, **arguments)
     except Problem as problem:
-        if (
-            problem.kind == "conflict"
-            and wanted is not None
-            and await _other(request, name, wanted)
-        ):
-            raise Problem("precondition-failed", str(problem.detail), problem.do) from None
+        if problem.kind == "conflict" and problem.errors and problem.errors[0].where in meant:
+            raise Problem("precondition-failed", problem.errors[0].what, problem.do) from None
         raise
     finally:
         door.forget()
-    return told
-
-
-async def _other(request: Request, name: str, wanted: int) -> bool:
-    """Whether the job is at another version than the one wanted."""
-    try:
-        return (await _get(request, name)).version != wanted
-    except Problem:
-        return wanted != 0
 
 
 async def _get(request: Request, name: str) -> Job:
@@ -310,7 +295,10 @@ async def _document(request: Request) -> tuple[str, str]:
         raise Problem("malformed", f"the body is not UTF-8: {problem}") from None
 
 
-def _if_version(if_match: str | None, if_none_match: str | None = None) -> int | None:
+async def _meant(
+    request: Request, name: str, if_match: str | None, if_none_match: str | None = None
+) -> Meant:
+    """The condition as the door's arguments (RFC 9110, 13.1.1 and 13.1.2).  Raises Problem."""
     if if_none_match is not None:
         if if_none_match.strip() != "*":
             fault = Fault(
@@ -319,19 +307,30 @@ def _if_version(if_match: str | None, if_none_match: str | None = None) -> int |
             raise Problem("invalid", "If-None-Match names a version", errors=(fault,))
         if if_match is not None:
             raise Problem("precondition-failed", "no job is there and at a version at once")
-        return 0
-    if if_match is None or if_match.strip() == "*":
-        return None
-    found = _VERSION.fullmatch(if_match.strip())
+        return {"if_version": 0}
+    if if_match is None:
+        return {}
+    tags = [tag.strip() for tag in if_match.split(",")]
+    if len(tags) > 1 or tags == ["*"]:
+        now = await _etag(request, name)
+        tags = [now] if now in tags or tags == ["*"] else tags
+    found = _TAG.fullmatch(tags[0])
     if found is None:
-        raise Problem("precondition-failed", f"{if_match!r} is no version of a job")
-    return int(found[1])
+        what = f"{if_match!r} is not the ETag of a job"
+        raise Problem("precondition-failed", what, f"GET /v1/jobs/{name} tells it")
+    return {"if_version": int(found[1]), "if_created_us": int(found[2])}
 
 
-def _etag(job: Job) -> str:
-    return f'"{job.version}"'
+async def _etag(request: Request, name: str) -> str:
+    """The job's ETag now; none where there is no such job."""
+    try:
+        return (await _get(request, name)).etag
+    except Problem as problem:
+        if problem.kind != "not-found":
+            raise
+        return ""
 
 
 def _answer(job: Job, status: int) -> Response:
-    headers = {"ETag": _etag(job), "Location": f"/v1/jobs/{job.name}"}
+    headers = {"ETag": job.etag, "Location": f"/v1/jobs/{job.name}"}
     return JSONResponse(job.model_dump(mode="json"), status, headers)

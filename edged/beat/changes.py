@@ -24,7 +24,7 @@ from edged.clock import Clock
 from edged.errors import CommandError, EdgedError, StoreFailed
 from edged.inputs import Inputs
 from edged.job.plan import JobPlan
-from edged.jobs import PAUSED, RUNNING, Change, Jobs, carry_over, check_version, describe
+from edged.jobs import PAUSED, RUNNING, Change, Jobs, Meant, carry_over, describe
 from edged.store import StoreFull
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Posted:
 
     change: Change
     job: JobRuntime | None = None
-    if_version: int | None = None
+    meant: Meant = Meant()
     done: Done = lambda _: None
 
 
@@ -122,12 +122,12 @@ class Changes:
                 self.again_us = self._clock.monotonic_us() + AGAIN_US
 
         self._posted.append(
-            Posted(Change("delete", job.plan.name, self._clock.wall_us()), None, None, done)
+            Posted(Change("delete", job.plan.name, self._clock.wall_us()), done=done)
         )
 
     def _make(self, heart: Heart, posted: Posted) -> None:
         change, old = posted.change, self.book.get(posted.change.name)
-        check_version(change.name, old, posted.if_version)
+        posted.meant.check(change.name, old)
         if old is None and change.op != "put":
             raise CommandError("missing", f"no job {change.name} is running", where="name")
         if old is not None and old.about.ends and change.op == "put":

@@ -38,6 +38,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from anyio import fail_after
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
@@ -251,10 +252,11 @@ class Collector:
     async def _body(self, request: Request, bytes_max: int) -> bytes | bytearray:
         self._announced(request, bytes_max)
         try:
-            return await asyncio.wait_for(_read(request, bytes_max), BODY_SECONDS_MAX)
+            with fail_after(BODY_SECONDS_MAX):
+                return await _read(request, bytes_max)
         except ClientDisconnect:
             raise Refused(400, "the sender hung up") from None
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise Refused(408, f"the body took longer than {BODY_SECONDS_MAX} s") from None
 
 

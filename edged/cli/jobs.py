@@ -72,10 +72,10 @@ def put(
     if create and if_version is not None:
         raise click.UsageError("--create and --if-version exclude each other")
     name, body, kind = _read(document)
+    meant, none = _etag(client, name, if_version), "*" if create else None
     job = client.put_job(
-        name, body, kind, if_match=_etag(if_version), if_none_match="*" if create else None,
-        on_progress=_progress(),
-    )  # fmt: skip
+        name, body, kind, if_match=meant, if_none_match=none, on_progress=_progress()
+    )
     if as_json:
         click.echo(json.dumps(job))
         return
@@ -113,7 +113,7 @@ def validate(ctx: click.Context, client: Client, document: Path, as_json: bool) 
 @as_json
 def pause(client: Client, name: str, if_version: int | None, as_json: bool) -> None:
     """Read the job's sources no more: its producers wait, nothing is lost."""
-    _say(client.pause_job(name, if_match=_etag(if_version)), as_json)
+    _say(client.pause_job(name, if_match=_etag(client, name, if_version)), as_json)
 
 
 @command.command("resume")
@@ -123,7 +123,7 @@ def pause(client: Client, name: str, if_version: int | None, as_json: bool) -> N
 @as_json
 def resume(client: Client, name: str, if_version: int | None, as_json: bool) -> None:
     """Go on after a pause or a drain."""
-    _say(client.resume_job(name, if_match=_etag(if_version)), as_json)
+    _say(client.resume_job(name, if_match=_etag(client, name, if_version)), as_json)
 
 
 @command.command("drain")
@@ -135,7 +135,9 @@ def resume(client: Client, name: str, if_version: int | None, as_json: bool) -> 
 def drain(client: Client, name: str, if_version: int | None, wait: bool, as_json: bool) -> None:
     """Take nothing new, race what was accepted, and seal and ship all pages."""
     asked = _LONG if wait else None
-    job = client.drain_job(name, if_match=_etag(if_version), prefer=asked, on_progress=_progress())
+    job = client.drain_job(
+        name, if_match=_etag(client, name, if_version), prefer=asked, on_progress=_progress()
+    )
     _say(job, as_json)
 
 
@@ -153,7 +155,11 @@ def delete(
     """End the job as if its producers had ended, then delete it and its state."""
     asked = _LONG if wait else None
     job = client.delete_job(
-        name, drain=not now, if_match=_etag(if_version), prefer=asked, on_progress=_progress()
+        name,
+        drain=not now,
+        if_match=_etag(client, name, if_version),
+        prefer=asked,
+        on_progress=_progress(),
     )
     if as_json:
         click.echo(json.dumps(job))
@@ -194,8 +200,9 @@ def _read(path: Path) -> tuple[str, bytes, str]:
     return name, path.read_bytes(), kind
 
 
-def _etag(version: int | None) -> str | None:
-    return None if version is None else f'"{version}"'
+def _etag(client: Client, name: str, version: int | None) -> str | None:
+    """The ETag of a version of the job that is there now; the API says where it is another one."""
+    return None if version is None else f'"{version}.{client.job(name)["created_us"]}"'
 
 
 def _say(job: Any, as_json: bool) -> None:

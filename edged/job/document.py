@@ -31,6 +31,7 @@ ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 """Names of jobs, streams, operators and sinks."""
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 """Names of columns."""
+_HALVES = re.compile("[\ud800-\udfff]")
 COLUMNS_MAX = 1000
 DOCUMENT_BYTES_MAX = 512 << 10
 """Three times a job of 6000 columns."""
@@ -83,14 +84,19 @@ def loads(text: str, name: str = "job", *, json_text: bool = False) -> dict[str,
 
 
 def plain(value: Any) -> Any:
-    """A deep copy as plain JSON values.  Raises JobError for what JSON cannot hold."""
+    """A deep copy as plain JSON values.  Raises JobError for what JSON cannot hold: numbers that
+    are not finite (TOML has them), and texts that are not Unicode (half of a surrogate pair)."""
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(plain(k)): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(v) for v in value]
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
-    if value is None or isinstance(value, (str, bool, int, float)):
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float) and isfinite(value):
+        return value
+    if isinstance(value, str) and not _HALVES.search(value):
         return value
     raise JobError("job", f"{value!r} cannot stand in a job document")
 

@@ -188,8 +188,8 @@ class Governor(TypedDict):
     """Who decides on clocks, and what was decided."""
 
     awaited: str | None
-    """What begins when another process, which owns the board's clocks now, has let go of them;
-    `problem` says which one; null: nothing is in the way
+    """What begins as soon as it can: another process owns the board's clocks, or nobody may set
+    them yet; `problem` says which; null: nothing is in the way
     """
     changes: list[Any]
     """Limits that others changed"""
@@ -249,7 +249,11 @@ class Input(TypedDict):
 class Job(TypedDict):
     """A job: its definition and how it stands."""
 
+    created_us: int
+    """Wall clock of its first definition"""
     document: dict[str, Any]
+    etag: str
+    """The ETag, for If-Match"""
     name: str
     notes: list[str]
     """What a replacement kept of the state, and what not"""
@@ -260,7 +264,7 @@ class Job(TypedDict):
     state: str
     """running, paused, draining, drained or failed"""
     version: int
-    """Rises with every replacement; the ETag"""
+    """Rises with every replacement"""
 
 
 class Jobs(TypedDict):
@@ -695,7 +699,7 @@ class Methods(Transport):
         return answer
 
     def job(self, name: str) -> Job:
-        """One job, with its definition; its ETag is the version."""
+        """One job, with its definition; its ETag names this version of it."""
         answer: Job = self._call("GET", path_of("/v1/jobs/{name}", name=name))
         return answer
 

@@ -28,14 +28,15 @@ def put(client, text=TOML, **headers):
 
 def test_a_job_is_created_read_replaced_and_deleted(client):
     created = put(client)
-    assert (created.status_code, created.headers["etag"]) == (201, '"1"')
+    assert (created.status_code, created.json()["version"]) == (201, 1)
     assert created.headers["location"] == "/v1/jobs/extra"
     read = client.get("/v1/jobs/extra")
-    assert read.headers["etag"] == '"1"'
+    assert read.headers["etag"] == created.headers["etag"] == read.json()["etag"]
     assert read.json()["state"] == "running" and read.json()["origin"] == "api"
     assert read.json()["document"]["streams"]["extra"]["time"] == "time"
     replaced = put(client, TOML + '[promises]\nlatency = "2s"\n')
-    assert (replaced.status_code, replaced.headers["etag"]) == (200, '"2"')
+    assert (replaced.status_code, replaced.json()["version"]) == (200, 2)
+    assert replaced.headers["etag"] != created.headers["etag"]
     names = [job["name"] for job in client.get("/v1/jobs").json()["items"]]
     assert names == ["extra", "readings"]
     assert client.delete("/v1/jobs/extra", params={"drain": False}).status_code == 200
@@ -43,8 +44,10 @@ def test_a_job_is_created_read_replaced_and_deleted(client):
 
 
 def test_a_change_applies_to_the_version_that_it_is_meant_for(client):
-    assert put(client, **{"If-Match": '"1"'}).status_code == 412  # there is none yet
-    assert put(client, **{"If-None-Match": "*"}).status_code == 201
+    for none in ('"1.1"', "*"):
+        assert put(client, **{"If-Match": none}).status_code == 412  # there is none yet
+    first = put(client, **{"If-None-Match": "*"})
+    assert first.status_code == 201
     again = put(client, **{"If-None-Match": "*"})
     assert (again.status_code, again.json()["type"]) == (
         412,
@@ -52,24 +55,45 @@ def test_a_change_applies_to_the_version_that_it_is_meant_for(client):
     )
     named = put(client, **{"If-None-Match": '"1"'})
     assert (named.status_code, named.json()["errors"][0]["where"]) == (422, "header.if-none-match")
-    assert put(client, **{"If-None-Match": "*", "If-Match": '"1"'}).status_code == 412
+    tag = first.headers["etag"]
+    assert put(client, **{"If-None-Match": "*", "If-Match": tag}).status_code == 412
     changed = TOML + '[promises]\nlatency = "2s"\n'
-    assert put(client, changed, **{"If-Match": '"1"'}).status_code == 200
-    assert put(client, TOML, **{"If-Match": '"1"'}).status_code == 412
-    for stale in ('"1"', "nonsense", '"1", "3"'):
+    second = put(client, changed, **{"If-Match": tag})
+    assert second.status_code == 200
+    stale = put(client, TOML, **{"If-Match": tag})
+    assert stale.status_code == 412 and "of version 2, not 1" in stale.json()["detail"]
+    weak = f"W/{second.headers['etag']}"  # is never the same (RFC 9110, 8.8.3.2)
+    for stale in (tag, '"1"', "nonsense", f'{tag}, "3"', weak):
         headers = {"If-Match": stale}
         assert client.post("/v1/jobs/extra/pause", headers=headers).status_code == 412
         assert client.delete("/v1/jobs/extra", headers=headers).status_code == 412
-    assert client.post("/v1/jobs/extra/pause", headers={"If-Match": '"2"'}).status_code == 200
+    for good in (second.headers["etag"], f"{tag}, {second.headers['etag']}", "*"):
+        assert client.post("/v1/jobs/extra/pause", headers={"If-Match": good}).status_code == 200
+
+
+def test_a_tag_of_a_job_that_was_deleted_matches_none_of_its_name(client):
+    """Versions begin anew, what names a definition does not: a change that was meant for the job of
+    before does not hit another one."""
+    tag = put(client).headers["etag"]
+    assert client.delete("/v1/jobs/extra", params={"drain": False}).status_code == 200
+    again = put(client)
+    assert again.json()["version"] == 1
+    stale = put(client, TOML + '[promises]\nlatency = "2s"\n', **{"If-Match": tag})
+    assert stale.status_code == 412 and "has been deleted" in stale.json()["detail"]
+    for how in (("POST", "pause"), ("POST", "drain"), ("DELETE", "")):
+        path = f"/v1/jobs/extra/{how[1]}".rstrip("/")
+        assert client.request(how[0], path, headers={"If-Match": tag}).status_code == 412
+    read = client.get("/v1/jobs/extra")
+    assert (read.headers["etag"], read.json()["state"]) == (again.headers["etag"], "running")
 
 
 def test_of_many_who_change_the_same_version_at_once_one_does(client, plant):
-    put(client)
+    tag = put(client).headers["etag"]
 
     def change(latency_ms):
         text = TOML + f'[promises]\nlatency = "{latency_ms}ms"\n'
         with plant[1].client() as one:
-            return put(one, text, **{"If-Match": '"1"'}).status_code
+            return put(one, text, **{"If-Match": tag}).status_code
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         codes = list(pool.map(change, range(100, 108)))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from api.door import Door, Mailbox, refused
 from api.problems import KINDS
-from tests.api.support import Api
+from tests.api.support import Api, small
 
 PROBLEMS = [
     (
@@ -36,6 +40,13 @@ PROBLEMS = [
         {"type": "urn:edged:problem:malformed", "title": "Malformed request", "status": 400,
          "detail": "the body is not JSON", "do": "send what the OpenAPI document describes",
          "errors": [{"where": "body.10", "what": "JSON decode error", "do": ""}]},
+    ),
+    (
+        ("PUT", "/v1/governor", {"Content-Type": "application/json"},
+         rb'{"policy": "fixed", "settings": {"\ud800": 1}}'),
+        {"type": "urn:edged:problem:malformed", "title": "Malformed request", "status": 400,
+         "detail": "the body is not JSON",
+         "do": "send UTF-8, whole characters, finite numbers, and nothing nested deeply"},
     ),
     (
         ("PUT", "/v1/log", {"Content-Type": "application/json"}, b" " * 70_000),
@@ -124,3 +135,100 @@ def test_more_requests_than_may_be_are_told_to_come_again(tmp_path):
             assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
         with api.client() as client:
             assert client.get("/v1/operations").status_code in (200, 503)
+
+
+HALF = json.dumps({**small("half"), "\ud800": 1})
+HALVES = [
+    ("PUT", "/v1/governor", '{"policy": "fixed", "settings": {"\\udfff": 1}}', 400),
+    ("PUT", "/v1/log", '{"level": "info", "\\ud800": 1}', 400),
+    ("PUT", "/v1/governor", '{"policy": "power_cap", "settings": {"watts": 1e999}}', 400),
+    ("PUT", "/v1/log", '{"level": ' + "[" * 5000 + "]" * 5000 + "}", 400),
+    ("PUT", "/v1/log", b'{"level": "\xed\xa0\x80"}', 400),
+    ("POST", "/v1/jobs:validate", HALF, 200),
+    ("POST", "/v1/jobs:explain", HALF, 422),
+    ("PUT", "/v1/jobs/half", HALF, 422),
+    ("PUT", "/v1/jobs/half", b'name = "half"\nx = nan', 422),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), HALVES)
+def test_what_no_answer_could_repeat_is_refused(lonely, method, path, body, status):
+    """Half of a surrogate pair, and NaN: Python reads them, in JSON and TOML."""
+    kind = "application/toml" if body[:1] == b"n" else "application/json"
+    with lonely.client() as client:
+        answer = client.request(method, path, content=body, headers={"Content-Type": kind})
+    assert answer.status_code == status, answer.text
+    told = answer.json()
+    assert told["do"] if status != 200 else not told["valid"] and told["faults"]
+
+
+def test_what_the_daemon_says_of_them_is_told_all_the_same(tmp_path):
+    """A file's name may be no Unicode, and a figure no number."""
+    said = {"error": "jobs.d/\udcff: \U0001f300", "kind": "conflict", "rate": float("nan")}
+    line = (json.dumps(said) + "\n").encode()
+
+    async def ask():
+        async def answer(reader, writer):
+            await reader.readline()
+            writer.write(line)
+            writer.close()
+
+        path = str(tmp_path / "door")
+        async with await asyncio.start_unix_server(answer, path):
+            connection = await Door(path).connect({"cmd": "jobs"})
+            told = await connection.line()
+            connection.close()
+        return told
+
+    told = asyncio.run(ask())
+    assert told == {"error": "jobs.d/?: \U0001f300", "kind": "conflict", "rate": None}
+    assert refused(told).response().status_code == 409
+
+
+def test_requests_that_an_ending_api_breaks_off_are_told_so(tmp_path):
+    """The daemon is there and says nothing: a read is refused, a change may have been made."""
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "door"))
+        deaf.listen()
+        deaf.settimeout(120)
+        with Api(tmp_path, tmp_path / "door") as api, ThreadPoolExecutor(2) as pool:
+
+            def ask(method, path):
+                with api.client() as client:
+                    return client.request(method, path)
+
+            asked = [pool.submit(ask, "GET", "/v1/jobs"),
+                     pool.submit(ask, "POST", "/v1/jobs/extra/pause")]  # fmt: skip
+            held = [deaf.accept()[0] for _ in asked]
+            api.process.terminate()
+            answers = [one.result(120) for one in asked]
+            for sock in held:
+                sock.close()
+    assert [answer.status_code for answer in answers] == [503, 504]
+    assert all(answer.json()["do"] and answer.headers["retry-after"] for answer in answers)
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_whoever_is_told_to_end_as_news_arrive_ends(turns):
+    """asyncio.wait_for, before Python 3.12, gives the news and forgets the end: a reader who had
+    left was told for ever, and whoever waited for the end of it waited as long."""
+
+    async def run():
+        mailbox = Mailbox()
+
+        async def listen():
+            while True:
+                await mailbox.wait(300)
+
+        listening = asyncio.create_task(listen())
+        for _ in range(8):
+            await asyncio.sleep(0)
+        mailbox.put_missed(1)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        listening.cancel()
+        _, going_on = await asyncio.wait({listening}, timeout=60)
+        listening.cancel()
+        return not going_on
+
+    assert asyncio.run(run())

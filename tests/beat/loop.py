@@ -21,7 +21,7 @@ from edged.clock import SystemClock
 from edged.disk import SystemDisk, SystemFile
 from edged.inputs import Inputs
 from edged.job.plan import parse_job
-from edged.jobs import Change
+from edged.jobs import Change, Meant
 from edged.sinks.base import SinkContext
 from edged.store import Store
 from edged.workers import Workers
@@ -166,7 +166,7 @@ class Loop:
         job = None if plan is None else JobRuntime(plan, self.context)
         answers = queue.Queue()
         change = Change(op, name, now_us(), plan and plan.document, **more)
-        self.heart.post(Posted(change, job, if_version, answers.put))
+        self.heart.post(Posted(change, job, Meant(if_version), answers.put))
         answer = answers.get(timeout=120)
         if isinstance(answer, Exception):
             raise answer

@@ -51,7 +51,8 @@ def test_a_job_is_checked_put_shown_paused_drained_and_deleted(edged, tmp_path):
     listed = edged("jobs", "list").stdout.splitlines()
     assert [line.split()[:2] for line in listed] == [["extra", "running"], ["readings", "running"]]
     assert edged("jobs", "pause", "extra", "--if-version", 1).stdout == "extra: paused\n"
-    edged("jobs", "resume", "extra", "--if-version", 7, code=65)
+    told = edged("jobs", "resume", "extra", "--if-version", 7, code=65).stderr
+    assert "job extra is of version 1, not 7" in told
     assert edged("jobs", "resume", "extra").stdout == "extra: running\n"
     drained = edged("jobs", "drain", "extra", "--wait", "--json")
     assert json.loads(drained.stdout)["state"] == "drained" and "edged: " in drained.stderr
