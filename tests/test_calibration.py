@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,25 @@ def test_the_command_keeps_a_profile_that_explain_shows(tmp_path):
     shown = CliRunner().invoke(cli, ["explain", str(job), "--store", str(store)]).stdout
     assert "placement at a window of 10000 a side: bucket" in shown
     assert "`edged calibrate` measures" in CliRunner().invoke(cli, ["explain", str(job)]).stdout
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["--minutes", "nan"], "not a finite number"),
+        (["--celsius-max", "nan"], "not a finite number"),
+        (["--cpu-watts", "inf"], "not a finite number"),
+        (["--store", "FILE/store"], "--store .*cannot be made: Not a directory"),
+        (["--board", "simulated:orin-nano", "--plot", "FILE/a.png"], "--plot .*cannot be made"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_measured(tmp_path, monkeypatch, words, says):
+    monkeypatch.setattr("edged.cli._compile.compile_kernels", lambda **_: pytest.fail("it began"))
+    (tmp_path / "file").write_text("")
+    asked = ["calibrate", "--store", str(tmp_path), "--board", "none", "--kernel", "chain"]
+    asked += [word.replace("FILE", str(tmp_path / "file")) for word in words]
+    told = CliRunner().invoke(cli, asked)
+    assert told.exit_code != 0 and re.search(says, f"{told.output}{told.exception}")
 
 
 def made_for(kernel, measured):

@@ -363,7 +363,7 @@ def test_the_curve_of_a_gpu_is_drawn_in_a_row_of_its_own(orin, tmp_path):
 def test_the_command_keeps_rows_of_a_simulated_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr("edged.bench.join_calibrate.POINT_S", 0.002)
     words = ["calibrate", "--store", str(tmp_path), "--board", "simulated:orin-nano", "--json"]
-    words += ["--kernel", "chain", "--kernel", "chain-cuda", "--minutes", "1"]
+    words += ["--kernel", "chain", "--kernel", "chain-cuda", "--minutes", "1.3"]
     told = CliRunner().invoke(cli, words, catch_exceptions=False)
     document = json.loads(told.stdout)
     assert document["board"] == "orin-nano"

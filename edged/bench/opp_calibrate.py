@@ -155,12 +155,14 @@ class _Run:
             self._note(f"power by {self._told.name}")
         self._pinned_hz = 0
         self._ends_us = bench.now_us() + 1e6 * owner._bounds.seconds
+        self._cooled = False
         metered = self._told.provenance is not None
         interval_s = max((s.interval_us for s in self._site.sampler.schedules()), default=0) / 1e6
         self._settle_s = max(SETTLE_S, 3 * interval_s) if metered else 0.1
         self._least_s = max(POINT_S, INTERVALS * interval_s) if metered else POINT_NO_METER_S
         clocks = self._clocks()
         each = self._settle_s + self._least_s
+        self._refuse_less_than(each * (3 + min(2, max(1, len(clocks)))))
         room = int(owner._bounds.seconds / each) - 3
         self._opps = _spread(clocks, max(2, room))
         if len(self._opps) < len(clocks):
@@ -171,6 +173,16 @@ class _Run:
         shared = owner._bounds.seconds / self._steps - self._settle_s
         self._point_s = min(max(self._least_s, shared), 4 * self._least_s)
 
+    def _refuse_less_than(self, least_s: float) -> None:
+        """A bound that cannot be kept is refused before a clock is set."""
+        given_s = self._owner._bounds.seconds
+        if given_s < least_s:
+            raise ConfigError(
+                f"--minutes: {self._bench.kernel} has {given_s:.3g} s of it and needs"
+                f" {least_s:.3g} s at least, {self._settle_s + self._least_s:.3g} s a point; give"
+                " more, or take fewer kernels with --kernel"
+            )
+
     def curve(self) -> KernelCurve:
         """All of it."""
         self._bench.burst(1)  # the first one is not like the others
@@ -179,6 +191,8 @@ class _Run:
         alone = self._left_alone(max(1, round(BURST_US / top_us)))
         spells: dict[int, _Spell] = {}
         for wanted in self._opps:
+            if self._late():
+                break
             hz, spell = self._at(wanted)
             if spell is not None:
                 spells[hz] = spell
@@ -228,7 +242,7 @@ class _Run:
         spread = alone.elapsed_us / alone.us
         watts[0], watts[-1] = rests, rests + max(0.0, mean - rests) * spread
         if step_w := self._site.step_w:
-            self._owner._note(
+            self._note(
                 f"a step of the meter is {step_w:.3f} W: watts are known to half of it, those of"
                 f" what is left alone to {spread * step_w:.2f} W"
             )
@@ -383,11 +397,20 @@ class _Run:
         if hot is not None and hot[1] >= self._owner._bounds.celsius_max:
             raise _TooHot
 
+    def _late(self) -> bool:
+        """Whether cooling took so long that there is no time for one more point and for idle."""
+        each_us = 1e6 * (self._settle_s + self._point_s)
+        if not self._cooled or self._bench.now_us() + 2 * each_us <= self._ends_us:
+            return False
+        self._note("cooling took the time of the clocks above; more with --minutes")
+        return True
+
     def _hottest(self) -> tuple[str, float] | None:
         return hottest(self._site.sysfs, self._site.gpu_knobs)
 
     def _cool(self) -> None:
         """Wait until it is cooler, but not longer than there is time."""
+        self._cooled = True
         most = self._owner._bounds.celsius_max - COOLER
         while (hot := self._hottest()) is not None and hot[1] > most:
             self._owner._say(f"{hot[0]} is at {hot[1]:.0f} °C, cooling", self._done / self._steps)

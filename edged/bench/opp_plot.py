@@ -36,12 +36,23 @@ def outline(energy: EnergyCalibration) -> list[str]:
                 f" {time.error:.2%}), {a:.2f} + {b:.2f} f + {c3:.3f} f³ W with f in GHz"
                 f" (off by {watts.error:.2%})"
             )
-            pays = energy.pays_from(name)
-            text = "never pays" if pays is None else f"pays from {pays} tuples a race on"
-            us = energy.write_us if kernel.write_us is None else kernel.write_us
-            takes = f"{us:.0f} µs, and as much to let go" if us else "a time that is not known"
-            lines.append(f"{name}: setting the clock {text}; it takes {takes}")
+            lines.append(f"{name}: {_pays(energy, name)}")
     return [*lines, *(f"note: {note}" for note in energy.notes)]
+
+
+def _pays(energy: EnergyCalibration, name: str) -> str:
+    """From which races on setting the clock pays, where it is known what that takes."""
+    told = energy.kernels[name].write_us
+    us = energy.write_us if told is None else told
+    pays = energy.pays_from(name)
+    if pays is None:
+        return "setting the clock never pays"
+    if not us:
+        return "what setting the clock takes is not known, so neither is for which races it pays"
+    return (
+        f"setting the clock pays from {pays} tuples a race on; it takes {us:.0f} µs, and as much to"
+        " let go"
+    )
 
 
 def _line(c: Candidate, best: bool) -> str:

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edged.cli import _checks as checks
 from edged.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edged.bench.opp_calibrate import Bounds
     from edged.bench.opp_site import Asked
     from edged.calibration import EnergyCalibration
+    from edged.joins.base import WindowJoin
     from edged.placement import Profile
 
 NONE = "none"
@@ -35,8 +38,8 @@ NONE = "none"
 )
 @click.option("--workers", type=click.IntRange(1, 64), help="Kernel threads; default: the cores.")
 @click.option("--kernel", "names", multiple=True, help="Only these; default: all there are.")
-@click.option("--cpu-watts", type=click.FloatRange(0, min_open=True), help="Of one busy core.")
-@click.option("--gpu-watts", type=click.FloatRange(0, min_open=True), help="Of the busy GPU.")
+@click.option("--cpu-watts", type=checks.ABOVE_ZERO, help="Of one busy core.")
+@click.option("--gpu-watts", type=checks.ABOVE_ZERO, help="Of the busy GPU.")
 @click.option(
     "--board",
     metavar="DIR|simulated:NAME|none",
@@ -44,8 +47,8 @@ NONE = "none"
     "  [default: this machine's where they may be set, else none]",
 )
 @click.option("--minutes", default=5.0, show_default=True, help="That the clocks may take.",
-              type=click.FloatRange(0, min_open=True))  # fmt: skip
-@click.option("--celsius-max", default=85.0, show_default=True,
+              type=checks.ABOVE_ZERO)  # fmt: skip
+@click.option("--celsius-max", default=85.0, show_default=True, type=checks.Number(0, 150),
               help="Wait to cool down at this temperature.")  # fmt: skip
 @click.option("--meters", "meters_file", type=click.Path(exists=True, dir_okay=False,
               path_type=Path), help="TOML with a table [meters], as of `edged run`.")  # fmt: skip
@@ -73,13 +76,7 @@ def command(
 
     from edged.bench.join_calibrate import offered, runnable, with_calibration
     from edged.bench.opp_calibrate import Bounds
-    from edged.bench.opp_site import Asked
-    from edged.calibration import save_energy, save_profile
     from edged.cli._compile import compile_kernels
-    from edged.energy.settings import EnergySettings, read_meters
-    from edged.placement import outline
-    from governors.errors import GovernorError
-    from governors.meters.settings import Settings as MeterSettings
 
     members = offered(names)
     here, left_out = runnable(members)
@@ -89,25 +86,45 @@ def command(
         console.print(line, soft_wrap=True, markup=False)
     if plot is not None and chosen == NONE:
         raise ConfigError("--plot: there is no curve with --board none; name a board")
+    checks.directory("--store", directory)
+    checks.output("--plot", plot)
     compile_kernels(quiet=as_json)
-    directory.mkdir(parents=True, exist_ok=True)
     threads = workers or len(os.sched_getaffinity(0))
     energy = None
     if chosen != NONE:
-        asked = Asked(
-            chosen, EnergySettings(chosen).journal(directory), helper,
-            members, threads, Bounds(60 * minutes, celsius_max),
-            MeterSettings() if meters_file is None else read_meters(meters_file),
-        )  # fmt: skip
-        try:
-            energy = _over_clocks(asked, console)
-        except GovernorError as problem:
-            raise ConfigError(f"{problem}; clocks are as they were before") from problem
+        bounds = Bounds(60 * minutes, celsius_max)
+        asked = _asked(chosen, directory, helper, members, threads, bounds, meters_file)
+        energy = _over_clocks(asked, console)
     told = {"cpu": cpu_watts, "cuda": gpu_watts}
     profile = _beside(here, threads, {d: w for d, w in told.items() if w is not None}, console)
     profile = _of_board(profile, [m.name for m in members], chosen)
     if energy is not None:
         profile = with_calibration(profile, energy)
+    _keep(profile, energy, directory, plot, as_json)
+
+
+def _asked(
+    board: str, directory: Path, helper: Path, members: Sequence[type[WindowJoin]], threads: int,
+    bounds: Bounds, meters_file: Path | None,
+) -> Asked:  # fmt: skip
+    """With the journal of a daemon of this store: one owner a board."""
+    from edged.bench.opp_site import Asked
+    from edged.energy.settings import EnergySettings, read_meters
+    from governors.meters.settings import Settings
+
+    journal = EnergySettings(board).journal(directory)
+    meters = Settings() if meters_file is None else read_meters(meters_file)
+    return Asked(board, journal, helper, members, threads, bounds, meters)
+
+
+def _keep(
+    profile: Profile, energy: EnergyCalibration | None, directory: Path, plot: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Write, draw and print it all."""
+    from edged.calibration import save_energy, save_profile
+    from edged.placement import outline
+
     kept = [save_profile(profile, directory)]
     if energy is not None:
         kept.append(save_energy(energy, directory))
@@ -140,16 +157,21 @@ def _chosen(board: str | None, helper: Path, console: Console) -> str:
 
 
 def _over_clocks(asked: Asked, console: Console) -> EnergyCalibration:
+    """All clocks, with progress.  Raises ConfigError."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from edged.bench.opp_site import calibrate_board
+    from governors.errors import GovernorError
 
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with ending_in_order(), Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("clocks", total=1.0)
-        return calibrate_board(
-            asked, lambda text, part: bar.update(task, description=text, completed=part)
-        )
+        try:
+            return calibrate_board(
+                asked, lambda text, part: bar.update(task, description=text, completed=part)
+            )
+        except GovernorError as problem:
+            raise ConfigError(f"{problem}; clocks are as they were before") from problem
 
 
 def _beside(members: Any, threads: int, watts: dict[str, float], console: Console) -> Profile:

@@ -1,0 +1,46 @@
+"""Checks of options that several commands share; each fault is told before the work begins."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edged.errors import ConfigError
+
+
+class Number(click.FloatRange):
+    """A finite number within a range; click takes `nan` to lie in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Of click.  Raises click.BadParameter."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return found
+
+
+ABOVE_ZERO = Number(0, min_open=True)
+
+
+def directory(option: str, path: Path) -> Path:
+    """The directory, made where it is not there.  Raises ConfigError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise ConfigError(f"{option} {path}: cannot be made: {problem.strerror}") from problem
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"{option} {path}: cannot be written")
+    return path
+
+
+def output(option: str, path: Path | None) -> None:
+    """Whether a file can be written there later; makes its directory.  Raises ConfigError."""
+    if path is None or path == Path("-"):
+        return
+    directory(option, path.parent)
+    if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
+        raise ConfigError(f"{option} {path}: cannot be written")
