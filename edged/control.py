@@ -179,7 +179,7 @@ class Control:
     def _post(self, posted: Posted) -> None:
         """Ask the heart for a change; any thread.  Raises CommandError where it would have to wait
         for room in the store: nobody waits so long for an answer."""
-        if self._daemon.committer.full:
+        if self._daemon.committer.room.full:
             do = "try again when the centre has taken pages"
             raise CommandError("busy", "the store is full", do=do, retry_s=5.0)
         self._daemon.heart.post(posted)

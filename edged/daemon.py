@@ -8,20 +8,23 @@ Everything that can be refused is refused before the first socket is opened.
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from edged.beat.committer import Committer
 from edged.beat.heart import Heart
 from edged.beat.recover import Recovered, recover
+from edged.beat.room import ROOM_MS
 from edged.beat.stats import Stats
 from edged.beat.waiter import Waiter
 from edged.calibration import load_profile
 from edged.centre import Centre, prepare
 from edged.clock import SystemClock
 from edged.control import Control
+from edged.disk import room
 from edged.door import Door
 from edged.energy.board import open_site
 from edged.energy.kept import Kept
@@ -38,13 +41,17 @@ from edged.settings import Settings
 from edged.sinks.base import SinkContext
 from edged.snapshot import picture
 from edged.sources.base import Source
-from edged.store import Store
+from edged.store import Store, StoreFull
 from edged.telling import Telling
 from edged.uplink import Uplink
 from edged.uplink.held import Held
 from edged.watchers import Watching
 from edged.workers import Workers
 from governors.base import LeaveAlone
+
+ROOM_TRIES = 30
+"""So many times the disk is asked whether it has more room before a start tries anyway."""
+T = TypeVar("T")
 
 
 class Daemon:
@@ -66,9 +73,9 @@ class Daemon:
         self.service = service or Service(self.clock, {})
         self.started_us, self.started_wall_us = self.clock.monotonic_us(), self.clock.wall_us()
         self.workers = Workers(settings.workers)
+        self.log, self._told_room = log or Log(), False
         self.store = self._open_store()
-        session, epoch = self.store.session[0], self.store.device_epoch
-        self.events = Events(self.clock, log or Log(), session, epoch)
+        self.events = Events(self.clock, self.log, self.store.session[0], self.store.device_epoch)
         self.energy = self._open_board()
         self.kept = Kept(settings.directory)
         """The policy that a command chose."""
@@ -160,11 +167,36 @@ class Daemon:
 
     def _open_store(self) -> Store:
         settings = self.settings
-        return Store.open(
-            settings.directory,
-            bytes_max=settings.store_bytes_max,
-            segment_bytes=settings.segment_bytes(),
+        return self._once_there_is_room(
+            partial(
+                Store.open,
+                settings.directory,
+                bytes_max=settings.store_bytes_max,
+                segment_bytes=settings.segment_bytes(),
+            )
         )
+
+    def _once_there_is_room(self, step: Callable[[], T]) -> T:
+        """What `step` returns, on a full disk when it has room."""
+        while True:
+            try:
+                return step()
+            except StoreFull as problem:
+                self._await_room(problem)
+
+    def _await_room(self, problem: Exception) -> None:
+        """Nothing goes on at the start until the disk of the store has more room, or might (a quota
+        does not show): no source is open yet, so that producers and their data wait."""
+        self.service.starting(f"waiting for room: {problem}")
+        if not self._told_room:
+            self._told_room = True
+            self.log("warning", f"the start waits for room on the disk: {problem}")
+        directory = str(self.settings.directory)
+        free = room(directory)[0]
+        for _ in range(ROOM_TRIES):
+            time.sleep(ROOM_MS / 1000)
+            if room(directory)[0] > free:
+                return
 
     def _open_board(self) -> Energy | None:
         settings = self.settings.energy
@@ -180,7 +212,7 @@ class Daemon:
 
     def _recover(self, plans: Sequence[JobPlan], origins: Mapping[str, str] | None) -> Recovered:
         self.service.starting("recovery")
-        recovered = recover(self.store, plans, self.context, self.clock, origins)
+        recovered = recover(self.store, plans, self.context, self.clock, origins, self._await_room)
         check_together([job.plan for job in recovered.jobs])
         return recovered
 
@@ -223,11 +255,12 @@ class Daemon:
             LeaveAlone() if self.energy is None else self.energy,
             beat=recovered.beat,
             directory=settings.directory,
-            snapshot_bytes=settings.snapshot_bytes_now(),
+            snapshot_bytes=settings.snapshot_bytes,
             profile=load_profile(settings.directory),
         )
         if recovered.fresh:
-            self.committer.snapshot(recovered.beat, *heart.save())
+            snapshot = partial(self.committer.snapshot, recovered.beat, *heart.save())
+            self._once_there_is_room(snapshot)
         return heart
 
     def _open_door(self) -> Door:

@@ -15,6 +15,7 @@ What the store relies on, and what a simulated disk may take away in a crash:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ import numpy.typing as npt
 Buffer: TypeAlias = "bytes | bytearray | memoryview | npt.NDArray[Any]"
 """Contiguous bytes that are written as they lie, without a copy."""
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the operating system says where space or quota is used up."""
 _IOV_MAX = 1024
 
 
@@ -86,6 +89,9 @@ class Disk(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make a directory's names durable (fsync)."""
+
+    def free(self, path: str) -> int:
+        """Bytes that files at `path` may still take, as far as the file system says."""
 
 
 def flat(buffer: Buffer) -> memoryview:
@@ -208,6 +214,22 @@ class SystemDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def free(self, path: str) -> int:
+        """See `Disk.free`."""
+        return room(path)[0]
+
+
+def room(path: str) -> tuple[int, int]:
+    """Bytes that are free, and bytes in all, of the file system that `path` is on or would be; one
+    that does not say counts as endless."""
+    place = Path(path)
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    facts = os.statvfs(place)
+    if facts.f_blocks == 0:
+        return 1 << 62, 1 << 62
+    return facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
 
 
 def write_whole(

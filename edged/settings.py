@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edged.beat.snapshotting import SNAPSHOT_BYTES
 from edged.config.sections import TelemetrySection
+from edged.disk import room
 from edged.energy.settings import NO_BOARD, EnergySettings
 from edged.store.store import SEGMENT_BYTES
 
@@ -30,12 +31,6 @@ class Settings:
     energy: EnergySettings = field(default_factory=lambda: EnergySettings(NO_BOARD))
 
     def segment_bytes(self) -> int:
-        """Size of a file of the log: small beside a small store."""
-        share = SEGMENT_BYTES if self.store_bytes_max is None else self.store_bytes_max // 16
-        return max(1 << 20, min(SEGMENT_BYTES, share))
-
-    def snapshot_bytes_now(self) -> int:
-        """Log between snapshots: at most a quarter of the store, or it would fill up with log."""
-        if self.store_bytes_max is None:
-            return self.snapshot_bytes
-        return min(self.snapshot_bytes, self.store_bytes_max // 4)
+        """Size of a file of the log: small beside a small store, or on a small disk."""
+        held = self.store_bytes_max or room(str(self.directory))[1]
+        return max(1 << 20, min(SEGMENT_BYTES, held // 16))

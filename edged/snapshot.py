@@ -131,8 +131,8 @@ def _store(daemon: Daemon) -> dict[str, Any]:
         "backlog_pages": store.backlog_pages,
         "oldest_page_us": store.oldest_page_us,
         "log_bytes_since_snapshot": store.log_bytes_since_snapshot,
-        "full": committer.full,
-        "full_us": committer.full_us_until(daemon.clock.monotonic_us()),
+        "full": committer.room.full,
+        "full_us": committer.room.full_us(),
         "fsyncs": store.syncs,
     }
 

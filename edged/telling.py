@@ -18,7 +18,7 @@ class Telling:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon, self._events = daemon, daemon.events
-        daemon.committer.room = self.room
+        daemon.committer.room.told = self.room
         daemon.inputs.refused = self.refused
         daemon.stats.overload = self.overload
         daemon.heart.changes.told = self.job
@@ -60,14 +60,14 @@ class Telling:
         level = "error" if event == "failed" else "info"
         self._events.add(f"job.{event}", text, level=level, job=name, facts=more)
 
-    def room(self, room: bool) -> None:
-        """The store is full, or no longer."""
+    def room(self, room: bool, why: str) -> None:
+        """The store, or the disk of a sink, is full, or no longer."""
         store = self._daemon.store
         facts = {"bytes": store.bytes_used, "bytes_max": store.bytes_max}
         if room:
             self._events.add("store.room", "the store has room again", facts=facts)
         else:
-            text = "the store is full: the sources wait until the centre has taken pages"
+            text = f"full, the sources wait until there is room: {why}"
             self._events.add("store.full", text, level="warning", facts=facts)
 
     def uplink(self, event: str, problem: str) -> None:

@@ -98,7 +98,7 @@ def test_a_refusal_says_its_kind_and_where(still, request_, kind, where):
 def test_while_the_store_is_full_nothing_is_changed_later_than_its_answer(
     still, monkeypatch, request_
 ):
-    monkeypatch.setattr(still.committer, "full", True)
+    monkeypatch.setattr(still.committer.room, "_waiting", {"commit"})
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(0.01)
         s.connect(str(still.door.path))

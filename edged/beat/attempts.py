@@ -21,6 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
+from edged.disk import DISK_FULL
+
 CAREFUL = 2
 """Deaths of one chunk, raced alone, after which it is set aside."""
 CALM_US = 60_000_000
@@ -33,10 +35,7 @@ class Attempts:
     """Who has died in a race, over restarts; see the module's docstring."""
 
     def __init__(self, path: Path, limit: int, now_us: int) -> None:
-        if not path.exists() or path.stat().st_size != _BYTES:
-            path.write_bytes(bytes(_BYTES))
-        with path.open("r+b") as f:
-            self._map = mmap.mmap(f.fileno(), _BYTES)
+        self._map = _mapped(path)
         self._words = np.frombuffer(self._map, np.uint64)
         self._table = self._words[3:].reshape(_KEPT, 2)
         self._started_us = now_us
@@ -79,3 +78,16 @@ class Attempts:
         if not found.size:
             self._table[at] = fingerprint, 0
         self._table[at, 1] += np.uint64(1)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    """The file, or where the disk is too full for one memory that no later process will see."""
+    try:
+        if not path.exists() or path.stat().st_size != _BYTES:
+            path.write_bytes(bytes(_BYTES))
+    except OSError as problem:
+        if problem.errno not in DISK_FULL:
+            raise
+        return mmap.mmap(-1, _BYTES)
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), _BYTES)

@@ -12,9 +12,8 @@ thread sleeps on one epoll, which tells it of the uplink's news too (`watch`).
 What fails here is raised again by the next `check`, on the beat's thread; after that nothing that
 was asked is done.
 
-A commit that finds the store full stays in flight until the centre has taken enough off it; the
-beats stop behind it, nothing is acked, and the sources fill up to their producers.  Tasks are done
-meanwhile.
+A commit that finds the store full stays in flight until there is room (see `room`); the beats stop
+behind it, nothing is acked, and the sources fill up to their producers.  Tasks are done meanwhile.
 """
 
 from __future__ import annotations
@@ -28,15 +27,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from edged.beat.room import ROOM_MS, Room
 from edged.beat.snapshotting import Snapshots
 from edged.clock import Clock
 from edged.operators.base import State
 from edged.sources.base import Source
-from edged.store import BeatRecord, Store, StoreFull
+from edged.store import BeatRecord, Encoded, Store, StoreFull
 from edged.uplink.held import Held
-
-ROOM_MS = 1000
-"""The disk may have room again without an ack: other processes may have filled it."""
 
 Task = Callable[[], object]
 
@@ -81,19 +78,14 @@ class Committer:
         self._finished = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.epoll()
         self._watched: dict[int, Task] = {}
-        self._full_since_us: int | None = None
         self.busy = False
         """Whether a commit is in flight."""
-        self.full = False
-        """Whether the commit in flight waits for room in the store."""
-        self.full_us = 0
-        """How long commits have waited for room so far."""
+        self.room = Room(clock)
+        """Whether the commit in flight, or anybody else, waits for room."""
         self.failed: Task = lambda: None
         """Called on the commit thread when something has failed, so that an idle loop hears it."""
         self.landed: Callable[[list[int]], None] = lambda _: None
         """Told how long (µs) the pages that the centre has acknowledged had been durable."""
-        self.room: Callable[[bool], None] = lambda _: None
-        """Told on the commit thread that the store is full, and that there is room again."""
         self.heard: Task = lambda: None
         """Called on the commit thread when the uplink had news, or acks that somebody awaits."""
         self._poller.register(self._ask, select.EPOLLIN)
@@ -176,11 +168,6 @@ class Committer:
         if self._uplink.restart_if_dead():
             self._uplink.offer(self._store.pending())
 
-    def full_us_until(self, now_us: int) -> int:
-        """How long commits have waited for room, one that still does included."""
-        since = self._full_since_us
-        return self.full_us + (0 if since is None else now_us - since)
-
     def give_up(self) -> None:
         """Let a commit that waits for room fail with StoreFull."""
         self._giving_up = True
@@ -257,20 +244,20 @@ class Committer:
             commit.done(Committed(commit.record.number, started, durable, acked, end, names))
 
     def _append(self, commit: Commit) -> list[Any]:
-        """Commit to the store; while it is full, wait for the centre to take pages off it."""
+        """Commit to the store; while it is full, wait for room."""
+        encoded = Encoded(commit.record)
         while True:
             try:
-                refs = self._store.commit(commit.record, commit.sync, self._clock.wall_us())
-                self._note_room()
-                return refs
-            except StoreFull:
+                refs = self._store.commit(encoded, commit.sync, self._clock.wall_us())
+            except StoreFull as problem:
                 if self._end_snapshot():
                     continue
-                if self._uplink is None or self._giving_up:
+                if self._giving_up:
                     raise
-                self._wait_for_room(self._uplink)
-            finally:
-                self.full = False
+                self._wait_for_room(str(problem))
+            else:
+                self.room.found("commit")
+                return refs
 
     def _snapshot(self, beat: int, facts: bytes, arrays: State) -> None:
         self._end_snapshot()
@@ -289,23 +276,16 @@ class Committer:
             self._uplink.offer(moved)
         return moved is not None
 
-    def _note_room(self) -> None:
-        if self._full_since_us is not None:
-            self.full_us += self._clock.monotonic_us() - self._full_since_us
-            self._full_since_us = None
-            self.room(True)
-
-    def _wait_for_room(self, uplink: Held) -> None:
-        """Wait for acks, and do what is asked meanwhile: no other commit is among it."""
-        self.full = True
-        if self._full_since_us is None:
-            self._full_since_us = self._clock.monotonic_us()
-            self.room(False)
+    def _wait_for_room(self, why: str) -> None:
+        """Wait for acks or for others to make room, and do what is asked meanwhile: no other commit
+        is among it."""
+        self.room.wanted("commit", why)
         os.eventfd_write(self._finished, 1)
-        uplink.release()
         poll = select.poll()
-        for fd in (self._ask, uplink.fileno()):
-            poll.register(fd, select.POLLIN)
+        poll.register(self._ask, select.POLLIN)
+        if self._uplink is not None:
+            self._uplink.release()
+            poll.register(self._uplink.fileno(), select.POLLIN)
         if self._ask in dict(poll.poll(ROOM_MS)):
             self._serve()
         self.take_acks()

@@ -19,6 +19,7 @@ from edged.beat.committer import Commit, Committer
 from edged.beat.left import Left, is_empty
 from edged.beat.quarantine import Quarantine
 from edged.beat.record import BeatFacts, buffers
+from edged.beat.room import ROOM_MS
 from edged.beat.runtime import JobRuntime, logged_inputs
 from edged.beat.snapshotting import SNAPSHOT_BYTES, SnapshotPace
 from edged.beat.stats import BeatTimes, Held, Stats
@@ -117,6 +118,7 @@ class Heart:
         A stop ends with a snapshot, so that the next start replays nothing and no window is lost
         whose inputs were not logged.  Where the store is full when stopped, the snapshot is given
         up, and the beat that waits for room: it was not acked, so the producers have it still.
+        The same goes for a sink whose disk is full.
         """
         try:
             while not self._stopping:
@@ -278,7 +280,7 @@ class Heart:
         """Serve control until the commit thread says something; where that waits for room in a
         full store, nobody who is to stop waits with it."""
         over = self._drain_is_over()
-        if self._committer.full and (self._stopping or over):
+        if self._committer.room.full and (self._stopping or over):
             self._stopping = True
             self._committer.give_up()
         self._waiter.until_commit(None if over else self._drains_until_us)
@@ -352,18 +354,29 @@ class Heart:
 
     def _race(self, jobs: Sequence[JobRuntime], facts: BeatFacts) -> list[SealedPage]:
         """Run every job's step; input that has crashed too often is set aside instead."""
-        beat = BeatContext(self.beat, facts.wall_us, self._workers)
+        beat = BeatContext(self.beat, facts.wall_us, self._workers, self._await_room)
         pages: list[SealedPage] = []
         for job in jobs:
             mine = facts.jobs[job.plan.name]
             if not self._attempts.begin(job.fingerprint(mine) if self._attempts.careful else 0):
-                self.quarantine.take(self.beat, job, mine)
+                self.quarantine.take(beat, job, mine)
             pages += job.step(beat, mine)
+        self._committer.room.found("beat")
         self._attempts.end(self._clock.monotonic_us())
         for job in jobs:
             for s in job.streams.values():
                 s.staging.mark_logged()
         return pages
+
+    def _await_room(self, problem: OSError) -> None:
+        """What the beat writes beside the store finds its disk full: wait, with control served."""
+        self._committer.room.wanted("beat", str(problem))
+        now = self._clock.monotonic_us()
+        self._waiter.until(now + 1000 * ROOM_MS, lambda: self._stopping)
+        if self._stopping or self._drain_is_over():
+            self._stopping = True
+            self._attempts.end(now)
+            raise StoreFull(str(problem)) from problem
 
     def _pass_over(self, tickets: list[tuple[Source, Any]]) -> None:
         """The beat has found nothing to do and leaves no record."""

@@ -10,7 +10,7 @@ anything, so that a log never begins under other documents than its snapshot's.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,10 +51,12 @@ def recover(
     context: SinkContext,
     clock: Clock,
     origins: Mapping[str, str] | None = None,
+    await_room: Callable[[OSError], None] | None = None,
 ) -> Recovered:
     """Bring up what the store holds, and `plans`, which stand in files, on top of it.
 
-    `origins` says where each plan is from by the job's name (`file:PATH`).  Raises StoreCorrupt
+    `origins` says where each plan is from by the job's name (`file:PATH`), `await_room` is that of
+    the replayed beats (`BeatContext`).  Raises StoreCorrupt
     where a replay does not give the pages that the log holds, JobError where a replaced job's state
     cannot be carried over.
     """
@@ -69,7 +71,7 @@ def recover(
         found.book.load(facts)
         found.beat = recovery.snapshot.beat
     for record in recovery.records:
-        found.replayed_rows += replay(found.book, record, context)
+        found.replayed_rows += replay(found.book, record, context, await_room)
         found.replayed_beats += 1
         found.beat = record.number
     _take_files(found, plans, context, clock, origins or {})
@@ -81,7 +83,12 @@ def recover(
     return found
 
 
-def replay(book: Jobs, record: BeatRecord, context: SinkContext) -> int:
+def replay(
+    book: Jobs,
+    record: BeatRecord,
+    context: SinkContext,
+    await_room: Callable[[OSError], None] | None = None,
+) -> int:
     """Run one record; returns the rows taken.  The pages must come out as they were logged.
 
     Where no job is `exactly_once` the log has no inputs: the record is passed over.
@@ -92,7 +99,7 @@ def replay(book: Jobs, record: BeatRecord, context: SinkContext) -> int:
         book.apply(change, None if document is None else JobRuntime(parse_job(document), context))
         return 0
     arrays = (np.asarray(buffer, np.uint8) for buffer in record.inputs)
-    beat = BeatContext(record.number, facts.wall_us, context.workers)
+    beat = BeatContext(record.number, facts.wall_us, context.workers, await_room)
     pages: list[SealedPage] = []
     rows = 0
     remade = any(job.plan.promises.durability == "exactly_once" for job in book.list)

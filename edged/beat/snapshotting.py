@@ -68,12 +68,14 @@ class SnapshotPace:
 
     def due(self, size: int) -> bool:
         """Whether, with a record of `size` bytes more, enough log has come since the last one, or
-        since one was given up."""
+        since one was given up: at most a quarter of what the store can take, or it would fill up
+        with log that only a snapshot retires."""
         logged = self._store.log_bytes_since_snapshot + size
+        every_bytes = min(self._every_bytes, self._store.capacity // 4)
         given_up = self._snapshots.given_up
         if given_up != self._given_up:
-            self._given_up, self._not_before = given_up, logged + self._every_bytes // 4
-        if self._snapshots.under_way or logged < max(self._every_bytes, self._not_before):
+            self._given_up, self._not_before = given_up, logged + every_bytes // 4
+        if self._snapshots.under_way or logged < max(every_bytes, self._not_before):
             return False
         self._not_before = 0
         return True

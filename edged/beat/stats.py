@@ -15,6 +15,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,10 @@ class Stats:
                 wall = self._clock.wall_us() - self._clock.monotonic_us()
                 row = {**asdict(times), "durable_wall_us": commit.durable_us + wall}
                 row |= {"stages": stages, "pages": commit.pages}
-                self._trace.write(json.dumps(row) + "\n")
+                try:
+                    self._trace.write(json.dumps(row) + "\n")
+                except OSError:  # it is not worth a daemon: a trace ends where its disk is full
+                    self._end_trace()
 
     def landed(self, took_us: Sequence[int]) -> None:
         """The centre has pages that were durable so long before."""
@@ -173,8 +177,13 @@ class Stats:
 
     def close(self) -> None:
         """Flush the trace."""
-        if self._trace is not None:
-            self._trace.close()
+        self._end_trace()
+
+    def _end_trace(self) -> None:
+        trace, self._trace = self._trace, None
+        if trace is not None:
+            with suppress(OSError):
+                trace.close()
 
     def _observe(self, times: BeatTimes, commit: Committed, stages: dict[str, int]) -> None:
         latency_us = commit.durable_us - times.oldest_us

@@ -60,13 +60,16 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class BeatContext:
-    """What the loop tells operators and sinks.  All of it is in the beat's record, so that replay
-    sees the same."""
+    """What the loop tells operators and sinks.  Number and clock are in the beat's record, so that
+    replay sees the same."""
 
     number: int
     wall_us: int
     """The wall clock at the beat's start, as logged: a label, never an input to a decision."""
     workers: Workers
+    await_room: Callable[[OSError], None] | None = None
+    """Called where a disk is full, with what it said: returns when another try is worth it, raises
+    where nobody waits any more.  None: nobody ever does."""
 
 
 class Operator(ABC):

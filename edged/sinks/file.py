@@ -19,6 +19,8 @@ Files are `part-<sink>-<epoch>-<first beat>-<last beat>.<format>`.  Invariants:
 2. Name and bytes depend on the beats alone: a replay writes the same file again.
 3. Rows stand in exactly one file or in the saved state: a file whose beat was never committed
    (the process died in between) is removed in the same call that would bring its rows again.
+4. On a full disk the beat waits for room, and with it all others: which rows a file has does not
+   depend on the disk.
 
 NDJSON, one object a row: numbers and booleans as such; NaN, Infinity and -Infinity as strings of
 that spelling; timestamps as `"2026-11-21T09:00:00.000000Z"`; binary as hex; nulls as null.
@@ -38,7 +40,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from edged.disk import Disk, SystemDisk, write_whole
+from edged.disk import DISK_FULL, Disk, SystemDisk, write_whole
 from edged.errors import JobError, StoreError
 from edged.job import document as doc
 from edged.job.units import show_duration, show_size
@@ -77,34 +79,44 @@ class FileSink(Sink):
 
     def seal(self, beat: BeatContext, flush: Flush) -> list[SealedPage]:
         """Finish the file if it is time; never returns pages."""
-        name = ""
+        name, data = "", []
         if self._batches and (flush == Flush.ALL or self._due(beat.wall_us)):
             name = f"{self._prefix}{self._first_beat:012d}-{beat.number:012d}.{self._plan.format}"
+            data = self._encoded()
+        while not self._done(beat, name, data):
+            pass  # there may be room now
+        if name:
+            self._counts["rows"] += self._rows
+            self._counts["files"] += 1
+            self._counts["file_bytes"] += sum(map(len, data))
+            self._batches, self._rows, self._bytes = [], 0, 0
+        return []
+
+    def _done(self, beat: BeatContext, name: str, data: Sequence[memoryview]) -> bool:
+        """Write the file, where it has a name; False where there was no room, and may be now."""
         try:
             self._disk.mkdir(self._directory)
             self._sweep(beat.number, name)
             if name:
-                self._finish(f"{self._directory}/{name}")
+                write_whole(self._disk, f"{self._directory}/{name}", data)
         except OSError as problem:
+            if problem.errno in DISK_FULL and beat.await_room is not None:
+                beat.await_room(problem)
+                return False
             raise StoreError(
                 f"sinks.{self._plan.id}: writing to {self._directory} failed: {problem}; "
                 "the rows are kept and come again after a restart"
             ) from problem
-        return []
+        return True
 
     def _due(self, wall_us: int) -> bool:
         plan = self._plan
         full = self._rows >= plan.rows or self._bytes >= plan.bytes
         return full or self.due_in_us(wall_us) == 0
 
-    def _finish(self, path: str) -> None:
+    def _encoded(self) -> list[memoryview]:
         table = pa.Table.from_batches(self._batches, self._plan.input.schema.to_arrow())
-        data = _parquet(table) if self._plan.format == "parquet" else ndjson(table)
-        write_whole(self._disk, path, data)
-        self._counts["rows"] += self._rows
-        self._counts["files"] += 1
-        self._counts["file_bytes"] += sum(map(len, data))
-        self._batches, self._rows, self._bytes = [], 0, 0
+        return _parquet(table) if self._plan.format == "parquet" else ndjson(table)
 
     def _sweep(self, beat: int, name: str) -> None:
         """Remove what an earlier process wrote for beats up to this one but did not commit."""

@@ -3,7 +3,7 @@
 from edged.disk import Buffer, Disk, SystemDisk
 from edged.store.backlog import PageRef
 from edged.store.errors import StoreFull
-from edged.store.records import BeatRecord
+from edged.store.records import BeatRecord, Encoded
 from edged.store.snapshot_files import SnapshotTask
 from edged.store.snapshots import Snapshot
 from edged.store.store import Recovery, Store
@@ -12,6 +12,7 @@ __all__ = [
     "BeatRecord",
     "Buffer",
     "Disk",
+    "Encoded",
     "PageRef",
     "Recovery",
     "Snapshot",

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import zlib
 
-from edged.disk import Disk, write_whole
+from edged.disk import DISK_FULL, Disk, write_whole
 from edged.store.backlog import Route
-from edged.store.errors import DISK_FULL
 
 
 def read_acks(disk: Disk, path: str, epoch: int) -> dict[Route, int]:

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edged.disk import Disk, File
+from edged.disk import DISK_FULL, Disk, File
 from edged.errors import StoreCorrupt
 from edged.store import identity
 from edged.store.backlog import Holder
-from edged.store.errors import DISK_FULL, StoreFull
+from edged.store.errors import no_room
 from edged.store.records import (
     ALIGN,
     HEADER_BYTES,
@@ -209,20 +209,24 @@ class Log:
         size = max(self._segment_bytes, ALIGN + length)
         return 0 if self._spares and size == self._segment_bytes else size
 
-    def append(self, record: Encoded, sync: bool, copy: bool = False) -> tuple[Segment, Entry]:
+    def append(
+        self, record: Encoded, sync: bool, copy: bool = False, small: bool = False
+    ) -> tuple[Segment, Entry]:
         """Write a record, with one fdatasync where `sync`.  Returns where it stands.
 
-        `copy` says that an older segment holds it as well, without proof that it is durable there.
+        `copy` says that an older segment holds it as well, without proof that it is durable there;
+        with `small` a new segment, where one is needed, holds no more than this record.
 
-        Raises StoreFull, with nothing written, where a new segment is needed and does not fit.
+        Raises StoreFull, with nothing that counts written, where there is no room.
         """
         segment = self.segments[-1] if self._active else None
         if segment is None or segment.end + record.length > segment.size:
-            segment = self._roll(record.length)
+            segment = self._roll(record.length, 0 if small else self._segment_bytes)
         assert self._active is not None
         lineage = Lineage(self.last, self.durable, self.snapshots, sync, copy)
         buffers = record.buffers(segment.number, segment.seed, lineage)
-        self._active.pwritev(buffers, segment.end)
+        with no_room(f"{segment.path}: no room for beat {record.number}"):  # a disk that copies
+            self._active.pwritev(buffers, segment.end)
         if sync:
             self._active.sync()
             self.syncs += 1
@@ -239,27 +243,28 @@ class Log:
             self.syncs += 1
             self.durable = self.last
 
-    def _roll(self, length: int) -> Segment:
-        size = max(self._segment_bytes, ALIGN + length)
+    def _roll(self, length: int, size: int) -> Segment:
+        size = max(size, ALIGN + length)
         path = f"{self._directory}/{self._next_number:016d}.log"
         nonce = identity.random_u64()
         reuse = size == self._segment_bytes and bool(self._spares)
         made = self._spares[-1] if reuse else path + ".tmp"
-        file = self._disk.open(made, create=not reuse)
-        try:
-            if not reuse:
-                self._allocate(file, made, size, ALIGN + length)
-            segment = Segment(path, self._next_number, nonce, self.last, file.size())
-            head = _HEADER.pack(
-                SEGMENT_MAGIC, _VERSION, 0, self._next_number, nonce, self._epoch, self.last, 0
-            )
-            crc = struct.pack("<I", zlib.crc32(head[:-4]))
-            file.pwritev([head[:-4] + crc + bytes(ALIGN - _HEADER.size)], 0)
-            file.sync()
-            self.syncs += 1
-        finally:
-            file.close()
-        self._disk.rename(made, path)
+        with no_room(f"{self._directory}: no room for a segment of {ALIGN + length} bytes"):
+            file = self._disk.open(made, create=not reuse)
+            try:
+                if not reuse:
+                    self._allocate(file, made, size, ALIGN + length)
+                segment = Segment(path, self._next_number, nonce, self.last, file.size())
+                head = _HEADER.pack(
+                    SEGMENT_MAGIC, _VERSION, 0, self._next_number, nonce, self._epoch, self.last, 0
+                )
+                crc = struct.pack("<I", zlib.crc32(head[:-4]))
+                file.pwritev([head[:-4] + crc + bytes(ALIGN - _HEADER.size)], 0)
+                file.sync()
+                self.syncs += 1
+            finally:
+                file.close()
+            self._disk.rename(made, path)
         if reuse:
             self._spares.pop()
         self._disk.sync_directory(self._directory)
@@ -272,20 +277,18 @@ class Log:
         return segment
 
     def _allocate(self, file: File, path: str, size: int, size_min: int) -> None:
-        for wanted in dict.fromkeys((size, size_min)):
+        """Reserve `size` bytes, or where the disk has less no more than the record needs."""
+        try:
+            file.allocate(size)
+        except OSError as problem:
+            if problem.errno not in DISK_FULL:
+                raise
+            file.truncate(0)
             try:
-                file.allocate(wanted)
-            except OSError as problem:
-                if problem.errno not in DISK_FULL:
-                    raise
-                file.truncate(0)
-            else:
-                return
-        self._disk.unlink(path)
-        raise StoreFull(
-            f"{self._directory}: the disk has no room for a segment of {size_min} bytes; "
-            "free some, or wait until pages are acked"
-        )
+                file.allocate(size_min)
+            except OSError:
+                self._disk.unlink(path)
+                raise
 
     # -- retire --------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from edged.disk import Buffer, Disk, File
 from edged.errors import StoreCorrupt
 from edged.store.backlog import Holder, Place
-from edged.store.errors import DISK_FULL, StoreFull
+from edged.store.errors import StoreFull, no_room
 from edged.store.records import PAGE_ENTRY_BYTES, PageEntry, pack_page, padding, unpack_pages
 
 _MAGIC = 0x50676445
@@ -89,13 +89,12 @@ class Spool:
         written = []
         for group in _groups(places, self._file_bytes):
             try:
-                written.append(self._write(group))
-            except OSError as problem:
-                if problem.errno not in DISK_FULL:
-                    raise
+                with no_room(f"{self._directory}: no room for pages that leave the log"):
+                    written.append(self._write(group))
+            except StoreFull:
                 for spool, _ in written:
                     self.delete(spool)
-                raise StoreFull(f"{self._directory}: the disk is full: {problem}") from problem
+                raise
         if written:
             self._disk.sync_directory(self._directory)
         return written

@@ -17,7 +17,9 @@ Invariants, beside those of the parts:
 3. After the first error of a write or sync every call raises StoreFailed, for good: what the
    kernel says afterwards about the same bytes is worth nothing.  The process has to end; the next
    `open` writes the tail that is in doubt once more.
-4. StoreFull is raised before anything is written; the store goes on.
+4. StoreFull is raised before anything that counts is written; the store goes on.  A full disk is
+   no failed one: only where a sync says it is the error of point 3, because what was written is
+   in doubt then.
 5. `open` changes nothing but `session` before it knows that the store is whole.
 
 `commit`, `snapshot` and its parts belong to one thread, but for `SnapshotTask.write`, which may run
@@ -32,15 +34,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edged.disk import Disk, File, SystemDisk
+from edged.disk import DISK_FULL, Disk, File, SystemDisk
 from edged.errors import StoreBusy, StoreCorrupt, StoreError, StoreFailed
 from edged.pages.format import HEADER_BYTES, SEALED_AT_OFFSET
 from edged.store import identity, recovery
 from edged.store.acks import read_acks, write_acks
 from edged.store.backlog import Backlog, Holder, PageRef
-from edged.store.errors import DISK_FULL, StoreFull
+from edged.store.errors import StoreFull, no_room
 from edged.store.log import Log, Segment
-from edged.store.records import BeatRecord, Encoded, PageEntry
+from edged.store.records import ALIGN, BeatRecord, Encoded, Entry, PageEntry
 from edged.store.recovery import Linked
 from edged.store.snapshot_files import SnapshotFiles, SnapshotTask
 from edged.store.snapshots import Array, Snapshot
@@ -92,12 +94,14 @@ class Store:
         """Open the store in directory `path`, or make one there.
 
         Raises StoreBusy where it is in use, StoreCorrupt where something durable is damaged,
-        StoreError where its format is unknown, StoreFailed where the disk fails.
+        StoreError where its format is unknown, StoreFailed where the disk fails, StoreFull where it
+        has no room for a new store or for a copy of the end of the log: nothing is lost by trying
+        again later.
         """
         where = os.path.abspath(os.fspath(path))  # noqa: PTH100 - links must stay as they are
         store = cls(where, disk or SystemDisk(), segment_bytes, bytes_max)
         try:
-            with store._latching("opening the store"):
+            with store._latching("opening the store"), no_room(f"{where}: no room to open it"):
                 store._start()
         except BaseException:
             store._release()
@@ -161,8 +165,11 @@ class Store:
                 "this one another directory"
             )
         self._lock = lock
-        lock.truncate(0)
-        lock.pwritev([f"{os.getpid()}\n".encode()], 0)
+        try:
+            lock.pwritev([f"{os.getpid():<20}\n".encode()], 0)
+        except OSError as problem:
+            if problem.errno not in DISK_FULL:  # it is only for people
+                raise
 
     def _create(self, known: str) -> None:
         for name in _DIRECTORIES:
@@ -238,10 +245,13 @@ class Store:
 
     # -- beats ---------------------------------------------------------------------------------
 
-    def commit(self, record: BeatRecord, sync: bool = True, at_us: int = 0) -> list[PageRef]:
+    def commit(
+        self, record: BeatRecord | Encoded, sync: bool = True, at_us: int = 0
+    ) -> list[PageRef]:
         """Append a beat, durable on return where `sync`.  Returns where its pages are.
 
         `at_us` is the wall clock: since when the pages wait, for `oldest_page_us` and `acked`.
+        Whoever may have to try often encodes the record once.
 
         Raises StoreFull, with nothing written, where there is no room: take a snapshot, wait for
         acks, try again.  Raises StoreFailed where the disk fails: the process has to end.
@@ -250,30 +260,37 @@ class Store:
             newest = max(self._log.last, self._snapshots.beat)
             if record.number <= newest:
                 raise StoreError(f"beat {record.number} cannot be committed after beat {newest}")
-            encoded = Encoded(record)
+            encoded = record if isinstance(record, Encoded) else Encoded(record)
             try:
-                self._check_room(encoded.length)
-                segment, entry = self._log.append(encoded, sync)
+                segment, entry = self._append(encoded, sync)
             except StoreFull:
                 self._retire(move=False)
                 self._log.drop_spares()
                 self._snapshots.drop_spare()
-                self._check_room(encoded.length)
-                segment, entry = self._log.append(encoded, sync)
+                segment, entry = self._append(encoded, sync)
         self.log_bytes_since_snapshot += encoded.length
         return self._backlog.add(segment, entry.pages, at_us)
 
-    def _check_room(self, length: int) -> None:
-        growth = self._log.growth(length)
-        if growth == 0 or self._bytes_max is None:
-            return
-        reserve = self._snapshots.next_bytes
-        if self.bytes_used + growth + reserve > self._bytes_max:
+    def _append(self, record: Encoded, sync: bool) -> tuple[Segment, Entry]:
+        """Where the log has to grow, a snapshot must have room beside it; on the disk also the copy
+        of the log's end that a restart may have to make.  Raises StoreFull."""
+        growth, snapshot = self._log.growth(record.length), self._snapshots.next_bytes
+        if growth == 0:
+            return self._log.append(record, sync)
+        if self._bytes_max is not None and self.bytes_used + growth + snapshot > self._bytes_max:
             raise StoreFull(
                 f"{self._path}: {self.bytes_used} bytes in use, {growth} more for the log and "
-                f"{reserve} for the next snapshot would exceed the limit of {self._bytes_max}; "
+                f"{snapshot} for the next snapshot would exceed the limit of {self._bytes_max}; "
                 "take a snapshot, wait until pages are acked, or raise the limit"
             )
+        free, least = self._disk.free(self._path), ALIGN + record.length
+        if least + max(least, snapshot) > free:
+            raise StoreFull(
+                f"{self._path}: {free} bytes are free on its disk, {least} more for the log and "
+                f"{max(least, snapshot)} to spare are needed; free some, or wait until pages are "
+                "acked"
+            )
+        return self._log.append(record, sync, small=growth + max(growth, snapshot) > free)
 
     def snapshot(
         self, beat: int, facts: bytes, arrays: Mapping[str, Array], *, barrier: bool = False
@@ -303,11 +320,9 @@ class Store:
     def end_snapshot(self, task: SnapshotTask, *, barrier: bool = False) -> list[PageRef]:
         """Take over a snapshot that was written; see `snapshot`."""
         with self._latching(f"writing the snapshot of beat {task.beat}"):
-            problem = task.problem
-            if isinstance(problem, OSError) and problem.errno in DISK_FULL:
-                raise StoreFull(f"{task.path}: no room for a snapshot: {problem}") from problem
-            if problem is not None:
-                raise problem
+            if task.problem is not None:
+                with no_room(f"{task.path}: no room for a snapshot"):
+                    raise task.problem
             self._snapshots.took(task)
             self._log.snapshots = task.beat + 1
             self.log_bytes_since_snapshot -= task.log_bytes
@@ -376,6 +391,13 @@ class Store:
     def bytes_max(self) -> int | None:
         """Bytes that the store may take; None: as many as the disk has."""
         return self._bytes_max
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that the store can take as things stand: what it has and what is free on the disk,
+        within `bytes_max`."""
+        held = self.bytes_used + self._disk.free(self._path)
+        return held if self._bytes_max is None else min(held, self._bytes_max)
 
     @property
     def backlog_bytes(self) -> int:

@@ -140,6 +140,64 @@ def test_a_full_disk_at_any_size_stops_cleanly_and_goes_on_when_there_is_room():
     assert stopped > 10
 
 
+@pytest.mark.parametrize("kind", ["create", "allocate", "pwritev", "rename"])
+def test_a_disk_that_is_full_at_any_operation_of_a_commit_fails_nothing(kind):
+    """Also where it copies on write, so that preallocated room is none."""
+    disk = SimDisk()
+    store = Store.open("/store", disk, segment_bytes=SEGMENT)
+    disk.fail_kinds, disk.fail_errno, disk.operations = {kind}, errno.ENOSPC, 0
+    refused = 0
+    for n in range(1, 15):
+        disk.fail_at, disk.fail_for_good = disk.operations + 1, True
+        try:
+            store.commit(beat(n))
+        except StoreFull:
+            refused += 1
+            disk.fail_at = None
+            store.commit(beat(n))
+        disk.fail_at = None
+        if n == 7:
+            store.snapshot(n, b"", {})
+    assert refused > 2
+    store.close()
+    for seed in range(5):
+        check_all(disk.after_power_cut(random.Random(seed)), range(8, 15))
+
+
+def check_all(disk: SimDisk, numbers: range) -> None:
+    with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
+        assert [r.number for r in store.recover().records] == list(numbers)
+        assert [r.key.seq for r in store.pending()] == list(range(1, 15))
+
+
+def test_a_sync_that_says_the_disk_is_full_is_as_fatal_as_any_that_fails():
+    disk = SimDisk()
+    store = Store.open("/store", disk, segment_bytes=SEGMENT)
+    store.commit(beat(1))
+    disk.fail_kinds, disk.fail_errno, disk.operations = {"sync"}, errno.ENOSPC, 0
+    disk.fail_at = 1
+    with pytest.raises(StoreFailed, match="committing beat 2"):
+        store.commit(beat(2))
+    disk.fail_at = None
+    with pytest.raises(StoreFailed):
+        store.commit(beat(2))
+
+
+def test_a_store_is_opened_as_soon_as_its_disk_has_room_for_the_end_of_its_log():
+    disk = SimDisk()
+    with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
+        for n in range(1, 6):
+            store.commit(beat(n))
+    disk = disk.after_kill()
+    disk.capacity = 0
+    for _ in range(3):
+        with pytest.raises(StoreFull, match="no room"):
+            Store.open("/store", disk, segment_bytes=SEGMENT)
+    disk.capacity = 1 << 30
+    with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
+        assert [r.number for r in store.recover().records] == [1, 2, 3, 4, 5]
+
+
 def test_a_snapshot_that_finds_no_room_leaves_everything_as_it_was():
     disk = SimDisk()
     store = Store.open("/store", disk, segment_bytes=SEGMENT)

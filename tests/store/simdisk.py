@@ -205,6 +205,9 @@ class SimDisk:
         self.count("unlink", path)
         self._do("unlink", path, None)
 
+    def free(self, path):
+        return self.capacity - sum(len(i.current) for i in self.names.values())
+
     def sync_directory(self, path):
         self.count("sync_directory", path)
         if self.lying(path):

@@ -1,0 +1,217 @@
+"""A full disk stops the beats and nothing else: who waits goes on when there is room."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import closing
+
+import duckdb
+import pytest
+
+from edged.beat import heart as heart_module
+from edged.beat.quarantine import Quarantine
+from edged.beat.room import Room
+from edged.beat.snapshotting import SnapshotPace
+from edged.disk import SystemDisk, SystemFile
+from edged.operators.base import BeatContext
+from edged.store import BeatRecord, Store, StoreFull
+from tests.beat.loop import Loop, batch
+from tests.beat.support import HandClock, changed, copy_job
+
+QUICK = changed(copy_job(), promises={"latency": "40ms"})
+
+
+class FullFile(SystemFile):
+    """A file of a disk that may be full."""
+
+    def allocate(self, length):
+        if self.disk.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().allocate(length)
+
+
+class FullDisk(SystemDisk):
+    """The real disk, full while a test says so; allocating fails then."""
+
+    full = False
+
+    def open(self, path, create=False):
+        file = super().open(path, create)
+        file.__class__ = FullFile
+        file.disk = self
+        return file
+
+    def free(self, path):
+        return 0 if self.full else super().free(path)
+
+
+def rooms(loop):
+    """What the loop's room tells, as it does."""
+    told = []
+    loop.committer.room.told = lambda room, why: told.append((room, why))
+    return told
+
+
+def fill(loop, disk, producer):
+    """Send until the store, whose disk is full now, waits for room; how many messages it took."""
+    disk.full, sent = True, 0
+    while not loop.committer.room.full:
+        if producer.poll() == sent:
+            producer.send(batch(list(range(20_000))))
+            sent += 1
+    return sent
+
+
+@pytest.fixture
+def small_segments(monkeypatch):
+    """The loop's store begins a segment with every few messages."""
+    opened = Store.open
+    monkeypatch.setattr(
+        Store, "open", lambda *a, **k: opened(*a, **{**k, "segment_bytes": 1 << 20})
+    )
+
+
+def test_a_store_without_an_uplink_waits_for_room_and_goes_on(tmp_path, small_segments):
+    disk = FullDisk()
+    with Loop(QUICK, tmp_path / "store", disk) as loop, loop.producer() as producer:
+        told = rooms(loop)
+        sent = fill(loop, disk, producer)
+        loop.call(lambda: None)  # control is served
+        assert told[0][0] is False and "are free on its disk" in told[0][1]
+        assert producer.poll() < sent
+        disk.full = False
+        loop.until(lambda: producer.acked == sent, producer=producer)
+        assert told[1:] == [(True, "")] and not loop.committer.room.full
+        assert loop.committer.room.full_us() > 0
+        assert loop.problem is None
+
+
+def test_a_stop_while_the_disk_is_full_ends_in_order(tmp_path, small_segments):
+    disk = FullDisk()
+    with Loop(QUICK, tmp_path / "store", disk) as loop, closing(loop.producer()) as producer:
+        fill(loop, disk, producer)
+        acked = producer.poll()
+        loop.heart.stop()
+        assert loop.ended() is None
+    with Loop(QUICK, tmp_path / "store") as loop, closing(loop.producer()) as producer:
+        loop.until(lambda: producer.acked >= acked, producer=producer)
+
+
+FILES = changed(
+    copy_job(), promises={"latency": "40ms"},
+    sinks={"rows": {"type": "file", "input": "r", "path": "out", "every": "1us"}},
+)  # fmt: skip
+
+
+def full_once(monkeypatch, name, problems):
+    """Have `name`'s `write_whole` raise the problems, one a call, before it works."""
+    module = pytest.importorskip(name)
+    write = module.write_whole
+
+    def refused(*arguments, **more):
+        if problems:
+            raise problems.pop()
+        return write(*arguments, **more)
+
+    monkeypatch.setattr(module, "write_whole", refused)
+
+
+def no_space():
+    return OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_file_sink_whose_disk_is_full_keeps_the_beat_and_writes_its_rows_once(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(heart_module, "ROOM_MS", 1)
+    full_once(monkeypatch, "edged.sinks.file", [no_space() for _ in range(5)])
+    document = changed(FILES, sinks={"rows": {**FILES["sinks"]["rows"], "path": str(tmp_path)}})
+    with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+        told = rooms(loop)
+        for n in range(3):
+            producer.send(batch([n]))
+            loop.until(lambda n=n: producer.acked == n + 1, producer=producer)
+        assert [room for room, _ in told] == [False, True]
+        assert loop.problem is None
+    found = duckdb.sql(f"SELECT value FROM read_parquet('{tmp_path}/part-*') ORDER BY value")
+    assert found.fetchall() == [(0,), (1,), (2,)]
+
+
+def test_a_stop_while_a_file_sink_waits_leaves_its_rows_to_the_next_start(tmp_path, monkeypatch):
+    document = changed(FILES, sinks={"rows": {**FILES["sinks"]["rows"], "path": str(tmp_path)}})
+    with monkeypatch.context() as patch:
+        full_once(patch, "edged.sinks.file", [no_space() for _ in range(10_000)])
+        with Loop(document, tmp_path / "store") as loop, closing(loop.producer()) as producer:
+            producer.send(batch([7]))
+            loop.until(lambda: loop.committer.room.full, producer=producer)
+            loop.until(lambda: producer.acked == 1, producer=producer)
+            loop.heart.stop()
+            assert loop.ended() is None
+            assert not list(tmp_path.glob("part-*"))
+    with Loop(document, tmp_path / "store") as loop:
+        loop.until(lambda: list(tmp_path.glob("part-*.parquet")))
+    found = duckdb.sql(f"SELECT value FROM read_parquet('{tmp_path}/part-*')").fetchall()
+    assert found == [(7,)]
+
+
+def test_rows_that_are_set_aside_wait_for_room_too(tmp_path, monkeypatch):
+    full_once(monkeypatch, "edged.beat.quarantine", [no_space(), no_space()])
+    waits = []
+    beat = BeatContext(3, 0, None, waits.append)
+    Quarantine(tmp_path / "quarantine")._write(beat, tmp_path / "quarantine/a", memoryview(b"rows"))
+    assert (tmp_path / "quarantine/a").read_bytes() == b"rows" and len(waits) == 2
+    full_once(monkeypatch, "edged.beat.quarantine", [OSError(errno.EIO, "gone")])
+    with pytest.raises(OSError, match="gone"):
+        Quarantine(tmp_path)._write(beat, tmp_path / "b", memoryview(b"rows"))
+
+
+def test_on_a_small_disk_a_snapshot_is_due_before_the_log_fills_it():
+    class Small:
+        log_bytes_since_snapshot, capacity = 0, 24 << 20
+
+    class Snapshots:
+        given_up, under_way = 0, False
+
+    pace = SnapshotPace(Small, Snapshots, 512 << 20)
+    assert not pace.due(5 << 20)
+    assert pace.due(6 << 20)
+    Small.capacity = 1 << 40
+    assert not pace.due(500 << 20) and pace.due(512 << 20)
+
+
+def test_room_counts_the_time_in_which_anybody_waits_and_tells_of_both_ends():
+    clock, told = HandClock(), []
+    room = Room(clock)
+    room.told = lambda *facts: told.append(facts)
+    room.found("beat")
+    clock.advance(5)
+    assert (room.full, room.full_us(), told) == (False, 0, [])
+    room.wanted("commit", "why")
+    clock.advance(3)
+    room.wanted("beat", "too")
+    clock.advance(3)
+    room.found("commit")
+    clock.advance(4)
+    assert (room.full, room.full_us()) == (True, 10)
+    room.found("beat")
+    clock.advance(100)
+    assert (room.full, room.full_us()) == (False, 10)
+    assert told == [(False, "why"), (True, "")]
+
+
+def test_a_store_that_is_refused_leaves_room_for_the_copy_that_a_restart_makes(tmp_path):
+    class Disk(SystemDisk):
+        left = 1 << 30
+
+        def free(self, path):
+            return self.left
+
+    disk = Disk()
+    with Store.open(tmp_path / "store", disk, segment_bytes=1 << 20) as opened:
+        opened.recover()
+        disk.left = 12_000
+        with pytest.raises(StoreFull, match="12000 bytes are free on its disk, 8192 more"):
+            opened.commit(BeatRecord(1, b"facts"))
+        disk.left = 16_384
+        opened.commit(BeatRecord(1, b"facts"))
+        assert opened.bytes_used == 8192, "no segment of full size"
