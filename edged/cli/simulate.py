@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from edged.cli import _checks as checks
 from edged.errors import ConfigError
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -31,12 +32,14 @@ SWEEP_POINTS_A_DECADE = 4
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE",
               help="A setting of the policy: watts=3.8, cpu_mhz=1113, until=06:00.")  # fmt: skip
 @click.option("--battery", help="50Wh or 180kJ: how long it would last.")
-@click.option("--seconds", default=600.0, show_default=True, help="Simulated time.")
-@click.option(
-    "--seed", default=1, show_default=True, help="Of the arrivals; same seed, same answer."
-)
-@click.option("--sends", default=20.0, show_default=True, help="Messages/s of each stream.")
-@click.option("--matches", default=0.01, show_default=True, help="Pairs a tuple that joins find.")
+@click.option("--seconds", default=600.0, show_default=True, type=checks.ABOVE_ZERO,
+              help="Simulated time.")  # fmt: skip
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0),
+              help="Of the arrivals; same seed, same answer.")  # fmt: skip
+@click.option("--sends", default=20.0, show_default=True, type=checks.ABOVE_ZERO,
+              help="Messages/s of each stream.")  # fmt: skip
+@click.option("--matches", default=0.01, show_default=True, type=checks.Number(0),
+              help="Pairs a tuple that joins find.")  # fmt: skip
 @click.option("--upload-within", help="How long results may wait for an upload window.")
 @click.option("--memory-cap", is_flag=True, help="Policies may cap the memory clock.")
 @click.option(
@@ -44,14 +47,14 @@ SWEEP_POINTS_A_DECADE = 4
 )
 @click.option(
     "--store",
-    type=click.Path(path_type=Path),
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Of `edged calibrate`: its times of kernels, and its watts where it was this board.",
 )
 @click.option("--gpu", is_flag=True, help="Kernels of the board's GPU may be placed too, by its"
               " data sheet where --store has none of it.")  # fmt: skip
 @click.option("--json", "json_path", type=click.Path(path_type=Path, allow_dash=True),
               help="Write the answer here; - prints it.")  # fmt: skip
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw it here (PNG).")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw it here (PNG).")
 def command(
     job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str | None,
     pairs: tuple[str, ...], battery: str | None, seconds: float, seed: int, sends: float,
@@ -75,6 +78,8 @@ def command(
     from edged.simulate.work import Load
     from governors.errors import GovernorError
 
+    checks.output("--json", json_path)
+    checks.output("--plot", plot)
     plan = _promising(load_job(job), latency)
     name, settings = policy_of(plan, policy, dict(_setting(pair) for pair in pairs))
     try:
@@ -117,7 +122,6 @@ def _write(answer: Any, path: Path | None) -> None:
     if path == Path("-"):
         click.echo(text)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text + "\n")
 
 
@@ -185,4 +189,5 @@ def _sweep(text: str) -> tuple[str, list[float]]:
     import math
 
     steps = max(1, round(SWEEP_POINTS_A_DECADE * math.log10(last / first)))
-    return key, [first * (last / first) ** (i / steps) for i in range(steps + 1)]
+    even = [first * (last / first) ** (i / steps) for i in range(steps + 1)]
+    return key, [first, *(float(f"{x:.3g}") for x in even[1:-1]), last]

@@ -76,8 +76,11 @@ def lines(predicted: dict[str, Any], told: dict[str, Any] | None) -> list[str]:
         f"on {predicted['board']} at {predicted['rate_per_stream']:g} tuples/s a stream,"
         f" {predicted['policy']} ({predicted['provenance']}; {predicted['input_is']}):",
         f"  {w['input']:.2f} ± {w['error']:.2f} W, {w['above_idle']:.3f} W of it above idle",
-        f"  {j['input']:.3g} J a million tuples, {j['above_idle']:.3g} J of it above idle",
     ]
+    if j is not None:
+        found.append(
+            f"  {j['input']:.3g} J a million tuples, {j['above_idle']:.3g} J of it above idle"
+        )
     if predicted["overload"]:
         found.append("  OVERLOAD: more arrives than is processed")
     if told is None:

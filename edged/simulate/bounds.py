@@ -3,7 +3,8 @@
 cpu       a race lasts no longer than its period, nor than half the tolerance, at the highest
           clocks that the power mode allows; `cpu + gpu` where a kernel on the GPU allows more
 memory    windows and what waits fit into the job's promise and into the board
-network   what arrives fits through the link, with a tenth for headers
+network   what arrives fits through the link, with a tenth for headers; no profile has a link's
+          speed: 1 Gbit/s is assumed, and said
 """
 
 from __future__ import annotations
@@ -70,8 +71,15 @@ def _keeps_up(setup: Setup, device: Device, kernel: str | None) -> bool:
 
 def _fits(setup: Setup, board_bytes: int | None) -> bool:
     waiting = 2 * setup.work.rows_per_s * setup.work.row_bytes * setup.latency_us / 1e6
-    room = min(setup.memory_bytes, (board_bytes or 1 << 62) - SYSTEM_BYTES)
-    return setup.work.state_bytes + waiting <= room
+    return setup.work.state_bytes + waiting <= memory_room(setup, board_bytes)[0]
+
+
+def memory_room(setup: Setup, board_bytes: int | None) -> tuple[int, str]:
+    """Bytes for windows and what waits, and whose they are."""
+    left = (board_bytes or 1 << 62) - SYSTEM_BYTES
+    if setup.memory_bytes <= left:
+        return setup.memory_bytes, "what the job promises"
+    return left, "what the board has beside the system"
 
 
 def _largest(holds: Callable[[float], bool]) -> float:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ from governors.policies.running import Running
 BUFFER_BYTES = 6 << 20
 """The senders' buffers: Linux's largest receive buffer (tcp_rmem), a connection a stream."""
 HELD_ROWS_MIN = 1.0
+FIGURES = re.compile(r"\d[\d.]*")
+"""In what a policy says."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ class Outcome:
     clocks_us: dict[int, float]
     states_us: dict[str, float]
     kernel: str
-    reasons: list[tuple[str, int]]
-    """What the policy said, most often first."""
+    reasons: list[tuple[int, str]]
+    """How often the policy said what, most often first."""
     forecast: str
     gpu_clocks_us: dict[int, float]
     gpu_wakes: int
@@ -106,7 +109,7 @@ class Engine:
         self._poisson = np.random.default_rng(setup.seed)
         self._waiting: deque[tuple[float, float, float]] = deque()
         self._latency: list[tuple[float, float, float]] = []
-        self._reasons: dict[str, int] = {}
+        self._reasons: dict[str, tuple[int, str]] = {}
         self._rows = self._arrived = self._raced = 0.0
         self._beats = self._held = 0
         self._cut = False
@@ -204,8 +207,9 @@ class Engine:
         self.batcher.steer(after.wait_share, after.race_us, hold_us)
 
     def _decided(self, decision: Decision) -> Decision:
-        reason = decision.reason
-        self._reasons[reason] = self._reasons.get(reason, 0) + 1
+        """Reasons that differ in their figures only are one, told with the latest."""
+        kind = FIGURES.sub("#", decision.reason)
+        self._reasons[kind] = self._reasons.get(kind, (0, ""))[0] + 1, decision.reason
         return decision
 
     def _seen(self, oldest_us: float) -> Observation:
@@ -254,7 +258,7 @@ class Engine:
 
     def _outcome(self) -> Outcome:
         d = self.device
-        ranked = sorted(self._reasons.items(), key=lambda item: -item[1])
+        ranked = sorted(self._reasons.values(), key=lambda told: -told[0])
         latency, late = percentiles(self._latency, self.setup.latency_us)
         return Outcome(
             d.at_us / 1e6, d.joules, d.idle_watts, self._arrived, self._raced, self._beats,

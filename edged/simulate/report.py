@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import governors.profile
 from edged.calibration import EnergyCalibration
 from edged.job.plan import JobPlan
-from edged.job.units import show_duration
+from edged.job.units import show_size
 from edged.placement import Profile as Calibrated
-from edged.simulate.bounds import find_bounds
+from edged.simulate.bounds import LINK_BITS_PER_S, find_bounds, memory_room
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Outcome, Setup
 from edged.simulate.rows import clocks_of, on_board
@@ -70,7 +70,8 @@ def answer(asked: Question) -> dict[str, Any]:
         "overload": overload and not outcome.held_back, "bounded_by": bounds.by,
         "beyond": [k for k, v in bounds.rows_per_s.items() if asked.load.rate > v],
         "bounds_rows_per_s_per_stream": {k: round(v, 1) for k, v in bounds.rows_per_s.items()},
-        "notes": [*setup.work.notes, *setup.notes, *told, *_unpriced(device, outcome)],
+        "notes": [*setup.work.notes, *setup.notes, *told, *_unpriced(device, outcome),
+                  _rooms(setup, device)],
     }  # fmt: skip
 
 
@@ -100,10 +101,17 @@ def _unpriced(device: Device, outcome: Outcome) -> list[str]:
     return [f"not in the figures, as not published: {', '.join(missing)}"] if missing else []
 
 
+def _rooms(setup: Setup, device: Device) -> str:
+    """What memory and network are taken to be."""
+    room, whose = memory_room(setup, device.profile.memory.bytes)
+    return (f"bounds: memory is {show_size(room)}, {whose}; the network's link is assumed to have"
+            f" {LINK_BITS_PER_S / 1e9:g} Gbit/s")  # fmt: skip
+
+
 def _figures(o: Outcome, asked: Question, error: float) -> dict[str, Any]:
     watts = o.joules / o.seconds
     above = watts - o.idle_watts
-    raced = max(o.raced, 1.0) / 1e6
+    raced = o.raced / 1e6
 
     def shares(times: dict[Any, float]) -> dict[str, float]:
         return {str(k): round(us / 1e6 / o.seconds, 6) for k, us in times.items()}
@@ -112,7 +120,7 @@ def _figures(o: Outcome, asked: Question, error: float) -> dict[str, Any]:
     return {
         "seconds": round(o.seconds, 6),
         "watts": {"above_idle": above, "input": watts, "error": error},
-        "joules_per_mtuple": {
+        "joules_per_mtuple": None if not raced else {
             "above_idle": above * o.seconds / raced, "input": watts * o.seconds / raced,
         },
         "latency_ms": o.latency_ms, "late_share": o.late_share,
@@ -122,7 +130,7 @@ def _figures(o: Outcome, asked: Question, error: float) -> dict[str, Any]:
         "gpu_clock_shares_hz": shares(o.gpu_clocks_us), "gpu_wakes_per_s": o.gpu_wakes / o.seconds,
         "tuples": {"arrived": o.arrived, "processed": o.raced, "waiting": o.waiting},
         "held_back_beats": o.held_back, "forecast": o.forecast,
-        "reasons": [reason for reason, _ in o.reasons],
+        "reasons": [{"text": text, "count": count} for count, text in o.reasons],
     }  # fmt: skip
 
 
@@ -154,7 +162,8 @@ def show(result: dict[str, Any], console: Console) -> None:
     rows = [
         ("power", f"{w['above_idle']:.3f} W above idle, {w['input']:.3f} W input"
                   f" ± {w['error']:.2f} ({result['input_is']})"),
-        ("energy", f"{j['above_idle']:.3g} J a million above idle, {j['input']:.3g} J in all"),
+        ("energy", "nothing was processed" if j is None else
+                   f"{j['above_idle']:.3g} J a million above idle, {j['input']:.3g} J in all"),
         ("latency", f"median {ms['p50']:g} ms, 95 % {ms['p95']:g}, 99 % {ms['p99']:g},"
                     f" most {ms['max']:g}; {result['late_share']:.2%} late"),
         ("clocks", _shares(result["clock_shares_hz"], _mhz)),
@@ -176,7 +185,7 @@ def show(result: dict[str, Any], console: Console) -> None:
         rows.append(("battery", f"{result['battery_hours']:.1f} h"))
     if result["held_back_beats"]:
         rows.append(("held back", f"in {result['held_back_beats']} beats; nothing was dropped"))
-    rows += [("policy", text) for text in result["reasons"][:2]]
+    rows += [("policy", f"{r['text']} ({r['count']} times)") for r in result["reasons"][:2]]
     rows += [("note", text) for text in result["notes"]]
     for row in rows:
         table.add_row(*row)
@@ -185,13 +194,16 @@ def show(result: dict[str, Any], console: Console) -> None:
 
 def show_sweep(results: Sequence[dict[str, Any]], key: str, console: Console) -> None:
     """Print a sweep, a line a value."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=_title(results[0], key), title_justify="left", padding=(0, 1, 0, 0))
+    table = Table(title=_title(results[0], key), title_justify="left", box=SIMPLE_HEAD,
+                  padding=(0, 1, 0, 0))  # fmt: skip
     lines = [_line(r, key) for r in results]
     used = [name for name in lines[0] if any(line[name] for line in lines)]
     for name in used:
-        table.add_column(name, justify="right", no_wrap=not name)
+        least = len(key) if name == key else None
+        table.add_column(name, justify="right", no_wrap=not name, min_width=least)
     for line in lines:
         table.add_row(*(line[name] for name in used))
     console.print(table)
@@ -207,11 +219,11 @@ def _line(r: dict[str, Any], key: str) -> dict[str, str]:
     hours = r["battery_hours"]
     mark = "overload" if r["overload"] else "held back" if r["held_back_beats"] else ""
     return {
-        key: _short(rate) if key == "rate" else show_duration(r["latency_us"]),
+        key: _short(rate) if key == "rate" else _brief(r["latency_us"]),
         "W above idle": f"{w['above_idle']:.3f}",
         "W input": f"{w['input']:.3f}",
-        "J/M above idle": _short(j["above_idle"]),
-        "J/M input": _short(j["input"]),
+        "J/M above idle": "–" if j is None else _short(j["above_idle"]),
+        "J/M input": "–" if j is None else _short(j["input"]),
         "p50 ms": f"{ms['p50']:.0f}",
         "p99 ms": f"{ms['p99']:.0f}",
         "wakes": f"{r['wakeups_per_s']:.1f}",
@@ -227,6 +239,11 @@ def _short(x: float) -> str:
         if abs(x) >= 0.9995 * size:
             return f"{x / size:.3g}{name}"
     return f"{x:.3g}"
+
+
+def _brief(us: int) -> str:
+    """Three digits of a duration."""
+    return f"{us / 1e6:.3g}s" if us >= 1_000_000 else f"{us / 1e3:.3g}ms"
 
 
 def draw(results: Sequence[dict[str, Any]], key: str, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from edged.cli.simulate import command
 from edged.errors import ConfigError
+from edged.simulate.engine import FIGURES
 
 JOB = str(Path(__file__).parents[2] / "examples/power_curve.toml")
 
@@ -49,8 +51,36 @@ def test_a_sweep_is_a_table_a_list_and_a_picture(tmp_path):
     done = run("--sweep", "rate=1k..100k", "--json", str(path), "--plot", str(plot))
     assert done.exit_code == 0, done.output
     rates = [row["rate_per_stream"] for row in json.loads(path.read_text())]
-    assert len(rates) == 9 and rates[0] == 1_000 and rates[-1] == pytest.approx(100_000)
+    assert rates == [1e3, 1780, 3160, 5620, 1e4, 17_800, 31_600, 56_200, 1e5]
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_a_policy_says_is_counted_without_its_figures():
+    answer = json.loads(run("--json", "-", "--policy", "race_to_idle").stdout)
+    told = [FIGURES.sub("#", reason["text"]) for reason in answer["reasons"]]
+    assert len(set(told)) == len(told) <= 5
+    assert answer["reasons"][0]["count"] >= 20, "a beat a second"
+
+
+def test_where_nothing_was_processed_there_are_no_joules_a_tuple():
+    words = ["--policy", "energy_budget", "--set", "until=06:00"]
+    assert json.loads(run("--json", "-", *words).stdout)["joules_per_mtuple"] is None
+    assert "nothing was processed" in run(*words).output
+    assert "–" in run("--sweep", "rate=1k,2k", *words).output
+
+
+def test_what_memory_and_network_are_taken_to_be_is_said():
+    assert "memory is 512MiB, what the job promises" in notes("orin-nano", JOB)
+    assert "link is assumed to have 1 Gbit/s" in notes("orin-nano", JOB)
+
+
+def notes(board, job):
+    words = [job, "--seconds", "5", "--json", "-", "--board", board]
+    return " ".join(json.loads(CliRunner().invoke(command, words).stdout)["notes"])
+
+
+def test_a_swept_tolerance_can_be_read_in_eighty_columns():
+    assert "…" not in run("--sweep", "latency=50ms..2s").output
 
 
 def test_a_tolerance_can_be_swept_too(tmp_path):
@@ -73,9 +103,21 @@ def test_a_tolerance_can_be_swept_too(tmp_path):
         (["--sweep", "rate=9k..1k"], "does not rise"),
         (["--sweep", "colour=1..2"], "rate="),
         (["--mode", "9000W"], "25W"),
+        (["--json", "JOB/a.json"], "--json .*cannot be made: File exists"),
+        (["--plot", "JOB/a.png"], "--plot .*cannot be made: File exists"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(arguments, says):
-    done = run(*arguments)
+    done = run(*(word.replace("JOB", JOB) for word in arguments))
     assert isinstance(done.exception, ConfigError), done.output
-    assert says in str(done.exception)
+    assert re.search(says, str(done.exception))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--seconds", "0"], ["--seconds", "nan"], ["--sends", "0"], ["--sends", "inf"],
+     ["--matches", "-1"], ["--matches", "nan"], ["--seed", "-1"], ["--store", "/not/there"]],
+)  # fmt: skip
+def test_a_number_or_store_that_is_none_is_wrong_usage(arguments):
+    done = run(*arguments)
+    assert done.exit_code == 2 and arguments[0] in done.output
