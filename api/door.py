@@ -24,6 +24,7 @@ from typing import Any
 from anyio import fail_after, move_on_after
 
 from api.problems import Fault, Problem
+from api.rates import SPAN_S_MIN, Rates
 
 FRESH_S = 0.25
 """How long a snapshot counts as the present."""
@@ -65,6 +66,7 @@ class Door:
         self._reads = asyncio.Semaphore(REQUESTS_MAX)
         self._changes = asyncio.Semaphore(REQUESTS_MAX)
         self._watch = Watch(self)
+        self._rates = Rates()
 
     async def ask(
         self, cmd: str, *, within_s: float | None = None, **arguments: Any
@@ -96,6 +98,16 @@ class Door:
     def take(self, snapshot: Snapshot) -> None:
         """A snapshot has come."""
         self.latest, self._latest_s = snapshot, time.monotonic()
+        self._rates.take(snapshot)
+
+    async def rates(self) -> tuple[Snapshot, Rates]:
+        """The state, and what comes a second; whoever is the first to ask waits for a second state.
+        Raises Problem."""
+        snapshot = await self.snapshot()
+        if not self._rates.known():
+            await asyncio.sleep(SPAN_S_MIN + FRESH_S)
+            snapshot = await self.snapshot()
+        return snapshot, self._rates
 
     def forget(self) -> None:
         """Something was changed: the last snapshot is no longer the present, nor is one that was

@@ -94,6 +94,9 @@ class Store(Answer):
     bytes_max: int | None = Field(None, description="null: as much as the disk holds")
     backlog_bytes: int = 0
     backlog_pages: int = 0
+    backlog_age_s: float | None = Field(
+        None, description="Age of the oldest page; null: none waits"
+    )
     oldest_page_us: int | None = Field(None, description="Wall clock of the oldest page")
     full: bool = Field(False, description="Sources wait for room")
     full_us: int | None = Field(None, description="How long it was full, in all")

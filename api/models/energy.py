@@ -20,6 +20,26 @@ class Clock(Answer):
     max_hz: int | None = None
 
 
+class Knob(Answer):
+    """A clock domain whose limits may be set."""
+
+    name: str = Field(examples=["cpu.policy0"])
+    kind: str = Field(examples=["cpu"])
+    floor_hz: int = Field(description="The lowest that the hardware has", examples=[115200000])
+    ceiling_hz: int = Field(description="The highest", examples=[1510400000])
+    steps_hz: list[int] = Field(
+        default_factory=list, description="What it can run at; empty: anything between"
+    )
+
+
+class Switch(Answer):
+    """A sleep that may be had, where `energy.allow` asks for it."""
+
+    name: str = Field(examples=["core.3"])
+    kind: str = Field(examples=["core"])
+    values: list[str] = Field(examples=[["0", "1"]])
+
+
 class Meter(Answer):
     """A sensor that is read."""
 
@@ -61,16 +81,29 @@ class Board(Answer):
     simulated: bool | None = None
     profile: str | None = None
     writer: Writer = Writer()
-    clocks: list[Clock] = Field(default_factory=list)
+    clocks: list[Clock] = Field(default_factory=list, description="As they stand now")
+    knobs: list[Knob] = Field(default_factory=list, description="What may be set, by `writer`")
+    switches: list[Switch] = Field(default_factory=list)
     meters: list[Meter] = Field(default_factory=list)
     missing: list[str] = Field(default_factory=list, description="What cannot be read, and why")
 
 
 class Opp(Answer):
-    """Time raced at a clock."""
+    """Time at an operating point."""
 
     hz: int
     seconds: float
+
+
+class Residency(Answer):
+    """Time of a clock domain at each of its operating points, since the daemon began."""
+
+    name: str = Field(examples=["cpu.policy0"])
+    how: str = Field(
+        description="counted by the kernel, or seen: a clock stands for the time since the last"
+        " look at it", examples=["counted"],
+    )  # fmt: skip
+    at: list[Opp]
 
 
 class Choice(Answer):
@@ -106,7 +139,8 @@ class Governor(Answer):
     restored: list[Any] = Field(default_factory=list)
     changes: list[Any] = Field(default_factory=list, description="Limits that others changed")
     clocks: list[Clock] = Field(default_factory=list)
-    raced: list[Opp] = Field(default_factory=list)
+    raced: list[Opp] = Field(default_factory=list, description="Of races, by the CPU's clock")
+    residency: list[Residency] = Field(default_factory=list, description="Of each clock domain")
     idle_states: dict[str, float] | None = Field(None, description="Share of the time in each")
     wakeups_per_s: float | None = None
     overload: bool | None = None

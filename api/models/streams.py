@@ -15,6 +15,9 @@ class Stream(Answer):
     source: str = Field("", description="Kind of its source", examples=["tcp"])
     address: str = Field("", description="Where its source listens", examples=["127.0.0.1:7400"])
     rows: int = Field(0, description="Rows raced")
+    rows_per_s: float | None = Field(
+        None, description="Rows raced a second, of late", examples=[1250.5]
+    )
     staged: int = Field(0, description="Rows that wait for a beat")
     late: int = Field(0, description="Rows that came behind the watermark")
     refused_ahead: int = Field(0, description="Rows refused since their time is far in the future")
@@ -47,7 +50,9 @@ class Source(Answer):
     streams: list[Fed] = Field(default_factory=list)
     connected: int | None = None
     bytes: int | None = None
+    bytes_per_s: float | None = Field(None, description="Of late")
     rows: int | None = None
+    rows_per_s: float | None = Field(None, description="Of late", examples=[1250.5])
     refused: int | None = None
     backpressure_us: int | None = Field(
         None, description="How long input was left with its senders, in all"
@@ -59,9 +64,10 @@ class Source(Answer):
 
 
 class Sources(Answer):
-    """All sources."""
+    """A page of the sources, by name."""
 
     items: list[Source]
+    next: str | None = Field(None, description="Cursor of the next page; null: the end")
 
 
 class Operator(Answer):

@@ -34,13 +34,20 @@ def view(snapshot: dict[str, Any]) -> Governor:
     energy = snapshot.get("energy")
     if not energy:
         return Governor.model_validate({"problem": "the daemon watches no board: set energy.board"})
-    raced = energy.get("race_clock_s", {})
     told = {key: value for key, value in energy.items() if key != "policy"}
     return Governor.model_validate(
         {
             **told,
             **energy.get("policy", {}),
             "clocks": clocks(energy),
-            "raced": [{"hz": int(hz), "seconds": seconds} for hz, seconds in raced.items()],
+            "raced": _opps(energy.get("race_clock_s", {})),
+            "residency": [
+                {"name": name, "how": told["how"], "at": _opps(told["at"])}
+                for name, told in energy.get("clock_s", {}).items()
+            ],
         }
     )
+
+
+def _opps(seconds: dict[str, float]) -> list[dict[str, Any]]:
+    return [{"hz": int(hz), "seconds": s} for hz, s in seconds.items()]

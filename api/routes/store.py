@@ -21,5 +21,7 @@ async def store(request: Request) -> Store:
 
 def view(snapshot: dict[str, Any]) -> Store:
     """The resource of a snapshot."""
-    aside = snapshot.get("set_aside_rows", 0)
-    return Store.model_validate({**snapshot.get("store", {}), "set_aside_rows": aside})
+    told, aside = snapshot.get("store", {}), snapshot.get("set_aside_rows", 0)
+    oldest_us = told.get("oldest_page_us")
+    age_s = None if oldest_us is None else max(0.0, (snapshot["wall_us"] - oldest_us) / 1e6)
+    return Store.model_validate({**told, "set_aside_rows": aside, "backlog_age_s": age_s})

@@ -10,6 +10,7 @@ from api.models import Name, Source, Sources, Stream, Streams
 from api.models.base import figures
 from api.openapi import says
 from api.problems import Problem
+from api.rates import COUNTED, Rates
 from api.security import read
 
 _read = read()
@@ -24,8 +25,11 @@ OfJob = Annotated[
 async def streams(
     request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
 ) -> Streams:
-    """All streams of all jobs: rows, watermarks, lateness, and what waits."""
-    found = views(await context.of(request).door.snapshot())
+    """All streams of all jobs: rows and their rate, watermarks, lateness, and what waits.
+
+    The first request in a minute takes a second longer: rates are of two states.
+    """
+    found = views(*await context.of(request).door.rates())
     items, after = paging.cut(found, lambda s: f"{s.job}/{s.name}", cursor, limit)
     return Streams(items=items, next=after)
 
@@ -33,19 +37,26 @@ async def streams(
 @_read.get("/v1/streams/{stream}", responses=says(404, 409, 422), tags=["streams"])
 async def stream(request: Request, stream: Name, job: OfJob = None) -> Stream:
     """One stream."""
-    return find(await context.of(request).door.snapshot(), stream, job)
+    snapshot, rates = await context.of(request).door.rates()
+    return find(snapshot, stream, job, rates)
 
 
-@_read.get("/v1/sources", responses=says(), tags=["streams"])
-async def sources(request: Request) -> Sources:
-    """All sources: who is connected, what came, how long they were not read."""
-    snapshot = await context.of(request).door.snapshot()
-    return Sources(items=[_source(told) for told in snapshot.get("sources", [])])
+@_read.get("/v1/sources", responses=says(422), tags=["streams"])
+async def sources(
+    request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
+) -> Sources:
+    """All sources: who is connected, what came and comes, how long they were not read."""
+    snapshot, rates = await context.of(request).door.rates()
+    found = [_source(told, rates) for told in snapshot.get("sources", [])]
+    items, after = paging.cut(found, lambda s: s.name, cursor, limit)
+    return Sources(items=items, next=after)
 
 
-def find(snapshot: dict[str, Any], name: str, job: str | None) -> Stream:
+def find(
+    snapshot: dict[str, Any], name: str, job: str | None, rates: Rates | None = None
+) -> Stream:
     """The stream of this name.  Raises Problem 404, or 409 where several jobs have one."""
-    found = [s for s in views(snapshot) if s.name == name and job in (None, s.job)]
+    found = [s for s in views(snapshot, rates) if s.name == name and job in (None, s.job)]
     if not found:
         where = f" in a job {job}" if job else ""
         raise Problem(
@@ -57,7 +68,7 @@ def find(snapshot: dict[str, Any], name: str, job: str | None) -> Stream:
     return found[0]
 
 
-def views(snapshot: dict[str, Any]) -> Iterator[Stream]:
+def views(snapshot: dict[str, Any], rates: Rates | None = None) -> Iterator[Stream]:
     """The resources of a snapshot."""
     fed = {
         (row["job"], row["stream"]): source
@@ -65,6 +76,7 @@ def views(snapshot: dict[str, Any]) -> Iterator[Stream]:
         for row in source.get("streams", [])
     }
     for job, parts in snapshot.get("jobs", {}).items():
+        created = str(parts.get("created_us", 0))
         for name, told in parts.get("streams", {}).items():
             source = fed.get((job, name), {})
             yield Stream.model_validate(
@@ -74,11 +86,13 @@ def views(snapshot: dict[str, Any]) -> Iterator[Stream]:
                     "name": name,
                     "source": source.get("kind", ""),
                     "address": source.get("address", ""),
+                    "rows_per_s": rates and rates.per_s("stream", job, created, name),
                     "figures": figures(told, *Stream.model_fields),
                 }
             )
 
 
-def _source(told: dict[str, Any]) -> Source:
+def _source(told: dict[str, Any], rates: Rates) -> Source:
     rest = figures(told, *Source.model_fields)
-    return Source.model_validate({**told, "figures": rest})
+    late = {f"{what}_per_s": rates.per_s("source", told["name"], what) for what in COUNTED}
+    return Source.model_validate({**told, **late, "figures": rest})

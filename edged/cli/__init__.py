@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
-import re
 import sys
 
 import click
 
 from edged import __version__
+from edged.cli._group import Lazy
 from edged.errors import EdgedError
 
 
-class _Commands(click.Group):
-    """Finds the commands by looking into this package; only the one that is run is imported."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
+class _Commands(Lazy):
+    def modules(self) -> dict[str, str]:
         names = (m.name for m in pkgutil.iter_modules(__path__))
-        return sorted(n for n in names if not n.startswith("_"))
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.list_commands(ctx):
-            return None
-        module = importlib.import_module(f"{__name__}.{name}")
-        command: click.Command = module.command
-        _brief(command)
-        return command
-
-
-def _brief(command: click.Command) -> None:
-    """Have lists of commands tell whole sentences; click cuts them off at a line's end."""
-    text = " ".join((command.help or "").partition("\n\n")[0].split())
-    command.short_help = re.split(r"[.;] ", text)[0].rstrip(".")
-    for one in getattr(command, "commands", {}).values():
-        _brief(one)
+        return {n: f"{__name__}.{n}" for n in names if not n.startswith("_")}
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

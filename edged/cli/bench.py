@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from edged.cli._group import Lazy
 
 _NAMES = ("e2e", "energy", "idle", "join", "spark")
 
 
-class _Benchmarks(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_NAMES)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _NAMES:
-            return None
-        found: click.Command = importlib.import_module(f"edged.bench.{name}").command
-        return found
+class _Benchmarks(Lazy):
+    def modules(self) -> dict[str, str]:
+        return {name: f"edged.bench.{name}" for name in _NAMES}
 
 
 @click.group(cls=_Benchmarks, name="bench")

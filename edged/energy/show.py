@@ -49,6 +49,16 @@ def status(side: Energy, now_us: int) -> dict[str, Any]:
             "profile": site.board.profile_name,
         },
         "policy": side.policy(),
+        "knobs": [
+            {
+                "name": k.name, "kind": k.kind, "floor_hz": k.floor_hz,
+                "ceiling_hz": k.ceiling_hz, "steps_hz": k.table_hz,
+            }
+            for k in site.knobs
+        ],
+        "switches": [
+            {"name": s.name, "kind": s.kind, "values": s.values} for s in site.sleeps.switches
+        ],
         **side.limits.describe(),
         "input": figures["input"],
         "watts": _watts(side),

@@ -21,6 +21,9 @@ class Board(TypedDict):
     """What was detected, what may be read and what set."""
 
     clocks: list[Clock]
+    """As they stand now"""
+    knobs: list[Knob]
+    """What may be set, by `writer`"""
     meters: list[Meter]
     missing: list[str]
     """What cannot be read, and why"""
@@ -30,6 +33,7 @@ class Board(TypedDict):
     """false: the daemon watches no board"""
     profile: str | None
     simulated: bool | None
+    switches: list[Switch]
     writer: Writer
 
 
@@ -208,9 +212,12 @@ class Governor(TypedDict):
     problem: str
     """Why it fell back to hands_off"""
     raced: list[Opp]
+    """Of races, by the CPU's clock"""
     reason: str
     """Of the last decision"""
     refused: dict[str, Any]
+    residency: list[Residency]
+    """Of each clock domain"""
     restored: list[Any]
     settings: dict[str, Any]
     wakeups_per_s: float | None
@@ -282,6 +289,19 @@ class KernelRuns(TypedDict):
     kernel: str
     operator: str
     pinned: bool
+
+
+class Knob(TypedDict):
+    """A clock domain whose limits may be set."""
+
+    ceiling_hz: int
+    """The highest"""
+    floor_hz: int
+    """The lowest that the hardware has"""
+    kind: str
+    name: str
+    steps_hz: list[int]
+    """What it can run at; empty: anything between"""
 
 
 class Ledger(TypedDict):
@@ -360,7 +380,7 @@ class Operators(TypedDict):
 
 
 class Opp(TypedDict):
-    """Time raced at a clock."""
+    """Time at an operating point."""
 
     hz: int
     seconds: float
@@ -434,6 +454,15 @@ class Reloaded(TypedDict):
     refused: Any
 
 
+class Residency(TypedDict):
+    """Time of a clock domain at each of its operating points, since the daemon began."""
+
+    at: list[Opp]
+    how: str
+    """counted by the kernel, or seen: a clock stands for the time since the last look at it"""
+    name: str
+
+
 class Setting(TypedDict):
     """One value of the configuration."""
 
@@ -451,6 +480,8 @@ class Source(TypedDict):
     backpressure_us: int | None
     """How long input was left with its senders, in all"""
     bytes: int | None
+    bytes_per_s: float | None
+    """Of late"""
     connected: int | None
     figures: dict[str, int | float | bool | str | None]
     """Messages, duplicates, and what was refused, by reason"""
@@ -458,13 +489,17 @@ class Source(TypedDict):
     name: str
     refused: int | None
     rows: int | None
+    rows_per_s: float | None
+    """Of late"""
     streams: list[Fed]
 
 
 class Sources(TypedDict):
-    """All sources."""
+    """A page of the sources, by name."""
 
     items: list[Source]
+    next: str | None
+    """Cursor of the next page; null: the end"""
 
 
 class Step(TypedDict):
@@ -478,6 +513,8 @@ class Step(TypedDict):
 class Store(TypedDict):
     """What is durable and not acknowledged by the centre yet."""
 
+    backlog_age_s: float | None
+    """Age of the oldest page; null: none waits"""
     backlog_bytes: int
     backlog_pages: int
     bytes: int
@@ -513,6 +550,8 @@ class Stream(TypedDict):
     """Rows refused since their time is far in the future"""
     rows: int
     """Rows raced"""
+    rows_per_s: float | None
+    """Rows raced a second, of late"""
     source: str
     """Kind of its source"""
     staged: int
@@ -527,6 +566,14 @@ class Streams(TypedDict):
     items: list[Stream]
     next: str | None
     """Cursor of the next page; null: the end"""
+
+
+class Switch(TypedDict):
+    """A sleep that may be had, where `energy.allow` asks for it."""
+
+    kind: str
+    name: str
+    values: list[str]
 
 
 class Uplink(TypedDict):
@@ -841,9 +888,9 @@ class Methods(Transport):
         )
         return answer
 
-    def sources(self) -> Sources:
-        """All sources: who is connected, what came, how long they were not read."""
-        answer: Sources = self._call("GET", "/v1/sources")
+    def sources(self, *, limit: int = 100, cursor: str | None = None) -> Sources:
+        """All sources: who is connected, what came and comes, how long they were not read."""
+        answer: Sources = self._call("GET", "/v1/sources", query={"limit": limit, "cursor": cursor})
         return answer
 
     def store(self) -> Store:
@@ -852,7 +899,10 @@ class Methods(Transport):
         return answer
 
     def streams(self, *, limit: int = 100, cursor: str | None = None) -> Streams:
-        """All streams of all jobs: rows, watermarks, lateness, and what waits."""
+        """All streams of all jobs: rows and their rate, watermarks, lateness, and what waits.
+
+        The first request in a minute takes a second longer: rates are of two states.
+        """
         answer: Streams = self._call("GET", "/v1/streams", query={"limit": limit, "cursor": cursor})
         return answer
 

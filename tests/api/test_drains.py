@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from edged.processes import Part, free_port
@@ -33,6 +37,13 @@ def plant(tmp_path):
             part.stop()
 
 
+def edged(daemon, *words):
+    """What a command says."""
+    command = [sys.executable, "-m", "edged", *words, "--api", str(daemon.path / "api.sock")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout
+
+
 def begin(client, how):
     """Put the job, send it rows, have it drain; where the operation is."""
     assert client.put("/v1/jobs/extra", json=small()).status_code in (200, 201)
@@ -54,6 +65,11 @@ def test_a_drain_tells_how_far_it_is_over_deaths_until_the_centre_has_all(plant)
         return told["progress"] if told["progress"]["step"] == "ship" else None
 
     waiting = until(ships)
+    told = json.loads(edged(daemon, "uplink", "--json"))
+    assert told["configured"] and told["pages_acked"] == 0 and told["oldest_page_us"]
+    store = client.get("/v1/store").json()
+    assert store["oldest_page_us"] == told["oldest_page_us"] and store["backlog_age_s"] >= 0
+    assert "pages (" in edged(daemon, "uplink", "retry")
     assert waiting["done"] == 0 and waiting["of"] >= 1
     assert client.get("/v1/jobs/extra").json()["state"] == "draining"
     daemon.kill()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import copy
+import json
+import time
 
 import pytest
 
@@ -232,7 +234,27 @@ def test_a_kernel_and_a_policy_are_chosen(client):
     assert (given_up["policy"], given_up["own"]["origin"]) == ("hands_off", "default")
 
 
-def test_everything_that_is_shown_can_be_read(client):
+def test_streams_and_sources_tell_what_comes_a_second(client):
+    """The first to ask is told too: rates of nothing are 0, not unknown."""
+    for path, keys in (("streams", ["rows_per_s"]), ("sources", ["rows_per_s", "bytes_per_s"])):
+        (one,) = client.get(f"/v1/{path}").json()["items"]
+        assert [one[key] for key in keys] == [0.0] * len(keys)
+    began_s = time.monotonic()
+    for first in range(0, 50, 10):
+        rows = [{"id": i, "time": "2026-11-21T09:00:00Z"} for i in range(first, first + 10)]
+        body = "".join(json.dumps(row) + "\n" for row in rows)
+        sent = client.post("/v1/streams/power/tuples", content=body,
+                           headers={"Content-Type": "application/x-ndjson"})  # fmt: skip
+        assert sent.status_code == 202
+
+    def told():
+        return client.get("/v1/streams/power").json()["rows_per_s"]
+
+    assert until(told) >= 1 / (time.monotonic() - began_s + 60)
+    assert client.get("/v1/sources").json()["items"][0]["bytes_per_s"] > 0
+
+
+def test_everything_that_is_shown_can_be_read(client, plant):
     """Each resource of a running daemon, and that figures of energy say where they come from."""
     for path in ("device", "board", "streams", "sources", "operators", "governor", "store",
                  "uplink", "events", "log", "operations", "openapi.json"):  # fmt: skip
@@ -242,6 +264,14 @@ def test_everything_that_is_shown_can_be_read(client):
     energy = client.get("/v1/energy").json()
     assert energy["present"] and energy["input"]["provenance"] == "simulated"
     assert {rail["provenance"] for rail in energy["rails"]} == {"simulated"}
-    assert client.get("/v1/board").json()["clocks"]
+    board = client.get("/v1/board").json()
+    assert board["clocks"]
+    (cpu, *_) = (knob for knob in board["knobs"] if knob["kind"] == "cpu")
+    tree = plant[0].store / "board/sys/devices/system/cpu/cpufreq/policy0"
+    table = (tree / "scaling_available_frequencies").read_text().split()
+    assert cpu["steps_hz"] == sorted(1000 * int(khz) for khz in table)
+    assert (cpu["floor_hz"], cpu["ceiling_hz"]) == (cpu["steps_hz"][0], cpu["steps_hz"][-1])
+    spent = {one["name"]: one for one in client.get("/v1/governor").json()["residency"]}
+    assert spent.keys() >= {"cpu.policy0"} and sum(o["seconds"] for o in spent["cpu.policy0"]["at"])
     kinds = [event["kind"] for event in client.get("/v1/events").json()["items"]]
     assert "daemon.started" in kinds

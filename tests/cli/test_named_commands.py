@@ -101,6 +101,18 @@ def test_each_says_how_it_is_used():
         assert done.exit_code == 0 and done.output.startswith("Usage: "), path
 
 
+def test_lists_of_commands_cut_nobody_off():
+    groups = [()] + [
+        (name,)
+        for name in cli.list_commands(click.Context(cli))
+        if isinstance(cli.get_command(click.Context(cli), name), click.Group)
+    ]
+    assert {("bench",), ("central",), ("jobs",)} <= set(groups)
+    for path in groups:
+        told = CliRunner().invoke(cli, [*path, "--help"]).output
+        assert "...\n" not in told.partition("Commands:")[2], told
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
 from contextlib import suppress
@@ -110,6 +111,22 @@ def test_policies_are_shown_and_switched(edged):
     assert edged("governor", "policy", "hands_off").stdout == "hands_off\n"
 
 
+def test_settings_and_the_log_are_shown_and_the_log_is_changed(edged):
+    assert "store.directory = " in edged("config").stdout
+    told = edged("config", "device", "metrics.listen").stdout.splitlines()
+    assert told[0] == 'device.name = "dev"  [flag:--device]' and len(told) == 2
+    assert json.loads(edged("config", "device", "--json").stdout)[0]["origin"] == "flag:--device"
+    assert "sections are api, device" in edged("config", "devise", code=78).stderr
+    assert edged("log").stdout == "info\n"
+    assert edged("log", "debug").stdout == "debug, before info\n"
+    assert json.loads(edged("log", "--json").stdout)["level"] == "debug"
+    edged("log", "loud", code=64)
+    edged("log", "info")
+    assert edged("uplink").stdout.startswith("uplink: none, pages stay here\n0 pages ")
+    assert "there is no uplink" in edged("uplink", "retry", code=65).stderr
+    edged("uplink", "now", code=64)
+
+
 def test_exit_codes_say_what_is_wrong(edged, plant, tmp_path):
     assert "no API answers at" in edged("status", EDGED_API="/nowhere.sock", code=69).stderr
     assert edged("jobs", "show", "nobody", code=78).stderr.count("no job nobody") == 1
@@ -141,6 +158,7 @@ def test_top_in_a_terminal_shows_the_device_and_ends_with_q(plant):
     os.close(theirs)
     shown = b""
     while b"readings" not in shown:
+        assert select.select([ours], [], [], 120)[0], shown
         shown += os.read(ours, 65536)
     os.write(ours, b"\x1b[A\x1b[B")  # arrows: three bytes each, none of which hides the q behind
     os.write(ours, b"q")
@@ -149,4 +167,5 @@ def test_top_in_a_terminal_shows_the_device_and_ends_with_q(plant):
         while os.read(ours, 65536):
             pass
     os.close(ours)
+    assert process.wait(120) == 0
     assert process.wait(120) == 0
