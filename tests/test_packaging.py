@@ -2,6 +2,7 @@
 what they were called with."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -51,3 +52,45 @@ def test_with_them_what_an_administrator_has_disabled_stays_so(machine):
     said = run("postinst", "configure", "0.1")
     assert [f"deb-systemd-helper enable {unit}" in said for unit in UNITS] == [True] * 4
     assert not [line for line in said if line.startswith("systemctl enable")]
+
+
+SYSTEMD = ROOT / "deploy/systemd"
+HARDENING = re.compile(
+    r"(Protect|Private|Restrict|Capability|Ambient|NoNew|Lock|SystemCall|MemoryDeny|Remove|Keyring"
+    r"|DevicePolicy|UMask|IPAddress|ProcSubset)"
+)
+TOGETHER = [
+    {"PrivateDevices", "DevicePolicy"},
+    {"CapabilityBoundingSet", "AmbientCapabilities", "NoNewPrivileges", "RestrictSUIDSGID"},
+    {"ProtectClock", "ProtectHostname", "ProtectKernelModules", "ProtectKernelLogs",
+     "ProtectControlGroups"},
+    {"SystemCallFilter"},
+]  # fmt: skip
+"""Lines that one comment explains."""
+
+
+def unexplained(text):
+    """Hardening lines without a comment right above, or above those that they belong to."""
+    lines = text.splitlines()
+    for i, line in enumerate(lines):
+        key, equals, _ = line.partition("=")
+        if line.startswith("#") or not equals or not HARDENING.match(key):
+            continue
+        above = i - 1
+        while any({key, lines[above].partition("=")[0]} <= group for group in TOGETHER):
+            above -= 1
+        if not lines[above].startswith("#"):
+            yield line
+
+
+def test_every_line_of_the_daemons_hardening_is_explained():
+    text = (SYSTEMD / "edged.service").read_text()
+    assert len([line for line in text.splitlines() if HARDENING.match(line)]) > 25
+    assert list(unexplained(text)) == []
+
+
+@pytest.mark.parametrize("unit", sorted(path.name for path in SYSTEMD.glob("edged-*.service")))
+def test_other_units_are_hardened_as_the_daemon_is_or_say_why_not(unit):
+    text, daemon = (SYSTEMD / unit).read_text(), (SYSTEMD / "edged.service").read_text()
+    assert "explained there" in text
+    assert [line for line in unexplained(text) if f"\n{line}\n" not in daemon] == []
