@@ -192,6 +192,7 @@ class CostModel:
             rate, _octaves(work.upload_bytes_per_s), work.latency_us, work.upload_within_us,
             round(work.commit_us, -3), _octaves(work.period_us_max), _octaves(work.commit_every_us),
             _costs_key(work.costs), tuple(dials), round(1e6 * write_j), tuple(shares),
+            self.tariff.sleeps,
         )  # fmt: skip
         found = self._plans.get(key)
         if found is None:

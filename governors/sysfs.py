@@ -132,6 +132,13 @@ class Sysfs:
         """Whether this process may write there."""
         return os.access(self.place(path), os.W_OK)
 
+    def read_only(self, path: str) -> bool:
+        """Whether it lies on what is mounted read-only, as a container's /sys does."""
+        try:
+            return bool(os.statvfs(self.place(path)).f_flag & os.ST_RDONLY)
+        except OSError:
+            return False
+
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted; none where it is not there."""
         try:

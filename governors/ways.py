@@ -59,6 +59,10 @@ class Way:
     any within the limits."""
     points: Points = ()
     """Where the CPU's clock is left alone: not affine."""
+    cpu_writes: float = 1.0
+    """Of what setting all CPU clocks takes, what it pays."""
+    more_writes_j: float = 0.0
+    """For setting other clocks, as far as their own cost is known."""
 
     def takes_us(self, units: float) -> float:
         """How long a race of `units` takes."""
@@ -71,13 +75,12 @@ class Way:
     def joules(self, units: float, write_j: float) -> float:
         """Above idle, with the writes where there are any."""
         if self.points:
-            return _on(self.points, 2, units) + (write_j if self.clocks else 0.0)
-        more = self.above_watts * self.takes_us(units) / 1e6
-        return more + (write_j if self.clocks else 0.0)
+            return _on(self.points, 2, units) + self._writes(write_j)
+        return self.above_watts * self.takes_us(units) / 1e6 + self._writes(write_j)
 
     def most_joules(self, units: float, write_j: float) -> float:
         """Above idle at most, with the writes where there are any."""
-        return self.most_j + self.most_j_per_unit * units + (write_j if self.clocks else 0.0)
+        return self.most_j + self.most_j_per_unit * units + self._writes(write_j)
 
     def part(self, units: float, write_j: float, room_j: float) -> float:
         """The share of the units that `room_j` is enough for in any case."""
@@ -85,6 +88,10 @@ class Way:
         if room_j < fixed:
             return 0.0
         return min(1.0, (room_j - fixed) / each) if each > 0 else 1.0
+
+    def _writes(self, write_j: float) -> float:
+        """Joules of setting its clocks; `write_j`: of setting all CPU clocks."""
+        return self.cpu_writes * write_j + self.more_writes_j if self.clocks else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +116,13 @@ def ways_of(
     """All ways to race `work` at a rate of units a second; of each device, leaving it alone is the
     first."""
     found = []
+    cpus = [d for d in dials if d.kind == "cpu"]
+    one_w = tariff.race_watts("cpu", clocks_within(cpus)[0][0], 1.0) - tariff.idle_watts
     memory = next((d for d in dials if d.kind == "memory"), None)
     caps = [None, *(() if memory is None else ((memory, hz) for hz in memory.choices_hz()[:-1]))]
     for device, cost in work.costs.items():
         mine = [d for d in dials if d.kind == device]
-        beside = partial(_beside_host, tariff, work, rate, [d for d in dials if d.kind == "cpu"])
+        beside = partial(_beside_host, tariff, work, rate, cpus)
         if device == "cpu":
             found.append(_left_alone(tariff, work, rate, mine))
         else:
@@ -123,9 +132,14 @@ def ways_of(
             for cap in caps:
                 slow, also, memory_hz = _capped(cost, cap)
                 above = tariff.race_watts(device, hz, cost.cores, memory_hz) - tariff.idle_watts
-                most = _most(tariff, device, slow, (hz,), write_us, memory_hz)
-                fixed, each = slow.us(0, hz) + write_us, slow.us(1, hz) - slow.us(0, hz)
-                way = Way(device, hz, set_to + also, above, fixed, each, *most)
+                cpu_part, more_us = _writing(mine, cap)
+                set_us = cpu_part * write_us + more_us
+                most = _most(tariff, device, slow, (hz,), set_us, memory_hz)
+                fixed, each = slow.us(0, hz) + set_us, slow.us(1, hz) - slow.us(0, hz)
+                way = Way(
+                    device, hz, set_to + also, above, fixed, each, *most, cpu_writes=cpu_part,
+                    more_writes_j=one_w * more_us / 1e6,
+                )  # fmt: skip
                 found.append(beside(slow, way, memory_hz))
     return found
 
@@ -329,6 +343,14 @@ def _capped(
     if cost.host is not None:
         slow = replace(slow, host=_capped(cost.host, cap)[0])
     return slow, ((dial.name, hz),), hz
+
+
+def _writing(dials: Sequence[Dial], cap: tuple[Dial, int] | None) -> tuple[float, float]:
+    """What setting these dials and a cap takes: the part of all CPU clocks' (all of it where their
+    own cost is not known), and µs beside."""
+    own_us = [dial.write_us for dial in dials if dial.write_us is not None]
+    cap_us = 0.0 if cap is None else cap[0].write_us or 0.0
+    return (0.0 if own_us else 1.0), sum(own_us) + cap_us
 
 
 def _clocks(dials: Sequence[Dial]) -> tuple[int, ...]:

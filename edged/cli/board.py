@@ -182,7 +182,7 @@ def _setting(sysfs: Sysfs, setting: Setting, writer: Writer) -> dict[str, Any]:
     denied = [path for path in paths if refusal(sysfs, path) and sysfs.exists(path)]
     shown: dict[str, Any] = {
         "name": setting.name, "kind": setting.kind, "paths": paths, "may_be_set": not refused,
-        "why_not": refused, "remedy": _remedy(denied) if refused else "",
+        "why_not": refused, "remedy": _remedy(sysfs, denied) if refused else "",
     }  # fmt: skip
     if not isinstance(setting, Knob):
         now = sysfs.get(paths[0]) if sysfs.exists(paths[0]) else None
@@ -198,10 +198,12 @@ def _setting(sysfs: Sysfs, setting: Setting, writer: Writer) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _remedy(paths: list[str]) -> str:
+def _remedy(sysfs: Sysfs, paths: list[str]) -> str:
     """The command that allows this process's group to write; lasts until the next boot."""
     if not paths:
         return ""
+    if any(map(sysfs.read_only, paths)):
+        return "run edged-governor-helper where /sys may be written: outside of the container"
     files = " ".join(paths)
     return f"sudo sh -c 'chgrp {GROUP} {files} && chmod g+w {files}', or run edged-governor-helper"
 

@@ -194,7 +194,7 @@ def _show_running(client: Client, as_json: bool) -> None:
         if line:
             click.echo(f"  {line}")
     if ran["awaited"]:
-        click.echo(f"  {ran['awaited']} begins when the clocks have been let go of")
+        click.echo(f"  {ran['awaited']} begins as soon as it can")
     if own := ran["own"]:
         click.echo(f"  daemon: {_named(own)} ({own['origin']})")
     for job, chosen in ran["jobs"].items():

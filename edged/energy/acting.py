@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from edged.energy.limits import Owned
 from edged.energy.policies import Policies
+from governors.actuators.ownership import Change
 from governors.base import Steer
 from governors.policies.base import Decision, Observation
 from governors.policies.running import BUSY_CORES
@@ -44,6 +45,7 @@ class Acting:
         self.held: Windows | None = None
         """Pages that wait for the uplink."""
         self._policies, self._limits = policies, limits
+        limits.taken = self._taken
 
     def lift(self) -> None:
         """End what the policy before has held back: the heart waits by the steer it was given."""
@@ -53,11 +55,9 @@ class Acting:
     def before(self, at_us: int, look: Callable[[], Observation]) -> None:
         """A race is about to start; `look` tells what is seen, with the limits of that moment."""
         running = self._policies.running
-        self._limits.sleeps.leave()
-        for name in self._limits.watch(at_us):
-            running.lost(name)
-            text = f"somebody else has changed a limit of {name}: planning goes on inside it"
-            self._tell("limits.taken_over", text, {"name": name})
+        self._limits.sleeps.leave(at_us)
+        for change in self._limits.watch(at_us):
+            running.lost(change.name)
         seen = look()
         decision = running.race(seen)
         if self._set(decision, at_us):
@@ -79,7 +79,7 @@ class Acting:
         self.steer.wait_share, self.steer.race_us = decision.wait_share, decision.race_us
         self.steer.not_before_us = decision.not_before_us
         if others_cores < BUSY_CORES:
-            self._limits.sleeps.enter(decision.sleep)
+            self._limits.sleeps.enter(decision.sleep, seen.at_us)
         if self.held is not None and decision.upload and running.policy.plans:
             self.held.soon()
 
@@ -92,5 +92,7 @@ class Acting:
             self._policies.running.lost(dial)
         return again
 
-    def _tell(self, event: str, text: str, facts: dict[str, Any]) -> None:
-        self._policies.tell(event, "warning", text, facts)
+    def _taken(self, change: Change) -> None:
+        """Somebody else has changed a limit that was ours."""
+        text = f"{change.text}; planning goes on inside it"
+        self._policies.tell("limits.taken_over", "warning", text, {"name": change.name})

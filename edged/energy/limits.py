@@ -2,7 +2,8 @@
 
 Before each race `watch` looks for what somebody else has changed; what a decision asks for is then
 set inside of what is allowed.  A clock whose file is gone is left alone until it is back; one that
-could not be set is tried again after AGAIN_US: a helper was started again, somebody gave the right.
+could not be set is tried again after AGAIN_US, and so is one that nobody might write at the start:
+a helper was started (again), somebody gave the right.
 
 Where clamps were asked for (`edged.energy.clamps`) the CPU's clock of a race is asked for by them,
 inside of the same limits, whether these may be written or not.
@@ -11,21 +12,19 @@ inside of the same limits, whether these may be written or not.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from edged.energy.board import Site
-from edged.energy.sleeps import UCLAMP
-from governors.actuators.base import Knob, Limits, Switch, limits_now
+from edged.energy.sleeps import AGAIN_US, UCLAMP
+from governors.actuators.base import Knob, Limits, Switch, limits_now, readable
 from governors.actuators.journal import Owned as OwnedByAnother
-from governors.actuators.ownership import Ownership, restore
+from governors.actuators.ownership import Change, Ownership, restore
 from governors.cost import Tariff
 from governors.errors import ActuatorError, NotPermitted
 from governors.policies.base import Act, Dial, Setting
 
 CHANGES_MAX = 16
-AGAIN_US = 5_000_000
-Change = dict[str, Any]
 
 
 class Owned:
@@ -35,19 +34,26 @@ class Owned:
         self.dials: tuple[Dial, ...] = ()
         self.write_us = self.write_j = 0.0
         """Of setting all CPU clocks and letting them go again."""
-        self.changes: deque[Change] = deque(maxlen=CHANGES_MAX)
+        self.changes: deque[dict[str, Any]] = deque(maxlen=CHANGES_MAX)
         """What others did to limits, and what could not be set; the last ones."""
         self.taken_over = 0
         """How often somebody else has changed a limit that was ours."""
+        self.taken: Callable[[Change], None] = lambda _: None
+        """Told of each such change."""
         self.restored: list[str] = []
         """What an earlier process had left, and what was done about it."""
         self._site, self._tariff = site, tariff
         self._knobs = {knob.name: knob for knob in site.knobs}
+        self._settings: list[Knob | Switch] = [*site.knobs, *site.sleeps.switches]
+        self._others_us: dict[str, float] = {}
+        """Of setting each clock that is no CPU's and letting it go again, where it is known."""
         self._ours: Ownership | None = None
         self._unset: dict[str, int] = {}
         """When clocks could not be set."""
         self._refusals: dict[str, str] = {}
         """Why, in words, of those that have not been set since."""
+        self._looked_us = 0
+        """When somebody else was last looked for who may write."""
         self.sleeps = site.sleeps
 
     @property
@@ -68,8 +74,8 @@ class Owned:
         if self._ours is not None:
             return
         site = self._site
-        settings: list[Knob | Switch] = [*site.knobs, *site.sleeps.switches]
-        ours = Ownership(site.sysfs, site.writer, site.journal, settings)
+        site.writer.look()
+        ours = Ownership(site.sysfs, site.writer, site.journal, self._settings)
         try:
             ours.take()
         except NotPermitted as problem:
@@ -89,19 +95,30 @@ class Owned:
         self.sleeps.released()
         return [] if ours is None else ours.release()
 
-    def watch(self, at_us: int) -> list[str]:
-        """What somebody else has changed since the last look: the names.  Raises ActuatorError."""
+    def watch(self, at_us: int) -> list[Change]:
+        """What has become of limits that are ours since the last look: what somebody else has
+        changed, what is gone, back, or may be set by now.  Raises ActuatorError."""
         found = [] if self._ours is None else self._ours.watch()
+        found += self._ask_again(at_us)
         for change in found:
             self._note(at_us, change.name, change.what, change.text)
-            self.taken_over += change.what == "changed"
             self._unset.pop(change.name, None)
+            if change.what == "changed":
+                self.taken_over += 1
+                self.taken(change)
+        self.sleeps.again(at_us)
         again = [name for name, since_us in self._unset.items() if at_us - since_us >= AGAIN_US]
         for name in again:
             del self._unset[name]
         if found or again:
             self._look()
-        return [change.name for change in found]
+        return found
+
+    def may(self) -> bool:
+        """Whether there is a limit that may be written as things are now."""
+        self._site.writer.look()
+        files = (setting.files().values() for setting in self._settings)
+        return any(not any(map(self._site.writer.refusal, paths)) for paths in files)
 
     def apply(self, clocks: Mapping[str, Setting], at_us: int) -> tuple[list[str], bool]:
         """Set what was decided; the dials that could not be, and whether that is because somebody
@@ -112,7 +129,7 @@ class Owned:
                 self._set(self._knobs[name], setting)
             except ActuatorError as problem:
                 lost.append(name)
-                changed = name in self.watch(at_us)
+                changed = name in {change.name for change in self.watch(at_us)}
                 again |= changed
                 if not changed:
                     self._refused(at_us, name, str(problem))
@@ -204,27 +221,62 @@ class Owned:
             allowed = ours.allowed(knob)
         else:
             allowed = limits_now(self._site.sysfs, knob)
-        return Dial(knob.name, knob.kind, knob.table_hz, allowed.min_hz, allowed.max_hz)
+        return Dial(
+            knob.name, knob.kind, knob.table_hz, allowed.min_hz, allowed.max_hz,
+            write_us=self._others_us.get(knob.name),
+        )  # fmt: skip
 
     def _price(self) -> None:
         """What writing costs: measured by writing what stands there; on a simulated board what its
         profile says, since files on this machine are no clocks."""
-        cpus = [k for k in self._knobs.values() if k.kind == "cpu" and k.name in self._settable()]
+        settable = self._settable()
+        cpus = [k for k in self._knobs.values() if k.kind == "cpu" and k.name in settable]
+        ours = self._ours
         if self._site.simulated is not None and self._site.profile is not None:
-            said = (t.us for t in self._site.profile.transitions if t.kind == "cpu")
-            self.write_us = 2 * (next(said, None) or 0.0)
-        elif self.sleeps.clamps is not None:
+            said = {t.kind: t.us for t in self._site.profile.transitions if t.us is not None}
+            self.write_us = 2 * said.get("cpu", 0.0)
+            self._others_us = {
+                k.name: 2 * said[k.kind] for k in self._knobs.values()
+                if k.kind != "cpu" and k.kind in said
+            }  # fmt: skip
+        elif ours is not None:
+            told = {
+                name: us for name, knob in self._knobs.items()
+                if name in settable and (us := self._measured_us(ours, knob)) is not None
+            }  # fmt: skip
+            self.write_us = sum(told.get(knob.name, 0.0) for knob in cpus)
+            self._others_us = {n: us for n, us in told.items() if self._knobs[n].kind != "cpu"}
+        if self.sleeps.clamps is not None:
             self.write_us = self.sleeps.clamps.measure()
-        elif self._ours is not None:
-            self.write_us = sum(2 * self._ours.measure(knob).mean_us for knob in cpus)
         if self._tariff is not None and cpus:
             low = self._tariff.race_watts("cpu", cpus[0].floor_hz, 1.0) - self._tariff.idle_watts
             self.write_j = max(0.0, low) * self.write_us / 1e6
+
+    def _measured_us(self, ours: Ownership, knob: Knob) -> float | None:
+        """Of setting it and letting it go; None where it cannot be set, or only by calls that would
+        set something."""
+        if not readable(knob.max_path):
+            return None
+        try:
+            return 2 * ours.measure(knob).mean_us
+        except ActuatorError as problem:
+            self._refused(0, knob.name, str(problem))
+            return None
 
     def _settable(self) -> set[str]:
         if self._ours is None:
             return set(self._knobs) if self.clamped else set()
         return self._knobs.keys() - self._ours.refused.keys() - self._ours.dormant.keys()
+
+    def _ask_again(self, at_us: int) -> list[Change]:
+        """Where something may not be set, or could not be: whether somebody may by now."""
+        ours = self._ours
+        lacking = self._unset or (ours is not None and ours.refused)
+        if not lacking or at_us - self._looked_us < AGAIN_US:
+            return []
+        self._looked_us = at_us
+        self._site.writer.look()
+        return [] if ours is None else ours.ask_again()
 
     def _refused(self, at_us: int, name: str, why: str) -> None:
         """It could not be set: leave it alone for a while.  Told once."""
@@ -239,14 +291,17 @@ class Owned:
     def _costs(self) -> dict[str, dict[str, Any]]:
         """What setting what was set has taken, and letting it go, measured."""
         ours = self._ours
-        found = {} if ours is None else {
-            name: {
-                "times": cost.count,
-                "enter_us": round(cost.mean_us, 1),
-                "leave_us": round(ours.leaving[name].mean_us, 1) if name in ours.leaving else None,
-            }
-            for name, cost in ours.costs.items()
+        pairs = {} if ours is None else {
+            name: (cost, ours.leaving.get(name)) for name, cost in ours.costs.items()
         }  # fmt: skip
+        found = {
+            name: {
+                "times": enter.count,
+                "enter_us": round(enter.mean_us, 1),
+                "leave_us": round(leave.mean_us, 1) if leave is not None and leave.count else None,
+            }
+            for name, (enter, leave) in {**pairs, **self.sleeps.costs}.items()
+        }
         if self.sleeps.clamps is not None:
             found[UCLAMP] = self.sleeps.clamps.told()
         return found

@@ -6,9 +6,10 @@ A job may have one besides, of its document or of a command (`edged.jobs`);
 `governors.policies.combined` says whose voice counts.
 
 Whoever may not set anything leaves `hands_off`, with the reason in `problem`: a board without
-permission, another daemon that owns it, an error.  What was chosen stays chosen meanwhile.  Where
-it was another daemon it begins when that one has let go: it is tried again when meters are read and
-at beats, every RETRY_US at most, and never by a wake of its own.
+permission, another daemon that owns it, a battery that is not there, an error.  What was chosen
+stays chosen meanwhile.  Unless it was an error it begins when it can (the other daemon has let go,
+a helper was started, rights were given): that is looked for when meters are read and at beats,
+every RETRY_US at most, and never by a wake of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from edged.energy.settings import HANDS_OFF
 from edged.errors import ConfigError
 from governors.actuators.journal import Owned as OwnedByAnother
 from governors.cost import CostModel, Tariff
-from governors.errors import GovernorError
+from governors.errors import GovernorError, NotPermitted
 from governors.policies.base import Settings
 from governors.policies.running import Running
 from governors.tariff import Unpriced
@@ -68,8 +69,12 @@ class Policies:
         self.problem = ""
         """Why another policy runs than was asked for."""
         self.awaits = False
-        """Whether that is because another daemon owns the board."""
+        """Whether that may end by itself."""
         self.tell: Tell = lambda *_: None
+        self._another = False
+        """Whether another daemon owns the board."""
+        self._told = ""
+        """Of problems, the last that was told of; empty once a policy has begun."""
         self._retried_us = 0
         self._begun = False
         self._applied: tuple[Choice, dict[str, Choice]] = (Choice(HANDS_OFF), {})
@@ -118,11 +123,12 @@ class Policies:
         return True
 
     def retry(self, now_us: int) -> bool:
-        """Begin with what another daemon was in the way of, if it no longer is; whether it was
-        tried."""
+        """Begin with what could not begin, if it can by now; whether it was tried."""
         if not self.awaits or now_us - self._retried_us < RETRY_US:
             return False
         self._retried_us = now_us
+        if not self._another and not self._limits.may():
+            return False
         self._enter()
         return True
 
@@ -131,8 +137,10 @@ class Policies:
         self.problem = why
         self._apply(Choice(HANDS_OFF), {})
         self._let_go()
-        text = f"the clocks are left alone: {why}"
-        self.tell("policy.fell_back", "warning", text, {"problem": why})
+        if why != self._told:
+            text = f"the clocks are left alone: {why}"
+            self.tell("policy.fell_back", "warning", text, {"problem": why})
+        self._told = why
 
     def pinned_hz(self) -> int:
         """The CPU clock that stands set by limits; 0: none does."""
@@ -156,7 +164,7 @@ class Policies:
         }
 
     def _awaited(self) -> str | None:
-        """What begins when another daemon has let go."""
+        """What begins as soon as it can."""
         if not self.awaits:
             return None
         chosen = [*self.jobs.values(), *([self.own] if self.own.origin != DEFAULT else [])]
@@ -175,8 +183,11 @@ class Policies:
         try:
             self._limits.take()
         except GovernorError as problem:
-            self.awaits = isinstance(problem, OwnedByAnother)
+            self.awaits = isinstance(problem, NotPermitted)
+            self._another = isinstance(problem, OwnedByAnother)
             self.fall_back(str(problem))
+        else:
+            self._told = ""
 
     def _apply(self, own: Choice, jobs: Mapping[str, Choice]) -> None:
         """Let these be heard; a policy that was heard before keeps what it has learnt."""

@@ -223,12 +223,12 @@ class Energy:
     def race(self, forecast: Forecast) -> Steer:
         """A race is about to start."""
         self._forecast = forecast
-        if self._light and not self.policies.awaits:
-            self.accounts.count_begun(forecast.at_us)
-            return self._steer
         try:
-            self.settle()
             self._retry(forecast.at_us)
+            if self._light:
+                self.accounts.count_begun(forecast.at_us)
+                return self._steer
+            self.settle()
             self.accounts.pass_time(forecast.at_us)
             self._steer.units_max = None
             if self.policies.sets:

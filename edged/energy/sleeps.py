@@ -10,17 +10,20 @@
 
 What they need is owned like limits: the originals are on the disk before the first write, and come
 back on every way out.  What entering and leaving costs is measured by doing it once, when a policy
-begins.  A board or kernel that lacks one of them runs without, and says so.
+begins (of a GPU that may be gated: writing `on` returns when it is awake).  A board or kernel that
+lacks one of them runs without, and says so; what could not be set is tried again after AGAIN_US.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from time import perf_counter_ns
 from typing import Any
 
 from edged.energy.clamps import Clamps
 from edged.errors import ConfigError
-from governors.actuators.base import Switch
+from governors.actuators.base import Cost, Switch
+from governors.actuators.cpufreq import cpu_list
 from governors.actuators.ownership import Ownership
 from governors.cost import Sleep, Tariff
 from governors.errors import ActuatorError
@@ -28,7 +31,11 @@ from governors.sysfs import Sysfs
 
 OFFLINE, GPU_PM, UCLAMP = "offline", "gpu_pm", "uclamp"
 GPU_POWER = "gpu.power"
+CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 ON, OFF = "1", "0"
+GPU_ON, GPU_AUTO = "on", "auto"
+AGAIN_US = 5_000_000
+"""What could not be set is tried again after so long."""
 
 
 def parse_allowed(words: Iterable[str]) -> dict[str, float]:
@@ -62,8 +69,6 @@ class Sleeps:
         """`found`: all switches that the board has; `simulated`: it is one that is not there."""
         self.refused: dict[str, str] = {}
         """What was asked for and cannot be, and why."""
-        self.switches: list[Switch] = []
-        """What must be owned for the rest."""
         self._watts = allowed.get(OFFLINE, 0.0)
         self._cores = _spare(sysfs, found) if OFFLINE in allowed else []
         if OFFLINE in allowed and not self._cores:
@@ -71,18 +76,31 @@ class Sleeps:
         elif OFFLINE in allowed and not self._watts:
             self.refused[OFFLINE] = f"what it saves is not known: say {OFFLINE}:WATTS"
             self._cores = []
-        gpu = [s for s in found if s.name == GPU_POWER and GPU_PM in allowed]
-        if GPU_PM in allowed and not gpu:
+        self._gpu = [s for s in found if s.name == GPU_POWER and GPU_PM in allowed]
+        if GPU_PM in allowed and not self._gpu:
             self.refused[GPU_PM] = "this board's GPU has no power/control"
         self.clamps = self._clamps(sysfs, simulated) if UCLAMP in allowed else None
         """Of the daemon's own threads, where that was asked for and the kernel has them."""
-        self.switches = [*self._cores, *gpu]
-        self._gpu = gpu
+        self.switches = [*self._cores, *self._gpu]
+        """What must be owned for the rest."""
         self._ours: Ownership | None = None
+        self._tariff: Tariff | None = None
+        self._refused_us: dict[str, int] = {}
+        """When switches could not be set; those of them that are not asleep are not used."""
         self._asleep: list[Switch] = []
         self.entered = 0
-        self.enter_us = self.leave_us = 0.0
-        """Measured, of all of it."""
+        self.costs: dict[str, tuple[Cost, Cost]] = {}
+        """By switch, measured: to enter its sleep, and to leave it."""
+
+    @property
+    def enter_us(self) -> float:
+        """To switch off every core that can be, one after another."""
+        return sum(self.costs[core.name][0].mean_us for core in self._usable())
+
+    @property
+    def leave_us(self) -> float:
+        """To switch them on again."""
+        return sum(self.costs[core.name][1].mean_us for core in self._usable())
 
     def _clamps(self, sysfs: Sysfs, simulated: bool) -> Clamps | None:
         if simulated:
@@ -96,39 +114,35 @@ class Sleeps:
 
     def take(self, ours: Ownership, tariff: Tariff | None) -> None:
         """They are ours: measure what they cost, and let the tariff offer them."""
-        self._ours, usable = ours, []
-        for switch in self._cores:
-            if switch.name in ours.refused or switch.name in ours.dormant:
-                self.refused[switch.name] = ours.refused.get(switch.name, "it is gone")
-                continue
-            try:
-                if ours.set(switch, OFF) != OFF:
-                    continue
-                ours.set(switch, ON)
-                usable.append(switch)
-            except ActuatorError as problem:
-                self.refused[switch.name] = str(problem)
-        self._cores = usable
-        self.enter_us = sum(ours.costs[s.name].mean_us for s in usable)
-        self.leave_us = sum(ours.leaving[s.name].mean_us for s in usable if s.name in ours.leaving)
-        if tariff is not None and usable:
-            us = self.enter_us + self.leave_us
-            tariff.sleeps = (Sleep(OFFLINE, self._watts, us, tariff.awake_watts * us / 1e6),)
-        for switch in self._gpu:
-            self._set(switch, "auto")
+        self._ours, self._tariff = ours, tariff
+        self._refused_us.clear()
+        for switch in self.switches:
+            self._measure(switch, 0)
+        self._offer()
 
-    def enter(self, names: Sequence[str]) -> None:
+    def again(self, at_us: int) -> None:
+        """Try again what could not be set AGAIN_US ago."""
+        late = [s for s in self.switches if at_us - self._refused_us.get(s.name, at_us) >= AGAIN_US]
+        if not late or self._ours is None:
+            return
+        for switch in late:
+            self._measure(switch, at_us)
+        self._asleep = [core for core in self._asleep if core.name in self._refused_us]
+        self._offer()
+
+    def enter(self, names: Sequence[str], at_us: int) -> None:
         """Until `leave`."""
         if OFFLINE not in names or self._ours is None or self._asleep:
             return
-        self._asleep = [switch for switch in self._cores if self._set(switch, OFF)]
+        self._asleep = [core for core in self._usable() if self._set(core, OFF, at_us)]
         self.entered += bool(self._asleep)
 
-    def leave(self) -> None:
-        """A race is about to start."""
-        asleep, self._asleep = self._asleep, []
-        for switch in asleep:
-            self._set(switch, ON)
+    def leave(self, at_us: int) -> None:
+        """A race is about to start.  A core that does not come back is tried again later."""
+        if self._asleep:
+            waking = [core for core in self._asleep if core.name not in self._refused_us]
+            woken = {core.name for core in waking if self._set(core, ON, at_us)}
+            self._asleep = [core for core in self._asleep if core.name not in woken]
 
     def released(self) -> None:
         """They are not ours any more, and as they were before."""
@@ -144,23 +158,51 @@ class Sleeps:
             "enter_us": round(self.enter_us, 1), "leave_us": round(self.leave_us, 1),
         }  # fmt: skip
 
-    def _set(self, switch: Switch, value: str) -> bool:
-        """Set it, or leave it alone from now on."""
+    def _usable(self) -> list[Switch]:
+        """The cores that may be switched off now."""
+        if self._ours is None:
+            return []
+        return [core for core in self._cores if core.name not in self._refused_us]
+
+    def _measure(self, switch: Switch, at_us: int) -> None:
+        """Do it once: a core is off for a moment, a GPU is woken and may sleep again from then."""
+        self._refused_us.pop(switch.name, None)
+        self.refused.pop(switch.name, None)
+        steps = (OFF, ON) if switch in self._cores else (GPU_ON, GPU_AUTO)
+        for value in steps:
+            if not self._set(switch, value, at_us):
+                return
+
+    def _offer(self) -> None:
+        """What is to be had, to whoever plans."""
+        cores = self._usable()
+        if self._tariff is None or not self._cores:
+            return
+        watts, us = self._watts * len(cores) / len(self._cores), self.enter_us + self.leave_us
+        sleep = Sleep(OFFLINE, watts, us, self._tariff.awake_watts * us / 1e6)
+        self._tariff.sleeps = (sleep,) if cores else ()
+
+    def _set(self, switch: Switch, value: str, at_us: int) -> bool:
+        """Set it and note what that took, or leave it alone for a while."""
         assert self._ours is not None
+        started = perf_counter_ns()
         try:
-            self._ours.set(switch, value)
+            if self._ours.set(switch, value) != value:
+                raise ActuatorError(f"{switch.name} did not become {value}")
         except ActuatorError as problem:
-            self.refused[switch.name] = str(problem)
-            self._cores = [core for core in self._cores if core.name != switch.name]
+            self.refused[switch.name], self._refused_us[switch.name] = str(problem), at_us
             return False
+        costs = self.costs.setdefault(switch.name, (Cost(), Cost()))
+        costs[value in (ON, GPU_ON)].note((perf_counter_ns() - started) / 1000)
         return True
 
 
 def _spare(sysfs: Sysfs, found: Sequence[Switch]) -> list[Switch]:
-    """The cores that may be switched off: each clock domain keeps its first one, and its limits."""
-    first = {0}
-    for policy in sysfs.list("/sys/devices/system/cpu/cpufreq"):
-        related = sysfs.get(f"/sys/devices/system/cpu/cpufreq/{policy}/related_cpus") or ""
-        first |= {min(int(core) for core in related.split())} if related.split() else set()
-    cores = [s for s in found if s.kind == "core"]
-    return [s for s in cores if int(s.name.rpartition(".")[2]) not in first]
+    """The cores that may be switched off: each clock domain keeps its first one, and its limits.
+    One of which it cannot be told whose it is is kept."""
+    places = [f"{CPUFREQ}/{policy}" for policy in sysfs.list(CPUFREQ)]
+    domains = [cpu_list(sysfs.get(f"{place}/related_cpus") or "") for place in places]
+    kept = {0, *(domain[0] for domain in domains if domain)}
+    named = {core for domain in domains for core in domain}
+    numbers = ((int(s.name.rpartition(".")[2]), s) for s in found if s.kind == "core")
+    return [s for n, s in numbers if n not in kept and (n in named or not domains)]

@@ -1,9 +1,10 @@
 """The daemon's side of the root helper: one JSON line each way over a unix socket.
 
     {"set": "cpu.policy0", "part": "max", "value": "1344000"}    -> {"ok": true}
-    {"list": true}                                               -> {"ok": ["cpu.policy0", ...]}
-    anything that failed                                         -> {"errno": 22, "problem": "..."}
-    anything that is not allowed                                 -> {"refused": "..."}
+    {"list": true}                                     -> {"ok": ["cpu.policy0", ...],
+                                                           "denied": {"core.1": "why", ...}}
+    anything that failed                               -> {"errno": 22, "problem": "..."}
+    anything that is not allowed                       -> {"refused": "..."}
 
 No path crosses the socket: the helper finds the board's files itself.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ TIMEOUT_S = 0.5
 """The helper answers within microseconds; a beat does not wait longer than this for it."""
 START_S = 10.0
 """The first question may start it, a second's work on a small board; no beat waits for that."""
-REPLY_MAX = 16 << 10
+REPLY_MAX = 256 << 10
+LIST = b'{"list": true}\n'
 
 
 class HelperWriter:
@@ -33,8 +35,11 @@ class HelperWriter:
 
     name = "helper"
 
-    def __init__(self, path: Path, settings: Iterable[Setting]) -> None:
-        """Raises NotPermitted where no helper answers."""
+    def __init__(
+        self, path: Path, settings: Iterable[Setting], told: Mapping[str, Any] | None = None
+    ) -> None:
+        """`told`: what it may write, where it has said so already (`Call`); else it is asked, and
+        waited for.  Raises NotPermitted where no helper answers."""
         self._path = path
         self._socket: socket.socket | None = None
         self._parts = {
@@ -42,20 +47,27 @@ class HelperWriter:
             for setting in settings
             for part, place in setting.files().items()
         }
-        self._known = frozenset(self._ask({"list": True}, str(path), START_S)["ok"])
+        told = told or self._ask(LIST, str(path), START_S)
+        self._known: frozenset[str] = frozenset(told["ok"])
+        self._denied: dict[str, str] = dict(told.get("denied", {}))
         self.why = f"{path} answers, and may write for us"
 
     def refusal(self, path: str) -> str:
         """Why the helper would not write there; empty where it would."""
         name, _ = self._parts.get(path, (path, ""))
-        return "" if name in self._known else f"the helper at {self._path} knows no {name}"
+        if name in self._known:
+            return ""
+        if name in self._denied:
+            return f"the helper at {self._path} may not either: {self._denied[name]}"
+        return f"the helper at {self._path} knows no {name}"
 
     def write(self, path: str, text: str) -> None:
         """Have it written.  Raises SysfsError as the kernel answered, or NotPermitted."""
         if path not in self._parts:
             raise NotPermitted(f"{path} belongs to no knob of this board")
         name, part = self._parts[path]
-        self._ask({"set": name, "part": part, "value": text}, path)
+        request = {"set": name, "part": part, "value": text}
+        self._ask(json.dumps(request).encode() + b"\n", path)
 
     def close(self) -> None:
         """Hang up; the next write connects again."""
@@ -63,10 +75,7 @@ class HelperWriter:
             self._socket.close()
             self._socket = None
 
-    def _ask(
-        self, request: dict[str, object], path: str, within_s: float = TIMEOUT_S
-    ) -> dict[str, Any]:
-        line = json.dumps(request).encode() + b"\n"
+    def _ask(self, line: bytes, path: str, within_s: float = TIMEOUT_S) -> dict[str, Any]:
         try:
             try:
                 reply = self._exchange(line, within_s)
@@ -109,3 +118,48 @@ class HelperWriter:
             if len(reply) > REPLY_MAX:
                 raise ValueError("its answer is too long")
         return reply
+
+
+class Call:
+    """Asks at a socket whether a helper is there and what it may write, and waits for nothing: a
+    look asks, and one of the next ones finds the answer.  One that starts meanwhile has its time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._reply = b""
+
+    def look(self) -> dict[str, Any] | None:
+        """Its answer, once it is there; each is told once."""
+        try:
+            if self._socket is None:
+                self._dial()
+                return None
+            received = self._socket.recv(REPLY_MAX)
+            self._reply += received
+            if received and not self._reply.endswith(b"\n") and len(self._reply) < REPLY_MAX:
+                return None
+            answer = json.loads(self._reply)
+        except BlockingIOError:
+            return None
+        except (OSError, ValueError):
+            answer = None
+        self.close()
+        return answer if isinstance(answer, dict) and "ok" in answer else None
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket, self._reply = None, b""
+
+    def _dial(self) -> None:
+        fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            fresh.connect(str(self._path))
+            fresh.send(LIST)
+        except OSError:
+            fresh.close()
+            raise
+        self._socket = fresh

@@ -11,7 +11,7 @@ import errno
 from collections import deque
 from time import monotonic
 
-from governors.actuators.base import Setting, findings, put, readable
+from governors.actuators.base import Setting, findings, put, readable, refusal
 from governors.detect import detect
 from governors.sysfs import Absent, Sysfs, SysfsError
 
@@ -46,7 +46,8 @@ class AllowList:
         if not isinstance(request, dict):
             return {"refused": "a request is a JSON object"}
         if request.get("list") is True:
-            return {"ok": sorted(self._settings)}
+            denied = {s.name: why for s in self._settings.values() if (why := self._denied(s))}
+            return {"ok": sorted(self._settings.keys() - denied.keys()), "denied": denied}
         name, part, value = (request.get(key) for key in ("set", "part", "value"))
         if not (isinstance(name, str) and isinstance(part, str) and isinstance(value, str)):
             return {"refused": "set, part and value are texts"}
@@ -60,6 +61,12 @@ class AllowList:
         if not setting.permits(value) and value not in self._seen.get(path, ()):
             return {"refused": f"{value[:40]!r} is no value of {name}"}
         return self._write(path, value)
+
+    def _denied(self, setting: Setting) -> str:
+        """Why not even the helper may write its files, as below a /sys that is read-only; files
+        that are gone for now may come back."""
+        there = [p for p in setting.files().values() if not readable(p) or self._sysfs.exists(p)]
+        return next((why for path in there if (why := refusal(self._sysfs, path))), "")
 
     def _write(self, path: str, value: str) -> dict[str, object]:
         try:

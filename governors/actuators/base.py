@@ -246,4 +246,7 @@ def refusal(sysfs: Sysfs, path: str) -> str:
         return str(SCHEMES[path.partition(":")[0]].refusal(path))
     if sysfs.writable(path):
         return ""
-    return f"no right to write {path}" if sysfs.exists(path) else f"{path} is not there"
+    if not sysfs.exists(path):
+        return f"{path} is not there"
+    read_only = sysfs.read_only(path)
+    return f"{path} is mounted read-only" if read_only else f"no right to write {path}"

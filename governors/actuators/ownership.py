@@ -174,8 +174,10 @@ class Ownership:
         return place.expected
 
     def measure(self, setting: Setting, times: int = 3) -> Cost:
-        """What writing it takes, by writing what stands there already: nothing changes."""
+        """What writing it takes, by writing what stands there already: nothing changes, and going
+        back takes as much."""
         cost = self.costs.setdefault(setting.name, Cost())
+        leaving = self.leaving.setdefault(setting.name, Cost())
         places = [place for place in self._own(setting) if readable(place.path)]
         for _ in range(times):
             started = perf_counter_ns()
@@ -183,7 +185,9 @@ class Ownership:
                 self._read(setting.name, place)
                 self._store(setting.name, place, place.expected)
                 self._read(setting.name, place)
-            cost.note((perf_counter_ns() - started) / 1000)
+            spent_us = (perf_counter_ns() - started) / 1000
+            cost.note(spent_us)
+            leaving.note(spent_us)
         return cost
 
     def watch(self) -> list[Change]:
@@ -203,6 +207,23 @@ class Ownership:
         if changes and self._journal is not None:
             self._save()
         return changes
+
+    def ask_again(self) -> list[Change]:
+        """Own what was refused and may be written by now.  Raises as `watch`."""
+        names = [
+            name for name in self.refused
+            if not any(map(self.writer.refusal, self.settings[name].files().values()))
+        ]  # fmt: skip
+        for name in names:
+            del self.refused[name]
+            try:
+                self._adopt(self.settings[name])
+            except Owned as problem:
+                self.refused[name] = str(problem)
+        fresh = [name for name in names if name in self._places]
+        if fresh:
+            self._save()
+        return [self._change(name, "back", f"{name} can be set now") for name in fresh]
 
     def release(self) -> list[str]:
         """Restore what is still ours, and own nothing any more.  Returns what was not restored and

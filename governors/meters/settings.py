@@ -23,6 +23,7 @@ tail_s = 4.0
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -160,7 +161,9 @@ def _only(table: Any, keys: set[str], where: str) -> None:
         raise MeterError(f"{where}: a table")
     for key in table:
         if key not in keys:
-            raise MeterError(f"{where}.{key}: no such setting; there are {', '.join(sorted(keys))}")
+            near = difflib.get_close_matches(str(key), sorted(keys), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(keys))}"
+            raise MeterError(f"{where}.{key}: no such setting; {hint}")
 
 
 def _number(

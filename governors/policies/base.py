@@ -72,6 +72,10 @@ class Dial:
     max_hz: int
     """What the limits that others set allow now."""
     writable: bool = True
+    write_us: float | None = None
+    """Measured, of setting it and letting it go again; None: of a CPU's clock it is in
+    `Observation.write_us`, and another's is taken to be as dear, but for a memory cap, which is set
+    along."""
 
     def choices_hz(self) -> tuple[int, ...]:
         """What may be set now, ascending; none where nothing may."""

@@ -24,11 +24,12 @@ from edged.energy.tariffs import board_tariff
 from edged.workers import Workers
 from governors.actuators import uclamp
 from governors.actuators.uclamp import FULL
-from governors.actuators.writers import Nobody
+from governors.actuators.writers import Chosen
 from governors.base import Done, Forecast
 from governors.errors import ActuatorError
 from governors.sysfs import Sysfs
 from tests.energy.test_runtime import StepClock
+from tests.governors.test_helper import Unprivileged
 from tests.governors.trees import CPU, plant
 
 BOARD = "orin-nano-r36"
@@ -156,7 +157,8 @@ def test_a_race_to_idle_is_clamped_for_its_race_and_not_beyond(tmp_path, kernel)
 
 def test_who_may_not_write_a_limit_may_still_clamp_its_own_threads(tmp_path, kernel):
     with Side(tmp_path, cpu_mhz=960) as side:
-        side.site.writer = Nobody("no right to write")
+        sysfs = Unprivileged(side.site.sysfs.root)
+        side.site.writer = Chosen(sysfs, side.site.knobs, tmp_path / "no helper")
         side.energy.start()
         side.beat()
         assert len(kernel.held()) == 3

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from edged.energy import show
 from edged.energy.board import open_site
+from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings
 from edged.energy.sleeps import Sleeps, parse_allowed
+from edged.energy.tariffs import board_tariff
 from edged.errors import ConfigError
 from governors.actuators.base import switches
 from governors.detect import detect
 from governors.simulated.kernel import open_root
 from tests.beat.support import SECOND
 from tests.energy.common import edged, energy, feed, running, switch
-from tests.energy.test_runtime import Bench
+from tests.energy.test_runtime import Bench, StepClock
+from tests.governors.test_ownership import limits
 from tests.governors.trees import plant
 
 EMC = "/sys/kernel/nvpmodel_clk_cap/emc"
@@ -113,3 +117,76 @@ def test_a_kernel_that_lacks_it_is_named_and_the_rest_goes_on(tmp_path, board):
 def test_a_saving_that_is_none_is_refused(word):
     with pytest.raises(ConfigError, match="allow"):
         parse_allowed([word])
+
+
+CORE5 = "/sys/devices/system/cpu/cpu5/online"
+
+
+def told_of(bench, at_s=0):
+    """What is told of sleeps, after a beat so much later."""
+    bench.clock.now += at_s * SECOND
+    bench.beat()
+    return show.status(bench.side, bench.clock.now)["sleeps"]
+
+
+def test_a_core_that_could_not_be_switched_off_at_the_start_is_tried_again(tmp_path):
+    with Bench(tmp_path, "fixed", allowed=("offline:0.5",), begin=False, cpu_mhz=960) as b:
+        b.board.fault("*/cpu5/online", "EACCES", "w")
+        b.side.start()
+        assert "core.5" in told_of(b)["refused"]
+        assert b.side.tariff.sleeps[0].watts == pytest.approx(0.5 * 3 / 4), "of three of four"
+        b.board.heal()
+        assert "core.5" in told_of(b)["refused"], "not at each beat"
+        assert told_of(b, at_s=6)["refused"] == {}
+        assert b.side.tariff.sleeps[0].watts == 0.5
+
+
+@pytest.mark.parametrize("value, stays", [("0", "1"), ("1", "0")])
+def test_a_core_that_refuses_later_is_left_as_it_is_and_tried_again(tmp_path, value, stays):
+    """To leave and to come back: a core that is off is not forgotten."""
+    with Bench(tmp_path, "fixed", allowed=("offline:0.5",), cpu_mhz=960) as b:
+        sleeps, sysfs = b.site.sleeps, b.site.sysfs
+        if value == "1":
+            sleeps.enter(["offline"], b.clock.now)
+        b.board.fault("*/cpu5/online", "EBUSY", "w")
+        if value == "0":
+            sleeps.enter(["offline"], b.clock.now)
+        sleeps.leave(b.clock.now)
+        assert sysfs.read(CORE5) == stays and list(sleeps.refused) == ["core.5"]
+        b.board.heal()
+        sleeps.leave(b.clock.now)
+        assert sysfs.read(CORE5) == stays
+        assert told_of(b, at_s=6)["refused"] == {}
+        assert sysfs.read(CORE5) == "1"
+        sleeps.enter(["offline"], b.clock.now)
+        assert sysfs.read(CORE5) == "0"
+    assert sysfs.read(CORE5) == "1", "and comes back at the end"
+
+
+def test_what_each_sleep_takes_to_enter_and_to_leave_is_measured_when_a_policy_begins(tmp_path):
+    sysfs, clock = plant(tmp_path / "board", "orin-nano-r36"), StepClock()
+    before = limits(sysfs), sysfs.read(EMC), sysfs.read(CORE5)
+    allowed = ("offline:0.5", "gpu_pm", "emc")
+    settings = EnergySettings(str(sysfs.root), "fixed", {"memory_mhz": 2133}, allowed)
+    site = open_site(settings, tmp_path, clock.monotonic_us)
+    side = Energy(settings, site, board_tariff(site), clock, 2)
+    side.start()
+    told = show.status(side, clock.now)
+    for name in ("core.1", "core.5", "gpu.power", "emc", "gpu", "cpu.policy0"):
+        cost = told["costs"][name]
+        assert cost["enter_us"] > 0 and cost["leave_us"] > 0, name
+    assert told["sleeps"]["enter_us"] == pytest.approx(
+        sum(told["costs"][f"core.{n}"]["enter_us"] for n in (1, 2, 3, 5)), abs=1
+    )
+    dials = {dial.kind: dial for dial in side.limits.dials}
+    assert dials["memory"].write_us > 0 and dials["gpu"].write_us > 0, "what plans count with"
+    assert (limits(sysfs), sysfs.read(EMC), sysfs.read(CORE5)) == before, "nothing is set by it"
+    side.close()
+
+
+def test_a_clock_domain_whose_cores_are_garbled_does_not_end_the_start(tmp_path):
+    sysfs = plant(tmp_path, "orin-nano-r36")
+    place = tmp_path / "sys/devices/system/cpu/cpufreq/policy4/related_cpus"
+    place.write_text("<unknown>\n")
+    found = Sleeps(sysfs, switches(sysfs, detect(sysfs)), parse_allowed(["offline:1"]))
+    assert [switch.name for switch in found.switches] == ["core.1", "core.2", "core.3"]

@@ -10,6 +10,7 @@ from edged.errors import ConfigError
 from governors.power import PowerModel
 from governors.profile import load, names
 from governors.simulated.board import SimulatedBoard
+from governors.sysfs import Sysfs
 from tests.governors import trees
 
 
@@ -129,6 +130,20 @@ def test_what_may_not_be_set_says_why_and_the_command_that_allows_it(ask, tmp_pa
     assert refused["remedy"].startswith(f"sudo sh -c 'chgrp edged {files} && chmod g+w {files}'")
     assert free["may_be_set"] and free["remedy"] == ""
     assert refused["remedy"] in ask("--root", str(tmp_path / "board"))
+
+
+def test_below_a_sys_that_is_read_only_nothing_may_be_set_and_no_mode_would_help(
+    ask, tmp_path, monkeypatch
+):
+    """Not even what root may set elsewhere; and no helper in the same container."""
+    trees.plant(tmp_path / "board", "orin-nano-r36")
+    monkeypatch.setattr(Sysfs, "writable", lambda *_: False)
+    monkeypatch.setattr(Sysfs, "read_only", lambda *_: True)
+    document = json.loads(ask("--root", str(tmp_path / "board"), "--json"))
+    for setting in document["settings"]:
+        assert not setting["may_be_set"] and "mounted read-only" in setting["why_not"]
+        assert "outside of the container" in setting["remedy"]
+    assert document["influence"]["text"].startswith("no control")
 
 
 def test_a_meter_that_may_not_be_read_says_what_would_allow_it(ask, tmp_path):

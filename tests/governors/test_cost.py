@@ -161,6 +161,30 @@ def test_wait_sleep_and_upload_are_decided_together():
     assert plan.sleeps == () and plan.upload_us == plan.period_us
 
 
+@pytest.mark.parametrize("write_us, sets", [(None, True), (100.0, True), (50_000.0, False)])
+def test_a_gpus_clock_is_set_only_where_that_saves_more_than_its_own_writing_takes(write_us, sets):
+    """13 to 57 ms a write were seen on Thor; what setting the CPU's clocks takes is not asked."""
+    gpu = Dial("gpu", "gpu", GPU, GPU[0], GPU[-1], write_us=write_us)
+    work = Work(1000.0, 1e4, {"gpu": Cost(1e6, 1000, stall_us=2e4)}, 1_000_000)
+    model = CostModel(Flat(gating=Gating(0.0, 0, 0.0)))
+    write_j = 1e-6 if write_us is None else 1e6
+    best = model.fit(model.ways(work, (gpu,)), work, 900_000, math.inf, write_j).way
+    assert bool(best.clocks) == sets
+
+
+def test_a_memory_cap_is_priced_with_its_own_writing():
+    cpu, memory = DIALS[0], Dial("emc", "memory", GPU, GPU[0], GPU[-1], write_us=3000.0)
+    work = Work(1000.0, 1e4, {"cpu": Cost(1e6, 1000)}, 1_000_000)
+    capped = [w for w in CostModel(Flat()).ways(work, (cpu, memory), 100.0) if len(w.clocks) == 2]
+    plain = [w for w in CostModel(Flat()).ways(work, (cpu,), 100.0) if w.clocks]
+    one_w = Flat().race_watts("cpu", TABLE[0], 1.0) - Flat().idle_watts
+    for way, same in zip(capped, plain, strict=True):
+        assert way.us == pytest.approx(same.us + 3000.0)
+        assert way.joules(0, 0.5) == pytest.approx(
+            way.above_watts * way.us / 1e6 + 0.5 + one_w * 3e-3
+        )
+
+
 def test_the_gpu_is_taken_where_it_is_cheaper_and_not_where_its_start_is_not_paid():
     costs = {"cpu": Cost(1e4, 4000, cores=4), "gpu": Cost(0, 100, stall_us=3000)}
     few = CostModel(Flat()).plan(Work(0, 10, costs, 1_000_000), DIALS)

@@ -353,6 +353,48 @@ class TestTheAllowList:
             assert (answer.keys(), sysfs.read(path)) == ({"refused"}, before)
 
 
+class ReadOnly(Unprivileged):
+    """A container's /sys, for root too."""
+
+    def read_only(self, path):
+        return path.startswith("/sys/")
+
+
+class TestWhatNotEvenItMay:
+    """As where /sys is mounted read-only: nothing is promised that a write would refuse."""
+
+    def test_it_says_so_instead_of_knowing_the_name(self, tmp_path):
+        plant(tmp_path, "orin-nano-r36")
+        sysfs = ReadOnly(tmp_path)
+        answer = AllowList(sysfs).answer({"list": True})
+        assert answer["ok"] == [] and answer["denied"].keys() == {
+            setting.name for setting in findings(sysfs, detect(sysfs))
+        }
+        assert answer["denied"]["core.1"] == f"{CPU}/cpu1/online is mounted read-only"
+
+    def test_one_file_of_a_knob_is_enough_and_one_that_is_gone_may_come_back(self, tmp_path):
+        sysfs = plant(tmp_path, "orin-nano-r36")
+        kept = sysfs.writable
+        sysfs.writable = lambda path: "policy4/scaling_min" not in path and kept(path)
+        shutil.move(sysfs.place(f"{CPU}/cpufreq/policy0"), tmp_path / "offline")
+        listed = AllowList(sysfs)
+        assert listed.answer({"list": True})["denied"].keys() == {"cpu.policy4"}
+        shutil.move(tmp_path / "offline", sysfs.place(f"{CPU}/cpufreq/policy0"))
+        listed._looked_s = -10
+        listed.look()
+        Path(sysfs.place(f"{CPU}/cpufreq/policy0/scaling_max_freq")).unlink()
+        assert "cpu.policy0" in listed.answer({"list": True})["ok"]
+
+    def test_the_daemon_chooses_as_if_it_were_not_there_and_says_why(self, tmp_path):
+        running = Running(tmp_path, "orin-nano-r36")
+        writer = HelperWriter(running.socket, running.settings, {"ok": [], "denied": {
+            "core.1": "it is mounted read-only"}})  # fmt: skip
+        why = f"the helper at {running.socket} may not either: it is mounted read-only"
+        assert writer.refusal(f"{CPU}/cpu1/online") == why
+        assert "knows no" in writer.refusal(f"{CPU}/cpu2/online")
+        running.stop()
+
+
 class TestDying:
     def test_without_it_nothing_is_set_the_knobs_stay_and_the_journal_restores(self, tmp_path):
         with running() as helper:

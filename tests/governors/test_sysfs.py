@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,3 +41,12 @@ def test_what_only_python_or_nobody_takes_for_a_decimal_is_garbled(tree, text):
 def test_no_content_raises_anything_else(tree, content):
     value = held(tree, content)
     assert value is None or abs(value) < 1 << 64
+
+
+def test_what_is_mounted_read_only_is_what_the_kernels_table_of_mounts_says():
+    fields = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    last = {place: options.split(",") for _, place, _, options, *_ in fields}  # the topmost of each
+    for place, options in last.items():
+        if Path(place).is_dir() and os.access(place, os.R_OK):
+            assert Sysfs().read_only(place) == ("ro" in options), place
+    assert not Sysfs().read_only("/nowhere")
