@@ -24,7 +24,7 @@ Route = tuple[str, int]
 """(stream, partition): what is in order and acked together."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PageRef:
     """Where a sealed page's bytes are: `length` bytes at `offset` of `file` (absolute path).
 

@@ -2,8 +2,8 @@
 
 A child that has died is started again by `restart_if_dead`: at once the first time, then after a
 backoff (`RESTART_BASE_S`, doubled up to `restart_s_max`, with jitter), until a child has lived for
-`LIFE_S_MIN`.  Whoever has nothing else to do waits on `watch_fileno()`: it tells of a death and of
-the end of the backoff, and of nothing else.
+`LIFE_S_MIN`.  Whoever has nothing else to do waits on `watch_fileno()`: it tells of a death, of
+the end of the backoff, and of a child that reads on after it has let something wait.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby, islice
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edged import telemetry
 from edged.errors import ConfigError
 from edged.timerfd import TimerFd
 from edged.uplink.backoff import Backoff
+from edged.uplink.outgoing import Outgoing
 from edged.uplink.sender import SENDING, Sender
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ LIFE_S_MIN = 5.0
 """A child that lived this long was well: the next one starts at once."""
 RESTART_BASE_S = 0.25
 RESTART_S_MAX = 30.0
-_REFS_A_LINE = 256
 _READ_BYTES = 1 << 18
 _END_SECONDS = 5.0
 
@@ -77,17 +75,10 @@ class Uplink:
                 f"the collector's address {url!r} must begin with http:// or https://"
             )
         self._config: dict[str, Any] = {
-            "url": url,
-            "device": device,
-            "token": token,
-            "epoch": epoch,
-            "session": list(session),
-            "schemas": [list(s) for s in schemas],
-            "ca": ca,
-            "lanes": lanes,
-            "request_bytes": request_bytes,
-            "timeout_s": timeout_s,
-        }
+            "url": url, "device": device, "token": token, "epoch": epoch,
+            "session": list(session), "schemas": [list(s) for s in schemas], "ca": ca,
+            "lanes": lanes, "request_bytes": request_bytes, "timeout_s": timeout_s,
+        }  # fmt: skip
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """Counts what the child has to tell at once."""
         self._reports = 0
@@ -95,7 +86,7 @@ class Uplink:
         """What became of the desired state, for `status`; empty: nothing was ever wanted."""
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        self._out: deque[memoryview] = deque()
+        self._out = Outgoing()
         self._rest = b""
         self._alive = False
         self._starts = 0
@@ -109,7 +100,7 @@ class Uplink:
         self._watch = select.epoll()
         self._watch.register(self._timer, select.EPOLLIN)
         self._watch.register(self._news, select.EPOLLIN)
-        self._hears = False
+        self._hears, self._events = False, 0
         self.told: Callable[[str, str], None] = lambda *_: None
         """Told when the centre is `down`, is `up` again or gives an `alarm`, and of the problem."""
         self._said = ("up", 0)
@@ -136,13 +127,14 @@ class Uplink:
             theirs.close()
         self._channel = ours
         self._said = (self._said[0], 0)  # a new child counts anew
-        self._watch.register(ours, self._events())
+        self._events = 0
+        self._watch.register(ours, self._events)
         self._out.clear()
         self._rest = b""
         self._alive = True
         self._starts += 1
         self._started_s = time.monotonic()
-        self._say({"config": self._config})
+        self._say("config", self._config)
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when `poll` or `restart_if_dead` has something to do.
@@ -152,23 +144,20 @@ class Uplink:
         return self._timer.fileno() if self._channel is None else self._channel.fileno()
 
     def watch_fileno(self) -> int:
-        """Readable when `restart_if_dead` has something to do, or there is `news`: a desired state,
-        or so many acks that the child cannot go on before `poll`; the same until `close`."""
+        """Readable when `poll` or `restart_if_dead` has something to do that cannot wait: the child
+        is dead, or reads on what it had let wait, or there is `news`: a desired state, or so many
+        acks that it cannot go on before `poll`.  The same until `close`."""
         return self._watch.fileno()
 
     def wants_write(self) -> bool:
         """Whether something waits for the descriptor to become writable; `poll` sends it too."""
-        return bool(self._out)
+        return len(self._out) > 0
 
     def offer(self, refs: Iterable[PageRef]) -> None:
         """Pages to send, or the new places of pages; each partition's in the order of seq."""
-        rest = iter(refs)
-        while batch := list(islice(rest, _REFS_A_LINE)):
-            files = [
-                [file, [[r.key.stream, r.key.partition, r.key.seq, r.offset, r.length] for r in of]]
-                for file, of in groupby(batch, key=lambda r: r.file)
-            ]
-            self._say({"offer": files})
+        if self._alive:
+            self._out.offer(refs)
+            self._flush()
 
     def register(self, schemas: Iterable[tuple[str, int, str]]) -> None:
         """Let the centre know these schemas too, before any page that is offered from now on."""
@@ -177,7 +166,8 @@ class Uplink:
         if new:
             names = {(stream, version) for stream, version, _ in new}
             self._config["schemas"] = [s for s in known if (s[0], s[1]) not in names] + new
-            self._say({"schemas": new})
+            for schema in new:
+                self._say("schemas", [schema], ("schemas", *schema[:2]))
 
     def report(self, values: Sequence[Any], bytes_max: int, first: bool) -> None:
         """A report of telemetry: values as `edged.telemetry.COLUMNS`, in place of one that waits.
@@ -187,7 +177,7 @@ class Uplink:
         self._reports += 1
         seq = telemetry.number(self._config["session"][0], self._reports)
         told = {"seq": seq, "values": values, "bytes_max": bytes_max, "first": first}
-        self._say({"report": told})
+        self._say("report", told)
 
     def receive(self, file: str, version: int) -> None:
         """Before `start`: write desired states that are newer than `version` to `file`."""
@@ -206,28 +196,32 @@ class Uplink:
     def open_at(self, windows: Sequence[Sequence[int]]) -> None:
         """Send pages in these windows of the day only (`edged.uplink.windows`); none: always."""
         self._config["windows"] = [list(window) for window in windows]
-        self._say({"windows": self._config["windows"]})
+        self._say("windows", self._config["windows"])
 
     def hear_acks(self, wanted: bool) -> None:
         """Let `watch_fileno` tell of acknowledgements too, or no longer."""
         self._hears = wanted
-        if self._channel is not None:
-            self._watch.modify(self._channel, self._events())
+        self._watch_for()
 
-    def _events(self) -> int:
-        return select.EPOLLRDHUP | (select.EPOLLIN if self._hears else 0)
+    def _watch_for(self) -> None:
+        """Let the descriptor that is watched tell of what there is to be told of now."""
+        events = select.EPOLLRDHUP | (select.EPOLLIN if self._hears else 0)
+        events |= select.EPOLLOUT if self.wants_write() else 0
+        if self._channel is not None and events != self._events:
+            self._watch.modify(self._channel, events)
+            self._events = events
 
     def retry(self) -> None:
         """Try again now whatever waits for better times, a new child included."""
         if self._restart_at_s is not None:
             self._restart_at_s = time.monotonic()
             self._timer.arm(0)
-        self._say({"retry": True})
+        self._say("retry", True)
 
     def set_token(self, token: str | None) -> None:
         """Use another token from now on."""
         self._config["token"] = token
-        self._say({"token": token})
+        self._say("token", token)
 
     def poll(self) -> list[tuple[str, int, int]]:
         """Acks since the last call: (stream, partition, seq), all up to seq are landed."""
@@ -343,24 +337,21 @@ class Uplink:
             self._channel.close()
             self._channel = None
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _say(self, what: str, value: Any, key: Hashable | None = None) -> None:
+        """A command; it takes the place of one that waits under the same key, or name."""
         if self._alive:
-            self._out.append(memoryview(json.dumps(message).encode() + b"\n"))
+            self._out.say({what: value}, what if key is None else key)
             self._flush()
 
     def _flush(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._out and self._channel is not None:
-                try:
-                    sent = self._channel.send(self._out[0])
-                except ConnectionError:
-                    self._alive = False
-                    self._out.clear()
-                    return
-                if sent == len(self._out[0]):
-                    self._out.popleft()
-                else:
-                    self._out[0] = self._out[0][sent:]
+        if self._channel is None:
+            return
+        try:
+            self._out.send(self._channel)
+        except ConnectionError:
+            self._alive = False
+            self._out.clear()
+        self._watch_for()
 
     def _lines(self) -> list[bytes]:
         """The whole lines that have come."""

@@ -10,7 +10,7 @@ import time
 from edged.sinks.base import PageKey
 from edged.store.backlog import PageRef
 from edged.uplink import Uplink
-from tests.central.support import DEVICE, EPOCH, SCHEMA, make_page
+from tests.central.support import DEVICE, EPOCH, SCHEMA, by_partition, make_page
 
 SCHEMAS = [("power", 1, SCHEMA)]
 
@@ -79,6 +79,19 @@ class Daemon:
 
     def drain(self, timeout_s=120.0):
         self.until(lambda: not self.pending, timeout_s)
+
+
+def check_landed(landing, spool, ordered=True):
+    """Exactly what was sent has landed, each page once (`by_partition` sees to that)."""
+    landed = {
+        (stream, partition, seq): page
+        for (_, stream, partition), pages in by_partition(landing).items()
+        for seq, page in pages.items()
+    }
+    assert landed == spool.sent
+    if ordered:
+        for pages in by_partition(landing).values():
+            assert list(pages) == sorted(pages), "landed in order"
 
 
 class Proxy:
