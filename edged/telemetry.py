@@ -27,7 +27,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-STREAM, VERSION = "edged.telemetry", 1
+STREAM, VERSION = "edged.telemetry", 2
 INTERVALS_SILENT = 3
 """A device that has not been heard of for so many of its intervals is silent."""
 TEXT_BYTES_MAX = 512
@@ -71,21 +71,31 @@ COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("applied_version", "int64", False),
     ("desired_problem", "string", False),
     ("jobs", "string", False),
+    ("rails_silent", "int64", True),
+    ("budget_forecast_joules", "float64", True),
 )
 """Name, type and whether it may be null.  Counters count since `started_at`; `latency_s` is the
 99th percentile of the last 1024 beats, arrival to durable; `energy_source` is measured, modelled or
-simulated; `jobs` is JSON, `{name: {"state", "version", "rows"}}`."""
+simulated; `jobs` is JSON, `{name: {"state", "version", "rows"}}`; `rails_silent` are those whose
+meters cannot be read any more; `budget_forecast_joules` is what the policy's budget has left at its
+end at the present power."""
 
-SCHEMA = json.dumps(
-    [{"name": name, "type": kind, "nullable": null} for name, kind, null in COLUMNS],
-    separators=(",", ":"),
-)
-"""The schema's canonical text."""
+_COLUMNS_OF = {1: 36, VERSION: len(COLUMNS)}
+SCHEMAS = {
+    version: json.dumps(
+        [{"name": name, "type": kind, "nullable": null} for name, kind, null in COLUMNS[:count]],
+        separators=(",", ":"),
+    )
+    for version, count in _COLUMNS_OF.items()
+}
+"""The canonical text of each version's schema."""
+SCHEMA = SCHEMAS[VERSION]
 
 _HEADER = struct.Struct("<4sBBBBIIIIIIQQQIIqqqII64s64s")
 _SLOT = struct.Struct("<III")
 _CHECKSUM_AT = 28
 _CAPACITY = 1 << 20
+_JOBS_AT = [name for name, _, _ in COLUMNS].index("jobs")
 _FIXED = {"timestamp": "q", "int64": "q", "float64": "d", "bool": "B"}
 
 
@@ -99,9 +109,11 @@ def row(snapshot: Mapping[str, Any], interval_s: float, desired: Mapping[str, An
 
     `desired` has `version`, `applied` and `problem` (`edged.desired`).
     """
-    return [value for part in (_daemon(snapshot, interval_s), _energy(snapshot["energy"]))
-            for value in part] + [
+    energy = snapshot["energy"]
+    return [
+        *_daemon(snapshot, interval_s), *_energy(energy),
         desired["version"], desired["applied"], desired["problem"], _jobs(snapshot["jobs"]),
+        *_warnings(energy),
     ]  # fmt: skip
 
 
@@ -135,6 +147,16 @@ def _energy(told: Mapping[str, Any] | None) -> list[Any]:
     ]  # fmt: skip
 
 
+def _warnings(told: Mapping[str, Any] | None) -> list[Any]:
+    if told is None:
+        return [None] * 2
+    budget = told["policy"]["budget"]
+    return [
+        sum(bool(rail["problem"]) for rail in told["rails"]),
+        None if budget is None else budget["forecast_j"],
+    ]
+
+
 def _jobs(jobs: Mapping[str, Any]) -> str:
     told = {
         name: {
@@ -154,7 +176,7 @@ def page(
     nothing at all where that does not help."""
     made = _page(device, epoch, seq, values)
     if len(made) > bytes_max:
-        made = _page(device, epoch, seq, [*values[:-1], "{}"])
+        made = _page(device, epoch, seq, [*values[:_JOBS_AT], "{}", *values[_JOBS_AT + 1 :]])
     return made if len(made) <= bytes_max else b""
 
 

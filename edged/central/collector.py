@@ -131,6 +131,8 @@ class Collector:
         devices = [] if self._fleet is None else self._fleet.devices()
         told = centre(self.stats, self.commits, self.syncs, devices, time.time_ns() // 1000)
         told.add("edged_collector_device_share_ratio", self._landing.largest_share())
+        beyond = 0 if self._fleet is None else self._fleet.left_out
+        told.add("edged_collector_metrics_left_out", told.left_out + beyond)
         return told
 
     def answered(self, code: int) -> None:

@@ -38,7 +38,7 @@ SILENT_S_MIN, SILENT_S_UNKNOWN = 10.0, 300.0
 no reports after the latter."""
 REPORT_BYTES_MAX = 64 << 10
 """Of a larger report, which no device of ours makes, nothing is kept here: it has landed."""
-_SCHEMA = Schema.from_json(telemetry.SCHEMA)
+_SCHEMAS = {version: Schema.from_json(text) for version, text in telemetry.SCHEMAS.items()}
 _LOG = logging.getLogger(__name__)
 
 
@@ -66,6 +66,8 @@ class Fleet:
         self._lock = threading.Lock()
         self._touched: dict[str, float] = {}
         self._known: dict[str, tuple[tuple[int, int, int], Device]] = {}
+        self.left_out = 0
+        """How many more there were than DEVICES_MAX when `devices` was asked last."""
 
     def note(self, device: str, report: tuple[Header, memoryview] | None, now_us: int) -> None:
         """The device has been heard of, with this page of telemetry or without.
@@ -91,6 +93,7 @@ class Fleet:
         except FileNotFoundError:
             return []
         found.sort(key=lambda entry: entry[0].st_mtime_ns, reverse=True)
+        self.left_out = max(0, len(found) - DEVICES_MAX)
         devices = [self._device(stat, name[:-5]) for stat, name in found[:DEVICES_MAX]]
         return sorted((d for d in devices if valid_id(d.name)), key=lambda d: d.name)
 
@@ -144,9 +147,10 @@ class Fleet:
 def _row(header: Header, page: memoryview) -> dict[str, Any] | None:
     """The last row of a page; times as microseconds.  None of a version that is not known here, and
     where it is too large."""
-    if header.version != telemetry.VERSION or header.raw_bytes > REPORT_BYTES_MAX:
+    schema = _SCHEMAS.get(header.version)
+    if schema is None or header.raw_bytes > REPORT_BYTES_MAX:
         return None
-    rows = read_page(page, _SCHEMA).to_pylist()
+    rows = read_page(page, schema).to_pylist()
     if not rows:
         return None
     return {

@@ -152,6 +152,8 @@ _COLUMNS = (
     ("edged_device_uplink_alarms_total", "alarms", 1),
     ("edged_device_limits_taken_over_total", "taken_over", 1),
     ("edged_device_meters_missing", "meters_missing", 1),
+    ("edged_device_rails_silent", "rails_silent", 1),
+    ("edged_device_energy_budget_forecast_joules", "budget_forecast_joules", 1),
     ("edged_device_desired_version", "desired_version", 1),
     ("edged_device_applied_version", "applied_version", 1),
 )

@@ -66,8 +66,7 @@ class Schemas:
         if not valid_stream(stream) or not 0 <= version <= _VERSION_MAX:
             raise CentralError(f"{stream!r} version {version} cannot name a schema")
         canonical = _canonical(stream, version, text)
-        built_in = (stream, version) == (telemetry.STREAM, telemetry.VERSION)
-        if built_in and canonical != telemetry.SCHEMA:
+        if stream == telemetry.STREAM and canonical != telemetry.SCHEMAS.get(version, canonical):
             raise SchemaMismatch(f"{stream}@{version} has other columns: edged/telemetry.py")
         if self.get(stream, version) is None:
             self._create(stream, version, canonical)

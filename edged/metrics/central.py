@@ -25,6 +25,8 @@ COLLECTOR = table(
     histogram("edged_collector_commit_seconds", "Time of a commit, the landing's fsync included."),
     histogram("edged_collector_fsync_seconds", "Time to make the pages of a commit durable."),
     gauge("edged_collector_devices", "Devices seen by this collector."),
+    gauge("edged_collector_metrics_left_out", "Devices and series left out of this exposition, "
+          "beyond the bounds."),
 )  # fmt: skip
 
 FLEET = table(
@@ -59,6 +61,11 @@ FLEET = table(
           series_max=DEVICES_MAX),
     counter("edged_device_energy_joules_total", "Energy of the whole input.", "device", "source",
             series_max=DEVICES_MAX),
+    gauge("edged_device_rails_silent", "Rails whose meters cannot be read any more.", "device",
+          series_max=DEVICES_MAX),
+    gauge("edged_device_energy_budget_forecast_joules", "What its policy's budget has left at its "
+          "end at the present mean power; below 0 it does not last.", "device",
+          series_max=DEVICES_MAX),
     gauge("edged_device_desired_version", "Newest version of its desired state that has reached "
           "it.", "device", series_max=DEVICES_MAX),
     gauge("edged_device_applied_version", "Version that it has applied.", "device",

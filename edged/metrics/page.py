@@ -42,6 +42,11 @@ gets the same snapshot, and the daemon has nothing to do with HTTP. While the da
 | `grafana/dashboards/` | a fleet, a device, its energy; written by `grafana/make.py` |
 | `grafana/provisioning/` | what makes Grafana load them from files |
 
+A device that is only heard of through a collector raises the same alerts when it is silent, starts
+again and again, has a failed job, a lost meter, a clock that was taken over, a budget that does
+not last, a backlog that grows, a full store, dropped rows or a promise that it breaks; which job or
+rail it is only a scrape tells. On the dashboards of a device it has the panels of what it reports.
+
 Tested with Prometheus 2.42 (`tests/metrics/`): it scrapes a running daemon on a simulated board,
 every expression of the dashboards returns data, and each alert is provoked live, by what it is
 about, with times of seconds for minutes: daemons that die, a clock a minute ahead, a full store, a

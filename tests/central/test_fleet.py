@@ -1,11 +1,13 @@
 """Telemetry at the centre: numbered with gaps, landed once, told to Prometheus while it is new."""
 
+import asyncio
 import json
 import os
 import random
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import httpx
 import pytest
@@ -14,11 +16,14 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from edged import telemetry
+from edged.central import fleet
+from edged.central.collector import Collector as CollectorApp
 from edged.central.fleet import REPORT_BYTES_MAX, Fleet
 from edged.pages.format import parse_header, verify
 from edged.pages.read import read_page
 from edged.schema import Schema
 from tests.central.support import EPOCH, Collector, Device, by_partition, collecting, make_page
+from tests.central.test_landing import open_landing
 
 NAME = "turbine-7"
 SCHEMA = Schema.from_json(telemetry.SCHEMA)
@@ -79,7 +84,7 @@ KINDS = {
 def test_a_page_made_by_hand_is_what_the_ordinary_reader_reads(row, session, count):
     page = telemetry.page(NAME, EPOCH, telemetry.number(session, count), row)
     header = verify(page)
-    assert (header.device, header.stream, header.version) == (NAME, telemetry.STREAM, 1)
+    assert (header.device, header.stream, header.version) == (NAME, telemetry.STREAM, 2)
     assert header.seq >> 40 == session and header.seq & (2**40 - 1) == count
     batch = read_page(page, SCHEMA)
     for (name, kind, _), value in zip(telemetry.COLUMNS, row, strict=True):
@@ -112,7 +117,7 @@ def shared(tmp_path_factory):
 
 def sender(collector, name, session=(1, 7)):
     device = Device(collector, name, session=session)
-    assert device.register(telemetry.STREAM, 1, telemetry.SCHEMA).status_code == 204
+    assert device.register(telemetry.STREAM, telemetry.VERSION, telemetry.SCHEMA).status_code == 204
     return device
 
 
@@ -212,6 +217,45 @@ def test_the_fleet_is_told_to_prometheus_and_a_silent_device_keeps_no_value(shar
     assert of(found, "edged_device_backlog_bytes", device="other") == [7]
 
 
+def test_a_device_of_an_earlier_version_is_told_without_what_it_does_not_know(shared, monkeypatch):
+    collector = shared[0]
+    with Device(collector, "elder") as device:
+        assert device.register(telemetry.STREAM, 1, telemetry.SCHEMAS[1]).status_code == 204
+        with monkeypatch.context() as then:
+            then.setattr(telemetry, "VERSION", 1)
+            then.setattr(telemetry, "COLUMNS", telemetry.COLUMNS[:36])
+            page = report(1, device="elder", backlog_bytes=321, interval_s=60.0)
+        assert parse_header(page).version == 1
+        assert device.send(page).status_code == 200
+    with sender(collector, "younger") as device:
+        device.send(report(1, device="younger", rails_silent=2, budget_forecast_joules=-3.5))
+        found = until(lambda: (f := samples(collector.metrics))
+                      and of(f, "edged_device_rails_silent", device="younger") and f)  # fmt: skip
+    assert of(found, "edged_device_backlog_bytes", device="elder") == [321]
+    assert of(found, "edged_device_rails_silent", device="elder") == []
+    assert of(found, "edged_device_rails_silent", device="younger") == [2]
+    assert of(found, "edged_device_energy_budget_forecast_joules", device="younger") == [-3.5]
+
+
+def test_devices_for_which_there_is_no_room_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(fleet, "DEVICES_MAX", 3)
+    with closing(open_landing(tmp_path)) as landing:
+        known = Fleet(tmp_path)
+        for n in range(5):
+            known.note(f"d{n}", None, n)
+        loop = asyncio.new_event_loop()
+        with closing(loop):
+            collector = loop.run_until_complete(made(landing, known))
+            told = {f.name: f.samples for f in collector.exposition().collect()}
+            collector.close()
+    assert {s.labels["device"] for s in told["edged_device_up"]} == {"d2", "d3", "d4"}, "the newest"
+    assert told["edged_collector_metrics_left_out"][0].value == 2
+
+
+async def made(landing, known):
+    return CollectorApp(landing, None, body_bytes_max=1 << 20, pause_us=0, fleet=known)
+
+
 def test_what_a_device_says_cannot_break_the_scrape(shared):
     collector = shared[0]
     evil = {
@@ -227,11 +271,11 @@ def test_what_a_device_says_cannot_break_the_scrape(shared):
 
 
 def test_a_report_that_is_too_large_lands_and_is_not_kept_in_the_fleet(tmp_path):
-    fleet = Fleet(tmp_path)
+    kept_of = Fleet(tmp_path)
     for size, kept in ((1000, True), (REPORT_BYTES_MAX, False)):
         page = report(1, device="evil", jobs="x" * size)
-        fleet.note("evil", (parse_header(page), memoryview(page)), 1)
-        assert (fleet.device("evil").row is not None) == kept
+        kept_of.note("evil", (parse_header(page), memoryview(page)), 1)
+        assert (kept_of.device("evil").row is not None) == kept
         assert (tmp_path / "fleet" / "evil.json").stat().st_size < REPORT_BYTES_MAX
 
 

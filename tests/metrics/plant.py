@@ -10,19 +10,33 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pyarrow as pa
 
+from edged import telemetry
 from edged.client import Producer
 from edged.door import ask
 from edged.processes import Part, free_port
+from tests.central.support import EPOCH, Device
+from tests.spark.conftest import QUICK_SPARK
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"
 DEVICE = "turbine-7"
 STORE_BYTES = 48 << 20
 _COLUMNS = {"key": "int64", "time": "timestamp", "value": "float64"}
+
+TABLES = """
+[streams]
+pairs = "pairs"
+[tables.total]
+from = "pairs"
+sql = "SELECT key, count(*) AS n FROM pairs GROUP BY key"
+keys = ["key"]
+merge = { n = "count" }
+"""
 
 SENT = pa.schema(
     [
@@ -147,6 +161,17 @@ class Plant:
                   str(self.landing), "--listen", self.collector, "--json",
                   "--metrics", f"127.0.0.1:{self.central}").ready()  # fmt: skip
 
+    def aggregate(self):
+        """Start the aggregation, which takes its time; it tells its metrics at `tables`."""
+        self.until(lambda: list(self.landing.glob("schemas/pairs@*")))
+        self.tables, spec = free_port(), self.path / "tables.toml"
+        spec.write_text(TABLES)
+        conf = [word for k, v in QUICK_SPARK.items() for word in ("--conf", f"{k}={v}")]
+        self.part("aggregate", "edged", "central", "aggregate", str(spec),
+                  "--landing", str(self.landing), "--output", str(self.path / "out"),
+                  "--checkpoint", str(self.path / "checkpoint"), "--master", "local[1]",
+                  "--trigger", "60s", "--metrics", f"127.0.0.1:{self.tables}", *conf)  # fmt: skip
+
     def part(self, name, *words):
         self.parts[name] = Part(name, words, self.path)
         return self.parts[name]
@@ -180,6 +205,20 @@ class Plant:
         self._over.callback(process.wait, 20)
         self._over.callback(process.terminate)
 
+    def remote(self, name):
+        """A device that speaks to the collector, and to nobody else."""
+        return Device(SimpleNamespace(url=f"http://{self.collector}"), name)
+
+    def report(self, name, count, **told):
+        """The report number `count` of a remote device: the daemon's, but for what is told."""
+        row = telemetry.row(self.ask("status"), 3600.0, {"version": 0, "applied": 0, "problem": ""})
+        names = [column for column, _, _ in telemetry.COLUMNS]
+        row = list((dict(zip(names, row, strict=True)) | told).values())
+        with self.remote(name) as device:
+            device.register(telemetry.STREAM, telemetry.VERSION, telemetry.SCHEMA)
+            page = telemetry.page(name, EPOCH, telemetry.number(1, count), row)
+            assert device.send(page).status_code == 200
+
     def scrape(self, job, port, **labels):
         """Have Prometheus scrape one more."""
         self.targets.append((job, {"targets": [f"127.0.0.1:{port}"], "labels": labels}))
@@ -208,16 +247,18 @@ class Plant:
     def query(self, expression):
         return self.get("query", query=expression)["result"]
 
-    def firing(self):
-        """The alerts that fire, by name."""
-        return {a["labels"]["alertname"]: a for a in self.get("alerts")["alerts"]
-                if a["state"] == "firing"}  # fmt: skip
+    def firing(self, name="", **labels):
+        """The alerts that fire, of a name and with labels where they are given."""
+        wanted = labels | ({"alertname": name} if name else {})
+        return [a for a in self.get("alerts")["alerts"]
+                if a["state"] == "firing" and wanted.items() <= a["labels"].items()]  # fmt: skip
 
-    def fired(self, name, seconds):
-        """The same of one that has fired within so many seconds, without its annotations."""
-        asked = f'ALERTS{{alertname="{name}",alertstate="firing"}}[{max(1, int(seconds))}s]'
-        found = self.query(f"last_over_time({asked})")
-        return {"labels": found[0]["metric"], "annotations": {}} if found else None
+    def fired(self, name, seconds, **labels):
+        """The same of those that have fired within so many seconds, without their annotations."""
+        wanted = {"alertname": name, "alertstate": "firing", **labels}
+        asked = ",".join(f'{key}="{value}"' for key, value in wanted.items())
+        found = self.query(f"last_over_time(ALERTS{{{asked}}}[{max(1, int(seconds))}s])")
+        return [{"labels": series["metric"], "annotations": {}} for series in found]
 
     def until(self, condition, seconds=180.0, step_s=0.25):
         """Wait until `condition()` gives something; that."""
@@ -231,7 +272,7 @@ class Plant:
 
     def told(self):
         with contextlib.suppress(Exception):
-            return f"{sorted(self.firing())}\n{self.exposed()}"
+            return f"{[a['labels'] for a in self.firing()]}\n{self.exposed()}"
         return (self.path / "prometheus.log").read_text()[-2000:]
 
 

@@ -1,0 +1,214 @@
+"""What Grafana's JSON of a dashboard is, made of rows of panels.
+
+A panel is a title, a unit, and expressions with the name that each of their series gets.  The help
+of the metrics that it is made of describes it (edged/metrics).  All else that Grafana wants is the
+same for all.  What is left out here Grafana fills in by itself: a number, for instance, is red from
+80 on, whatever its unit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edged.metrics.central import CENTRAL
+from edged.metrics.device import DEVICE as OF_A_DEVICE
+
+WIDTH, HEIGHT, STAT_HEIGHT = 24, 8, 4
+SCALES = {"short": 1, "rowsps": 1, "percentunit": 0.1}
+"""What an axis reaches at least, by unit: one of nothing but zeros would reach to 10 000 %."""
+METRICS = {**OF_A_DEVICE, **CENTRAL}
+RULES = Path(__file__).parents[1] / "prometheus" / "recording.rules.yml"
+RECORDED = dict(
+    re.findall(r"record: (\S+)\n\s+expr:((?:.|\n)*?)(?=\n\s+[-#]|\n\n|\Z)", RULES.read_text())
+)
+"""Expressions of the recorded series, by name."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """`series`: expressions and their legends, or columns.  `unit`: as Grafana calls it."""
+
+    title: str
+    unit: str
+    series: tuple[tuple[str, str], ...]
+    kind: str = "timeseries"
+    says: str = ""
+    red_from: float | None = None
+    """From this value on it is red."""
+    words: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    """What values are called, and their colours."""
+    units: tuple[str, ...] = ()
+    """Of the columns of a table."""
+    named: bool = False
+    """The legend alone is shown: its value says nothing."""
+    signed: bool = False
+    """Values may be below zero."""
+    aside: bool = False
+    """The legend is long, and stands at the side."""
+
+
+def lines(title: str, unit: str, *series: tuple[str, str], says: str = "", **more: Any) -> Panel:
+    """Lines over time."""
+    return Panel(title, unit, series, says=says, **more)
+
+
+def stat(
+    title: str, unit: str, expression: str, legend: str = "", says: str = "", **more: Any
+) -> Panel:
+    """One number of now, or one a label; none of what is silent now."""
+    return Panel(title, unit, ((expression, legend),), "stat", says, **more)
+
+
+def table(title: str, *columns: tuple[str, str, str], says: str = "", **more: Any) -> Panel:
+    """A row for each label set; a column, with its unit, for each expression."""
+    series = tuple((expression, name) for expression, name, _ in columns)
+    return Panel(title, "short", series, "table", says, units=tuple(c[2] for c in columns), **more)
+
+
+Rows = Sequence[Sequence[Panel]]
+
+
+def dashboard(name: str, title: str, rows: Rows, of_a_device: bool) -> dict[str, Any]:
+    """Grafana's JSON of a dashboard; one `of_a_device` asks which."""
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for row in rows:
+        tall = STAT_HEIGHT if row[0].kind == "stat" else HEIGHT
+        width = WIDTH // len(row)
+        for i, panel in enumerate(row):
+            place = {"x": i * width, "y": top, "w": width, "h": tall}
+            panels.append(_panel(panel, len(panels) + 1, place))
+        top += tall
+    variables = [_SOURCE, _DEVICE] if of_a_device else [_SOURCE]
+    links = [{"type": "dashboards", "title": "edged", "tags": ["edged"], "asDropdown": False,
+              "keepTime": True, "includeVars": True}]  # fmt: skip
+    return {
+        "uid": f"edged-{name}", "title": title, "tags": ["edged"], "schemaVersion": 39,
+        "editable": False, "graphTooltip": 1, "refresh": "30s", "timezone": "browser",
+        "time": {"from": "now-1h", "to": "now"}, "links": links,
+        "templating": {"list": variables}, "panels": panels,
+    }  # fmt: skip
+
+
+_DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_SOURCE = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
+_DEVICE = {
+    "name": "device", "type": "query", "datasource": _DATASOURCE, "label": "Device", "refresh": 2,
+    "sort": 1, "query": {"query": "label_values(device:edged_up:max, device)", "refId": "device"},
+}  # fmt: skip
+_HIDDEN = ("Time", "__name__", "instance", "job", "epoch", "Value")
+_OPEN = [
+    {"title": "Open it", "url": "/d/edged-device?var-device=${__value.raw}&${__url_time_range}"}
+]
+
+
+def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+    shapes = {"timeseries": _lines, "stat": _stat, "table": _table}
+    return {
+        "id": number, "type": panel.kind, "title": panel.title, "description": _says(panel),
+        "datasource": _DATASOURCE, "gridPos": place,
+        "targets": [
+            _target(panel.kind, chr(ord("A") + i), expression, legend)
+            for i, (expression, legend) in enumerate(panel.series)
+        ],
+        **shapes[panel.kind](panel),
+    }  # fmt: skip
+
+
+def _says(panel: Panel) -> str:
+    """What the panel says of itself, and the help of the metrics that it is made of."""
+    text = " ".join(expression for expression, _ in panel.series)
+    for _ in range(2):  # some recorded series are made of others
+        text = re.sub(r"[a-z]+:edged_\w+:\w+", lambda found: RECORDED[found[0]], text)
+    names = [re.sub("_(sum|count|bucket)$", "", name) for name in re.findall(r"edged_\w+", text)]
+    helps = [f"- `{name}`: {METRICS[name].help}" for name in dict.fromkeys(names)]
+    return "\n".join([panel.says, ""] * bool(panel.says) + helps).strip()
+
+
+def _target(kind: str, letter: str, expression: str, legend: str) -> dict[str, Any]:
+    target = {"refId": letter, "expr": expression, "datasource": _DATASOURCE}
+    now = {"instant": True, "range": False}
+    if kind == "table":
+        return {**target, **now, "format": "table"}
+    return {**target, **(now if kind == "stat" else {}), "legendFormat": legend or "__auto"}
+
+
+def _lines(panel: Panel) -> dict[str, Any]:
+    defaults: dict[str, Any] = {
+        "unit": panel.unit, "custom": {"fillOpacity": 8, "showPoints": "never", "spanNulls": False},
+    }  # fmt: skip
+    if not panel.signed:
+        defaults["min"] = 0
+    if panel.unit in SCALES:
+        defaults["custom"]["axisSoftMax"] = SCALES[panel.unit]
+    dashed = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 8]}}
+    limits = {"matcher": {"id": "byRegexp", "options": "/: (promised|upper limit)$/"},
+              "properties": [dashed, {"id": "custom.fillOpacity", "value": 0}]}  # fmt: skip
+    return {
+        "fieldConfig": {"defaults": defaults, "overrides": [limits]},
+        "options": {
+            "legend": {"showLegend": True, "displayMode": "list", "calcs": [],
+                       "placement": "right" if panel.aside else "bottom"},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+    }  # fmt: skip
+
+
+def _stat(panel: Panel) -> dict[str, Any]:
+    defaults: dict[str, Any] = {"unit": panel.unit, **_called(panel.words)}
+    if panel.red_from is not None:
+        steps = [{"value": None, "color": "green"}, {"value": panel.red_from, "color": "red"}]
+        defaults["thresholds"] = {"mode": "absolute", "steps": steps}
+        defaults["color"] = {"mode": "thresholds"}
+    else:
+        defaults["color"] = {"mode": "fixed", "fixedColor": "text"}
+    legend = panel.series[0][1]
+    return {
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": {
+            "reduceOptions": {"calcs": ["lastNotNull"]},
+            "graphMode": "none",
+            "colorMode": "value",
+            "textMode": "name" if panel.named else "value_and_name" if legend else "value",
+        },
+    }  # fmt: skip
+
+
+def _table(panel: Panel) -> dict[str, Any]:
+    """One column for each expression beside its labels; a device's name leads to its dashboard."""
+    letters = {f"Value #{chr(ord('A') + i)}": name for i, (_, name) in enumerate(panel.series)}
+    names = {letter: name for letter, name in letters.items() if name}
+    overrides = [
+        {
+            "matcher": {"id": "byName", "options": name},
+            "properties": [{"id": "unit", "value": unit}],
+        }
+        for name, unit in zip(names.values(), panel.units, strict=False)
+    ]
+    if panel.words:
+        first = overrides[0]["properties"]
+        first += [{"id": id_, "value": value} for id_, value in _called(panel.words).items()]
+        first.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
+    overrides.append({"matcher": {"id": "byName", "options": "device"},
+                      "properties": [{"id": "links", "value": _OPEN}]})  # fmt: skip
+    return {
+        "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": overrides},
+        "transformations": [
+            {"id": "merge", "options": {}},
+            {"id": "organize", "options": {"excludeByName": dict.fromkeys(_HIDDEN, True),
+                                           "renameByName": names}},
+        ],
+    }  # fmt: skip
+
+
+def _called(words: Mapping[int, tuple[str, str]]) -> dict[str, Any]:
+    """Grafana's mapping of values to words and colours."""
+    if not words:
+        return {}
+    options = {str(value): {"text": text, "color": color, "index": i}
+               for i, (value, (text, color)) in enumerate(words.items())}  # fmt: skip
+    return {"mappings": [{"type": "value", "options": options}]}
