@@ -44,12 +44,13 @@ directory. In the environment a list is `a,b` or `["a", "b"]`, a table `watts = 
 `{ watts = 5.0 }`. Sizes are `64KiB`, `512MiB`, `2GiB`, or bytes.
 
 `edged validate /etc/edged/edged.toml` checks the file with its drop-ins, the environment, the
-policy, the meters, and every job that it names; with `--values` it shows each value and where it
-came from. A key that is not known is an error:
+board, the policy, the meters, the files that it names, and every job, alone and beside the others;
+with `--values` it shows each value and where it came from. A key that is not known is an error:
 
     store.byte_max: unknown key (did you mean store.bytes_max?) [file:/etc/edged/edged.toml:9]
     run.url: unknown key (did you mean uplink.url?) [file:/etc/edged/edged.toml:12]
     EDGED_STORE_DIRECTORY: unknown variable (did you mean EDGED_STORE__DIRECTORY?)
+    energy.settings: power_cap has no setting wats (did you mean watts?) [file:/etc/edged/edged.toml:7]
 
 `systemctl reload edged` (SIGHUP) reads everything anew and checks it first: if anything is wrong,
 nothing changes, and the log says what. What is marked *reload* below is then applied without losing

@@ -271,9 +271,13 @@ class _Reader:
             self._unknown(word, "key", own or SECTIONS, origin)
 
     def _unknown(self, word: str, what: str, known: Iterable[str], origin: str) -> None:
-        near = _near(word, known)
-        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-        self.faults.append(SettingError(word, origin, f"unknown {what}", advice))
+        self.faults.append(SettingError(word, origin, f"unknown {what}", nearest(word, known)))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What may have been meant by a word that is not known; all that is, where nothing is near."""
+    near = _near(word, known)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 def _named(name: str) -> list[str]:

@@ -72,8 +72,28 @@ def test_settings_are_those_of_the_flags_that_they_replace(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[energy]\npolicy = "race_to_bed"\n', "energy.policy: there is no policy 'race_to_bed'"),
-        ('[energy]\npolicy="fixed"\nsettings={x=1}\n', "energy.settings: policy fixed: unknown"),
+        ('[energy]\npolicy = "race_to_bed"\n', "'race_to_bed' (did you mean race_to_idle?) [file:"),
+        ('[energy]\npolicy="power_cap"\nsettings={wats=1}\n', "wats (did you mean watts?) [file:"),
+        ('[energy]\npolicy="fixed"\nsettings={cpu_mhz=-1}\n', "energy.settings: policy fixed: "),
+        (
+            "[energy]\nmeters = { label = {} }\n",
+            "meters.label: no such setting; did you mean labels?",
+        ),
+        (
+            '[energy]\nboard = "simulated:orin-nan"\n',
+            "energy.board: no board profile 'orin-nan': did",
+        ),
+        (
+            '[energy]\nboard="simulated:orin-nano"\nallow=["emcc"]\n',
+            "emcc here (did you mean emc?)",
+        ),
+        (
+            '[energy]\nallow = ["offline:much"]\n',
+            "energy.allow: 'offline:much' is none; write e.g.",
+        ),
+        ('[uplink]\nurl = "https://c:1"\nca = "ca.pem"\n', "ca.pem cannot be read: No such file"),
+        ('[api]\ntls_cert = "bad.toml"\ntls_key = "k"\n', "api.tls_key: "),
+        ('[store]\nbytes_max = "1MiB"\n[run]\njobs = ["twice1.toml"]\n', "store of"),
         ("[energy]\nmeters = { external = 5 }\n", "energy.meters: meters.external: a list"),
         ('[energy]\nboard = "/nowhere"\n', "energy.board: /nowhere is no directory (name a"),
         ('[uplink]\ntoken_file = "t"\n', "t cannot be read: No such file or directory [file:"),
@@ -89,6 +109,25 @@ def test_what_is_wrong_is_told_with_the_key_and_where_it_stands(tmp_path, text, 
     found = problems(write(tmp_path / "edged.toml", text))
     assert len(found) == 1
     assert said in found[0]
+
+
+def test_everything_that_is_wrong_is_found_in_one_go(tmp_path):
+    text = (
+        '[energy]\nboard = "/nowhere"\npolicy = "race_to_bed"\nmeters = { label = {} }\n'
+        'allow = ["emc:x", "gpu_pm:1"]\n[uplink]\ntoken_file = "t"\n[run]\njobs = ["a.toml"]\n'
+    )
+    found = [said.partition(": ")[0] for said in problems(write(tmp_path / "edged.toml", text))]
+    assert found == [
+        "energy.board", "energy.meters", "energy.policy", "energy.allow", "energy.allow",
+        "uplink.token_file", "run.jobs",
+    ]  # fmt: skip
+
+
+def test_what_is_allowed_is_held_against_the_board_that_is_named(tmp_path):
+    path = tmp_path / "edged.toml"
+    for board, wrong in (("simulated:orin-nano", 0), ("simulated:generic-x86", 1), ("none", 0)):
+        write(path, f'[energy]\nboard = "{board}"\nallow = ["emc", "gpu_pm", "offline:0.05"]\n')
+        assert len(problems(path)) == wrong, board
 
 
 def test_a_start_names_the_file_of_a_wrong_job(tmp_path):
