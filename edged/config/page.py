@@ -50,7 +50,7 @@ with `--values` it shows each value and where it came from. A key that is not kn
     store.byte_max: unknown key (did you mean store.bytes_max?) [file:/etc/edged/edged.toml:9]
     run.url: unknown key (did you mean uplink.url?) [file:/etc/edged/edged.toml:12]
     EDGED_STORE_DIRECTORY: unknown variable (did you mean EDGED_STORE__DIRECTORY?)
-    energy.settings: power_cap has no setting wats (did you mean watts?) [file:/etc/edged/edged.toml:7]
+    energy.settings: power_cap has no setting wats (did you mean watts?) [flag:--governor]
 
 `systemctl reload edged` (SIGHUP) reads everything anew and checks it first: if anything is wrong,
 nothing changes, and the log says what. What is marked *reload* below is then applied without losing
