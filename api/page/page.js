@@ -85,7 +85,10 @@ function snapshot(now) {
   const sample = take(now);
   history.push(sample);
   while (history.length > 2 && sample.t - history[0].t > SPAN_S + COST_S) history.shift();
-  const changed = Object.entries(now.jobs).some(([name, job]) => jobs.get(name)?.version !== job.version);
+  const changed = Object.entries(now.jobs).some(([name, job]) => {
+    const known = jobs.get(name); // versions begin anew where a job takes the name of a deleted one
+    return known?.version !== job.version || known.created_us !== job.created_us;
+  });
   if (changed || jobs.size !== Object.keys(now.jobs).length) definitions();
   show(now, sample);
 }

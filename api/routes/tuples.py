@@ -15,7 +15,7 @@ from api.security import ingest
 
 _ingest = ingest()
 ROUTERS = (_ingest,)
-RETRY_PAUSED_S = 30
+RETRY_PAUSED_S, RETRY_FULL_S = 30, 10
 
 _ROWS = body(
     {
@@ -73,6 +73,12 @@ async def send_tuples(
         raise Problem(
             "busy", f"job {found.job} is {told['state']}",
             f"POST /v1/jobs/{found.job}/resume, then try again", retry_after_s=RETRY_PAUSED_S,
+        )  # fmt: skip
+    if snapshot.get("store", {}).get("full"):
+        raise Problem(
+            "busy", "the store is full: nothing comes in until it has room",
+            "GET /v1/store and /v1/uplink tell what it waits for",
+            retry_after_s=RETRY_FULL_S,
         )  # fmt: skip
     length = request.headers.get("content-length", "")
     most = shared.settings.ingest_bytes_max

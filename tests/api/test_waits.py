@@ -212,6 +212,16 @@ def test_a_daemon_that_starts_or_is_busy_with_a_beat_is_awaited_for_a_bounded_ti
     assert changed == {504 if state == "deaf" else 503}  # one that was not sent was not made
 
 
+def test_rows_for_a_full_store_are_turned_away_at_once(tmp_path, snapshot):
+    full = {**snapshot, "store": {**snapshot["store"], "full": True}}
+    behind = Behind(tmp_path / "door", full, Later)
+    told = statuses(behind.path, [SEND, ("GET", "/v1/store")])
+    behind.close()
+    assert (
+        list(told.values()) == [429, 200] and "job" not in behind.asked
+    )  # the source is not tried
+
+
 def test_a_daemon_that_ends_while_it_is_asked_leaves_nobody_waiting(tmp_path, snapshot):
     behind = Behind(tmp_path / "door", snapshot, Later)
 

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.api.support import Api, Daemon
+from tests.api.support import Api, Daemon, small
 from tests.page.browser import Browser
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -135,6 +135,18 @@ def test_names_and_texts_cannot_become_markup(browser, api):
         assert page.ask("document.querySelectorAll('img').length") == 0
         assert client.delete("/v1/jobs/extra", params={"drain": False}).status_code == 200
     page.until("!document.getElementById('job extra')")
+
+
+def test_a_job_that_takes_the_name_of_a_deleted_one_is_drawn_as_it_is(browser, api):
+    """Both are at version 1, and no snapshot need have come between."""
+    page = opened(browser, api)
+    graph = "document.getElementById('job extra')?.querySelector('.graph').textContent"
+    with api.client() as client:
+        for sink in ("before", "behind"):
+            document = {**small(), "sinks": {sink: {"type": "pages", "input": "extra"}}}
+            assert client.put("/v1/jobs/extra", json=document).status_code == 201
+            page.until(f"{graph}?.includes('{sink}')")
+            assert client.delete("/v1/jobs/extra", params={"drain": False}).status_code == 200
 
 
 def test_a_phone_scrolls_down_only_and_a_dark_room_stays_dark(browser, api):
