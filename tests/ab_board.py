@@ -2,15 +2,15 @@
 
 It speaks the daemon's door and answers `governor` and `energy` as the daemon does, with the real
 simulated board, its sensors, the real meters and sampler; but its work is known: CYCLES_PER_S on
-CORES cores, RATE tuples a second, in a time that runs SPEED times as fast as this machine's.  Its
-policies are `fixed` and `hands_off`.
+CORES cores, RATE tuples a second.  Its policies are `fixed` and `hands_off`.  Time passes only when
+the command `pass` says so, so that half an hour takes a second or two and a busy machine changes
+nothing.
 """
 
 from __future__ import annotations
 
 import select
 import sys
-import time
 from pathlib import Path
 
 from edged.door import Door
@@ -24,9 +24,8 @@ from governors.simulated.board import Work, from_name
 BOARD = "simulated:orin-nano"
 CYCLES_PER_S, CORES, RATE = 1.5e9, 6.0, 1_000_000
 """Of all cores together; so many busy in a race; tuples."""
-BEATS_PER_S = 4
-SPEED = 10
-TICK_S = 0.003
+BEATS_PER_S = 11.3
+"""A reading's period is no multiple of a beat's, or all readings would meet the same part of it."""
 LIMITS = "/sys/devices/system/cpu/cpufreq/policy{}/scaling_{}_freq"
 
 
@@ -40,7 +39,7 @@ class Host:
         self.sampler = Sampler(open_meters(self.board.sysfs, found, settings), lambda: 0.0)
         self.policy, self.settings = "hands_off", {}
         self.saved = [self._limits(policy) for policy in (0, 4)]
-        self.started_s, self.at_us, self.beat = time.monotonic(), 0, 0
+        self.at_us, self.beat = 0, 0
 
     def _limits(self, policy):
         read = self.board.sysfs.read_int
@@ -48,8 +47,11 @@ class Host:
 
     def answer(self, request):
         """Of `governor`, `energy` and `status`, as `edged.energy` has them."""
+        if request["cmd"] == "pass":
+            self.turn(self.at_us + round(1e6 * request["seconds"]))
+            return {}
         if request["cmd"] == "status":
-            beat_us = round(1e6 / BEATS_PER_S / SPEED)
+            beat_us = round(1e6 / BEATS_PER_S)
             return {"jobs": {"known": {"promises": {"latency_us": beat_us}}}}
         if request["cmd"] == "governor":
             was = self.policy
@@ -62,7 +64,7 @@ class Host:
         return {
             "at_us": told.until_us, "tuples": round(RATE * told.until_us / 1e6), "beats": self.beat,
             "policy": self.policy, "idle_watts": 3.37, "rails": [],
-            "lag_us": self.sampler.lag_us(told.rail.name) // SPEED,
+            "lag_us": self.sampler.lag_us(told.rail.name),
             "input": {"rail": told.rail.name, "covers": "VDD_IN", "joules": told.joules,
                       "provenance": told.provenance.value, "since_us": told.since_us,
                       "until_us": told.until_us, "gap_us": told.gap_us},
@@ -78,9 +80,8 @@ class Host:
             for end, khz in (("min", least), ("max", high), ("min", low)):
                 self.board.sysfs.write(LIMITS.format(number, end), str(khz))
 
-    def turn(self):
-        """Up to now, beat by beat, with every reading when it is due."""
-        now_us = round((time.monotonic() - self.started_s) * 1e6 * SPEED)
+    def turn(self, now_us):
+        """Up to a time, beat by beat, with every reading when it is due."""
         while self.at_us < now_us:
             due = self.sampler.due_us(self.at_us)
             beat_us = round((self.beat + 1) * 1e6 / BEATS_PER_S)
@@ -98,13 +99,12 @@ class Host:
 def main():
     door, directory, seed = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     host = Host(directory, seed)
-    host.turn()
+    host.turn(1)
     served = Door(door, host.answer)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     while True:
-        select.select([served.fileno()], [], [], TICK_S)
-        host.turn()
+        select.select([served.fileno()], [], [])
         served.serve()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -243,21 +244,36 @@ class TestExperiment:
         assert ab.report(experiment.blocks, "slow", "fast", 2.0)["difference"]["watts"] is None
 
 
-def compared(tmp_path, a_mhz, b_mhz, seed=1):
-    """The real command against a simulated board whose work is known."""
+class Passing:
+    """The command's clock: time passes where it sleeps, on the board alone."""
+
+    def __init__(self, door):
+        self.door, self.now_s = door, 0.0
+
+    def sleep(self, seconds):
+        ask(self.door, "pass", timeout_s=120.0, seconds=seconds)
+        self.now_s += seconds
+
+
+def compared(tmp_path, monkeypatch, a_mhz, b_mhz, seed=1):
+    """The real command, three minutes of it, against a simulated board whose work is known."""
     door, out = tmp_path / "door", tmp_path / "ab.json"
+    clock = Passing(door)
+    monkeypatch.setattr("edged.cli.ab.sleep", clock.sleep)
+    monkeypatch.setattr("edged.cli.ab.monotonic", lambda: clock.now_s)
     words = [sys.executable, "-m", "tests.ab_board", door, tmp_path / "board", str(seed)]
     with subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE, text=True) as host:
         try:
             assert host.stdout.readline() == "ready\n"
             words = ["--a", "fixed", "--a-set", f"cpu_mhz={a_mhz}", "--b", "fixed", "--b-set",
                      f"cpu_mhz={b_mhz}", "--door", door, "--json", out,
-                     "--minutes", "0.15", "--block", "0.75"]  # fmt: skip
+                     "--minutes", "3"]  # fmt: skip
             done = CliRunner().invoke(command, [*map(str, words)])
             assert done.exit_code == 0, done.output
             assert ask(door, "governor")["policy"] == "hands_off"
         finally:
             host.kill()
+    assert clock.now_s == pytest.approx(180.0)
     return json.loads(out.read_text()), done.output
 
 
@@ -271,26 +287,41 @@ def modelled_watts(mhz):
 
 
 class TestSimulatedBoard:
-    def test_a_known_difference_is_found_and_told_from_zero(self, tmp_path):
-        result, output = compared(tmp_path, 1344.0, 729.6)
+    def test_a_known_difference_is_found_and_told_from_zero(self, tmp_path, monkeypatch):
+        result, output = compared(tmp_path, monkeypatch, 1344.0, 729.6)
         truth = modelled_watts(729.6) - modelled_watts(1344.0)
         watts = result["difference"]["watts"]
         assert abs(truth) > 0.1, "or there is nothing to find"
-        assert result["quads"] >= 2 and result["provenance"] == "simulated"
+        assert result["quads"] == 3 and result["provenance"] == "simulated"
         assert watts["told_from_zero"] and "cannot be told" not in output
-        assert watts["mean"] == pytest.approx(truth, rel=0.15)
+        assert watts["mean"] == pytest.approx(truth, rel=0.02)
         each = result["difference"]["joules_per_mtuple"]
         assert each["mean"] == pytest.approx(watts["mean"] * 1e6 / ab_board.RATE, rel=0.02)
         assert f"{result['blocks_counted']} blocks in {result['quads']} quads" in output
 
-    def test_none_is_not_found(self, tmp_path):
-        result, _ = compared(tmp_path, 960.0, 960.0, seed=2)
+    def test_none_is_not_found(self, tmp_path, monkeypatch):
+        result, _ = compared(tmp_path, monkeypatch, 960.0, 960.0, seed=2)
         watts = result["difference"]["watts"]
-        assert abs(watts["mean"]) < 0.03
+        assert abs(watts["mean"]) < 0.015
         blocks = [result["blocks"][i : i + 4] for i in range(0, len(result["blocks"]), 4)]
         counted = [[b["watts"] for b in quad] for quad in blocks]
         wide = ab.interval([quad for quad in counted if None not in quad], 0.9999)
         assert not wide.told_from_zero
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["--minutes", "nan"], "not a finite number"),
+        (["--settle", "inf"], "not a finite number"),
+        (["--json", "FILE/a.json"], "--json .*cannot be made"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_daemon_is_asked(tmp_path, words, says):
+    (tmp_path / "file").write_text("")
+    asked = [word.replace("FILE", str(tmp_path / "file")) for word in words]
+    done = CliRunner().invoke(command, ["--door", str(tmp_path / "door"), *asked])
+    assert done.exit_code != 0 and re.search(says, f"{done.output}{done.exception}")
 
 
 GENERATED = {
@@ -337,10 +368,12 @@ class Generating(Daemon):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A clock against another and one against itself, at the same time: figures, true watts,
-    and what runs afterwards."""
+    and what runs afterwards; before, one in blocks that are too short."""
     path, ran = tmp_path_factory.mktemp("ab"), {}
     time_s = ["--minutes", 8.1 * BLOCK_S / 60, "--block", BLOCK_S]
     with Generating(path / "two") as two, Generating(path / "one") as one:
+        short = one.compared(KHZ["B"], KHZ["B"], "--block", 1.2)
+        ran["short"] = short.communicate(timeout=120), short.returncode, ask(one.door, "governor")
         switch(two, "power_cap", watts=6)
         asked = {
             two: two.compared(KHZ["A"], KHZ["B"], *time_s),
@@ -350,9 +383,10 @@ def runs(tmp_path_factory):
             told, problem = process.communicate(timeout=120)
             assert process.returncode == 0, problem
             ran[daemon.path.name] = (json.loads(told), ask(daemon.door, "governor"), daemon)
-    return {
-        name: (told, governor, daemon.truth()) for name, (told, governor, daemon) in ran.items()
-    }
+    for name in ("two", "one"):
+        told, governor, daemon = ran[name]
+        ran[name] = told, governor, daemon.truth()
+    return ran
 
 
 class TestRealDaemon:
@@ -384,7 +418,7 @@ class TestRealDaemon:
         assert not self.wide(told).told_from_zero
 
     def test_the_order_the_times_and_what_is_not_counted(self, runs):
-        for told, _, _ in runs.values():
+        for told, _, _ in (runs["two"], runs["one"]):
             assert [b["arm"] for b in told["blocks"]] == list("ABBAABBA")
             assert told["settle_s"] == pytest.approx(2 * 0.1 + 3.5 * 0.5), "beats, INA3221"
             assert all(b["excluded"] is None for b in told["blocks"])
@@ -400,12 +434,8 @@ class TestRealDaemon:
         rate = sum(b["tuples"] for b in told["blocks"]) / sum(b["seconds"] for b in told["blocks"])
         assert rate == pytest.approx(4000, rel=0.2)
 
-    def test_blocks_shorter_than_the_meter_needs_are_refused_and_nothing_is_switched(
-        self, tmp_path
-    ):
-        with Generating(tmp_path / "one") as daemon:
-            process = daemon.compared(960_000, 960_000, "--block", 1.2)
-            _, problem = process.communicate(timeout=60)
-            assert process.returncode == 78
-            assert "--block 1.2 is too short" in problem and "3.9 s or more" in problem
-            assert ask(daemon.door, "governor")["policy"] == "hands_off"
+    def test_blocks_shorter_than_the_meter_needs_are_refused_and_nothing_is_switched(self, runs):
+        (_, problem), code, governor = runs["short"]
+        assert code == 78
+        assert "--block 1.2 is too short" in problem and "3.9 s or more" in problem
+        assert governor["policy"] == "hands_off"

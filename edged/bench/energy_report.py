@@ -38,7 +38,7 @@ def show(result: dict[str, Any], console: Console) -> None:
             f"{assumed} at {row['rate']:,} tuples/s: {here} ({row['published_watts']:.2f})"
         )
     for claim in result["claims"]:
-        console.print(f"figure 4, “{claim['claim']}”: here {_short(claim['here'])}")
+        console.print(f"figure 4, “{claim['claim']}”: here {_claimed(claim)}")
     for aim in result["aims"]:
         mark = {True: "met", False: "[bold]missed[/]", None: "told"}[aim["met"]]
         console.print(f"aim: {aim['aim']}: {mark}; {_values(aim['value'])}")
@@ -47,8 +47,16 @@ def show(result: dict[str, Any], console: Console) -> None:
     console.print("all figures are simulated; service times are scaled from another machine's")
 
 
+def _claimed(claim: dict[str, Any]) -> str:
+    """What came out, in the unit of what was published."""
+    here, unit = claim["here"], claim["unit"]
+    told = {"%": f"{here:.0%}", "W": f"{here:.1f} W", "tuples/s": f"{here:,} tuples/s"}[unit]
+    return told + (f", at {claim['rate']:,} tuples/s" if "rate" in claim else "")
+
+
 def _values(values: dict[Any, Any]) -> str:
-    return ", ".join(f"{k} {_short(v)}" for k, v in values.items() if k != "all")
+    told = {k: v for k, v in values.items() if k != "all" and v is not None}
+    return ", ".join(f"{k} {_short(v)}" for k, v in told.items())
 
 
 def _short(value: Any) -> str:

@@ -81,13 +81,14 @@ def draw(energy: EnergyCalibration, path: Path) -> None:
         names = [name for name, kernel in energy.kernels.items() if kernel.device == device]
         for colour, name in zip(_COLOURS, names, strict=False):
             _draw_kernel(energy, name, colour, panels)
-        sources = {energy.kernels[name].times_from.value for name in names}
-        titles = (
-            f"M tuples/s, {', '.join(sorted(sources))}", "W of the whole input",
-            "J per million tuples above idle",
-        )  # fmt: skip
-        for axes, title in zip(panels, titles, strict=True):
-            axes.set(xlabel=f"MHz of the {_PROCESSORS[device]}", title=title, ylim=(0, None))
+        times = {energy.kernels[name].times_from.value for name in names}
+        watts = {energy.kernels[name].curve.watts_from.value for name in names}
+        titles = {"M tuples/s": times, "W of the whole input": watts,
+                  "J per million tuples above idle": watts}  # fmt: skip
+        for axes, (title, sources) in zip(panels, titles.items(), strict=True):
+            axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+            axes.set(xlabel=f"MHz of the {_PROCESSORS[device]}",
+                     title=f"{title}, {', '.join(sorted(sources))}")  # fmt: skip
             axes.legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

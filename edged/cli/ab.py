@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import click
+
+from edged.cli import _checks as checks
 
 UNITS = {"joules_per_mtuple": "J a million tuples", "watts": "W"}
 
 
 @click.command(name="ab")
-@click.option("--minutes", default=30.0, show_default=True, help="How long to compare.")
+@click.option("--minutes", default=30.0, show_default=True, type=checks.ABOVE_ZERO,
+              help="How long to compare.")  # fmt: skip
 @click.option("--a", "a", default="hands_off", show_default=True, help="The one policy.")
 @click.option("--b", "b", default="race_to_idle", show_default=True, help="The other.")
 @click.option("--a-set", multiple=True, metavar="KEY=VALUE", help="A setting of A.")
 @click.option("--b-set", multiple=True, metavar="KEY=VALUE", help="A setting of B.")
 @click.option("--door", required=True, type=click.Path(path_type=Path),
               help="The daemon's control socket (STORE/door).")  # fmt: skip
-@click.option("--block", "block_s", type=click.FloatRange(0, min_open=True),
+@click.option("--block", "block_s", type=checks.ABOVE_ZERO,
               help="Seconds of a block; default: a 32nd of the time, at least 15, and at least five"
                    " times what is not counted.")  # fmt: skip
-@click.option("--settle", "settle_s", type=click.FloatRange(0), default=0.0,
+@click.option("--settle", "settle_s", type=checks.Number(0), default=0.0,
               help="Seconds after a switch that are not counted; at least what the meter and two"
                    " beats take, which the daemon tells.")  # fmt: skip
 @click.option("--json", "path", type=click.Path(path_type=Path, allow_dash=True),
@@ -36,8 +40,6 @@ def command(
     The daemon's own meters are read; the job goes on.  Afterwards the policy that ran before runs
     again, also after an interrupt, which ends the comparison with what there is so far.
     """
-    import time
-
     from rich.console import Console
 
     from edged import ab
@@ -49,13 +51,15 @@ def command(
         "B": (b, dict(setting(pair, "--b-set") for pair in b_set)),
     }
 
+    checks.output("--json", path)
+
     def ask(cmd: str, **more: Any) -> Any:
         return doors.ask(door, cmd, **more)
 
     settle_s = max(settle_s, ab.settle_s(ask))
     quads, each_s = ab.plan(minutes, settle_s, block_s)
     console = Console(highlight=False, stderr=path == Path("-"))
-    experiment = ab.Experiment(ask, time.monotonic, time.sleep, arms, settle_s)
+    experiment = ab.Experiment(ask, monotonic, sleep, arms, settle_s)
     try:
         with console.status("") as status:
             experiment.run(quads, each_s, status.update)
@@ -66,7 +70,6 @@ def command(
     if path == Path("-"):
         click.echo(json.dumps(result, indent=1))
     elif path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
 
 

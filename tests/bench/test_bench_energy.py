@@ -23,6 +23,7 @@ from edged.bench import (
     energy_gpu,
     energy_memory,
     energy_published,
+    energy_report,
     energy_service,
 )
 from edged.bench.energy_arms import Nano, fixed_batches, paper_nano
@@ -280,6 +281,42 @@ class TestFigures:
             1 - (own[top] - 1.03) / (eco[top] - 1.03)
         )
         assert less["met"]
+
+    def test_the_tables_of_readme_and_docs_are_these_figures(self, result):
+        watts = {v: energy.by_rate(result["figure3"], v) for v in energy.FIGURE3}
+
+        def row(variant, rates, mark=""):
+            cells = (watts[variant].get(rate) for rate in rates)
+            return " | ".join("–" if w is None else f"{mark}{w:.2f}{mark}" for w in cells) + " |"
+
+        docs = [2**16, 2**17, 2**18, 2**19, 2**20]
+        for path, rates in (("docs/energy.md", docs), ("README.md", [2**17, 2**18, 2**20])):
+            text = (Path(__file__).parents[2] / path).read_text()
+            for variant, mark in (("ecoJoin", ""), ("edged", "**"), ("edged daemon", "")):
+                assert row(variant, rates, mark) in text, (path, variant)
+
+    def test_the_notes_tell_the_figures_that_came_out(self, result):
+        notes, held = " ".join(result["notes"]), result["sustained"]
+        eco = energy.by_rate(result["figure3"], "ecoJoin")
+        assert f"at 131 k ecoJoin is {eco[2**17]:.2f} W" in notes
+        assert f"keep up to {held['FB']['tuples_per_s_per_stream'] / 1e6:.2f} M" in notes
+        assert f"makes {result['figure5'][0]['watts']:.1f} W here" in notes
+        below = [
+            r["rate"]
+            for r in result["figure3"]
+            if r["variant"] == "HELLS"
+            and r["published_watts"]
+            and r["interval_watts"][1] < r["published_watts"] - 0.05
+        ]
+        assert f"was published at {below[0]} to {below[-1]} tuples/s" in notes
+        saved = energy.by_rate(result["figure4"], "AB"), energy.by_rate(result["figure4"], "AB+FS")
+        assert all(saved[0][r] - saved[1][r] < 0.005 for r in (2**19, 2**20))
+
+    def test_what_the_paper_claims_is_told_in_its_own_unit(self, result):
+        told = [energy_report._claimed(claim) for claim in result["claims"]]
+        assert told[0].endswith("tuples/s") and "%, at" in told[1] and "%, at" in told[2]
+        assert " W, at " in told[3]
+        assert "None" not in energy_report._values({"a": 1, "published": None})
 
     def test_how_much_hangs_on_what_is_assumed_is_told_on_both_sides(self, result):
         eco = energy.by_rate(result["figure3"], "ecoJoin")
