@@ -28,10 +28,10 @@ from api.notify import notify
 from api.server import Server
 from edged.config import CONFIG, Config, load
 from edged.errors import EdgedError
+from edged.journal import complain, log_to
 
 NICENESS = 10
 """Whoever asks, a beat comes first."""
-_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3}
 
 
 @click.command(name="edged-api")
@@ -104,26 +104,8 @@ def _say_ready(listeners: list[Listener], environ: Mapping[str, str], as_json: b
         sys.stdout.flush()
 
 
-class _Lines(logging.Formatter):
-    """One line a record, with the journal's priority (sd-daemon(3)) where the journal reads."""
-
-    def __init__(self, journal: bool) -> None:
-        super().__init__("%(message)s")
-        self._journal = journal
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line; a trace follows, each line with its priority."""
-        text = super().format(record)
-        if not self._journal:
-            return f"edged-api: {text}"
-        level = _PRIORITIES.get(record.levelno, 6)
-        return "\n".join(f"<{level}>{line}" for line in text.splitlines())
-
-
 def _log(level: str) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Lines("JOURNAL_STREAM" in os.environ))
-    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    log_to("edged-api", level)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
@@ -138,5 +120,5 @@ def main() -> None:
         problem.show()
         sys.exit(64)
     except EdgedError as problem:
-        click.echo(f"edged-api: {problem}", err=True)
+        complain(problem, "edged-api")
         sys.exit(problem.exit_code)

@@ -212,7 +212,9 @@ def _note(request: Request, scope: str, status: int) -> None:
     principal = getattr(request.state, "principal", None)
     if scope == "control" or status in (401, 403):
         level = logging.INFO if status < 400 else logging.WARNING
-        _LOG.log(level, "%s: %s %s: %d", principal, request.method, request.url.path, status)
+        fields = {"principal": principal, "status": status}
+        _LOG.log(level, "%s: %s %s: %d", principal, request.method, request.url.path, status,
+                 extra={"fields": fields})  # fmt: skip
 
 
 def _allowed(text: str) -> tuple[str, frozenset[str]]:

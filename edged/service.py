@@ -1,13 +1,10 @@
-"""What systemd is told, and what it is asked: readiness, watchdog, reload, the journal.
+"""What systemd is told, and what it is asked: readiness, watchdog, reload.
 
 `Service` speaks the protocol of sd_notify(3): datagrams of `KEY=VALUE` lines to $NOTIFY_SOCKET.
 Without that variable, as in a terminal, it says nothing and keeps no watchdog.
 
 The watchdog is fed from the heart's own waits, by a timer at half of systemd's interval: a beat
 that does not come back feeds nothing, and systemd kills and restarts the daemon.
-
-`journal` writes a line with its fields in the journal's native protocol (systemd's
-JOURNAL_NATIVE_PROTOCOL); where the journal does not listen, lines go to standard error.
 """
 
 from __future__ import annotations
@@ -15,21 +12,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import stat
-import struct
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 from edged.beat.waiter import Waiter
 from edged.clock import Clock
-from edged.events import PRIORITIES, Write, to_stderr
 from edged.timerfd import TimerFd
 
-JOURNAL = Path("/run/systemd/journal/socket")
-LINE_BYTES_MAX = 1 << 15
-"""Longer values are cut: a datagram's size is bounded, and no log line needs more."""
 WAIT_S = 1.0
 START_STEP_S = 180
 """What one step of a start may take: compiling a kernel, or replaying the log."""
@@ -103,43 +91,6 @@ class Service:
             self._socket.sendto(lines.encode(), self._address)
 
 
-def writer(environ: Mapping[str, str] | None = None) -> Write:
-    """Where log lines go: the journal, if standard error is its, else standard error."""
-    environ = os.environ if environ is None else environ
-    return Journal(JOURNAL) if _is_journal(environ) else to_stderr
-
-
-class Journal:
-    """Writes lines with fields to the journal: `Write` of `edged.events`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
-
-    def __call__(self, level: str, text: str, fields: dict[str, Any]) -> None:
-        """One line; fields become EDGED_<NAME>, and go to standard error with it where the journal
-        takes nothing."""
-        entry = {"MESSAGE": text, "PRIORITY": PRIORITIES[level], "SYSLOG_IDENTIFIER": "edged"}
-        entry.update({f"EDGED_{name.upper()}": value for name, value in fields.items()})
-        try:
-            self._socket.sendto(b"".join(map(_field, entry, entry.values())), self._path)
-        except OSError:
-            to_stderr(level, text, fields)
-
-    def close(self) -> None:
-        """Release the socket."""
-        self._socket.close()
-
-
-def _field(name: str, value: object) -> bytes:
-    """`NAME=value`, or with a newline in it NAME, the length in 8 bytes, and the value."""
-    data = str(value).encode("utf-8", "replace")[:LINE_BYTES_MAX]
-    if b"\n" not in data:
-        return b"%s=%s\n" % (name.encode(), data)
-    return b"%s\n%s%s\n" % (name.encode(), struct.pack("<Q", len(data)), data)
-
-
 def _address(named: str) -> str:
     """The socket's address: a path, or with @ a name in the abstract namespace."""
     if named.startswith("@"):
@@ -153,16 +104,6 @@ def _watchdog_us(environ: Mapping[str, str]) -> int:
         return 0
     interval = environ.get("WATCHDOG_USEC", "")
     return int(interval) if interval.isdigit() else 0
-
-
-def _is_journal(environ: Mapping[str, str]) -> bool:
-    """Whether standard error goes to the journal: $JOURNAL_STREAM is its device and inode."""
-    try:
-        facts = os.fstat(sys.stderr.fileno())
-    except (OSError, ValueError):
-        return False
-    stream = f"{facts.st_dev}:{facts.st_ino}"
-    return stat.S_ISSOCK(facts.st_mode) and environ.get("JOURNAL_STREAM") == stream
 
 
 def _one_line(text: str) -> str:

@@ -1,9 +1,11 @@
 """What systemd hears from the service, through real sockets; its side is played by the test."""
 
+import logging
 import os
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 
@@ -11,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged import service
+from edged import journal
 from edged.beat.waiter import Waiter
 from edged.clock import SystemClock
-from edged.service import Journal, Service
+from edged.journal import Journal, ToJournal
+from edged.service import Service
 
 
 @pytest.fixture
@@ -189,25 +192,47 @@ def test_the_journal_gets_every_line_whole_with_its_fields(tmp_path_factory, tex
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
-        journal = Journal(path)
-        journal("warning", text, fields)
-        journal.close()
+        written = Journal(path)
+        written("warning", text, fields)
+        written.close()
         got = entry(listener.recv(1 << 20))
     wanted = {"MESSAGE": text, "PRIORITY": "4", "SYSLOG_IDENTIFIER": "edged"}
     assert got == {**wanted, **{f"EDGED_{k.upper()}": v for k, v in fields.items()}}
 
 
+def test_records_of_pythons_logging_keep_level_fields_and_trace(tmp_path):
+    path, told = tmp_path / "journal", logging.getLogger("edged.tested")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.settimeout(20)
+        handler = ToJournal(Journal(path, "edged-collector"))
+        told.addHandler(handler)
+        try:
+            told.warning("%s waits", "t7", extra={"fields": {"device": "t7"}})
+            told.critical("no\nlanding", exc_info=ValueError("why"))
+            first, second = (entry(listener.recv(1 << 20)) for _ in range(2))
+        finally:
+            told.removeHandler(handler)
+            handler.close()
+    assert first == {
+        "MESSAGE": "t7 waits", "PRIORITY": "4", "SYSLOG_IDENTIFIER": "edged-collector",
+        "EDGED_DEVICE": "t7",
+    }  # fmt: skip
+    assert second["PRIORITY"] == "3"
+    assert second["MESSAGE"].startswith("no\nlanding") and "ValueError: why" in second["MESSAGE"]
+
+
 def test_without_a_journal_the_line_goes_to_standard_error(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
-    journal = Journal(tmp_path / "nowhere")
-    journal("error", "the store failed", {"job": "a"})
-    journal.close()
+    written = Journal(tmp_path / "nowhere")
+    written("error", "the store failed", {"job": "a"})
+    written.close()
     assert capsys.readouterr().err == "edged: the store failed\n"
 
 
 def test_the_journal_is_used_only_where_standard_error_is_it():
-    assert service.writer({"JOURNAL_STREAM": "1:2"}) is service.to_stderr
-    assert service.writer({}) is service.to_stderr
+    assert journal.writer({"JOURNAL_STREAM": "1:2"}) is journal.to_stderr
+    assert journal.writer({}) is journal.to_stderr
 
 
 def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_was_lost(monkeypatch):
@@ -215,10 +240,35 @@ def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_was_lost(monkeypa
     with os.fdopen(reader, "rb", buffering=0) as reads, os.fdopen(end, "w") as file:
         monkeypatch.setattr(sys, "stderr", file)
         for n in range(2000):  # a pipe holds 64 KiB
-            service.to_stderr("info", f"line {n} {'x' * 100}", {})
+            journal.to_stderr("info", f"line {n} {'x' * 100}", {})
         taken = reads.read(1 << 20)
-        service.to_stderr("info", "last", {})
+        journal.to_stderr("info", "last", {})
         kept = taken.count(b"\n")
         assert 100 < kept < 2000
         told = reads.read(1 << 20).decode().splitlines()
         assert f"{2000 - kept} lines were lost" in told[0] and told[1].endswith("last")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("edged", "central", "collect", "--landing", "{tmp}", "--listen", "0.0.0.0:7500"),
+        ("edged", "run", "--config", "{tmp}/bad.toml"),
+        ("api", "--config", "{tmp}/bad.toml"),
+    ],
+)
+def test_what_ends_a_service_is_an_error_to_the_journal(tmp_path, words):
+    """Standard error is the journal's where $JOURNAL_STREAM says so (systemd.exec(5))."""
+    (tmp_path / "bad.toml").write_text("[stor]\n")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        facts = os.fstat(theirs.fileno())
+        done = subprocess.run(
+            [sys.executable, "-m", *(word.format(tmp=tmp_path) for word in words)],
+            stderr=theirs,
+            env={**os.environ, "JOURNAL_STREAM": f"{facts.st_dev}:{facts.st_ino}"},
+        )
+        theirs.close()
+        said = b"".join(iter(lambda: ours.recv(1 << 16), b"")).decode()
+    assert done.returncode == 78
+    assert said.startswith("<3>") and said.count("\n") == 1, said

@@ -102,7 +102,9 @@ def command(
 ) -> None:
     """Take in devices' pages, check them, and land each exactly once."""
     from edged.central.serve import Settings, serve
+    from edged.journal import log_to
 
+    log_to("edged", "info")
     host, port = parse_listen(listen)
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key belong together")

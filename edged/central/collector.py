@@ -30,7 +30,6 @@ eighth at most, so a slow disk closes the senders' TCP windows.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from collections import Counter
@@ -45,8 +44,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edged import telemetry
-from edged.central.admit import CONFLICT, DAMAGED, FENCED, FULL, QUOTA, Delivery, Outcome, Problem
+from edged.central.admit import DAMAGED, FENCED, FULL, QUOTA, Delivery, Outcome, Problem
 from edged.central.committer import Committer
+from edged.central.complaints import Complaints
 from edged.central.fleet import Fleet
 from edged.central.landing import Landing
 from edged.central.metrics import Times, centre
@@ -69,7 +69,6 @@ _U64 = re.compile(r"\d{1,20}")
 _KNOWN = "known"
 """In the state of a request: it is a device's."""
 _CLOSE = (b"connection", b"close")
-_LOG = logging.getLogger(__name__)
 
 
 class Refused(Exception):
@@ -117,6 +116,7 @@ class Collector:
         self._committer = Committer(landing, self.failed.set, pause_us)
         self._committer.took = self.commits.observe
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="collector")
+        self._complaints = Complaints()
         self._notes = ThreadPoolExecutor(1, thread_name_prefix="fleet")
         """One thread: a device's reports stay in order."""
 
@@ -214,8 +214,7 @@ class Collector:
         problem = outcome.problem
         if problem is None:
             return _checked(content, 200)
-        level = logging.ERROR if problem.problem == CONFLICT else logging.WARNING
-        _LOG.log(level, "%s: %s: %s", sender.device, problem.problem, problem.detail)
+        self._complaints.tell(sender.device, problem)
         content |= {k: v for k, v in asdict(problem).items() if v is not None}
         return _checked(content, {DAMAGED: 422, FULL: 507, QUOTA: 507}.get(problem.problem, 409))
 

@@ -119,6 +119,7 @@ async def _serve(
             http=HeadsInTime,
             ws="none",
             lifespan="off",
+            log_config=None,  # as all that the collector says
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -40,5 +40,7 @@ def main() -> None:
         problem.show()
         sys.exit(64)
     except EdgedError as problem:
-        click.echo(f"edged: {problem}", err=True)
+        from edged.journal import complain
+
+        complain(problem)
         sys.exit(problem.exit_code)

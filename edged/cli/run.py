@@ -116,8 +116,9 @@ def command(
     from edged.daemon import Daemon
     from edged.events import Log
     from edged.jobs import FILE
+    from edged.journal import writer
     from edged.reload import Reloader
-    from edged.service import Service, writer
+    from edged.service import Service
 
     flags = _flags(jobs, pairs, meters, given)
     config = load(config_file, flags=flags)

@@ -1,0 +1,35 @@
+"""The collector's log stays short however often devices come with the same problem."""
+
+import logging
+
+from edged.central.admit import CONFLICT, QUOTA, Problem
+from edged.central.complaints import EVERY_S, KNOWN_MAX, Complaints
+
+
+def test_each_kind_of_each_device_is_told_once_a_minute_with_how_many_there_were(caplog):
+    now, waits = [0.0], Problem(QUOTA, "has too much")
+    told = Complaints(lambda: now[0])
+    for _ in range(100):
+        told.tell("a", waits)
+        told.tell("b", waits)
+        now[0] += EVERY_S / 100 - 1e-9
+    told.tell("a", Problem(CONFLICT, "has other bytes", stream="power"))
+    assert [(r.levelname, r.message) for r in caplog.records] == [
+        ("WARNING", "a: quota: has too much"),
+        ("WARNING", "b: quota: has too much"),
+        ("ERROR", "a: conflict: has other bytes"),
+    ]
+    assert caplog.records[-1].fields == {
+        "event": "page.conflict", "device": "a", "stream": "power"
+    }  # fmt: skip
+    now[0] += EVERY_S
+    told.tell("a", waits)
+    assert caplog.records[-1].message == "a: quota: has too much (99 more since the last line)"
+
+
+def test_a_fleet_of_any_size_is_remembered_within_bounds(caplog):
+    caplog.set_level(logging.CRITICAL)
+    told = Complaints()
+    for n in range(2 * KNOWN_MAX + 5):
+        told.tell(f"d{n}", Problem(QUOTA, ""))
+        assert len(told._told) <= KNOWN_MAX
