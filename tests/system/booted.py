@@ -9,34 +9,22 @@ row that was sent, once.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
-import httpx
-
-from edged.pages.format import parse_header, verify
-from edged.pages.read import read_page
-from edged.schema import Schema
-from tests.central.support import read_landing
 from tests.governors.trees import BOARDS
-from tests.system import producers
+from tests.system.booted_service import BACK_S, BUILD, Installed
 from tests.system.machine import Machine, base
 
-BUILD = Path("build/system")
 PORT = 7400
 TCP_ROWS = 500
 """A batch of each producer, every PERIOD_S."""
 PERIOD_S = 0.05
-HTTP_ROWS = 200
-BACK_S = 20.0
-"""Within which a daemon must work again that was killed; its start alone takes about 2 s."""
 CONFIG = """\
 [device]
 name = "edge-1"
@@ -70,7 +58,6 @@ JOB = {
         "h_out": {"type": "pages", "input": "h", "stream": "h_out"},
     },
 }
-LIMITS = "sys/devices/system/cpu/cpufreq/policy*/scaling_m[ai][nx]_freq"
 CPUS = "sys/devices/system/cpu"
 OURS = """\
 [energy]
@@ -95,15 +82,21 @@ for name in rows:
 consumers.advance(landing, consumers.Consumer("reader", "a_out@1", rows))
 print(sum(rows.values()))
 """
+STRANGER = """\
+import http.client
+collector = http.client.HTTPConnection("127.0.0.1", 7500)
+headers = {"X-Edged-Device": "stranger", "X-Edged-Epoch": "1", "X-Edged-Session": "1:1"}
+collector.request("POST", "/v1/pages", b"no page", headers)
+print(collector.getresponse().status, end="")
+"""
 
 
-class Proof:
-    """The steps, in order, and what they share."""
+class Proof(Installed):
+    """The steps, in order."""
 
     def __init__(self, machine, package, newer):
-        self.machine, self.package, self.newer = machine, package, newer
-        self.tcp, self.http_rows, self.key = None, 0, 0
-        self.before = {}
+        super().__init__(machine)
+        self.package, self.newer = package, newer
 
     # installing and starting --------------------------------------------------------------------
 
@@ -176,6 +169,20 @@ class Proof:
         )
         assert run(*self.as_user("nobody", READER), check=False).returncode
         assert self.machine.show("edged-collector", "NRestarts") == "0"
+
+    def log_with_levels_and_fields(self):
+        """What each of the services says is in the journal with its level and its fields."""
+        inside = self.machine.inside([sys.executable, "-c", STRANGER])
+        assert subprocess.run(inside, check=True, stdout=subprocess.PIPE, text=True).stdout == "422"
+        told = {
+            "edged": ("6", "EDGED_EVENT=job.created", "EDGED_JOB=law"),
+            "edged-api": ("6", "EDGED_STATUS=201"),
+            "edged-collector": ("4", "EDGED_EVENT=page.damaged", "EDGED_DEVICE=stranger"),
+        }
+        for unit, (priority, *fields) in told.items():
+            self.until(lambda f=fields: self.entries(*f), 30)
+            entry = self.entries(*fields)[-1]
+            assert (entry["PRIORITY"], entry["_SYSTEMD_UNIT"]) == (priority, f"{unit}.service")
 
     # what goes wrong ----------------------------------------------------------------------------
 
@@ -326,137 +333,6 @@ class Proof:
         assert self.machine.run("getent", "passwd", "edged", check=False).returncode == 2
         assert self.machine.run("getent", "group", "edged", check=False).returncode == 2
 
-    # what they use ------------------------------------------------------------------------------
-
-    def put(self, path, text):
-        """A file of the machine's."""
-        target = self.machine.root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
-
-    def carry(self, package):
-        """The package's path in the machine."""
-        target = self.machine.root / "root" / package.name
-        target.unlink(missing_ok=True)
-        os.link(package, target)
-        return f"/root/{package.name}"
-
-    def api(self):
-        """A client on the API's socket."""
-        socket = self.machine.seen / "run/edged/api.sock"
-        transport = httpx.HTTPTransport(uds=str(socket))
-        return httpx.Client(transport=transport, base_url="http://localhost", timeout=60)
-
-    def post(self):
-        """Rows over HTTP, twice under one key, as a client does that has lost the answer."""
-        self.key += 1
-        ids = range(self.http_rows, self.http_rows + HTTP_ROWS)
-        rows = [{"id": i, "time": "2024-01-01T00:00:00Z"} for i in ids]
-        body = "".join(json.dumps(row) + "\n" for row in rows)
-        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": f"key-{self.key}"}
-        for _ in range(2):
-            self.until(lambda: self.accepted(body, headers), BACK_S)
-        self.http_rows += HTTP_ROWS
-
-    def accepted(self, body, headers):
-        """Whether the rows are in; unavailable is a reason to ask again, anything else is none."""
-        try:
-            with self.api() as api:
-                answer = api.post("/v1/streams/h/tuples", content=body, headers=headers)
-        except httpx.TransportError:
-            return False
-        assert answer.status_code in (202, 429, 503), answer.text
-        return answer.status_code == 202
-
-    def as_user(self, name, program):
-        """The words that run a Python program as a user of the machine."""
-        return "runuser", "-u", name, "--", "/opt/edged/bin/python3", "-c", program
-
-    def kill(self, unit):
-        os.kill(self.host_pid(int(self.machine.show(unit, "MainPID"))), signal.SIGKILL)
-
-    def pid(self):
-        """The daemon's, as the machine counts; 0: none."""
-        return int(self.machine.show("edged", "MainPID"))
-
-    def host_pid(self, pid):
-        """The same process, as this machine counts: the last of NSpid is the innermost."""
-        ours = Path(f"/proc/{self.machine.leader}/ns/pid").readlink()
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # gone meanwhile
-                inner = (process / "status").read_text().partition("NSpid:")[2].split("\n")[0]
-                if inner.split()[1:] == [str(pid)] and (process / "ns/pid").readlink() == ours:
-                    return int(process.name)
-        raise AssertionError(f"no process {pid}")
-
-    def said_since(self, pid):
-        """The daemon's log from what its process `pid` said on, without what that said itself."""
-        lines = self.machine.journal("edged").partition(f"edged[{pid}]")[2].splitlines()
-        return "\n".join(line for line in lines if f"edged[{pid}]" not in line)
-
-    def active(self):
-        return self.machine.show("edged", "ActiveState") == "active"
-
-    def jobs(self):
-        with self.api() as api:
-            listed = api.get("/v1/jobs").json()["items"]
-        return {job["name"]: (job["version"], job["document"]) for job in listed}
-
-    def acked(self):
-        """Batches that the daemon has acknowledged to producers over TCP so far."""
-        latest = Counter()
-        for line in (BUILD / "acked").read_text().splitlines():
-            said = json.loads(line)
-            latest[said["producer"]] = max(latest[said["producer"]], said["acked"])
-        return sum(latest.values())
-
-    def until_more_is_acked(self):
-        assert self.tcp.poll() is None, "the producers have ended"
-        before = self.acked() if (BUILD / "acked").exists() else 0
-        self.until(lambda: (BUILD / "acked").exists() and self.acked() > before + 10, 60)
-
-    def until(self, condition, seconds):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, (
-                f"not within {seconds:g} s\n" + self.machine.journal("edged")
-            )
-            time.sleep(0.1)
-
-    def limits_are_owned(self):
-        """The policy has set clocks, and its journal says what they were."""
-        journal = self.machine.root / "var/lib/edged/limits.journal"
-        self.until(lambda: journal.exists() and self.clocks() == {"1036800"}, 30)
-        files = json.loads(journal.read_text().splitlines()[0])["files"]
-        self.before = {file["path"]: file["original"] for file in files}
-
-    def limits_are_restored(self):
-        """Every file that the policy may have set is as it was before."""
-        board = self.machine.root / "var/lib/edged/board"
-        now = {path: (board / path[1:]).read_text().strip() for path in self.before}
-        return now == self.before
-
-    def clocks(self):
-        """What the limits of the simulated board's CPU are, in kHz."""
-        board = self.machine.root / "var/lib/edged/board"
-        return {path.read_text().strip() for path in board.glob(LIMITS)}
-
-    def rows_are_exact(self):
-        """Every row is in the landing, once: those over TCP that were sent, those of each key."""
-        landing = self.machine.root / "var/lib/edged-collector/landing"
-        found = {"a_out": Counter(), "h_out": Counter()}
-        for _, page in read_landing(landing):
-            verify(page)
-            header = parse_header(page)
-            schema = (landing / f"schemas/{header.stream}@{header.version}.json").read_text()
-            batch = read_page(page, Schema.from_json(schema))
-            if header.stream in found:
-                found[header.stream].update(batch.column("id").to_pylist())
-        sent = producers.all_rows("a", self.config, self.ended).column("id").to_pylist()
-        assert found["a_out"] == Counter(sent)
-        assert found["h_out"] == Counter(range(self.http_rows))
-        self.rows = len(sent) + self.http_rows
-
 
 STEPS = (
     Proof.install_the_package,
@@ -465,6 +341,7 @@ STEPS = (
     Proof.be_ready_only_when_ready,
     Proof.take_rows_over_tcp_and_http,
     Proof.let_another_user_read_the_landing,
+    Proof.log_with_levels_and_fields,
     Proof.come_back_from_a_kill,
     Proof.be_restarted_by_the_watchdog,
     Proof.refuse_a_wrong_reload,
