@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from governors.attribution import Booked, Column, Fit, Floats, book, fit
+from governors.attribution import Booked, Column, Floats, book, fit
 from governors.energy import Energy, Provenance
 
 PHASES = ("idle", "ingest", "race", "commit", "ship")
@@ -36,6 +36,9 @@ WINDOW_S = 5.0
 HISTORY = 240
 SLOT_US = 50_000
 """Bookings are kept in slots of so much, spread evenly within."""
+SLOTS_MAX = 1200
+"""Of one booking, a minute; a longer one leaves slots out between.  Where no meter is read nothing
+is booked until somebody asks, which may be after a month."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,8 @@ class Ledger:
         self._settled: dict[bool, Booked] = {}
         self._settled_modelled: dict[int, float] = {}
         self._simulated = False
+        self.closed = 0
+        """Windows so far: reports are the same until there is one more."""
 
     def book(
         self, account: Account, joules: float, since_us: int, until_us: int, opp: str = ""
@@ -124,8 +129,9 @@ class Ledger:
         column = (self._accounts.setdefault(account, len(self._accounts)), opp)
         since_us, until_us = since_us + self._lag_us, until_us + self._lag_us
         first, last = since_us // SLOT_US, max(since_us, until_us - 1) // SLOT_US
-        for slot in range(first, last + 1):
-            begin, end = max(since_us, slot * SLOT_US), min(until_us, (slot + 1) * SLOT_US)
+        step = 1 + (last - first) // SLOTS_MAX
+        for slot in range(first, last + 1, step):
+            begin, end = max(since_us, slot * SLOT_US), min(until_us, (slot + step) * SLOT_US)
             share = (end - begin) / (until_us - since_us) if until_us > since_us else 1.0
             into = self._slots.setdefault(slot, {})
             into[column] = into.get(column, 0.0) + joules * share
@@ -153,6 +159,7 @@ class Ledger:
         self._collect(window, until_us)
         if window.seconds >= WINDOW_S:
             self._windows.append(window)
+            self.closed += 1
             self._open[window.measured] = _Window(window.measured)
         if len(self._windows) >= HISTORY:
             self._settle(HISTORY // 2)
@@ -169,7 +176,7 @@ class Ledger:
 
     def _settle(self, count: int) -> None:
         """Book the oldest windows for good."""
-        for measured, booked in self._booked(self._windows[:count]).items():
+        for measured, booked in self._booked(count).items():
             before = self._settled.get(measured)
             self._settled[measured] = booked if before is None else before.added(booked)
         for (account, _), joules in _summed(self._windows[:count]).items():
@@ -177,33 +184,31 @@ class Ledger:
             self._settled_modelled[account] = now + joules
         del self._windows[:count]
 
-    def _booked(self, windows: list[_Window]) -> dict[bool, Booked]:
-        """Those windows by whether they are measured; all that are still there are fitted."""
-        keys = sorted(_summed(self._windows))
+    def _booked(self, count: int) -> dict[bool, Booked]:
+        """The oldest windows by whether they are measured; all that are still there are fitted."""
+        keys = sorted({key for window in self._windows for key in window.modelled})
         parts = {number: account.part for account, number in self._accounts.items()}
         columns = [Column(account, opp, parts[account]) for account, opp in keys]
-        found = self._fit([w for w in self._windows if w.measured], keys, columns)
+        seconds, joules, modelled = _arrays(self._windows, keys)
+        measured = np.array([w.measured for w in self._windows], np.bool_)
+        found = fit(seconds[measured], joules[measured], modelled[measured], columns,
+                    self._idle_w, self._noise_w)  # fmt: skip
         booked = {}
-        for measured in (True, False):
-            chosen = [w for w in windows if w.measured is measured]
-            if chosen:
-                seconds, joules, modelled = _arrays(chosen, keys)
-                told = joules if measured else None
-                count = len(self._accounts)
-                booked[measured] = book(found, seconds, told, modelled, columns, count)
+        for kind in (True, False):
+            chosen = np.flatnonzero(measured[:count] == kind)
+            if len(chosen):
+                told = joules[chosen] if kind else None
+                booked[kind] = book(
+                    found, seconds[chosen], told, modelled[chosen], columns, len(self._accounts)
+                )
         return booked
-
-    def _fit(
-        self, windows: list[_Window], keys: list[tuple[int, str]], columns: list[Column]
-    ) -> Fit:
-        return fit(*_arrays(windows, keys), columns, self._idle_w, self._noise_w)
 
     def report(
         self, by: Callable[[Account], Hashable] = lambda account: account, recent: bool = False
     ) -> Report:
         """The books of all closed windows (`recent`: of the last HISTORY at most), by a property
         of the accounts."""
-        booked = self._booked(self._windows)
+        booked = self._booked(len(self._windows))
         modelled: dict[int, float] = {} if recent else dict(self._settled_modelled)
         for (account, _), joules in _summed(self._windows).items():
             modelled[account] = modelled.get(account, 0.0) + joules

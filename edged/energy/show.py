@@ -82,7 +82,7 @@ def status(side: Energy, now_us: int) -> dict[str, Any]:
             for s in watch.sampler.schedules()
         ],
         "missing": [str(m) for m in site.meters.missing if m.meter != "model"],
-        "ledger": _books(watch.report(now_us)),
+        "ledger": _books(watch.report()),
     }  # fmt: skip
 
 

@@ -230,12 +230,13 @@ class Watch:
 
     # for people --------------------------------------------------------------------------------
 
-    def report(self, now_us: int) -> Report | None:
-        """The books by account; made anew once a second at most."""
+    def report(self) -> Report | None:
+        """The books by account; made anew when a window has closed, every 5 s at most: to fit them
+        takes tens of milliseconds of the daemon where many clocks were met."""
         if self.ledger is None:
             return None
-        if self._report is None or now_us - self._report[0] >= RECENT_US:
-            self._report = (now_us, self.ledger.report())
+        if self._report is None or self._report[0] != self.ledger.closed:
+            self._report = (self.ledger.closed, self.ledger.report())
         return self._report[1]
 
     def idle_states(self, now_us: int) -> tuple[dict[str, float], float] | None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from governors.attribution import Column, effects
 from governors.energy import Energy, Provenance, Rail
-from governors.ledger import HISTORY, OTHER, Account, Ledger
+from governors.ledger import HISTORY, OTHER, SLOTS_MAX, Account, Ledger
 from governors.meters.base import PlainMeter, Reading
 from governors.meters.sampler import Sampler
 
@@ -307,6 +307,25 @@ class TestBookings:
         ledger.measure(Energy(RAIL, 1.0, Provenance.MEASURED, 30_000_000, 40_000_000))
         entries = ledger.report().entries
         assert entries[JOIN].modelled_j == pytest.approx(joules, rel=1e-9, abs=1e-12)
+
+    @pytest.mark.parametrize("hours", [0.5, 3.0])
+    def test_hours_that_nobody_asked_for_take_the_room_of_a_minute(self, hours):
+        ledger, s = Ledger(1.0, 0.1), 3600 * hours
+        ledger.book(JOIN, 3.0, 0, int(s * 1e6))
+        assert len(ledger._slots) <= SLOTS_MAX
+        for since_s, until_s in ((0, s / 3), (s / 3, s)):
+            ledger.measure(_energy(since_s, until_s, 5.0, Provenance.MODELLED))
+            found = ledger.report().entries[JOIN].modelled_j
+            assert found == pytest.approx(3.0 * until_s / s, rel=4 / SLOTS_MAX)
+
+    def test_a_report_changes_with_a_window_and_not_before(self):
+        ledger, told = Ledger(1.0, 0.1), []
+        for second in range(12):
+            ledger.book(JOIN, 1.0, second * 1_000_000, (second + 1) * 1_000_000)
+            ledger.measure(_energy(second, second + 1, 2.0))
+            told.append((ledger.closed, ledger.report().measured_s))
+        assert [count for count, _ in told] == [0] * 4 + [1] * 5 + [2] * 3
+        assert all(measured == 5.0 * count for count, measured in told)
 
     def test_what_ends_at_a_windows_edge_is_told_by_the_sensor_in_the_next(self):
         ledger = Ledger(1.0, 0.1, lag_us=210_000)
