@@ -29,7 +29,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 
 from api.limits import limited
-from api.problems import Problem, defect
+from api.problems import PATH_CHARS_MAX, Problem, defect
 from api.server import Peer
 from edged.api_tokens import SCOPES, TokenFile
 from edged.config.sections import ApiSection
@@ -213,7 +213,8 @@ def _note(request: Request, scope: str, status: int) -> None:
     if scope == "control" or status in (401, 403):
         level = logging.INFO if status < 400 else logging.WARNING
         fields = {"principal": principal, "status": status}
-        _LOG.log(level, "%s: %s %s: %d", principal, request.method, request.url.path, status,
+        path = request.scope["raw_path"][:PATH_CHARS_MAX].decode("ascii", "replace")  # as it came
+        _LOG.log(level, "%s: %s %s: %d", principal, request.method, path, status,
                  extra={"fields": fields})  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from api.door import Door, Mailbox, refused
 from api.problems import KINDS
-from tests.api.support import Api, small
+from tests.api.support import Api, small, until
 
 PROBLEMS = [
     (
@@ -105,6 +105,14 @@ def test_a_daemon_that_is_away_is_503_with_when_to_come_again(lonely):
     assert answer.headers["retry-after"] == "2"
     assert "the daemon does not answer at" in problem["detail"]
     assert problem["do"].startswith("see `systemctl status edged`")
+
+
+def test_whoever_asks_writes_no_lines_of_their_own_into_the_log(lonely):
+    path = "/v1/jobs/%1b%5b2J%0b%E2%80%A8edged-api%3A/pause"
+    with lonely.client() as client:
+        assert client.post(path).status_code == 422
+    told = until(lambda: [line for line in lonely.log.read_text().splitlines() if "2J" in line])
+    assert told[0].endswith(f"POST {path}: 422")
 
 
 def test_all_kinds_say_what_to_do():
