@@ -9,7 +9,9 @@ The batcher makes that wait as long as the promises allow, because long waits ar
                                         found more than half full, and grows back when they
                                         were less than a quarter full
 
-and a race is kept under half the latency by limiting the rows that one beat takes.
+and a race is kept under half the latency, or little more, by limiting the rows that one beat takes.
+What such a limit leaves has waited for as long as it may and is raced at once: a backlog drains at
+what the machine's speed leaves beside the load, and the promise holds again as soon as it can.
 
 The governor may steer this (`steer`): spend only a share of the latency on waiting, leave time for
 a race that is planned to be slower than the last ones, or not race before some time, in which case
@@ -105,7 +107,7 @@ class Batcher:
 
         `oldest_us` is the end of the last ingest where input stood ready at once after it, and
         the first readiness otherwise; `unraced_us` the arrival of what was committed but not raced,
-        or stands in open pages.
+        or left by a race, or stands in open pages.
         """
         race_by = self.race_by(oldest_us if unraced_us is None else min(oldest_us, unraced_us))
         ack_by = oldest_us + self.ack_within_us - int(self.commit_us) - self.margin_us
@@ -128,6 +130,11 @@ class Batcher:
             return 1 << 22
         least = min(ROWS_MIN, int(RACE_US_MAX / self.row_us))
         return max(1, least, int(self.latency_us / 2 / self.row_us))
+
+    def rows_over(self) -> int:
+        """So many rows it takes more, rather than leave them to a beat of their own, which would
+        cost as much beside its rows as any, and wait for the commit of this one."""
+        return self.rows_max() // 4
 
     def period_us_max(self) -> float:
         """From one race to the next, what the senders' buffers leave; infinite where they leave

@@ -254,9 +254,9 @@ class Heart:
             return now, True
         if self._left.can_go_on(self.sources):
             self._waiter.serve_control()
-            return self._left.ingest_us, False
+            return self._left.new_us, False
         if self._waiter.ready_now():
-            return self._left.ingest_us, False
+            return self._left.new_us, False
         # `ready_now` may have taken the kick that came with a stop, a change of the jobs or with a
         # commit's failure.
         if self._interrupted():
@@ -291,8 +291,7 @@ class Heart:
         self._beating, jobs = True, self._active()
         cue.oldest_us = self._left.oldest_us(cue.oldest_us)
         woke, wall = self._clock.monotonic_us(), self._clock.wall_us()
-        self._ingest(woke, wall)
-        ingested = self._left.ingest_us
+        ingested = self._ingest(woke, wall)
         tickets = [(source, source.seal()) for source in self.sources]
         facts = self._decide(jobs, ingested, wall, cue)
         inputs = {job.plan.name: logged_inputs(job) for job in jobs}
@@ -322,25 +321,26 @@ class Heart:
         race_us = times.raced_us - ingested
         self.batcher.beaten(Beaten(times.rows_taken, ingested - woke, race_us, fill))
 
-    def _ingest(self, now: int, wall: int) -> None:
-        """Listen to the sources, unless the last beat has left enough of what they said then."""
+    def _ingest(self, now: int, wall: int) -> int:
+        """Listen to the sources, unless the last beat has left enough of what they said then; when
+        that is done."""
         if not self._left.cut:
             for source in self.sources:
                 source.ingest(now, wall)
                 self.held.note(source.name, source.more(), self._clock.monotonic_us())
-            self._left.heard_us = now
-        self._left.ingest_us = self._clock.monotonic_us()
+            self._left.listened(now, self._clock.monotonic_us())
         self._steering.ingested()
+        return self._clock.monotonic_us()
 
     def _decide(self, active: Sequence[JobRuntime], now: int, wall: int, cue: Cue) -> BeatFacts:
-        rows_max = self.batcher.rows_max()
-        if cue.rows_max is not None:
-            rows_max = max(1, min(rows_max, cue.rows_max))
+        rows_max, rows_over, held_us = self.batcher.rows_max(), self.batcher.rows_over(), None
+        if cue.rows_max is not None and cue.rows_max < rows_max + rows_over:
+            rows_max, rows_over, held_us = max(1, min(rows_max, cue.rows_max)), 0, now
         if self._attempts.careful:
             rows_max = ONE_CHUNK
         # not by `now`: nobody was listened to since the last ingest
         heard_us = self._left.heard_us
-        jobs = {job.plan.name: job.decide(heard_us, rows_max, cue.race) for job in active}
+        jobs = {j.plan.name: j.decide(heard_us, rows_max, cue.race, rows_over) for j in active}
         facts = BeatFacts(wall, jobs)
         open_us = cue.oldest_us if self._left.open_us is None else self._left.open_us
         flush = Flush.PROMPT if self.batcher.must_flush(open_us, now) else Flush.NO
@@ -349,7 +349,7 @@ class Heart:
             whole = cue.last or job.drains or job is cue.seal or mine.ends()
             results = job.plan.promises.durability == "results"
             mine.flush = Flush.ALL if whole or results else flush
-        self._left.decided(active, facts, cue.race, cue.oldest_us)
+        self._left.decided(active, facts, cue.race, cue.oldest_us, held_us)
         return facts
 
     def _race(self, jobs: Sequence[JobRuntime], facts: BeatFacts) -> list[SealedPage]:

@@ -15,14 +15,15 @@ class Left:
     """Times are monotonic microseconds."""
 
     def __init__(self, now_us: int) -> None:
-        self.ingest_us = now_us
-        """End of the last ingest."""
         self.heard_us = now_us
         """When the sources were last listened to: whoever has been silent was so until then."""
+        self.new_us = now_us
+        """Arrival of what stands ready now, at the earliest: when that listening ended."""
         self.open_us: int | None = None
         """Arrival of the oldest rows in open pages."""
         self.unraced_us: int | None = None
-        """Arrival of the oldest rows that are committed and wait for a race."""
+        """Arrival of the oldest rows that are staged and wait for a race, though nothing holds
+        them: they were only committed, or a race has left them."""
         self.cut = False
         """Whether the last beat left rows only because it took no more."""
         self.took = False
@@ -45,14 +46,29 @@ class Left:
             or (self.took and any(s.more() for s in sources))
         )
 
+    def listened(self, from_us: int, until_us: int) -> None:
+        """The sources were listened to."""
+        self.heard_us, self.new_us = from_us, until_us
+
     def decided(
-        self, jobs: Sequence[JobRuntime], facts: BeatFacts, race: bool, oldest_us: int
+        self,
+        jobs: Sequence[JobRuntime],
+        facts: BeatFacts,
+        race: bool,
+        oldest_us: int,
+        held_us: int | None,
     ) -> None:
-        """A beat will do this to the jobs; the oldest of its rows have arrived at `oldest_us`."""
+        """A beat will do this to the jobs; the oldest of its rows have arrived at `oldest_us`.
+
+        `held_us`: it may not take all because the governor admits fewer, and what it leaves counts
+        as having arrived now; None: the governor does not hold it.
+        """
         streams = [s for job in facts.jobs.values() for s in job.streams.values()]
         self.took = any(s.take_rows for s in streams)
         self.cut = race and any(job.cut for job in jobs)
-        if race:
+        if self.cut and held_us is not None:
+            self.unraced_us, self.new_us = None, held_us
+        elif race and not self.cut:
             self.unraced_us = None
         elif self.unraced_us is None:
             self.unraced_us = oldest_us

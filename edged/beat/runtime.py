@@ -147,8 +147,9 @@ class JobRuntime:
         due = [s.due_in_us(wall_us) for s in self.sinks.values()]
         return min((d for d in due if d is not None), default=None)
 
-    def decide(self, monotonic_us: int, rows_max: int, race: bool) -> JobFacts:
-        """What this beat does, from what is staged now; `flush` is left to the caller."""
+    def decide(self, monotonic_us: int, rows_max: int, race: bool, rows_over: int = 0) -> JobFacts:
+        """What this beat does, from what is staged now; `flush` is left to the caller.  It takes
+        `rows_max` rows, or all where those are at most `rows_over` more."""
         for s in self.streams.values():
             s.time.forget(s.staging.producers.forgotten)
         facts = {name: self._logged(s) for name, s in self.streams.items()}
@@ -167,7 +168,7 @@ class JobRuntime:
             )
             for name, s in self.streams.items()
         }
-        take, self.cut = decide_take(waiting, self.couplings, rows_max)
+        take, self.cut = decide_take(waiting, self.couplings, rows_max, rows_over)
         self._tell_useful(waiting)
         for name, count in take.items():
             f, s = facts[name], self.streams[name]

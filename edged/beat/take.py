@@ -48,12 +48,15 @@ class Coupling:
 
 
 def decide_take(
-    waiting: Mapping[str, Waiting], couplings: Sequence[Coupling], rows_max: int
+    waiting: Mapping[str, Waiting],
+    couplings: Sequence[Coupling],
+    rows_max: int,
+    rows_over: int = 0,
 ) -> tuple[dict[str, int], bool]:
     """Chunks to take per stream, and whether `rows_max` cut them short.
 
-    `rows_max` bounds the rows of all streams together, but a chunk of each is always taken; with
-    ONE_CHUNK, the oldest chunk of all and no other.
+    `rows_max` bounds the rows of all streams together, but a chunk of each is always taken, and
+    all where `rows_over` rows more are all; with ONE_CHUNK, the oldest chunk of all and no other.
     """
     take = {name: _up_to(w, limit_us(name, waiting, couplings)) for name, w in waiting.items()}
     for group in _groups(waiting, couplings):
@@ -66,7 +69,7 @@ def decide_take(
         one = {n: int(bool(wanted) and n == min(wanted)[1]) for n in take}
         return one, one != take
     total = sum(_rows(waiting[name], count) for name, count in take.items())
-    if total <= rows_max:
+    if total <= rows_max + rows_over:
         return take, False
     cut = {
         name: _within(waiting[name], count, rows_max * _rows(waiting[name], count) // total)

@@ -186,7 +186,8 @@ class Engine:
         decision = self._decided(self.policy.race(self._seen(oldest_us)))
         d.apply(decision)
         admitted = min(decision.admit_share * waiting, decision.units_max)
-        rows = min(admitted, float(self.batcher.rows_max()))
+        most = float(self.batcher.rows_max())
+        rows = admitted if admitted <= most + self.batcher.rows_over() else most
         self._held += decision.admit_share < 1.0
         if rows >= HELD_ROWS_MIN or decision.admit_share >= 1.0:
             fill = min(1.0, waiting * self.setup.work.row_bytes / 2 / BUFFER_BYTES)
@@ -198,7 +199,7 @@ class Engine:
             self.batcher.beaten(Beaten(int(rows), ingest_us, int(us) - ingest_us, fill))
             self.batcher.committed(COMMIT_US)
             self._place(int(rows))
-            self._unraced_us = None
+            self._unraced_us = oldest_us if rows < admitted else None
         self._cut = self._rows >= HELD_ROWS_MIN
         after = self._decided(self.policy.idle(self._seen(d.at_us)))
         d.apply(after)
