@@ -50,7 +50,8 @@ class Scene:
         return sum(int(o.get("matches", 0)) for j in jobs for o in j["operators"].values())
 
     def _energy(self) -> list[RenderableType]:
-        """Power, clock, wakeups and joules per million tuples, with where they come from."""
+        """Power, clock, wakeups and joules per million tuples, with where they come from; now, and
+        on the mean since the daemon began, which at the end is what the run took."""
         told = self.daemon.get("energy")
         if told is None:
             return []
@@ -58,18 +59,18 @@ class Scene:
         raced = {int(hz): s for hz, s in told["race_clock_s"].items()}
         mhz = sum(hz * s for hz, s in raced.items()) / max(1e-9, sum(raced.values())) / 1e6
         board, source = told["board"]["name"], "modelled" if watts is None else watts["provenance"]
-        figures = Table.grid(padding=(0, 3))
+        figures = Table.grid(padding=(0, 2))
         for _ in range(5):
             figures.add_column(justify="right")
-        headings = ("power", "races at", "wakeups/s", "J per million tuples", f"{board}")
+        headings = ("power", "races at", "wakeups/s", "J a million tuples", board)
         figures.add_row(*(f"[dim]{heading}" for heading in headings))
         above = None if pair is None else pair["above_idle"]
         figures.add_row(
-            "?" if watts is None else f"[bold]{watts['input']:.2f}[/] W",
+            ("?" if watts is None else f"[bold]{watts['input']:.2f}[/] W") + _mean_watts(told),
             f"[bold]{mhz:.0f}[/] MHz" if raced else "",
-            "?" if wakes is None else f"[bold]{wakes:.1f}[/]",
+            ("?" if wakes is None else f"[bold]{wakes:.1f}[/]") + _mean_wakes(told),
             "" if pair is None or above is None
-            else f"[bold]{above:.2f}[/] above idle, [bold]{pair['input']:.1f}[/] in all",
+            else f"[bold]{above:.4g}[/] above idle, [bold]{pair['input']:.4g}[/] in all",
             f"[yellow]{source}[/]",
         )  # fmt: skip
         return [Text(), figures]
@@ -97,6 +98,19 @@ class Scene:
         return Panel(
             Group(figures, *energy, Text(), bar, Text(), *lines), title=title, title_align="left"
         )
+
+
+def _mean_watts(told: dict[str, Any]) -> str:
+    """Over the time that was read."""
+    whole = told["input"]
+    read_us = 0 if whole is None else whole["until_us"] - whole["since_us"] - whole["gap_us"]
+    return f", mean {1e6 * whole['joules'] / read_us:.2f}" if read_us > 0 else ""
+
+
+def _mean_wakes(told: dict[str, Any]) -> str:
+    slept, whole = told["sleep_s"], told["input"]
+    span_us = 0 if whole is None else whole["until_us"] - whole["since_us"]
+    return f", mean {1e6 * slept['wakeups'] / span_us:.1f}" if slept and span_us > 0 else ""
 
 
 def show_tables(console: Console, curve: pa.Table, months: list[tuple[str, float, float]]) -> None:
