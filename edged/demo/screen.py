@@ -62,7 +62,7 @@ class Scene:
         figures = Table.grid(padding=(0, 2))
         for _ in range(5):
             figures.add_column(justify="right")
-        headings = ("power", "races at", "wakeups/s", "J a million tuples", board)
+        headings = ("power (mean)", "races at", "wakeups/s", "J a million tuples", board)
         figures.add_row(*(f"[dim]{heading}" for heading in headings))
         above = None if pair is None else pair["above_idle"]
         figures.add_row(
@@ -104,13 +104,13 @@ def _mean_watts(told: dict[str, Any]) -> str:
     """Over the time that was read."""
     whole = told["input"]
     read_us = 0 if whole is None else whole["until_us"] - whole["since_us"] - whole["gap_us"]
-    return f", mean {1e6 * whole['joules'] / read_us:.2f}" if read_us > 0 else ""
+    return f" ({1e6 * whole['joules'] / read_us:.2f})" if read_us > 0 else ""
 
 
 def _mean_wakes(told: dict[str, Any]) -> str:
     slept, whole = told["sleep_s"], told["input"]
     span_us = 0 if whole is None else whole["until_us"] - whole["since_us"]
-    return f", mean {1e6 * slept['wakeups'] / span_us:.1f}" if slept and span_us > 0 else ""
+    return f" ({1e6 * slept['wakeups'] / span_us:.1f})" if slept and span_us > 0 else ""
 
 
 def show_tables(console: Console, curve: pa.Table, months: list[tuple[str, float, float]]) -> None:

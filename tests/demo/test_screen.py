@@ -28,7 +28,7 @@ def shown(**more) -> str:
 
 
 def test_power_clock_wakeups_and_joules_are_shown_with_the_mean_and_marked():
-    assert "3.36 W, mean 4.40 1190 MHz 0.0, mean 0.4" in shown()
+    assert "3.36 W (4.40) 1190 MHz 0.0 (0.4)" in shown()
     assert "241.8 above idle, 1081 in all simulated" in shown()
 
 
