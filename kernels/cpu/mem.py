@@ -130,3 +130,57 @@ def at_least(typingctx: Any, times: Any, least: Any, count: Any) -> Any:
         return builder.zext(builder.ctpop(mask), ir.IntType(64))
 
     return types.int64(*[types.int64] * 3), codegen
+
+
+@intrinsic
+def copy_16(typingctx: Any, target: Any, source: Any) -> Any:
+    """Copy 16 bytes with one load and one store."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.VectorType(ir.IntType(64), 2)
+        pointer = builder.inttoptr(args[0], kind.as_pointer())
+        builder.store(_load(builder, args[1], kind), pointer).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def fill_u16(typingctx: Any, addr: Any, value: Any) -> Any:
+    """Store the low 16 bits of `value` 32 times from `addr` on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        narrow, place = ir.IntType(16), ir.IntType(32)
+        kind, none = ir.VectorType(narrow, 32), ir.Constant(ir.VectorType(place, 32), [0] * 32)
+        first = builder.insert_element(
+            ir.Constant(kind, ir.Undefined), builder.trunc(args[1], narrow), ir.Constant(place, 0)
+        )
+        pointer = builder.inttoptr(args[0], kind.as_pointer())
+        builder.store(builder.shuffle_vector(first, first, none), pointer).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def set_of_64(typingctx: Any, addr: Any) -> Any:
+    """Which of the 64 uint32 at `addr` are not 0, as bits, the first in the lowest."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.VectorType(ir.IntType(32), 64)
+        found = builder.icmp_unsigned(
+            "!=", _load(builder, args[0], kind), ir.Constant(kind, [0] * 64)
+        )
+        return builder.bitcast(found, ir.IntType(64))
+
+    return types.uint64(types.int64), codegen
+
+
+@intrinsic
+def lowest_bit(typingctx: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set in a uint64 other than 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
