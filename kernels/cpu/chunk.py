@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import mem, walk
+from kernels.cpu import abreast, eight, mem, walk
 from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOW, get, put
 from kernels.cpu.walk import CHUNK
 from kernels.registry import device
@@ -22,17 +22,20 @@ row; the time below which each side's rows are dead; 1 where all of that side's 
 of both sides' rows of partitions (see `kernels.cpu.rings`)."""
 
 (PARTITION, PASS, RECORD, FOUND, DONE, CANDIDATE, PAIRS, BEGUN, LAST_PARTITION, SHORTLY, TAKE,
- APART, SIEVED) = range(13)  # fmt: skip
+ APART, SIEVED, WAY) = range(14)  # fmt: skip
 JOB, SCRATCH_AT, OUT_LEFT, OUT_RIGHT, ROOM, ROWS_IN = range(16, 22)
 LANE_FIELDS = 24
 """What `lane` (int64[24]) holds.  Where to find the next chunk: partition, pass (0 left, 1
 right), record.  How many chunks were found, and how many of them are done; the next candidate of
 the oldest of the others.  The pairs written so far; where those of the oldest chunk begin.  The
 partition to stop before; 1 where the beat is done in the short way.  How candidates are walked:
-how many together; for how many times yet without sharing walks; 1 where most fall out before.  The
-addresses of the job, of the scratch memory, and of the two arrays for pairs; how many these have
-room for, apart from a block; how many records the beat has."""
+how many together; for how many times yet without sharing walks; 1 where most fall out before; in
+which way (below).  The addresses of the job, of the scratch memory, and of the two arrays for
+pairs; how many these have room for, apart from a block; how many records the beat has."""
 
+AS_SUITS, IN_LISTS, IN_EIGHTS = range(3)
+"""Walks that are not shared: as suits the CPU; to lists (`kernels.cpu.walk`); or eight at a time
+(`kernels.cpu.abreast`)."""
 MINE, OTHER, SWAPPED, RECORDS, CANDIDATES, LAST = range(6)
 CHUNK_FIELDS = 8
 """What the queue knows of a chunk: the rows of its partition, its own and the other side's, by
@@ -53,12 +56,24 @@ def walk_some(
     records, other, job = get(chunk, RECORDS), get(chunk, OTHER), get(lane, JOB)
     swapped = get(chunk, SWAPPED) != 0
     back, forth = get(job, AFTER if swapped else BEFORE), get(job, BEFORE if swapped else AFTER)
+    base = get(job, RIGHT_BASE if swapped else LEFT_BASE)
+    met_base = get(job, LEFT_BASE if swapped else RIGHT_BASE)
     ordered = max(get(other, DISORDER_OLD), get(other, DISORDER_NEW)) == 0
     at, end, walkers, shared = first, first + 8 * take, -1, False
     if get(lane, SIEVED):
         at, end = scratch, walk.sieve(records, other, first, end, scratch)
-    stride = walk.stride_of((end - at) >> 3)
-    if get(lane, APART):
+    if get(lane, APART) and get(lane, WAY) != IN_LISTS and (eight.FAST or get(lane, WAY)):
+        n = (end - at) >> 3
+        pairs, kept = abreast.walk(records, other, back, forth, at, n, scratch)
+        if pairs > room:
+            return -1
+        if pairs >= 0:
+            abreast.write(records, at, n, scratch, pairs, base, met_base, mine, met)
+            judge_ways(lane, take, kept, pairs, get(lane, APART) - 1)
+        if pairs != abreast.WILD:
+            return pairs
+    elif get(lane, APART):
+        stride = walk.stride_of((end - at) >> 3)
         end, walkers = walk.step_first(records, other, back, forth, at, end, scratch, stride)
     if walkers < 0:
         end = walk.sieve(records, other, first, first + 8 * take, scratch)
@@ -69,18 +84,21 @@ def walk_some(
     if not walk.walk_together(other, scratch, walkers, stride, shared):
         return -2
     pairs = walk.write(
-        scratch, end, shared, ordered, records, back, forth,
-        get(job, RIGHT_BASE if swapped else LEFT_BASE),
-        get(job, LEFT_BASE if swapped else RIGHT_BASE), mine, met, room,
+        scratch, end, shared, ordered, records, back, forth, base, met_base, mine, met, room,
     )  # fmt: skip
-    put(lane, SIEVED, 2 * kept < take)
-    if pairs < SOME * kept:
-        put(lane, APART, 1)
-    elif shared:
-        put(lane, APART, 0 if 2 * walks < kept else AGAIN)
-    else:
-        put(lane, APART, get(lane, APART) - 1)
+    again = get(lane, APART) - 1
+    if shared:
+        again = 0 if 2 * walks < kept else AGAIN
+    judge_ways(lane, take, kept, pairs, again)
     return pairs
+
+
+@device
+def judge_ways(lane: int, take: int, kept: int, pairs: int, again: int) -> None:
+    """How the next candidates will be walked, where of `take` so many were left after their first
+    entries, and had so many pairs; `again`: where that is many, after how many times to share."""
+    put(lane, SIEVED, 2 * kept < take)
+    put(lane, APART, 1 if pairs < SOME * kept else again)
 
 
 @device

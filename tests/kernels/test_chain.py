@@ -15,7 +15,7 @@ from edged.joins._lanes import Lanes, cut
 from edged.joins._rings import RING_MIN, Rings
 from edged.joins.base import Beat, Records
 from edged.workers import Workers
-from kernels.cpu import chain, rings
+from kernels.cpu import chain, chunk, rings
 from tests.naive import chain as naive
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
@@ -25,12 +25,27 @@ ROWS = st.lists(
 )
 
 
-@pytest.fixture(scope="module", autouse=True, params=["short", "pipeline"])
+WAYS = {
+    "short, eights": (_lanes.ANY, chunk.IN_EIGHTS),
+    "pipeline, eights": (-1, chunk.IN_EIGHTS),
+    "pipeline, lists": (-1, chunk.IN_LISTS),
+}
+
+
+@pytest.fixture(scope="module", autouse=True, params=WAYS)
 def way(request):
-    """Beats of few records are joined in a straight way; here also through the pipeline."""
+    """Beats of few records are joined in a straight way; here also through the pipeline.  Chains
+    are walked as suits the CPU; here in both ways on each."""
+    any_size, kind = WAYS[request.param]
+
+    class Lane(_lanes.Lane):
+        def __init__(self, job):
+            super().__init__(job)
+            self.state[chunk.WAY] = kind
+
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "pipeline":
-            patch.setattr(_lanes, "ANY", -1)
+        patch.setattr(_lanes, "ANY", any_size)
+        patch.setattr(_lanes, "Lane", Lane)
         yield request.param
 
 

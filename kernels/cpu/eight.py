@@ -1,0 +1,250 @@
+"""A link of eight chains at a time, in vectors: what `kernels.cpu.abreast` walks with.
+
+Each function is one program on vectors of eight, written for LLVM, since numba has no type for
+them.  What lies apart is loaded piece by piece and put together: gathers take longer on Zen 5, and
+so does it to take addresses for prefetching out of vectors instead of loading them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, codegen
+from numba.extending import intrinsic
+
+from kernels.cpu.rings import ENTRY, NEXT
+from kernels.cpu.walk import PLAIN
+
+LANES = 8
+LINKS, TAGS, NAMES, LOWS, WALKS_BYTES = 0, 1056, 2112, 3168, 5280
+"""Walks, field by field, 264 each: the link to look at next, the tag, the number of the candidate
+(uint32s); the earliest time that matches (int64)."""
+_FEATURES = numba.config.CPU_FEATURES
+FAST = "+avx512vl" in (codegen.get_host_cpu_features() if _FEATURES is None else _FEATURES)
+"""Whether the CPU compresses vectors in an instruction.  LLVM takes it apart for others."""
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+
+
+def _of(kind: Any, lanes: int = LANES) -> Any:
+    return ir.VectorType(kind, lanes)
+
+
+def _number(value: int) -> Any:
+    return ir.Constant(_I64, value)
+
+
+class _Vectors:
+    """Shorthand for writing a program on vectors of eight."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+
+    def call(self, name: str, kind: Any, *args: Any) -> Any:
+        """Call a function of LLVM's."""
+        signature = ir.FunctionType(kind, [arg.type for arg in args])
+        function = cgutils.get_or_insert_function(self.builder.module, signature, name)
+        return self.builder.call(function, args)
+
+    def splat(self, value: Any, kind: Any = _I64) -> Any:
+        """A vector of eight times `value`: a number, or an int64 at run time."""
+        if isinstance(value, int):
+            return ir.Constant(_of(kind), [value] * LANES)
+        if value.type != kind:
+            value = self.builder.trunc(value, kind)
+        undefined, zero = ir.Constant(_of(kind), ir.Undefined), ir.Constant(_I32, 0)
+        first = self.builder.insert_element(undefined, value, zero)
+        return self.pick(first, first, [0] * LANES)
+
+    def pick(self, one: Any, other: Any, lanes: Iterable[int]) -> Any:
+        """Some lanes of two vectors."""
+        lanes = list(lanes)
+        return self.builder.shuffle_vector(one, other, ir.Constant(_of(_I32, len(lanes)), lanes))
+
+    def wide(self, vector: Any) -> Any:
+        """uint32 to int64."""
+        return self.builder.zext(vector, _of(_I64))
+
+    def narrow(self, vector: Any) -> Any:
+        """The low halves of int64."""
+        return self.builder.trunc(vector, _of(_I32))
+
+    def load(self, address: Any, kind: Any, offset: int = 0) -> Any:
+        """What lies at an address."""
+        at = self.builder.add(address, _number(offset))
+        value = self.builder.load(self.builder.inttoptr(at, kind.as_pointer()))
+        value.align = 1
+        return value
+
+    def store(self, address: Any, vector: Any, offset: int = 0) -> None:
+        """The same the other way."""
+        at = self.builder.add(address, _number(offset))
+        self.builder.store(vector, self.builder.inttoptr(at, vector.type.as_pointer())).align = 1
+
+    def entry(self, ring: Any, mask: Any, link: Any) -> Any:
+        """The address of a link's entry; links of any number have one."""
+        slot = self.builder.and_(self.builder.zext(link, _I64), mask)
+        return self.builder.add(ring, self.builder.mul(slot, _number(ENTRY)))
+
+    def pairs(self, addresses: list[Any]) -> tuple[Any, Any]:
+        """The two int64 at each of eight addresses: all first ones, all second ones."""
+        parts = [self.load(address, _of(_I64, 2)) for address in addresses]
+        while len(parts) > 2:
+            parts = [
+                self.pick(one, other, range(2 * one.type.count))
+                for one, other in zip(parts[::2], parts[1::2], strict=True)
+            ]
+        low, high = parts
+        return self.pick(low, high, range(0, 16, 2)), self.pick(low, high, range(1, 16, 2))
+
+    def together(self, values: list[Any]) -> Any:
+        """Eight uint32 as a vector."""
+        vector = ir.Constant(_of(_I32), ir.Undefined)
+        for lane, value in enumerate(values):
+            vector = self.builder.insert_element(vector, value, ir.Constant(_I32, lane))
+        return vector
+
+    def compress(self, vector: Any, kept: Any) -> Any:
+        """The lanes that are kept, at the front."""
+        element = vector.type.element
+        name = f"llvm.experimental.vector.compress.v8i{element.width}"
+        return self.call(name, vector.type, vector, kept, self.splat(0, element))
+
+    def count(self, lanes: Any) -> Any:
+        """How many lanes are set, as an int64."""
+        bits = self.builder.bitcast(lanes, ir.IntType(LANES))
+        return self.builder.zext(self.call("llvm.ctpop.i8", ir.IntType(8), bits), _I64)
+
+    def counts(self, *kinds: Any) -> Any:
+        """How many lanes of each kind, a byte each."""
+        found = _number(0)
+        for k, lanes in enumerate(kinds):
+            found = self.builder.or_(found, self.builder.shl(self.count(lanes), _number(8 * k)))
+        return found
+
+    def prefetch(self, address: Any) -> None:
+        """Ask for a line."""
+        flags = [ir.Constant(_I32, flag) for flag in (0, 3, 1)]
+        pointer = self.builder.inttoptr(address, ir.PointerType())
+        self.call("llvm.prefetch.p0", ir.VoidType(), pointer, *flags)
+
+    def first(self, count: Any) -> Any:
+        """The first `count` lanes."""
+        places = ir.Constant(_of(_I64), list(range(LANES)))
+        return self.builder.icmp_signed("<", places, self.splat(count))
+
+
+def _judge(
+    v: _Vectors, other: tuple[Any, ...], log: Any, kept: Any, kept_lows: Any, among: Any,
+    links: list[Any], tags: Any, names: Any, lows: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Look at an entry of each walk: log those that match; those that go on are kept, and their
+    next entries asked for.  Returns which lanes match and which go on."""
+    b, (ring, mask, tail, width, disorder, far) = v.builder, other
+    entries = [v.entry(ring, mask, link) for link in links]
+    when, behind = v.pairs(entries)
+    following = v.together([v.load(entry, _I32, NEXT) for entry in entries])
+    late = b.icmp_unsigned("<=", b.sub(when, lows), v.splat(width))
+    meets = b.and_(b.and_(late, b.icmp_unsigned("==", v.narrow(behind), tags)), among)
+    pairs = b.or_(b.and_(behind, v.splat(-1 << 32)), v.wide(names))
+    v.store(log, v.compress(pairs, meets))
+    alive = b.icmp_unsigned(">=", following, v.splat(tail, _I32))
+    recent = b.icmp_signed(">=", when, b.sub(lows, v.splat(disorder)))
+    goes_on = b.and_(b.and_(alive, recent), among)
+    for field, vector in ((LINKS, following), (TAGS, tags), (NAMES, names)):
+        v.store(kept, v.compress(vector, goes_on), field)
+    v.store(kept_lows, v.compress(lows, goes_on))
+    with b.if_then(far):
+        for lane in range(LANES):
+            entry = v.entry(ring, mask, v.load(kept, _I32, LINKS + 4 * lane))
+            v.prefetch(entry)
+            v.prefetch(b.add(entry, _number(ENTRY - 1)))
+    return meets, goes_on
+
+
+@intrinsic
+def begin(
+    typingctx: Any, at: Any, name: Any, count: Any, records: Any, back: Any, kept: Any,
+    kept_lows: Any, log: Any, ring: Any, mask: Any, tail: Any, width: Any, disorder: Any, far: Any,
+) -> Any:  # fmt: skip
+    """Look at the first entries of up to eight candidates (`count`, at least one) from `at` on, the
+    first of them number `name`.
+
+    What matches is appended to `log` (eight int64 are written); what goes on is written to `kept`
+    and `kept_lows`, eight of each field.  `far`: next entries are asked for.  Returns, a byte each,
+    how many match, how many go on, how many do either, and how many have times for which
+    differences overflow: then nothing of it counts.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        at, name, count, records, back, kept, kept_lows, log, *other = args
+        v, b = _Vectors(builder), builder
+        among, last = v.first(count), b.sub(count, _number(1))
+        mine, links = [], []
+        for lane in range(LANES):
+            beyond = b.icmp_signed("<", last, _number(lane))
+            candidate = b.add(at, b.shl(b.select(beyond, last, _number(lane)), _number(3)))
+            by = b.sub(v.load(candidate, _I32), b.trunc(records, _I32))
+            mine.append(b.add(records, b.zext(by, _I64)))
+            links.append(v.load(candidate, _I32, 4))
+        times, tags = v.pairs(mine)
+        lows = b.sub(times, v.splat(back))
+        names = b.add(v.splat(name, _I32), ir.Constant(_of(_I32), list(range(LANES))))
+        meets, goes_on = _judge(
+            v, tuple(other), log, kept, kept_lows, among, links, v.narrow(tags), names, lows
+        )
+        wild = b.icmp_unsigned(">=", b.add(times, v.splat(int(PLAIN))), v.splat(2 * int(PLAIN)))
+        return v.counts(meets, goes_on, b.or_(meets, goes_on), b.and_(wild, among))
+
+    return types.int64(*[types.int64] * 13, types.boolean), codegen
+
+
+@intrinsic
+def step(
+    typingctx: Any, at: Any, lows: Any, count: Any, kept: Any, kept_lows: Any, log: Any, ring: Any,
+    mask: Any, tail: Any, width: Any, disorder: Any, far: Any,
+) -> Any:  # fmt: skip
+    """The same for the next link of up to eight walks, whose fields begin at `at` and `lows`;
+    returns how many match and, in the next byte, how many go on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        at, lows, count, kept, kept_lows, log, *other = args
+        v = _Vectors(builder)
+        links = [v.load(at, _I32, LINKS + 4 * lane) for lane in range(LANES)]
+        tags, names = v.load(at, _of(_I32), TAGS), v.load(at, _of(_I32), NAMES)
+        lanes = _judge(
+            v, tuple(other), log, kept, kept_lows, v.first(count), links, tags, names,
+            v.load(lows, _of(_I64)),
+        )  # fmt: skip
+        return v.counts(*lanes)
+
+    return types.int64(*[types.int64] * 11, types.boolean), codegen
+
+
+@intrinsic
+def fill(typingctx: Any, to: Any, value: Any) -> Any:
+    """Write an int64 eight times from `to` on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        v = _Vectors(builder)
+        v.store(args[0], v.splat(args[1]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def widen(typingctx: Any, to: Any, rows: Any, base: Any) -> Any:
+    """Write the eight uint32 at `rows`, less `base` mod 2^32, as int64 from `to` on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        v = _Vectors(builder)
+        rows = v.load(args[1], _of(_I32))
+        v.store(args[0], v.wide(builder.sub(rows, v.splat(args[2], _I32))))
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3), codegen
