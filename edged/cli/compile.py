@@ -28,10 +28,12 @@ def command(as_json: bool) -> None:
 
 def _counter() -> Callable[[str], None]:
     """Progress where there is no terminal for a bar: a line every few kernels."""
+    from kernels.registry import KERNELS
+
     ready = itertools.count(1)
 
     def tell(_: str) -> None:
         if (done := next(ready)) % TOLD_EVERY == 0:
-            click.echo(f"{done} kernels compiled", err=True)
+            click.echo(f"{done} of {len(KERNELS)} kernels compiled", err=True)
 
     return tell
