@@ -50,6 +50,11 @@ class Target:
     created_us: int
     """Of the job: versions begin at 1 again where a job is deleted and another takes its name."""
 
+    def stands(self, jobs: dict[str, Any]) -> bool:
+        """Whether the job is among a snapshot's, and still defined so."""
+        told = jobs.get(self.job, {})
+        return (told.get("version"), told.get("created_us")) == (self.version, self.created_us)
+
 
 class Ingest:
     """All streams' ways in.  `file` remembers idempotency keys; opened with the first request."""
@@ -160,7 +165,8 @@ class Ingest:
                 raise Problem("unavailable", str(problem), retry_after_s=10) from None
         document = (await self._door.ask("job", name=target.job))["document"]
         schema = _schema(document, target.stream)
-        for old in [t for t in self._lanes if (t.job, t.stream) == (target.job, target.stream)]:
+        jobs = (await self._door.snapshot())["jobs"]
+        for old in [t for t in self._lanes if not t.stands(jobs)]:
             await self._lanes.pop(old).close()
 
         async def address() -> str:

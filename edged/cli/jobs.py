@@ -41,6 +41,8 @@ def list_(client: Client, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
         return
+    if not found:
+        click.echo("no job: `edged jobs put FILE` brings one", err=True)
     width = max((len(job["name"]) for job in found), default=0)
     for job in found:
         problem = f"  {job['problem']}" if job["problem"] else ""

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api.ingest import ARROW, CSV, NDJSON, Ingest
+from api.ingest import ARROW, CSV, NDJSON, Ingest, Target
 from api.ingest.decode import decode
 from api.problems import Problem
 from edged.pages.read import read_page
@@ -180,6 +180,34 @@ def test_a_request_more_than_may_be_pending_is_told_when_to_come_again():
 
     problem = asyncio.run(fill())
     assert problem.status_code == 429 and 1 <= problem.retry_after_s <= 30
+
+
+def test_ways_into_jobs_that_are_gone_or_were_changed_are_closed(tmp_path):
+    """Whoever makes and deletes jobs for ever leaves nothing behind in the API."""
+    jobs = {}
+
+    class StubDoor:
+        async def ask(self, cmd, name):
+            return {"document": READINGS}
+
+        async def snapshot(self):
+            return {"jobs": jobs, "sources": []}
+
+    async def open_and_list():
+        ingest, left = Ingest(StubDoor(), tmp_path / "keys.sqlite"), []
+        for made in ({"a": (1, 5)}, {"a": (1, 5), "b": (1, 6)}, {"a": (2, 5), "b": (1, 6)},
+                     {"b": (1, 7)}):  # fmt: skip
+            jobs.clear()
+            jobs.update({n: {"version": v, "created_us": us} for n, (v, us) in made.items()})
+            for name, (version, created_us) in made.items():
+                await ingest._lane(Target(name, "power", version, created_us))
+            left.append({(t.job, t.version, t.created_us) for t in ingest._lanes})
+        await ingest.close()
+        return left
+
+    assert asyncio.run(open_and_list()) == [
+        {("a", 1, 5)}, {("a", 1, 5), ("b", 1, 6)}, {("a", 2, 5), ("b", 1, 6)}, {("b", 1, 7)},
+    ]  # fmt: skip
 
 
 # A running daemon -------------------------------------------------------------------------------
