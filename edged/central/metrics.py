@@ -1,9 +1,9 @@
 """The centre's metrics: a collector's own, the fleet's, the aggregation's; and their listener.
 
 The names stand in `edged/metrics/central.py`.  The listener is prometheus-client's, in threads of
-the process: it answers from what it has while that is younger than FRESH_S, and a slow scraper keeps
-no page waiting.  Of 4 096 devices, the most that are told of, a scrape takes 2.7 s of a core (2-core
-x86-64 VM), in turns with what the collector has to do: scrape such a fleet once a minute.
+the process: it answers from what it has while that is younger than FRESH_S, and a slow scraper
+keeps no page waiting.  Of 4 096 devices, the most that are told of, a scrape takes 2.7 s of a core
+(2-core x86-64 VM), in turns with what the collector has to do: scrape such a fleet once a minute.
 """
 
 from __future__ import annotations
