@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from edged import ab
-from edged.cli.ab import command
+from edged.cli.ab import _show, command
 from edged.door import ask
 from edged.errors import ConfigError
 from governors.power import PowerModel
@@ -322,6 +323,19 @@ def test_what_cannot_be_is_refused_before_the_daemon_is_asked(tmp_path, words, s
     asked = [word.replace("FILE", str(tmp_path / "file")) for word in words]
     done = CliRunner().invoke(command, ["--door", str(tmp_path / "door"), *asked])
     assert done.exit_code != 0 and re.search(says, f"{done.output}{done.exception}")
+
+
+def test_without_a_door_it_is_the_one_that_the_configuration_tells(tmp_path):
+    config = tmp_path / "edged.toml"
+    config.write_text(f'[run]\ndoor = "{tmp_path / "there"}"\n')
+    done = CliRunner().invoke(command, ["--config", str(config)])
+    assert f"no daemon answers at {tmp_path / 'there'}" in str(done.exception)
+
+
+def test_blocks_that_are_no_whole_quad_are_said_to_be_left_out(capsys):
+    result = ab.report([block(arm) for arm in "ABBAABBAAB"], "slow", "fast", 2.0)
+    _show(result, Console(width=120))
+    assert "left out: the last 2, which are no whole ABBA" in capsys.readouterr().out
 
 
 GENERATED = {

@@ -1,4 +1,4 @@
-"""What `edged stop` and `edged reload` share: they speak to the daemon's door and need no API."""
+"""What `edged stop`, `reload` and `ab` share: they speak to the daemon's door and need no API."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from edged.cli import _checks as checks
+from edged.cli._door import at_door
 
 UNITS = {"joules_per_mtuple": "J a million tuples", "watts": "W"}
 
@@ -21,8 +22,6 @@ UNITS = {"joules_per_mtuple": "J a million tuples", "watts": "W"}
 @click.option("--b", "b", default="race_to_idle", show_default=True, help="The other.")
 @click.option("--a-set", multiple=True, metavar="KEY=VALUE", help="A setting of A.")
 @click.option("--b-set", multiple=True, metavar="KEY=VALUE", help="A setting of B.")
-@click.option("--door", required=True, type=click.Path(path_type=Path),
-              help="The daemon's control socket (STORE/door).")  # fmt: skip
 @click.option("--block", "block_s", type=checks.ABOVE_ZERO,
               help="Seconds of a block; default: a 32nd of the time, at least 15, and at least five"
                    " times what is not counted.")  # fmt: skip
@@ -31,8 +30,9 @@ UNITS = {"joules_per_mtuple": "J a million tuples", "watts": "W"}
                    " beats take, which the daemon tells.")  # fmt: skip
 @click.option("--json", "path", type=click.Path(path_type=Path, allow_dash=True),
               help="Write the figures here; - prints them.")  # fmt: skip
+@at_door
 def command(
-    minutes: float, a: str, b: str, a_set: tuple[str, ...], b_set: tuple[str, ...], door: Path,
+    door: Path, minutes: float, a: str, b: str, a_set: tuple[str, ...], b_set: tuple[str, ...],
     block_s: float | None, settle_s: float, path: Path | None,
 ) -> None:  # fmt: skip
     """Compare the policies A and B on a running job, in the order A B B A.
@@ -101,6 +101,8 @@ def _show(result: dict[str, Any], console: Any) -> None:
     )
     for reason in dict.fromkeys(x["excluded"] for x in result["blocks"] if x["excluded"]):
         console.print(f"left out with its quad: {reason}")
+    if rest := len(result["blocks"]) % len(result["order"]):
+        console.print(f"left out: the last {rest}, which are no whole {result['order']}")
     if result["provenance"] == "modelled":
         console.print("the joules are a model's: the difference is what the model believes")
     console.print(f"[dim]{result['method']}[/]")
