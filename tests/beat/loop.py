@@ -78,10 +78,13 @@ class GateDisk(SystemDisk):
 class LeapingClock(SystemClock):
     """The machine's clock, which a test may put forward: silence without waiting for it."""
 
-    ahead_us = 0
+    ahead_us = wall_ahead_us = 0
 
     def monotonic_us(self):
         return super().monotonic_us() + self.ahead_us
+
+    def wall_us(self):
+        return super().wall_us() + self.wall_ahead_us
 
 
 class Loop:
@@ -171,6 +174,21 @@ class Loop:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def leap(self, us):
+        """Time that passes at once, for everybody in here."""
+        self.clock.ahead_us += us
+        self.clock.wall_ahead_us += us
+        self.waiter.kick()
+
+    def leap_until(self, us, condition, seconds=120.0, producer=None):
+        """Leap again and again, since what a wait is reckoned from may still be on its way."""
+
+        def leapt():
+            self.leap(us)
+            return condition()
+
+        return self.until(leapt, seconds, producer)
 
     def until(self, condition, seconds=120.0, producer=None):
         """Wait for a condition, polling a producer meanwhile; returns the seconds it took."""

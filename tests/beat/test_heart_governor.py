@@ -8,6 +8,7 @@ from governors.base import Steer
 from tests.beat.loop import Loop, batch
 from tests.beat.support import changed, copy_job
 
+HOUR_US = 3_600_000_000
 QUICK = changed(copy_job(), promises={"latency": "50ms"})
 
 
@@ -51,19 +52,18 @@ def test_while_nothing_is_admitted_the_heart_sleeps_and_its_senders_wait(tmp_pat
     told = Told()
     with Loop(QUICK, tmp_path / "store", governor=told) as loop, loop.producer() as producer:
         producer.connect()
-        told.held_until_us = loop.clock.monotonic_us() + 600_000
-        started = time.monotonic()
+        told.held_until_us = loop.clock.monotonic_us() + HOUR_US
         for i in range(5):
             producer.send(batch([i]))
         producer.poll()
         loop.until(lambda: told.calls, producer=producer)
         wakes = loop.waiter.wakes
-        while time.monotonic() - started < 0.5:
+        for _ in range(20):
             time.sleep(0.01)
             assert producer.poll() == 0
         assert loop.waiter.wakes - wakes <= 2, "the one timer"
+        loop.leap(HOUR_US)
         loop.until(lambda: producer.acked == 5, producer=producer)
-        assert time.monotonic() - started > 0.55
         assert loop.job.streams["r"].rows == 5, "and nothing was dropped"
 
 
@@ -72,14 +72,14 @@ def test_a_stop_does_not_wait_for_what_is_held(tmp_path):
     loop = Loop(QUICK, tmp_path / "store", governor=told)
     producer = loop.producer()
     producer.connect()
-    told.held_until_us = loop.clock.monotonic_us() + 60_000_000
+    told.held_until_us = loop.clock.monotonic_us() + HOUR_US
     producer.send(batch([1]))
     producer.poll()
     loop.until(lambda: told.calls, producer=producer)
-    started = time.monotonic()
+    loop.heart.stop()
+    assert loop.ended() is None
     loop.stop()
     producer.close()
-    assert time.monotonic() - started < 5
     assert loop.problem is None
 
 

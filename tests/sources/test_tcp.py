@@ -20,7 +20,7 @@ from tests.sources.tcp_rig import ARROW, NOW_US, Rig, messages, metadata, rows
 
 def dial(rig: Rig) -> socket.socket:
     peer = socket.create_connection(("127.0.0.1", rig.port), 10)
-    peer.settimeout(10)
+    peer.settimeout(120)
     return peer
 
 
@@ -155,7 +155,7 @@ class TestSequenceNumbers:
             peer.settimeout(0.1)
             with pytest.raises(TimeoutError):
                 peer.recv(1)
-            peer.settimeout(10)
+            peer.settimeout(120)
             rig.committing = True
             assert next_frame(peer) == (frames.ACK, (2).to_bytes(8, "little"))
 
@@ -237,7 +237,7 @@ def silent(peer: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        peer.settimeout(10)
+        peer.settimeout(120)
 
 
 class TestAGreetingThatSettles:

@@ -146,7 +146,7 @@ def test_an_address_that_is_none_is_refused():
 
 def test_a_centre_that_speaks_something_else_is_network_trouble(spool):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(10)
+        server.settimeout(120)
         with Daemon(f"http://127.0.0.1:{server.getsockname()[1]}") as daemon:
             peer, _ = server.accept()
             with peer:
