@@ -26,7 +26,8 @@ from edged.errors import ConfigError
 from governors.actuators.journal import Owned as OwnedByAnother
 from governors.cost import CostModel, Tariff
 from governors.errors import GovernorError, NotPermitted
-from governors.policies.base import Settings
+from governors.meters.battery import batteries, state
+from governors.policies.base import BATTERY, VOLTS, Policy, Settings
 from governors.policies.running import Running
 from governors.tariff import Unpriced
 
@@ -34,6 +35,7 @@ RETRY_US = 2_000_000
 UNMODELLED = (HANDS_OFF, "fixed")
 """Policies that need no power model."""
 DEFAULT, CONFIGURATION, COMMAND, DOCUMENT = "default", "configuration", "command", "document"
+RIGHTS, OTHER, BOARD = "rights", "another daemon", "the board"
 CENTRE = "centre"
 """Where a choice comes from."""
 Tell = Callable[[str, str, str, dict[str, Any]], None]
@@ -71,8 +73,8 @@ class Policies:
         self.awaits = False
         """Whether that may end by itself."""
         self.tell: Tell = lambda *_: None
-        self._another = False
-        """Whether another daemon owns the board."""
+        self._waits_for = RIGHTS
+        """What for, then."""
         self._told = ""
         """Of problems, the last that was told of; empty once a policy has begun."""
         self._retried_us = 0
@@ -85,10 +87,10 @@ class Policies:
         """Whether what runs may set anything."""
         return self.running.policy.name != HANDS_OFF
 
-    def check(self, name: str, settings: Settings) -> None:
-        """Raise ConfigError for a policy that cannot run here."""
+    def check(self, name: str, settings: Settings) -> Policy:
+        """The policy, which is not asked.  Raises ConfigError for one that can never run here."""
         try:
-            Running(name, settings, self.model)
+            policy = Running(name, settings, self.model).policy
         except GovernorError as problem:
             raise ConfigError(str(problem)) from problem
         if self._tariff is None and name not in UNMODELLED:
@@ -96,6 +98,28 @@ class Policies:
                 f"policy {name} needs a power model, and there is none of this board"
                 f" ({self._site.board.name}): {' or '.join(UNMODELLED)}"
             )
+        return policy
+
+    def admit(self, name: str, settings: Settings) -> None:
+        """Raise ConfigError for a policy that cannot run here, or not now: somebody is choosing
+        it, and can choose another."""
+        if lacks := self._lacks(self.check(name, settings)):
+            raise ConfigError(lacks)
+
+    def _lacks(self, policy: Policy) -> str:
+        """What the board has not that the policy needs; empty: nothing."""
+        if not policy.needs:
+            return ""
+        told = [state(self._site.sysfs, name) for name in batteries(self._site.sysfs)]
+        has = {
+            BATTERY: any(battery.remaining_j for battery in told),
+            VOLTS: any(battery.volts for battery in told),
+        }
+        lacking = [need for need in policy.needs if not has[need]]
+        if not lacking:
+            return ""
+        other = "; joules_per_day needs none" if BATTERY in lacking else ""
+        return f"policy {policy.name} needs {' and '.join(lacking)}, and there is none here{other}"
 
     def begin(self) -> None:
         """From now on what is chosen runs."""
@@ -104,7 +128,7 @@ class Policies:
 
     def switch(self, own: Choice) -> None:
         """The daemon's own policy is another.  Raises ConfigError, and the old one goes on."""
-        self.check(own.policy, own.settings)
+        self.admit(own.policy, own.settings)
         self.own = own
         self._enter()
 
@@ -116,7 +140,7 @@ class Policies:
         self.jobs, self.unheard = dict(chosen), {}
         for job, choice in chosen.items():
             try:
-                self.check(choice.policy, choice.settings)
+                self.admit(choice.policy, choice.settings)
             except ConfigError as problem:
                 self.unheard[job] = str(problem)
         self._enter()
@@ -127,7 +151,7 @@ class Policies:
         if not self.awaits or now_us - self._retried_us < RETRY_US:
             return False
         self._retried_us = now_us
-        if not self._another and not self._limits.may():
+        if self._waits_for == RIGHTS and not self._limits.may():
             return False
         self._enter()
         return True
@@ -175,6 +199,10 @@ class Policies:
         if not self._begun:
             return
         self.problem, self.awaits = "", False
+        if lacks := self._lacks(self.check(self.own.policy, self.own.settings)):
+            self.awaits, self._waits_for = True, BOARD
+            self.fall_back(lacks)
+            return
         heard = {job: c for job, c in self.jobs.items() if job not in self.unheard}
         self._apply(self.own, heard)
         if not self.sets:
@@ -184,7 +212,7 @@ class Policies:
             self._limits.take()
         except GovernorError as problem:
             self.awaits = isinstance(problem, NotPermitted)
-            self._another = isinstance(problem, OwnedByAnother)
+            self._waits_for = OTHER if isinstance(problem, OwnedByAnother) else RIGHTS
             self.fall_back(str(problem))
         else:
             self._told = ""

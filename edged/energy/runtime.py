@@ -139,7 +139,7 @@ class Energy:
         if choice is None:
             return [line] if line else []
         try:
-            self.check(choice.policy, choice.settings)
+            self.policies.check(choice.policy, choice.settings)
         except ConfigError as problem:
             return [f"policy {choice.policy}, which a command chose, cannot run: {problem}"]
         self.policies.own = choice
@@ -163,8 +163,8 @@ class Energy:
     # the policy --------------------------------------------------------------------------------
 
     def check(self, name: str, settings: Settings) -> None:
-        """Raise ConfigError for a policy that cannot run here."""
-        self.policies.check(name, settings)
+        """Raise ConfigError for a policy that somebody chooses and that cannot run here."""
+        self.policies.admit(name, settings)
 
     def switch(self, name: str, settings: Settings, origin: str = COMMAND) -> dict[str, Any]:
         """Go on with a policy; what runs then.  Raises ConfigError, and the old one goes on."""

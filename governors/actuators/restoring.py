@@ -71,7 +71,8 @@ def recover(sysfs: Sysfs, writer: Writer, journal: Journal) -> tuple[list[str], 
     settle(sysfs, journal, result)
     if result.failed:
         kind = NotPermitted if result.denied else ActuatorError
-        raise kind("; ".join(result.failed) + f"; {journal.path} is kept: restore again")
+        more = f"; nor could {len(result.failed) - 1} more" if len(result.failed) > 1 else ""
+        raise kind(f"{result.failed[0]}{more}; {journal.path} is kept: restore again")
     return [*result.done, *result.left, *wrong], result.gone
 
 

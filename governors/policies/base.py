@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 NUMBER_MAX = 1e12
 """Largest setting: what is made of it, hertz or microseconds, is a number of 64 bits."""
+BATTERY, VOLTS = "a battery that tells what it holds", "a battery that tells its voltage"
 STEPS = 9
 """Choices of a dial without a table, evenly spaced."""
 Settings = Mapping[str, Any]
@@ -242,6 +243,8 @@ class Policy(ABC):
     name: ClassVar[str]
     defaults: ClassVar[Settings] = _NOTHING
     """Every setting and its default; None: must be given."""
+    needs: tuple[str, ...] = ()
+    """Of a board, what it cannot run without: BATTERY (its joules), VOLTS (a battery's)."""
     plans: ClassVar[bool] = True
     """Whether its waits are planned; a policy that plans none has no say where others do."""
 

@@ -32,7 +32,9 @@ from typing import Any, ClassVar
 from governors.cost import CostModel
 from governors.policies.account import Account
 from governors.policies.base import (
+    BATTERY,
     RELEASE,
+    VOLTS,
     Budget,
     Decision,
     Observation,
@@ -93,6 +95,7 @@ class EnergyBudget(Policy):
         self._reserve = min(1.0, self.number("reserve", -1e-9))
         self._burst_us = 1e6 * self.number("burst_s")
         self._volts = _undervoltage(self)
+        self.needs = (BATTERY,) * (self._daily is None) + (VOLTS,) * (self._volts is not None)
         self.uploads = Uploads()
         self._saved_j = 0.0
         self._last: tuple[int, float] | None = None
