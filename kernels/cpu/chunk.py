@@ -62,8 +62,10 @@ def walk_some(
     at, end, walkers, shared = first, first + 8 * take, -1, False
     if get(lane, SIEVED):
         at, end = scratch, walk.sieve(records, other, first, end, scratch)
-    if get(lane, APART) and get(lane, WAY) != IN_LISTS and (eight.FAST or get(lane, WAY)):
-        n = (end - at) >> 3
+    n, way = (end - at) >> 3, get(lane, WAY)
+    if way == AS_SUITS:
+        way = IN_EIGHTS if eight.FAST and n >= eight.LANES else IN_LISTS
+    if get(lane, APART) and way == IN_EIGHTS:
         pairs, kept = abreast.walk(records, other, back, forth, at, n, scratch)
         if pairs > room:
             return -1
@@ -73,7 +75,7 @@ def walk_some(
         if pairs != abreast.WILD:
             return pairs
     elif get(lane, APART):
-        stride = walk.stride_of((end - at) >> 3)
+        stride = walk.stride_of(n)
         end, walkers = walk.step_first(records, other, back, forth, at, end, scratch, stride)
     if walkers < 0:
         end = walk.sieve(records, other, first, first + 8 * take, scratch)
