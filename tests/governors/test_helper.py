@@ -415,6 +415,21 @@ class TestDying:
             assert limits(root) == before
             assert not (tmp_path / "journal").exists()
 
+    def test_what_could_not_be_restored_is_told_in_one_line_however_much_it_is(self, tmp_path):
+        """Of 12 files it was 1.5 kB."""
+        sysfs, journal = plant(tmp_path / "board", "agx-orin-r35"), tmp_path / "journal"
+        knobs = [k for k in discover(sysfs, detect(sysfs)) if not k.optional]
+        ours = Ownership(sysfs, Direct(sysfs), journal, knobs)
+        ours.take()
+        for knob in knobs:
+            ours.pin(knob, 0)
+        ours._let_go()  # as by a crash
+        with pytest.raises(NotPermitted) as told:
+            restore(sysfs, Nobody("the helper at /run/edged/governor.sock is gone"), journal)
+        text = str(told.value)
+        assert len(text) < 400 and text.count("could not be restored") == 1
+        assert "more; " in text and "restore again" in text and str(journal) in text
+
     def test_one_that_was_started_again_is_used_again(self, tmp_path):
         with running() as helper:
             writer = helper.writer()
