@@ -22,7 +22,9 @@ KEEPALIVE_S = 60
 BACKOFF_US = 5_000_000
 ANSWER_US_MAX = 10_000_000
 """A broker that is silent for so long while it is greeting has lost us."""
-PACKET_MAX = 1 << 20
+PACKET_MAX = 64 << 10
+TAKE_MAX = 256 << 10
+"""At one look: who publishes faster is left, since the beats of this process must go on."""
 CONNACK, PUBLISH, SUBACK = 2, 3, 9
 PINGREQ, DISCONNECT = b"\xc0\x00", b"\xe0\x00"
 
@@ -170,13 +172,17 @@ class MqttFeed:
         return True
 
     def _receive(self, connection: socket.socket, now_us: int) -> None:
+        taken = 0
         while self._greeted:
+            if taken > TAKE_MAX:
+                raise MqttError(f"more than {TAKE_MAX >> 10} KiB since the last look: publish less")
             try:
                 content = connection.recv(1 << 16)
             except BlockingIOError:
                 break
             if not content:
                 raise MqttError("it hung up")
+            taken += len(content)
             self._buffer += content
             for first, body in split(self._buffer):
                 self._take(connection, first, body, now_us)

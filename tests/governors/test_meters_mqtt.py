@@ -295,3 +295,22 @@ class TestServersThatAreNone:
     )
     def test_lengths_are_written_as_in_table_2_4_of_the_standard(self, length, header):
         assert packet(0x30, bytes(length))[1 : 1 + len(header) // 2].hex() == header
+
+
+class Flood:
+    """A broker that always has more to say."""
+
+    said = 0
+
+    def recv(self, most):
+        message = packet(0x30, b"\0\1t" + b"5.0")
+        self.said += 1
+        return message * (most // len(message))
+
+
+def test_a_broker_that_never_stops_talking_holds_nobody_up():
+    feed, flood = MqttFeed(External("plug", topic="t")), Flood()
+    feed._greeted = feed._subscribed = True
+    with pytest.raises(MqttError, match="publish less"):
+        feed._receive(flood, 0)
+    assert flood.said < 20
