@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from edged.beat.runtime import JobRuntime
@@ -45,7 +45,7 @@ class Posted:
 
     change: Change
     job: JobRuntime | None = None
-    meant: Meant = Meant()
+    meant: Meant = field(default_factory=Meant)
     done: Done = lambda _: None
 
 
@@ -85,7 +85,7 @@ class Changes:
             posted = self._posted.popleft()
             try:
                 self._make(heart, posted)
-            except StoreFailed:
+            except (StoreFailed, StoreFull):  # a beat within was given up: nothing goes on from it
                 raise
             except EdgedError as problem:
                 posted.done(problem)

@@ -51,4 +51,4 @@ class Quarantine:
             except OSError as problem:
                 if problem.errno not in DISK_FULL or beat.await_room is None:
                     raise
-                beat.await_room(problem)
+                beat.await_room(OSError(problem.errno, problem.strerror, str(path)))

@@ -101,7 +101,7 @@ class FileSink(Sink):
                 write_whole(self._disk, f"{self._directory}/{name}", data)
         except OSError as problem:
             if problem.errno in DISK_FULL and beat.await_room is not None:
-                beat.await_room(problem)
+                beat.await_room(OSError(problem.errno, problem.strerror, self._directory))
                 return False
             raise StoreError(
                 f"sinks.{self._plan.id}: writing to {self._directory} failed: {problem}; "
