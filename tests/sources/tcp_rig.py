@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
+import socket
 import threading
 import time
 
+import numpy as np
 import pyarrow as pa
 
+from edged.client import frames
 from edged.columns import Batch
 from edged.operators.base import State
 from edged.schema import FLOAT64, INT32, STRING, TIMESTAMP, Field, Schema
@@ -164,3 +168,43 @@ class Rig:
             for ticket in self._tickets:
                 self.source.committed(ticket)
             self._tickets.clear()
+
+
+def dial(rig: Rig) -> socket.socket:
+    peer = socket.create_connection(("127.0.0.1", rig.port), 10)
+    peer.settimeout(120)
+    return peer
+
+
+def next_frame(peer: socket.socket) -> tuple[int, bytes]:
+    def exactly(n: int) -> bytes:
+        data = b""
+        while len(data) < n:
+            got = peer.recv(n - len(data))
+            assert got, "closed"
+            data += got
+        return data
+
+    kind, length = np.frombuffer(exactly(8), "<u4").tolist()
+    return kind, exactly(length)
+
+
+def error_of(peer: socket.socket) -> str:
+    kind, payload = next_frame(peer)
+    while kind != frames.ERROR:
+        kind, payload = next_frame(peer)
+    assert peer.recv(1) == b""
+    return payload.decode()
+
+
+def refused(rig: Rig, data: bytes) -> str:
+    """Send this and return the error; a healthy connection beside it goes on."""
+    with dial(rig) as healthy, dial(rig) as peer:
+        healthy.sendall(messages([rows(0, 10)]))
+        with contextlib.suppress(OSError):
+            peer.sendall(data)
+        text = error_of(peer)
+        before = rig.count()
+        healthy.sendall(messages([rows(10, 10)])[len(messages([])) :])
+        rig.until(lambda: rig.count() >= max(20, before), "the healthy connection")
+    return text

@@ -15,8 +15,7 @@ from edged.sources._tcp_greeting import wanted
 from edged.sources._tcp_socket import TcpSettings
 from tests.beat.loop import Loop, batch
 from tests.beat.support import ARROW, changed, copy_job
-from tests.sources.tcp_rig import Rig, messages, rows
-from tests.sources.test_tcp import next_frame
+from tests.sources.tcp_rig import Rig, messages, next_frame, rows
 
 PEM = str(Path(__file__).with_name("loopback_tls.pem"))
 TLS = TcpSettings("127.0.0.1", 0, tls_cert=PEM, tls_key=PEM)
