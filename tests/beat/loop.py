@@ -26,7 +26,7 @@ from edged.sinks.base import SinkContext
 from edged.store import Store
 from edged.workers import Workers
 from governors.base import LeaveAlone
-from tests.beat.support import ARROW
+from tests.beat.support import ARROW, COMPILED_S
 
 
 def now_us():
@@ -148,6 +148,7 @@ class Loop:
 
     def producer(self, stream="r", id="p", **options):
         (source,) = self.inputs.sources
+        options = {"timeout_s": COMPILED_S, **options}
         return Producer(f"127.0.0.1:{source.port}", stream, ARROW, id, **options)
 
     def call(self, function):

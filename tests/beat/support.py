@@ -31,6 +31,9 @@ SECOND = 1_000_000
 T0 = 1_750_000_000_000_000
 """Some time in 2025, microseconds UTC: where the wall clock and the rows of the tests begin."""
 MANY = 1 << 40
+COMPILED_S = 300
+"""Patience with a first beat: a kernel that nobody has used yet is compiled in it, which takes half
+a minute on a busy machine."""
 ARROW = pa.schema(
     [
         pa.field("key", pa.int64()),
@@ -263,6 +266,7 @@ class Daemon(Part):
 
     def producer(self, stream="r", id="p", **options):
         """A producer of key, time and value."""
+        options = {"timeout_s": COMPILED_S, **options}
         return Producer(f"127.0.0.1:{self.port}", stream, ARROW, id, **options)
 
     def status(self):

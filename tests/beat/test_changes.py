@@ -26,7 +26,7 @@ from edged.sinks.base import SinkContext
 from edged.store import Store
 from edged.workers import Workers
 from tests.beat.loop import Loop, batch, now_us
-from tests.beat.support import ARROW, HandClock, changed, copy_job, join_job
+from tests.beat.support import ARROW, COMPILED_S, HandClock, changed, copy_job, join_job
 from tests.beat.test_replay import bytes_of, differing
 
 QUICK = {"latency": "20ms"}
@@ -118,7 +118,9 @@ def test_a_restart_finds_the_jobs_as_they_were_after_any_changes(tmp_path, seed)
         twins, sent = Twins(loop, tmp_path / "store"), Counter()
 
         def send(stream):
-            with Producer(f"127.0.0.1:{port}", stream, ARROW, f"p-{stream}") as producer:
+            with Producer(
+                f"127.0.0.1:{port}", stream, ARROW, f"p-{stream}", timeout_s=COMPILED_S
+            ) as producer:
                 sent[stream] += 1
                 producer.send(batch(list(range(dice.randint(1, 5)))))
                 producer.flush()
@@ -306,7 +308,7 @@ def test_a_job_that_drained_on_a_full_disk_goes_when_there_is_room_and_is_not_tr
         disk.full = True
         loop.change("state", "second", state="draining", ends=True)
         loop.until(lambda: disk.tries >= 1)
-        with Producer(f"127.0.0.1:{port}", "r", ARROW, "r") as r:
+        with Producer(f"127.0.0.1:{port}", "r", ARROW, "r", timeout_s=COMPILED_S) as r:
             for value in range(5):
                 r.send(batch([value]))
                 r.flush()
@@ -402,7 +404,7 @@ def test_a_job_whose_port_is_taken_at_the_start_has_failed_until_it_is_resumed(t
             r.send(batch([1]))
             r.flush()
         assert loop.change("state", "second", state="running")["job"]["state"] == "running"
-        with Producer(f"127.0.0.1:{other}", "q", ARROW, "q") as q:
+        with Producer(f"127.0.0.1:{other}", "q", ARROW, "q", timeout_s=COMPILED_S) as q:
             q.send(batch([1]))
             q.flush()
 
@@ -436,11 +438,11 @@ def test_a_job_whose_port_is_lost_while_another_is_refused_has_failed_until_it_i
         assert events == [("failed", "second")]
         told = describe(loop.heart.jobs[1])
         assert told["state"] == "failed" and str(own) in told["problem"]
-        with Producer(f"127.0.0.1:{port}", "r", ARROW, "r") as r:
+        with Producer(f"127.0.0.1:{port}", "r", ARROW, "r", timeout_s=COMPILED_S) as r:
             r.send(batch([1]))
             r.flush()
         stack.close()
         assert loop.change("state", "second", state="running")["job"]["state"] == "running"
-        with Producer(f"127.0.0.1:{own}", "q", ARROW, "q") as q:
+        with Producer(f"127.0.0.1:{own}", "q", ARROW, "q", timeout_s=COMPILED_S) as q:
             q.send(batch([1]))
             q.flush()

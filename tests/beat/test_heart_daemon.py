@@ -26,6 +26,15 @@ def switches(pid):
     return total
 
 
+def come_to_rest(pid, seconds=120.0):
+    """Wait until the process has been asleep for half a second."""
+    deadline, seen = time.monotonic() + seconds, -1
+    while (now := switches(pid)) != seen:
+        assert time.monotonic() < deadline
+        seen = now
+        time.sleep(0.5)
+
+
 def cpu_s(pid):
     with open(f"/proc/{pid}/stat") as f:
         fields = f.read().rpartition(")")[2].split()
@@ -37,9 +46,10 @@ def test_an_idle_daemon_does_not_wake(tmp_path):
     with Daemon(tmp_path, document, "--workers", "4") as daemon, daemon.producer() as producer:
         producer.send(batch([1]))
         producer.flush()
-        time.sleep(0.5)
-        pid, status = daemon.process.pid, daemon.status()
-        time.sleep(0.2)
+        pid = daemon.process.pid
+        come_to_rest(pid)
+        status = daemon.status()
+        come_to_rest(pid)
         before, cpu = switches(pid), cpu_s(pid)
         time.sleep(3.0)
         assert switches(pid) - before <= 2
