@@ -18,10 +18,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from copy import deepcopy
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -30,25 +28,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.metrics import tell
 from edged.energy.settings import JOURNAL
 from edged.errors import EdgedError
-from edged.metrics.central import AGGREGATION, FLEET
+from edged.metrics.central import FLEET
 from edged.metrics.device import DEVICE
 from edged.processes import free_port
 from governors.actuators.journal import Journal
 from governors.simulated.kernel import PRIVATE, open_root
-from tests.central.support import Device, make_page
+from tests.central.support import make_page
 from tests.energy.common import POLICY0
-from tests.metrics.plant import DEPLOY, PROMETHEUS, SENT, Plant, document, hasty, listening, wide
+from tests.metrics.plant import DEPLOY, PROMETHEUS, SENT, document, hasty, listening, wide
 
 DASHBOARDS = ["fleet", "device", "energy"]
 pytestmark = pytest.mark.xdist_group("prometheus")
-
-
-@pytest.fixture(scope="module")
-def plant(tmp_path_factory):
-    with Plant(tmp_path_factory.mktemp("plant")) as plant:
-        plant.until(lambda: plant.query("edged_up == 1"))
-        plant.aggregate()
-        yield plant
 
 
 def families(plant):
@@ -246,148 +236,93 @@ class TestDashboards:
 class TestAlerts:
     """In this order: the last ones take the plant apart."""
 
-    @pytest.fixture(autouse=True)
-    def began(self):
-        self.began_s = time.monotonic()
-
-    def fires(self, plant, name, **labels):
-        """Wait until it has fired since the test began, now or for a moment; its labels."""
-        alert, *_ = plant.until(
-            lambda: (
-                plant.firing(name, **labels)
-                or plant.fired(name, time.monotonic() - self.began_s, **labels)
-            )
-        )
-        told = alert["annotations"]
-        assert not any("error" in text or "<no value>" in text for text in told.values()), told
-        return alert["labels"]
-
     def test_nothing_fires_while_all_is_well(self, plant):
         # a machine that others use may break a promise: that silence is promtool's to hold
         plant.until(lambda: plant.get("rules")["groups"])
         names = {alert["labels"]["alertname"] for alert in plant.firing()}
         assert names <= {"EdgedLatencyOverPromise", "EdgedFleetLatencyOverPromise"}
 
-    def test_a_promise_that_cannot_be_kept(self, plant):
+    def test_a_promise_that_cannot_be_kept(self, plant, fires):
         plant.ask("job.put", document=hasty())
         plant.until(
             lambda: "hasty" in str(plant.query('ALERTS{alertname="EdgedLatencyOverPromise"}'))
         )
-        self.fires(plant, "EdgedFleetLatencyOverPromise", device="turbine-7")
+        fires("EdgedFleetLatencyOverPromise", device="turbine-7")
         plant.ask("job.delete", name="hasty")
 
-    def test_more_streams_than_there_is_room_for(self, plant):
+    def test_more_streams_than_there_is_room_for(self, plant, fires):
         plant.ask("job.put", document=wide())
-        self.fires(plant, "EdgedMetricsLeftOut")
+        fires("EdgedMetricsLeftOut")
         plant.ask("job.delete", name="wide")
 
-    def test_rows_behind_the_watermark(self, plant):
+    def test_rows_behind_the_watermark(self, plant, fires):
         with plant.producer("late") as producer:
             for hours in (0, -3):
                 producer.send(rows(100, hours))
                 producer.flush()
-        self.fires(plant, "EdgedRowsDropped")
+        fires("EdgedRowsDropped")
 
-    def test_a_clock_that_somebody_else_changes(self, plant):
+    def test_a_clock_that_somebody_else_changes(self, plant, fires):
         plant.ask("governor", policy="fixed", settings={"cpu_mhz": 960})
         sysfs = open_root(plant.store / "board")
         limit = f"{POLICY0}/scaling_max_freq"
         plant.until(lambda: sysfs.peek_int(limit) == 960_000)
         plant.until(lambda: plant.query("edged_clock_max_hertz == 960e6"))
         sysfs.write(limit, "1190400")
-        self.fires(plant, "EdgedClockTakenOver", device="turbine-7")
+        fires("EdgedClockTakenOver", device="turbine-7")
 
-    def test_a_policy_that_another_daemon_keeps_from_the_board(self, plant):
+    def test_a_policy_that_another_daemon_keeps_from_the_board(self, plant, fires):
         plant.ask("governor", policy="hands_off")
         journal = Journal(plant.store / JOURNAL.name)
         try:
             plant.ask("governor", policy="race_to_idle")
-            self.fires(plant, "EdgedPolicyFellBack")
+            fires("EdgedPolicyFellBack")
         finally:
             journal.release()
 
-    def test_a_meter_that_is_lost(self, plant):
+    def test_a_meter_that_is_lost(self, plant, fires):
         faults = plant.store / "board" / PRIVATE / "faults.json"
         faults.write_text(json.dumps([["*/curr1_input", errno.EIO, "r"]]))
-        self.fires(plant, "EdgedMeterLost", rail="VDD_IN")
-        self.fires(plant, "EdgedMeterGaps", rail="VDD_IN")
+        fires("EdgedMeterLost", rail="VDD_IN")
+        fires("EdgedMeterGaps", rail="VDD_IN")
         plant.until(lambda: plant.query('edged_device_rails_silent{device="turbine-7"} > 0'))
         faults.write_text("[]")
 
-    def test_what_a_device_that_only_reports_has_lost(self, plant):
+    def test_what_a_device_that_only_reports_has_lost(self, plant, fires):
         failed = json.dumps({"watched": {"state": "failed", "version": 1, "rows": 1}})
         plant.report("remote", 1 << 20, jobs=failed, rails_silent=1, budget_forecast_joules=-5.0)
         for name in ("EdgedJobFailed", "EdgedMeterLost", "EdgedEnergyBudgetEndangered"):
-            self.fires(plant, name, device="remote")
+            fires(name, device="remote")
 
-    def test_a_budget_below_what_the_idle_board_takes(self, plant):
+    def test_a_budget_below_what_the_idle_board_takes(self, plant, fires):
         plant.ask("governor", policy="energy_budget", settings={"joules_per_day": 1000})
-        self.fires(plant, "EdgedEnergyBudgetEndangered", device="turbine-7")
+        fires("EdgedEnergyBudgetEndangered", device="turbine-7")
         forecast = 'edged_device_energy_budget_forecast_joules{device="turbine-7"}'
         plant.until(lambda: plant.query(f"{forecast} < 0"))
         plant.ask("governor", policy="hands_off")  # one that holds no races back
 
-    def test_a_page_that_arrives_with_other_bytes_and_one_under_a_name_that_was_used(self, plant):
+    def test_a_page_that_arrives_with_other_bytes_and_one_under_a_name_that_was_used(
+        self, plant, fires
+    ):
         page = bytearray(make_page(1, device="other"))
         page[-1] ^= 1
         with plant.remote("other") as device:
             device.register()
             assert device.send(bytes(page)).status_code == 422
-            self.fires(plant, "EdgedPageCorrupt")
+            fires("EdgedPageCorrupt")
             assert device.send(make_page(1, device="other")).status_code == 200
             assert device.send(make_page(1, device="other", salt=1)).status_code == 409
-        self.fires(plant, "EdgedUplinkAlarm")
+        fires("EdgedUplinkAlarm")
 
-    def test_a_desired_state_that_the_device_refuses(self, plant):
+    def test_a_desired_state_that_the_device_refuses(self, plant, fires):
         wanted = plant.path / "desired.json"
         wanted.write_text(json.dumps({"jobs": [document(plant.producers)]}))  # a file's already
         run(sys.executable, "-m", "edged", "central", "desired", "turbine-7", str(wanted),
             "--landing", str(plant.landing))  # fmt: skip
-        self.fires(plant, "EdgedDesiredStateRefused", device="turbine-7")
-        self.fires(plant, "EdgedDesiredStateNotApplied", device="turbine-7")
+        fires("EdgedDesiredStateRefused", device="turbine-7")
+        fires("EdgedDesiredStateNotApplied", device="turbine-7")
 
-    def test_a_landing_on_a_slow_disk(self, plant):
-        collector, metrics = free_port(), free_port()
-        plant.part("slow", "tests.metrics.odd", "0", "0.6", "edged", "central", "collect",
-                   "--landing", str(plant.path / "slow"), "--listen", f"127.0.0.1:{collector}",
-                   "--metrics", f"127.0.0.1:{metrics}", "--json").ready()  # fmt: skip
-        plant.scrape("edged-collector", metrics)
-        plant.until(lambda: plant.query(f'up{{instance="127.0.0.1:{metrics}"}} == 1'))
-        with Device(SimpleNamespace(url=f"http://127.0.0.1:{collector}"), "other") as device:
-            device.register()
-            assert device.send(make_page(1, device="other")).status_code == 200  # two syncs
-        self.fires(plant, "EdgedCollectorSlow")
-        plant.parts.pop("slow").stop()
-
-    def test_a_daemon_whose_clock_is_a_minute_ahead(self, plant):
-        (place := plant.path / "skewed").mkdir()
-        (place / "job.json").write_text(json.dumps(listening(free_port())))
-        door, metrics = place / "store" / "door", free_port()
-        config = place / "edged.toml"
-        config.write_text(
-            f'[run]\ndoor = "{door}"\n[store]\ndirectory = "{place / "store"}"\n'
-            f'[api]\nsocket = "{place / "api.sock"}"\ngroup = ""\n'
-            f'[metrics]\nlisten = "127.0.0.1:{metrics}"\n'
-        )
-        plant.part("ahead", "tests.metrics.odd", "60", "0", "edged", "run",
-                   str(place / "job.json"), "--store", str(place / "store"), "--device", "ahead",
-                   "--workers", "1", "--board", "none", "--json")  # fmt: skip
-        plant.part("ahead-api", "api", "--config", str(config), "--json").ready()
-        plant.parts["ahead"].ready(300)
-        plant.scrape("edged", metrics, device="ahead")
-        self.fires(plant, "EdgedClockSkewed", device="ahead")
-
-    def test_an_aggregation_that_takes_long_to_come_back_and_one_that_is_gone(self, plant):
-        plant.scrape("edged-aggregate", plant.tables)
-        plant.until(lambda: plant.query('edged_aggregate_batches_total{result="ok"} > 0'))
-        names = [f'{{__name__=~"{name}(_count)?"}}' for name in AGGREGATION]  # or of a histogram
-        plant.until(lambda: all(plant.query(name) for name in names))
-        # a minute between batches, and pages land all the time
-        self.fires(plant, "EdgedAggregationStalled")
-        plant.parts["aggregate"].kill()
-        self.fires(plant, "EdgedAggregationFailing")
-
-    def test_a_daemon_that_dies_again_and_again_while_somebody_takes_its_port(self, plant):
+    def test_a_daemon_that_dies_again_and_again_while_somebody_takes_its_port(self, plant, fires):
         daemon, port = plant.parts["daemon"], free_port()
         plant.ask("job.put", document=listening(port))
         daemon.kill()
@@ -397,34 +332,35 @@ class TestAlerts:
                     daemon.kill()
                 daemon.restart()
                 daemon.ready(300)
-            self.fires(plant, "EdgedJobFailed", job_name="listening")
-        self.fires(plant, "EdgedRestarting", device="turbine-7")
+            fires("EdgedJobFailed", job_name="listening")
+        fires("EdgedRestarting", device="turbine-7")
 
-    def test_a_store_that_fills_up_while_the_collector_is_away(self, plant):
+    def test_a_store_that_fills_up_while_the_collector_is_away(self, plant, fires):
         plant.parts["collector"].kill()
         filling = threading.Thread(target=fill, args=(plant,))
         filling.start()  # by themselves the streams take a segment of the log every 40 s
         try:
-            self.fires(plant, "EdgedBacklogGrowing")
-            self.fires(plant, "EdgedCollectorDown")
-            self.fires(plant, "EdgedStoreFillsUp")
-            self.fires(plant, "EdgedStoreFull", device="turbine-7")
-            self.fires(plant, "EdgedBackpressure")
+            fires("EdgedBacklogGrowing")
+            fires("EdgedCollectorDown")
+            fires("EdgedStoreFillsUp")
+            fires("EdgedStoreFull", device="turbine-7")
+            fires("EdgedBackpressure")
         finally:
             plant.full.set()
             filling.join()
 
-    def test_a_collector_that_comes_back_with_an_empty_landing(self, plant):
+    def test_a_collector_that_comes_back_with_an_empty_landing(self, plant, fires):
         plant.landing = plant.path / "another"
         plant.collect()
         plant.ask("uplink.retry")  # it has waited for a while between its tries by now
-        self.fires(plant, "EdgedUplinkStuck", device="turbine-7")
+        fires("EdgedUplinkStuck", device="turbine-7")
 
-    def test_a_daemon_that_is_gone(self, plant):
+    def test_a_daemon_that_is_gone(self, plant, fires):
         plant.parts["daemon"].stop()
-        self.fires(plant, "EdgedDeviceSilent", device="turbine-7")
+        fires("EdgedDeviceSilent", device="turbine-7")
         assert plant.exposed().count("\nedged_") == 1, "only edged_up is left"
 
     def test_every_alert_of_the_rules_has_been_provoked_here(self):
         names = re.findall(r"alert: (\w+)", (PROMETHEUS / "alerts.rules.yml").read_text())
-        assert [name for name in names if f'"{name}"' not in Path(__file__).read_text()] == []
+        tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_prom*.py"))
+        assert [name for name in names if f'"{name}"' not in tests] == []

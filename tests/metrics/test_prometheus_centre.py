@@ -1,0 +1,66 @@
+"""Alerts of the centre and of clocks, on a plant of their own: they take long to begin, and nobody
+has to wait for them (see test_prometheus.py)."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from edged.metrics.central import AGGREGATION
+from edged.processes import free_port
+from tests.central.support import Device, make_page
+from tests.metrics.plant import listening
+
+pytestmark = pytest.mark.xdist_group("prometheus-centre")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark(plant):
+    """It begins while the others are tested."""
+    plant.aggregate()
+
+
+def test_a_landing_on_a_slow_disk(plant, fires):
+    collector, metrics = free_port(), free_port()
+    plant.part("slow", "tests.metrics.odd", "0", "0.6", "edged", "central", "collect",
+               "--landing", str(plant.path / "slow"), "--listen", f"127.0.0.1:{collector}",
+               "--metrics", f"127.0.0.1:{metrics}", "--json").ready()  # fmt: skip
+    plant.scrape("edged-collector", metrics)
+    plant.until(lambda: plant.query(f'up{{instance="127.0.0.1:{metrics}"}} == 1'))
+    with Device(SimpleNamespace(url=f"http://127.0.0.1:{collector}"), "other") as device:
+        device.register()
+        assert device.send(make_page(1, device="other")).status_code == 200  # two syncs
+    fires("EdgedCollectorSlow")
+    plant.parts.pop("slow").stop()
+
+
+def test_a_daemon_whose_clock_is_a_minute_ahead(plant, fires):
+    (place := plant.path / "skewed").mkdir()
+    (place / "job.json").write_text(json.dumps(listening(free_port())))
+    door, metrics = place / "store" / "door", free_port()
+    config = place / "edged.toml"
+    config.write_text(
+        f'[run]\ndoor = "{door}"\n[store]\ndirectory = "{place / "store"}"\n'
+        f'[api]\nsocket = "{place / "api.sock"}"\ngroup = ""\n'
+        f'[metrics]\nlisten = "127.0.0.1:{metrics}"\n'
+    )
+    plant.part("ahead", "tests.metrics.odd", "60", "0", "edged", "run",
+               str(place / "job.json"), "--store", str(place / "store"), "--device", "ahead",
+               "--workers", "1", "--board", "none", "--json")  # fmt: skip
+    plant.part("ahead-api", "api", "--config", str(config), "--json").ready()
+    plant.parts["ahead"].ready(300)
+    plant.scrape("edged", metrics, device="ahead")
+    fires("EdgedClockSkewed", device="ahead")
+
+
+def test_an_aggregation_that_takes_long_to_come_back_and_one_that_is_gone(plant, fires):
+    plant.scrape("edged-aggregate", plant.tables)
+    plant.until(lambda: plant.query('edged_aggregate_batches_total{result="ok"} > 0'))
+    names = [f'{{__name__=~"{name}(_count)?"}}' for name in AGGREGATION]  # or of a histogram
+    plant.until(lambda: all(plant.query(name) for name in names))
+    # a minute between batches, and pages land all the time
+    fires("EdgedAggregationStalled")
+    plant.parts["aggregate"].kill()
+    fires("EdgedAggregationFailing")
