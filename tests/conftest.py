@@ -10,6 +10,7 @@ comes first, so that no process is left with it at the end.
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kernels import registry
 from tests.spark import jvm
 
 settings.register_profile("edged", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -75,6 +76,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "xdist_group(name): tests of one group share a process")
     if config.getoption("--no-skips"):
         config.pluginmanager.register(NoSkips())
+    if not hasattr(config, "workerinput"):
+        registry.forget_stale()  # else tests run kernels whose helpers have changed since
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook

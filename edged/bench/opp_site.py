@@ -153,7 +153,7 @@ class _Opened:
             return 0.0
         kept = {k.name: owner.costs.get(k.name) for k in knobs if not readable(k.max_path)}
         costs = [kept[k.name] if k.name in kept else owner.measure(k) for k in knobs]
-        return sum(cost.mean_us for cost in costs if cost is not None)
+        return sum(cost.usual_us for cost in costs if cost is not None)
 
     def _own(self, stack: ExitStack) -> tuple[Ownership | None, str]:
         """Ownership of the knobs, or why there is none."""

@@ -76,14 +76,14 @@ class Clamps:
         """What entering and leaving take together (µs), by clamping to what lets all through."""
         self._enter(Clamp())
         self._leave()
-        return self.entering.mean_us + self.leaving.mean_us
+        return self.entering.usual_us + self.leaving.usual_us
 
     def told(self) -> dict[str, Any]:
         """For people: what was asked for, and what that has taken."""
         return {
             "times": self.entering.count,
-            "enter_us": round(self.entering.mean_us, 1),
-            "leave_us": round(self.leaving.mean_us, 1),
+            "enter_us": round(self.entering.usual_us, 1),
+            "leave_us": round(self.leaving.usual_us, 1),
         }
 
     def _follow(self) -> None:

@@ -258,7 +258,7 @@ class Owned:
         if not readable(knob.max_path):
             return None
         try:
-            return 2 * ours.measure(knob).mean_us
+            return 2 * ours.measure(knob).usual_us
         except ActuatorError as problem:
             self._refused(0, knob.name, str(problem))
             return None
@@ -297,8 +297,8 @@ class Owned:
         found = {
             name: {
                 "times": enter.count,
-                "enter_us": round(enter.mean_us, 1),
-                "leave_us": round(leave.mean_us, 1) if leave is not None and leave.count else None,
+                "enter_us": round(enter.usual_us, 1),
+                "leave_us": round(leave.usual_us, 1) if leave is not None and leave.count else None,
             }
             for name, (enter, leave) in {**pairs, **self.sleeps.costs}.items()
         }

@@ -12,6 +12,8 @@ What they need is owned like limits: the originals are on the disk before the fi
 back on every way out.  What entering and leaving costs is measured by doing it once, when a policy
 begins (of a GPU that may be gated: writing `on` returns when it is awake).  A board or kernel that
 lacks one of them runs without, and says so; what could not be set is tried again after AGAIN_US.
+Cores that are never switched off are measured again now and then: once at a bad moment of the
+machine would otherwise be for good.
 """
 
 from __future__ import annotations
@@ -89,18 +91,20 @@ class Sleeps:
         """When switches could not be set; those of them that are not asleep are not used."""
         self._asleep: list[Switch] = []
         self.entered = 0
+        self._unused: tuple[int, int, int] = (-1, 0, AGAIN_US)
+        """How often cores had been asleep when they were last priced, when, and for how long."""
         self.costs: dict[str, tuple[Cost, Cost]] = {}
         """By switch, measured: to enter its sleep, and to leave it."""
 
     @property
     def enter_us(self) -> float:
         """To switch off every core that can be, one after another."""
-        return sum(self.costs[core.name][0].mean_us for core in self._usable())
+        return sum(self.costs[core.name][0].usual_us for core in self._usable())
 
     @property
     def leave_us(self) -> float:
         """To switch them on again."""
-        return sum(self.costs[core.name][1].mean_us for core in self._usable())
+        return sum(self.costs[core.name][1].usual_us for core in self._usable())
 
     def _clamps(self, sysfs: Sysfs, simulated: bool) -> Clamps | None:
         if simulated:
@@ -115,15 +119,25 @@ class Sleeps:
     def take(self, ours: Ownership, tariff: Tariff | None) -> None:
         """They are ours: measure what they cost, and let the tariff offer them."""
         self._ours, self._tariff = ours, tariff
+        self._unused = (-1, 0, AGAIN_US)
         self._refused_us.clear()
         for switch in self.switches:
             self._measure(switch, 0)
         self._offer()
 
     def again(self, at_us: int) -> None:
-        """Try again what could not be set AGAIN_US ago."""
+        """Try again what could not be set AGAIN_US ago; price again what is never used, each time
+        after twice as long."""
+        if self._ours is None:
+            return
         late = [s for s in self.switches if at_us - self._refused_us.get(s.name, at_us) >= AGAIN_US]
-        if not late or self._ours is None:
+        entered, since_us, pause_us = self._unused
+        if entered != self.entered:
+            self._unused = (self.entered, at_us, AGAIN_US)
+        elif at_us - since_us >= pause_us and not self._asleep:
+            self._unused = (entered, at_us, 2 * pause_us)
+            late += self._usable()
+        if not late:
             return
         for switch in late:
             self._measure(switch, at_us)

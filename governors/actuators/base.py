@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 
 from governors.detect import Board
@@ -209,16 +210,22 @@ def ordered(wanted: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 @dataclass(slots=True)
 class Cost:
-    """What it takes to write, measured; a running figure of the last dozen or so."""
+    """What it takes to write, measured."""
 
     count: int = 0
-    mean_us: float = 0.0
     max_us: float = 0.0
+    recent_us: deque[float] = field(default_factory=lambda: deque(maxlen=11))
+
+    @property
+    def usual_us(self) -> float:
+        """The median of the last eleven, the lower one of two: one bad moment of the machine makes
+        nothing dear, for what is too dear is not done, and so not measured again."""
+        return sorted(self.recent_us)[(len(self.recent_us) - 1) // 2] if self.recent_us else 0.0
 
     def note(self, spent_us: float) -> None:
         """One more was measured."""
         self.count += 1
-        self.mean_us += (spent_us - self.mean_us) / min(self.count, 12)
+        self.recent_us.append(spent_us)
         self.max_us = max(self.max_us, spent_us)
 
 

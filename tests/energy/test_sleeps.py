@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from edged.energy import show
+from edged.energy import sleeps as sleeps_module
 from edged.energy.board import open_site
 from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings
@@ -139,6 +142,27 @@ def test_a_core_that_could_not_be_switched_off_at_the_start_is_tried_again(tmp_p
         assert "core.5" in told_of(b)["refused"], "not at each beat"
         assert told_of(b, at_s=6)["refused"] == {}
         assert b.side.tariff.sleeps[0].watts == 0.5
+
+
+def test_what_was_dear_at_one_bad_moment_is_priced_again_though_nobody_uses_it(
+    tmp_path, monkeypatch
+):
+    with Bench(tmp_path, "fixed", allowed=("offline:0.5",), begin=False, cpu_mhz=960) as b:
+        with monkeypatch.context() as slow:
+            stall_ns = itertools.count(step=100_000_000)
+            slow.setattr(sleeps_module, "perf_counter_ns", lambda: next(stall_ns))
+            b.side.start()
+        (dear,) = b.side.tariff.sleeps
+        assert dear.us == pytest.approx(4 * 2 * 100_000)
+        told_of(b)
+        told_of(b, at_s=6)
+        (priced,) = b.side.tariff.sleeps
+        assert priced.us < dear.us / 2
+        count = b.site.sleeps.costs["core.5"][0].count
+        told_of(b, at_s=9)
+        assert b.site.sleeps.costs["core.5"][0].count == count, "less and less often"
+        told_of(b, at_s=2)
+        assert b.site.sleeps.costs["core.5"][0].count == count + 1
 
 
 @pytest.mark.parametrize("value, stays", [("0", "1"), ("1", "0")])
