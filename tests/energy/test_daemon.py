@@ -232,6 +232,7 @@ class TestMeters:
         session.until(lambda s: not s["energy"]["rails"][0]["problem"])
 
     def test_the_pair_of_joules_per_million_tuples_differs_by_the_idle_board(self, session):
+        feed(session, lambda: energy(session)["joules_per_mtuple"])
         told = ask(session.door, "energy")
         pair = energy(session)["joules_per_mtuple"]
         span_s = (told["input"]["until_us"] - told["input"]["since_us"]) / 1e6
