@@ -233,13 +233,12 @@ class CostModel:
         `room_j` above idle is enough for at most.
 
         Where it is enough for none of those in time, the one that gets most units done of them;
-        where none is in time, so too of those whose part that fits is; else the fastest, as far as
-        the room goes.
+        where none is in time, the fastest, as far as the room goes.
         """
         units = work.units
         in_time = [w for w in ways if w.takes_us(units) <= left_us]
         priced = [w for w in in_time if self._gpu_known(w, work)]
-        choice = priced or in_time or self._partly_in_time(ways, work, left_us, room_j, write_j)
+        choice = priced or in_time or [min(ways, key=lambda w: w.takes_us(units))]
         fits = [w for w in choice if w.most_joules(units, write_j) + self._gpu_j(w, work) <= room_j]
         if fits:
             best, share = min(fits, key=lambda w: self._race_j(w, work, write_j)), 1.0
@@ -249,17 +248,6 @@ class CostModel:
             share = best.part(units, write_j, rooms[best])
         most = share * units if share < 1.0 else units + self._more(best, work, write_j, room_j)
         return Fit(best, share, bool(in_time), best.joules(share * units, write_j), most)
-
-    def _partly_in_time(
-        self, ways: Sequence[Way], work: Work, left_us: float, room_j: float, write_j: float
-    ) -> list[Way]:
-        """Ways that end in time with as much as the room is enough for; else the fastest."""
-        parts = (w.part(work.units, write_j, room_j - self._gpu_j(w, work)) for w in ways)
-        found = [
-            w for w, part in zip(ways, parts, strict=True)
-            if 0.0 < part < 1.0 and w.takes_us(part * work.units) <= left_us
-        ]  # fmt: skip
-        return found or [min(ways, key=lambda w: w.takes_us(work.units))]
 
     def overhead_j(self, work: Work) -> float:
         """What a beat takes above idle beside its race: wakes, memory traffic, an upload, and the

@@ -17,11 +17,11 @@ the reason says so.
 It holds from the first window on: time before the policy's first sample counts as if the cap had
 been drawn, and a race is taken to need DOUBT times what the model says at most, until races have
 shown what they do need (`Caution`); where that would leave no race at all though a whole window is
-free, it is taken by the model.  The first race is small (FIRST_SHARE, FIRST_FIXED), and they grow
-from there (GROWTH). How much waits is an estimate: a race is told how much there is room for.
-Where the joules run ahead of what was foreseen (a model's error, other processes), the room shrinks
-with them.  Beats that only commit are not asked for: the room for those that may come before the
-next race is kept free.
+free, it is taken by the model.  The first race is small (FIRST_SHARE), and they grow from there
+(GROWTH).  How much waits is an estimate: a race is told how much there is room for.  Where the
+joules run ahead of what was foreseen (a model's error, other processes), the room shrinks with
+them.  Beats that only commit are not asked for: the room for those that may come before the next
+race is kept free.
 """
 
 from __future__ import annotations
@@ -42,9 +42,6 @@ from another machine are off by half (`edged.simulate.work`), and first races ar
 FIRST_SHARE = 1 / 16
 """Of the room, what the units of the first race may take by the model: on a machine of a quarter of
 the speed, cold, they took 14 times as much."""
-FIRST_FIXED = 4.0
-"""Nor more than so many times what that race takes without any: whatever the cap, and though
-millions wait after a restart, the first one costs little more than the least possible."""
 GROWTH = 2.0
 """A race has at most so many times the units of the largest one before."""
 FORGET = 0.3
@@ -54,9 +51,8 @@ TIGHT = 0.95
 RETRY_US = 1_000
 """Least wait for room."""
 HOLD_SHARE = 0.5
-"""Where not all that waits fits, a race waits for this part at most of what a window can hold above
-idle.  Of what is waited for half is left unused in the mean, and each race has a fixed part: a goal
-g in a window of w joules wastes g / 2 w + fixed / g, which is least at sqrt(2 fixed w)."""
+"""Where not all that waits fits, a race waits for this part of what a window can hold above idle:
+small races cost more."""
 ALL = 0.98
 """Of what a window can hold: where as much is free, no more will come."""
 SPARE = 0.05
@@ -142,11 +138,9 @@ class PowerCap(Policy):
 
     def _goal_j(self, seen: Observation, factor: float) -> float:
         """What must be free for a race of a part of what waits."""
-        ways, all_j = self.ways(seen), self._all_j() / factor
+        ways = self.ways(seen)
         least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
-        fixed_j = min(w.most_joules(0.0, seen.write_j) for w in ways)
-        fixed_j += self.model.overhead_j(seen.work)
-        return min(least_j, HOLD_SHARE * all_j, math.sqrt(2 * fixed_j * max(0.0, all_j)))
+        return min(least_j, HOLD_SHARE * self._all_j() / factor)
 
     def _admitted(self, seen: Observation, factor: float, free: bool) -> Decision | None:
         """The race that there is room for, where each takes `factor` times what is modelled."""
@@ -174,8 +168,7 @@ class PowerCap(Policy):
     def _growing(self, fit: Fit, units: float, room_j: float) -> Fit:
         """The same race of `units`, no larger than those before allow."""
         each_j = fit.way.most_j_per_unit
-        first_j = min(FIRST_SHARE * room_j, FIRST_FIXED * fit.way.most_j)
-        first = first_j / each_j if each_j > 0 else math.inf
+        first = FIRST_SHARE * room_j / each_j if each_j > 0 else math.inf
         most = max(1.0, first, GROWTH * self.caution.largest)
         share = fit.share * min(1.0, most / units) if units else fit.share
         return replace(fit, share=share, units_max=min(most, fit.units_max))

@@ -113,5 +113,5 @@ def raced(seen: Observation, fit: Fit, alone: Way) -> Decision:
     else:
         reason = "left alone: no clock saves what writing it costs"
     if not fit.in_time:
-        reason += "; none is in time" + (", the fastest" if fit.share >= 1.0 else "")
+        reason += "; none is in time, the fastest"
     return Decision(reason, clocks, admit_share=fit.share, units_max=fit.units_max)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from governors.policies.base import PolicyError
-from tests.governors.plant import COST, TARIFFS, Plant
+from tests.governors.plant import TARIFFS, Plant
 
 beats = st.lists(
     st.tuples(st.floats(0, 2e6), st.integers(1_000, 1_500_000)), min_size=1, max_size=40
@@ -45,10 +45,6 @@ def test_a_cap_that_is_never_reached_costs_no_latency_and_no_throughput(board, a
     plant = Plant(board, "power_cap", {"watts": 1000.0}, left_share=1.0)
     plant.beat(0, 1)
     plant.beat(0, 10_000_000)  # the window before the start counts as if the cap had been drawn
-    while plant.running.policy.caution.largest < 2e6:  # what races take is known by then
-        plant.beat(3e6, 1_000_000)
-    while plant.waiting >= 1:
-        plant.beat(0, 1_000_000)
     for units, us in arrivals:
         fastest = plant.cost.us(plant.waiting + units, plant.dials[0].max_hz)
         late = plant.late
@@ -144,39 +140,6 @@ def test_races_grow_from_a_small_one_to_what_the_room_is_enough_for():
     grown = list(itertools.accumulate(raced, max))
     assert all(b <= 2.001 * a for a, b in itertools.pairwise(grown))
     assert grown[-1] > 20 * grown[0]
-
-
-@pytest.mark.parametrize("watts", [6.0, 1000.0])
-def test_after_a_restart_the_first_races_are_small_whatever_waits_and_whatever_the_cap(watts):
-    """What they take is not known yet: the first takes little more than one without any units."""
-    plant = Plant("orin-nano", "power_cap", {"watts": watts})
-    plant.waiting, least_j = 4e6, COST.cycles / COST.cycles_per_unit
-    plant.beat(0, 10_000_000)
-    while not plant.done:
-        plant.beat(0, 500_000)
-    assert 0 < plant.done < 10 * least_j
-    while plant.waiting >= 1 and len(plant.decisions) < 200:
-        plant.beat(0, 500_000)
-    assert plant.waiting < 1, "and soon they are as large as there is room for"
-
-
-@pytest.mark.parametrize("over, window_s", [(0.05, 10.0), (0.23, 10.0), (0.5, 2.0), (0.5, 10.0)])
-@pytest.mark.parametrize("gain", [0.7, 1.0, 1.3])
-def test_under_overload_nearly_all_that_the_cap_allows_is_used(over, window_s, gain):
-    """Half of it was left, in races of millions: one waited for half of a window's room."""
-    plant = Plant(
-        "orin-nano",
-        "power_cap",
-        {"watts": TARIFFS["orin-nano"].idle_watts + over, "window_s": window_s},
-        gain=gain,
-    )
-    while plant.at_us < 5e6 * window_s:
-        plant.beat(500_000, 500_000)
-    first_us = plant.at_us
-    while plant.at_us < 10e6 * window_s:
-        plant.beat(500_000, 500_000)
-    mean = 1e6 * (plant.energies[-1] - plant.energy_at(first_us)) / (plant.at_us - first_us)
-    assert 0.8 * over <= mean - plant.tariff.idle_watts <= 1.1 * over
 
 
 def test_joules_that_were_told_too_early_leave_no_more_room_than_a_window_holds():
