@@ -223,10 +223,12 @@ class SystemDisk:
 def room(path: str) -> tuple[int, int]:
     """Bytes that are free, and bytes in all, of the file system that `path` is on or would be; one
     that does not say counts as endless."""
-    place = Path(path)
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    facts = os.statvfs(place)
+    while True:
+        try:
+            facts = os.statvfs(path)
+            break
+        except (FileNotFoundError, NotADirectoryError):
+            path = os.path.dirname(path) or "."  # noqa: PTH120 - no Path a beat
     if facts.f_blocks == 0:
         return 1 << 62, 1 << 62
     return facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
