@@ -6,7 +6,8 @@
 registers and decorates (nogil, cached on disk); nothing is compiled at import.  `compile_all`
 compiles every registered signature, from the on-disk cache where it is warm, and then closes the
 kernels: a call with other types raises TypeError instead of compiling within a beat.
-`device` marks a helper that only other kernels call.
+`device` marks a helper that only other kernels call.  `task` registers an `int64(int64)` that is
+called by its address, from machine code: see `kernels.cpu.team`.
 
 `cuda_kernel` and `cuda_device` do the same for GPUs.  Without `numba-cuda` the rows are there all
 the same, with plain functions for dispatchers.  A CUDA kernel is compiled when it is first launched
@@ -53,6 +54,45 @@ def kernel(*signatures: str, twin: str, **options: Any) -> Callable[[Callable[..
         name = f"{function.__module__}.{function.__qualname__}"
         KERNELS[name] = Kernel(name, dispatcher, signatures, twin)
         return dispatcher
+
+    return register
+
+
+class Task:
+    """What `task` makes of a function: a dispatcher with an address.  Like all kernels it is
+    compiled when it is first needed, or by `compile_all`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.py_func = function
+        self._compiled: Any = None
+
+    def compile(self, signature: str = "int64(int64)") -> None:
+        """Compile it, or load it from the cache."""
+        if self._compiled is None:
+            settings = {"nopython": True, "error_model": "numpy"}
+            self._compiled = numba.cfunc(signature, cache=True, **settings)(self.py_func)
+
+    def disable_compile(self) -> None:
+        """It has one signature anyway."""
+
+    @property
+    def address(self) -> int:
+        """Where its machine code is."""
+        self.compile()
+        return int(self._compiled.address)
+
+    def __call__(self, argument: int) -> int:
+        self.compile()
+        return int(self._compiled.ctypes(argument))
+
+
+def task(twin: str) -> Callable[[Callable[..., Any]], Task]:
+    """Register an `int64(int64)` that threads of a team call."""
+
+    def register(function: Callable[..., Any]) -> Task:
+        found, name = Task(function), f"{function.__module__}.{function.__qualname__}"
+        KERNELS[name] = Kernel(name, found, ("int64(int64)",), twin)
+        return found
 
     return register
 

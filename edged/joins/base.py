@@ -62,9 +62,12 @@ class Records:
         return int(self.counts.sum())
 
 
+_NO_KEYS: Int64s = np.zeros((0, 5), np.int64)
+
+
 def no_keys() -> Int64s:
     """The key table where equal tags are equal keys."""
-    return np.zeros((0, 5), np.int64)
+    return _NO_KEYS
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Beat:
     """Whether all of a side's rows may go after this beat."""
     keys: Int64s = field(default_factory=no_keys)
     """int64[columns, 5], as in `kernels.cpu.keys`: the columns that decide whether keys are equal;
-    none where equal tags do."""
+    none where equal tags do.  Never changed: another table is another array."""
 
 
 def marked(

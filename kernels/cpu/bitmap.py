@@ -68,9 +68,9 @@ def decode(
 @kernel("int64(int64[:, ::1], int64[::1], int64[::1])", twin="tests.naive.bitmap.keep_equal")
 def keep_equal(keys: Any, left: Any, right: Any) -> int:
     """Keep, in order, the pairs of rows whose keys are equal; returns how many there are."""
-    kept = 0
+    kept, table = 0, np.int64(keys.ctypes.data)
     for i in range(left.size):
-        if same_key(keys, left[i], right[i]):
+        if same_key(table, keys.shape[0], left[i], right[i]):
             left[kept], right[kept] = left[i], right[i]
             kept += 1
     return kept

@@ -221,7 +221,8 @@ def look(
             if left_before and (met < new or met >= ROWS_MAX):
                 continue
             left, right = (met, row) if swapped else (row, met)
-            if keys.shape[0] != 0 and not same_key(keys, left, right):
+            columns = keys.shape[0]
+            if columns != 0 and not same_key(np.int64(keys.ctypes.data), columns, left, right):
                 continue
             if pairs == out_met.size:
                 return -1

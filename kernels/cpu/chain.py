@@ -16,11 +16,11 @@ cache line that was not asked for long before:
               those whose chain lives are candidates: ask for the chain's first entry
     decode    DEPTH chunks later: walk the candidates' chains and write the pairs
 
-Short beats take another way to the same pairs (`kernels.cpu.short`).  `beat` takes a beat and does
-it if it is short; others are left to `join`, a call for each range of partitions.
+Short beats take another way to the same pairs (`kernels.cpu.short`).  Which way, and which thread
+joins which partitions, is for `kernels.cpu.beat` to say.
 
 Where the output is full, both answer FULL, and the lane knows where it is: give it more room and
-call `resume`.
+call them again.
 
 Tags are the low 32 bits of the key's hash.  For keys of up to 32 bits equal tags are equal keys;
 for others `keys` names the key columns of both stores (see `keys`), which are compared for each
@@ -43,7 +43,6 @@ from kernels.cpu.chunk import (
     LAST,
     LAST_PARTITION,
     LEFT_ALL,
-    LEFT_BASE,
     LEFT_BOUND,
     LEFT_TABLE,
     MINE,
@@ -54,12 +53,9 @@ from kernels.cpu.chunk import (
     RECORD,
     RECORDS,
     RIGHT_ALL,
-    RIGHT_BASE,
     RIGHT_BOUND,
     RIGHT_TABLE,
-    ROWS_IN,
     SCRATCH_AT,
-    SHORTLY,
     SWAPPED,
     TAKE,
     finish,
@@ -97,7 +93,7 @@ from kernels.cpu.rings import (
     put,
 )
 from kernels.cpu.walk import CHUNK
-from kernels.registry import device, kernel
+from kernels.registry import device, kernel, task
 
 PARTITIONS = 64
 DEPTH = 4
@@ -105,8 +101,8 @@ DEPTH = 4
 QUEUED = 8 * (CHUNK_FIELDS + CHUNK)
 SCRATCH = max(DEPTH * (CHUNK_FIELDS + CHUNK) + AHEAD_FIELDS, short.FIELDS) + walk.WALK_FIELDS
 """Size of the scratch array (int64s)."""
-NO_ROOM, FULL, MANY = -1, -2, -3
-"""What `beat` answers where the rings, or the output, have no room, or the beat is for threads."""
+NO_ROOM, FULL = -1, -2
+"""What is answered where the rings, or the output, have no room."""
 
 
 @device
@@ -134,7 +130,7 @@ def find_chunk(mine: int, other: int, swapped: bool, start: int, chunk: int, ahe
 
 
 @device
-def run(lane: int, keys: Any) -> bool:
+def run(lane: int) -> bool:
     """The pipeline: chunks are found and inserted DEPTH ahead of the one whose candidates are
     walked, so that the first entries of chains come while other records are worked on."""
     job, queue, last = get(lane, JOB), get(lane, SCRATCH_AT), get(lane, LAST_PARTITION)
@@ -167,7 +163,7 @@ def run(lane: int, keys: Any) -> bool:
         if queued == 0:
             break
         chunk = queue + QUEUED * (get(lane, DONE) % DEPTH)
-        if not finish(chunk, lane, rest, keys):
+        if not finish(chunk, lane, rest):
             return False
         if get(chunk, LAST):
             evict(get(chunk, OTHER), get(job, LEFT_BOUND), get(job, LEFT_ALL) != 0)
@@ -177,90 +173,26 @@ def run(lane: int, keys: Any) -> bool:
 
 
 @device
-def begin(lane: int, first: int, last: int, shortly: bool) -> None:
+def begin(lane: int, first: int, last: int) -> None:
     """Set a lane to the first of its partitions."""
     for field in range(PARTITION, LAST_PARTITION):
         put(lane, field, 0)
     put(lane, PARTITION, first)
     put(lane, LAST_PARTITION, last)
-    put(lane, SHORTLY, np.int64(shortly))
     put(lane, TAKE, CHUNK)
 
 
-@kernel("int64(int64[::1], int64[:, ::1])", twin="tests.naive.chain.join")
-def resume(lane: Any, keys: Any) -> int:
-    """Go on after FULL, with more room."""
-    at = np.int64(lane.ctypes.data)
-    done = short.run(at, keys) if get(at, SHORTLY) else run(at, keys)
-    return get(at, PAIRS) if done else FULL
+@task(twin="tests.naive.chain.join")
+def join(lane: int) -> int:
+    """One beat's join of the lane's partitions, which know where their records are, from where it
+    stands; how many pairs, or FULL: call it again with more room."""
+    return get(lane, PAIRS) if run(lane) else FULL
 
 
-@kernel("int64(int64[::1], int64[:, ::1], int64, int64)", twin="tests.naive.chain.join")
-def join(lane: Any, keys: Any, first: int, last: int) -> int:
-    """One beat's join of the partitions first..last, which know where their records are; how many
-    pairs, or FULL."""
-    at = np.int64(lane.ctypes.data)
-    begin(at, first, last, False)
-    return get(at, PAIRS) if run(at, keys) else FULL
-
-
-@kernel(
-    "int64(int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1],"
-    " int64, int64, int64, int64, int64, int64)",
-    twin="tests.naive.chain.join",
-)
-def beat(
-    lane: Any,
-    keys: Any,
-    left: Any,
-    left_counts: Any,
-    right: Any,
-    right_counts: Any,
-    left_base: int,
-    right_base: int,
-    left_bound: int,
-    right_bound: int,
-    everything: int,
-    most: int,
-) -> int:
-    """One beat of both sides' records: `point` and `join` in one call.  Bit 0 of `everything` says
-    that all of the left's are dead, bit 1 the right's.
-
-    Returns the number of pairs; FULL; NO_ROOM, where the rings must grow before it is called again;
-    MANY, where there are more than `most` records: those are pointed at, and not joined yet.
-    """
-    at = np.int64(lane.ctypes.data)
-    job = get(at, JOB)
-    put(job, LEFT_BASE, left_base)
-    put(job, RIGHT_BASE, right_base)
-    put(job, LEFT_BOUND, left_bound)
-    put(job, RIGHT_BOUND, right_bound)
-    put(job, LEFT_ALL, everything & 1)
-    put(job, RIGHT_ALL, everything >> 1)
-    rows = point_at(get(job, LEFT_TABLE), np.int64(left.ctypes.data), left_counts)
-    more = point_at(get(job, RIGHT_TABLE), np.int64(right.ctypes.data), right_counts)
-    if rows < 0 or more < 0:
-        return NO_ROOM
-    rows += more
-    put(at, ROWS_IN, rows)
-    if rows > short.RECORDS_MAX or rows > most:
-        return MANY
-    begin(at, 0, PARTITIONS, True)
-    return get(at, PAIRS) if short.run(at, keys) else FULL
-
-
-@device
-def point_at(side: int, records: int, counts: Any) -> int:
-    """`point` by address: the sum of `counts`, or -1 where there is no room."""
-    rows, full = 0, False
-    for p in range(PARTITIONS):
-        mine, count = side + PART * p, counts[p]
-        put(mine, BATCH, records + RECORD_BYTES * rows)
-        put(mine, BATCH_ROWS, count)
-        rows += count
-        head = get(mine, HEAD)
-        full |= head - get(mine, TAIL) + count > get(mine, RING_MASK) + 1 or head + count > LOW
-    return -1 if full else rows
+@task(twin="tests.naive.chain.join")
+def join_short(lane: int) -> int:
+    """The same for all partitions of a short beat."""
+    return get(lane, PAIRS) if short.run(lane) else FULL
 
 
 @kernel("int64(int64[:, ::1], int64, int64[::1])", twin="tests.naive.chain.point")

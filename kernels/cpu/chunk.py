@@ -15,23 +15,24 @@ from kernels.cpu.walk import CHUNK
 from kernels.registry import device
 
 (BEFORE, AFTER, LEFT_BASE, RIGHT_BASE, LEFT_BOUND, RIGHT_BOUND, LEFT_ALL, RIGHT_ALL, LEFT_TABLE,
- RIGHT_TABLE) = range(10)  # fmt: skip
+ RIGHT_TABLE, KEYS, KEY_COLUMNS, ROWS_IN) = range(13)  # fmt: skip
 JOB_FIELDS = 16
 """What `job` (int64[16]) holds: the bounds (µs); the row number (mod 2^32) of each store's first
 row; the time below which each side's rows are dead; 1 where all of that side's are; the addresses
-of both sides' rows of partitions (see `kernels.cpu.rings`)."""
+of both sides' rows of partitions (see `kernels.cpu.rings`); the address of the table of keys and
+how many rows it has (see `kernels.cpu.keys`); the records of both sides."""
 
-(PARTITION, PASS, RECORD, FOUND, DONE, CANDIDATE, PAIRS, BEGUN, LAST_PARTITION, SHORTLY, TAKE,
- APART, SIEVED, WAY) = range(14)  # fmt: skip
-JOB, SCRATCH_AT, OUT_LEFT, OUT_RIGHT, ROOM, ROWS_IN = range(16, 22)
+(PARTITION, PASS, RECORD, FOUND, DONE, CANDIDATE, PAIRS, BEGUN, LAST_PARTITION, TAKE, APART,
+ SIEVED, WAY) = range(13)  # fmt: skip
+JOB, SCRATCH_AT, OUT_LEFT, OUT_RIGHT, ROOM = range(16, 21)
 LANE_FIELDS = 24
 """What `lane` (int64[24]) holds.  Where to find the next chunk: partition, pass (0 left, 1
 right), record.  How many chunks were found, and how many of them are done; the next candidate of
 the oldest of the others.  The pairs written so far; where those of the oldest chunk begin.  The
-partition to stop before; 1 where the beat is done in the short way.  How candidates are walked:
-how many together; for how many times yet without sharing walks; 1 where most fall out before; in
-which way (below).  The addresses of the job, of the scratch memory, and of the two arrays for
-pairs; how many these have room for, apart from a block; how many records the beat has."""
+partition to stop before.  How candidates are walked: how many together; for how many times yet
+without sharing walks; 1 where most fall out before; in which way (below).  The addresses of the
+job, of the scratch memory, and of the two arrays for pairs; how many these have room for, apart
+from a block.  Three more are `kernels.cpu.beat`'s."""
 
 AS_SUITS, IN_LISTS, IN_EIGHTS = range(3)
 """Walks that are not shared: as suits the CPU; to lists (`kernels.cpu.walk`); or eight at a time
@@ -153,7 +154,7 @@ def walk_alone(chunk: int, lane: int, candidate: int, mine: int, met: int, room:
 
 
 @device
-def finish(chunk: int, lane: int, scratch: int, keys: Any) -> bool:
+def finish(chunk: int, lane: int, scratch: int) -> bool:
     """The pairs of the next chunk in turn; False: the output is full, and the same chunk has to be
     given again."""
     swapped = get(chunk, SWAPPED)
@@ -164,9 +165,10 @@ def finish(chunk: int, lane: int, scratch: int, keys: Any) -> bool:
         put(lane, BEGUN, get(lane, PAIRS))
     if not decode(chunk, lane, scratch, mine, met):
         return False
-    if keys.shape[0] != 0:
+    keys, columns = get(get(lane, JOB), KEYS), get(get(lane, JOB), KEY_COLUMNS)
+    if columns != 0:
         begun = get(lane, BEGUN)
         mine, met, pairs = mine + 8 * begun, met + 8 * begun, get(lane, PAIRS) - begun
-        left_over = walk.without_others(keys, swapped != 0, mine, met, pairs)
+        left_over = walk.without_others(keys, columns, swapped != 0, mine, met, pairs)
         put(lane, PAIRS, begun + left_over)
     return True

@@ -15,6 +15,7 @@ from kernels.cpu import mem
 from kernels.registry import device
 
 KEY_CODE, KEY_LEFT, KEY_LEFT_OFFSETS, KEY_RIGHT, KEY_RIGHT_OFFSETS = range(5)
+KEY_BYTES = 40
 CODE_FLOAT = 16
 """A row of `keys` (int64[columns, 5]): the width in bytes (0: variable; CODE_FLOAT + width: float),
 then values and offsets of the left store's column and of the right one's."""
@@ -52,13 +53,14 @@ def same_float(a: int, b: int, width: int) -> Any:
 
 
 @device
-def same_key(keys: Any, left: int, right: int) -> bool:
-    """Whether the keys of two rows of the stores are equal."""
-    for k in range(keys.shape[0]):
-        code, a, b = keys[k, KEY_CODE], keys[k, KEY_LEFT], keys[k, KEY_RIGHT]
+def same_key(keys: int, columns: int, left: int, right: int) -> bool:
+    """Whether the keys of two rows of the stores are equal; `keys` is the table's address."""
+    for key in range(keys, keys + KEY_BYTES * columns, KEY_BYTES):
+        code = mem.load_i64(key + 8 * KEY_CODE)
+        a, b = mem.load_i64(key + 8 * KEY_LEFT), mem.load_i64(key + 8 * KEY_RIGHT)
         if code == 0:
-            at_a = keys[k, KEY_LEFT_OFFSETS] + 8 * left
-            at_b = keys[k, KEY_RIGHT_OFFSETS] + 8 * right
+            at_a = mem.load_i64(key + 8 * KEY_LEFT_OFFSETS) + 8 * left
+            at_b = mem.load_i64(key + 8 * KEY_RIGHT_OFFSETS) + 8 * right
             a0, b0 = mem.load_i64(at_a), mem.load_i64(at_b)
             size = mem.load_i64(at_a + 8) - a0
             if size != mem.load_i64(at_b + 8) - b0 or not same_bytes(a + a0, b + b0, size):

@@ -49,7 +49,8 @@ def pair_up(
 ) -> Any:
     """Write a pair of rows of the stores if their keys are equal; -1 for no room."""
     left, right = (met, row) if swapped else (row, met)
-    if keys.shape[0] != 0 and not same_key(keys, left, right):
+    columns = keys.shape[0]
+    if columns != 0 and not same_key(np.int64(keys.ctypes.data), columns, left, right):
         return pairs
     if pairs == out_left.size:
         return -1

@@ -17,8 +17,6 @@ A candidate is `int64 record | link << 32`: the record counted from its side's f
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kernels.cpu import mem
@@ -241,7 +239,7 @@ def find_all(lane: int) -> None:
     left, right = get(lefts, BATCH), get(rights, BATCH)
     ours, theirs = known + 8 * LISTS, known + 8 * (LISTS + LISTED)
     whose, links = known + 8 * WHOSE, known + 8 * LINKS
-    lines = 1 + 3 * ENTRY * get(lane, ROWS_IN) // (256 * LINE)  # half as many again as on average
+    lines = 1 + 3 * ENTRY * get(job, ROWS_IN) // (256 * LINE)  # half as many again as on average
     count, more = prepare(lefts, whose, lines), prepare(rights, whose + WHOSE_BYTES, lines)
     for i in range(AHEAD):
         ask(lefts, whose + 2 * i, left + RECORD_BYTES * i)
@@ -263,7 +261,7 @@ def pass_of(whose: int, at: int, end: int) -> int:
 
 
 @device
-def run(lane: int, keys: Any) -> bool:
+def run(lane: int) -> bool:
     """The whole beat; False: the output is full, call it again with more room."""
     job, known = get(lane, JOB), get(lane, SCRATCH_AT)
     lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
@@ -282,7 +280,7 @@ def run(lane: int, keys: Any) -> bool:
             at = gather(rights, False, whose, left, at, end, chunk)
         else:
             more = gather(lefts, True, whose + WHOSE_BYTES, right, more, last, chunk)
-        if not finish(chunk, lane, rest, keys):
+        if not finish(chunk, lane, rest):
             return False
         put(known, LEFT_AT, at)
         put(known, RIGHT_AT, more)

@@ -312,13 +312,13 @@ def walk_one(
 
 
 @device
-def without_others(keys: Any, swapped: bool, mine: int, met: int, pairs: int) -> Any:
+def without_others(keys: int, columns: int, swapped: bool, mine: int, met: int, pairs: int) -> Any:
     """Leave out pairs whose keys differ although their tags agree; returns how many are left."""
     kept = 0
     for k in range(pairs):
         a, b = mem.load_i64(mine + 8 * k), mem.load_i64(met + 8 * k)
         left, right = (b, a) if swapped else (a, b)
-        if same_key(keys, left, right):
+        if same_key(keys, columns, left, right):
             mem.store_i64(mine + 8 * kept, a)
             mem.store_i64(met + 8 * kept, b)
             kept += 1

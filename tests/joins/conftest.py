@@ -9,5 +9,6 @@ from edged.joins import _lanes
 def woken():
     """Small beats would be joined by one thread."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_lanes, "PARALLEL_US", -1.0)
+        patch.setattr(_lanes, "ASLEEP_US", 1e-3)
+        patch.setattr(_lanes, "AWAKE_WORTH_US", 1e-3)
         yield

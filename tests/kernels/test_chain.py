@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +17,7 @@ from edged.joins._lanes import Lanes, cut
 from edged.joins._rings import RING_MIN, Rings
 from edged.joins.base import Beat, Records
 from edged.workers import Workers
-from kernels.cpu import chain, chunk, rings
+from kernels.cpu import beat, chain, chunk, rings, team
 from tests.naive import chain as naive
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
@@ -25,18 +27,21 @@ ROWS = st.lists(
 )
 
 
+SHORT = chain.join_short
 WAYS = {
-    "short, eights": (_lanes.ANY, chunk.IN_EIGHTS),
-    "pipeline, eights": (-1, chunk.IN_EIGHTS),
-    "pipeline, lists": (-1, chunk.IN_LISTS),
+    "short, eights": (SHORT, chunk.IN_EIGHTS),
+    "pipeline, eights": (chain.join, chunk.IN_EIGHTS),
+    "pipeline, lists": (chain.join, chunk.IN_LISTS),
 }
+TURNS_AT = team.SEAT_BYTES + team.TURN
+"""Where the commands to a team's first thread are counted."""
 
 
 @pytest.fixture(scope="module", autouse=True, params=WAYS)
 def way(request):
     """Beats of few records are joined in a straight way; here also through the pipeline.  Chains
     are walked as suits the CPU; here in both ways on each."""
-    any_size, kind = WAYS[request.param]
+    task, kind = WAYS[request.param]
 
     class Lane(_lanes.Lane):
         def __init__(self, job):
@@ -44,7 +49,7 @@ def way(request):
             self.state[chunk.WAY] = kind
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_lanes, "ANY", any_size)
+        patch.setattr(chain, "join_short", task)
         patch.setattr(_lanes, "Lane", Lane)
         yield request.param
 
@@ -145,30 +150,32 @@ def test_positions_are_numbered_anew_before_they_reach_their_limit(beats, short)
         assert all((table[:, rings.HEAD] <= 2**32 - 1).all() for table in model.rings.tables)
 
 
-class Counted(Workers):
-    """Workers that count how often they were called."""
-
-    runs = 0
-
-    def run(self, calls):
-        self.runs += 1
-        return super().run(calls)
-
-
-def test_other_threads_are_woken_only_for_work_that_is_worth_it(monkeypatch):
+def test_other_threads_are_woken_only_for_work_that_is_worth_it():
     rows = [(i // 50, i % 2, i % 3) for i in range(300)]
-    model, pool = Model(4, 4), Counted(2)
-    for bound, runs in ((1e9, 0), (-1.0, 1), (1e9, 1)):
-        monkeypatch.setattr(_lanes, "PARALLEL_US", bound)
+    model, pool = Model(4, 4), Workers(2)
+    desk, turns = model.lanes.desk, 0
+    for asleep_us, awake_us, gap_s, woken in (
+        (1e6, 1e6, 0.01, False),
+        (1e-3, 1e6, 0.01, True),
+        (1e6, 1e-3, 0.01, False),
+        (1e6, 1e-3, 0.0, True),
+        (1e6, 1e6, 0.0, False),
+    ):
+        time.sleep(gap_s)
+        model.lanes._employ(pool)
+        desk[[beat.WORTH_ASLEEP_NS, beat.WORTH_AWAKE_NS]] = 1000 * asleep_us, 1000 * awake_us
+        desk[beat.AWAKE_NS] = 5_000_000 if gap_s else 10_000_000_000
         found, expected = model.beat(rows, rows, workers=pool)
         assert found == expected
-        assert pool.runs == runs
+        before, turns = turns, ctypes.c_int64.from_address(pool.seats + TURNS_AT).value
+        assert (turns > before) == woken
     pool.close()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_a_full_output_is_grown_and_no_pair_is_lost_or_repeated(workers, monkeypatch):
-    monkeypatch.setattr(_lanes, "PARALLEL_US", -1.0)
+    monkeypatch.setattr(_lanes, "ASLEEP_US", 1e-3)
+    monkeypatch.setattr(_lanes, "AWAKE_WORTH_US", 1e-3)
     rows = [(i // 50, i % 2, i % 3) for i in range(900)]
     model, pool = Model(4, 4), Workers(workers)
     found, expected = model.beat(rows, rows, workers=pool)
@@ -216,9 +223,9 @@ def test_both_ways_find_the_same_in_beats_of_hundreds(seed, partitions, jitter, 
         for b in range(4)
     ]  # fmt: skip
     start = rings.POSITION_MAX - 700 if late else 0
-    for any_size in (2**62, -1):
+    for task in (SHORT, chain.join):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_lanes, "ANY", any_size)
+            patch.setattr(chain, "join_short", task)
             model = Model(2, 3, start)
             model.twin.join = lambda *args: None
             marks = [(40 * b - 20, 40 * b - 20) for b in range(4)]
@@ -292,8 +299,8 @@ def test_the_disorder_of_a_stray_row_is_forgotten_once_it_has_left():
     model.beat([(1000, 1, 0), (10, 1, 0)], [])
     table = model.rings.tables[0]
     assert table[0, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 990
-    for time in range(2000, 2200, 10):
-        model.beat([(time, 1, 0)], [], (time, time))
+    for now in range(2000, 2200, 10):
+        model.beat([(now, 1, 0)], [], (now, now))
     assert table[0, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 0
 
 

@@ -49,6 +49,11 @@ def point(held, counts, capacities):
     return sum(h + n > c for h, n, c in zip(held, counts, capacities, strict=True))
 
 
+def lay(outputs):
+    """Several outputs as one."""
+    return [pair for pairs in outputs for pair in pairs]
+
+
 def oldest(parts, rows):
     """The least row that is held."""
     return min((r for part in parts for *_, r in part), default=rows)

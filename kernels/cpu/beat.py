@@ -1,0 +1,263 @@
+"""A whole beat of the chain join in one call from Python: where records are, who joins them, pairs.
+
+The 64 partitions are cut into contiguous ranges of about equal numbers of records, one for each
+thread of a team (`kernels.cpu.team`).  Each range has a lane, with an output of its own; laid one
+after the other, the lanes' pairs are in the order of partitions whatever their number.
+
+How many threads.  From beat to beat it is learnt how long a record takes.  Another thread is worth
+having where its share of the work takes longer than handing it over does: some 150 us where it has
+to be woken, most of which the waking thread itself loses on a virtual machine, and 1 to 2 us where
+it is awake, as it is where beats follow close on each other.  Where others have to be woken, this
+thread's share is smaller or larger than theirs by what it was done later or sooner in beats before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cpu import atomics, mem, short, team
+from kernels.cpu.chain import FULL, NO_ROOM, PARTITIONS, begin
+from kernels.cpu.chunk import (
+    LEFT_ALL,
+    LEFT_BASE,
+    LEFT_BOUND,
+    LEFT_TABLE,
+    OUT_LEFT,
+    OUT_RIGHT,
+    PAIRS,
+    RIGHT_ALL,
+    RIGHT_BASE,
+    RIGHT_BOUND,
+    RIGHT_TABLE,
+    ROOM,
+    ROWS_IN,
+)
+from kernels.cpu.rings import (
+    BATCH,
+    BATCH_ROWS,
+    HEAD,
+    LOW,
+    PART,
+    RECORD_BYTES,
+    RING_MASK,
+    TAIL,
+    get,
+    put,
+)
+from kernels.cpu.team import (
+    ASLEEP,
+    CALL_ARGUMENT,
+    CALL_BEGAN_NS,
+    CALL_ENDED_NS,
+    CALL_FIELDS,
+    CALL_FUNCTION,
+    CALL_RESULT,
+    SEAT_BYTES,
+)
+from kernels.registry import device, kernel, task
+
+(DESK_JOB, LANES, CALLS, SEATS, THREADS, SHORTLY, ALONG, LAYING, WORTH_ASLEEP_NS, WORTH_AWAKE_NS,
+ AWAKE_NS, LEADS_NS) = range(12)  # fmt: skip
+ROW_PS, LEAD_NS, ENDED_NS, RANGES, WAY, WOKEN, WORKED_NS, LATE_NS = range(12, 20)
+DESK_FIELDS = 24
+"""What `desk` (int64[24]) holds.  Addresses: of the job; of the table of lanes' addresses; of a row
+of `team` calls for each thread; of the team's seats, and how many threads it has; of the tasks
+`chain.join_short`, `chain.join` and `lay`.  Work that is worth another thread, asleep and awake;
+how long threads stay awake, and how long this one waits for them awake.
+
+What is learnt: the time of one thread for a record, how much longer others took that had to wake,
+and when the last beat was done.  The beat at hand: how many ranges, which task joins
+them, 1 where threads had to be woken, how long all threads worked, how much later than this one the
+others were done."""
+ANSWER, LAY_LEFT, LAY_RIGHT = 21, 22, 23
+"""Three more fields of a lane (see `chunk`): what its task answered; where its pairs are to lie."""
+LEARN = 4
+"""A beat changes what is learnt by one part in so many."""
+
+
+@device
+def point_at(side: int, records: int, counts: Any) -> int:
+    """Tell a side's partitions where their records are: the sum of `counts`, or -1 where there is
+    no room."""
+    rows, full = 0, False
+    for p in range(PARTITIONS):
+        mine, count = side + PART * p, counts[p]
+        put(mine, BATCH, records + RECORD_BYTES * rows)
+        put(mine, BATCH_ROWS, count)
+        rows += count
+        head = get(mine, HEAD)
+        full |= head - get(mine, TAIL) + count > get(mine, RING_MASK) + 1 or head + count > LOW
+    return -1 if full else rows
+
+
+@device
+def decide(desk: int, rows: int) -> Any:
+    """How many threads join so many records."""
+    most, seats = get(desk, THREADS), get(desk, SEATS)
+    put(desk, WOKEN, 0)
+    if most == 1:
+        return 1
+    awake = team.now_ns(seats) - get(desk, ENDED_NS) < get(desk, AWAKE_NS)
+    for k in range(1, most):
+        awake |= atomics.acquire_i64(seats + SEAT_BYTES * k + ASLEEP) == 0
+    worth_ns = get(desk, WORTH_AWAKE_NS if awake else WORTH_ASLEEP_NS)
+    put(desk, WOKEN, not awake)
+    return min(most, max(1, rows * get(desk, ROW_PS) // (1000 * worth_ns)))
+
+
+@device
+def deal(desk: int, threads: int) -> None:
+    """Cut the partitions into ranges, and set a lane to each."""
+    job, lanes = get(desk, DESK_JOB), get(desk, LANES)
+    lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
+    rows = get(job, ROWS_IN)
+    lead = 1000 * get(desk, LEAD_NS) * get(desk, WOKEN) // max(1, get(desk, ROW_PS))
+    lead = min(max(lead, -rows), rows)
+    p, seen = 0, 0
+    for k in range(threads):
+        first, aim = p, lead + (rows - lead) * (k + 1) // threads
+        while p < PARTITIONS:
+            more = get(lefts + PART * p, BATCH_ROWS) + get(rights + PART * p, BATCH_ROWS)
+            if seen + more // 2 > aim and k < threads - 1:
+                break
+            seen += more
+            p += 1
+        lane = mem.load_i64(lanes + 8 * k)
+        begin(lane, first, p)
+        put(lane, ANSWER, FULL)
+    put(desk, RANGES, threads)
+    put(desk, WORKED_NS, 0)
+    put(desk, LATE_NS, 0)
+
+
+@device
+def call_all(desk: int, function: int) -> bool:
+    """Call a task for each lane that it answered FULL for; whether it does so no more."""
+    lanes, calls, count = get(desk, LANES), get(desk, CALLS), 0
+    for k in range(get(desk, RANGES)):
+        lane = mem.load_i64(lanes + 8 * k)
+        if get(lane, ANSWER) == FULL:
+            call = calls + 8 * CALL_FIELDS * count
+            put(call, CALL_FUNCTION, function)
+            put(call, CALL_ARGUMENT, lane)
+            count += 1
+    if count == 0:
+        return True
+    team.run_all(get(desk, SEATS), calls, count, get(desk, LEADS_NS))
+    late_ns, done = -LOW, True
+    for call in range(calls, calls + 8 * CALL_FIELDS * count, 8 * CALL_FIELDS):
+        put(get(call, CALL_ARGUMENT), ANSWER, get(call, CALL_RESULT))
+        done &= get(call, CALL_RESULT) != FULL
+        worked_ns = get(call, CALL_ENDED_NS) - get(call, CALL_BEGAN_NS)
+        put(desk, WORKED_NS, get(desk, WORKED_NS) + worked_ns)
+        if call > calls:
+            late_ns = max(late_ns, get(call, CALL_ENDED_NS) - get(calls, CALL_ENDED_NS))
+    put(desk, LATE_NS, get(desk, LATE_NS) + (late_ns if count > 1 else 0))
+    return done
+
+
+@device
+def learn(desk: int) -> None:
+    """What the beat at hand says of the next ones."""
+    worked_ns, old = get(desk, WORKED_NS), get(desk, ROW_PS)
+    rows = get(get(desk, DESK_JOB), ROWS_IN)
+    row_ps = 1000 * worked_ns // max(1, rows)
+    if rows:
+        put(desk, ROW_PS, old + (row_ps - old) // LEARN)
+    if get(desk, RANGES) > 1 and get(desk, WOKEN):
+        lead_ns = get(desk, LEAD_NS) + get(desk, LATE_NS) // LEARN
+        put(desk, LEAD_NS, min(max(lead_ns, -worked_ns), worked_ns))
+
+
+@task(twin="tests.naive.chain.lay")
+def lay(lane: int) -> int:
+    """Copy a lane's pairs to where they are to lie."""
+    size = 8 * get(lane, PAIRS)
+    mem.copy_bytes(get(lane, LAY_LEFT), get(lane, OUT_LEFT), size)
+    mem.copy_bytes(get(lane, LAY_RIGHT), get(lane, OUT_RIGHT), size)
+    return 0
+
+
+@device
+def lay_out(desk: int) -> Any:
+    """Lay the lanes' pairs one after the other, behind the first lane's; how many there are, or
+    FULL where that lane has no room."""
+    lanes, ranges, pairs = get(desk, LANES), get(desk, RANGES), 0
+    first = mem.load_i64(lanes)
+    for k in range(ranges):
+        lane = mem.load_i64(lanes + 8 * k)
+        put(lane, LAY_LEFT, get(first, OUT_LEFT) + 8 * pairs)
+        put(lane, LAY_RIGHT, get(first, OUT_RIGHT) + 8 * pairs)
+        pairs += get(lane, PAIRS)
+    if pairs > get(first, ROOM):
+        return FULL
+    for k in range(1, ranges):
+        if get(mem.load_i64(lanes + 8 * k), PAIRS):
+            put(mem.load_i64(lanes + 8 * k), ANSWER, FULL)
+    call_all(desk, get(desk, LAYING))
+    return pairs
+
+
+@device
+def finish(desk: int) -> Any:
+    """Join from where all lanes stand; how many pairs, or FULL."""
+    if not call_all(desk, get(desk, WAY)):
+        return FULL
+    if get(desk, THREADS) == 1:
+        return get(mem.load_i64(get(desk, LANES)), PAIRS)
+    if get(desk, WORKED_NS):
+        learn(desk)
+        put(desk, WORKED_NS, 0)
+    pairs = lay_out(desk)
+    put(desk, ENDED_NS, team.now_ns(get(desk, SEATS)))
+    return pairs
+
+
+@kernel("int64(int64)", twin="tests.naive.chain.join")
+def resume(desk: int) -> Any:
+    """Go on after FULL, with more room: for the lanes that answered so, or the first of all."""
+    return finish(desk)
+
+
+@kernel(
+    "int64(int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64, int64,"
+    " int64)",
+    twin="tests.naive.chain.join",
+)
+def beat(
+    desk: int,
+    left: Any,
+    left_counts: Any,
+    right: Any,
+    right_counts: Any,
+    left_base: int,
+    right_base: int,
+    left_bound: int,
+    right_bound: int,
+    everything: int,
+) -> Any:
+    """Join both sides' records.  Bit 0 of `everything` says that all of the left's are dead
+    afterwards, bit 1 the right's.
+
+    Returns the number of pairs, which lie in the first lane's output; FULL; NO_ROOM, where the
+    rings must grow before it is called again.
+    """
+    job = get(desk, DESK_JOB)
+    put(job, LEFT_BASE, left_base)
+    put(job, RIGHT_BASE, right_base)
+    put(job, LEFT_BOUND, left_bound)
+    put(job, RIGHT_BOUND, right_bound)
+    put(job, LEFT_ALL, everything & 1)
+    put(job, RIGHT_ALL, everything >> 1)
+    rows = point_at(get(job, LEFT_TABLE), np.int64(left.ctypes.data), left_counts)
+    more = point_at(get(job, RIGHT_TABLE), np.int64(right.ctypes.data), right_counts)
+    if rows < 0 or more < 0:
+        return NO_ROOM
+    put(job, ROWS_IN, rows + more)
+    threads = decide(desk, rows + more)
+    shortly = threads == 1 and rows + more <= short.RECORDS_MAX
+    put(desk, WAY, get(desk, SHORTLY if shortly else ALONG))
+    deal(desk, threads)
+    return finish(desk)

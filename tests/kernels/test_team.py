@@ -1,0 +1,120 @@
+"""A team of threads: every task is done once, whoever sleeps, and who waits for long does sleep."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edged.workers import Workers
+from kernels.cpu import team
+from kernels.registry import task
+from tests.naive import team as naive
+
+
+@task(twin="tests.kernels.test_team.plainly")
+def triangle(n: int) -> int:
+    """The sum of the numbers below n, one after the other, so that it takes its time."""
+    total, at = 0, 0
+    while at < n:
+        total += at ^ (total & 1) ^ (total & 1)
+        at += 1
+    return total
+
+
+def plainly(n):
+    return n * max(0, n - 1) // 2
+
+
+POOLS = {count: Workers(count) for count in (1, 2, 3, 5)}
+
+
+def do(pool, arguments):
+    calls = np.zeros((len(arguments), team.CALL_FIELDS), np.int64)
+    calls[:, team.CALL_FUNCTION], calls[:, team.CALL_ARGUMENT] = triangle.address, arguments
+    pool.compute(calls)
+    assert (calls[:, team.CALL_BEGAN_NS] <= calls[:, team.CALL_ENDED_NS]).all()
+    return calls[:, team.CALL_RESULT].tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(sorted(POOLS)).flatmap(
+        lambda count: st.tuples(
+            st.just(count), st.lists(st.integers(0, 5000), min_size=1, max_size=count)
+        )
+    )
+)
+def test_each_task_is_done_with_its_own_argument(case):
+    count, arguments = case
+    assert do(POOLS[count], arguments) == naive.run([(plainly, n) for n in arguments])
+
+
+@pytest.mark.parametrize("count", sorted(POOLS))
+def test_tasks_and_python_calls_in_turn_lose_nothing(count):
+    pool, rng = POOLS[count], np.random.default_rng(count)
+    for turn in range(2000):
+        arguments = rng.integers(0, 300, count).tolist()
+        assert do(pool, arguments) == [plainly(n) for n in arguments]
+        if turn % 3 == 0:
+            assert pool.run([lambda n=n: plainly(n) for n in arguments]) == [
+                plainly(n) for n in arguments
+            ]
+
+
+@pytest.mark.parametrize("pause_s", [0.0001, 0.00015, 0.0002, 0.003])
+def test_threads_that_fall_asleep_or_are_about_to_are_woken(pause_s):
+    for turn in range(300):
+        time.sleep(pause_s)
+        assert do(POOLS[3], [turn, 7, turn]) == [plainly(turn), 21, plainly(turn)]
+
+
+def test_who_leads_waits_for_long_tasks_too():
+    pool, long = POOLS[3], 20_000_000
+    for arguments in ([1, long, 1], [1, 1, long], [1, long, long]):
+        assert do(pool, arguments) == [plainly(n) for n in arguments]
+    assert pool.run([lambda: do(POOLS[2], [long, 1]), lambda: 5]) == [[plainly(long), 0], 5]
+
+
+def test_a_team_without_work_uses_no_cpu_and_never_wakes():
+    pool = Workers(4)
+    assert do(pool, [5] * 4) == [10] * 4
+    time.sleep(0.1)
+    before = [spent(tid) for tid in pool.tasks()]
+    time.sleep(0.5)
+    assert [spent(tid) for tid in pool.tasks()] == before
+    assert do(pool, [5] * 4) == [10] * 4
+    assert [spent(tid) for tid in pool.tasks()] != before
+    pool.close()
+
+
+def spent(tid):
+    """A thread's CPU time (ns) and how often it ran."""
+    return Path(f"/proc/self/task/{tid}/schedstat").read_text().split()[::2]
+
+
+@pytest.mark.parametrize("rest_s", [0.0, 0.02])
+def test_a_team_ends_at_once_awake_or_asleep(rest_s):
+    pool = Workers(3)
+    do(pool, [3, 3, 3])
+    time.sleep(rest_s)
+    pool.close()
+    assert not any(thread.is_alive() for thread in pool._threads)
+
+
+def test_more_tasks_than_workers_are_refused():
+    with pytest.raises(ValueError, match="3 tasks for 2 workers"):
+        do(POOLS[2], [1, 2, 3])
+
+
+def test_a_python_call_that_fails_is_told_and_the_team_goes_on():
+    def fail():
+        raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        POOLS[2].run([lambda: 1, fail])
+    assert do(POOLS[2], [4, 5]) == [6, 10]
