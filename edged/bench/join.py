@@ -257,8 +257,8 @@ def _quick(plan: Plan) -> Plan:
 @click.option("--operator", is_flag=True, help="Measure the whole interval join as well.")
 @click.option("--peers", is_flag=True, help="DuckDB's and Polars' batch join of the same data.")
 @click.option("--pages/--no-pages", default=True, help="Gathering and writing result rows.")
-@click.option("--seconds", default=0.25, show_default=True, help="Least length of a section.")
-@click.option("--repeats", default=3, show_default=True, help="Sections; the median counts.")
+@click.option("--seconds", default=0.1, show_default=True, help="Least length of a section.")
+@click.option("--repeats", default=9, show_default=True, help="Sections; the median counts.")
 @click.option(
     "--patience", default=12.0, show_default=True, help="Seconds for a slow member's row."
 )

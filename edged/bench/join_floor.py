@@ -21,6 +21,8 @@ from edged.workers import Workers
 from kernels.cpu import floor, rings
 
 AHEADS = (0, 8, 16, 32, 64)
+ROUNDS = 3
+"""How often each distance is tried: the fastest try of each counts."""
 HEADS_BYTES = 32
 """Heads of the floor for a row of one side: four chains, two heads of four bytes each."""
 FLOOR_CHUNK = 1 << 20
@@ -134,7 +136,11 @@ class Limit:
         self._floor = Floor(feed, threads, matches_per_tuple)
         self._seconds, self._threads = effort.seconds / 2, threads
         self._floor.section(16, self._seconds)
-        self.ahead = max(AHEADS, key=lambda ahead: self._floor.section(ahead, self._seconds))
+        rounds = [
+            [self._floor.section(ahead, self._seconds) for ahead in AHEADS] for _ in range(ROUNDS)
+        ]
+        fastest = [max(speeds) for speeds in zip(*rounds, strict=True)]
+        self.ahead = AHEADS[fastest.index(max(fastest))]
 
     def turn(self) -> Turn:
         """Measure once."""

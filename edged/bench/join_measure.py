@@ -2,10 +2,10 @@
 
 Windows are filled first (members: by `restore`), then turned over once, or for WARM_S seconds, with
 beats that are not counted.  After that come `repeats` sections; a section lasts until it took
-`seconds` and turned the windows over twice, but at most SECTION_S.  The clock stands while the
-records of the next period are made.  A machine that others use changes its speed within seconds, so
-sections of the floor (`join_floor`) come in turn with the member's, and what is told of the two is
-the median of the turns' fractions.  At last a slice of beats is joined once more whose pairs are
+`seconds`, and all of them turned the windows over twice, but at most SECTION_S.  The clock stands
+while the records of the next period are made.  A machine that others use changes its speed within
+seconds, so sections are short, those of the floor (`join_floor`) come in turn with the member's,
+and what is told of the two is the median of the turns' fractions.  At last a slice of beats is joined once more whose pairs are
 hashed and compared with `join_data.expected`, which shares nothing with the members.
 """
 
@@ -218,8 +218,8 @@ def measure(
         limit = limit_of(warm.pairs / warm.tuples) if limit_of else None
         runs, turns = [], []
         for _ in range(effort.repeats):
-            runs.append(section(driver, effort.seconds, 2 * feed.pool.window,
-                                max(SECTION_S, effort.seconds)))  # fmt: skip
+            rows = 2 * feed.pool.window // effort.repeats
+            runs.append(section(driver, effort.seconds, rows, max(SECTION_S, effort.seconds)))
             if limit is not None:
                 turns.append(limit.turn())
         beats = int(min(CHECKED_ROWS, warm.tuples / warm.wall_s * CHECK_S / 2)) // feed.batch
