@@ -112,24 +112,26 @@ def deal(desk: int, threads: int) -> None:
     """Cut the partitions into ranges, and set a lane to each."""
     job, lanes = get(desk, DESK_JOB), get(desk, LANES)
     lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
+    put(desk, RANGES, threads)
+    put(desk, WORKED_NS, 0)
+    put(desk, LATE_NS, 0)
     rows = get(job, ROWS_IN)
     lead = 1000 * get(desk, LEAD_NS) * get(desk, WOKEN) // max(1, get(desk, ROW_PS))
     lead = min(max(lead, -rows), rows)
     p, seen = 0, 0
     for k in range(threads):
         first, aim = p, lead + (rows - lead) * (k + 1) // threads
+        if k == threads - 1:
+            p = PARTITIONS
         while p < PARTITIONS:
             more = get(lefts + PART * p, BATCH_ROWS) + get(rights + PART * p, BATCH_ROWS)
-            if seen + more // 2 > aim and k < threads - 1:
+            if seen + more // 2 > aim:
                 break
             seen += more
             p += 1
         lane = mem.load_i64(lanes + 8 * k)
         begin(lane, first, p)
         put(lane, ANSWER, FULL)
-    put(desk, RANGES, threads)
-    put(desk, WORKED_NS, 0)
-    put(desk, LATE_NS, 0)
 
 
 @device
