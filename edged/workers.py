@@ -20,7 +20,10 @@ from kernels.cpu import team
 AWAKE_US = 150.0
 """How long a thread waits awake for what comes next: about what it takes to wake one, 105 to 160 us
 on a 2-core virtual machine."""
-LEADS_US = 500.0
+ASLEEP_WORTH_US, AWAKE_WORTH_US = 200.0, 20.0
+"""Work that is worth another thread: one that has to be woken, which cost as much of the thread
+that wakes it as well; and one that is awake, which took 1 to 2 us."""
+PATIENCE_US = 500.0
 """How long the calling thread waits awake for the others, which have the same to do as it had.  It
 must outlast their waking: who falls asleep meanwhile is woken so late that they sleep again."""
 
@@ -42,6 +45,14 @@ class Workers:
         memory = np.zeros((self.count + 1) * words, np.int64)
         skip = -(memory.ctypes.data // 8) % words
         self._memory = memory
+        for field, value in (
+            (team.COUNT, self.count),
+            (team.AWAKE_NS, int(1000 * AWAKE_US)),
+            (team.PATIENCE_NS, int(1000 * PATIENCE_US)),
+            (team.ASLEEP_WORTH_NS, int(1000 * ASLEEP_WORTH_US)),
+            (team.AWAKE_WORTH_NS, int(1000 * AWAKE_WORTH_US)),
+        ):
+            memory[skip + field // 8] = value
         self.seats = int(memory[skip:].ctypes.data)
         """The address of the team's seats, the calling thread's first."""
         self._threads = [
@@ -57,7 +68,7 @@ class Workers:
             return [call() for call in calls]
         self._calls, self._results, self._next = list(calls), [None] * len(calls), 0
         helpers = min(self.count, len(calls)) - 1
-        team.dismiss(self.seats, helpers, _LEADS_NS)
+        team.dismiss(self.seats, helpers)
         self._drain()
         for _ in range(helpers):
             self._done.acquire()
@@ -67,14 +78,12 @@ class Workers:
         return self._results
 
     def compute(self, calls: Int64s) -> None:
-        """Do every task, in parallel, the first on this thread.
+        """Do every task, in parallel: each worker takes the next one until none is left.
 
-        `calls` is int64[tasks, team.CALL_FIELDS], at most as many as workers: what to call with
-        what; answers, and when each was begun and ended, are put there.
+        `calls` is int64[tasks, team.CALL_FIELDS]: what to call with what; answers, and when each
+        was begun and ended, are put there.
         """
-        if len(calls) > self.count:
-            raise ValueError(f"{len(calls)} tasks for {self.count} workers")
-        team.run(self.seats, calls, _LEADS_NS)
+        team.run(self.seats, calls)
 
     def tasks(self) -> list[int]:
         """The threads that run calls beside the calling one, as the kernel names them."""
@@ -83,14 +92,13 @@ class Workers:
     def close(self) -> None:
         """End the threads."""
         self._closing = True
-        team.dismiss(self.seats, len(self._threads), _LEADS_NS)
+        team.dismiss(self.seats, len(self._threads))
         for thread in self._threads:
             thread.join()
 
     def _loop(self, number: int) -> None:
-        seat = self.seats + team.SEAT_BYTES * number
         while True:
-            team.serve(seat, _AWAKE_NS)
+            team.serve(self.seats, number)
             if self._closing:
                 return
             self._drain()
@@ -107,6 +115,3 @@ class Workers:
                 self._results[i] = self._calls[i]()
             except BaseException as problem:
                 self._results[i] = problem
-
-
-_AWAKE_NS, _LEADS_NS = int(1000 * AWAKE_US), int(1000 * LEADS_US)

@@ -5,8 +5,9 @@ beats that are not counted.  After that come `repeats` sections; a section lasts
 `seconds`, and all of them turned the windows over twice, but at most SECTION_S.  The clock stands
 while the records of the next period are made.  A machine that others use changes its speed within
 seconds, so sections are short, those of the floor (`join_floor`) come in turn with the member's,
-and what is told of the two is the median of the turns' fractions.  At last a slice of beats is joined once more whose pairs are
-hashed and compared with `join_data.expected`, which shares nothing with the members.
+and what is told of the two is the median of the turns' fractions.  At last a slice of beats is
+joined once more whose pairs are hashed and compared with `join_data.expected`, which shares nothing
+with the members.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The chain join's lanes: the memory that `kernels.cpu.beat` works in, and more where it is full.
 
-A lane has the output of one range of partitions, and is joined by one thread.  All else, who
+A lane has the output of one range of partitions, which one thread joins.  All else, who
 joins what and how the lanes' pairs get into one array, is done in one call.
 """
 
@@ -12,13 +12,10 @@ import numpy.typing as npt
 from edged.columns import address
 from edged.joins._rings import Rings
 from edged.joins.base import PARTITIONS, Beat, Records
-from edged.workers import AWAKE_US, LEADS_US, Workers
+from edged.workers import Workers
 from kernels.cpu import beat as beats
 from kernels.cpu import chain, chunk, team, walk
 
-ASLEEP_US, AWAKE_WORTH_US = 200.0, 20.0
-"""Work that is worth another thread: one that has to be woken, which took 110 to 160 us on a 2-core
-virtual machine, of the thread that wakes it as well; and one that is awake, which took 1 to 2."""
 ROW_US = 0.01
 """What one thread takes for a record, before that is known."""
 PAIRS_MIN = 1024
@@ -58,7 +55,7 @@ class Lane:
 
 
 class Lanes:
-    """A lane for each worker, over the partitions that `rings` describes."""
+    """Some lanes for each worker, over the partitions that `rings` describes."""
 
     def __init__(self, rings: Rings, before_us: int, after_us: int) -> None:
         self._rings = rings
@@ -102,8 +99,9 @@ class Lanes:
         return self._lanes[0].found(pairs)
 
     def _employ(self, workers: Workers) -> None:
-        """Lanes for so many workers, who were not those of the last beat."""
-        self._workers, count = workers, workers.count
+        """Lanes for these workers, who were not those of the last beat."""
+        self._workers = workers
+        count = team.SHARES * workers.count if workers.count > 1 else 1
         while len(self._lanes) < count:
             self._lanes.append(Lane(self._job))
         self._table = np.array([lane.at for lane in self._lanes], np.int64)
@@ -113,14 +111,10 @@ class Lanes:
             (beats.LANES, address(self._table)),
             (beats.CALLS, address(self._calls)),
             (beats.SEATS, workers.seats),
-            (beats.THREADS, count),
+            (beats.THREADS, workers.count),
             (beats.SHORTLY, chain.join_short.address),
             (beats.ALONG, chain.join.address),
             (beats.LAYING, beats.lay.address),
-            (beats.WORTH_ASLEEP_NS, int(1000 * ASLEEP_US)),
-            (beats.WORTH_AWAKE_NS, int(1000 * AWAKE_WORTH_US)),
-            (beats.AWAKE_NS, int(1000 * AWAKE_US)),
-            (beats.LEADS_NS, int(1000 * LEADS_US)),
         ):
             self.desk[field] = value
 

@@ -108,6 +108,8 @@ class WindowJoin(ABC):
     """"cpu" or "cuda"."""
     ordered: ClassVar[bool]
     """Whether the daemon may run it: its pairs come in the family's order."""
+    deals: ClassVar[bool] = False
+    """Whether it decides itself how many threads some rows are worth."""
     about: ClassVar[str] = ""
     """A few words for `edged explain`: what its windows take."""
     twin: ClassVar[str] = "tests.naive.joins.join"

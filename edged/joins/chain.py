@@ -24,6 +24,7 @@ from kernels.cpu import chain, rings
 class ChainJoin(WindowJoin):
     """Rings and chains on the CPU."""
 
+    deals = True
     about = "ring and heads 36 to 100 bytes a row"
 
     def __init__(self, before_us: int, after_us: int, start: int = 0) -> None:

@@ -4,30 +4,32 @@
 `start..stop` of its arrays are held.  Appending is a copy; when an array is full, what is held
 moves to the front, into an array twice its size where it fills more than half.
 
-`Side` is a store and the way into a `WindowJoin`: it stores, hashes and partitions a beat's rows,
-and writes the records that the join takes.  Which of them are held is the join's to say.
+`Side` is a store and the way into a `WindowJoin`; `Arrival` takes a beat's rows of both sides that
+way: it stores, hashes and partitions them (`kernels.cpu.arrive`), and writes the records that the
+join takes.  Which of them are held is the join's to say.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from edged.columns import Array, Batch, Column, address
-from edged.hashing import Hashes, all_valid, hash_range
+from edged.hashing import Hashes, all_valid
 from edged.joins.base import Records
 from edged.operators.base import PARTITIONS, Scratch
 from edged.schema import Field, Schema
-from kernels.cpu import partition
+from edged.workers import Workers
+from kernels.cpu import arrive, partition, team
+from kernels.cpu.keys import CODE_FLOAT
 
 ROWS_MIN = 1024
 """Rows that a store has room for at first."""
-Calls = list[Callable[[], Any]]
+Copies = list[tuple[int, int, int]]
+"""To which address, from which, bytes a row."""
 Lend = Callable[[int], npt.NDArray[np.int64]]
 """Memory for the records of so many rows: a join's `buffer` of one side."""
 Int64s = npt.NDArray[np.int64]
@@ -47,11 +49,11 @@ class Store:
         """Rows held."""
         return self.stop - self.start
 
-    def append(self, batch: Batch, calls: Calls) -> int:
+    def append(self, batch: Batch, copies: Copies) -> int:
         """Make room for `batch`, which has the store's columns among its own.
 
-        The copying itself is added to `calls`.  Returns by how many rows the rows held have moved
-        towards the front.
+        The copying itself is added to `copies`, but for strings and binaries, which are copied at
+        once.  Returns by how many rows the rows held have moved towards the front.
         """
         moved = 0
         if self.stop + batch.rows > self._capacity:
@@ -62,7 +64,7 @@ class Store:
                 column.move(self.start, self.stop, self._capacity)
             self.start, self.stop = 0, self.rows
         for column, field in zip(self._columns, self.schema.fields, strict=True):
-            column.append(self.stop, batch[field.name], batch.rows, calls)
+            column.append(self.stop, batch[field.name], batch.rows, copies)
         self.stop += batch.rows
         return moved
 
@@ -96,11 +98,12 @@ class _Growing:
         self._offsets = _moved(self._offsets, start, stop + 1, capacity + 1)
         self._offsets[: stop - start + 1] -= first
 
-    def append(self, at: int, column: Column, rows: int, calls: Calls) -> None:
+    def append(self, at: int, column: Column, rows: int, copies: Copies) -> None:
         if self._valid is not None and column.valid is not None:
-            calls.append(partial(np.copyto, self._valid[at : at + rows], column.valid))
+            copies.append((address(self._valid) + at, address(column.valid), 1))
         if self._offsets is None or column.offsets is None:
-            calls.append(partial(np.copyto, self._values[at : at + rows], column.values))
+            width = self._values.itemsize
+            copies.append((address(self._values) + width * at, address(column.values), width))
             return
         first, last = int(column.offsets[0]), int(column.offsets[rows])
         end = int(self._offsets[at])
@@ -108,8 +111,7 @@ class _Growing:
             self._values = _moved(self._values, 0, end, 2 * (end + last - first))
         into = self._offsets[at + 1 : at + rows + 1]
         np.add(column.offsets[1 : rows + 1], end - first, out=into)
-        target = self._values[end : end + last - first]
-        calls.append(partial(np.copyto, target, column.values[first:last]))
+        self._values[end : end + last - first] = column.values[first:last]
 
     def view(self, stop: int) -> Column:
         valid = None if self._valid is None else self._valid[:stop]
@@ -132,74 +134,101 @@ def _moved(array: Array, start: int, stop: int, capacity: int) -> Array:
 class Side:
     """One side's window.  `base` is the row number (mod 2^32) of row 0 of the store's arrays."""
 
-    def __init__(self, schema: Schema, keys: Sequence[str], time: str, start: int = 0) -> None:
-        """An empty window of `schema`'s columns; `start` is the first row's number."""
+    def __init__(
+        self, source: Schema, schema: Schema, keys: Sequence[str], time: str, start: int = 0
+    ) -> None:
+        """An empty window of `schema`'s columns for rows of `source`; `start` is the first row's
+        number."""
         self.store = Store(schema)
         self.base = start % 2**32
         self._keys, self._time = tuple(keys), time
         self._scratch = Scratch()
-        self._batch, self._valid, self._first = Batch(schema, 0, ()), 0, 0
-        self._ranges: list[tuple[int, int]] = []
+        columns = max(1, len(keys)), max(1, 2 * len(schema))
+        self._key_table: Int64s = np.zeros((columns[0], arrive.KEY_FIELDS), np.int64)
+        self._copy_table: Int64s = np.zeros((columns[1], arrive.COPY_FIELDS), np.int64)
+        dtypes = [source.field(name).dtype for name in keys]
+        self._key_table[: len(keys), arrive.KEY_CODE] = [
+            dtype.width + (CODE_FLOAT if dtype.floating else 0) for dtype in dtypes
+        ]
+        self._plain = len(dtypes) == 1 and not dtypes[0].variable
+        self._tables = address(self._key_table), address(self._copy_table)
+        self._mask: Array | None = None
 
-    def arrive(self, batch: Batch, ranges: int, calls: Calls) -> None:
-        """Begin with a beat's rows: `calls` store, hash and count them."""
-        self._keep(batch, calls)
-        rows = batch.rows
-        self._hashes: Hashes = self._scratch.get("hashes", rows, np.uint64)
-        following: Hashes = self._scratch.get("following", rows, np.uint64)
-        mask = all_valid(batch, self._keys, self._scratch)
-        self._valid = 0 if mask is None else address(mask)
-        self._cut(rows, ranges)
-        for k, (a, b) in enumerate(self._ranges):
-            calls.append(partial(self._count, following, k, a, b))
-
-    def _keep(self, batch: Batch, calls: Calls) -> None:
-        self._batch = batch
-        self.base = (self.base + self.store.append(batch, calls)) % 2**32
-        self._first = self.base + self.store.stop - batch.rows
-
-    def _cut(self, rows: int, ranges: int) -> None:
-        edges = [rows * k // ranges for k in range(ranges + 1)]
-        self._ranges = list(pairwise(edges))
-        by_range = self._scratch.get("counts", ranges * PARTITIONS, np.int64)
-        self._by_range = by_range.reshape(ranges, PARTITIONS)
-
-    def _count(self, following: Hashes, k: int, start: int, stop: int) -> None:
-        hash_range(self._batch, self._keys, start, stop, self._hashes, following)
-        partition.count(self._hashes, self._valid, start, stop, self._by_range[k])
-
-    def place(self, lend: Lend, calls: Calls) -> Records:
-        """When all is counted: `calls` write the records, partition by partition."""
-        by_range = self._by_range
-        counts: Int64s = by_range.sum(axis=0)
-        records = Records(lend(int(counts.sum())), counts)
-        flat = by_range.T.ravel()
-        cursors = np.ascontiguousarray((flat.cumsum() - flat).reshape(PARTITIONS, -1).T)
-        times = address(self._batch[self._time].values) if self._batch.rows else 0
-        scatter = partial(partition.scatter, self._hashes, self._valid, times, self._first)
-        for k, (a, b) in enumerate(self._ranges):
-            calls.append(partial(scatter, a, b, cursors[k], address(records.data)))
-        return records
+    def describe(self, batch: Batch, records: int, row: Int64s) -> None:
+        """Make room for a beat's rows, and say in `row` what `kernels.cpu.arrive` is to do with
+        them; their records go to address `records`."""
+        copies: Copies = []
+        self.base = (self.base + self.store.append(batch, copies)) % 2**32
+        self._copy_table[: len(copies)] = copies
+        for k, name in enumerate(self._keys):
+            column = batch[name]
+            self._key_table[k, arrive.KEY_VALUES] = address(column.values)
+            self._key_table[k, arrive.KEY_OFFSETS] = (
+                0 if column.offsets is None else address(column.offsets)
+            )
+        self._mask = all_valid(batch, self._keys, self._scratch)
+        kept = 0 if self._plain else address(self._scratch.get("hashes", batch.rows, np.uint64))
+        row[: arrive.KEPT + 1] = (
+            batch.rows, self._tables[0], len(self._keys),
+            0 if self._mask is None else address(self._mask),
+            address(batch[self._time].values), self.base + self.store.stop - batch.rows,
+            self._tables[1], len(copies), records, kept,
+        )  # fmt: skip
 
     def load(self, batch: Batch) -> None:
         """Take in a saved window's rows; this one must be empty."""
-        calls: Calls = []
-        self._keep(batch, calls)
-        for call in calls:
-            call()
+        copies: Copies = []
+        self.base = (self.base + self.store.append(batch, copies)) % 2**32
+        for to, source, width in copies:
+            ctypes.memmove(to, source, width * batch.rows)
 
     def records(self, rows: Int64s, hashes: Hashes, lend: Lend) -> Records:
         """The records of stored rows, ascending, whose hashes are known: for another join."""
-        self._batch, self._first = self.store.view(), self.base
-        self._hashes = np.zeros(self.store.stop, np.uint64)
-        self._hashes[rows] = hashes
+        kept = np.zeros(self.store.stop, np.uint64)
+        kept[rows] = hashes
         alive = np.zeros(self.store.stop, np.uint8)
         alive[rows] = 1
-        self._valid = address(alive)
-        self._cut(self.store.stop, 1)
-        calls: Calls = []
-        partition.count(self._hashes, self._valid, 0, self.store.stop, self._by_range[0])
-        records = self.place(lend, calls)
-        for call in calls:
-            call()
+        counts: Int64s = np.zeros(PARTITIONS, np.int64)
+        partition.count(kept, address(alive), 0, self.store.stop, counts)
+        records = Records(lend(rows.size), counts)
+        times = address(self.store.view()[self._time].values)
+        cursors = counts.cumsum() - counts
+        partition.scatter(
+            kept, address(alive), times, self.base, 0, self.store.stop, cursors,
+            address(records.data),
+        )  # fmt: skip
         return records
+
+
+class Arrival:
+    """Both sides' way from batches to records."""
+
+    def __init__(self, sides: tuple[Side, Side]) -> None:
+        self._sides = sides
+        self._rows: Int64s = np.zeros((2, arrive.SIDE_FIELDS), np.int64)
+        self._counts: Int64s = np.zeros((2, PARTITIONS), np.int64)
+        self._tasks = arrive.count_part.address, arrive.place_part.address
+        self._alone = Workers(1)
+        self._employ(self._alone)
+
+    def take(
+        self, batches: Sequence[Batch], lends: Sequence[Lend], workers: Workers | None
+    ) -> tuple[Records, Records]:
+        """The beat's records, left and right, good until the next call."""
+        workers = workers or self._alone
+        if workers is not self._workers:
+            self._employ(workers)
+        data = [lend(batch.rows) for lend, batch in zip(lends, batches, strict=True)]
+        for side, batch, records, row in zip(self._sides, batches, data, self._rows, strict=True):
+            side.describe(batch, address(records), row)
+        arrive.arrive(
+            workers.seats, self._rows, self._parts, self._calls, self._counts, *self._tasks
+        )
+        return Records(data[0], self._counts[0]), Records(data[1], self._counts[1])
+
+    def _employ(self, workers: Workers) -> None:
+        """Room for what so many threads count."""
+        self._workers = workers
+        parts = team.SHARES * workers.count
+        self._parts: Int64s = np.zeros((parts, arrive.PART_FIELDS), np.int64)
+        self._calls: Int64s = np.zeros((parts, team.CALL_FIELDS), np.int64)

@@ -43,8 +43,8 @@ from edged.gather import take
 from edged.hashing import exact_bits
 from edged.job.document import did_you_mean, duration, names, table, text
 from edged.job.units import show_duration
-from edged.joins.base import Beat, Hashes, Records, WindowJoin, find_join, load_joins, no_keys
-from edged.operators._join_window import Calls, Side
+from edged.joins.base import Beat, Hashes, WindowJoin, find_join, load_joins, no_keys
+from edged.operators._join_window import Arrival, Side
 from edged.operators.base import (
     WATERMARK_MAX_US,
     WATERMARK_MIN_US,
@@ -63,7 +63,8 @@ from edged.workers import Workers
 from kernels.cpu import keys as key_table
 
 PARALLEL_ROWS = 4096
-"""Beats with fewer rows on both sides are joined on the calling thread."""
+"""Beats with fewer rows on both sides are joined on the calling thread, unless the join itself
+decides how many threads they are worth."""
 _SIDES = ("left", "right")
 
 
@@ -177,8 +178,12 @@ class IntervalJoin(Placed):
         self._plan = plan
         links = plan.inputs
         self._join = _made(plan, plan.kernel, start)
-        left, right = (Side(plan.kept(i), plan.key_names(i), links[i].time, start) for i in (0, 1))
+        left, right = (
+            Side(links[i].schema, plan.kept(i), plan.key_names(i), links[i].time, start)
+            for i in (0, 1)
+        )
         self._sides = (left, right)
+        self._arrival = Arrival(self._sides)
         self._verify = exact_bits(links[0].schema, plan.key_names(0)) != 32
         self._scratch = Scratch()
         self._sources = [
@@ -200,8 +205,11 @@ class IntervalJoin(Placed):
         if rows == 0 and watermarks == self._watermarks:
             return Flow(empty_batch(self._plan.output.schema), watermark_us)
         self._watermarks = watermarks
-        workers = beat.workers if rows >= PARALLEL_ROWS else None
-        records = self._arrive((left.batch, right.batch), workers)
+        lends = [partial(self._join.buffer, i) for i in (0, 1)]
+        records = self._arrival.take((left.batch, right.batch), lends, beat.workers)
+        many = rows >= PARALLEL_ROWS or self._join.deals
+        workers = beat.workers if many else None
+        self._arrived = [n + r.batch.rows for n, r in zip(self._arrived, inputs, strict=True)]
         pairs = self._join.join(*records, self._about(*watermarks), workers)
         output = self._materialise(pairs, workers)
         for i, side in enumerate(self._sides):
@@ -238,21 +246,6 @@ class IntervalJoin(Placed):
     def size(self) -> tuple[int, int]:
         """Rows of both sides in the last beat; the mean of both windows' rows."""
         return self._rows, (self._join.held(0) + self._join.held(1)) // 2
-
-    def _arrive(self, batches: Sequence[Batch], workers: Workers | None) -> tuple[Records, Records]:
-        """Store, hash and partition both batches."""
-        ranges = 1 if workers is None else workers.count
-        calls: Calls = []
-        for i, batch in enumerate(batches):
-            self._sides[i].arrive(batch, ranges, calls)
-            self._arrived[i] += batch.rows
-        _run(calls, workers)
-        calls = []
-        left, right = (
-            side.place(partial(self._join.buffer, i), calls) for i, side in enumerate(self._sides)
-        )
-        _run(calls, workers)
-        return left, right
 
     def _about(self, left_us: int, right_us: int) -> Beat:
         """Bases, what may go once this beat is done, and the keys."""
@@ -367,14 +360,6 @@ def _made(plan: IntervalJoinPlan, name: str, start: int = 0) -> WindowJoin:
         return _member(path, name)(plan.before_us, plan.after_us, start)
     except JobError as wrong:
         raise JobError(path, wrong.problem, wrong.advice) from wrong
-
-
-def _run(calls: Calls, workers: Workers | None) -> None:
-    if workers is not None:
-        workers.run(calls)
-        return
-    for call in calls:
-        call()
 
 
 def _keys(

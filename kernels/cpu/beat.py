@@ -1,14 +1,13 @@
 """A whole beat of the chain join in one call from Python: where records are, who joins them, pairs.
 
-The 64 partitions are cut into contiguous ranges of about equal numbers of records, one for each
-thread of a team (`kernels.cpu.team`).  Each range has a lane, with an output of its own; laid one
-after the other, the lanes' pairs are in the order of partitions whatever their number.
+The 64 partitions are cut into contiguous ranges, which the threads of a team take one after the
+other (`kernels.cpu.team`).  Each range has a lane, with an output of its own; laid one after the
+other, the lanes' pairs are in the order of partitions whatever their number.
 
 How many threads.  From beat to beat it is learnt how long a record takes.  Another thread is worth
 having where its share of the work takes longer than handing it over does: some 150 us where it has
 to be woken, most of which the waking thread itself loses on a virtual machine, and 1 to 2 us where
-it is awake, as it is where beats follow close on each other.  Where others have to be woken, this
-thread's share is smaller or larger than theirs by what it was done later or sooner in beats before.
+it is awake, as it is where beats follow close on each other.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import atomics, mem, short, team
+from kernels.cpu import mem, short, team
 from kernels.cpu.chain import FULL, NO_ROOM, PARTITIONS, begin
 from kernels.cpu.chunk import (
     LEFT_ALL,
@@ -47,32 +46,28 @@ from kernels.cpu.rings import (
     put,
 )
 from kernels.cpu.team import (
-    ASLEEP,
     CALL_ARGUMENT,
     CALL_BEGAN_NS,
     CALL_ENDED_NS,
     CALL_FIELDS,
     CALL_FUNCTION,
     CALL_RESULT,
-    SEAT_BYTES,
 )
 from kernels.registry import device, kernel, task
 
-(DESK_JOB, LANES, CALLS, SEATS, THREADS, SHORTLY, ALONG, LAYING, WORTH_ASLEEP_NS, WORTH_AWAKE_NS,
- AWAKE_NS, LEADS_NS) = range(12)  # fmt: skip
-ROW_PS, LEAD_NS, ENDED_NS, RANGES, WAY, WOKEN, WORKED_NS, LATE_NS = range(12, 20)
-DESK_FIELDS = 24
-"""What `desk` (int64[24]) holds.  Addresses: of the job; of the table of lanes' addresses; of a row
-of `team` calls for each thread; of the team's seats, and how many threads it has; of the tasks
-`chain.join_short`, `chain.join` and `lay`.  Work that is worth another thread, asleep and awake;
-how long threads stay awake, and how long this one waits for them awake.
+(DESK_JOB, LANES, CALLS, SEATS, THREADS, SHORTLY, ALONG, LAYING, ROW_PS, RANGES, WAY,
+ WORKED_NS) = range(12)  # fmt: skip
+DESK_FIELDS = 16
+"""What `desk` (int64[16]) holds.  Addresses: of the job; of the table of lanes' addresses; of a row
+of `team` calls for each; of the team's seats, and how many threads it has; of the tasks
+`chain.join_short`, `chain.join` and `lay`.
 
-What is learnt: the time of one thread for a record, how much longer others took that had to wake,
-and when the last beat was done.  The beat at hand: how many ranges, which task joins
-them, 1 where threads had to be woken, how long all threads worked, how much later than this one the
-others were done."""
+What is learnt: the time of one thread for a record.  The beat at hand: how many ranges, which task
+joins them, how long all threads worked."""
 ANSWER, LAY_LEFT, LAY_RIGHT = 21, 22, 23
 """Three more fields of a lane (see `chunk`): what its task answered; where its pairs are to lie."""
+MANY = 1 << 14
+"""Pairs that are worth all threads to lay out: 128 KB of each side's."""
 LEARN = 4
 """A beat changes what is learnt by one part in so many."""
 
@@ -93,35 +88,17 @@ def point_at(side: int, records: int, counts: Any) -> int:
 
 
 @device
-def decide(desk: int, rows: int) -> Any:
-    """How many threads join so many records."""
-    most, seats = get(desk, THREADS), get(desk, SEATS)
-    put(desk, WOKEN, 0)
-    if most == 1:
-        return 1
-    awake = team.now_ns(seats) - get(desk, ENDED_NS) < get(desk, AWAKE_NS)
-    for k in range(1, most):
-        awake |= atomics.acquire_i64(seats + SEAT_BYTES * k + ASLEEP) == 0
-    worth_ns = get(desk, WORTH_AWAKE_NS if awake else WORTH_ASLEEP_NS)
-    put(desk, WOKEN, not awake)
-    return min(most, max(1, rows * get(desk, ROW_PS) // (1000 * worth_ns)))
-
-
-@device
 def deal(desk: int, threads: int) -> None:
     """Cut the partitions into ranges, and set a lane to each."""
     job, lanes = get(desk, DESK_JOB), get(desk, LANES)
     lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
-    put(desk, RANGES, threads)
+    rows, ranges = get(job, ROWS_IN), team.SHARES * threads if threads > 1 else 1
+    put(desk, RANGES, ranges)
     put(desk, WORKED_NS, 0)
-    put(desk, LATE_NS, 0)
-    rows = get(job, ROWS_IN)
-    lead = 1000 * get(desk, LEAD_NS) * get(desk, WOKEN) // max(1, get(desk, ROW_PS))
-    lead = min(max(lead, -rows), rows)
     p, seen = 0, 0
-    for k in range(threads):
-        first, aim = p, lead + (rows - lead) * (k + 1) // threads
-        if k == threads - 1:
+    for k in range(ranges):
+        first, aim = p, team.share(rows, threads, k + 1)
+        if k == ranges - 1:
             p = PARTITIONS
         while p < PARTITIONS:
             more = get(lefts + PART * p, BATCH_ROWS) + get(rights + PART * p, BATCH_ROWS)
@@ -135,7 +112,7 @@ def deal(desk: int, threads: int) -> None:
 
 
 @device
-def call_all(desk: int, function: int) -> bool:
+def call_all(desk: int, function: int, threads: int) -> bool:
     """Call a task for each lane that it answered FULL for; whether it does so no more."""
     lanes, calls, count = get(desk, LANES), get(desk, CALLS), 0
     for k in range(get(desk, RANGES)):
@@ -147,30 +124,22 @@ def call_all(desk: int, function: int) -> bool:
             count += 1
     if count == 0:
         return True
-    team.run_all(get(desk, SEATS), calls, count, get(desk, LEADS_NS))
-    late_ns, done = -LOW, True
+    team.run_all(get(desk, SEATS), calls, count, threads)
+    done = True
     for call in range(calls, calls + 8 * CALL_FIELDS * count, 8 * CALL_FIELDS):
         put(get(call, CALL_ARGUMENT), ANSWER, get(call, CALL_RESULT))
         done &= get(call, CALL_RESULT) != FULL
         worked_ns = get(call, CALL_ENDED_NS) - get(call, CALL_BEGAN_NS)
         put(desk, WORKED_NS, get(desk, WORKED_NS) + worked_ns)
-        if call > calls:
-            late_ns = max(late_ns, get(call, CALL_ENDED_NS) - get(calls, CALL_ENDED_NS))
-    put(desk, LATE_NS, get(desk, LATE_NS) + (late_ns if count > 1 else 0))
     return done
 
 
 @device
 def learn(desk: int) -> None:
     """What the beat at hand says of the next ones."""
-    worked_ns, old = get(desk, WORKED_NS), get(desk, ROW_PS)
-    rows = get(get(desk, DESK_JOB), ROWS_IN)
-    row_ps = 1000 * worked_ns // max(1, rows)
+    rows, old = get(get(desk, DESK_JOB), ROWS_IN), get(desk, ROW_PS)
     if rows:
-        put(desk, ROW_PS, old + (row_ps - old) // LEARN)
-    if get(desk, RANGES) > 1 and get(desk, WOKEN):
-        lead_ns = get(desk, LEAD_NS) + get(desk, LATE_NS) // LEARN
-        put(desk, LEAD_NS, min(max(lead_ns, -worked_ns), worked_ns))
+        put(desk, ROW_PS, old + (1000 * get(desk, WORKED_NS) // rows - old) // LEARN)
 
 
 @task(twin="tests.naive.chain.lay")
@@ -198,14 +167,14 @@ def lay_out(desk: int) -> Any:
     for k in range(1, ranges):
         if get(mem.load_i64(lanes + 8 * k), PAIRS):
             put(mem.load_i64(lanes + 8 * k), ANSWER, FULL)
-    call_all(desk, get(desk, LAYING))
+    call_all(desk, get(desk, LAYING), get(desk, THREADS) if pairs > MANY else 1)
     return pairs
 
 
 @device
 def finish(desk: int) -> Any:
     """Join from where all lanes stand; how many pairs, or FULL."""
-    if not call_all(desk, get(desk, WAY)):
+    if not call_all(desk, get(desk, WAY), get(desk, THREADS) if get(desk, RANGES) > 1 else 1):
         return FULL
     if get(desk, THREADS) == 1:
         return get(mem.load_i64(get(desk, LANES)), PAIRS)
@@ -213,7 +182,7 @@ def finish(desk: int) -> Any:
         learn(desk)
         put(desk, WORKED_NS, 0)
     pairs = lay_out(desk)
-    put(desk, ENDED_NS, team.now_ns(get(desk, SEATS)))
+    team.leave_off(get(desk, SEATS))
     return pairs
 
 
@@ -258,7 +227,7 @@ def beat(
     if rows < 0 or more < 0:
         return NO_ROOM
     put(job, ROWS_IN, rows + more)
-    threads = decide(desk, rows + more)
+    threads = team.threads_for(get(desk, SEATS), (rows + more) * get(desk, ROW_PS) // 1000)
     shortly = threads == 1 and rows + more <= short.RECORDS_MAX
     put(desk, WAY, get(desk, SHORTLY if shortly else ALONG))
     deal(desk, threads)

@@ -22,8 +22,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from kernels.cpu import mem
+from kernels.cpu.keys import CODE_FLOAT
 from kernels.registry import device, kernel
 
 K = np.uint64(0x9E3779B97F4A7C15)
@@ -55,38 +59,80 @@ def fmix64(x: Any) -> Any:
     return x
 
 
-@kernel("void(int64, int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_fixed")
-def hash_fixed(width: int, source: int, start: int, stop: int, out: Any) -> None:
-    """Hash integers, bools and timestamps of `width` bytes at address `source` into `out`."""
+def _mixer(bits: int, rounds: tuple[tuple[int, int], ...], last: int) -> Any:
+    """An intrinsic that hashes eight words of so many bits: for each round x ^= x >> shift, then
+    x *= factor; at last x ^= x >> `last`."""
+
+    @intrinsic
+    def mix(typingctx: Any, to: Any, source: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind, wide = ir.VectorType(ir.IntType(bits), 8), ir.VectorType(ir.IntType(64), 8)
+            x = builder.load(builder.inttoptr(args[1], kind.as_pointer()))
+            x.align = 1
+            for shift, factor in rounds:
+                x = builder.xor(x, builder.lshr(x, ir.Constant(kind, [shift] * 8)))
+                x = builder.mul(x, ir.Constant(kind, [factor] * 8))
+            x = builder.xor(x, builder.lshr(x, ir.Constant(kind, [last] * 8)))
+            if bits == 32:
+                x = builder.zext(x, wide)
+                x = builder.or_(builder.shl(x, ir.Constant(wide, [32] * 8)), x)
+            builder.store(x, builder.inttoptr(args[0], wide.as_pointer())).align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), codegen
+
+    return mix
+
+
+mix_eight_32 = _mixer(32, ((16, 0x85EBCA6B), (13, 0xC2B2AE35)), 16)
+"""`mix_eight_32(to, source)`: `fmix32` of the eight uint32 at `source`."""
+mix_eight_64 = _mixer(64, ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53)), 33)
+"""`mix_eight_64(to, source)`: `fmix64` of the eight uint64 at `source`."""
+
+
+@device
+def fixed_at(width: int, source: int, start: int, stop: int, to: int) -> None:
+    """Hash the integers, bools and timestamps `start..stop` at address `source`; the first hash
+    goes to address `to`."""
+    at, end = source + width * start, source + width * stop
     if width == 8:
-        for i in range(start, stop):
-            out[i] = fmix64(mem.load_u64(source + 8 * i))
+        while at + 64 <= end:
+            mix_eight_64(to, at)
+            to += 64
+            at += 64
     elif width == 4:
-        for i in range(start, stop):
-            out[i] = fmix32(mem.load_u32(source + 4 * i))
-    elif width == 2:
-        for i in range(start, stop):
-            out[i] = fmix32(np.uint32(mem.load_u16(source + 2 * i)))
-    else:
-        for i in range(start, stop):
-            out[i] = fmix32(np.uint32(mem.load_u8(source + i)))
+        while at + 32 <= end:
+            mix_eight_32(to, at)
+            to += 64
+            at += 32
+    while at < end:
+        if width == 8:
+            mem.store_u64(to, fmix64(mem.load_u64(at)))
+        elif width == 4:
+            mem.store_u64(to, fmix32(mem.load_u32(at)))
+        elif width == 2:
+            mem.store_u64(to, fmix32(np.uint32(mem.load_u16(at))))
+        else:
+            mem.store_u64(to, fmix32(np.uint32(mem.load_u8(at))))
+        to += 8
+        at += width
 
 
-@kernel("void(int64, int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_float")
-def hash_float(width: int, source: int, start: int, stop: int, out: Any) -> None:
-    """Hash floats of `width` bytes (4 or 8): zeros are one value, NaNs are one value."""
+@device
+def float_at(width: int, source: int, start: int, stop: int, to: int) -> None:
+    """The same for floats of `width` bytes (4 or 8): zeros are one value, NaNs are one value."""
     if width == 8:
         for i in range(start, stop):
             x = mem.load_u64(source + 8 * i)
             size = x & ABS_64
             x = np.uint64(0) if size == np.uint64(0) else x
-            out[i] = fmix64(NAN_64 if size > INF_64 else x)
+            mem.store_u64(to + 8 * (i - start), fmix64(NAN_64 if size > INF_64 else x))
     else:
         for i in range(start, stop):
             y = mem.load_u32(source + 4 * i)
             small = y & ABS_32
             y = np.uint32(0) if small == np.uint32(0) else y
-            out[i] = fmix32(NAN_32 if small > INF_32 else y)
+            mem.store_u64(to + 8 * (i - start), fmix32(NAN_32 if small > INF_32 else y))
 
 
 @device
@@ -119,27 +165,70 @@ def hash_bytes(begin: int, size: int) -> Any:
     return fmix64(h)
 
 
+@device
+def variable_at(source: int, offsets: int, start: int, stop: int, to: int) -> None:
+    """The same for strings and binaries: bytes at address `source`, int64 offsets at `offsets`."""
+    for i in range(start, stop):
+        begin = mem.load_i64(offsets + 8 * i)
+        size = mem.load_i64(offsets + 8 * i + 8) - begin
+        mem.store_u64(to + 8 * (i - start), hash_bytes(source + begin, size))
+
+
+@device
+def nulls_at(valid: int, start: int, stop: int, to: int) -> None:
+    """Put NULL_HASH where the byte of a row at address `valid` is 0."""
+    for i in range(start, stop):
+        if mem.load_u8(valid + i) == 0:
+            mem.store_u64(to + 8 * (i - start), NULL_HASH)
+
+
+@device
+def combine_at(column: int, start: int, stop: int, to: int) -> None:
+    """Take the next column's hashes at address `column` into those at `to`."""
+    for at in range(8 * start, 8 * stop, 8):
+        mem.store_u64(to + at, fmix64(mem.load_u64(to + at) * K + mem.load_u64(column + at)))
+
+
+@device
+def column_at(code: int, source: int, offsets: int, start: int, stop: int, to: int) -> None:
+    """Hash any column: `code` is its width in bytes, 0 where that varies, CODE_FLOAT more for
+    floats."""
+    if code == 0:
+        variable_at(source, offsets, start, stop, to)
+    elif code > CODE_FLOAT:
+        float_at(code - CODE_FLOAT, source, start, stop, to)
+    else:
+        fixed_at(code, source, start, stop, to)
+
+
+@kernel("void(int64, int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_fixed")
+def hash_fixed(width: int, source: int, start: int, stop: int, out: Any) -> None:
+    """Hash integers, bools and timestamps of `width` bytes at address `source` into `out`."""
+    fixed_at(width, source, start, stop, np.int64(out.ctypes.data) + 8 * start)
+
+
+@kernel("void(int64, int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_float")
+def hash_float(width: int, source: int, start: int, stop: int, out: Any) -> None:
+    """Hash floats of `width` bytes (4 or 8): zeros are one value, NaNs are one value."""
+    float_at(width, source, start, stop, np.int64(out.ctypes.data) + 8 * start)
+
+
 @kernel("void(int64, int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_variable")
 def hash_variable(source: int, offsets: int, start: int, stop: int, out: Any) -> None:
     """Hash strings or binaries: bytes at address `source`, int64 offsets at address `offsets`."""
-    for i in range(start, stop):
-        begin = mem.load_i64(offsets + 8 * i)
-        out[i] = hash_bytes(source + begin, mem.load_i64(offsets + 8 * i + 8) - begin)
+    variable_at(source, offsets, start, stop, np.int64(out.ctypes.data) + 8 * start)
 
 
 @kernel("void(int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_nulls")
 def hash_nulls(valid: int, start: int, stop: int, out: Any) -> None:
     """Put NULL_HASH where the byte at address `valid` is 0."""
-    for i in range(start, stop):
-        if mem.load_u8(valid + i) == 0:
-            out[i] = NULL_HASH
+    nulls_at(valid, start, stop, np.int64(out.ctypes.data) + 8 * start)
 
 
 @kernel("void(uint64[::1], int64, int64, uint64[::1])", twin="tests.naive.hash.hash_combine")
 def hash_combine(column: Any, start: int, stop: int, out: Any) -> None:
     """Take the next column's hashes `column` into `out`."""
-    for i in range(start, stop):
-        out[i] = fmix64(out[i] * K + column[i])
+    combine_at(np.int64(column.ctypes.data), start, stop, np.int64(out.ctypes.data))
 
 
 @kernel("void(int64, int64, int64, uint8[::1])", twin="tests.naive.hash.all_valid")

@@ -2,25 +2,40 @@
 
 A thread that gets its work from Python has to wake, and then to wait until it may run Python: 0.15
 to 0.25 ms on a virtual machine, as long as a short beat takes.  Here each thread of a team stays in
-`serve`, without the interpreter, at a seat of its own: a piece of memory into which who leads puts
-the address of a task (see `kernels.registry.task`) and its argument.  Whoever waits looks at the
-other's counter for as long as waking would cost, about, and then sleeps until it is woken: so at
-most twice of what is best is spent on waiting, without knowing how long it will be (Karlin,
-Manasse, McGeoch and Owicki 1994, "Competitive randomized algorithms for nonuniform problems").
+`serve`, without the interpreter, at a seat of its own.  Who leads lays out a table of calls (a
+task, see `kernels.registry.task`, and its argument), and all threads, that one too, take the next
+call from it until none is left: so nobody waits for one that wakes late, or whose core is slower or
+shared.  Calls should be cut as `share` says.
 
-A seat is 256 bytes, its two halves written by one side each, so that no line is written by both:
+Whoever waits looks at the other's counter for as long as waking would cost, about, and then sleeps
+until it is woken: so at most twice of what is best is spent on waiting, without knowing how long it
+will be (Karlin, Manasse, McGeoch and Owicki 1994, "Competitive randomized algorithms for nonuniform
+problems").
 
-    TURN      commands given so far; the low half is a futex
-    FUNCTION, ARGUMENT   of the last; FUNCTION 0: leave, there is something for Python
-    AWAITED   1 where who leads sleeps until the command is done
-    DONE      commands done so far; the low half is a futex
-    RESULT    of the last; BEGAN_NS, ENDED_NS: when (CLOCK_MONOTONIC)
-    ASLEEP    1 where the thread sleeps until there is a command
-    CLOCK     16 bytes for clock_gettime
+The first seat is of who leads.  It says what the team is like, and what there is to do:
+
+    COUNT     threads, who leads included
+    PATIENCE_NS          how long who leads waits awake for the others
+    AWAKE_NS             how long the others wait awake for work
+    ASLEEP_WORTH_NS, AWAKE_WORTH_NS   work that is worth a thread which sleeps, which is awake
+    LAST_NS   when the team's last work was done
+    CALLS, CALL_COUNT    the table
+    TICKETS   calls that nobody has taken; less than 1: none
+    PENDING   calls that are not done; a futex, for who leads; AWAITED: 1 where that sleeps
+
+The others are 256 bytes as well, two halves written by one side each, so that no line is written by
+both:
+
+    TURN      counted up where there is something to do; the low half is a futex
+    LEAVE     1 where that is for Python
+    SEEN      what TURN was when the thread last looked
+    ASLEEP    1 where it sleeps until there is more
+    CLOCK     16 bytes for clock_gettime, in every seat
 
 Waking loses nothing: who goes to sleep says so and then lets the kernel compare the counter once
 more; the other counts first and then looks whether anybody sleeps; both with sequentially
-consistent instructions.
+consistent instructions.  A ticket is taken by an atomic subtraction, and the table is not changed
+before all of its calls are done: who comes late finds no ticket, or one of the next table.
 """
 
 from __future__ import annotations
@@ -38,12 +53,18 @@ from kernels.cpu import atomics, mem
 from kernels.cpu.rings import get, put
 from kernels.registry import device, kernel
 
-TURN, FUNCTION, ARGUMENT, AWAITED = 0, 8, 16, 24
-DONE, RESULT, BEGAN_NS, ENDED_NS, ASLEEP, CLOCK = 128, 136, 144, 152, 160, 168
+COUNT, PATIENCE_NS, AWAKE_NS, ASLEEP_WORTH_NS, AWAKE_WORTH_NS, LAST_NS = 0, 8, 16, 24, 32, 40
+CALLS, CALL_COUNT, TICKETS, PENDING, AWAITED = 48, 56, 128, 136, 144
+TURN, LEAVE = 0, 8
+SEEN, ASLEEP = 128, 136
+CLOCK = 168
 SEAT_BYTES = 256
 CALL_FUNCTION, CALL_ARGUMENT, CALL_RESULT, CALL_BEGAN_NS, CALL_ENDED_NS = range(5)
 CALL_FIELDS = 8
-"""A row of `calls`: what to call with what; then what it answered, when it was begun and ended."""
+"""A row of the table (int64[8]): what to call with what; what it answered; when it was begun and
+ended (CLOCK_MONOTONIC)."""
+SHARES = 4
+"""Calls for each thread."""
 LOOKS = 32
 """Looks at a counter between two looks at the clock."""
 
@@ -92,87 +113,143 @@ def now_ns(seat: int) -> Any:
 
 
 @device
-def wait(counter: int, seen: int, sleeps: int, clock: int, most_ns: int) -> None:
-    """Until the counter is not `seen` any more: awake for up to `most_ns`, then asleep, which is
-    told at `sleeps`.  `clock` is the waiting thread's seat."""
-    if atomics.acquire_i64(counter) != seen:
-        return
-    until = now_ns(clock) + most_ns
+def looked(counter: int, seen: int, same: bool, seat: int, most_ns: int) -> bool:
+    """Look at a counter for up to `most_ns` while it is `seen` (`same`), or until it is; whether
+    that has ended.  `seat` is the waiting thread's."""
+    if (atomics.acquire_i64(counter) == seen) != same:
+        return True
+    until = now_ns(seat) + most_ns
     while True:
         for _ in range(LOOKS):
-            if atomics.acquire_i64(counter) != seen:
-                return
+            if (atomics.acquire_i64(counter) == seen) != same:
+                return True
             pause()
-        if now_ns(clock) >= until:
-            break
-    atomics.add_i64(sleeps, 1)
-    while atomics.acquire_i64(counter) == seen:
-        _syscall(_FUTEX, counter, _WAIT_PRIVATE, seen & 0xFFFFFFFF, 0, 0, 0)
-    atomics.add_i64(sleeps, -1)
+        if now_ns(seat) >= until:
+            return False
 
 
 @device
-def advance(counter: int, sleeps: int) -> None:
-    """Count one more, and wake who sleeps until that."""
-    atomics.add_i64(counter, 1)
+def sleep(counter: int, value: int) -> None:
+    """Sleep until somebody wakes who sleeps at this counter, unless it is not `value` any more."""
+    _syscall(_FUTEX, counter, _WAIT_PRIVATE, value & 0xFFFFFFFF, 0, 0, 0)
+
+
+@device
+def wake(counter: int, sleeps: int) -> None:
+    """Wake who sleeps at a counter, which was changed before, and told so at `sleeps`."""
     if atomics.acquire_i64(sleeps) != 0:
         _syscall(_FUTEX, counter, _WAKE_PRIVATE, 1, 0, 0, 0)
 
 
-@kernel("void(int64, int64)", twin="tests.naive.team.serve")
-def serve(seat: int, most_ns: int) -> None:
-    """Do what is put into the seat, until there is something for Python."""
+@device
+def take_part(seats: int, seat: int) -> None:
+    """Take calls from the table until none is left."""
     while True:
-        wait(seat + TURN, atomics.acquire_i64(seat + DONE), seat + ASLEEP, seat, most_ns)
-        function = mem.load_i64(seat + FUNCTION)
-        if function != 0:
-            mem.store_i64(seat + BEGAN_NS, now_ns(seat))
-            mem.store_i64(seat + RESULT, call(function, mem.load_i64(seat + ARGUMENT)))
-            mem.store_i64(seat + ENDED_NS, now_ns(seat))
-        advance(seat + DONE, seat + AWAITED)
-        if function == 0:
+        left = atomics.add_i64(seats + TICKETS, -1)
+        if left < 1:
             return
+        at = get(seats, CALLS >> 3) + 8 * CALL_FIELDS * (get(seats, CALL_COUNT >> 3) - left)
+        put(at, CALL_BEGAN_NS, now_ns(seat))
+        put(at, CALL_RESULT, call(get(at, CALL_FUNCTION), get(at, CALL_ARGUMENT)))
+        put(at, CALL_ENDED_NS, now_ns(seat))
+        if atomics.add_i64(seats + PENDING, -1) == 1:
+            wake(seats + PENDING, seats + AWAITED)
+
+
+@kernel("void(int64, int64)", twin="tests.naive.team.serve")
+def serve(seats: int, number: int) -> None:
+    """Take part in all that is to be done, until there is something for Python."""
+    seat = seats + SEAT_BYTES * number
+    while True:
+        seen = mem.load_i64(seat + SEEN)
+        if not looked(seat + TURN, seen, True, seat, mem.load_i64(seats + AWAKE_NS)):
+            atomics.add_i64(seat + ASLEEP, 1)
+            while atomics.acquire_i64(seat + TURN) == seen:
+                sleep(seat + TURN, seen)
+            atomics.add_i64(seat + ASLEEP, -1)
+        mem.store_i64(seat + SEEN, atomics.acquire_i64(seat + TURN))
+        if atomics.swap_i64(seat + LEAVE, 1, 0) == 1:
+            return
+        take_part(seats, seat)
 
 
 @device
-def give(seat: int, function: int, argument: int) -> None:
-    """Put a command into a seat whose last one is done."""
-    mem.store_i64(seat + FUNCTION, function)
-    mem.store_i64(seat + ARGUMENT, argument)
-    advance(seat + TURN, seat + ASLEEP)
+def nudge(seat: int) -> None:
+    """Tell a thread that there is something to do."""
+    atomics.add_i64(seat + TURN, 1)
+    wake(seat + TURN, seat + ASLEEP)
 
 
-@kernel("void(int64, int64, int64)", twin="tests.naive.team.dismiss")
-def dismiss(seats: int, count: int, most_ns: int) -> None:
-    """Let the threads of the first `count` seats leave `serve`; those that are still on their way
-    to it do so as soon as they are there."""
-    for k in range(count):
-        seat = seats + SEAT_BYTES * (k + 1)
-        wait(seat + DONE, atomics.acquire_i64(seat + TURN) - 1, seat + AWAITED, seats, most_ns)
-        give(seat, 0, 0)
+@kernel("void(int64, int64)", twin="tests.naive.team.dismiss")
+def dismiss(seats: int, count: int) -> None:
+    """Let the first `count` threads leave `serve`; those that are still on their way to it do so as
+    soon as they are there.  None of them may have been told so already and be yet to leave."""
+    for k in range(1, count + 1):
+        atomics.release_i64(seats + SEAT_BYTES * k + LEAVE, 1)
+        nudge(seats + SEAT_BYTES * k)
 
 
 @device
-def run_all(seats: int, calls: int, count: int, most_ns: int) -> None:
-    """All calls side by side, the first of them on this thread; `seats` begins with this thread's,
-    and there is one for each call."""
-    size = 8 * CALL_FIELDS
-    for k in range(1, count):
-        seat = seats + SEAT_BYTES * k
-        wait(seat + DONE, atomics.acquire_i64(seat + TURN) - 1, seat + AWAITED, seats, most_ns)
-        give(seat, get(calls + size * k, CALL_FUNCTION), get(calls + size * k, CALL_ARGUMENT))
-    put(calls, CALL_BEGAN_NS, now_ns(seats))
-    put(calls, CALL_RESULT, call(get(calls, CALL_FUNCTION), get(calls, CALL_ARGUMENT)))
-    put(calls, CALL_ENDED_NS, now_ns(seats))
-    for k in range(1, count):
-        seat = seats + SEAT_BYTES * k
-        wait(seat + DONE, atomics.acquire_i64(seat + TURN) - 1, seat + AWAITED, seats, most_ns)
-        put(calls + size * k, CALL_RESULT, mem.load_i64(seat + RESULT))
-        put(calls + size * k, CALL_BEGAN_NS, mem.load_i64(seat + BEGAN_NS))
-        put(calls + size * k, CALL_ENDED_NS, mem.load_i64(seat + ENDED_NS))
+def awake(seats: int) -> Any:
+    """Whether others are awake, or would be had they had work: something was done just now."""
+    found = now_ns(seats) - mem.load_i64(seats + LAST_NS) < mem.load_i64(seats + AWAKE_NS)
+    for k in range(1, mem.load_i64(seats + COUNT)):
+        found |= atomics.acquire_i64(seats + SEAT_BYTES * k + ASLEEP) == 0
+    return found
 
 
-@kernel("void(int64, int64[:, ::1], int64)", twin="tests.naive.team.run")
-def run(seats: int, calls: Any, most_ns: int) -> None:
-    """`run_all`, of an array."""
-    run_all(seats, np.int64(calls.ctypes.data), calls.shape[0], most_ns)
+@device
+def threads_for(seats: int, work_ns: int) -> Any:
+    """How many threads some work is worth."""
+    count = mem.load_i64(seats + COUNT)
+    if count == 1:
+        return count
+    worth_ns = mem.load_i64(seats + (AWAKE_WORTH_NS if awake(seats) else ASLEEP_WORTH_NS))
+    return min(count, max(1, work_ns // worth_ns))
+
+
+@device
+def share(size: int, threads: int, k: int) -> Any:
+    """Where call `k` begins of the SHARES * threads, or of one, that some work of `size` is cut
+    into.  Each round of calls takes half of what is left, so that threads end together whatever
+    their speed (Hummel, Schonberg and Flynn 1992, "Factoring"); the last takes all."""
+    if threads == 1:
+        return size * k
+    whole, parts = k // threads, k % threads
+    done = 8 * threads - ((8 * threads) >> min(whole, SHARES - 1))
+    each = 8 >> min(whole + 1, SHARES - 1)
+    return size * (done + each * parts + (threads if whole == SHARES else 0)) // (8 * threads)
+
+
+@device
+def leave_off(seats: int) -> None:
+    """Note that the team's work is done for now."""
+    if mem.load_i64(seats + COUNT) > 1:
+        mem.store_i64(seats + LAST_NS, now_ns(seats))
+
+
+@device
+def run_all(seats: int, calls: int, count: int, threads: int) -> None:
+    """Do all calls of a table, by so many threads of the team, this one included."""
+    put(seats, CALLS >> 3, calls)
+    put(seats, CALL_COUNT >> 3, count)
+    atomics.release_i64(seats + PENDING, count)
+    atomics.release_i64(seats + TICKETS, count)
+    for k in range(1, min(threads, count)):
+        nudge(seats + SEAT_BYTES * k)
+    take_part(seats, seats)
+    if looked(seats + PENDING, 0, False, seats, get(seats, PATIENCE_NS >> 3)):
+        return
+    atomics.add_i64(seats + AWAITED, 1)
+    while True:
+        left = atomics.acquire_i64(seats + PENDING)
+        if left == 0:
+            break
+        sleep(seats + PENDING, left)
+    atomics.add_i64(seats + AWAITED, -1)
+
+
+@kernel("void(int64, int64[:, ::1])", twin="tests.naive.team.run")
+def run(seats: int, calls: Any) -> None:
+    """`run_all`, of an array, by all threads."""
+    run_all(seats, np.int64(calls.ctypes.data), calls.shape[0], mem.load_i64(seats + COUNT))

@@ -2,13 +2,13 @@
 
 import pytest
 
-from edged.joins import _lanes
+from edged import workers
 
 
 @pytest.fixture(scope="module", autouse=True)
 def woken():
     """Small beats would be joined by one thread."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_lanes, "ASLEEP_US", 1e-3)
-        patch.setattr(_lanes, "AWAKE_WORTH_US", 1e-3)
+        patch.setattr(workers, "ASLEEP_WORTH_US", 1e-3)
+        patch.setattr(workers, "AWAKE_WORTH_US", 1e-3)
         yield

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import edged.workers
 from edged.columns import address
 from edged.joins import _lanes
 from edged.joins._lanes import Lanes, cut
 from edged.joins._rings import RING_MIN, Rings
 from edged.joins.base import Beat, Records
 from edged.workers import Workers
-from kernels.cpu import beat, chain, chunk, rings, team
+from kernels.cpu import chain, chunk, rings, team
 from tests.naive import chain as naive
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
@@ -153,7 +154,7 @@ def test_positions_are_numbered_anew_before_they_reach_their_limit(beats, short)
 def test_other_threads_are_woken_only_for_work_that_is_worth_it():
     rows = [(i // 50, i % 2, i % 3) for i in range(300)]
     model, pool = Model(4, 4), Workers(2)
-    desk, turns = model.lanes.desk, 0
+    turns = 0
     for asleep_us, awake_us, gap_s, woken in (
         (1e6, 1e6, 0.01, False),
         (1e-3, 1e6, 0.01, True),
@@ -162,9 +163,12 @@ def test_other_threads_are_woken_only_for_work_that_is_worth_it():
         (1e6, 1e6, 0.0, False),
     ):
         time.sleep(gap_s)
-        model.lanes._employ(pool)
-        desk[[beat.WORTH_ASLEEP_NS, beat.WORTH_AWAKE_NS]] = 1000 * asleep_us, 1000 * awake_us
-        desk[beat.AWAKE_NS] = 5_000_000 if gap_s else 10_000_000_000
+        for field, value_us in (
+            (team.ASLEEP_WORTH_NS, asleep_us),
+            (team.AWAKE_WORTH_NS, awake_us),
+            (team.AWAKE_NS, 5e3 if gap_s else 1e7),
+        ):
+            ctypes.c_int64.from_address(pool.seats + field).value = int(1000 * value_us)
         found, expected = model.beat(rows, rows, workers=pool)
         assert found == expected
         before, turns = turns, ctypes.c_int64.from_address(pool.seats + TURNS_AT).value
@@ -174,8 +178,8 @@ def test_other_threads_are_woken_only_for_work_that_is_worth_it():
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_a_full_output_is_grown_and_no_pair_is_lost_or_repeated(workers, monkeypatch):
-    monkeypatch.setattr(_lanes, "ASLEEP_US", 1e-3)
-    monkeypatch.setattr(_lanes, "AWAKE_WORTH_US", 1e-3)
+    monkeypatch.setattr(edged.workers, "ASLEEP_WORTH_US", 1e-3)
+    monkeypatch.setattr(edged.workers, "AWAKE_WORTH_US", 1e-3)
     rows = [(i // 50, i % 2, i % 3) for i in range(900)]
     model, pool = Model(4, 4), Workers(workers)
     found, expected = model.beat(rows, rows, workers=pool)

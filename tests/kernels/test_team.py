@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,6 +31,11 @@ def plainly(n):
     return n * max(0, n - 1) // 2
 
 
+@numba.njit("int64(int64, int64, int64)")
+def begins(size, threads, k):
+    return team.share(size, threads, k)
+
+
 POOLS = {count: Workers(count) for count in (1, 2, 3, 5)}
 
 
@@ -45,7 +51,7 @@ def do(pool, arguments):
 @given(
     st.sampled_from(sorted(POOLS)).flatmap(
         lambda count: st.tuples(
-            st.just(count), st.lists(st.integers(0, 5000), min_size=1, max_size=count)
+            st.just(count), st.lists(st.integers(0, 5000), min_size=1, max_size=40)
         )
     )
 )
@@ -106,9 +112,24 @@ def test_a_team_ends_at_once_awake_or_asleep(rest_s):
     assert not any(thread.is_alive() for thread in pool._threads)
 
 
-def test_more_tasks_than_workers_are_refused():
-    with pytest.raises(ValueError, match="3 tasks for 2 workers"):
-        do(POOLS[2], [1, 2, 3])
+def test_who_is_quick_takes_more():
+    pool, long = POOLS[2], 20_000_000
+    arguments = [long, *[1000] * 200]
+    assert do(pool, arguments) == [plainly(n) for n in arguments]
+
+
+@given(st.integers(0, 2**40), st.integers(1, 64))
+def test_work_is_cut_into_shares_that_halve(size, threads):
+    calls = team.SHARES * threads if threads > 1 else 1
+    edges = [int(begins(size, threads, k)) for k in range(calls + 1)]
+    assert edges[0] == 0
+    assert edges[-1] == size
+    sizes = np.diff(edges)
+    assert (sizes >= 0).all()
+    if threads > 1:
+        rounds = [sizes[k * threads : (k + 1) * threads] for k in range(team.SHARES)]
+        for found, part in zip(rounds, (4, 2, 1, 1), strict=True):
+            assert np.abs(found - size * part / (8 * threads)).max() <= 1
 
 
 def test_a_python_call_that_fails_is_told_and_the_team_goes_on():
