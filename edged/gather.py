@@ -5,8 +5,6 @@ Filter, window, pages, the late-row split and the join's output all make their r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -15,17 +13,19 @@ import numpy.typing as npt
 from edged.columns import Array, Batch, Column, address
 from edged.operators.base import Scratch
 from edged.workers import Workers
-from kernels.cpu import gather
+from kernels.cpu import gather, team
 
 PARALLEL_ROWS = 16_384
 """Fewer rows than this are gathered on the calling thread: waking another costs more."""
 
-_Call = Callable[[], object]
+_Parts = list[tuple[int, ...]]
+"""Rows of `kernels.cpu.gather`'s table of parts."""
+_Int64s = npt.NDArray[np.int64]
 
 
 def take(
     batch: Batch,
-    rows: npt.NDArray[np.int64],
+    rows: _Int64s,
     scratch: Scratch,
     name: str = "",
     workers: Workers | None = None,
@@ -38,17 +38,32 @@ def take(
     if not (rows.flags.c_contiguous and rows.flags.writeable and rows.dtype == np.int64):
         rows = np.array(rows, np.int64)
     bounds = _bounds(rows.size, workers)
-    calls: list[_Call] = []
+    parts: _Parts = []
     columns = tuple(
-        _take_column(c, rows, bounds, scratch, f"{name}.{i}", calls)
+        _take_column(c, rows, bounds, scratch, f"{name}.{i}", parts)
         for i, c in enumerate(batch.columns)
     )
-    if workers is None:
-        for call in calls:
-            call()
-    else:
-        workers.run(calls) if len(bounds) > 1 else [call() for call in calls]
+    if parts:
+        _gather(parts, workers if len(bounds) > 1 else None)
     return Batch(batch.schema, rows.size, columns)
+
+
+def take_fixed(source: Array, rows: _Int64s, target: Array) -> None:
+    """`target[:] = source[rows]`, for values of a fixed width."""
+    parts: _Parts = []
+    _fixed_parts(source, rows, [(0, rows.size)], target, parts)
+    _gather(parts, None)
+
+
+def _gather(parts: _Parts, workers: Workers | None) -> None:
+    table, function = np.array(parts, np.int64), gather.gather_part.address
+    if workers is None:
+        gather.gather_all(function, table)
+        return
+    calls = np.zeros((len(parts), team.CALL_FIELDS), np.int64)
+    calls[:, team.CALL_FUNCTION] = function
+    calls[:, team.CALL_ARGUMENT] = address(table) + table.strides[0] * np.arange(len(parts))
+    workers.compute(calls)
 
 
 def _bounds(size: int, workers: Workers | None) -> list[tuple[int, int]]:
@@ -61,38 +76,36 @@ def _bounds(size: int, workers: Workers | None) -> list[tuple[int, int]]:
 
 def _take_column(
     column: Column,
-    rows: npt.NDArray[np.int64],
+    rows: _Int64s,
     bounds: list[tuple[int, int]],
     scratch: Scratch,
     name: str,
-    calls: list[_Call],
+    parts: _Parts,
 ) -> Column:
-    """Lay out one column's result and add to `calls` what fills it."""
+    """Lay out one column's result and add to `parts` what fills it."""
     valid: npt.NDArray[np.uint8] | None = None
     if column.valid is not None:
         valid = scratch.get(f"{name}.valid", rows.size, np.uint8)
-        _fixed_calls(column.valid, rows, bounds, valid, calls)
+        _fixed_parts(column.valid, rows, bounds, valid, parts)
     if column.offsets is None:
         dtype = column.values.dtype
         values = scratch.get(f"{name}.{dtype.str}", rows.size, dtype)
-        _fixed_calls(column.values, rows, bounds, values, calls)
+        _fixed_parts(column.values, rows, bounds, values, parts)
         return Column(values, valid)
     source, size, at = address(column.values), column.values.size, address(column.offsets)
     offsets = scratch.get(f"{name}.offsets", rows.size + 1, np.int64)
     values = scratch.get(f"{name}.bytes", gather.gather_offsets(at, rows, offsets), np.uint8)
     for a, b in bounds:
-        target = address(values)
-        calls.append(partial(gather.gather_bytes, source, size, at, rows, a, b, offsets, target))
+        parts.append((size, source, address(rows), a, b, address(values), at, address(offsets)))
     return Column(values, valid, offsets)
 
 
-def _fixed_calls(
+def _fixed_parts(
     source: Array,
-    rows: npt.NDArray[np.int64],
+    rows: _Int64s,
     bounds: list[tuple[int, int]],
     target: Array,
-    calls: list[_Call],
+    parts: _Parts,
 ) -> None:
-    a, b = address(source), address(target)
-    width = source.dtype.itemsize
-    calls.extend(partial(gather.gather_fixed, width, a, rows, i, j, b) for i, j in bounds)
+    a, b, picked, width = address(source), address(target), address(rows), source.dtype.itemsize
+    parts.extend((width, a, picked, i, j, b, 0, 0) for i, j in bounds)

@@ -38,7 +38,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import address
+from edged.gather import take_fixed
 from edged.operators.base import Scratch
 from edged.workers import Workers
 from kernels.cpu import gather, rings
@@ -96,7 +96,7 @@ def marked(
     found = scratch.get(f"{name}.rows", rows, np.int64)
     found = found[: gather.flagged(alive, found)]
     kept = scratch.get(f"{name}.kept", found.size, np.uint64)
-    gather.gather_fixed(8, address(hashes), found, 0, found.size, address(kept))
+    take_fixed(hashes, found, kept)
     return found, kept
 
 

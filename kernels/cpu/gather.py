@@ -1,37 +1,49 @@
 """Rows picked out of columns by index: `target[i] = source[rows[i]]`.
 
-Columns come as addresses (see `mem`), so that one kernel serves every type; each call does the
-output rows `start..stop`, so that workers share a column without sharing a byte.
+Columns come as addresses (see `mem`), so that one kernel serves every type; each part does the
+output rows `START..STOP`, so that workers share a column without sharing a byte.
 
 Variable-size columns take two passes: `gather_offsets` turns the picked lengths into offsets, which
-start at 0, then `gather_bytes` copies.  Short values are copied as whole 8-byte words where neither
-the read nor the write can leave its range; the bytes written too many belong to values that the
-same call writes next.
+start at 0, then a part copies.  Short values are copied as whole 8-byte words where neither the
+read nor the write can leave its range; the bytes written too many belong to values that the same
+part writes next.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kernels.cpu import mem
-from kernels.registry import device, kernel
+import numpy as np
+
+from kernels.cpu import mem, team
+from kernels.cpu.rings import get
+from kernels.registry import device, kernel, task
+
+WIDTH, SOURCE, ROWS, START, STOP, TARGET, OFFSETS, TARGET_OFFSETS = range(8)
+PART_FIELDS = 8
+"""A part (int64[8]): bytes of a value, or where values have any length what may be read at the
+source; the addresses of the source and of the rows' numbers (int64); which of these; the address of
+the result; where values have any length the addresses of both's offsets (int64), else 0."""
 
 
-@kernel("void(int64, int64, int64[::1], int64, int64, int64)", twin="tests.naive.gather.gather")
-def gather_fixed(width: int, source: int, rows: Any, start: int, stop: int, target: int) -> None:
+@device
+def fixed(width: int, source: int, rows: int, start: int, stop: int, target: int) -> None:
     """Copy values of `width` bytes (1, 2, 4 or 8) at address `source` to address `target`."""
     if width == 8:
         for i in range(start, stop):
-            mem.store_u64(target + 8 * i, mem.load_u64(source + 8 * rows[i]))
+            row = mem.load_i64(rows + 8 * i)
+            mem.store_u64(target + 8 * i, mem.load_u64(source + 8 * row))
     elif width == 4:
         for i in range(start, stop):
-            mem.store_u32(target + 4 * i, mem.load_u32(source + 4 * rows[i]))
+            row = mem.load_i64(rows + 8 * i)
+            mem.store_u32(target + 4 * i, mem.load_u32(source + 4 * row))
     elif width == 2:
         for i in range(start, stop):
-            mem.store_u16(target + 2 * i, mem.load_u16(source + 2 * rows[i]))
+            row = mem.load_i64(rows + 8 * i)
+            mem.store_u16(target + 2 * i, mem.load_u16(source + 2 * row))
     else:
         for i in range(start, stop):
-            mem.store_u8(target + i, mem.load_u8(source + rows[i]))
+            mem.store_u8(target + i, mem.load_u8(source + mem.load_i64(rows + 8 * i)))
 
 
 @kernel("int64(int64, int64[::1], int64[::1])", twin="tests.naive.gather.gather_offsets")
@@ -66,25 +78,36 @@ def copy_value(target: int, target_end: int, source: int, source_end: int, size:
         mem.store_u64(target + word, mem.load_u64(source + word))
 
 
-@kernel(
-    "void(int64, int64, int64, int64[::1], int64, int64, int64[::1], int64)",
-    twin="tests.naive.gather.gather",
-)
-def gather_bytes(
-    source: int,
-    source_size: int,
-    offsets: int,
-    rows: Any,
-    start: int,
-    stop: int,
-    target_offsets: Any,
-    target: int,
+@device
+def variable(
+    source: int, size: int, offsets: int, rows: int, start: int, stop: int, to_offsets: int, to: int
 ) -> None:
-    """Copy the picked values' bytes; `source_size` is what may be read at address `source`."""
-    source_end = source + source_size
-    target_end = target + target_offsets[stop]
+    """Copy values of any length to `to`; `size` is what may be read at address `source`, offsets
+    are those of the column and of the result."""
+    source_end, target_end = source + size, to + mem.load_i64(to_offsets + 8 * stop)
     for i in range(start, stop):
-        at = offsets + 8 * rows[i]
+        at = offsets + 8 * mem.load_i64(rows + 8 * i)
         begin = mem.load_i64(at)
-        size = mem.load_i64(at + 8) - begin
-        copy_value(target + target_offsets[i], target_end, source + begin, source_end, size)
+        target = to + mem.load_i64(to_offsets + 8 * i)
+        bytes_wide = mem.load_i64(at + 8) - begin
+        copy_value(target, target_end, source + begin, source_end, bytes_wide)
+
+
+@task(twin="tests.naive.gather.gather")
+def gather_part(part: int) -> int:
+    """Do one row of a table of parts, at address `part`."""
+    source, rows, to = get(part, SOURCE), get(part, ROWS), get(part, TARGET)
+    start, stop, offsets = get(part, START), get(part, STOP), get(part, OFFSETS)
+    if offsets == 0:
+        fixed(get(part, WIDTH), source, rows, start, stop, to)
+    else:
+        size = get(part, WIDTH)
+        variable(source, size, offsets, rows, start, stop, get(part, TARGET_OFFSETS), to)
+    return 0
+
+
+@kernel("void(int64, int64[:, ::1])", twin="tests.naive.gather.gather")
+def gather_all(function: int, parts: Any) -> None:
+    """Do all parts, one after the other; `function` is the address of `gather_part`."""
+    for k in range(parts.shape[0]):
+        team.call(function, np.int64(parts.ctypes.data) + 8 * PART_FIELDS * k)
