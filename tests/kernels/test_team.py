@@ -91,10 +91,9 @@ def test_a_team_without_work_uses_no_cpu_and_never_wakes():
     assert do(pool, [5] * 4) == [10] * 4
     time.sleep(0.1)
     before = [spent(tid) for tid in pool.tasks()]
+    assert all(int(times) > 0 for _, times in before)
     time.sleep(0.5)
     assert [spent(tid) for tid in pool.tasks()] == before
-    assert do(pool, [5] * 4) == [10] * 4
-    assert [spent(tid) for tid in pool.tasks()] != before
     pool.close()
 
 
