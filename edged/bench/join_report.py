@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from edged.bench.join_data import KEYS
+
 COLOURS = ("#0b6e99", "#d1495b", "#2a9d5c", "#8a5cb8", "#e0a030", "#6b7280")
 Row = dict[str, Any]
 
@@ -176,7 +178,9 @@ def draw_plot(result: Row, path: Path) -> None:
 
 def _draw_speeds(axes: Any, rows: Sequence[Row], threads: int) -> None:
     rate = min((r["match_rate"] for r in rows), default=0.0)
-    rows = [r for r in rows if r["match_rate"] == rate and r["keys"] == rows[0]["keys"]]
+    measured = {r["keys"] for r in rows if r["match_rate"] == rate}
+    keys = next((kind for kind in KEYS if kind in measured), "")
+    rows = [r for r in rows if r["match_rate"] == rate and r["keys"] == keys]
     for i, kernel in enumerate(dict.fromkeys(r["kernel"] for r in rows)):
         best = _best((r for r in rows if r["kernel"] == kernel), "tuples_per_s")
         colour = COLOURS[i % len(COLOURS)]
@@ -185,7 +189,8 @@ def _draw_speeds(axes: Any, rows: Sequence[Row], threads: int) -> None:
     axes.plot(*_line(floor), color="#222222", lw=1, label="memory accesses alone (floor)")
     authors = {w: s for (w, t), s in AUTHORS_TUPLES_PER_S.items() if t == threads}
     axes.plot(*_line(authors), "--", color="#6b7280", label="the authors' C++")
-    title = f"{threads} thread{'s' * (threads > 1)}, {rate:g} matches a tuple, best batch"
+    threads_text = f"{threads} thread{'s' * (threads > 1)}"
+    title = f"{threads_text}, {rate:g} matches a tuple, {keys} keys, best batch"
     axes.set(xscale="log", yscale="log", xlabel="window, tuples a side",
              ylabel="M tuples/s, both streams",
              title=title)  # fmt: skip
