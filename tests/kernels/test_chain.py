@@ -176,8 +176,10 @@ def test_other_threads_are_woken_only_for_work_that_is_worth_it():
     pool.close()
 
 
+@pytest.mark.parametrize("row_us", [0.01, 1000.0])
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_a_full_output_is_grown_and_no_pair_is_lost_or_repeated(workers, monkeypatch):
+def test_a_full_output_is_grown_and_no_pair_is_lost_or_repeated(workers, row_us, monkeypatch):
+    monkeypatch.setattr(_lanes, "ROW_US", row_us)  # by this it is cut into a few ranges, or many
     monkeypatch.setattr(edged.workers, "ASLEEP_WORTH_US", 1e-3)
     monkeypatch.setattr(edged.workers, "AWAKE_WORTH_US", 1e-3)
     rows = [(i // 50, i % 2, i % 3) for i in range(900)]
