@@ -23,8 +23,8 @@ The first seat is of who leads.  It says what the team is like, and what there i
     TICKETS   calls that nobody has taken; less than 1: none
     PENDING   calls that are not done; a futex, for who leads; AWAITED: 1 where that sleeps
 
-The others are 256 bytes as well, two halves written by one side each, so that no line is written by
-both:
+The others are 256 bytes as well, two halves written by one side each (but that LEAVE is taken back
+by the thread), so that no line goes to and fro:
 
     TURN      counted up where there is something to do; the low half is a futex
     LEAVE     1 where that is for Python
@@ -148,7 +148,8 @@ def take_part(seats: int, seat: int) -> None:
         left = atomics.add_i64(seats + TICKETS, -1)
         if left < 1:
             return
-        at = get(seats, CALLS >> 3) + 8 * CALL_FIELDS * (get(seats, CALL_COUNT >> 3) - left)
+        at = mem.load_i64(seats + CALLS)
+        at += 8 * CALL_FIELDS * (mem.load_i64(seats + CALL_COUNT) - left)
         put(at, CALL_BEGAN_NS, now_ns(seat))
         put(at, CALL_RESULT, call(get(at, CALL_FUNCTION), get(at, CALL_ARGUMENT)))
         put(at, CALL_ENDED_NS, now_ns(seat))
@@ -156,7 +157,7 @@ def take_part(seats: int, seat: int) -> None:
             wake(seats + PENDING, seats + AWAITED)
 
 
-@kernel("void(int64, int64)", twin="tests.naive.team.serve")
+@kernel("void(int64, int64)", twin="tests.naive.team.run")
 def serve(seats: int, number: int) -> None:
     """Take part in all that is to be done, until there is something for Python."""
     seat = seats + SEAT_BYTES * number
@@ -168,7 +169,8 @@ def serve(seats: int, number: int) -> None:
                 sleep(seat + TURN, seen)
             atomics.add_i64(seat + ASLEEP, -1)
         mem.store_i64(seat + SEEN, atomics.acquire_i64(seat + TURN))
-        if atomics.swap_i64(seat + LEAVE, 1, 0) == 1:
+        if atomics.acquire_i64(seat + LEAVE) == 1:
+            atomics.release_i64(seat + LEAVE, 0)
             return
         take_part(seats, seat)
 
@@ -180,7 +182,7 @@ def nudge(seat: int) -> None:
     wake(seat + TURN, seat + ASLEEP)
 
 
-@kernel("void(int64, int64)", twin="tests.naive.team.dismiss")
+@kernel("void(int64, int64)", twin="tests.naive.team.run")
 def dismiss(seats: int, count: int) -> None:
     """Let the first `count` threads leave `serve`; those that are still on their way to it do so as
     soon as they are there.  None of them may have been told so already and be yet to leave."""
@@ -231,14 +233,14 @@ def leave_off(seats: int) -> None:
 @device
 def run_all(seats: int, calls: int, count: int, threads: int) -> None:
     """Do all calls of a table, by so many threads of the team, this one included."""
-    put(seats, CALLS >> 3, calls)
-    put(seats, CALL_COUNT >> 3, count)
+    mem.store_i64(seats + CALLS, calls)
+    mem.store_i64(seats + CALL_COUNT, count)
     atomics.release_i64(seats + PENDING, count)
     atomics.release_i64(seats + TICKETS, count)
     for k in range(1, min(threads, count)):
         nudge(seats + SEAT_BYTES * k)
     take_part(seats, seats)
-    if looked(seats + PENDING, 0, False, seats, get(seats, PATIENCE_NS >> 3)):
+    if looked(seats + PENDING, 0, False, seats, mem.load_i64(seats + PATIENCE_NS)):
         return
     atomics.add_i64(seats + AWAITED, 1)
     while True:
