@@ -18,6 +18,7 @@ from edged.operators.base import Scratch
 from edged.schema import DType, Schema
 from edged.workers import Workers
 from kernels.cpu import hash as kernels
+from kernels.cpu.keys import CODE_FLOAT
 
 PARALLEL_ROWS = 16_384
 """Fewer rows than this are hashed on the calling thread: waking another costs more."""
@@ -95,13 +96,13 @@ def all_valid(
     return out
 
 
+def key_code(dtype: DType) -> int:
+    """What kernels that hash and compare keys call a type (see `kernels.cpu.keys`)."""
+    return dtype.width + (CODE_FLOAT if dtype.floating else 0)
+
+
 def _hash_column(column: Column, dtype: DType, start: int, stop: int, out: Hashes) -> None:
-    source = address(column.values)
-    if column.offsets is not None:
-        kernels.hash_variable(source, address(column.offsets), start, stop, out)
-    elif dtype.floating:
-        kernels.hash_float(dtype.width, source, start, stop, out)
-    else:
-        kernels.hash_fixed(dtype.width, source, start, stop, out)
+    offsets = 0 if column.offsets is None else address(column.offsets)
+    kernels.hash_column(key_code(dtype), address(column.values), offsets, start, stop, out)
     if column.valid is not None:
         kernels.hash_nulls(address(column.valid), start, stop, out)

@@ -81,10 +81,6 @@ class Task:
         self.compile()
         return int(self._compiled.address)
 
-    def __call__(self, argument: int) -> int:
-        self.compile()
-        return int(self._compiled.ctypes(argument))
-
 
 def task(twin: str) -> Callable[[Callable[..., Any]], Task]:
     """Register an `int64(int64)` that threads of a team call."""

@@ -18,13 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.columns import Array, Batch, Column, address
-from edged.hashing import Hashes, all_valid
+from edged.hashing import Hashes, all_valid, key_code
 from edged.joins.base import Records
 from edged.operators.base import PARTITIONS, Scratch
 from edged.schema import Field, Schema
 from edged.workers import Workers
 from kernels.cpu import arrive, partition, team
-from kernels.cpu.keys import CODE_FLOAT
 
 ROWS_MIN = 1024
 """Rows that a store has room for at first."""
@@ -147,9 +146,7 @@ class Side:
         self._key_table: Int64s = np.zeros((columns[0], arrive.KEY_FIELDS), np.int64)
         self._copy_table: Int64s = np.zeros((columns[1], arrive.COPY_FIELDS), np.int64)
         dtypes = [source.field(name).dtype for name in keys]
-        self._key_table[: len(keys), arrive.KEY_CODE] = [
-            dtype.width + (CODE_FLOAT if dtype.floating else 0) for dtype in dtypes
-        ]
+        self._key_table[: len(keys), arrive.KEY_CODE] = [key_code(dtype) for dtype in dtypes]
         self._plain = len(dtypes) == 1 and not dtypes[0].variable
         self._tables = address(self._key_table), address(self._copy_table)
         self._mask: Array | None = None

@@ -40,7 +40,7 @@ import numpy.typing as npt
 from edged.columns import Batch, Column, address, empty_batch
 from edged.errors import JobError
 from edged.gather import take
-from edged.hashing import exact_bits
+from edged.hashing import exact_bits, key_code
 from edged.job.document import did_you_mean, duration, names, table, text
 from edged.job.units import show_duration
 from edged.joins.base import Beat, Hashes, WindowJoin, find_join, load_joins, no_keys
@@ -265,9 +265,7 @@ class IntervalJoin(Placed):
         views = [side.store.view() for side in self._sides]
         for k in range(keys.shape[0]):
             dtype = plan.inputs[0].schema.field(plan.on[k][0]).dtype
-            keys[k, key_table.KEY_CODE] = dtype.width + (
-                key_table.CODE_FLOAT if dtype.floating else 0
-            )
+            keys[k, key_table.KEY_CODE] = key_code(dtype)
             for i, at in enumerate((key_table.KEY_LEFT, key_table.KEY_RIGHT)):
                 column = views[i][plan.on[k][i]]
                 keys[k, at] = address(column.values)

@@ -201,22 +201,10 @@ def column_at(code: int, source: int, offsets: int, start: int, stop: int, to: i
         fixed_at(code, source, start, stop, to)
 
 
-@kernel("void(int64, int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_fixed")
-def hash_fixed(width: int, source: int, start: int, stop: int, out: Any) -> None:
-    """Hash integers, bools and timestamps of `width` bytes at address `source` into `out`."""
-    fixed_at(width, source, start, stop, np.int64(out.ctypes.data) + 8 * start)
-
-
-@kernel("void(int64, int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_float")
-def hash_float(width: int, source: int, start: int, stop: int, out: Any) -> None:
-    """Hash floats of `width` bytes (4 or 8): zeros are one value, NaNs are one value."""
-    float_at(width, source, start, stop, np.int64(out.ctypes.data) + 8 * start)
-
-
-@kernel("void(int64, int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_variable")
-def hash_variable(source: int, offsets: int, start: int, stop: int, out: Any) -> None:
-    """Hash strings or binaries: bytes at address `source`, int64 offsets at address `offsets`."""
-    variable_at(source, offsets, start, stop, np.int64(out.ctypes.data) + 8 * start)
+@kernel("void(int64, int64, int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_value")
+def hash_column(code: int, source: int, offsets: int, start: int, stop: int, out: Any) -> None:
+    """Hash the rows `start..stop` of a column into `out`: see `column_at`."""
+    column_at(code, source, offsets, start, stop, np.int64(out.ctypes.data) + 8 * start)
 
 
 @kernel("void(int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_nulls")
