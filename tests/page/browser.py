@@ -7,6 +7,7 @@ with a NUL byte each (Chromium's content/browser/devtools/devtools_pipe_handler.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import queue
@@ -22,6 +23,10 @@ _FLAGS = (
     "--disable-dev-shm-usage", "--disable-background-networking", "--remote-debugging-pipe",
     "--no-startup-window", "--disable-extensions", "--disable-component-update",
 )  # fmt: skip
+
+
+class Navigated(Exception):
+    """The page that was asked went away before it answered."""
 
 
 class Browser:
@@ -63,7 +68,11 @@ class Browser:
         self._in.close()
 
     def call(self, method: str, session: str | None = None, **params):
-        """The command's result."""
+        """The command's result.
+
+        Raises:
+            Navigated: the tab went to another page meanwhile.
+        """
         self._number += 1
         number, answers = self._number, queue.Queue()
         self._answers[number] = answers
@@ -72,6 +81,8 @@ class Browser:
             message["sessionId"] = session
         self._out.write(json.dumps(message).encode() + b"\0")
         answer = answers.get(timeout=60)
+        if "navigated or closed" in answer.get("error", {}).get("message", ""):
+            raise Navigated(method)
         assert "error" not in answer, (method, answer)
         return answer["result"]
 
@@ -133,6 +144,12 @@ class Page:
         assert not told.get("errorText"), told
         self.until("document.readyState == 'complete'")
 
+    def reload(self) -> None:
+        """Load the page anew; a question that the old one takes with it is asked again."""
+        self.ask("window.before = true")
+        self.call("Page.reload")
+        self.until("!window.before && document.readyState == 'complete'")
+
     def ask(self, expression: str):
         """The value of a JavaScript expression; an element is true."""
         value = f"((found) => found instanceof Node || found)({expression})"
@@ -144,10 +161,12 @@ class Page:
     def until(self, expression: str, seconds: float = 180.0):
         """Wait until the expression is true; returns its value."""
         deadline = time.monotonic() + seconds
-        while not (value := self.ask(expression)):
-            assert time.monotonic() < deadline, (expression, self.complaints)
+        while time.monotonic() < deadline:
+            with contextlib.suppress(Navigated):
+                if value := self.ask(expression):
+                    return value
             time.sleep(0.1)
-        return value
+        raise AssertionError((expression, self.complaints))
 
     def picture(self, path: Path, whole: bool = True) -> None:
         """A PNG of the page, as long as it is."""

@@ -169,9 +169,7 @@ def test_a_phone_scrolls_down_only_and_a_dark_room_stays_dark(browser, api):
 def test_what_was_is_still_drawn_after_a_reload(browser, api):
     page = opened(browser, api)
     page.until("document.querySelector('#power .first')?.getAttribute('d').split('L').length > 4")
-    page.ask("window.before = true")
-    page.ask("location.reload()")
-    page.until("!window.before && document.readyState == 'complete'")
+    page.reload()
     page.until(LIVE)
     assert (
         page.ask("document.querySelector('#power .first').getAttribute('d').split('L').length") > 4
