@@ -103,9 +103,7 @@ class Feed:
                 rows = beat * batch, (beat + 1) * batch
                 at = self.data[side][2 * rows[0] :]
                 _scatter(pool.hashes[side], times, rows, at, self.counts[side][beat])
-        self._records = [
-            tuple(self._slice(side, beat) for side in (0, 1)) for beat in range(self.beats)
-        ]
+        self._records = [(self._slice(0, beat), self._slice(1, beat)) for beat in range(self.beats)]
         self._move_on()
 
     def _slice(self, side: int, beat: int) -> Records:
@@ -144,9 +142,8 @@ class Feed:
 
     def next(self) -> tuple[Records, Records, Beat]:
         """The next beat."""
-        found = *self._records[self._next], self._abouts[self._next]
         self._next += 1
-        return found  # type: ignore[return-value]
+        return self._coming[self._next - 1]
 
     def _move_on(self) -> None:
         period = self.pool.period
@@ -155,12 +152,12 @@ class Feed:
             data.view(np.uint32)[3::4] += np.uint32(period)
         first = self._cycle * period
         reach = self.pool.window + self.batch
-        self._abouts = []
+        self._coming: list[tuple[Records, Records, Beat]] = []
         for beat in range(self.beats):
             start = first + beat * self.batch
             bound = start + self.batch - self.pool.window
             base = (start - reach) % 2**32
-            self._abouts.append(Beat((base, base), (bound, bound)))
+            self._coming.append((*self._records[beat], Beat((base, base), (bound, bound))))
 
 
 def _scatter(

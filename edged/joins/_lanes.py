@@ -27,7 +27,8 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Lane:
-    """Buffers of one range's pairs, and the kernels' own state (see `kernels.cpu.chunk`)."""
+    """Buffers of one range's pairs, rows of the `left` store and of the `right`, and the kernels'
+    own state (see `kernels.cpu.chunk`)."""
 
     def __init__(self, job: Int64s) -> None:
         words = APART // 8
@@ -37,21 +38,17 @@ class Lane:
         self.at = address(self.state)
         self.state[chunk.JOB] = address(job)
         self.state[chunk.SCRATCH_AT] = self.at + 8 * words * -(-chunk.LANE_FIELDS // words)
-        self._left = self._right = np.empty(0, np.int64)
+        self.left = self.right = np.empty(0, np.int64)
         self.make_room(PAIRS_MIN)
 
     def make_room(self, pairs: int) -> None:
         """Buffers for so many pairs; those found so far are kept."""
         kept = int(self.state[chunk.PAIRS])
-        self._left = enlarged(self._left, kept, pairs + walk.BLOCK)
-        self._right = enlarged(self._right, kept, pairs + walk.BLOCK)
-        buffers = address(self._left), address(self._right)
+        self.left = enlarged(self.left, kept, pairs + walk.BLOCK)
+        self.right = enlarged(self.right, kept, pairs + walk.BLOCK)
+        buffers = address(self.left), address(self.right)
         self.state[[chunk.OUT_LEFT, chunk.OUT_RIGHT]] = buffers
         self.state[chunk.ROOM] = pairs
-
-    def found(self, pairs: int) -> tuple[Int64s, Int64s]:
-        """The first pairs: rows of the left store, rows of the right."""
-        return self._left[:pairs], self._right[:pairs]
 
 
 class Lanes:
@@ -69,7 +66,7 @@ class Lanes:
         self._desk_at = address(self.desk)
         self.desk[beats.ROW_PS] = int(1e6 * ROW_US)
         self._alone = Workers(1)
-        self._employ(self._alone)
+        self._employ(None)
 
     def join(
         self, left: Records, right: Records, beat: Beat, workers: Workers | None
@@ -78,16 +75,15 @@ class Lanes:
 
         What is returned may be a view of the buffers: good until the next call.
         """
-        workers = workers or self._alone
         if workers is not self._workers:
             self._employ(workers)
         if beat.keys is not self._keys:
             self._keys = beat.keys
             self._job[[chunk.KEYS, chunk.KEY_COLUMNS]] = address(beat.keys), len(beat.keys)
-        everything = beat.everything[0] | beat.everything[1] << 1
+        ended = beat.everything
         args = (
-            self._desk_at, left.data, left.counts, right.data, right.counts, *beat.bases,
-            *beat.bounds_us, everything,
+            self._desk_at, left.data_at, left.counts_at, right.data_at, right.counts_at,
+            *beat.bases, *beat.bounds_us, ended[0] | ended[1] << 1,
         )  # fmt: skip
         pairs: int = beats.beat(*args)
         if pairs == chain.NO_ROOM:
@@ -96,11 +92,14 @@ class Lanes:
         while pairs == chain.FULL:
             self._grow()
             pairs = beats.resume(self._desk_at)
-        return self._lanes[0].found(pairs)
+        first = self._lanes[0]
+        return first.left[:pairs], first.right[:pairs]
 
-    def _employ(self, workers: Workers) -> None:
-        """Lanes for these workers, who were not those of the last beat."""
+    def _employ(self, workers: Workers | None) -> None:
+        """Lanes for these workers, who were not those of the last beat; None: the calling
+        thread."""
         self._workers = workers
+        workers = workers or self._alone
         count = team.SHARES * workers.count if workers.count > 1 else 1
         while len(self._lanes) < count:
             self._lanes.append(Lane(self._job))

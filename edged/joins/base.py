@@ -38,6 +38,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from edged.columns import address
 from edged.gather import take_fixed
 from edged.operators.base import Scratch
 from edged.workers import Workers
@@ -48,13 +49,21 @@ Hashes = npt.NDArray[np.uint64]
 PARTITIONS = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Records:
     """A batch of one side: `data` is int64[2 * (rows + rings.AHEAD)], readable to its end; `counts`
-    (int64[64]) the records of each partition."""
+    (int64[64]) the records of each partition.  Kernels take both by their addresses, which are
+    looked up once: a beat that follows on much memory finds Python's objects in no cache, and each
+    takes as long to reach as some records to join."""
 
     data: Int64s
     counts: Int64s
+    data_at: int = field(init=False)
+    counts_at: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data_at", address(self.data))
+        object.__setattr__(self, "counts_at", address(self.counts))
 
     @property
     def rows(self) -> int:
@@ -70,7 +79,7 @@ def no_keys() -> Int64s:
     return _NO_KEYS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Beat:
     """What a beat's join is about; pairs are (left, right)."""
 

@@ -204,6 +204,8 @@ class Arrival:
         self._sides = sides
         self._rows: Int64s = np.zeros((2, arrive.SIDE_FIELDS), np.int64)
         self._counts: Int64s = np.zeros((2, PARTITIONS), np.int64)
+        empty: Int64s = np.empty(0, np.int64)
+        self._records = [Records(empty, counts) for counts in self._counts]
         self._tasks = arrive.count_part.address, arrive.place_part.address
         self._alone = Workers(1)
         self._employ(self._alone)
@@ -215,13 +217,13 @@ class Arrival:
         workers = workers or self._alone
         if workers is not self._workers:
             self._employ(workers)
-        data = [lend(batch.rows) for lend, batch in zip(lends, batches, strict=True)]
-        for side, batch, records, row in zip(self._sides, batches, data, self._rows, strict=True):
-            side.describe(batch, address(records), row)
-        arrive.arrive(
-            workers.seats, self._rows, self._parts, self._calls, self._counts, *self._tasks
-        )
-        return Records(data[0], self._counts[0]), Records(data[1], self._counts[1])
+        for k, (side, batch, lend) in enumerate(zip(self._sides, batches, lends, strict=True)):
+            data = lend(batch.rows)
+            if data is not self._records[k].data:
+                self._records[k] = Records(data, self._counts[k])
+            side.describe(batch, self._records[k].data_at, self._rows[k])
+        arrive.arrive(*self._tables, *self._tasks)
+        return self._records[0], self._records[1]
 
     def _employ(self, workers: Workers) -> None:
         """Room for what so many threads count."""
@@ -229,3 +231,5 @@ class Arrival:
         parts = team.SHARES * workers.count
         self._parts: Int64s = np.zeros((parts, arrive.PART_FIELDS), np.int64)
         self._calls: Int64s = np.zeros((parts, team.CALL_FIELDS), np.int64)
+        tables = self._rows, self._parts, self._calls, self._counts
+        self._tables = workers.seats, *map(address, tables)

@@ -15,8 +15,6 @@ Records and partitions are those of `kernels.cpu.partition`, hashes those of `ke
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kernels.cpu import hash as hashes
@@ -127,48 +125,49 @@ def place_part(part: int) -> int:
 
 
 @device
-def point_records(sides: int, parts: int, count: int, counts: Any) -> None:
+def point_records(sides: int, parts: int, count: int, counts: int) -> None:
     """From each part's counts, where its records go; the sums to `counts` (int64[2, 64])."""
     for k in range(2):
         record = get(sides + 8 * SIDE_FIELDS * k, RECORDS)
         for p in range(PARTITIONS):
-            counts[k, p] = 0
+            total = 0
             for t in range(count):
                 place = parts + 8 * (PART_FIELDS * t + COUNTS + PARTITIONS * k + p)
                 rows = mem.load_i64(place)
                 mem.store_i64(place, record)
                 record += RECORD_BYTES * rows
-                counts[k, p] += rows
+                total += rows
+            put(counts, PARTITIONS * k + p, total)
 
 
 @kernel(
-    "void(int64, int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, ::1], int64, int64)",
+    "void(int64, int64, int64, int64, int64, int64, int64)",
     twin="tests.naive.partition.scatter",
 )
 def arrive(
-    seats: int, sides: Any, parts: Any, calls: Any, counts: Any, counting: int, placing: int
+    seats: int, sides: int, parts: int, calls: int, counts: int, counting: int, placing: int
 ) -> None:
     """Take in both `sides` (int64[2, SIDE_FIELDS]) with as many of the team's threads as are worth
     it; fills `counts` (int64[2, 64]).  `parts` (int64[n, PART_FIELDS]) and `calls` have
     `team.SHARES` rows for each thread.
 
-    `counting` and `placing` are the addresses of `count_part` and `place_part`.
+    All are addresses, `counting` and `placing` those of `count_part` and `place_part`.
     """
-    sides_at, calls_at = np.int64(sides.ctypes.data), np.int64(calls.ctypes.data)
-    parts_at = np.int64(parts.ctypes.data)
-    threads = team.threads_for(seats, ROW_NS * (sides[0, ROWS] + sides[1, ROWS]))
+    rows = get(sides, ROWS) + get(sides, SIDE_FIELDS + ROWS)
+    threads = team.threads_for(seats, ROW_NS * rows)
     count = team.SHARES * threads if threads > 1 else 1
     for t in range(count):
-        part, call = parts_at + 8 * PART_FIELDS * t, calls_at + 8 * CALL_FIELDS * t
-        put(part, PART_SIDES, sides_at)
+        part, call = parts + 8 * PART_FIELDS * t, calls + 8 * CALL_FIELDS * t
+        put(part, PART_SIDES, sides)
         for k in range(2):
-            put(part, START + k, team.share(sides[k, ROWS], threads, t))
-            put(part, STOP + k, team.share(sides[k, ROWS], threads, t + 1))
+            rows = get(sides, SIDE_FIELDS * k + ROWS)
+            put(part, START + k, team.share(rows, threads, t))
+            put(part, STOP + k, team.share(rows, threads, t + 1))
         put(call, CALL_FUNCTION, counting)
         put(call, CALL_ARGUMENT, part)
-    team.run_all(seats, calls_at, count, threads)
-    point_records(sides_at, parts_at, count, counts)
+    team.run_all(seats, calls, count, threads)
+    point_records(sides, parts, count, counts)
     for t in range(count):
-        put(calls_at + 8 * CALL_FIELDS * t, CALL_FUNCTION, placing)
-    team.run_all(seats, calls_at, count, threads)
+        put(calls + 8 * CALL_FIELDS * t, CALL_FUNCTION, placing)
+    team.run_all(seats, calls, count, threads)
     team.leave_off(seats)

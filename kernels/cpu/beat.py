@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from kernels.cpu import mem, short, team
 from kernels.cpu.chain import FULL, NO_ROOM, PARTITIONS, begin
 from kernels.cpu.chunk import (
@@ -76,12 +74,12 @@ LEARN = 4
 
 
 @device
-def point_at(side: int, records: int, counts: Any) -> int:
-    """Tell a side's partitions where their records are: the sum of `counts`, or -1 where there is
-    no room."""
+def point_at(side: int, records: int, counts: int) -> int:
+    """Tell a side's partitions where their records are; the sum of the int64[64] at `counts`, or -1
+    where there is no room."""
     rows, full = 0, False
     for p in range(PARTITIONS):
-        mine, count = side + PART * p, counts[p]
+        mine, count = side + PART * p, get(counts, p)
         put(mine, BATCH, records + RECORD_BYTES * rows)
         put(mine, BATCH_ROWS, count)
         rows += count
@@ -200,25 +198,24 @@ def resume(desk: int) -> Any:
 
 
 @kernel(
-    "int64(int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64, int64,"
-    " int64)",
+    "int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)",
     twin="tests.naive.chain.join",
 )
 def beat(
     desk: int,
-    left: Any,
-    left_counts: Any,
-    right: Any,
-    right_counts: Any,
+    left: int,
+    left_counts: int,
+    right: int,
+    right_counts: int,
     left_base: int,
     right_base: int,
     left_bound: int,
     right_bound: int,
     everything: int,
 ) -> Any:
-    """Join both sides' records.  Bit 0 of `everything` says that all of the left's are dead
-    afterwards, bit 1 the right's.
+    """Join both sides' records, which are given by address, as are the counts of each partition's.
 
+    Bit 0 of `everything` says that all of the left's are dead afterwards, bit 1 the right's.
     Returns the number of pairs, which lie in the first lane's output; FULL; NO_ROOM, where the
     rings must grow before it is called again.
     """
@@ -229,8 +226,8 @@ def beat(
     put(job, RIGHT_BOUND, right_bound)
     put(job, LEFT_ALL, everything & 1)
     put(job, RIGHT_ALL, everything >> 1)
-    rows = point_at(get(job, LEFT_TABLE), np.int64(left.ctypes.data), left_counts)
-    more = point_at(get(job, RIGHT_TABLE), np.int64(right.ctypes.data), right_counts)
+    rows = point_at(get(job, LEFT_TABLE), left, left_counts)
+    more = point_at(get(job, RIGHT_TABLE), right, right_counts)
     if rows < 0 or more < 0:
         return NO_ROOM
     put(job, ROWS_IN, rows + more)
