@@ -52,9 +52,12 @@ PARTITIONS = 64
 @dataclass(frozen=True, slots=True)
 class Records:
     """A batch of one side: `data` is int64[2 * (rows + rings.AHEAD)], readable to its end; `counts`
-    (int64[64]) the records of each partition.  Kernels take both by their addresses, which are
-    looked up once: a beat that follows on much memory finds Python's objects in no cache, and each
-    takes as long to reach as some records to join."""
+    (int64[64]) the records of each partition.
+
+    Kernels take both by their addresses, which are looked up once: a beat that follows on much
+    memory finds Python's objects in no cache, and each takes as long to reach as some records to
+    join.  Raises ValueError where an array is not of that type, or not in one piece.
+    """
 
     data: Int64s
     counts: Int64s
@@ -62,6 +65,11 @@ class Records:
     counts_at: int = field(init=False)
 
     def __post_init__(self) -> None:
+        for array in (self.data, self.counts):
+            if array.dtype != np.int64 or not array.flags.c_contiguous:
+                raise ValueError("records and their counts are int64 in one piece")
+        if self.counts.size != PARTITIONS:
+            raise ValueError(f"{self.counts.size} counts for {PARTITIONS} partitions")
         object.__setattr__(self, "data_at", address(self.data))
         object.__setattr__(self, "counts_at", address(self.counts))
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.errors import JobError
+from edged.joins.base import Records
 from edged.operators import interval_join
 from edged.operators.base import Scratch
 from edged.workers import Workers
@@ -311,3 +312,17 @@ def test_a_kernel_that_the_daemon_does_not_run_is_refused_with_the_choices(name)
 def test_recut_streams_have_the_same_rows(member):
     stream = beats_of([(1, 1)], [(1, 1), (2, 1)], 1, 1, [(0, 1)], LATENESS)
     check(member, recut(stream, [(1, 1), (1, 2)]))
+
+
+@pytest.mark.parametrize(
+    ("data", "counts", "why"),
+    [
+        (np.zeros(128, np.int32), np.zeros(64, np.int64), "int64"),
+        (np.zeros(256, np.int64)[::2], np.zeros(64, np.int64), "one piece"),
+        (np.zeros(128, np.int64), np.zeros(64, np.uint64), "int64"),
+        (np.zeros(128, np.int64), np.zeros(63, np.int64), "63 counts"),
+    ],
+)
+def test_records_that_a_kernel_would_read_wrongly_are_refused(data, counts, why):
+    with pytest.raises(ValueError, match=why):
+        Records(data, counts)
