@@ -272,7 +272,8 @@ class Plant:
 
     def told(self):
         with contextlib.suppress(Exception):
-            return f"{[a['labels'] for a in self.firing()]}\n{self.exposed()}"
+            daemon = (self.path / "daemon.log").read_text()[-4000:]
+            return f"{[a['labels'] for a in self.firing()]}\n{self.exposed()}\n{daemon}"
         return (self.path / "prometheus.log").read_text()[-2000:]
 
 
