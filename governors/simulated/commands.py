@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import threading
@@ -68,13 +67,11 @@ class Commands:
     def fault(self, pattern: str, error: str, ways: str = "rw") -> None:
         """From now on paths that match answer with an error (EACCES, EIO, ...), when they are read
         (`r`), written (`w`) or both."""
-        path = self.sysfs.root / PRIVATE / "faults.json"
-        known = json.loads(path.read_text()) if path.exists() else []
-        self._set_faults([*known, [pattern, getattr(errno, error), ways]])
+        self.sysfs.set_faults([*self.sysfs.faults(), (pattern, getattr(errno, error), ways)])
 
     def heal(self) -> None:
         """No commanded faults any more."""
-        self._set_faults([])
+        self.sysfs.set_faults([])
 
     def freeze(self, device: str) -> None:
         """A sensor's registers keep what they hold."""
@@ -123,9 +120,3 @@ class Commands:
         upwards = low > int(self.sysfs.read(most))
         for path in (most, least) if upwards else (least, most):
             self.sysfs.write(path, str(low if path == least else high))
-
-    def _set_faults(self, faults: list[list[object]]) -> None:
-        path = self.sysfs.root / PRIVATE / "faults.json"
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(faults))
-        fresh.replace(path)

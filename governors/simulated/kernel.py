@@ -37,6 +37,10 @@ from governors.sysfs import Sysfs, SysfsError, error
 PRIVATE = ".simulated"
 """Directory in the root with what is no part of the board."""
 
+FAULTS = f"{PRIVATE}/faults.json"
+Fault = tuple[str, int, str]
+"""A pattern of paths, the errno that they answer with, and whether to reads (`r`), writes (`w`) or
+both."""
 Rule = Callable[["SimulatedSysfs", str, str, "re.Match[str]"], None]
 _RULES: list[tuple[re.Pattern[str], Rule]] = []
 
@@ -68,7 +72,7 @@ class SimulatedSysfs(Sysfs):
         super().__init__(root)
         self.settle: Callable[[], None] | None = None
         """Brings the board's sensors up to now; set by the board in its own process."""
-        self._faults: list[tuple[str, int, str]] = []
+        self._faults: list[Fault] = []
         self._faults_seen = -1
 
     def read(self, path: str) -> str:
@@ -141,18 +145,33 @@ class SimulatedSysfs(Sysfs):
             f"{at}/{names.format('cur')}", snap(_table(self, f"{at}/{kind}"), low, high, now)
         )
 
-    def _fail(self, path: str, way: str) -> None:
+    def set_faults(self, faults: Sequence[Fault]) -> None:
+        """Replace the commanded faults, for every process; none reads half of them."""
+        fresh = (self.root / FAULTS).with_suffix(".new")
+        fresh.write_text(json.dumps(faults))
+        fresh.replace(self.root / FAULTS)
+
+    def faults(self) -> list[Fault]:
+        """The commanded faults.  Raises Refused where the file is not as `set_faults` writes it."""
         try:
-            seen = (self.root / PRIVATE / "faults.json").stat().st_mtime_ns
+            seen = (self.root / FAULTS).stat().st_mtime_ns
         except FileNotFoundError:
-            return
+            return []
         if seen != self._faults_seen:
-            text = (self.root / PRIVATE / "faults.json").read_text()
-            self._faults = [(f[0], f[1], f[2]) for f in json.loads(text)]
+            try:
+                told = json.loads((self.root / FAULTS).read_text())
+                self._faults = [(str(path), int(number), str(ways)) for path, number, ways in told]
+            except (ValueError, TypeError) as wrong:
+                problem = f"not [[pattern, errno, ways], ...], as `set_faults` writes it: {wrong}"
+                raise error(f"/{FAULTS}", OSError(errno.EINVAL, problem)) from wrong
             self._faults_seen = seen
-        if self._faults:
+        return self._faults
+
+    def _fail(self, path: str, way: str) -> None:
+        faults = self.faults()
+        if faults:
             both = {path, self.resolve(path)}
-            for pattern, number, ways in self._faults:
+            for pattern, number, ways in faults:
                 if way in ways and any(fnmatch(one, pattern) for one in both):
                     raise _error(path, number)
 

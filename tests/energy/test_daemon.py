@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings, asked
 from edged.energy.tariffs import board_tariff
 from edged.errors import CommandError, ConfigError
-from governors.simulated.kernel import open_root
+from governors.simulated.kernel import PRIVATE, SimulatedSysfs, open_root
 from tests.api.support import Api
 from tests.beat.loop import batch
 from tests.beat.support import Daemon
@@ -220,15 +221,25 @@ class TestMeters:
         assert sum(parts[n]["joules"] for n in ("VDD_SOC", "VDD_CPU_GPU_CV")) < told["joules"]
 
     def test_a_meter_that_fails_leaves_a_gap_and_no_zero(self, session):
-        board = session.store / "board"
-        faults = board / ".simulated" / "faults.json"
-        faults.write_text(json.dumps([["*/curr1_input", 5, "r"]]))
+        sysfs = SimulatedSysfs(session.store / "board")
+        sysfs.set_faults([("*/curr1_input", errno.EIO, "r")])
         try:
             session.until(lambda s: s["energy"]["input"]["gap_us"] > 0)
             rail = next(r for r in energy(session)["rails"] if r["rail"] == "VDD_IN")
             assert rail["problem"] and rail["watts"] is None
         finally:
-            faults.write_text("[]")
+            sysfs.set_faults([])
+        session.until(lambda s: not s["energy"]["rails"][0]["problem"])
+
+    @pytest.mark.parametrize("text", ["", "[[1]]", '{"a": 1}', "[3]"])
+    def test_commanded_faults_that_nobody_understands_are_a_meter_s_problem(self, session, text):
+        """A file is empty for a moment while it is written: a daemon that read it then ended."""
+        sysfs = SimulatedSysfs(session.store / "board")
+        (sysfs.root / PRIVATE / "faults.json").write_text(text)
+        try:
+            session.until(lambda s: "faults.json" in (s["energy"]["rails"][0]["problem"] or ""))
+        finally:
+            sysfs.set_faults([])
         session.until(lambda s: not s["energy"]["rails"][0]["problem"])
 
     def test_the_pair_of_joules_per_million_tuples_differs_by_the_idle_board(self, session):

@@ -32,7 +32,7 @@ from edged.metrics.central import FLEET
 from edged.metrics.device import DEVICE
 from edged.processes import free_port
 from governors.actuators.journal import Journal
-from governors.simulated.kernel import PRIVATE, open_root
+from governors.simulated.kernel import SimulatedSysfs, open_root
 from tests.central.support import make_page
 from tests.energy.common import POLICY0
 from tests.metrics.plant import DEPLOY, PROMETHEUS, SENT, document, hasty, listening, wide
@@ -282,12 +282,12 @@ class TestAlerts:
             journal.release()
 
     def test_a_meter_that_is_lost(self, plant, fires):
-        faults = plant.store / "board" / PRIVATE / "faults.json"
-        faults.write_text(json.dumps([["*/curr1_input", errno.EIO, "r"]]))
+        sysfs = SimulatedSysfs(plant.store / "board")
+        sysfs.set_faults([("*/curr1_input", errno.EIO, "r")])
         fires("EdgedMeterLost", rail="VDD_IN")
         fires("EdgedMeterGaps", rail="VDD_IN")
         plant.until(lambda: plant.query('edged_device_rails_silent{device="turbine-7"} > 0'))
-        faults.write_text("[]")
+        sysfs.set_faults([])
 
     def test_what_a_device_that_only_reports_has_lost(self, plant, fires):
         failed = json.dumps({"watched": {"state": "failed", "version": 1, "rows": 1}})
