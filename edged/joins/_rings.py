@@ -62,18 +62,18 @@ class Rings:
         """Empty rings of `capacity` (powers of two), all in one piece: numpy asks for huge pages
         from 4 MB on."""
         chains = CHAINS_PER_ENTRY * np.maximum(*capacity)
-        entries = [int(c.sum()) for c in capacity]
-        sizes = [rings.PAIR * int(chains.sum()), *(rings.ENTRY * n for n in entries)]
+        bytes_of = [rings.ENTRY * c + rings.MARK * c // rings.BLOCK for c in capacity]
+        sizes = [rings.PAIR * int(chains.sum()), *(int(size.sum()) for size in bytes_of)]
         self._memory = np.zeros(rings.LINE + sum(sizes), np.uint8)
         heads = -(-address(self._memory) // rings.LINE) * rings.LINE
         at = heads + sizes[0], heads + sizes[0] + sizes[1]
         for side, table in enumerate(self.tables):
-            first = np.cumsum(capacity[side]) - capacity[side]
-            table[:, rings.RING] = at[side] + rings.ENTRY * first
+            table[:, rings.RING] = at[side] + bytes_of[side].cumsum() - bytes_of[side]
             table[:, rings.HEADS] = heads + rings.PAIR * (chains.cumsum() - chains) + 4 * side
             table[:, rings.RING_MASK] = capacity[side] - 1
             table[:, rings.HEADS_MASK] = chains - 1
             table[:, [rings.TAIL, rings.HEAD, rings.GENERATION]] = position
+            table[:, [rings.MARKED, rings.LEAVING]] = position
             table[:, [rings.NEWEST_OLD, rings.NEWEST_NEW]] = rings.TIME_MIN
             table[:, [rings.DISORDER_OLD, rings.DISORDER_NEW]] = 0
 

@@ -68,9 +68,9 @@ from kernels.cpu.insert import (
     AHEAD_PASS,
     AHEAD_RIGHT,
     ask,
-    evict,
     find_and_insert,
 )
+from kernels.cpu.leave import evict, foresee
 from kernels.cpu.rings import (
     AHEAD,
     BATCH,
@@ -156,6 +156,9 @@ def run(lane: int) -> bool:
                 start += find_chunk(theirs, ours, True, start, chunk, ahead)
                 turned = np.int64(start == get(theirs, BATCH_ROWS))
                 put(lane, PARTITION, p + turned)
+                if turned:
+                    foresee(ours, get(job, LEFT_BOUND))
+                    foresee(theirs, get(job, RIGHT_BOUND))
             put(lane, RECORD, 0 if turned else start)
             put(lane, PASS, get(lane, PASS) ^ turned)
             put(lane, FOUND, get(lane, FOUND) + 1)
@@ -229,7 +232,8 @@ def insert_all(side: Any) -> None:
 def rebuild(old: Any, new: Any) -> None:
     """Move the live entries of `old` into the empty, larger or equal rings of `new`.
 
-    Both describe all partitions; `new` has its addresses, masks, TAIL = HEAD = 1 and heads below 1.
+    Both describe all partitions; `new` has its addresses, masks, TAIL = HEAD = 1, no marks, and
+    heads below 1.
     """
     for p in range(old.shape[0]):
         source, target = old[p], new[p]

@@ -9,14 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.cpu import mem
+from kernels.cpu.leave import ask_for_marks
 from kernels.cpu.rings import (
-    AHEAD,
     BATCH,
     BATCH_ROWS,
     DISORDER_NEW,
-    DISORDER_OLD,
     ENTRY,
-    GENERATION,
     HEAD,
     HEADS,
     HEADS_MASK,
@@ -29,9 +27,7 @@ from kernels.cpu.rings import (
     RECORD_BYTES,
     RING,
     RING_MASK,
-    TAIL,
     TIME_MAX,
-    TIME_MIN,
     get,
     put,
 )
@@ -43,13 +39,12 @@ AHEAD_FIELDS = 8
 """What is known of the records whose heads are asked for: the rows of both sides' partitions; the
 next pass (2 x partition + side) and the last; address and number of the records of the pass at
 hand, and its heads (0: nothing is left)."""
-LEAP = 8
-"""Entries at a time that leave a ring whose times are in order."""
 
 
 @device
 def look_ahead(ahead: int) -> None:
-    """Move on to the next pass that has records, and ask for where it will write and evict."""
+    """Move on to the next pass that has records, and ask for where it will write, and for
+    the marks of what leaves."""
     while get(ahead, AHEAD_PASS) < get(ahead, AHEAD_END):
         k = get(ahead, AHEAD_PASS)
         put(ahead, AHEAD_PASS, k + 1)
@@ -62,9 +57,7 @@ def look_ahead(ahead: int) -> None:
             put(ahead, AHEAD_MASK, get(mine, HEADS_MASK))
             ring, mask, head = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)
             mem.prefetch(ring + ENTRY * (head & mask))
-            tail = get(mine, TAIL)
-            for i in range(LEAP - 1, min(count, AHEAD) + LEAP, LEAP):
-                mem.prefetch(ring + ENTRY * ((tail + i) & mask))
+            ask_for_marks(mine)
             return
     put(ahead, AHEAD_COUNT, LOW)  # nothing is left
     put(ahead, AHEAD_HEADS, 0)
@@ -161,34 +154,3 @@ def note_disorder(mine: int, at: int, end: int) -> None:
         at += RECORD_BYTES
     put(mine, NEWEST_NEW, newest_new)
     put(mine, DISORDER_NEW, disorder)
-
-
-@device
-def evict(mine: int, bound: int, everything: bool) -> None:
-    """Move the tail over entries below `bound`, and the generations on."""
-    ring, mask, tail, head = get(mine, RING), get(mine, RING_MASK), get(mine, TAIL), get(mine, HEAD)
-    if everything:
-        tail = head
-    if max(get(mine, DISORDER_OLD), get(mine, DISORDER_NEW)) == 0:  # in order: leap
-        while (
-            tail + LEAP <= head and mem.load_i64(ring + ENTRY * ((tail + LEAP - 1) & mask)) < bound
-        ):
-            tail += LEAP
-        for step in (LEAP // 2, LEAP // 4, LEAP // 8):
-            last = mem.load_i64(ring + ENTRY * ((tail + step - 1) & mask))
-            tail += step * (np.int64(tail + step <= head) & np.int64(last < bound))
-    else:
-        while tail < head and mem.load_i64(ring + ENTRY * (tail & mask)) < bound:
-            tail += 1
-    put(mine, TAIL, tail)
-    if tail >= get(mine, GENERATION):
-        put(mine, NEWEST_OLD, get(mine, NEWEST_NEW))
-        put(mine, DISORDER_OLD, get(mine, DISORDER_NEW))
-        put(mine, NEWEST_NEW, TIME_MIN)
-        put(mine, DISORDER_NEW, 0)
-        put(mine, GENERATION, head)
-    if tail == head:
-        put(mine, NEWEST_OLD, TIME_MIN)
-        put(mine, NEWEST_NEW, TIME_MIN)
-        put(mine, DISORDER_OLD, 0)
-        put(mine, DISORDER_NEW, 0)

@@ -11,6 +11,11 @@ the heads of hash chains through it.  One row of `int64[64, FIELDS]` describes a
     TAIL, HEAD positions of the oldest live entry and of the next one to be written
     NEWEST_*, DISORDER_*, GENERATION   see below
     BATCH, BATCH_ROWS   address of this beat's records (see `partition`) and their count
+    MARKED, LEAVING     positions: below the one, blocks are marked; below the other, as far as
+                        marks show, entries leave with this beat (see `kernels.cpu.leave`)
+
+Behind a ring lie its marks, an int64 for each BLOCK of slots: the time of the last of
+its entries.
 
 An entry at position p lies in slot p & RING_MASK and hangs in chain tag & HEADS_MASK.  Both sides
 have the same number of chains, and the two heads of a chain lie beside each other (8 bytes a pair,
@@ -46,12 +51,14 @@ from kernels.registry import device
 
 RING, HEADS, RING_MASK, HEADS_MASK, TAIL, HEAD = range(6)
 NEWEST_OLD, NEWEST_NEW, DISORDER_OLD, DISORDER_NEW, GENERATION = range(7, 12)
-BATCH, BATCH_ROWS = 12, 13
+BATCH, BATCH_ROWS, MARKED, LEAVING = 12, 13, 14, 15
 FIELDS = 16
 """Width of a partition's row: 128 bytes, so that two workers never share a cache line."""
 PART = 8 * FIELDS
 ENTRY, NEXT, RECORD_BYTES, PAIR, LINE = 20, 16, 16, 8, 64
 """Sizes in bytes, and where in an entry its link is."""
+BLOCK, MARK = 16, 8
+"""Entries that have a mark together, and its bytes."""
 LOW = POSITION_MAX = 2**32 - 1
 AHEAD = 64
 """How many records ahead heads are prefetched.  Members that ask without looking where a batch ends

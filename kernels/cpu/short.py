@@ -38,7 +38,8 @@ from kernels.cpu.chunk import (
     SWAPPED,
     finish,
 )  # fmt: skip
-from kernels.cpu.insert import evict, note_disorder
+from kernels.cpu.insert import note_disorder
+from kernels.cpu.leave import evict
 from kernels.cpu.rings import (
     AHEAD,
     BATCH,
