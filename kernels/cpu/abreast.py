@@ -32,15 +32,19 @@ NO_ROOM, WILD = -2, -3
 
 @device
 def walk(
-    records: int, other: int, back: int, forth: int, at: int, candidates: int, scratch: int
-) -> Any:
+    records: int, other: int, back: int, forth: int, at: int, candidates: int, scratch: int,
+    mine: int, met: int,
+) -> Any:  # fmt: skip
     """Walk the chains of so many candidates from `at` on; returns how many pairs are logged, or why
-    none are, and how many candidates match their first entry or go on behind it."""
+    none are, and how many candidates match their first entry or go on behind it.
+
+    Pairs will be written from `mine` and `met` on: room for what is logged is asked for, or the
+    writing would wait for it (10 matches at 10^5: 20 -> 17 of 49 ns a tuple)."""
     disorder = max(get(other, DISORDER_OLD), get(other, DISORDER_NEW))
     ring, mask, tail = get(other, RING), get(other, RING_MASK), get(other, TAIL)
     walks, log = scratch + 8 * WALKS, scratch + 8 * LOG
     lows, to, far, width = walks + LOWS, log, mask >= NEAR, back + forth
-    going, left = 0, 0
+    going, left, mine_by, met_by = 0, 0, mine - log, met - log
     if np.uint64(back | forth | disorder) >= np.uint64(PLAIN):
         return WILD, 0
     for name in range(0, candidates, LANES):
@@ -58,6 +62,8 @@ def walk(
             return NO_ROOM, left
         kept = 0
         for first in range(0, going, LANES):
+            mem.prefetch_to_write(to + mine_by)
+            mem.prefetch_to_write(to + met_by)
             found = eight.step(
                 walks + 4 * first, lows + 8 * first, going - first, walks + 4 * kept,
                 lows + 8 * kept, to, ring, mask, tail, width, disorder, far,

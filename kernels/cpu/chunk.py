@@ -44,8 +44,8 @@ address; its pass; the address of its records; the number of its candidates, whi
 it is the partition's last."""
 SOME = 4
 """Pairs a candidate, from which on records may share a walk."""
-AGAIN = 16
-"""After so many times it is tried once more whether they do."""
+AGAIN = 64
+"""After so many times it is tried once more whether they do, which takes twice as long."""
 
 
 @device
@@ -67,7 +67,7 @@ def walk_some(
     if way == AS_SUITS:
         way = IN_EIGHTS if eight.FAST and n >= eight.LANES else IN_LISTS
     if get(lane, APART) and way == IN_EIGHTS:
-        pairs, kept = abreast.walk(records, other, back, forth, at, n, scratch)
+        pairs, kept = abreast.walk(records, other, back, forth, at, n, scratch, mine, met)
         if pairs > room:
             return -1
         if pairs >= 0:

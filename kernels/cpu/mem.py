@@ -67,21 +67,26 @@ def copy_bytes(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
-@intrinsic
-def prefetch(typingctx: Any, addr: Any) -> Any:
-    """Ask for the cache line at `addr` (read, high locality); never faults."""
+def _prefetcher(write: int) -> Any:
+    @intrinsic
+    def ask(typingctx: Any, addr: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            byte = ir.IntType(8).as_pointer()
+            kind = ir.FunctionType(
+                ir.VoidType(), [byte, ir.IntType(32), ir.IntType(32), ir.IntType(32)]
+            )
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            flags = [ir.Constant(ir.IntType(32), v) for v in (write, 3, 1)]
+            builder.call(function, [builder.inttoptr(args[0], byte), *flags])
+            return context.get_dummy_value()
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(
-            ir.VoidType(), [byte, ir.IntType(32), ir.IntType(32), ir.IntType(32)]
-        )
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        flags = [ir.Constant(ir.IntType(32), v) for v in (0, 3, 1)]
-        builder.call(function, [builder.inttoptr(args[0], byte), *flags])
-        return context.get_dummy_value()
+        return types.void(types.int64), codegen
 
-    return types.void(types.int64), codegen
+    return ask
+
+
+prefetch, prefetch_to_write = _prefetcher(0), _prefetcher(1)
+"""Ask for the cache line at an address (high locality); they never fault."""
 
 
 EIGHT, NARROW = ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(32), 8)
