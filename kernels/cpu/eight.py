@@ -1,4 +1,5 @@
-"""A link of eight chains at a time, in vectors: what `kernels.cpu.abreast` walks with.
+"""Eight at a time, in vectors: a link of so many chains, what `kernels.cpu.abreast` walks with, and
+the tails of so many partitions, for `kernels.cpu.leave`.
 
 Each function is one program on vectors of eight, written for LLVM, since numba has no type for
 them.  What lies apart is loaded piece by piece and put together: gathers take longer on Zen 5, and
@@ -16,7 +17,18 @@ from numba import types
 from numba.core import cgutils, codegen
 from numba.extending import intrinsic
 
-from kernels.cpu.rings import ENTRY, NEXT
+from kernels.cpu.rings import (
+    DISORDER_NEW,
+    DISORDER_OLD,
+    ENTRY,
+    GENERATION,
+    HEAD,
+    NEXT,
+    PART,
+    RING,
+    RING_MASK,
+    TAIL,
+)
 from kernels.cpu.walk import PLAIN
 
 LANES = 8
@@ -125,6 +137,19 @@ class _Vectors:
         for k, lanes in enumerate(kinds):
             found = self.builder.or_(found, self.builder.shl(self.count(lanes), _number(8 * k)))
         return found
+
+    def gather(self, addresses: Any) -> Any:
+        """The int64 at each of eight addresses."""
+        wide, pointers = _of(_I64), _of(ir.PointerType())
+        signature = ir.FunctionType(wide, [pointers, _I32, _of(ir.IntType(1)), wide])
+        function = cgutils.get_or_insert_function(
+            self.builder.module, signature, "llvm.masked.gather.v8i64.v8p0"
+        )
+        at = self.builder.inttoptr(addresses, pointers)
+        every = ir.Constant(_of(ir.IntType(1)), [1] * LANES)
+        return self.builder.call(
+            function, [at, ir.Constant(_I32, 1), every, ir.Constant(wide, ir.Undefined)]
+        )
 
     def prefetch(self, address: Any) -> None:
         """Ask for a line."""
@@ -248,3 +273,40 @@ def widen(typingctx: Any, to: Any, rows: Any, base: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 3), codegen
+
+
+MOST = 31
+"""Entries that `leave` lets go of at most."""
+
+
+@intrinsic
+def leave(typingctx: Any, parts: Any, bound: Any) -> Any:
+    """Move the tails of eight partitions, whose rows begin at `parts`, over up to MOST entries
+    below `bound`, where times are in order.  Returns two bytes, a bit for each partition: where
+    they are not, or more may leave; where that is all, and a generation has left."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        v, b = _Vectors(builder), builder
+        rows = b.add(v.splat(args[0]), ir.Constant(_of(_I64), [PART * k for k in range(LANES)]))
+        ring, mask, begun, head, old, new, generation = (
+            v.gather(b.add(rows, v.splat(8 * field)))
+            for field in (RING, RING_MASK, TAIL, HEAD, DISORDER_OLD, DISORDER_NEW, GENERATION)
+        )
+        tail, bound, none = begun, v.splat(args[1]), v.splat(0)
+        for step in (16, 8, 4, 2, 1):
+            last = b.add(tail, v.splat(step - 1))
+            time = v.gather(b.add(ring, b.mul(b.and_(last, mask), v.splat(ENTRY))))
+            gone = b.and_(b.icmp_signed("<", time, bound), b.icmp_signed("<", last, head))
+            tail = b.add(tail, b.select(gone, v.splat(step), none))
+        wild = b.icmp_signed("!=", b.or_(old, new), none)
+        odd = b.or_(wild, b.icmp_signed("==", b.sub(tail, begun), v.splat(MOST)))
+        tail = b.select(wild, begun, tail)
+        for lane in range(LANES):
+            to = b.add(args[0], _number(PART * lane + 8 * TAIL))
+            value = b.extract_element(tail, ir.Constant(_I32, lane))
+            b.store(value, b.inttoptr(to, _I64.as_pointer()))
+        turns = b.and_(b.icmp_signed(">=", tail, generation), b.not_(odd))
+        bits = [b.zext(b.bitcast(lanes, ir.IntType(LANES)), _I64) for lanes in (odd, turns)]
+        return b.or_(bits[0], b.shl(bits[1], _number(LANES)))
+
+    return types.int64(types.int64, types.int64), codegen

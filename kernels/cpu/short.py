@@ -39,7 +39,7 @@ from kernels.cpu.chunk import (
     finish,
 )  # fmt: skip
 from kernels.cpu.insert import note_disorder
-from kernels.cpu.leave import evict
+from kernels.cpu.leave import evict_eight
 from kernels.cpu.rings import (
     AHEAD,
     BATCH,
@@ -285,7 +285,7 @@ def run(lane: int) -> bool:
             return False
         put(known, LEFT_AT, at)
         put(known, RIGHT_AT, more)
-    for p in range(0, ALL, PART):
-        evict(lefts + p, get(job, LEFT_BOUND), get(job, LEFT_ALL) != 0)
-        evict(rights + p, get(job, RIGHT_BOUND), get(job, RIGHT_ALL) != 0)
+    for p in range(0, ALL, 8 * PART):
+        evict_eight(lefts + p, get(job, LEFT_BOUND), get(job, LEFT_ALL) != 0)
+        evict_eight(rights + p, get(job, RIGHT_BOUND), get(job, RIGHT_ALL) != 0)
     return True
