@@ -31,8 +31,8 @@ WAYS = {
     "pipeline, eights": (chain.join, chunk.IN_EIGHTS),
     "pipeline, lists": (chain.join, chunk.IN_LISTS),
 }
-TURNS_AT = team.SEAT_BYTES + team.TURN
-"""Where the commands to a team's first thread are counted."""
+TURNS_AT, ASLEEP_AT = team.SEAT_BYTES + team.TURN, team.SEAT_BYTES + team.ASLEEP
+"""Where the commands to a team's first thread are counted; where it says that it sleeps."""
 
 
 @pytest.fixture(scope="module", autouse=True, params=WAYS)
@@ -98,18 +98,21 @@ def test_other_threads_are_woken_only_for_work_that_is_worth_it():
     rows = [(i // 50, i % 2, i % 3) for i in range(300)]
     model, pool = Model(4, 4), Workers(2)
     turns = 0
-    for asleep_us, awake_us, gap_s, woken in (
-        (1e6, 1e6, 0.01, False),
-        (1e-3, 1e6, 0.01, True),
-        (1e6, 1e-3, 0.01, False),
-        (1e6, 1e-3, 0.0, True),
-        (1e6, 1e6, 0.0, False),
+    for asleep_us, awake_us, gap, woken in (
+        (1e6, 1e6, True, False),
+        (1e-3, 1e6, True, True),
+        (1e6, 1e-3, True, False),
+        (1e6, 1e-3, False, True),
+        (1e6, 1e6, False, False),
     ):
-        time.sleep(gap_s)
+        asleep = ctypes.c_int64.from_address(pool.seats + ASLEEP_AT)
+        time.sleep(0.01 * gap)
+        while gap and not asleep.value:
+            time.sleep(0.01)
         for field, value_us in (
             (team.ASLEEP_WORTH_NS, asleep_us),
             (team.AWAKE_WORTH_NS, awake_us),
-            (team.AWAKE_NS, 5e3 if gap_s else 1e7),
+            (team.AWAKE_NS, 5e3 if gap else 1e7),
         ):
             ctypes.c_int64.from_address(pool.seats + field).value = int(1000 * value_us)
         found, expected = model.beat(rows, rows, workers=pool)
