@@ -91,6 +91,7 @@ class Heart:
         self.held = Held()
         self.batcher = Batcher(0, 0)
         self._left = Left(clock.monotonic_us())
+        self._left.recovered(self.jobs, clock.monotonic_us())
         self._steering = Steering(governor, self.batcher, self._left, waiter, clock)
         self._drains_until_us: int | None = None
         self._stopping = self._beating = False

@@ -29,6 +29,14 @@ class Left:
         self.took = False
         """Whether it took rows, so that there is room for what waits with its senders."""
 
+    def recovered(self, jobs: Sequence[JobRuntime], now_us: int) -> None:
+        """What the jobs hold from an earlier run waits as if it had arrived now: nothing new may
+        come after it."""
+        if any(job.staged() for job in jobs):
+            self.unraced_us = now_us
+        if any(job.open_rows() for job in jobs):
+            self.open_us = now_us
+
     def since_us(self) -> int | None:
         """Arrival of the oldest rows that are not raced, or in open pages."""
         waiting = (self.open_us, self.unraced_us)

@@ -139,3 +139,17 @@ def test_a_message_that_kills_the_process_is_set_aside_alone_whatever_comes_besi
         assert status["set_aside_rows"] == 2
         assert other.acked == good + 1
     assert quarantined(tmp_path / "store") == [5, crashing.EXITS], "and nothing of the other's"
+
+
+def test_what_was_acked_but_not_raced_when_it_was_killed_is_raced_though_nothing_comes(tmp_path):
+    promises = {"latency": "6s", "ack_within": "50ms"}
+    with Daemon(tmp_path, changed(copy_job(), promises=promises)) as daemon:
+        with daemon.producer() as producer:
+            producer.send(batch([1, 2, 3]))
+            producer.end()
+        assert daemon.status()["rows"] == 0, "its race waits for as long as was promised"
+        daemon.kill()
+        daemon.restart()
+        assert daemon.ready()["replayed_beats"] > 0
+        daemon.until(lambda s: all(j["ended"] for j in s["jobs"].values()), 30)
+        assert daemon.status()["rows"] == 3
