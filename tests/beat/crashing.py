@@ -1,5 +1,6 @@
 """`edged` with operators that no job should have: `poison` passes rows on and dies of a row whose
-value says so; `slow` passes on 100 000 rows a second.
+value says so; `slow` passes on 100 000 rows a second; `stall` takes as many microseconds over a
+row as its value says.
 
 python -m tests.beat.crashing run JOB --store DIR ...
 """
@@ -38,6 +39,14 @@ class Slow(Operator):
         return inputs[0]
 
 
+class Stall(Operator):
+    """Takes its time over a row, which no batcher parts."""
+
+    def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
+        time.sleep(float(inputs[0].batch["value"].values.sum()) / 1e6)
+        return inputs[0]
+
+
 @dataclass(frozen=True)
 class OddPlan(OperatorPlan):
     """A checked operator without options."""
@@ -70,6 +79,12 @@ class PoisonPlan(OddPlan):
 class SlowPlan(OddPlan):
     def build(self, workers: Workers) -> Slow:
         return Slow()
+
+
+@operator("stall")
+class StallPlan(OddPlan):
+    def build(self, workers: Workers) -> Stall:
+        return Stall()
 
 
 if __name__ == "__main__":
