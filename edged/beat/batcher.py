@@ -147,6 +147,11 @@ class Batcher:
 
     def must_flush(self, oldest_open_us: int, now_us: int) -> bool:
         """Whether open pages must be sealed in this beat, because the next would be too late."""
-        next_beat_us = self.race_us + min(self.fill_us, float(self.latency_us) / 2)
-        sealed_by_us = now_us + 2 * self.race_us + self.commit_us + next_beat_us + self.margin_us
-        return sealed_by_us > oldest_open_us + self.latency_us
+        return now_us >= self.flush_from(oldest_open_us)
+
+    def flush_from(self, oldest_open_us: int) -> int:
+        """When that begins: no later than the last race that keeps the promise has to."""
+        race_us = max(self.race_us, self._planned_us)
+        next_beat_us = race_us + min(self.fill_us, self.latency_us / 2)
+        work_us = 2 * race_us + self.commit_us + next_beat_us
+        return oldest_open_us + self.latency_us - self.margin_us - int(work_us)

@@ -91,7 +91,6 @@ class Heart:
         self.held = Held()
         self.batcher = Batcher(0, 0)
         self._left = Left(clock.monotonic_us())
-        self._left.recovered(self.jobs, clock.monotonic_us())
         self._steering = Steering(governor, self.batcher, self._left, waiter, clock)
         self._drains_until_us: int | None = None
         self._stopping = self._beating = False
@@ -191,6 +190,7 @@ class Heart:
             if not job.placers:
                 job.place_by(self._profile)
         self._take_promises()
+        self._left.found(self._active(), self._clock.monotonic_us())
         self._left.took = True  # sources that were held are read at once
 
     def log_change(self, change: Change, done: Callable[[], None]) -> None:

@@ -29,13 +29,12 @@ class Left:
         self.took = False
         """Whether it took rows, so that there is room for what waits with its senders."""
 
-    def recovered(self, jobs: Sequence[JobRuntime], now_us: int) -> None:
-        """What the jobs hold from an earlier run waits as if it had arrived now: nothing new may
-        come after it."""
-        if any(job.staged() for job in jobs):
+    def found(self, jobs: Sequence[JobRuntime], now_us: int) -> None:
+        """These jobs go on, and others do not: what they hold from an earlier run, or from before
+        a pause, waits as if it had arrived now, since nothing new may come after it."""
+        if self.unraced_us is None and any(job.staged() for job in jobs):
             self.unraced_us = now_us
-        if any(job.open_rows() for job in jobs):
-            self.open_us = now_us
+        self.raced(jobs, now_us)
 
     def since_us(self) -> int | None:
         """Arrival of the oldest rows that are not raced, or in open pages."""
@@ -96,8 +95,9 @@ class Left:
         Who is silent shows when the sources are listened to, which a race may have put off: what
         has come due since they last were is due now.
         """
-        since_us = self.since_us()
-        due = [] if since_us is None else [batcher.race_by(since_us)]
+        due = [] if self.unraced_us is None else [batcher.race_by(self.unraced_us)]
+        if self.open_us is not None:  # a beat before it has to would seal nothing
+            due.append(max(batcher.race_by(self.open_us), batcher.flush_from(self.open_us)))
         for job in jobs:
             if (left := job.due_in_us(wall_us)) is not None:
                 due.append(now_us + left)

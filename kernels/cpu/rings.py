@@ -14,8 +14,7 @@ the heads of hash chains through it.  One row of `int64[64, FIELDS]` describes a
     MARKED, LEAVING     positions: below the one, blocks are marked; below the other, as far as
                         marks show, entries leave with this beat (see `kernels.cpu.leave`)
 
-Behind a ring lie its marks, an int64 for each BLOCK of slots: the time of the last of
-its entries.
+Behind a ring lie its marks, an int64 for each BLOCK of slots: the time of the last of its entries.
 
 An entry at position p lies in slot p & RING_MASK and hangs in chain tag & HEADS_MASK.  Both sides
 have the same number of chains, and the two heads of a chain lie beside each other (8 bytes a pair,

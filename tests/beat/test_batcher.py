@@ -96,6 +96,21 @@ def test_pages_are_flushed_when_the_next_beat_would_be_too_late_and_not_before()
     assert b.must_flush(oldest_open_us=0, now_us=970_000)
 
 
+@given(
+    race_us=st.integers(0, 400_000), commit_us=st.integers(0, 400_000),
+    fill_us=st.integers(0, SECOND), share=st.floats(0, 1), planned_us=st.floats(0, 1e6),
+)  # fmt: skip
+def test_the_beat_that_open_pages_are_due_for_seals_them_in_time(
+    race_us, commit_us, fill_us, share, planned_us
+):
+    b = Batcher(SECOND, SECOND)
+    b.race_us, b.commit_us, b.fill_us = float(race_us), float(commit_us), float(fill_us)
+    b.steer(share, planned_us, 0)
+    due_us = max(b.race_by(0), b.flush_from(0))
+    assert b.must_flush(0, due_us)
+    assert due_us <= max(0, SECOND - max(race_us, planned_us) - commit_us - b.margin_us + 1)
+
+
 def steered(**changes):
     b = Batcher(SECOND, SECOND)
     for _ in range(20):

@@ -241,6 +241,44 @@ def test_a_paused_job_does_not_wake_the_heart(tmp_path):
         r.flush()
 
 
+def test_a_deleted_job_whose_pages_were_open_leaves_no_beat_due(tmp_path):
+    """Found by reading: that pages were open was looked at only after races."""
+    port = free_port()
+    slow = at(port, renamed("second", "q", "others"))
+    slow["promises"] = {"latency": "1h"}
+    base = at(port, copy_job())
+    base["promises"] = {"latency": "1h"}
+    with Loop(base, tmp_path / "store") as loop:
+        loop.change("put", "second", slow)
+        second = loop.heart.jobs[1]
+        loop.heart.batcher.fill_us = 1000.0  # raced at once, sealed when it has to be
+        with loop.producer("q") as q:
+            q.send(batch([1])), q.flush()
+            loop.until(lambda: second.open_rows() == 1)
+            loop.change("delete", "second")
+            idle_beats = loop.stats.idle_beats
+            loop.leap(3 * 3600 * 10**6)
+            time.sleep(0.3)
+            assert loop.stats.idle_beats - idle_beats <= 1
+
+
+def test_what_a_paused_job_has_left_in_staging_is_raced_when_it_goes_on(tmp_path):
+    """Found by reading: nothing told the heart of it until something new came."""
+    document = at(free_port(), copy_job(idle_after="1000h"))
+    document["promises"] = {"latency": "30s", "ack_within": "20ms"}
+    with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+        for value in range(5):
+            producer.send(batch([value])), producer.flush()
+        loop.heart.batcher.row_us = 1e9  # a pause races one message
+        loop.change("state", "copying", state="paused")
+        assert loop.job.staged() == 4
+        for _ in range(3):
+            loop.leap(3600 * 10**6)
+            time.sleep(0.1)
+        loop.change("state", "copying", state="running")
+        loop.leap_until(60 * 10**6, lambda: loop.job.staged() == 0, 30)
+
+
 def test_draining_takes_what_waited_for_the_other_stream_and_the_window_is_kept(tmp_path):
     port, now = free_port(), now_us()
     document = at(port, join_job(before="1s", after="1h", idle_after="1h"))

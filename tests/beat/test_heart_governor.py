@@ -83,6 +83,22 @@ def test_a_stop_does_not_wait_for_what_is_held(tmp_path):
     assert loop.problem is None
 
 
+def test_open_pages_are_waited_for_without_beats_however_early_races_are_wanted(tmp_path):
+    """Found by reading: such a race is due when it cannot yet seal what it is due for."""
+    told = Told()
+    told.steer.wait_share = 0.1
+    told.steer.race_us = 300_000.0
+    document = changed(copy_job(), promises={"latency": "2s"})
+    with Loop(document, tmp_path / "store", governor=told) as loop, loop.producer() as producer:
+        producer.send(batch([1]))  # raced as it always was
+        loop.until(lambda: loop.store.backlog_pages == 1, producer=producer)
+        idle_beats = loop.stats.idle_beats
+        producer.send(batch([2]))
+        loop.until(lambda: loop.store.backlog_pages == 2, producer=producer)
+        assert loop.job.streams["r"].rows == 2
+        assert loop.stats.idle_beats - idle_beats <= 2
+
+
 def test_a_race_takes_no_more_than_is_admitted_and_the_rest_follows(tmp_path):
     told = Told()
     told.steer.units_max = 10

@@ -18,7 +18,7 @@ from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings, asked
 from edged.energy.tariffs import board_tariff
 from edged.errors import CommandError, ConfigError
-from governors.simulated.kernel import PRIVATE, SimulatedSysfs, open_root
+from governors.simulated.kernel import FAULTS, SimulatedSysfs, open_root
 from tests.api.support import Api
 from tests.beat.loop import batch
 from tests.beat.support import Daemon
@@ -246,9 +246,9 @@ class TestMeters:
     def test_commanded_faults_that_nobody_understands_are_a_meter_s_problem(self, session, text):
         """A file is empty for a moment while it is written: a daemon that read it then ended."""
         sysfs = SimulatedSysfs(session.store / "board")
-        (sysfs.root / PRIVATE / "faults.json").write_text(text)
+        (sysfs.root / FAULTS).write_text(text)
         try:
-            session.until(lambda s: "faults.json" in (s["energy"]["rails"][0]["problem"] or ""))
+            session.until(lambda s: FAULTS in (s["energy"]["rails"][0]["problem"] or ""))
         finally:
             sysfs.set_faults([])
         session.until(lambda s: not s["energy"]["rails"][0]["problem"])
