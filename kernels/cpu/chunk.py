@@ -30,9 +30,9 @@ LANE_FIELDS = 24
 right), record.  How many chunks were found, and how many of them are done; the next candidate of
 the oldest of the others.  The pairs written so far; where those of the oldest chunk begin.  The
 partition to stop before.  How candidates are walked: how many together; for how many times yet
-without sharing walks; 1 where most fall out before; in which way (below).  The addresses of the
-job, of the scratch memory, and of the two arrays for pairs; how many these have room for, apart
-from a block.  Three more are `kernels.cpu.beat`'s."""
+without sharing walks (below 0: without lists, too); 1 where most fall out before; in which way
+(below).  The addresses of the job, of the scratch memory, and of the two arrays for pairs; how many
+these have room for, apart from a block.  Three more are `kernels.cpu.beat`'s."""
 
 AS_SUITS, IN_LISTS, IN_EIGHTS = range(3)
 """Walks that are not shared: as suits the CPU; to lists (`kernels.cpu.walk`); or eight at a time
@@ -66,16 +66,14 @@ def walk_some(
     n, way = (end - at) >> 3, get(lane, WAY)
     if way == AS_SUITS:
         way = IN_EIGHTS if eight.FAST and n >= eight.LANES else IN_LISTS
-    if get(lane, APART) and way == IN_EIGHTS:
-        pairs, kept = abreast.walk(records, other, back, forth, at, n, scratch, mine, met)
-        if pairs > room:
-            return -1
-        if pairs >= 0:
-            abreast.write(records, at, n, scratch, pairs, base, met_base, mine, met)
-            judge_ways(lane, take, kept, pairs, get(lane, APART) - 1)
+    apart = get(lane, APART)
+    if apart and way == IN_EIGHTS:
+        pairs = walk_eights(
+            lane, records, other, back, forth, at, n, scratch, take, base, met_base, mine, met, room
+        )
         if pairs != abreast.WILD:
             return pairs
-    elif get(lane, APART):
+    elif apart:
         stride = walk.stride_of(n)
         end, walkers = walk.step_first(records, other, back, forth, at, end, scratch, stride)
     if walkers < 0:
@@ -89,19 +87,45 @@ def walk_some(
     pairs = walk.write(
         scratch, end, shared, ordered, records, back, forth, base, met_base, mine, met, room,
     )  # fmt: skip
-    again = get(lane, APART) - 1
     if shared:
-        again = 0 if 2 * walks < kept else AGAIN
-    judge_ways(lane, take, kept, pairs, again)
+        apart = 0 if 2 * walks < kept else AGAIN + 1
+    judge_ways(lane, take, kept, pairs, apart)
     return pairs
 
 
 @device
-def judge_ways(lane: int, take: int, kept: int, pairs: int, again: int) -> None:
+def walk_eights(
+    lane: int, records: int, other: int, back: int, forth: int, at: int, n: int, scratch: int,
+    take: int, base: int, met_base: int, mine: int, met: int, room: int,
+) -> Any:  # fmt: skip
+    """The same eight at a time; WILD where that cannot be.  Where a list is too short, it is a log
+    until it is tried again whether walks are shared: with zipf keys few have most of the pairs."""
+    apart, none = get(lane, APART), (met_base - 1) & LOW  # no row of the other store's is this
+    listed = apart > 1
+    pairs, kept = abreast.walk(records, other, back, forth, at, n, scratch, listed, none, mine, met)
+    if listed and pairs == abreast.NO_ROOM:
+        listed, apart = False, -apart
+        pairs, kept = abreast.walk(
+            records, other, back, forth, at, n, scratch, listed, none, mine, met
+        )
+    if pairs > room:
+        return -1
+    if pairs >= 0:
+        if listed:
+            abreast.write_lists(records, at, n, scratch, none, base, met_base, mine, met)
+        else:
+            abreast.write_log(records, at, n, scratch, pairs, base, met_base, mine, met)
+        judge_ways(lane, take, kept, pairs, apart)
+    return pairs
+
+
+@device
+def judge_ways(lane: int, take: int, kept: int, pairs: int, apart: int) -> None:
     """How the next candidates will be walked, where of `take` so many were left after their first
-    entries, and had so many pairs; `again`: where that is many, after how many times to share."""
+    entries, and had so many pairs; `apart`: the APART that these were walked with."""
     put(lane, SIEVED, 2 * kept < take)
-    put(lane, APART, 1 if pairs < SOME * kept else again)
+    nearer = apart - np.int64(apart > 0) + np.int64(apart < 0)
+    put(lane, APART, 1 if pairs < SOME * kept else nearer)
 
 
 @device

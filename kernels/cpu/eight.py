@@ -33,9 +33,9 @@ from kernels.cpu.rings import (
 from kernels.cpu.walk import PLAIN
 
 LANES = 8
-LINKS, TAGS, NAMES, LOWS, WALKS_BYTES = 0, 1056, 2112, 3168, 5280
+LINKS, TAGS, PLACES, LOWS, WALKS_BYTES = 0, 1056, 2112, 3168, 5280
 """Walks, field by field, 264 each: the link to look at next, the tag, the number of the candidate
-(uint32s); the earliest time that matches (int64)."""
+or where in the lists its next row goes (uint32s); the earliest time that matches (int64)."""
 _FEATURES = numba.config.CPU_FEATURES
 FAST = "+avx512vl" in (codegen.get_host_cpu_features() if _FEATURES is None else _FEATURES)
 """Whether the CPU compresses vectors in an instruction.  LLVM takes it apart for others."""
@@ -152,6 +152,11 @@ class _Vectors:
             function, [at, ir.Constant(_I32, 1), every, ir.Constant(wide, ir.Undefined)]
         )
 
+    def apart(self, vector: Any) -> list[Any]:
+        """The lanes of a vector."""
+        lanes = range(vector.type.count)
+        return [self.builder.extract_element(vector, ir.Constant(_I32, k)) for k in lanes]
+
     def prefetch(self, address: Any) -> None:
         """Ask for a line."""
         flags = [ir.Constant(_I32, flag) for flag in (0, 3, 1)]
@@ -164,24 +169,49 @@ class _Vectors:
         return self.builder.icmp_signed("<", places, self.splat(count))
 
 
+def _log(v: _Vectors, to: Any, end: Any, matched: Any, meets: Any, places: Any, begun: bool) -> Any:
+    """Append what matches to the log at `to`, as `int64 name | row << 32`; places are names."""
+    b = v.builder
+    pairs = b.or_(b.and_(matched, v.splat(-1 << 32)), v.wide(places))
+    v.store(to, v.compress(pairs, meets))
+    return places
+
+
+def _list(
+    v: _Vectors, to: Any, end: Any, matched: Any, meets: Any, places: Any, begun: bool
+) -> Any:
+    """Write the row that matches to its walk's place in the lists at `to`, the end behind it;
+    returns the next places.  Where lists have not `begun`, others get an end; later what they write
+    goes to the int64 before the lists."""
+    b = v.builder
+    rows = b.or_(b.lshr(matched, v.splat(32)), v.splat(b.shl(end, _number(32))))
+    at = b.add(v.splat(to), b.shl(v.wide(places), v.splat(2)))
+    if begun:
+        at = b.select(meets, at, v.splat(b.sub(to, _number(8))))
+    else:
+        rows = b.select(meets, rows, v.splat(b.or_(end, b.shl(end, _number(32)))))
+    for place, row in zip(v.apart(at), v.apart(rows), strict=True):
+        v.store(place, row)
+    return b.add(places, b.zext(meets, _of(_I32)))
+
+
 def _judge(
-    v: _Vectors, other: tuple[Any, ...], log: Any, kept: Any, kept_lows: Any, among: Any,
-    links: list[Any], tags: Any, names: Any, lows: Any,
+    v: _Vectors, keep: Any, begun: bool, other: tuple[Any, ...], kept: Any, kept_lows: Any,
+    among: Any, links: list[Any], tags: Any, places: Any, lows: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Look at an entry of each walk: log those that match; those that go on are kept, and their
-    next entries asked for.  Returns which lanes match and which go on."""
-    b, (ring, mask, tail, width, disorder, far) = v.builder, other
+    """Look at an entry of each walk: those that match are kept as `keep` does it, those that go on
+    in `kept`, and their next entries asked for.  Returns which lanes match and which go on."""
+    b, (to, end, ring, mask, tail, width, disorder, far) = v.builder, other
     entries = [v.entry(ring, mask, link) for link in links]
     when, behind = v.pairs(entries)
     following = v.together([v.load(entry, _I32, NEXT) for entry in entries])
     late = b.icmp_unsigned("<=", b.sub(when, lows), v.splat(width))
     meets = b.and_(b.and_(late, b.icmp_unsigned("==", v.narrow(behind), tags)), among)
-    pairs = b.or_(b.and_(behind, v.splat(-1 << 32)), v.wide(names))
-    v.store(log, v.compress(pairs, meets))
+    places = keep(v, to, end, behind, meets, places, begun)
     alive = b.icmp_unsigned(">=", following, v.splat(tail, _I32))
     recent = b.icmp_signed(">=", when, b.sub(lows, v.splat(disorder)))
     goes_on = b.and_(b.and_(alive, recent), among)
-    for field, vector in ((LINKS, following), (TAGS, tags), (NAMES, names)):
+    for field, vector in ((LINKS, following), (TAGS, tags), (PLACES, places)):
         v.store(kept, v.compress(vector, goes_on), field)
     v.store(kept_lows, v.compress(lows, goes_on))
     with b.if_then(far):
@@ -192,63 +222,103 @@ def _judge(
     return meets, goes_on
 
 
-@intrinsic
-def begin(
-    typingctx: Any, at: Any, name: Any, count: Any, records: Any, back: Any, kept: Any,
-    kept_lows: Any, log: Any, ring: Any, mask: Any, tail: Any, width: Any, disorder: Any, far: Any,
-) -> Any:  # fmt: skip
-    """Look at the first entries of up to eight candidates (`count`, at least one) from `at` on, the
-    first of them number `name`.
+def _beginner(keep: Any) -> Any:
+    @intrinsic
+    def begin(
+        typingctx: Any, at: Any, place: Any, stride: Any, count: Any, records: Any, back: Any,
+        kept: Any, kept_lows: Any, to: Any, end: Any, ring: Any, mask: Any, tail: Any, width: Any,
+        disorder: Any, far: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            at, place, stride, count, records, back, kept, kept_lows, *other = args
+            v, b = _Vectors(builder), builder
+            among, last = v.first(count), b.sub(count, _number(1))
+            mine, links = [], []
+            for lane in range(LANES):
+                beyond = b.icmp_signed("<", last, _number(lane))
+                candidate = b.add(at, b.shl(b.select(beyond, last, _number(lane)), _number(3)))
+                by = b.sub(v.load(candidate, _I32), b.trunc(records, _I32))
+                mine.append(b.add(records, b.zext(by, _I64)))
+                links.append(v.load(candidate, _I32, 4))
+            times, tags = v.pairs(mine)
+            lows = b.sub(times, v.splat(back))
+            numbers = ir.Constant(_of(_I32), list(range(LANES)))
+            places = b.add(v.splat(place, _I32), b.mul(v.splat(stride, _I32), numbers))
+            meets, goes_on = _judge(
+                v, keep, False, tuple(other), kept, kept_lows, among, links, v.narrow(tags),
+                places, lows,
+            )  # fmt: skip
+            wild = b.icmp_unsigned(">=", b.add(times, v.splat(int(PLAIN))), v.splat(2 * int(PLAIN)))
+            return v.counts(meets, goes_on, b.or_(meets, goes_on), b.and_(wild, among))
 
-    What matches is appended to `log` (eight int64 are written); what goes on is written to `kept`
-    and `kept_lows`, eight of each field.  `far`: next entries are asked for.  Returns, a byte each,
-    how many match, how many go on, how many do either, and how many have times for which
-    differences overflow: then nothing of it counts.
-    """
+        return types.int64(*[types.int64] * 15, types.boolean), codegen
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at, name, count, records, back, kept, kept_lows, log, *other = args
-        v, b = _Vectors(builder), builder
-        among, last = v.first(count), b.sub(count, _number(1))
-        mine, links = [], []
-        for lane in range(LANES):
-            beyond = b.icmp_signed("<", last, _number(lane))
-            candidate = b.add(at, b.shl(b.select(beyond, last, _number(lane)), _number(3)))
-            by = b.sub(v.load(candidate, _I32), b.trunc(records, _I32))
-            mine.append(b.add(records, b.zext(by, _I64)))
-            links.append(v.load(candidate, _I32, 4))
-        times, tags = v.pairs(mine)
-        lows = b.sub(times, v.splat(back))
-        names = b.add(v.splat(name, _I32), ir.Constant(_of(_I32), list(range(LANES))))
-        meets, goes_on = _judge(
-            v, tuple(other), log, kept, kept_lows, among, links, v.narrow(tags), names, lows
-        )
-        wild = b.icmp_unsigned(">=", b.add(times, v.splat(int(PLAIN))), v.splat(2 * int(PLAIN)))
-        return v.counts(meets, goes_on, b.or_(meets, goes_on), b.and_(wild, among))
-
-    return types.int64(*[types.int64] * 13, types.boolean), codegen
+    return begin
 
 
-@intrinsic
-def step(
-    typingctx: Any, at: Any, lows: Any, count: Any, kept: Any, kept_lows: Any, log: Any, ring: Any,
-    mask: Any, tail: Any, width: Any, disorder: Any, far: Any,
-) -> Any:  # fmt: skip
-    """The same for the next link of up to eight walks, whose fields begin at `at` and `lows`;
-    returns how many match and, in the next byte, how many go on."""
+begin_log, begin_lists = _beginner(_log), _beginner(_list)
+"""Look at the first entries of up to eight candidates (`count`, at least one) from `at` on.
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at, lows, count, kept, kept_lows, log, *other = args
-        v = _Vectors(builder)
-        links = [v.load(at, _I32, LINKS + 4 * lane) for lane in range(LANES)]
-        tags, names = v.load(at, _of(_I32), TAGS), v.load(at, _of(_I32), NAMES)
-        lanes = _judge(
-            v, tuple(other), log, kept, kept_lows, v.first(count), links, tags, names,
-            v.load(lows, _of(_I64)),
-        )  # fmt: skip
-        return v.counts(*lanes)
+What matches goes to a log at `to` (eight int64 are written), `place` is the first candidate's name
+and `stride` 1; or to lists at `to`, eight of them begin at `place`, `stride` uint32 long each, and
+`end` is written behind what matches.  What goes on is written to `kept` and `kept_lows`, eight of
+each field.  `far`: next entries are asked for.  Returns, a byte each, how many match, how many go
+on, how many do either, and how many have times for which differences overflow: then nothing of it
+counts."""
 
-    return types.int64(*[types.int64] * 11, types.boolean), codegen
+
+def _stepper(keep: Any) -> Any:
+    @intrinsic
+    def step(
+        typingctx: Any, at: Any, lows: Any, count: Any, kept: Any, kept_lows: Any, to: Any,
+        end: Any, ring: Any, mask: Any, tail: Any, width: Any, disorder: Any, far: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            at, lows, count, kept, kept_lows, *other = args
+            v = _Vectors(builder)
+            links = [v.load(at, _I32, LINKS + 4 * lane) for lane in range(LANES)]
+            tags, places = v.load(at, _of(_I32), TAGS), v.load(at, _of(_I32), PLACES)
+            lanes = _judge(
+                v, keep, True, tuple(other), kept, kept_lows, v.first(count), links, tags, places,
+                v.load(lows, _of(_I64)),
+            )  # fmt: skip
+            return v.counts(*lanes)
+
+        return types.int64(*[types.int64] * 12, types.boolean), codegen
+
+    return step
+
+
+step_log, step_lists = _stepper(_log), _stepper(_list)
+"""The same for the next link of up to eight walks, whose fields begin at `at` and `lows`; the int64
+before the lists is nobody's.  Returns how many match and, in the next byte, how many go on."""
+
+
+def _writer(lanes: int) -> Any:
+    @intrinsic
+    def write(typingctx: Any, mine: Any, met: Any, row: Any, rows: Any, base: Any, end: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            v, b = _Vectors(builder), builder
+            row, base, end = (
+                v.pick(whole, whole, range(lanes))
+                for whole in (v.splat(args[2]), v.splat(args[4], _I32), v.splat(args[5], _I32))
+            )
+            found = v.load(args[3], _of(_I32, lanes))
+            v.store(args[0], row)
+            v.store(args[1], b.zext(b.sub(found, base), _of(_I64, lanes)))
+            ends = b.bitcast(b.icmp_unsigned("==", found, end), ir.IntType(lanes))
+            ends = b.or_(b.zext(ends, _I64), _number(1 << lanes))
+            return b.cttz(ends, ir.Constant(ir.IntType(1), 1))
+
+        return types.int64(*[types.int64] * 6), codegen
+
+    return write
+
+
+FEW = LANES // 2
+write, write_few = _writer(LANES), _writer(FEW)
+"""Write `row` (int64) eight times, or FEW times, from `mine` on, and from `met` on as int64 so many
+uint32 at `rows`, less `base` mod 2^32.  Returns how many of these come before `end`."""
 
 
 @intrinsic

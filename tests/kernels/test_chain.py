@@ -152,7 +152,7 @@ def test_wherever_the_output_is_full_the_join_goes_on_as_if_it_had_not_been(beat
 
 
 @pytest.mark.parametrize("spread", [1, 2])
-def test_chunks_with_more_pairs_than_can_be_sorted_over_several_partitions(spread):
+def test_chunks_with_more_pairs_than_lists_hold_over_several_partitions(spread):
     rows = [(i // 40, i % 3, i % 5) for i in range(1500)]
     model = Model(30, 30, spread=spread, room=7)
     for part in (rows[:700], rows[700:]):
@@ -234,6 +234,43 @@ def test_one_row_with_more_partners_than_the_output_holds():
     found, expected = model.beat([(5, 1, 7)], [])
     assert found == expected
     assert len(found) == 5000
+
+
+@pytest.mark.parametrize("partners", [5, 240, 247, 248, 249, 250, 251, 252, 255, 600])
+def test_walks_of_many_links_that_match_few_or_more_than_a_list_holds(partners):
+    """A list of a chunk with 256 candidates has room for some 250 rows."""
+    model, late = Model(3, 3), 700
+    model.beat([], [*[(50, 1, 7)] * partners, *[(100, 1, 7)] * late])
+    found, expected = model.beat([(50, 1, 7), (52, 1, 7), (20, 1, 7)] * 100, [])
+    assert found == expected
+    assert len(found) == 200 * partners
+    found, expected = model.beat([(50, 1, 7)] * 9 + [(100, 1, 7)] * 5, [])
+    assert found == expected
+    assert len(found) == 9 * partners + 5 * late
+
+
+@pytest.mark.parametrize("shortest", [8010, 8018, 8019, 8021])
+def test_lists_that_are_just_long_enough_and_just_not(shortest):
+    """Eight candidates' lists have room for 8 025 rows each.  Whether records share walks is tried
+    first; with eight keys they do not."""
+    model, keys = Model(3, 3), range(8)
+    model.twin.join = lambda *args: None
+    rows = [(50, key, 7) for key in keys for _ in range(shortest + key)]
+    model.beat([], rows)
+    numbers = {key: [i for i, (_, k, _) in enumerate(rows) if k == key][::-1] for key in keys}
+    for beat in range(2):
+        found, _ = model.beat([(50, key, 7) for key in keys], [])
+        assert found == [(8 * beat + key, row) for key in keys for row in numbers[key]]
+
+
+@pytest.mark.parametrize("most", [316, 317, 318, 319, 900])
+def test_one_list_that_is_too_short_among_many(most):
+    model, keys = Model(3, 3), range(200)
+    model.beat([], [(50, key, 7) for key in keys for _ in range(most if key == 99 else 5)])
+    for _ in range(3):  # shared; in lists; in a log, where one was too short
+        found, expected = model.beat([(50, key, 7) for key in keys], [])
+        assert found == expected
+        assert len(found) == 5 * 199 + most
 
 
 def test_rings_grow_without_losing_what_is_live():
