@@ -353,11 +353,11 @@ def test_an_idle_daemon_wakes_for_watchers_only(tmp_path):
         lines = watch(daemon.door, 1000)
         assert "snapshot" in next(lines)
         next(lines)
-        before, wakes = switches(pid), None
+        before, wakes = switches(pid, ["voluntary"]), None
         for _ in range(3):
             line = next(lines)
             wakes = line["snapshot"]["wakes"]
-        while_watched = switches(pid) - before
+        while_watched = switches(pid, ["voluntary"]) - before
         lines.close()
         time.sleep(0.5)
         before = switches(pid)

@@ -17,12 +17,14 @@ from tests.beat.support import ARROW, Daemon, changed, copy_job
 from tests.beat.test_heart import quarantined
 
 
-def switches(pid):
-    """Context switches of all threads of a process so far."""
+def switches(pid, kinds=("voluntary", "nonvoluntary")):
+    """Context switches of all threads of a process so far; those that are not voluntary are what
+    others on the machine make of its work."""
+    names = tuple(f"{kind}_ctxt_switches" for kind in kinds)
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with (task / "status").open() as f:
-            total += sum(int(line.split()[1]) for line in f if "ctxt_switches" in line)
+            total += sum(int(line.split()[1]) for line in f if line.startswith(names))
     return total
 
 
