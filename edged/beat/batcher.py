@@ -150,7 +150,8 @@ class Batcher:
         return now_us >= self.flush_from(oldest_open_us)
 
     def flush_from(self, oldest_open_us: int) -> int:
-        """When that begins: no later than the last race that keeps the promise has to."""
+        """From when on that is so (monotonic µs): never later than the last race that keeps the
+        promise has to begin."""
         race_us = max(self.race_us, self._planned_us)
         next_beat_us = race_us + min(self.fill_us, self.latency_us / 2)
         work_us = 2 * race_us + self.commit_us + next_beat_us
