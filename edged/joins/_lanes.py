@@ -15,11 +15,15 @@ from edged.joins.base import PARTITIONS, Beat, Records
 from edged.workers import Workers
 from kernels.cpu import beat as beats
 from kernels.cpu import chain, chunk, team, walk
+from kernels.cpu.rings import TIME_MIN
 
 ROW_US = 0.01
 """What one thread takes for a record, before that is known."""
 PAIRS_MIN = 1024
 """Pairs that a lane has room for at first."""
+PATIENCE, PATIENCE_ROWS = 64, 8
+"""So many short beats come before rings are pooled; before that is done again, after they had to be
+taken apart, one more for so many rows that are to be moved: 30 ns each, where a beat gains 2 us."""
 APART = 128
 """Bytes between what two threads write: CPUs fetch two lines at a time."""
 
@@ -58,6 +62,7 @@ class Lanes:
         self._rings = rings
         self._job = np.zeros(chunk.JOB_FIELDS, np.int64)
         self._job[chunk.BEFORE], self._job[chunk.AFTER] = before_us, after_us
+        self._job[[chunk.LEFT_BOUND, chunk.RIGHT_BOUND]] = TIME_MIN
         left, right = rings.tables
         self._job[chunk.LEFT_TABLE], self._job[chunk.RIGHT_TABLE] = address(left), address(right)
         self._keys: Int64s | None = None
@@ -65,6 +70,7 @@ class Lanes:
         self.desk = np.zeros(beats.DESK_FIELDS, np.int64)
         self._desk_at = address(self.desk)
         self.desk[beats.ROW_PS] = int(1e6 * ROW_US)
+        self.desk[beats.PATIENCE] = PATIENCE
         self._alone = Workers(1)
         self._employ(None)
 
@@ -86,12 +92,19 @@ class Lanes:
             *beat.bases, *beat.bounds_us, ended[0] | ended[1] << 1,
         )  # fmt: skip
         pairs: int = beats.beat(*args)
-        if pairs == chain.NO_ROOM:
-            self._rings.reserve([left.counts, right.counts])
+        while pairs < 0:
+            if pairs == chunk.FULL:
+                self._grow()
+                pairs = beats.resume(self._desk_at)
+                continue
+            if pairs == chunk.NO_ROOM:
+                self._rings.reserve([left.counts, right.counts])
+            elif pairs == chunk.SPREAD:
+                self._rings.spread()
+            else:
+                self.desk[beats.PATIENCE] = PATIENCE + self._rings.rows() // PATIENCE_ROWS
+                self._rings.gather(beat.bases, self._job[[chunk.LEFT_BOUND, chunk.RIGHT_BOUND]])
             pairs = beats.beat(*args)
-        while pairs == chain.FULL:
-            self._grow()
-            pairs = beats.resume(self._desk_at)
         first = self._lanes[0]
         return first.left[:pairs], first.right[:pairs]
 
@@ -114,6 +127,7 @@ class Lanes:
             (beats.SHORTLY, chain.join_short.address),
             (beats.ALONG, chain.join.address),
             (beats.LAYING, beats.lay.address),
+            (beats.POOLED, chain.join_pooled.address),
         ):
             self.desk[field] = value
 
@@ -121,7 +135,7 @@ class Lanes:
         """Twice the room for each lane that is full; where none is, room for all pairs in the
         first."""
         lanes = self._lanes[: int(self.desk[beats.RANGES])]
-        full = [lane for lane in lanes if lane.state[beats.ANSWER] == chain.FULL]
+        full = [lane for lane in lanes if lane.state[beats.ANSWER] == chunk.FULL]
         for lane in full:
             lane.make_room(2 * int(lane.state[chunk.ROOM]))
         if not full:

@@ -1,4 +1,5 @@
-"""The memory of the chain join's rings and chain heads, as `kernels.cpu.chain` lays it out."""
+"""The memory of the chain join's rings and chain heads, as `kernels.cpu.rings` lays it out: a ring
+for each partition, or one for all (`kernels.cpu.pool`)."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.columns import address
-from edged.joins.base import PARTITIONS
-from kernels.cpu import chain, rings
+from edged.joins.base import PARTITIONS, Hashes
+from kernels.cpu import chain, pool, rings
 
 RING_MIN = 64
 """Entries that a partition's ring has room for at first."""
@@ -19,6 +20,10 @@ full, that is four to ten a live row."""
 FULL = 0.7
 """Where one ring must grow, those fuller than this grow too: their turn would come in the next
 beats, and each growth moves everything."""
+POOLED_MAX = 1 << 18
+"""Rows a side up to which rings are pooled: to move them takes 5 ms."""
+POOL_MIN = 4096
+"""Entries that a pool's ring has room for, at the least."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -29,24 +34,38 @@ class Rings:
     def __init__(self, start: int = 0) -> None:
         """Empty rings whose first entry gets the position `start` + 1."""
         self.tables = tuple(np.zeros((PARTITIONS, rings.FIELDS), np.int64) for _ in range(2))
+        self._logs = [np.zeros(pool.LOG_FIELDS, np.int64) for _ in range(2)]
         smallest = np.full(PARTITIONS, RING_MIN, np.int64)
         self._allocate([smallest, smallest], (start + 1) % 2**32 or 1)
 
+    @property
+    def pooled(self) -> bool:
+        """Whether partitions share a ring."""
+        return bool(self.tables[0][0, rings.LOG])
+
+    def rows(self) -> int:
+        """Entries of both sides."""
+        return sum(int(self.held(side).sum()) for side in (0, 1))
+
+    def held(self, side: int) -> Int64s:
+        """Entries in each ring (int64[64]), those between tails and heads."""
+        table = self.tables[side]
+        entries: Int64s = table[:, rings.HEAD] - table[:, rings.TAIL]
+        return entries
+
     def reserve(self, counts: Sequence[Int64s]) -> None:
-        """Make room for `counts` (each side's int64[64]) more entries; nothing live is lost."""
+        """Make room for `counts` (each side's int64[64]) more entries, in rings of their own;
+        nothing live is lost."""
+        self.spread()
         capacity = [table[:, rings.RING_MASK] + 1 for table in self.tables]
-        need = [
-            table[:, rings.HEAD] - table[:, rings.TAIL] + count
-            for table, count in zip(self.tables, counts, strict=True)
-        ]
+        need = [self.held(side) + counts[side] for side in (0, 1)]
         full = any((n > c).any() for n, c in zip(need, capacity, strict=True))
         last = [t[:, rings.HEAD] + c for t, c in zip(self.tables, counts, strict=True)]
         if not full and max(int(x.max()) for x in last) <= rings.POSITION_MAX:
             return
-        old = [table.copy() for table in self.tables]
-        kept = self._memory
+        old, kept = [table.copy() for table in self.tables], self._memory
         larger = [
-            np.where(n > FULL * c, _power_of_two(n + n // 4), c)
+            np.where(n > FULL * c, _power_of_two(n + n // 4, RING_MIN), c)
             for n, c in zip(need, capacity, strict=True)
         ]
         self._allocate(larger, 1)
@@ -54,20 +73,67 @@ class Rings:
             chain.rebuild(before, after)
         del kept
 
+    def gather(self, bases: Sequence[int], bounds_us: Int64s) -> None:
+        """Let partitions share a ring, if there is little enough in them, and in order.
+
+        `bases` are the numbers of the stores' rows 0; rows below `bounds_us` have gone.
+        """
+        held = max(int(self.held(side).sum()) for side in (0, 1))
+        if held > POOLED_MAX:
+            return
+        old, kept = [table.copy() for table in self.tables], self._memory
+        capacity = _power_of_two(np.array([held + held // 2]), POOL_MIN)
+        self._allocate([capacity, capacity], 1)
+        fits = True
+        for side, (before, after) in enumerate(zip(old, self.tables, strict=True)):
+            after[0, rings.LOG] = log = address(self._logs[side])
+            moved = before.copy()  # tails are moved along
+            fits &= pool.gather(moved, after, log, bases[side], int(bounds_us[side]))
+        if not fits:
+            for before, after in zip(old, self.tables, strict=True):
+                after[:] = before
+            self._memory = kept
+
+    def spread(self) -> None:
+        """Give each partition a ring of its own again, if they share one; what should have gone
+        goes."""
+        if not self.pooled:
+            return
+        old, kept = [table.copy() for table in self.tables], self._memory
+        counts = [np.zeros(PARTITIONS, np.int64) for _ in range(2)]
+        for table, held in zip(old, counts, strict=True):
+            pool.shares(table, held)
+        self._allocate([_power_of_two(held + held // 2, RING_MIN) for held in counts], 1)
+        for table, log, after in zip(old, self._logs, self.tables, strict=True):
+            pool.spread(table, after, int(log[pool.BOUND]))
+        del kept
+
+    def live(self, side: int, base: int, hashes: Hashes, alive: npt.NDArray[np.uint8]) -> None:
+        """Mark the store rows of what is held, and should be, and tell their hashes."""
+        kernel = pool.live if self.pooled else chain.live
+        kernel(self.tables[side], base, hashes, alive)
+
+    def oldest(self, side: int, base: int, rows: int) -> int:
+        """A row of the store before which none is held; `rows` where none is."""
+        kernel = pool.oldest if self.pooled else chain.oldest
+        return int(kernel(self.tables[side], base, rows))
+
     def nbytes(self) -> int:
         """Bytes of rings and heads."""
         return self._memory.nbytes
 
     def _allocate(self, capacity: Sequence[Int64s], position: int) -> None:
-        """Empty rings of `capacity` (powers of two), all in one piece: numpy asks for huge pages
-        from 4 MB on."""
+        """Empty rings of `capacity` (powers of two), for as many partitions as these are, in one
+        piece: numpy asks for huge pages from 4 MB on."""
         chains = CHAINS_PER_ENTRY * np.maximum(*capacity)
         bytes_of = [rings.ENTRY * c + rings.MARK * c // rings.BLOCK for c in capacity]
         sizes = [rings.PAIR * int(chains.sum()), *(int(size.sum()) for size in bytes_of)]
         self._memory = np.zeros(rings.LINE + sum(sizes), np.uint8)
         heads = -(-address(self._memory) // rings.LINE) * rings.LINE
         at = heads + sizes[0], heads + sizes[0] + sizes[1]
-        for side, table in enumerate(self.tables):
+        for side, whole in enumerate(self.tables):
+            whole[:] = 0
+            table = whole[: chains.size]
             table[:, rings.RING] = at[side] + bytes_of[side].cumsum() - bytes_of[side]
             table[:, rings.HEADS] = heads + rings.PAIR * (chains.cumsum() - chains) + 4 * side
             table[:, rings.RING_MASK] = capacity[side] - 1
@@ -75,10 +141,9 @@ class Rings:
             table[:, [rings.TAIL, rings.HEAD, rings.GENERATION]] = position
             table[:, [rings.MARKED, rings.LEAVING]] = position
             table[:, [rings.NEWEST_OLD, rings.NEWEST_NEW]] = rings.TIME_MIN
-            table[:, [rings.DISORDER_OLD, rings.DISORDER_NEW]] = 0
 
 
-def _power_of_two(least: Int64s) -> Int64s:
-    """The smallest power of two that is not below each value, at least RING_MIN."""
-    bits = np.frexp((np.maximum(least, RING_MIN) - 1).astype(np.float64))[1]
+def _power_of_two(least: Int64s, smallest: int) -> Int64s:
+    """The smallest power of two that is not below each value, nor `smallest`."""
+    bits = np.frexp((np.maximum(least, smallest) - 1).astype(np.float64))[1]
     return np.left_shift(1, bits.astype(np.int64))

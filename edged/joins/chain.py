@@ -17,7 +17,7 @@ from edged.joins._rings import Rings
 from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, marked, window_join
 from edged.operators.base import Scratch
 from edged.workers import Workers
-from kernels.cpu import chain, rings
+from kernels.cpu import chain
 
 
 @window_join("chain", device="cpu", ordered=True)
@@ -40,6 +40,7 @@ class ChainJoin(WindowJoin):
 
     def restore(self, side: int, records: Records) -> None:
         """Insert without probing."""
+        self._rings.spread()
         table = self._rings.tables[side]
         if chain.point(table, address(records.data), records.counts):
             none = np.zeros_like(records.counts)
@@ -48,17 +49,15 @@ class ChainJoin(WindowJoin):
 
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
         """What lies between the tails and the heads."""
-        mark = partial(chain.live, self._rings.tables[side], base)
-        return marked(f"live.{side}", rows, scratch, mark)
+        return marked(f"live.{side}", rows, scratch, partial(self._rings.live, side, base))
 
     def oldest(self, side: int, base: int, rows: int) -> int:
-        """The first of the rows at the tails."""
-        return int(chain.oldest(self._rings.tables[side], base, rows))
+        """The first of the rows at the tails, or before it."""
+        return self._rings.oldest(side, base, rows)
 
     def held(self, side: int) -> int:
         """Entries between tails and heads."""
-        table = self._rings.tables[side]
-        return int((table[:, rings.HEAD] - table[:, rings.TAIL]).sum())
+        return int(self._rings.held(side).sum())
 
     def nbytes(self) -> int:
         """Bytes of rings and heads."""

@@ -19,7 +19,7 @@ import numpy as np
 from kernels.cpu import eight, mem
 from kernels.cpu.eight import FEW, LANES, LOWS, PLACES, WALKS_BYTES
 from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOW, RING, RING_MASK, TAIL, get
-from kernels.cpu.walk import CHUNK, NEAR, PLAIN, WALK_FIELDS
+from kernels.cpu.walk import CHUNK, NEAR, PLAIN, WALK_FIELDS, row_of
 from kernels.registry import device
 
 ENDS = CHUNK
@@ -122,16 +122,15 @@ def walk(
 
 
 @device
-def row_of(records: int, candidate: int, base: int) -> Any:
-    """The row of a candidate's record, counted from `base`."""
-    record = records + ((np.int64(mem.load_u32(candidate)) - records) & LOW)
-    return (np.int64(mem.load_u32(record + 12)) - base) & LOW
+def row_at(records: int, candidate: int, base: int, named: int) -> Any:
+    """The row of a candidate's record."""
+    return row_of(records + ((np.int64(mem.load_u32(candidate)) - records) & LOW), base, named)
 
 
 @device
 def write_log(
     records: int, at: int, candidates: int, scratch: int, logged: int, base: int, met_base: int,
-    mine: int, met: int,
+    named: int, mine: int, met: int,
 ) -> None:  # fmt: skip
     """Write the `logged` pairs of so many candidates from `at` on: both rows, counted from `base`
     and `met_base`.  The output has room for a block more."""
@@ -142,7 +141,7 @@ def write_log(
         to = ends + 8 * np.int64(mem.load_u32(pair))
         mem.store_i64(to, mem.load_i64(to) + 4)
     for k in range(candidates):
-        row, size, to = row_of(records, at + 8 * k, base), mem.load_i64(ends + 8 * k), mine
+        row, size, to = row_at(records, at + 8 * k, base, named), mem.load_i64(ends + 8 * k), mine
         mem.store_i64(ends + 8 * k, rows)
         rows += size
         mine += 2 * size
@@ -163,12 +162,12 @@ def write_log(
 @device
 def write_lists(
     records: int, at: int, candidates: int, scratch: int, end: int, base: int, met_base: int,
-    mine: int, met: int,
+    named: int, mine: int, met: int,
 ) -> None:  # fmt: skip
     """The same of lists with `end` at their ends."""
     stride = 4 * stride_of(candidates)
     for k in range(candidates):
-        row, rows = row_of(records, at + 8 * k, base), scratch + 8 * LISTS + stride * k
+        row, rows = row_at(records, at + 8 * k, base, named), scratch + 8 * LISTS + stride * k
         count = eight.write_few(mine, met, row, rows, met_base, end)
         more = count == FEW
         while True:

@@ -19,8 +19,8 @@ import numpy as np
 
 from kernels.cpu import hash as hashes
 from kernels.cpu import mem, team
-from kernels.cpu.partition import PARTITIONS, RECORD_BYTES
-from kernels.cpu.rings import LOW, get, put
+from kernels.cpu.partition import PARTITIONS, RECORD_BYTES, tag_of
+from kernels.cpu.rings import get, put
 from kernels.cpu.team import CALL_ARGUMENT, CALL_FIELDS, CALL_FUNCTION
 from kernels.registry import device, kernel, task
 
@@ -100,7 +100,7 @@ def place_side(side: int, start: int, stop: int, cursors: int, hashed: int) -> N
             record = mem.load_i64(place)
             mem.store_i64(record, mem.load_i64(times + 8 * (at + i)))
             row = np.uint64(number + at + i) << np.uint64(32)
-            mem.store_u64(record + 8, key_hash & np.uint64(LOW) | row)
+            mem.store_u64(record + 8, tag_of(key_hash) | row)
             mem.store_i64(place, record + RECORD_BYTES)
 
 

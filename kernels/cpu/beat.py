@@ -14,13 +14,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.cpu import mem, short, team
-from kernels.cpu.chain import FULL, NO_ROOM, PARTITIONS, begin
+import numpy as np
+
+from kernels.cpu import mem, pool, short, team
+from kernels.cpu.chain import PARTITIONS, begin
 from kernels.cpu.chunk import (
+    AFTER,
+    BEFORE,
+    FULL,
+    GATHER,
     LEFT_ALL,
     LEFT_BASE,
     LEFT_BOUND,
     LEFT_TABLE,
+    NO_ROOM,
     OUT_LEFT,
     OUT_RIGHT,
     PAIRS,
@@ -30,11 +37,13 @@ from kernels.cpu.chunk import (
     RIGHT_TABLE,
     ROOM,
     ROWS_IN,
+    SPREAD,
 )
 from kernels.cpu.rings import (
     BATCH,
     BATCH_ROWS,
     HEAD,
+    LOG,
     LOW,
     PART,
     RECORD_BYTES,
@@ -54,14 +63,15 @@ from kernels.cpu.team import (
 from kernels.registry import device, kernel, task
 
 (DESK_JOB, LANES, CALLS, SEATS, THREADS, SHORTLY, ALONG, LAYING, ROW_PS, RANGES, WAY,
- WORKED_NS) = range(12)  # fmt: skip
+ WORKED_NS, PATIENCE, POOLED) = range(14)  # fmt: skip
 DESK_FIELDS = 16
 """What `desk` (int64[16]) holds.  Addresses: of the job; of the table of lanes' addresses; of a row
 of `team` calls for each; of the team's seats, and how many threads it has; of the tasks
-`chain.join_short`, `chain.join` and `lay`.
+`chain.join_short`, `chain.join` and `lay`; at the end `chain.join_pooled`.
 
 What is learnt: the time of one thread for a record.  The beat at hand: how many ranges, which task
-joins them, how long all threads worked."""
+joins them, how long all threads worked.  After how many short beats more partitions had better
+share a ring."""
 ANSWER, LAY_LEFT, LAY_RIGHT = 21, 22, 23
 """Three more fields of a lane (see `chunk`): what its task answered; where its pairs are to lie."""
 FINE_NS = 100_000
@@ -75,17 +85,27 @@ LEARN = 4
 
 @device
 def point_at(side: int, records: int, counts: int) -> int:
-    """Tell a side's partitions where their records are; the sum of the int64[64] at `counts`, or -1
-    where there is no room."""
+    """Tell a side's partitions, or their pool, where their records are; the sum of the int64[64] at
+    `counts`, or -1 where there is no room."""
     rows, full = 0, False
+    if get(side, LOG):
+        for p in range(PARTITIONS):
+            rows += get(counts, p)
+        return -1 if point_one(side, records, rows) else rows
     for p in range(PARTITIONS):
-        mine, count = side + PART * p, get(counts, p)
-        put(mine, BATCH, records + RECORD_BYTES * rows)
-        put(mine, BATCH_ROWS, count)
+        count = get(counts, p)
+        full |= point_one(side + PART * p, records + RECORD_BYTES * rows, count)
         rows += count
-        head = get(mine, HEAD)
-        full |= head - get(mine, TAIL) + count > get(mine, RING_MASK) + 1 or head + count > LOW
     return -1 if full else rows
+
+
+@device
+def point_one(mine: int, records: int, count: int) -> bool:
+    """The same for one; whether it has no room."""
+    put(mine, BATCH, records)
+    put(mine, BATCH_ROWS, count)
+    head = get(mine, HEAD)
+    return head - get(mine, TAIL) + count > get(mine, RING_MASK) + 1 or head + count > LOW
 
 
 @device
@@ -178,11 +198,12 @@ def lay_out(desk: int) -> Any:
 
 @device
 def finish(desk: int) -> Any:
-    """Join from where all lanes stand; how many pairs, or FULL."""
+    """Join from where all lanes stand; how many pairs, FULL or SPREAD."""
     if not call_all(desk, get(desk, WAY), get(desk, THREADS) if get(desk, RANGES) > 1 else 1):
         return FULL
-    if get(desk, THREADS) == 1:
-        return get(mem.load_i64(get(desk, LANES)), PAIRS)
+    first = mem.load_i64(get(desk, LANES))
+    if get(desk, THREADS) == 1 or get(first, ANSWER) == SPREAD:
+        return get(first, ANSWER)
     if get(desk, WORKED_NS):
         learn(desk)
         put(desk, WORKED_NS, 0)
@@ -216,23 +237,41 @@ def beat(
     """Join both sides' records, which are given by address, as are the counts of each partition's.
 
     Bit 0 of `everything` says that all of the left's are dead afterwards, bit 1 the right's.
-    Returns the number of pairs, which lie in the first lane's output; FULL; NO_ROOM, where the
-    rings must grow before it is called again.
+    Returns the number of pairs, which lie in the first lane's output; FULL; or what is to be done
+    before it is called again: NO_ROOM, the rings must grow; SPREAD, they must be taken apart;
+    GATHER, they are to be pooled, or not.
     """
     job = get(desk, DESK_JOB)
+    lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
+    is_pool = get(lefts, LOG) != 0
+    rows = point_at(lefts, left, left_counts)
+    more = point_at(rights, right, right_counts)
+    if rows < 0 or more < 0:
+        return SPREAD if is_pool else NO_ROOM
+    threads = team.threads_for(get(desk, SEATS), (rows + more) * get(desk, ROW_PS) // 1000)
+    shortly = threads == 1 and rows + more <= short.RECORDS_MAX
+    if is_pool:
+        before, after = get(job, BEFORE), get(job, AFTER)
+        fits = shortly and pool.look(lefts, rights, left, left_counts, left_base, before)
+        if not fits or not pool.look(rights, lefts, right, right_counts, right_base, after):
+            return SPREAD
+        put(desk, WAY, get(desk, POOLED))
+    else:
+        put(desk, WAY, get(desk, SHORTLY if shortly else ALONG))
+        put(desk, PATIENCE, get(desk, PATIENCE) - np.int64(shortly))
+        if get(desk, PATIENCE) == 0:
+            return GATHER
+    left_gone, right_gone = get(job, LEFT_BOUND), get(job, RIGHT_BOUND)
     put(job, LEFT_BASE, left_base)
     put(job, RIGHT_BASE, right_base)
     put(job, LEFT_BOUND, left_bound)
     put(job, RIGHT_BOUND, right_bound)
     put(job, LEFT_ALL, everything & 1)
     put(job, RIGHT_ALL, everything >> 1)
-    rows = point_at(get(job, LEFT_TABLE), left, left_counts)
-    more = point_at(get(job, RIGHT_TABLE), right, right_counts)
-    if rows < 0 or more < 0:
-        return NO_ROOM
     put(job, ROWS_IN, rows + more)
-    threads = team.threads_for(get(desk, SEATS), (rows + more) * get(desk, ROW_PS) // 1000)
-    shortly = threads == 1 and rows + more <= short.RECORDS_MAX
-    put(desk, WAY, get(desk, SHORTLY if shortly else ALONG))
     deal(desk, threads)
-    return finish(desk)
+    pairs = finish(desk)
+    if pairs == SPREAD:  # it was not joined: these say what has gone
+        put(job, LEFT_BOUND, left_gone)
+        put(job, RIGHT_BOUND, right_gone)
+    return pairs

@@ -33,12 +33,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import mem, short, walk
+from kernels.cpu import mem, pooled, short, walk
 from kernels.cpu.chunk import (
     CANDIDATES,
     CHUNK_FIELDS,
     DONE,
     FOUND,
+    FULL,
     JOB,
     LAST,
     LAST_PARTITION,
@@ -69,6 +70,7 @@ from kernels.cpu.insert import (
     AHEAD_RIGHT,
     ask,
     find_and_insert,
+    insert_entry,
 )
 from kernels.cpu.leave import evict, foresee
 from kernels.cpu.rings import (
@@ -78,12 +80,8 @@ from kernels.cpu.rings import (
     ENTRY,
     GENERATION,
     HEAD,
-    HEADS,
-    HEADS_MASK,
     LOW,
     NEWEST_OLD,
-    NEXT,
-    PAIR,
     PART,
     RECORD_BYTES,
     RING,
@@ -99,10 +97,10 @@ PARTITIONS = 64
 DEPTH = 4
 """Chunks whose candidates wait for the first entries of their chains."""
 QUEUED = 8 * (CHUNK_FIELDS + CHUNK)
-SCRATCH = max(DEPTH * (CHUNK_FIELDS + CHUNK) + AHEAD_FIELDS, short.FIELDS) + walk.WALK_FIELDS
+SCRATCH = walk.WALK_FIELDS + max(
+    DEPTH * (CHUNK_FIELDS + CHUNK) + AHEAD_FIELDS, short.FIELDS, pooled.FIELDS
+)
 """Size of the scratch array (int64s)."""
-NO_ROOM, FULL = -1, -2
-"""What is answered where the rings, or the output, have no room."""
 
 
 @device
@@ -198,6 +196,12 @@ def join_short(lane: int) -> int:
     return get(lane, PAIRS) if short.run(lane) else FULL
 
 
+@task(twin="tests.naive.chain.join")
+def join_pooled(lane: int) -> int:
+    """The same where they share a ring; SPREAD where they cannot, and nothing was done."""
+    return pooled.run(lane)
+
+
 @kernel("int64(int64[:, ::1], int64, int64[::1])", twin="tests.naive.chain.point")
 def point(side: Any, records: int, counts: Any) -> int:
     """Tell a side's partitions where this beat's records (from address `records` on, `counts` in
@@ -239,16 +243,7 @@ def rebuild(old: Any, new: Any) -> None:
         source, target = old[p], new[p]
         ring, mask = source[RING], source[RING_MASK]
         for position in range(source[TAIL], source[HEAD]):
-            entry = ring + ENTRY * (position & mask)
-            tag = mem.load_u32(entry + 8)
-            slot = target[HEAD] & target[RING_MASK]
-            head = target[HEADS] + PAIR * (np.int64(tag) & target[HEADS_MASK])
-            fresh = target[RING] + ENTRY * slot
-            mem.store_i64(fresh, mem.load_i64(entry))
-            mem.store_u64(fresh + 8, mem.load_u64(entry + 8))
-            mem.store_u32(fresh + NEXT, mem.load_u32(head))
-            mem.store_u32(head, np.uint32(target[HEAD]))
-            target[HEAD] += 1
+            insert_entry(np.int64(new.ctypes.data) + PART * p, ring + ENTRY * (position & mask))
         for field in range(NEWEST_OLD, GENERATION):
             target[field] = source[field]
         target[GENERATION] = max(0, source[GENERATION] - source[TAIL]) + target[TAIL]

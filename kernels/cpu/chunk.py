@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import abreast, eight, mem, walk
-from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOW, get, put
+from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOG, LOW, get, put
 from kernels.cpu.walk import CHUNK
 from kernels.registry import device
 
@@ -34,6 +34,9 @@ without sharing walks (below 0: without lists, too); 1 where most fall out befor
 (below).  The addresses of the job, of the scratch memory, and of the two arrays for pairs; how many
 these have room for, apart from a block.  Three more are `kernels.cpu.beat`'s."""
 
+NO_ROOM, FULL, SPREAD, GATHER = -1, -2, -3, -4
+"""What a beat is answered that was not joined: the rings have no room; the output has none; it
+cannot be joined in a pool (see `kernels.cpu.pool`); it had better be."""
 AS_SUITS, IN_LISTS, IN_EIGHTS = range(3)
 """Walks that are not shared: as suits the CPU; to lists (`kernels.cpu.walk`); or eight at a time
 (`kernels.cpu.abreast`)."""
@@ -42,6 +45,8 @@ CHUNK_FIELDS = 8
 """What the queue knows of a chunk: the rows of its partition, its own and the other side's, by
 address; its pass; the address of its records; the number of its candidates, which follow; 1 where
 it is the partition's last."""
+NAMED = 1 << 32
+"""What a partition is multiplied with above the rows that pairs of a pool begin with."""
 SOME = 4
 """Pairs a candidate, from which on records may share a walk."""
 AGAIN = 64
@@ -60,6 +65,8 @@ def walk_some(
     base = get(job, RIGHT_BASE if swapped else LEFT_BASE)
     met_base = get(job, LEFT_BASE if swapped else RIGHT_BASE)
     ordered = max(get(other, DISORDER_OLD), get(other, DISORDER_NEW)) == 0
+    named = NAMED if get(get(job, LEFT_TABLE), LOG) else 0
+    ordered |= named != 0  # in a pool those of one tag always are
     at, end, walkers, shared = first, first + 8 * take, -1, False
     if get(lane, SIEVED):
         at, end = scratch, walk.sieve(records, other, first, end, scratch)
@@ -69,8 +76,9 @@ def walk_some(
     apart = get(lane, APART)
     if apart and way == IN_EIGHTS:
         pairs = walk_eights(
-            lane, records, other, back, forth, at, n, scratch, take, base, met_base, mine, met, room
-        )
+            lane, records, other, back, forth, at, n, scratch, take, base, met_base, named,
+            mine, met, room,
+        )  # fmt: skip
         if pairs != abreast.WILD:
             return pairs
     elif apart:
@@ -85,7 +93,7 @@ def walk_some(
     if not walk.walk_together(other, scratch, walkers, stride, shared):
         return -2
     pairs = walk.write(
-        scratch, end, shared, ordered, records, back, forth, base, met_base, mine, met, room,
+        scratch, end, shared, ordered, records, back, forth, base, met_base, named, mine, met, room,
     )  # fmt: skip
     if shared:
         apart = 0 if 2 * walks < kept else AGAIN + 1
@@ -96,7 +104,7 @@ def walk_some(
 @device
 def walk_eights(
     lane: int, records: int, other: int, back: int, forth: int, at: int, n: int, scratch: int,
-    take: int, base: int, met_base: int, mine: int, met: int, room: int,
+    take: int, base: int, met_base: int, named: int, mine: int, met: int, room: int,
 ) -> Any:  # fmt: skip
     """The same eight at a time; WILD where that cannot be.  Where a list is too short, it is a log
     until it is tried again whether walks are shared: with zipf keys few have most of the pairs."""
@@ -112,9 +120,9 @@ def walk_eights(
         return -1
     if pairs >= 0:
         if listed:
-            abreast.write_lists(records, at, n, scratch, none, base, met_base, mine, met)
+            abreast.write_lists(records, at, n, scratch, none, base, met_base, named, mine, met)
         else:
-            abreast.write_log(records, at, n, scratch, pairs, base, met_base, mine, met)
+            abreast.write_log(records, at, n, scratch, pairs, base, met_base, named, mine, met)
         judge_ways(lane, take, kept, pairs, apart)
     return pairs
 
@@ -173,7 +181,8 @@ def walk_alone(chunk: int, lane: int, candidate: int, mine: int, met: int, room:
         np.int64(mem.load_u32(candidate + 4)), get(chunk, OTHER),
         get(job, AFTER if swapped else BEFORE), get(job, BEFORE if swapped else AFTER),
         get(job, RIGHT_BASE if swapped else LEFT_BASE),
-        get(job, LEFT_BASE if swapped else RIGHT_BASE), mine, met, room,
+        get(job, LEFT_BASE if swapped else RIGHT_BASE),
+        NAMED if get(get(job, LEFT_TABLE), LOG) else 0, mine, met, room,
     )  # fmt: skip
 
 

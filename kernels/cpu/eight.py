@@ -24,6 +24,7 @@ from kernels.cpu.rings import (
     ENTRY,
     GENERATION,
     HEAD,
+    LOW,
     NEXT,
     PART,
     RING,
@@ -344,6 +345,23 @@ def widen(typingctx: Any, to: Any, rows: Any, base: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 3), codegen
+
+
+@intrinsic
+def lay(typingctx: Any, to_mine: Any, to_met: Any, mine: Any, met: Any, name: Any) -> Any:
+    """Move eight pairs of int64, those at `mine` without their high halves; returns how many come
+    before one whose high half is not `name`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        v, b = _Vectors(builder), builder
+        named = v.load(args[2], _of(_I64))
+        v.store(args[0], b.and_(named, v.splat(LOW)))
+        v.store(args[1], v.load(args[3], _of(_I64)))
+        other = b.icmp_unsigned("!=", v.narrow(b.lshr(named, v.splat(32))), v.splat(args[4], _I32))
+        others = b.or_(b.zext(b.bitcast(other, ir.IntType(LANES)), _I64), _number(1 << LANES))
+        return b.cttz(others, ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(*[types.int64] * 5), codegen
 
 
 MOST = 31

@@ -138,6 +138,18 @@ def find_and_insert(
 
 
 @device
+def insert_entry(mine: int, entry: int) -> None:
+    """Put an entry of another ring into this one, which has room: it gets a link of its own."""
+    position = get(mine, HEAD)
+    head = get(mine, HEADS) + PAIR * (np.int64(mem.load_u32(entry + 8)) & get(mine, HEADS_MASK))
+    fresh = get(mine, RING) + ENTRY * (position & get(mine, RING_MASK))
+    mem.copy_16(fresh, entry)
+    mem.store_u32(fresh + NEXT, mem.load_u32(head))
+    mem.store_u32(head, np.uint32(position))
+    put(mine, HEAD, position + 1)
+
+
+@device
 def note_disorder(mine: int, at: int, end: int) -> None:
     """How far records are out of order, among themselves and behind those that came before."""
     newest = max(get(mine, NEWEST_OLD), get(mine, NEWEST_NEW))

@@ -11,6 +11,8 @@ the heads of hash chains through it.  One row of `int64[64, FIELDS]` describes a
     TAIL, HEAD positions of the oldest live entry and of the next one to be written
     NEWEST_*, DISORDER_*, GENERATION   see below
     BATCH, BATCH_ROWS   address of this beat's records (see `partition`) and their count
+    LOG        of partition 0: see `kernels.cpu.pool`, which puts all partitions into one ring; 0
+               where each has its own, as it is said here
     MARKED, LEAVING     positions: below the one, blocks are marked; below the other, as far as
                         marks show, entries leave with this beat (see `kernels.cpu.leave`)
 
@@ -48,7 +50,7 @@ import numpy as np
 from kernels.cpu import mem
 from kernels.registry import device
 
-RING, HEADS, RING_MASK, HEADS_MASK, TAIL, HEAD = range(6)
+RING, HEADS, RING_MASK, HEADS_MASK, TAIL, HEAD, LOG = range(7)
 NEWEST_OLD, NEWEST_NEW, DISORDER_OLD, DISORDER_NEW, GENERATION = range(7, 12)
 BATCH, BATCH_ROWS, MARKED, LEAVING = 12, 13, 14, 15
 FIELDS = 16
@@ -62,6 +64,8 @@ LOW = POSITION_MAX = 2**32 - 1
 AHEAD = 64
 """How many records ahead heads are prefetched.  Members that ask without looking where a batch ends
 read so far past it, so that it must be readable."""
+PARTITION_SHIFT = 26
+"""A tag's bits from this one on are its partition."""
 TIME_MIN, TIME_MAX = np.int64(-(2**63)), np.int64(2**63 - 1)
 
 
@@ -81,6 +85,12 @@ def earlier(time: int, us: int) -> int:
 def get(part: int, field: int) -> Any:
     """A field of a partition's row, or of another array of int64, by address."""
     return mem.load_i64(part + 8 * field)
+
+
+@device
+def partition_of(entry: int) -> int:
+    """The partition of a record or an entry, by its tag."""
+    return np.int64(mem.load_u32(entry + 8)) >> PARTITION_SHIFT
 
 
 @device

@@ -32,6 +32,7 @@ from kernels.cpu.rings import (
     earlier,
     get,
     later,
+    partition_of,
 )
 from kernels.registry import device
 
@@ -223,18 +224,24 @@ def walk_together(other: int, scratch: int, end: int, stride: int, shared: bool)
 
 
 @device
+def row_of(record: int, base: int, named: int) -> int:
+    """The row of a record, counted from `base`; above it `named` times its partition."""
+    return (np.int64(mem.load_u32(record + 12)) - base) & LOW | named * partition_of(record)
+
+
+@device
 def write(
     scratch: int, end: int, shared: bool, ordered: bool, records: int, back: int, forth: int,
-    base: int, met_base: int, mine: int, met: int, room: int,
+    base: int, met_base: int, named: int, mine: int, met: int, room: int,
 ) -> int:  # fmt: skip
-    """Write the pairs of the candidates up to `end`: both rows, counted from `base` and `met_base`;
-    returns how many, or -1 where there may be more than `room`."""
+    """Write the pairs of the candidates up to `end`: both rows, counted from `base` and `met_base`,
+    the first as `row_of` says; returns how many, or -1 where there may be more than `room`."""
     windows, times_by = scratch + 8 * WINDOWS, 8 * (TIMES - 2 * WINDOWS) - scratch
     at, first, full = scratch, mine, mine + 8 * room
     while at < end:
         record = records + ((np.int64(mem.load_u32(at)) - records) & LOW)
         window = windows + np.int64(mem.load_u32(at + 4))
-        row = (np.int64(mem.load_u32(record + 12)) - base) & LOW
+        row = row_of(record, base, named)
         listed, stop = window + WINDOW, mem.load_i64(window + END)
         after = mine + 2 * (stop - listed)
         if after > full:
@@ -282,6 +289,7 @@ def walk_one(
     forth: int,
     base: int,
     met_base: int,
+    named: int,
     mine: int,
     met: int,
     room: int,
@@ -291,7 +299,7 @@ def walk_one(
     ring, mask, tail = get(other, RING), get(other, RING_MASK), get(other, TAIL)
     disorder = max(get(other, DISORDER_OLD), get(other, DISORDER_NEW))
     time, tag = mem.load_i64(record), mem.load_u32(record + 8)
-    row = (np.int64(mem.load_u32(record + 12)) - base) & LOW
+    row = row_of(record, base, named)
     low, high = earlier(time, back), later(time, forth)
     stop = earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
     pairs = 0
@@ -317,7 +325,7 @@ def without_others(keys: int, columns: int, swapped: bool, mine: int, met: int, 
     kept = 0
     for k in range(pairs):
         a, b = mem.load_i64(mine + 8 * k), mem.load_i64(met + 8 * k)
-        left, right = (b, a) if swapped else (a, b)
+        left, right = (b, a & LOW) if swapped else (a & LOW, b)
         if same_key(keys, columns, left, right):
             mem.store_i64(mine + 8 * kept, a)
             mem.store_i64(met + 8 * kept, b)

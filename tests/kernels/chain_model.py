@@ -8,19 +8,25 @@ from edged.columns import address
 from edged.joins._lanes import Lanes
 from edged.joins._rings import Rings
 from edged.joins.base import Beat, Records
-from kernels.cpu import rings
+from kernels.cpu import beat, rings
 from tests.naive import chain as naive
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
 NO_KEYS = np.zeros((0, 5), np.int64)
 
 
+def tag_of(key, partition):
+    """A tag of this partition for a key, a number below 2^32 of which the low 26 bits count."""
+    return partition << 26 | key % 2**26
+
+
 class Model:
     """A join of rings and lanes without columns, beside its naive twin."""
 
-    def __init__(self, before, after, start=0, spread=1, room=None):
-        """Rows of one tag have `spread` different keys; the output has `room` at first."""
-        self.rings, self.spread = Rings(start), spread
+    def __init__(self, before, after, start=0, spread=1, room=None, pooled=False):
+        """Rows of one tag have `spread` different keys; the output has `room` at first.  Where
+        `pooled`, partitions share a ring in each beat that can be joined so."""
+        self.rings, self.spread, self.pooled = Rings(start), spread, pooled
         self.lanes = Lanes(self.rings, before, after)
         self.wide = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
         for lane in self.lanes._lanes if room else []:
@@ -40,7 +46,7 @@ class Model:
         ]
         by_partition = sorted(numbered, key=lambda row: row[2])
         records = np.zeros(len(rows) + rings.AHEAD, RECORD)
-        records[: len(rows)] = [(t, k, r % 2**32) for t, (k, _), _, r in by_partition]
+        records[: len(rows)] = [(t, tag_of(k, p), r % 2**32) for t, (k, _), p, r in by_partition]
         counts = np.bincount([p for *_, p, _ in numbered], minlength=64).astype(np.int64)
         return numbered, Records(records.view(np.int64), counts)
 
@@ -57,6 +63,8 @@ class Model:
             left_keys, right_keys = (address(values) for values in self.wide)
             keys = np.array([[8, left_keys, 0, right_keys, 0]], np.int64)
         about = Beat((0, 0), bounds, keys=keys)
+        if self.pooled:
+            self.lanes.desk[beat.PATIENCE] = 1
         pairs = self.lanes.join(left_records, right_records, about, workers)
         found = list(zip(*(side.tolist() for side in pairs), strict=True))
         return found, self.twin.join(ours, theirs, *marks)

@@ -17,7 +17,7 @@ from edged.joins._lanes import cut
 from edged.joins._rings import RING_MIN, Rings
 from edged.workers import Workers
 from kernels.cpu import chain, chunk, rings, team
-from tests.kernels.chain_model import Model
+from tests.kernels.chain_model import Model, tag_of
 from tests.naive import chain as naive
 
 ROWS = st.lists(
@@ -238,7 +238,7 @@ def test_one_row_with_more_partners_than_the_output_holds():
 
 def test_walks_of_more_links_than_lists_have_room_for_that_match_few():
     """Tags that differ above the chains' number hang in one chain, and share no walk."""
-    model, tags = Model(3, 3), [1 + (j << 20) for j in range(200)]
+    model, tags = Model(3, 3), [1 + (j << 18) for j in range(200)]
     model.beat([], [*[(50, tag, 7) for tag in tags * 5], *[(100, tags[0], 7)] * 700])
     for _ in range(2):
         found, expected = model.beat([(50, tag, 7) for tag in tags], [])
@@ -303,7 +303,7 @@ def test_the_live_rows_and_the_oldest_of_them_are_known(rows, mark, base):
     chain.live(table, base, hashes, alive)
     expected = naive.live(held)
     assert np.flatnonzero(alive).tolist() == sorted(expected)
-    assert all(int(hashes[r]) == p << 58 | rows[r][1] for r, p in expected.items())
+    assert all(int(hashes[r]) == p << 58 | tag_of(rows[r][1], p) for r, p in expected.items())
     assert chain.oldest(table, base, n) == naive.oldest(held, n)
 
 

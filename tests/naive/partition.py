@@ -16,5 +16,6 @@ def scatter(hashes, valid, times, first_row):
     parts = [[] for _ in range(64)]
     for i, h in enumerate(hashes):
         if valid[i]:
-            parts[h >> 58].append((times[i], h % 2**32, (first_row + i) % 2**32))
+            tag = (h >> 58) * 2**26 + h % 2**26
+            parts[h >> 58].append((times[i], tag, (first_row + i) % 2**32))
     return [record for part in parts for record in part]

@@ -1,0 +1,261 @@
+"""A pool: all 64 partitions of a side share one ring, where windows are small and beats short.
+
+With a few records a partition, what a beat does for each of 64 partitions and two sides costs as
+much as the records: fields are loaded, a loop's end is guessed wrong, an entry or two leave.  In a
+pool it is done once a side.  A record's partition is the top of its tag, so that entries need not
+say it, and chains of different partitions meet in one table of heads.
+
+A table with a pool has one row of `kernels.cpu.rings`, the others are empty; LOG of it is the
+address of what is kept here.  The ring is in the order of beats, in a beat in that of partitions.
+So times fall within it, by DISORDER at the most, and what leaves is not seen in the ring.  Instead
+the log has a slot for every few beats: the latest time in it, and where it ends.  A slot leaves as
+a whole, when all of it is dead, which costs the same whatever leaves.
+
+Rows that are dead but held must not be met where a join without a pool would not meet them.  They
+are not, if no row of a beat is so late that they lie in its window, and each partition's times
+never fall.  `look` sees that for first and last records before the beat, `kernels.cpu.pooled` for
+the others while it inserts; where it is not so the beat is joined without, by `spread`.  `gather`
+makes a pool; both keep, of each key, the order of arrival.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cpu import mem
+from kernels.cpu.insert import insert_entry
+from kernels.cpu.rings import (
+    BATCH_ROWS,
+    DISORDER_NEW,
+    DISORDER_OLD,
+    ENTRY,
+    GENERATION,
+    HEAD,
+    LOG,
+    LOW,
+    NEWEST_OLD,
+    PART,
+    RECORD_BYTES,
+    RING,
+    RING_MASK,
+    TAIL,
+    TIME_MAX,
+    TIME_MIN,
+    earlier,
+    get,
+    partition_of,
+    put,
+)
+from kernels.registry import device, kernel
+
+PARTITIONS = 64
+SLOTS = 64
+"""Slots of a log.  Where all are taken, beats are put to the last."""
+FINE = 32
+"""Beats are put to the last slot while that has less than one in so many of the rows held."""
+SPAN_MAX = np.uint64(2**62)
+"""No pool is made of rows that lie so far apart (µs) or farther: differences could overflow."""
+
+FIRST, COUNT, LAST_ROWS, REACHED, BOUND, DESCENTS, NEWEST, OLDEST, ROW = range(9)
+NEWEST_OF = 16
+SLOTS_AT = NEWEST_OF + PARTITIONS
+SLOT_NEWEST, SLOT_ROW, SLOT_DISORDER, SLOT_END = range(4)
+SLOT_FIELDS = 4
+LOG_FIELDS = SLOTS_AT + SLOTS * SLOT_FIELDS
+"""A side's log (int64[LOG_FIELDS]): the number of the oldest slot (mod SLOTS), and how many there
+are; rows in the last; the latest time ever seen; the time below which rows were let go.  Of the
+beat at hand: how often times fall from one partition to the next; its latest and earliest time, and
+its first row's number.  Then for each partition the latest time.
+
+A slot: its latest time, its first row's number (mod 2^32), how far times fall within it or behind
+those before; the position of its end."""
+
+
+@device
+def fall(high: int, low: int) -> int:
+    """By how much times fall from `high` to `low`: 0 where they do not, at most TIME_MAX."""
+    behind = np.uint64(high) - np.uint64(low)
+    return np.int64(min(behind, np.uint64(TIME_MAX))) if high > low else 0
+
+
+@device
+def slot_at(log: int, number: int) -> int:
+    """The address of a slot, by its number."""
+    return log + 8 * (SLOTS_AT + SLOT_FIELDS * (number % SLOTS))
+
+
+@device
+def look(mine: int, other: int, at: int, counts: int, base: int, back: int) -> bool:
+    """Note what is to be known of a side's records of the beat at hand (from `at` on, `counts` of
+    each partition); whether they can be joined in a pool, as far as first and last records show:
+    none is behind its partition's latest, or can meet what the other side has let go of.
+
+    `base` is the number of the store's row 0; `back` how far behind a record its window begins.
+    """
+    log, newest, oldest, last = get(mine, LOG), TIME_MIN, TIME_MAX, TIME_MIN
+    first, descents, fits = LOW, 0, True
+    for p in range(PARTITIONS):
+        count = get(counts, p)
+        if count:
+            begin, end = mem.load_i64(at), mem.load_i64(at + RECORD_BYTES * (count - 1))
+            fits &= begin >= get(log, NEWEST_OF + p)
+            descents += np.int64(begin < last)
+            first = min(first, (np.int64(mem.load_u32(at + 12)) - base) & LOW)
+            newest, oldest, last = max(newest, end), min(oldest, begin), end
+            put(log, NEWEST_OF + p, end)
+            at += RECORD_BYTES * count
+    put(log, DESCENTS, descents)
+    put(log, NEWEST, newest)
+    put(log, OLDEST, oldest)
+    put(log, ROW, (first + base) & LOW)
+    if newest < oldest:  # there is none
+        return True
+    put(log, REACHED, max(newest, get(log, REACHED)))
+    put(mine, DISORDER_NEW, max(get(mine, DISORDER_NEW), fall(get(log, REACHED), oldest)))
+    return fits and earlier(oldest, back) >= get(get(other, LOG), BOUND)
+
+
+@device
+def close_slot(mine: int, rows: int, newest: int, row: int, disorder: int) -> None:
+    """Put `rows` that were just inserted into a slot: into the last, or one of their own."""
+    log, held = get(mine, LOG), get(mine, HEAD) - get(mine, TAIL)
+    count = get(log, COUNT)
+    if count and (count == SLOTS or FINE * get(log, LAST_ROWS) < held):
+        slot = slot_at(log, get(log, FIRST) + count - 1)
+        newest, disorder = (
+            max(newest, get(slot, SLOT_NEWEST)),
+            max(disorder, get(slot, SLOT_DISORDER)),
+        )
+        row = get(slot, SLOT_ROW)
+        rows += get(log, LAST_ROWS)
+    else:
+        slot = slot_at(log, get(log, FIRST) + count)
+        put(log, COUNT, count + 1)
+    put(slot, SLOT_NEWEST, newest)
+    put(slot, SLOT_ROW, row)
+    put(slot, SLOT_DISORDER, disorder)
+    put(slot, SLOT_END, get(mine, HEAD))
+    put(log, LAST_ROWS, rows)
+
+
+@device
+def settle(mine: int, bound: int, everything: bool) -> None:
+    """After a beat: note it in the log, and let go of what is below `bound`, as far as whole slots
+    are, or of everything."""
+    log, disorder = get(mine, LOG), 0
+    if get(mine, BATCH_ROWS):
+        fallen = fall(get(log, REACHED), get(log, OLDEST))
+        close_slot(mine, get(mine, BATCH_ROWS), get(log, NEWEST), get(log, ROW), fallen)
+    first, end = get(log, FIRST), get(log, FIRST) + get(log, COUNT)
+    while first < end and (everything or get(slot_at(log, first), SLOT_NEWEST) < bound):
+        put(mine, TAIL, get(slot_at(log, first), SLOT_END))
+        first += 1
+    put(log, FIRST, first % SLOTS)
+    put(log, COUNT, end - first)
+    put(log, BOUND, max(bound, get(log, BOUND)))
+    for number in range(first, end):
+        disorder = max(disorder, get(slot_at(log, number), SLOT_DISORDER))
+    put(mine, DISORDER_NEW, disorder)
+
+
+@kernel("int64(int64[:, ::1], int64, int64)", twin="tests.naive.chain.oldest")
+def oldest(side: Any, base: int, rows: int) -> int:
+    """A row of the store before which none is held; `rows` where nothing is."""
+    log = side[0, LOG]
+    if get(log, COUNT) == 0:
+        return rows
+    return (get(slot_at(log, get(log, FIRST)), SLOT_ROW) - base) & LOW
+
+
+@kernel("void(int64[:, ::1], int64, uint64[::1], uint8[::1])", twin="tests.naive.chain.live")
+def live(side: Any, base: int, hashes: Any, alive: Any) -> None:
+    """For the store row of every entry held that should be: its partition (top 6 bits) and tag, and
+    alive = 1."""
+    mine = side[0]
+    bound = get(mine[LOG], BOUND)
+    for position in range(mine[TAIL], mine[HEAD]):
+        entry = mine[RING] + ENTRY * (position & mine[RING_MASK])
+        if mem.load_i64(entry) >= bound:
+            row = np.uint32(mem.load_u32(entry + 12) - np.uint32(base))
+            tag = np.uint64(mem.load_u32(entry + 8))
+            hashes[row] = np.uint64(partition_of(entry)) << np.uint64(58) | tag
+            alive[row] = 1
+
+
+@kernel(
+    "boolean(int64[:, ::1], int64[:, ::1], int64, int64, int64)", twin="tests.naive.chain.insert"
+)
+def gather(old: Any, new: Any, log: int, base: int, bound: int) -> bool:
+    """Move the live entries of `old`, whose tails are lost, into the pool of `new`, which is empty
+    and has room; `log` is cleared.  False where that cannot be: times fall, or are too far apart.
+
+    `base` is the number of the store's row 0, `bound` the time below which rows have gone.
+    """
+    low, high = TIME_MAX, TIME_MIN
+    for field in range(NEWEST_OF):
+        put(log, field, 0)
+    for p in range(PARTITIONS):
+        if max(old[p, DISORDER_OLD], old[p, DISORDER_NEW]):
+            return False
+        ring, mask, tail, head = old[p, RING], old[p, RING_MASK], old[p, TAIL], old[p, HEAD]
+        latest = TIME_MIN
+        if tail < head:
+            latest = mem.load_i64(ring + ENTRY * ((head - 1) & mask))
+            low, high = min(low, mem.load_i64(ring + ENTRY * (tail & mask))), max(high, latest)
+        put(log, NEWEST_OF + p, latest)
+    put(log, REACHED, high)
+    put(log, BOUND, bound)
+    if low > high:
+        return True
+    if np.uint64(high) - np.uint64(low) >= SPAN_MAX or high > TIME_MAX - FINE:
+        return False
+    step = (high - low) // FINE + 1
+    for k in range(FINE):
+        gather_slot(old, np.int64(new.ctypes.data), base, low + step * (k + 1) - 1, step)
+    new[0, DISORDER_NEW] = step
+    return True
+
+
+@device
+def gather_slot(old: Any, mine: int, base: int, upto: int, step: int) -> None:
+    """Move what is not later than `upto`, and was not moved before, and make a slot of it."""
+    rows, first = 0, LOW
+    for p in range(PARTITIONS):
+        ring, mask, head = old[p, RING], old[p, RING_MASK], old[p, HEAD]
+        while old[p, TAIL] < head:
+            entry = ring + ENTRY * (old[p, TAIL] & mask)
+            if mem.load_i64(entry) > upto:
+                break
+            first = min(first, (np.int64(mem.load_u32(entry + 12)) - base) & LOW)
+            insert_entry(mine, entry)
+            old[p, TAIL] += 1
+            rows += 1
+    if rows:
+        put(get(mine, LOG), LAST_ROWS, LOW)  # what follows gets a slot of its own
+        close_slot(mine, rows, upto, (first + base) & LOW, step)
+
+
+@kernel("void(int64[:, ::1], int64[::1])", twin="tests.naive.chain.live")
+def shares(side: Any, counts: Any) -> None:
+    """How many entries of each partition a pool holds (int64[64])."""
+    counts[:] = 0
+    mine = side[0]
+    for position in range(mine[TAIL], mine[HEAD]):
+        counts[partition_of(mine[RING] + ENTRY * (position & mine[RING_MASK]))] += 1
+
+
+@kernel("void(int64[:, ::1], int64[:, ::1], int64)", twin="tests.naive.chain.insert")
+def spread(old: Any, new: Any, bound: int) -> None:
+    """Move what a pool holds and is not below `bound` into the empty rings of 64 partitions."""
+    pool = old[0]
+    for position in range(pool[TAIL], pool[HEAD]):
+        entry = pool[RING] + ENTRY * (position & pool[RING_MASK])
+        if mem.load_i64(entry) >= bound:
+            insert_entry(np.int64(new.ctypes.data) + PART * partition_of(entry), entry)
+    for p in range(PARTITIONS):
+        if new[p, TAIL] < new[p, HEAD]:
+            last = new[p, RING] + ENTRY * ((new[p, HEAD] - 1) & new[p, RING_MASK])
+            new[p, NEWEST_OLD] = mem.load_i64(last)
+            new[p, GENERATION] = new[p, HEAD]

@@ -1,0 +1,283 @@
+"""Rings in a pool: the same pairs in the same order as without, nothing met that is gone."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from edged.joins._rings import POOL_MIN, POOLED_MAX
+from edged.joins.chain import ChainJoin
+from edged.workers import Workers
+from kernels.cpu import beat, pool, rings, short
+from kernels.cpu.rings import ENTRY
+from tests.joins import support
+from tests.joins.support import check, check_cuts, check_threads, check_windows, streams
+from tests.kernels.chain_model import Model, tag_of
+
+NONE = -(2**63)
+PARTITIONS = [0, 1, 7, 8, 63]
+"""Three of a group, one of the next, one of the last."""
+
+
+class Pooled(ChainJoin):
+    """The chain join, in groups whenever it can be."""
+
+    def join(self, left, right, beat_, workers):
+        """A beat before which groups are made."""
+        self._lanes.desk[beat.PATIENCE] = 1
+        return super().join(left, right, beat_, workers)
+
+
+def held(model, side):
+    """For each partition times and keys of the entries held, from the tail on, read from rings of
+    its own."""
+    table, parts = model.rings.tables[side], []
+    for p in range(64):
+        ring, mask = int(table[p, rings.RING]), int(table[p, rings.RING_MASK])
+        entries = [
+            ctypes.string_at(ring + ENTRY * (position & mask), ENTRY)
+            for position in range(int(table[p, rings.TAIL]), int(table[p, rings.HEAD]))
+        ]
+        tags = [int.from_bytes(e[8:12], "little") for e in entries]
+        assert all(tag >> 26 == p for tag in tags)
+        times = [int.from_bytes(e[:8], "little", signed=True) for e in entries]
+        parts.append([(t, tag & 2**26 - 1) for t, tag in zip(times, tags, strict=True)])
+    return parts
+
+
+def twins(model, side):
+    """The same of the twin."""
+    parts = model.twin.right if side else model.twin.left
+    return [[(t, k) for t, (k, _), _ in part] for part in parts]
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 3), st.sampled_from(PARTITIONS)), max_size=40
+)
+BEATS = st.lists(
+    st.tuples(
+        ROWS,
+        ROWS,
+        st.sampled_from([True, True, True, False]),  # each partition's times are in order
+        st.integers(0, 60),  # how far the watermark stays behind
+        st.sampled_from([False] * 6 + [True]),  # partitions get rings of their own afterwards
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(BEATS, st.tuples(st.integers(0, 40), st.integers(0, 40)), st.sampled_from([1, 1, 3]))
+def test_pairs_their_order_and_what_is_held_are_the_twins(beats, bounds, spread):
+    model, now = Model(*bounds, spread=spread, pooled=True), 100
+    for *sides, ordered, behind, apart in beats:
+        rows = [[(now + t, k, p) for t, k, p in side] for side in sides]
+        if ordered:
+            rows = [sorted(side, key=lambda row: row[0]) for side in rows]
+        now += 20
+        found, expected = model.beat(*rows, (now - behind, now - behind))
+        assert found == expected
+        event(f"in groups: {model.rings.pooled}")
+        if apart:
+            model.rings.spread()
+    model.rings.spread()
+    for side in (0, 1):
+        assert held(model, side) == twins(model, side)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 200), st.sampled_from([0, 3, 50]))
+def test_streams_in_order_stay_in_groups_and_hold_little_that_is_dead(seed, size, span):
+    rng, model, now = np.random.default_rng(seed), Model(500, 500, pooled=True), 0
+    model.twin.join = lambda *args: None
+    left, seen, last = [], 0, np.zeros((2, 64), np.int64)
+    for _ in range(40):
+        now += size
+        sides = []
+        for latest in last:  # each partition in order, not all of a beat before all of the next
+            rows = []
+            for t in np.sort(rng.integers(now, now + span + 1, size)).tolist():
+                p = int(rng.integers(0, 64))
+                latest[p] = max(latest[p], t)
+                rows.append((int(latest[p]), int(rng.integers(0, 9)), p))
+            sides.append(rows)
+        model.beat(*sides, (now, now))
+        assert model.rings.pooled
+        left += [t for t, *_ in sides[0]]
+        seen = max(seen, model.rings.held(0).sum() - sum(t >= now - 500 for t in left))
+    assert seen <= 2 * size + span + (500 + size) // pool.FINE + 1
+
+
+def test_a_row_too_late_does_not_meet_what_is_dead_but_held():
+    model = Model(10, 10, pooled=True)
+    model.beat([], [(t, 1, 5) for t in range(100, 140)])
+    model.beat([], [], (135, 135))
+    assert model.rings.pooled
+    assert model.rings.held(1).sum() > sum(map(len, model.twin.right))
+    found, expected = model.beat([(120, 1, 5)], [], (135, 135))
+    assert found == expected == [(0, row) for row in range(30, 24, -1)]
+    assert not model.rings.pooled
+
+
+def test_where_times_fall_within_a_partition_the_beat_is_joined_without_groups():
+    model = Model(10, 10, pooled=True)
+    rows = [(t, t % 3, p) for t in range(20) for p in PARTITIONS]
+    assert [f == e for f, e in [model.beat(rows, rows)]] == [True]
+    assert model.rings.pooled
+    stray = [(30, 1, 7), (29, 1, 7), *[(31, k % 3, 7) for k in range(5)]]
+    found, expected = model.beat(stray, rows[-5:])
+    assert found == expected
+    assert not model.rings.pooled
+    table = model.rings.tables[0]
+    assert table[7, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 1
+    assert table[8, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 0
+
+
+def test_a_chain_of_two_partitions_is_walked_past_what_is_older_in_the_other():
+    """The later partition's rows lie behind the earlier one's in a beat, and may be older: their
+    chain, which is one, does not end at the first that is too old."""
+    model = Model(5, 5, pooled=True)
+    early, late = [(t, 1, 1) for t in range(100, 110)], [(t, 1, 0) for t in range(200, 210)]
+    model.beat([], sorted([*early, *late]), (NONE, NONE))
+    found, expected = model.beat([(205, 1, 0), (103, 1, 1)], [])
+    assert model.rings.pooled
+    assert found == expected
+    assert len(expected) == 10 + 9
+
+
+def test_long_beats_leave_groups_and_short_ones_come_back():
+    model = Model(50, 50, pooled=True)
+    model.twin.join = lambda *args: None
+    for k, size in enumerate((10, short.RECORDS_MAX // 2, short.RECORDS_MAX // 2 + 1, 10)):
+        rows = [(1000 * k, i, i % 64) for i in range(size)]
+        found, _ = model.beat(rows, rows, (1000 * k, 1000 * k))
+        partners = {i: [(i, i)] for i in range(size)}
+        assert len(found) == len(partners)
+        assert model.rings.pooled == (2 * size <= short.RECORDS_MAX)
+
+
+def test_groups_grow_without_losing_what_is_held():
+    model, size = Model(10**6, 10**6, pooled=True), 400
+    for k in range(12):
+        rows = [(k, (k * size + i) // 2, i % 8) for i in range(size)]
+        found, expected = model.beat(rows, rows[::3])
+        assert found == expected
+    assert model.rings.held(0).sum() == 12 * size > POOL_MIN
+
+
+def test_positions_are_numbered_anew_before_they_reach_their_limit():
+    model = Model(5, 5, pooled=True)
+    model.beat([(1, 1, 3)], [(1, 1, 3)])
+    model.beat([], [], (2**63 - 1, 2**63 - 1))
+    assert model.rings.held(0).sum() <= 1
+    model.rings.spread()
+    for table in model.rings.tables:
+        assert table[:, rings.HEAD].max() < 10
+    model = Model(5, 5, pooled=True)
+    model.beat([], [])
+    for table in model.rings.tables:
+        table[:8, [rings.TAIL, rings.HEAD]] = rings.POSITION_MAX - 50
+    for k in range(6):
+        rows = [(k, i % 5, i % 9) for i in range(90)]
+        found, expected = model.beat(rows, rows)
+        assert found == expected
+        assert all(
+            (table[:, rings.HEAD] <= rings.POSITION_MAX).all() for table in model.rings.tables
+        )
+
+
+def test_a_log_whose_slots_are_taken_puts_beats_to_the_last():
+    model = Model(10**6, 10**6, pooled=True)
+    for k in range(3 * pool.SLOTS):
+        rows = [(k, k % 5, k % 64)] * (1 + 40 * (k < pool.SLOTS))
+        found, expected = model.beat(rows, rows[:1])
+        assert found == expected
+    assert model.rings.pooled
+    model.beat([], [], (10**6 + 2 * pool.SLOTS, 10**6 + 2 * pool.SLOTS))
+    model.rings.spread()
+    assert held(model, 0) == twins(model, 0)
+
+
+def test_times_too_far_apart_or_out_of_order_are_not_put_into_groups():
+    model = Model(0, 0, pooled=True)
+    far = [(-(2**62), 1, 1), (2**62, 1, 2)]
+    model.beat(far, far)
+    model.rings.spread()
+    found, expected = model.beat([(2**62, 1, 2)], [])
+    assert found == expected == [(2, 1)]
+    assert not model.rings.pooled
+
+
+def test_windows_too_large_are_not_put_into_groups():
+    model = Model(10**9, 10**9, pooled=True)
+    model.twin.join = lambda *args: None
+    rows = np.arange(POOLED_MAX // 4 + 1)
+    for k in range(4):
+        part = [(int(i) + k * rows.size, int(i), int(i) % 64) for i in rows]
+        model.beat(part, [])
+    model.beat([(10**7, 1, 1)], [])
+    assert model.rings.held(0).sum() > POOLED_MAX
+    assert not model.rings.pooled
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams(), st.sampled_from([0, 2**32 - 30]))
+def test_the_member_in_groups_answers_as_the_twin(stream, start):
+    check(Pooled, stream, start)
+    check_windows(Pooled, stream, start)
+
+
+@settings(max_examples=60, deadline=None)
+@given(streams(late=True))
+def test_the_member_in_groups_answers_as_the_twin_where_rows_are_late(stream):
+    check(Pooled, stream)
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams(), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=6))
+def test_the_same_pairs_whatever_the_beats(stream, cuts):
+    check_cuts(Pooled, stream, cuts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams(), st.data())
+def test_windows_go_to_other_members_and_back(stream, data):
+    ordered = [Pooled, *support.members("cpu", ordered=True), None]
+    switch = [data.draw(st.sampled_from(ordered)) for _ in stream.beats]
+    check(Pooled, stream, switch=switch)
+
+
+@settings(max_examples=15, deadline=None)
+@given(streams(max_rows=40))
+def test_with_threads(stream):
+    check_threads(Pooled, stream, counts=(2,))
+
+
+def test_a_beat_of_many_pairs_that_is_called_again_for_room():
+    model, pool = Model(9, 9, room=1, pooled=True), Workers(2)
+    for k in range(4):
+        rows = [(10 * k + i // 100, i % 2, PARTITIONS[i % 5]) for i in range(500)]
+        found, expected = model.beat(rows, rows, workers=pool if k % 2 else None)
+        assert found == expected
+        assert model.rings.pooled
+    pool.close()
+
+
+@pytest.mark.parametrize("base", [0, 7, 2**32 - 3])
+def test_the_oldest_row_is_not_after_any_that_is_held(base):
+    join = Pooled(10, 10)
+    run = support.Run(Pooled, 10, 10, base)
+    run.join = join
+    for k in range(50):
+        rows = [(k, tag_of(i, (i * 7) % 64)) for i in range(9)]
+        run.beat(rows, rows, (k - 12, k - 12))
+        assert join._rings.pooled
+        stays = [n for n, (t, _) in run.windows[0].items() if t >= k - 12]
+        assert base <= run.base[0] <= min(stays)
+        assert run.base[0] >= min(stays) - 3 * 9
+    join.close()
