@@ -21,9 +21,10 @@ ROW_US = 0.01
 """What one thread takes for a record, before that is known."""
 PAIRS_MIN = 1024
 """Pairs that a lane has room for at first."""
-PATIENCE, PATIENCE_ROWS = 64, 8
+PATIENCE, PATIENCE_ROWS = 64, 4
 """So many short beats come before rings are pooled; before that is done again, after they had to be
-taken apart, one more for so many rows that are to be moved: 30 ns each, where a beat gains 2 us."""
+taken apart, one more for so many rows that are to be moved: 0.1 us each and way, where a beat
+gains 2 us and more."""
 APART = 128
 """Bytes between what two threads write: CPUs fetch two lines at a time."""
 
@@ -97,13 +98,7 @@ class Lanes:
                 self._grow()
                 pairs = beats.resume(self._desk_at)
                 continue
-            if pairs == chunk.NO_ROOM:
-                self._rings.reserve([left.counts, right.counts])
-            elif pairs == chunk.SPREAD:
-                self._rings.spread()
-            else:
-                self.desk[beats.PATIENCE] = PATIENCE + self._rings.rows() // PATIENCE_ROWS
-                self._rings.gather(beat.bases, self._job[[chunk.LEFT_BOUND, chunk.RIGHT_BOUND]])
+            self._rearrange(pairs, left, right, beat)
             pairs = beats.beat(*args)
         first = self._lanes[0]
         return first.left[:pairs], first.right[:pairs]
@@ -130,6 +125,20 @@ class Lanes:
             (beats.POOLED, chain.join_pooled.address),
         ):
             self.desk[field] = value
+
+    def _rearrange(self, answer: int, left: Records, right: Records, beat: Beat) -> None:
+        """What is to be done before a beat is joined."""
+        if answer == chunk.SPREAD:
+            self._rings.spread()
+        elif answer == chunk.GATHER:
+            self.desk[beats.PATIENCE] = PATIENCE + self._rings.rows() // PATIENCE_ROWS
+            bounds_us = self._job[[chunk.LEFT_BOUND, chunk.RIGHT_BOUND]]
+            self._rings.gather(beat.bases, bounds_us, max(left.rows, right.rows))
+        elif self._rings.pooled:
+            self._rings.spread()
+            self.desk[beats.PATIENCE] = 1  # to be gathered with more room
+        else:
+            self._rings.reserve([left.counts, right.counts])
 
     def _grow(self) -> None:
         """Twice the room for each lane that is full; where none is, room for all pairs in the

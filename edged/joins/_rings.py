@@ -20,8 +20,8 @@ full, that is four to ten a live row."""
 FULL = 0.7
 """Where one ring must grow, those fuller than this grow too: their turn would come in the next
 beats, and each growth moves everything."""
-POOLED_MAX = 1 << 18
-"""Rows a side up to which rings are pooled: to move them takes 5 ms."""
+POOLED_MAX = 1 << 21
+"""Rows a side up to which rings are pooled: at 10^6 to move them takes 0.1 s, growing 0.5."""
 POOL_MIN = 4096
 """Entries that a pool's ring has room for, at the least."""
 
@@ -73,16 +73,17 @@ class Rings:
             chain.rebuild(before, after)
         del kept
 
-    def gather(self, bases: Sequence[int], bounds_us: Int64s) -> None:
-        """Let partitions share a ring, if there is little enough in them, and in order.
+    def gather(self, bases: Sequence[int], bounds_us: Int64s, rows: int) -> None:
+        """Let partitions share a ring, with room for `rows` more of each side, if there is little
+        enough in them, and in order.
 
         `bases` are the numbers of the stores' rows 0; rows below `bounds_us` have gone.
         """
-        held = max(int(self.held(side).sum()) for side in (0, 1))
-        if held > POOLED_MAX:
+        need = max(int(self.held(side).sum()) for side in (0, 1)) + rows
+        if need > POOLED_MAX:
             return
         old, kept = [table.copy() for table in self.tables], self._memory
-        capacity = _power_of_two(np.array([held + held // 2]), POOL_MIN)
+        capacity = _power_of_two(np.array([need + need // 2]), POOL_MIN)
         self._allocate([capacity, capacity], 1)
         fits = True
         for side, (before, after) in enumerate(zip(old, self.tables, strict=True)):

@@ -45,6 +45,7 @@ class ChainJoin(WindowJoin):
         if chain.point(table, address(records.data), records.counts):
             none = np.zeros_like(records.counts)
             self._rings.reserve([none, records.counts] if side else [records.counts, none])
+            chain.point(table, address(records.data), records.counts)
         chain.insert_all(table)
 
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:

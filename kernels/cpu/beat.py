@@ -247,7 +247,7 @@ def beat(
     rows = point_at(lefts, left, left_counts)
     more = point_at(rights, right, right_counts)
     if rows < 0 or more < 0:
-        return SPREAD if is_pool else NO_ROOM
+        return NO_ROOM
     threads = team.threads_for(get(desk, SEATS), (rows + more) * get(desk, ROW_PS) // 1000)
     shortly = threads == 1 and rows + more <= short.RECORDS_MAX
     if is_pool:

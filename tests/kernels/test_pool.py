@@ -167,6 +167,7 @@ def test_groups_grow_without_losing_what_is_held():
         rows = [(k, (k * size + i) // 2, i % 8) for i in range(size)]
         found, expected = model.beat(rows, rows[::3])
         assert found == expected
+        assert model.rings.pooled
     assert model.rings.held(0).sum() == 12 * size > POOL_MIN
 
 
@@ -281,3 +282,17 @@ def test_the_oldest_row_is_not_after_any_that_is_held(base):
         assert base <= run.base[0] <= min(stays)
         assert run.base[0] >= min(stays) - 3 * 9
     join.close()
+
+
+@pytest.mark.parametrize("member", [ChainJoin, Pooled])
+def test_a_large_window_comes_back_whole(member):
+    run, rows = (
+        support.Run(member, 10**6, 10**6),
+        [(i, i * 2654435761 % 2**32) for i in range(20_000)],
+    )
+    run.beat(rows[:1], rows[:1])
+    for side in (0, 1):
+        run.join.restore(side, run.records(side, rows[1:]))
+        assert run.live(side) == [(i, tag) for i, (_, tag) in enumerate(rows)]
+    assert run.beat([], rows[77:78]) == [(77, 20_000)]
+    run.close()
