@@ -26,6 +26,7 @@ POOL_MIN = 4096
 """Entries that a pool's ring has room for, at the least."""
 
 Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
 
 class Rings:
@@ -34,6 +35,7 @@ class Rings:
     def __init__(self, start: int = 0) -> None:
         """Empty rings whose first entry gets the position `start` + 1."""
         self.tables = tuple(np.zeros((PARTITIONS, rings.FIELDS), np.int64) for _ in range(2))
+        self._memory: Bytes
         self._logs = [np.zeros(pool.LOG_FIELDS, np.int64) for _ in range(2)]
         smallest = np.full(PARTITIONS, RING_MIN, np.int64)
         self._allocate([smallest, smallest], (start + 1) % 2**32 or 1)
@@ -109,7 +111,7 @@ class Rings:
             pool.spread(table, after, int(log[pool.BOUND]))
         del kept
 
-    def live(self, side: int, base: int, hashes: Hashes, alive: npt.NDArray[np.uint8]) -> None:
+    def live(self, side: int, base: int, hashes: Hashes, alive: Bytes) -> None:
         """Mark the store rows of what is held, and should be, and tell their hashes."""
         kernel = pool.live if self.pooled else chain.live
         kernel(self.tables[side], base, hashes, alive)

@@ -100,7 +100,7 @@ def point_at(side: int, records: int, counts: int) -> int:
 
 
 @device
-def point_one(mine: int, records: int, count: int) -> bool:
+def point_one(mine: int, records: int, count: int) -> Any:
     """The same for one; whether it has no room."""
     put(mine, BATCH, records)
     put(mine, BATCH_ROWS, count)

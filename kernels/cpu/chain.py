@@ -197,7 +197,7 @@ def join_short(lane: int) -> int:
 
 
 @task(twin="tests.naive.chain.join")
-def join_pooled(lane: int) -> int:
+def join_pooled(lane: int) -> Any:
     """The same where they share a ring; SPREAD where they cannot, and nothing was done."""
     return pooled.run(lane)
 

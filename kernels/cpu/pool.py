@@ -161,7 +161,7 @@ def settle(mine: int, bound: int, everything: bool) -> None:
 
 
 @kernel("int64(int64[:, ::1], int64, int64)", twin="tests.naive.chain.oldest")
-def oldest(side: Any, base: int, rows: int) -> int:
+def oldest(side: Any, base: int, rows: int) -> Any:
     """A row of the store before which none is held; `rows` where nothing is."""
     log = side[0, LOG]
     if get(log, COUNT) == 0:

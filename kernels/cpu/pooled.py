@@ -13,6 +13,8 @@ known only when the head before has come, and everything behind waits for it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kernels.cpu import eight, mem, pool
@@ -178,7 +180,7 @@ def walk_side(lane: int, mine: int, other: int, swapped: bool, at: int, count: i
 
 
 @device
-def lay_run(to_mine: int, to_met: int, mine: int, met: int, end: int) -> int:
+def lay_run(to_mine: int, to_met: int, mine: int, met: int, end: int) -> Any:
     """Move pairs while those at `mine`, before `end`, have one partition; returns their bytes."""
     at, name = 0, np.int64(mem.load_u32(mine + 4))
     while True:
@@ -207,7 +209,7 @@ def lay_together(lane: int, to: int, ours: int, pairs: int) -> None:
 
 
 @device
-def walk_all(lane: int, lefts: int, rights: int) -> bool:
+def walk_all(lane: int, lefts: int, rights: int) -> Any:
     """All pairs, to the output, in whose second half they are found; False: it is full."""
     known, whole = get(lane, SCRATCH_AT), get(lane, ROOM)
     ours, theirs = known + 8 * LISTS, known + 8 * (LISTS + RECORDS_MAX)
@@ -218,10 +220,10 @@ def walk_all(lane: int, lefts: int, rights: int) -> bool:
     put(lane, PAIRS, 0)
     fits = walk_side(lane, lefts, rights, False, ours, get(known, LEFT_FOUND))
     found = get(lane, PAIRS)
-    if fits and walk_side(lane, rights, lefts, True, theirs, get(known, RIGHT_FOUND)):
+    fits = fits and walk_side(lane, rights, lefts, True, theirs, get(known, RIGHT_FOUND))
+    if fits:
         lay_together(lane, -8 * half, found, get(lane, PAIRS))
     else:
-        fits = False
         put(lane, CANDIDATE, 0)  # when it is called again, from the first on
     for field in (OUT_LEFT, OUT_RIGHT):
         put(lane, field, get(lane, field) - 8 * half)
@@ -230,7 +232,7 @@ def walk_all(lane: int, lefts: int, rights: int) -> bool:
 
 
 @device
-def run(lane: int) -> int:
+def run(lane: int) -> Any:
     """The whole beat; returns how many pairs; FULL: call it again with more room; SPREAD where it
     cannot be joined in a pool, and nothing was done."""
     job = get(lane, JOB)

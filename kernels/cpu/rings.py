@@ -88,7 +88,7 @@ def get(part: int, field: int) -> Any:
 
 
 @device
-def partition_of(entry: int) -> int:
+def partition_of(entry: int) -> Any:
     """The partition of a record or an entry, by its tag."""
     return np.int64(mem.load_u32(entry + 8)) >> PARTITION_SHIFT
 

@@ -224,7 +224,7 @@ def walk_together(other: int, scratch: int, end: int, stride: int, shared: bool)
 
 
 @device
-def row_of(record: int, base: int, named: int) -> int:
+def row_of(record: int, base: int, named: int) -> Any:
     """The row of a record, counted from `base`; above it `named` times its partition."""
     return (np.int64(mem.load_u32(record + 12)) - base) & LOW | named * partition_of(record)
 
