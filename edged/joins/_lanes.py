@@ -22,8 +22,8 @@ ROW_US = 0.01
 PAIRS_MIN = 1024
 """Pairs that a lane has room for at first."""
 PATIENCE, PATIENCE_ROWS = 64, 4
-"""So many short beats come before rings are pooled; before that is done again, after they had to be
-taken apart, one more for so many rows that are to be moved: 0.1 us each and way, where a beat
+"""So many beats that suit come before rings are pooled; before that is done again, after they had
+to be taken apart, one more for so many rows that are to be moved: 0.1 us each and way, where a beat
 gains 2 us and more."""
 APART = 128
 """Bytes between what two threads write: CPUs fetch two lines at a time."""

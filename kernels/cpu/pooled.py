@@ -65,7 +65,7 @@ from kernels.cpu.rings import (
 from kernels.cpu.walk import BLOCK, CHUNK
 from kernels.registry import device
 
-RECORDS_MAX = 4096
+RECORDS_MAX = 1 << 15
 """Records of both sides that a beat may have to be done in this way."""
 FAR = 2048
 """Bytes ahead that records are asked for."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edged.joins._rings import POOL_MIN, POOLED_MAX
 from edged.joins.chain import ChainJoin
 from edged.workers import Workers
-from kernels.cpu import beat, pool, rings, short
+from kernels.cpu import beat, pool, pooled, rings, short
 from kernels.cpu.rings import ENTRY
 from tests.joins import support
 from tests.joins.support import check, check_cuts, check_threads, check_windows, streams
@@ -150,15 +150,19 @@ def test_a_chain_of_two_partitions_is_walked_past_what_is_older_in_the_other():
     assert len(expected) == 10 + 9
 
 
-def test_long_beats_leave_groups_and_short_ones_come_back():
+@pytest.mark.parametrize(
+    ("most", "key"), [(short.RECORDS_MAX, 0), (pooled.RECORDS_MAX, 1 << 20)], ids=["many", "few"]
+)
+def test_beats_too_long_leave_the_pool_and_others_come_back(most, key):
+    """How long they may be says how many match."""
     model = Model(50, 50, pooled=True)
     model.twin.join = lambda *args: None
-    for k, size in enumerate((10, short.RECORDS_MAX // 2, short.RECORDS_MAX // 2 + 1, 10)):
-        rows = [(1000 * k, i, i % 64) for i in range(size)]
-        found, _ = model.beat(rows, rows, (1000 * k, 1000 * k))
-        partners = {i: [(i, i)] for i in range(size)}
-        assert len(found) == len(partners)
-        assert model.rings.pooled == (2 * size <= short.RECORDS_MAX)
+    for k, size in enumerate((10, 10, most // 2, most // 2 + 1, 10)):
+        left = [(1000 * k, i, i % 64) for i in range(size)]
+        right = [(1000 * k, i + key, i % 64) for i in range(size)]
+        found, _ = model.beat(left, right, (1000 * k, 1000 * k))
+        assert len(found) == (0 if key else size)
+        assert model.rings.pooled == (2 * size <= most)
 
 
 def test_groups_grow_without_losing_what_is_held():
