@@ -85,7 +85,7 @@ class Rings:
         if need > POOLED_MAX:
             return
         old, kept = [table.copy() for table in self.tables], self._memory
-        capacity = _power_of_two(np.array([need + need // 2]), POOL_MIN)
+        capacity = _power_of_two(np.array([need + need // 8]), POOL_MIN)
         self._allocate([capacity, capacity], 1)
         fits = True
         for side, (before, after) in enumerate(zip(old, self.tables, strict=True)):

@@ -4,9 +4,9 @@ A member finds the pairs of rows of two windows with equal keys and
 `-before <= right.time - left.time <= after`.  It knows nothing of columns: a row is a *record* of
 16 bytes, and what it answers are pairs of row numbers of the two sides' stores.
 
-    int64 time (µs) | uint32 tag (low 32 bits of the key's hash) | uint32 row (its number mod 2^32)
+    int64 time (µs) | uint32 tag (32 bits of the key's hash) | uint32 row (its number mod 2^32)
 
-A beat's records of one side lie partition by partition (64, by the top 6 bits of the hash), within
+A beat's records of one side lie partition by partition (64, by the tag's top 6 bits), within
 a partition in arrival order.  Where 32 bits of hash do not decide, `Beat.keys` names the columns to
 compare, as `kernels.cpu.keys.same_key` does.
 

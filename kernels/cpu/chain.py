@@ -16,13 +16,14 @@ cache line that was not asked for long before:
               those whose chain lives are candidates: ask for the chain's first entry
     decode    DEPTH chunks later: walk the candidates' chains and write the pairs
 
-Short beats take another way to the same pairs (`kernels.cpu.short`).  Which way, and which thread
-joins which partitions, is for `kernels.cpu.beat` to say.
+Short beats take another way to the same pairs (`kernels.cpu.short`), and where windows are small
+enough a third, with one ring a side (`kernels.cpu.pooled`).  Which way, and which thread joins
+which partitions, is for `kernels.cpu.beat` to say.
 
-Where the output is full, both answer FULL, and the lane knows where it is: give it more room and
+Where the output is full, all answer FULL, and the lane knows where it is: give it more room and
 call them again.
 
-Tags are the low 32 bits of the key's hash.  For keys of up to 32 bits equal tags are equal keys;
+Tags are 32 bits of the key's hash (`kernels.cpu.partition`).  For keys of up to 32 bits equal tags are equal keys;
 for others `keys` names the key columns of both stores (see `keys`), which are compared for each
 candidate.
 """
