@@ -165,11 +165,13 @@ def call_all(desk: int, function: int, threads: int) -> bool:
 
 
 @device
-def poolable(desk: int, threads: int, rows: int, is_pool: bool) -> bool:
-    """Whether a beat of so many rows is for a pool: those for one thread, if they are short or few
+def poolable(desk: int, rows: int, is_pool: bool) -> bool:
+    """Whether a beat of so many rows is for a pool, and so for one thread: short ones are (at 10^6
+    one in a pool is 1.4 times as fast as two without), others where there is but one thread, if few
     match."""
     few = get(desk, PAIRS_IN_1024) < (TOO_MANY if is_pool else FEW)
-    return threads == 1 and rows <= (pooled.RECORDS_MAX if few else short.RECORDS_MAX)
+    alone = few and get(desk, THREADS) == 1
+    return rows <= (pooled.RECORDS_MAX if alone else short.RECORDS_MAX)
 
 
 @device
@@ -272,8 +274,7 @@ def beat(
     more = point_at(rights, right, right_counts)
     if rows < 0 or more < 0:
         return NO_ROOM
-    threads = team.threads_for(get(desk, SEATS), (rows + more) * get(desk, ROW_PS) // 1000)
-    fits = poolable(desk, threads, rows + more, is_pool)
+    fits, threads = poolable(desk, rows + more, is_pool), 1
     if is_pool:
         before, after = get(job, BEFORE), get(job, AFTER)
         fits = fits and pool.look(lefts, rights, left, left_counts, left_base, before)
@@ -281,6 +282,7 @@ def beat(
             return SPREAD
         put(desk, WAY, get(desk, POOLED))
     else:
+        threads = team.threads_for(get(desk, SEATS), (rows + more) * get(desk, ROW_PS) // 1000)
         shortly = threads == 1 and rows + more <= short.RECORDS_MAX
         put(desk, WAY, get(desk, SHORTLY if shortly else ALONG))
         put(desk, PATIENCE, get(desk, PATIENCE) - np.int64(fits))

@@ -23,9 +23,9 @@ which partitions, is for `kernels.cpu.beat` to say.
 Where the output is full, all answer FULL, and the lane knows where it is: give it more room and
 call them again.
 
-Tags are 32 bits of the key's hash (`kernels.cpu.partition`).  For keys of up to 32 bits equal tags are equal keys;
-for others `keys` names the key columns of both stores (see `keys`), which are compared for each
-candidate.
+Tags are 32 bits of the key's hash (`kernels.cpu.partition`).  For keys of up to 32 bits equal tags
+are equal keys; for others `keys` names the key columns of both stores (see `keys`), which are
+compared for each candidate.
 """
 
 from __future__ import annotations
