@@ -20,14 +20,14 @@ from tests.kernels.chain_model import Model, tag_of
 
 NONE = -(2**63)
 PARTITIONS = [0, 1, 7, 8, 63]
-"""Three of a group, one of the next, one of the last."""
+"""Some partitions."""
 
 
 class Pooled(ChainJoin):
-    """The chain join, in groups whenever it can be."""
+    """The chain join, in a pool whenever it can be."""
 
     def join(self, left, right, beat_, workers):
-        """A beat before which groups are made."""
+        """A beat before which a pool is made."""
         self._lanes.desk[beat.PATIENCE] = 1
         return super().join(left, right, beat_, workers)
 
@@ -82,7 +82,7 @@ def test_pairs_their_order_and_what_is_held_are_the_twins(beats, bounds, spread)
         now += 20
         found, expected = model.beat(*rows, (now - behind, now - behind))
         assert found == expected
-        event(f"in groups: {model.rings.pooled}")
+        event(f"pooled: {model.rings.pooled}")
         if apart:
             model.rings.spread()
     model.rings.spread()
@@ -92,7 +92,7 @@ def test_pairs_their_order_and_what_is_held_are_the_twins(beats, bounds, spread)
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 200), st.sampled_from([0, 3, 50]))
-def test_streams_in_order_stay_in_groups_and_hold_little_that_is_dead(seed, size, span):
+def test_streams_in_order_stay_pooled_and_hold_little_that_is_dead(seed, size, span):
     rng, model, now = np.random.default_rng(seed), Model(500, 500, pooled=True), 0
     model.twin.join = lambda *args: None
     left, seen, last = [], 0, np.zeros((2, 64), np.int64)
@@ -113,18 +113,20 @@ def test_streams_in_order_stay_in_groups_and_hold_little_that_is_dead(seed, size
     assert seen <= 2 * size + span + (500 + size) // pool.FINE + 1
 
 
-def test_a_row_too_late_does_not_meet_what_is_dead_but_held():
+@pytest.mark.parametrize(("late", "met"), [(120, range(25, 31)), (134, range(25, 40))])
+def test_a_row_too_late_does_not_meet_what_is_dead_but_held(late, met):
+    """What has gone is older than 125: by a µs only, in the second case."""
     model = Model(10, 10, pooled=True)
     model.beat([], [(t, 1, 5) for t in range(100, 140)])
     model.beat([], [], (135, 135))
     assert model.rings.pooled
     assert model.rings.held(1).sum() > sum(map(len, model.twin.right))
-    found, expected = model.beat([(120, 1, 5)], [], (135, 135))
-    assert found == expected == [(0, row) for row in range(30, 24, -1)]
+    found, expected = model.beat([(late, 1, 5)], [], (135, 135))
+    assert found == expected == [(0, row) for row in reversed(met)]
     assert not model.rings.pooled
 
 
-def test_where_times_fall_within_a_partition_the_beat_is_joined_without_groups():
+def test_where_times_fall_within_a_partition_the_beat_is_joined_without_a_pool():
     model = Model(10, 10, pooled=True)
     rows = [(t, t % 3, p) for t in range(20) for p in PARTITIONS]
     assert [f == e for f, e in [model.beat(rows, rows)]] == [True]
@@ -138,13 +140,18 @@ def test_where_times_fall_within_a_partition_the_beat_is_joined_without_groups()
     assert table[8, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 0
 
 
-def test_a_chain_of_two_partitions_is_walked_past_what_is_older_in_the_other():
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_chain_of_two_partitions_is_walked_past_what_is_older_in_the_other(at_once):
     """The later partition's rows lie behind the earlier one's in a beat, and may be older: their
     chain, which is one, does not end at the first that is too old."""
     model = Model(5, 5, pooled=True)
     early, late = [(t, 1, 1) for t in range(100, 110)], [(t, 1, 0) for t in range(200, 210)]
-    model.beat([], sorted([*early, *late]), (NONE, NONE))
-    found, expected = model.beat([(205, 1, 0), (103, 1, 1)], [])
+    rows, probes = sorted([*early, *late]), [(205, 1, 0), (103, 1, 1)]
+    if at_once:
+        found, expected = model.beat(rows, probes, (NONE, NONE))
+    else:
+        model.beat([], rows, (NONE, NONE))
+        found, expected = model.beat(probes, [])
     assert model.rings.pooled
     assert found == expected
     assert len(expected) == 10 + 9
@@ -165,7 +172,7 @@ def test_beats_too_long_leave_the_pool_and_others_come_back(most, key):
         assert model.rings.pooled == (2 * size <= most)
 
 
-def test_groups_grow_without_losing_what_is_held():
+def test_pools_grow_without_losing_what_is_held():
     model, size = Model(10**6, 10**6, pooled=True), 400
     for k in range(12):
         rows = [(k, (k * size + i) // 2, i % 8) for i in range(size)]
@@ -208,7 +215,7 @@ def test_a_log_whose_slots_are_taken_puts_beats_to_the_last():
     assert held(model, 0) == twins(model, 0)
 
 
-def test_times_too_far_apart_or_out_of_order_are_not_put_into_groups():
+def test_times_too_far_apart_are_not_pooled():
     model = Model(0, 0, pooled=True)
     far = [(-(2**62), 1, 1), (2**62, 1, 2)]
     model.beat(far, far)
@@ -218,7 +225,7 @@ def test_times_too_far_apart_or_out_of_order_are_not_put_into_groups():
     assert not model.rings.pooled
 
 
-def test_windows_too_large_are_not_put_into_groups():
+def test_windows_too_large_are_not_pooled():
     model = Model(10**9, 10**9, pooled=True)
     model.twin.join = lambda *args: None
     rows = np.arange(POOLED_MAX // 4 + 1)
@@ -232,14 +239,14 @@ def test_windows_too_large_are_not_put_into_groups():
 
 @settings(max_examples=60, deadline=None)
 @given(streams(), st.sampled_from([0, 2**32 - 30]))
-def test_the_member_in_groups_answers_as_the_twin(stream, start):
+def test_the_member_in_a_pool_answers_as_the_twin(stream, start):
     check(Pooled, stream, start)
     check_windows(Pooled, stream, start)
 
 
 @settings(max_examples=60, deadline=None)
 @given(streams(late=True))
-def test_the_member_in_groups_answers_as_the_twin_where_rows_are_late(stream):
+def test_the_member_in_a_pool_answers_as_the_twin_where_rows_are_late(stream):
     check(Pooled, stream)
 
 
