@@ -214,6 +214,8 @@ def walk_all(lane: int, lefts: int, rights: int) -> Any:
     known, whole = get(lane, SCRATCH_AT), get(lane, ROOM)
     ours, theirs = known + 8 * LISTS, known + 8 * (LISTS + RECORDS_MAX)
     half = whole // 2 + BLOCK
+    if half > whole:
+        return False
     for field in (OUT_LEFT, OUT_RIGHT):
         put(lane, field, get(lane, field) + 8 * half)
     put(lane, ROOM, whole - half)

@@ -281,18 +281,27 @@ def test_a_beat_of_many_pairs_that_is_called_again_for_room():
 
 
 @pytest.mark.parametrize("base", [0, 7, 2**32 - 3])
-def test_the_oldest_row_is_not_after_any_that_is_held(base):
-    join = Pooled(10, 10)
-    run = support.Run(Pooled, 10, 10, base)
-    run.join = join
-    for k in range(50):
-        rows = [(k, tag_of(i, (i * 7) % 64)) for i in range(9)]
-        run.beat(rows, rows, (k - 12, k - 12))
-        assert join._rings.pooled
-        stays = [n for n, (t, _) in run.windows[0].items() if t >= k - 12]
-        assert base <= run.base[0] <= min(stays)
-        assert run.base[0] >= min(stays) - 3 * 9
-    join.close()
+@pytest.mark.parametrize(("rows", "window"), [(9, 12), (1, 200)])
+def test_the_oldest_row_is_not_after_any_that_is_held(base, rows, window):
+    """With one row a beat some share a slot."""
+    run = support.Run(Pooled, window, window, base)
+    for k in range(5 * window):
+        part = [(k, tag_of(i, (i * 7 + k) % 64)) for i in range(rows)]
+        run.beat(part, part, (k - window, k - window))
+        assert run.join._rings.pooled
+        stays = [n for n, (t, _) in run.windows[0].items() if t >= k - window]
+        assert min(stays) - 64 <= run.base[0] <= min(stays)
+    run.close()
+
+
+def test_what_is_dead_but_held_is_not_told():
+    run = support.Run(Pooled, 10, 10)
+    run.beat([(t, tag_of(t, 5)) for t in range(40)], [])
+    run.beat([], [], (25, 25))
+    assert run.join._rings.pooled
+    assert run.join.held(0) == 40
+    assert run.live(0) == [(t, tag_of(t, 5)) for t in range(25, 40)]
+    run.close()
 
 
 @pytest.mark.parametrize("member", [ChainJoin, Pooled])
