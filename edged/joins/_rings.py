@@ -21,7 +21,7 @@ FULL = 0.7
 """Where one ring must grow, those fuller than this grow too: their turn would come in the next
 beats, and each growth moves everything."""
 POOLED_MAX = 1 << 21
-"""Rows a side up to which rings are pooled: at 10^6 to move them takes 0.1 s, growing 0.5."""
+"""Rows a side up to which rings are pooled: at 10^6 that takes 0.1 to 0.2 s, growing 0.5."""
 POOL_MIN = 4096
 """Entries that a pool's ring has room for, at the least."""
 

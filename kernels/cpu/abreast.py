@@ -104,7 +104,7 @@ def walk(
             pairs += found & 255
             gone_on += found >> 8
         going = gone_on
-    while going:  # a loop of its own: zipf keys at 10^6 and 10^7 lost a tenth in one for both
+    while going:  # one loop for both: 10 matches at 10^5 21.6 instead of 22.1 M tuples/s
         if pairs + going > LOGGED:
             return NO_ROOM, left
         gone_on = 0

@@ -26,6 +26,7 @@ import numpy as np
 
 from kernels.cpu import mem
 from kernels.cpu.insert import insert_entry
+from kernels.cpu.partition import PARTITIONS
 from kernels.cpu.rings import (
     BATCH_ROWS,
     DISORDER_NEW,
@@ -50,7 +51,6 @@ from kernels.cpu.rings import (
 )
 from kernels.registry import device, kernel
 
-PARTITIONS = 64
 SLOTS = 64
 """Slots of a log.  Where all are taken, beats are put to the last."""
 FINE = 32
@@ -69,8 +69,8 @@ are; rows in the last; the latest time ever seen; the time below which rows were
 beat at hand: how often times fall from one partition to the next; its latest and earliest time, and
 its first row's number.  Then for each partition the latest time.
 
-A slot: its latest time, its first row's number (mod 2^32), how far times fall within it or behind
-those before; the position of its end."""
+A slot: its latest time; the number (mod 2^32) of a row before which it and those behind it have
+none; how far times fall within it or behind those before; the position of its end."""
 
 
 @device
@@ -215,7 +215,19 @@ def gather(old: Any, new: Any, log: int, base: int, bound: int) -> bool:
     for k in range(FINE):
         gather_slot(old, np.int64(new.ctypes.data), base, low + step * (k + 1) - 1, step)
     new[0, DISORDER_NEW] = step
+    note_first_rows(log, base)
     return True
+
+
+@device
+def note_first_rows(log: int, base: int) -> None:
+    """Let each slot's first row be the first of those behind it, too: what is earlier in time may
+    have come later, if not to the same partition."""
+    first = LOW
+    for number in range(get(log, COUNT) - 1, -1, -1):
+        slot = slot_at(log, get(log, FIRST) + number)
+        first = min(first, (get(slot, SLOT_ROW) - base) & LOW)
+        put(slot, SLOT_ROW, (first + base) & LOW)
 
 
 @device

@@ -1,4 +1,4 @@
-"""A short beat where each side's partitions share a ring (`kernels.cpu.pool`).
+"""A beat where each side's partitions share a ring (`kernels.cpu.pool`).
 
 The whole beat goes through each stage at once: all of the left's records are inserted, then all of
 the right's; then what met a live chain is walked, 256 candidates together whatever their
@@ -6,9 +6,7 @@ partitions, first all of the left's, then all of the right's.  The pairs' order 
 record), so that at last those of the two sides are laid together, partition by partition.  Until
 then the row that each pair begins with has the partition above its 32 bits (NAMED).
 
-The loop that inserts writes the link that each record met to the record's own place; which of them
-live is seen afterwards, 64 at a time.  Written where the last candidate ended, a link's address is
-known only when the head before has come, and everything behind waits for it.
+Records are inserted as in `kernels.cpu.short`, which says why links go to the records' own places.
 """
 
 from __future__ import annotations
@@ -43,6 +41,7 @@ from kernels.cpu.chunk import (
     finish,
 )  # fmt: skip
 from kernels.cpu.eight import LANES
+from kernels.cpu.partition import PARTITIONS
 from kernels.cpu.rings import (
     AHEAD,
     BATCH,
@@ -62,18 +61,15 @@ from kernels.cpu.rings import (
     get,
     put,
 )
+from kernels.cpu.short import FAR, LINKS_AT_ONCE
 from kernels.cpu.walk import BLOCK, CHUNK
 from kernels.registry import device
 
 RECORDS_MAX = 1 << 15
 """Records of both sides that a beat may have to be done in this way."""
-FAR = 2048
-"""Bytes ahead that records are asked for."""
-AT_ONCE = 64
-"""Links that are read at a time."""
 LISTS = 8
 LINKS = LISTS + 2 * RECORDS_MAX
-CHUNK_AT = LINKS + (RECORDS_MAX + AT_ONCE) // 2
+CHUNK_AT = LINKS + (RECORDS_MAX + LINKS_AT_ONCE) // 2
 FIELDS = CHUNK_AT + CHUNK_FIELDS + CHUNK
 LEFT_FOUND, RIGHT_FOUND = range(2)
 """Scratch memory (int64s): how many candidates each side has; each side's candidates, as in
@@ -127,9 +123,9 @@ def list_candidates(mine: int, other: int, links: int, found: int) -> int:
     chains; returns how many."""
     records, count, begun = get(mine, BATCH), get(mine, BATCH_ROWS), found
     ring, mask = get(other, RING), get(other, RING_MASK)
-    for i in range(AT_ONCE):
+    for i in range(LINKS_AT_ONCE):
         mem.store_u32(links + 4 * (count + i), np.uint32(0))
-    for start in range(0, count, AT_ONCE):
+    for start in range(0, count, LINKS_AT_ONCE):
         live = mem.set_of_64(links + 4 * start)
         while live:
             record = start + mem.lowest_bit(live)
@@ -197,8 +193,8 @@ def lay_together(lane: int, to: int, ours: int, pairs: int) -> None:
     left, right = get(lane, OUT_LEFT), get(lane, OUT_RIGHT)
     at, stop, more, end = 0, 8 * ours, 8 * ours, 8 * pairs
     while at < stop or more < end:
-        p = np.int64(mem.load_u32(left + at + 4)) if at < stop else pool.PARTITIONS
-        q = np.int64(mem.load_u32(right + more + 4)) if more < end else pool.PARTITIONS
+        p = np.int64(mem.load_u32(left + at + 4)) if at < stop else PARTITIONS
+        q = np.int64(mem.load_u32(right + more + 4)) if more < end else PARTITIONS
         if p <= q:
             moved = lay_run(left + to, right + to, left + at, right + at, left + stop)
             at += moved

@@ -294,6 +294,18 @@ def test_the_oldest_row_is_not_after_any_that_is_held(base, rows, window):
     run.close()
 
 
+def test_the_oldest_row_is_known_where_partitions_come_one_after_the_other():
+    """Row 0 is the last in time."""
+    run, rows = support.Run(Pooled, 1000, 1000, 5), [(900, tag_of(1, 1)), (100, tag_of(2, 2))]
+    run.beat(rows, [])
+    run.join._rings.spread()
+    run.beat([], [])
+    assert run.join._rings.pooled
+    assert run.base[0] == 5
+    assert run.live(0) == [(5, tag_of(1, 1)), (6, tag_of(2, 2))]
+    run.close()
+
+
 def test_what_is_dead_but_held_is_not_told():
     run = support.Run(Pooled, 10, 10)
     run.beat([(t, tag_of(t, 5)) for t in range(40)], [])
