@@ -110,19 +110,21 @@ def walk_eights(
     until it is tried again whether walks are shared: with zipf keys few have most of the pairs."""
     apart, none = get(lane, APART), (met_base - 1) & LOW  # no row of the other store's is this
     listed = apart > 1
-    pairs, kept = abreast.walk(records, other, back, forth, at, n, scratch, listed, none, mine, met)
+    pairs, kept = abreast.walk(
+        records, other, back, forth, base, named, at, n, scratch, listed, none, mine, met
+    )
     if listed and pairs == abreast.NO_ROOM:
         listed, apart = False, -apart
         pairs, kept = abreast.walk(
-            records, other, back, forth, at, n, scratch, listed, none, mine, met
+            records, other, back, forth, base, named, at, n, scratch, listed, none, mine, met
         )
     if pairs > room:
         return -1
     if pairs >= 0:
         if listed:
-            abreast.write_lists(records, at, n, scratch, none, base, met_base, named, mine, met)
+            abreast.write_lists(scratch, n, none, met_base, mine, met)
         else:
-            abreast.write_log(records, at, n, scratch, pairs, base, met_base, named, mine, met)
+            abreast.write_log(scratch, n, pairs, met_base, mine, met)
         judge_ways(lane, take, kept, pairs, apart)
     return pairs
 

@@ -27,17 +27,21 @@ from kernels.cpu.rings import (
     LOW,
     NEXT,
     PART,
+    PARTITION_SHIFT,
     RING,
     RING_MASK,
     TAIL,
 )
-from kernels.cpu.walk import PLAIN
+from kernels.cpu.walk import CHUNK, PLAIN
 
 LANES = 8
 LINKS, TAGS, PLACES, LOWS, WALKS_BYTES = 0, 1056, 2112, 3168, 5280
 """Walks, field by field, 264 each: the link to look at next, the tag, the number of the candidate
 or where in the lists its next row goes (uint32s); the earliest time that matches (int64)."""
 _FEATURES = numba.config.CPU_FEATURES
+FOUND, ROWS = 0, 8 * CHUNK
+"""What is noted of each candidate (int64s): whether its first entry matches; its row, and above 32
+bits its partition, if those are `named`."""
 FAST = "+avx512vl" in (codegen.get_host_cpu_features() if _FEATURES is None else _FEATURES)
 """Whether the CPU compresses vectors in an instruction.  LLVM takes it apart for others."""
 
@@ -226,12 +230,14 @@ def _judge(
 def _beginner(keep: Any) -> Any:
     @intrinsic
     def begin(
-        typingctx: Any, at: Any, place: Any, stride: Any, count: Any, records: Any, back: Any,
-        kept: Any, kept_lows: Any, to: Any, end: Any, ring: Any, mask: Any, tail: Any, width: Any,
-        disorder: Any, far: Any,
+        typingctx: Any, at: Any, place: Any, stride: Any, count: Any, records: Any, base: Any,
+        named: Any, back: Any, known: Any, kept: Any, kept_lows: Any, to: Any, end: Any, ring: Any,
+        mask: Any, tail: Any, width: Any, disorder: Any, far: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            at, place, stride, count, records, back, kept, kept_lows, *other = args
+            at, place, stride, count, records, base, named, back, known, kept, kept_lows, *other = (
+                args
+            )
             v, b = _Vectors(builder), builder
             among, last = v.first(count), b.sub(count, _number(1))
             mine, links = [], []
@@ -243,16 +249,22 @@ def _beginner(keep: Any) -> Any:
                 links.append(v.load(candidate, _I32, 4))
             times, tags = v.pairs(mine)
             lows = b.sub(times, v.splat(back))
+            rows = v.wide(b.sub(v.narrow(b.lshr(tags, v.splat(32))), v.splat(base, _I32)))
+            partitions = b.and_(tags, v.splat(LOW - (1 << PARTITION_SHIFT) + 1))
+            partitions = b.shl(partitions, v.splat(32 - PARTITION_SHIFT))
+            partitions = b.and_(partitions, v.splat(b.neg(named)))
+            v.store(known, b.or_(rows, partitions), ROWS)
             numbers = ir.Constant(_of(_I32), list(range(LANES)))
             places = b.add(v.splat(place, _I32), b.mul(v.splat(stride, _I32), numbers))
             meets, goes_on = _judge(
                 v, keep, False, tuple(other), kept, kept_lows, among, links, v.narrow(tags),
                 places, lows,
             )  # fmt: skip
+            v.store(known, b.zext(meets, _of(_I64)), FOUND)
             wild = b.icmp_unsigned(">=", b.add(times, v.splat(int(PLAIN))), v.splat(2 * int(PLAIN)))
             return v.counts(meets, goes_on, b.or_(meets, goes_on), b.and_(wild, among))
 
-        return types.int64(*[types.int64] * 15, types.boolean), codegen
+        return types.int64(*[types.int64] * 18, types.boolean), codegen
 
     return begin
 
@@ -320,31 +332,6 @@ FEW = LANES // 2
 write, write_few = _writer(LANES), _writer(FEW)
 """Write `row` (int64) eight times, or FEW times, from `mine` on, and from `met` on as int64 so many
 uint32 at `rows`, less `base` mod 2^32.  Returns how many of these come before `end`."""
-
-
-@intrinsic
-def fill(typingctx: Any, to: Any, value: Any) -> Any:
-    """Write an int64 eight times from `to` on."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        v = _Vectors(builder)
-        v.store(args[0], v.splat(args[1]))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), codegen
-
-
-@intrinsic
-def widen(typingctx: Any, to: Any, rows: Any, base: Any) -> Any:
-    """Write the eight uint32 at `rows`, less `base` mod 2^32, as int64 from `to` on."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        v = _Vectors(builder)
-        rows = v.load(args[1], _of(_I32))
-        v.store(args[0], v.wide(builder.sub(rows, v.splat(args[2], _I32))))
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), codegen
 
 
 @intrinsic
