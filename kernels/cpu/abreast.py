@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import eight, mem
-from kernels.cpu.eight import FEW, LANES, LOWS, PLACES, WALKS_BYTES
+from kernels.cpu.eight import ENTRIES, FEW, LANES, LOWS, PLACES, WALKS_BYTES
 from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOW, RING, RING_MASK, TAIL, get
 from kernels.cpu.walk import CHUNK, NEAR, PLAIN, WALK_FIELDS
 from kernels.registry import device
@@ -86,6 +86,7 @@ def walk(
         pairs += found & 255
         going += found >> 8 & 255
         left += found >> 16
+    eight.fill(walks + LOWS + ENTRIES + 8 * going, ring)  # steps take eight, if of fewer
     if listed:
         pairs = walk_lists(
             scratch, going, pairs, stride, end, ring, mask, tail, width, disorder, far, mine, met

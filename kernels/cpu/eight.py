@@ -35,9 +35,11 @@ from kernels.cpu.rings import (
 from kernels.cpu.walk import CHUNK, PLAIN
 
 LANES = 8
-LINKS, TAGS, PLACES, LOWS, WALKS_BYTES = 0, 1056, 2112, 3168, 5280
-"""Walks, field by field, 264 each: the link to look at next, the tag, the number of the candidate
-or where in the lists its next row goes (uint32s); the earliest time that matches (int64)."""
+TAGS, PLACES, LOWS, WALKS_BYTES = 0, 1056, 2112, 6336
+ENTRIES = 2112
+"""Walks, field by field, 264 each: the tag, the number of the candidate or where in the lists its
+next row goes (uint32s); the earliest time that matches, and, ENTRIES behind it, the address of the
+entry to look at next (int64s)."""
 _FEATURES = numba.config.CPU_FEATURES
 FOUND, ROWS = 0, 8 * CHUNK
 """What is noted of each candidate (int64s): whether its first entry matches; its row, and above 32
@@ -103,10 +105,14 @@ class _Vectors:
         at = self.builder.add(address, _number(offset))
         self.builder.store(vector, self.builder.inttoptr(at, vector.type.as_pointer())).align = 1
 
-    def entry(self, ring: Any, mask: Any, link: Any) -> Any:
-        """The address of a link's entry; links of any number have one."""
-        slot = self.builder.and_(self.builder.zext(link, _I64), mask)
-        return self.builder.add(ring, self.builder.mul(slot, _number(ENTRY)))
+    def entries(self, ring: Any, mask: Any, links: Any) -> Any:
+        """The addresses of eight links' entries; links of any number have one."""
+        slots = self.builder.and_(links, self.splat(mask))
+        return self.builder.add(self.splat(ring), self.builder.mul(slots, self.splat(ENTRY)))
+
+    def numbers(self, at: Any, offset: int = 0) -> list[Any]:
+        """Eight int64, one by one."""
+        return [self.load(at, _I64, offset + 8 * lane) for lane in range(LANES)]
 
     def pairs(self, addresses: list[Any]) -> tuple[Any, Any]:
         """The two int64 at each of eight addresses: all first ones, all second ones."""
@@ -126,11 +132,11 @@ class _Vectors:
             vector = self.builder.insert_element(vector, value, ir.Constant(_I32, lane))
         return vector
 
-    def compress(self, vector: Any, kept: Any) -> Any:
-        """The lanes that are kept, at the front."""
+    def compress(self, vector: Any, kept: Any, other: Any = 0) -> Any:
+        """The lanes that are kept, at the front; in the others `other`."""
         element = vector.type.element
         name = f"llvm.experimental.vector.compress.v8i{element.width}"
-        return self.call(name, vector.type, vector, kept, self.splat(0, element))
+        return self.call(name, vector.type, vector, kept, self.splat(other, element))
 
     def count(self, lanes: Any) -> Any:
         """How many lanes are set, as an int64."""
@@ -202,12 +208,11 @@ def _list(
 
 def _judge(
     v: _Vectors, keep: Any, begun: bool, other: tuple[Any, ...], kept: Any, kept_lows: Any,
-    among: Any, links: list[Any], tags: Any, places: Any, lows: Any,
+    among: Any, entries: list[Any], tags: Any, places: Any, lows: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Look at an entry of each walk: those that match are kept as `keep` does it, those that go on
     in `kept`, and their next entries asked for.  Returns which lanes match and which go on."""
     b, (to, end, ring, mask, tail, width, disorder, far) = v.builder, other
-    entries = [v.entry(ring, mask, link) for link in links]
     when, behind = v.pairs(entries)
     following = v.together([v.load(entry, _I32, NEXT) for entry in entries])
     late = b.icmp_unsigned("<=", b.sub(when, lows), v.splat(width))
@@ -216,12 +221,13 @@ def _judge(
     alive = b.icmp_unsigned(">=", following, v.splat(tail, _I32))
     recent = b.icmp_signed(">=", when, b.sub(lows, v.splat(disorder)))
     goes_on = b.and_(b.and_(alive, recent), among)
-    for field, vector in ((LINKS, following), (TAGS, tags), (PLACES, places)):
+    coming = v.entries(ring, mask, v.wide(following))
+    for field, vector in ((TAGS, tags), (PLACES, places)):
         v.store(kept, v.compress(vector, goes_on), field)
     v.store(kept_lows, v.compress(lows, goes_on))
+    v.store(kept_lows, v.compress(coming, goes_on, ring), ENTRIES)
     with b.if_then(far):
-        for lane in range(LANES):
-            entry = v.entry(ring, mask, v.load(kept, _I32, LINKS + 4 * lane))
+        for entry in v.numbers(kept_lows, ENTRIES):
             v.prefetch(entry)
             v.prefetch(b.add(entry, _number(ENTRY - 1)))
     return meets, goes_on
@@ -235,18 +241,19 @@ def _beginner(keep: Any) -> Any:
         mask: Any, tail: Any, width: Any, disorder: Any, far: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            at, place, stride, count, records, base, named, back, known, kept, kept_lows, *other = (
-                args
-            )
+            at, place, stride, count, records, base, named, back, known, *some = args
+            kept, kept_lows, *other = some
+            ring, mask = other[2:4]
             v, b = _Vectors(builder), builder
             among, last = v.first(count), b.sub(count, _number(1))
-            mine, links = [], []
+            mine, entries = [], []
             for lane in range(LANES):
                 beyond = b.icmp_signed("<", last, _number(lane))
                 candidate = b.add(at, b.shl(b.select(beyond, last, _number(lane)), _number(3)))
                 by = b.sub(v.load(candidate, _I32), b.trunc(records, _I32))
                 mine.append(b.add(records, b.zext(by, _I64)))
-                links.append(v.load(candidate, _I32, 4))
+                slot = b.and_(b.zext(v.load(candidate, _I32, 4), _I64), mask)
+                entries.append(b.add(ring, b.mul(slot, _number(ENTRY))))
             times, tags = v.pairs(mine)
             lows = b.sub(times, v.splat(back))
             rows = v.wide(b.sub(v.narrow(b.lshr(tags, v.splat(32))), v.splat(base, _I32)))
@@ -257,7 +264,7 @@ def _beginner(keep: Any) -> Any:
             numbers = ir.Constant(_of(_I32), list(range(LANES)))
             places = b.add(v.splat(place, _I32), b.mul(v.splat(stride, _I32), numbers))
             meets, goes_on = _judge(
-                v, keep, False, tuple(other), kept, kept_lows, among, links, v.narrow(tags),
+                v, keep, False, tuple(other), kept, kept_lows, among, entries, v.narrow(tags),
                 places, lows,
             )  # fmt: skip
             v.store(known, b.zext(meets, _of(_I64)), FOUND)
@@ -289,10 +296,10 @@ def _stepper(keep: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             at, lows, count, kept, kept_lows, *other = args
             v = _Vectors(builder)
-            links = [v.load(at, _I32, LINKS + 4 * lane) for lane in range(LANES)]
+            entries = v.numbers(lows, ENTRIES)
             tags, places = v.load(at, _of(_I32), TAGS), v.load(at, _of(_I32), PLACES)
             lanes = _judge(
-                v, keep, True, tuple(other), kept, kept_lows, v.first(count), links, tags, places,
+                v, keep, True, tuple(other), kept, kept_lows, v.first(count), entries, tags, places,
                 v.load(lows, _of(_I64)),
             )  # fmt: skip
             return v.counts(*lanes)
@@ -332,6 +339,18 @@ FEW = LANES // 2
 write, write_few = _writer(LANES), _writer(FEW)
 """Write `row` (int64) eight times, or FEW times, from `mine` on, and from `met` on as int64 so many
 uint32 at `rows`, less `base` mod 2^32.  Returns how many of these come before `end`."""
+
+
+@intrinsic
+def fill(typingctx: Any, to: Any, value: Any) -> Any:
+    """Write an int64 eight times from `to` on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        v = _Vectors(builder)
+        v.store(args[0], v.splat(args[1]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
 
 
 @intrinsic
