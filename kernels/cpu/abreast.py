@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import eight, mem
-from kernels.cpu.eight import ENTRIES, FEW, LANES, LOWS, PLACES, WALKS_BYTES
+from kernels.cpu.eight import BEFORE, ENTRIES, FEW, LANES, NOBODY, WALKS_BYTES
 from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOW, RING, RING_MASK, TAIL, get
 from kernels.cpu.walk import CHUNK, NEAR, PLAIN, WALK_FIELDS
 from kernels.registry import device
@@ -25,11 +25,11 @@ from kernels.registry import device
 ENDS = CHUNK
 ROWS = ENDS + eight.ROWS // 8
 WALKS = ROWS + CHUNK
-LISTS = WALKS + WALKS_BYTES // 8 + 1
+LISTS = WALKS + (WALKS_BYTES + BEFORE) // 8
 ROOM = WALK_FIELDS - LISTS - LANES
 """Scratch memory (int64s): candidates; for each how many pairs it has, then where its next one
-goes; for each its row, as in the output; walks; one that is nobody's; and lists, with ROOM for all
-of them, or the log, with room for so many pairs."""
+goes; for each its row, as in the output; walks; some that are nobody's; lists, with ROOM for all of
+them, or the log, with room for so many pairs."""
 NO_ROOM, WILD = -2, -3
 """What `walk` answers where a list or the log has no room; where times are too large to be done
 so."""
@@ -47,7 +47,7 @@ def longest(walks: int, going: int, stride: int) -> int:
     """How long the longest list of so many walks is, with its end."""
     length = 0
     for k in range(going):
-        length = max(length, np.int64(mem.load_u32(walks + PLACES + 4 * k)) % stride + 1)
+        length = max(length, np.int64(mem.load_u32(walks + 8 * k + 4)) % stride + 1)
     return length
 
 
@@ -70,23 +70,23 @@ def walk(
         return WILD, 0
     for name in range(0, candidates, LANES):
         first, known = at + 8 * name, scratch + 8 * (ENDS + name)
-        kept, kept_lows = walks + 4 * going, walks + LOWS + 8 * going
+        kept = walks + 8 * going
         if listed:
             found = eight.begin_lists(
                 first, name * stride, stride, candidates - name, records, base, named, back, known,
-                kept, kept_lows, to, end, ring, mask, tail, width, disorder, far,
+                kept, to, end, ring, mask, tail, width, disorder, far,
             )  # fmt: skip
         else:
             found = eight.begin_log(
                 first, name, 1, candidates - name, records, base, named, back, known, kept,
-                kept_lows, to + 8 * pairs, end, ring, mask, tail, width, disorder, far,
+                to + 8 * pairs, end, ring, mask, tail, width, disorder, far,
             )  # fmt: skip
         if found >> 24:
             return WILD, 0
         pairs += found & 255
         going += found >> 8 & 255
         left += found >> 16
-    eight.fill(walks + LOWS + ENTRIES + 8 * going, ring)  # steps take eight, if of fewer
+    eight.fill(walks + ENTRIES + 8 * going, ring)  # steps look at eight
     if listed:
         pairs = walk_lists(
             scratch, going, pairs, stride, end, ring, mask, tail, width, disorder, far, mine, met
@@ -105,7 +105,6 @@ def walk_lists(
 ) -> Any:  # fmt: skip
     """Follow what goes on to the ends of chains; how many pairs, with those found before."""
     walks, to, rounds = scratch + 8 * WALKS, scratch + 8 * LISTS, stride - 2
-    lows = walks + LOWS
     while going:
         if rounds == 0:
             rounds = stride - longest(walks, going, stride)
@@ -113,11 +112,12 @@ def walk_lists(
             return NO_ROOM
         rounds -= 1
         gone_on = 0
+        eight.fill(walks + 8 * going, NOBODY)
         for k in range(0, going, LANES):
             mem.prefetch_to_write(mine + 8 * pairs)
             mem.prefetch_to_write(met + 8 * pairs)
             found = eight.step_lists(
-                walks + 4 * k, lows + 8 * k, going - k, walks + 4 * gone_on, lows + 8 * gone_on,
+                walks + 8 * k, going - k, walks + 8 * gone_on,
                 to, end, ring, mask, tail, width, disorder, far,
             )  # fmt: skip
             pairs += found & 255
@@ -133,7 +133,7 @@ def walk_log(
 ) -> Any:  # fmt: skip
     """The same where there is a log; and it is counted how many pairs each candidate has."""
     walks, log, begun = scratch + 8 * WALKS, scratch + 8 * LISTS, pairs
-    lows, ends = walks + LOWS, scratch + 8 * ENDS
+    ends = scratch + 8 * ENDS
     while going:
         if pairs + going > ROOM:
             return NO_ROOM
@@ -142,7 +142,7 @@ def walk_log(
             mem.prefetch_to_write(mine + 8 * pairs)
             mem.prefetch_to_write(met + 8 * pairs)
             found = eight.step_log(
-                walks + 4 * k, lows + 8 * k, going - k, walks + 4 * gone_on, lows + 8 * gone_on,
+                walks + 8 * k, going - k, walks + 8 * gone_on,
                 log + 8 * pairs, end, ring, mask, tail, width, disorder, far,
             )  # fmt: skip
             pairs += found & 255

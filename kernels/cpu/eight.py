@@ -35,11 +35,12 @@ from kernels.cpu.rings import (
 from kernels.cpu.walk import CHUNK, PLAIN
 
 LANES = 8
-TAGS, PLACES, LOWS, WALKS_BYTES = 0, 1056, 2112, 6336
-ENTRIES = 2112
-"""Walks, field by field, 264 each: the tag, the number of the candidate or where in the lists its
-next row goes (uint32s); the earliest time that matches, and, ENTRIES behind it, the address of the
-entry to look at next (int64s)."""
+WALKS, LOWS, ENTRIES, WALKS_BYTES = 0, 2112, 4224, 6336
+"""Walks, field by field, 264 int64 each: `tag | place << 32`, where the place is the candidate's
+number or where in the lists its next row goes; the earliest time that matches; the address of the
+entry to look at next."""
+BEFORE, NOBODY = 128, -2 << 32
+"""Bytes before lists that are nobody's; a walk with its place there."""
 _FEATURES = numba.config.CPU_FEATURES
 FOUND, ROWS = 0, 8 * CHUNK
 """What is noted of each candidate (int64s): whether its first entry matches; its row, and above 32
@@ -180,54 +181,49 @@ class _Vectors:
         return self.builder.icmp_signed("<", places, self.splat(count))
 
 
-def _log(v: _Vectors, to: Any, end: Any, matched: Any, meets: Any, places: Any, begun: bool) -> Any:
+def _log(v: _Vectors, at: Any, to: Any, end: Any, matched: Any, meets: Any, walks: Any) -> Any:
     """Append what matches to the log at `to`, as `int64 name | row << 32`; places are names."""
     b = v.builder
-    pairs = b.or_(b.and_(matched, v.splat(-1 << 32)), v.wide(places))
+    pairs = b.or_(b.and_(matched, v.splat(-1 << 32)), b.lshr(walks, v.splat(32)))
     v.store(to, v.compress(pairs, meets))
-    return places
+    return walks
 
 
-def _list(
-    v: _Vectors, to: Any, end: Any, matched: Any, meets: Any, places: Any, begun: bool
-) -> Any:
-    """Write the row that matches to its walk's place in the lists at `to`, the end behind it;
-    returns the next places.  Where lists have not `begun`, others get an end; later what they write
-    goes to the int64 before the lists."""
+def _list(v: _Vectors, at: Any, to: Any, end: Any, matched: Any, meets: Any, walks: Any) -> Any:
+    """Write the row that matches to its walk's place in the lists at `to`, or once more the end,
+    and the end behind it; returns the walks with their next places.
+
+    Places and rows are taken out of vectors by way of memory: 10 matches at 10^5 ?."""
     b = v.builder
-    rows = b.or_(b.lshr(matched, v.splat(32)), v.splat(b.shl(end, _number(32))))
-    at = b.add(v.splat(to), b.shl(v.wide(places), v.splat(2)))
-    if begun:
-        at = b.select(meets, at, v.splat(b.sub(to, _number(8))))
-    else:
-        rows = b.select(meets, rows, v.splat(b.or_(end, b.shl(end, _number(32)))))
-    for place, row in zip(v.apart(at), v.apart(rows), strict=True):
-        v.store(place, row)
-    return b.add(places, b.zext(meets, _of(_I32)))
+    rows = b.select(meets, b.lshr(matched, v.splat(32)), v.splat(end))
+    v.store(to, b.or_(rows, v.splat(b.shl(end, _number(32)))), -BEFORE)
+    for lane, row in enumerate(v.numbers(to, -BEFORE)):
+        place = b.sext(v.load(at, _I32, WALKS + 8 * lane + 4), _I64)
+        v.store(b.add(to, b.shl(place, _number(2))), row)
+    return b.add(walks, b.select(meets, v.splat(1 << 32), v.splat(0)))
 
 
 def _judge(
-    v: _Vectors, keep: Any, begun: bool, other: tuple[Any, ...], kept: Any, kept_lows: Any,
-    among: Any, entries: list[Any], tags: Any, places: Any, lows: Any,
+    v: _Vectors, keep: Any, other: tuple[Any, ...], at: Any, kept: Any, among: Any,
+    entries: list[Any], walks: Any, lows: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Look at an entry of each walk: those that match are kept as `keep` does it, those that go on
     in `kept`, and their next entries asked for.  Returns which lanes match and which go on."""
     b, (to, end, ring, mask, tail, width, disorder, far) = v.builder, other
     when, behind = v.pairs(entries)
-    following = v.together([v.load(entry, _I32, NEXT) for entry in entries])
+    following = v.wide(v.together([v.load(entry, _I32, NEXT) for entry in entries]))
     late = b.icmp_unsigned("<=", b.sub(when, lows), v.splat(width))
-    meets = b.and_(b.and_(late, b.icmp_unsigned("==", v.narrow(behind), tags)), among)
-    places = keep(v, to, end, behind, meets, places, begun)
-    alive = b.icmp_unsigned(">=", following, v.splat(tail, _I32))
+    same = b.icmp_unsigned("==", b.and_(b.xor(behind, walks), v.splat(LOW)), v.splat(0))
+    meets = b.and_(b.and_(late, same), among)
+    walks = keep(v, at, to, end, behind, meets, walks)
+    alive = b.icmp_unsigned(">=", following, v.splat(tail))
     recent = b.icmp_signed(">=", when, b.sub(lows, v.splat(disorder)))
     goes_on = b.and_(b.and_(alive, recent), among)
-    coming = v.entries(ring, mask, v.wide(following))
-    for field, vector in ((TAGS, tags), (PLACES, places)):
-        v.store(kept, v.compress(vector, goes_on), field)
-    v.store(kept_lows, v.compress(lows, goes_on))
-    v.store(kept_lows, v.compress(coming, goes_on, ring), ENTRIES)
+    v.store(kept, v.compress(walks, goes_on), WALKS)
+    v.store(kept, v.compress(lows, goes_on), LOWS)
+    v.store(kept, v.compress(v.entries(ring, mask, following), goes_on, ring), ENTRIES)
     with b.if_then(far):
-        for entry in v.numbers(kept_lows, ENTRIES):
+        for entry in v.numbers(kept, ENTRIES):
             v.prefetch(entry)
             v.prefetch(b.add(entry, _number(ENTRY - 1)))
     return meets, goes_on
@@ -237,12 +233,11 @@ def _beginner(keep: Any) -> Any:
     @intrinsic
     def begin(
         typingctx: Any, at: Any, place: Any, stride: Any, count: Any, records: Any, base: Any,
-        named: Any, back: Any, known: Any, kept: Any, kept_lows: Any, to: Any, end: Any, ring: Any,
-        mask: Any, tail: Any, width: Any, disorder: Any, far: Any,
+        named: Any, back: Any, known: Any, kept: Any, to: Any, end: Any, ring: Any, mask: Any,
+        tail: Any, width: Any, disorder: Any, far: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            at, place, stride, count, records, base, named, back, known, *some = args
-            kept, kept_lows, *other = some
+            at, place, stride, count, records, base, named, back, known, kept, *other = args
             ring, mask = other[2:4]
             v, b = _Vectors(builder), builder
             among, last = v.first(count), b.sub(count, _number(1))
@@ -261,17 +256,16 @@ def _beginner(keep: Any) -> Any:
             partitions = b.shl(partitions, v.splat(32 - PARTITION_SHIFT))
             partitions = b.and_(partitions, v.splat(b.neg(named)))
             v.store(known, b.or_(rows, partitions), ROWS)
-            numbers = ir.Constant(_of(_I32), list(range(LANES)))
-            places = b.add(v.splat(place, _I32), b.mul(v.splat(stride, _I32), numbers))
-            meets, goes_on = _judge(
-                v, keep, False, tuple(other), kept, kept_lows, among, entries, v.narrow(tags),
-                places, lows,
-            )  # fmt: skip
+            numbers = ir.Constant(_of(_I64), list(range(LANES)))
+            places = b.add(v.splat(place), b.mul(v.splat(stride), numbers))
+            walks = b.or_(b.and_(tags, v.splat(LOW)), b.shl(places, v.splat(32)))
+            v.store(kept, walks, WALKS)
+            meets, goes_on = _judge(v, keep, tuple(other), kept, kept, among, entries, walks, lows)
             v.store(known, b.zext(meets, _of(_I64)), FOUND)
             wild = b.icmp_unsigned(">=", b.add(times, v.splat(int(PLAIN))), v.splat(2 * int(PLAIN)))
             return v.counts(meets, goes_on, b.or_(meets, goes_on), b.and_(wild, among))
 
-        return types.int64(*[types.int64] * 18, types.boolean), codegen
+        return types.int64(*[types.int64] * 17, types.boolean), codegen
 
     return begin
 
@@ -281,7 +275,7 @@ begin_log, begin_lists = _beginner(_log), _beginner(_list)
 
 What matches goes to a log at `to` (eight int64 are written), `place` is the first candidate's name
 and `stride` 1; or to lists at `to`, eight of them begin at `place`, `stride` uint32 long each, and
-`end` is written behind what matches.  What goes on is written to `kept` and `kept_lows`, eight of
+`end` is written behind what matches.  What goes on is written to `kept`, eight of
 each field.  `far`: next entries are asked for.  Returns, a byte each, how many match, how many go
 on, how many do either, and how many have times for which differences overflow: then nothing of it
 counts."""
@@ -290,28 +284,26 @@ counts."""
 def _stepper(keep: Any) -> Any:
     @intrinsic
     def step(
-        typingctx: Any, at: Any, lows: Any, count: Any, kept: Any, kept_lows: Any, to: Any,
-        end: Any, ring: Any, mask: Any, tail: Any, width: Any, disorder: Any, far: Any,
+        typingctx: Any, at: Any, count: Any, kept: Any, to: Any, end: Any, ring: Any, mask: Any,
+        tail: Any, width: Any, disorder: Any, far: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            at, lows, count, kept, kept_lows, *other = args
+            at, count, kept, *other = args
             v = _Vectors(builder)
-            entries = v.numbers(lows, ENTRIES)
-            tags, places = v.load(at, _of(_I32), TAGS), v.load(at, _of(_I32), PLACES)
-            lanes = _judge(
-                v, keep, True, tuple(other), kept, kept_lows, v.first(count), entries, tags, places,
-                v.load(lows, _of(_I64)),
-            )  # fmt: skip
-            return v.counts(*lanes)
+            walks, lows = v.load(at, _of(_I64), WALKS), v.load(at, _of(_I64), LOWS)
+            entries = v.numbers(at, ENTRIES)
+            return v.counts(
+                *_judge(v, keep, tuple(other), at, kept, v.first(count), entries, walks, lows)
+            )
 
-        return types.int64(*[types.int64] * 12, types.boolean), codegen
+        return types.int64(*[types.int64] * 10, types.boolean), codegen
 
     return step
 
 
 step_log, step_lists = _stepper(_log), _stepper(_list)
-"""The same for the next link of up to eight walks, whose fields begin at `at` and `lows`; the int64
-before the lists is nobody's.  Returns how many match and, in the next byte, how many go on."""
+"""The same for the next link of up to eight walks, whose fields begin at `at`; of fewer, those
+behind are NOBODY's.  Returns how many match and, in the next byte, how many go on."""
 
 
 def _writer(lanes: int) -> Any:
