@@ -39,6 +39,9 @@ WALKS, LOWS, ENTRIES, WALKS_BYTES = 0, 2112, 4224, 6336
 """Walks, field by field, 264 int64 each: `tag | place << 32`, where the place is the candidate's
 number or where in the lists its next row goes; the earliest time that matches; the address of the
 entry to look at next."""
+NEARER, FARTHER = 1, 2
+"""Where rings lie, if not in the first cache: next entries are asked for, into the first cache or
+into the second."""
 BEFORE, NOBODY = 128, -2 << 32
 """Bytes before lists that are nobody's; a walk with its place there."""
 _FEATURES = numba.config.CPU_FEATURES
@@ -169,9 +172,9 @@ class _Vectors:
         lanes = range(vector.type.count)
         return [self.builder.extract_element(vector, ir.Constant(_I32, k)) for k in lanes]
 
-    def prefetch(self, address: Any) -> None:
-        """Ask for a line."""
-        flags = [ir.Constant(_I32, flag) for flag in (0, 3, 1)]
+    def prefetch(self, address: Any, cache: int) -> None:
+        """Ask for a line: 3 into the first cache, 2 into the second."""
+        flags = [ir.Constant(_I32, flag) for flag in (0, cache, 1)]
         pointer = self.builder.inttoptr(address, ir.PointerType())
         self.call("llvm.prefetch.p0", ir.VoidType(), pointer, *flags)
 
@@ -193,7 +196,7 @@ def _list(v: _Vectors, at: Any, to: Any, end: Any, matched: Any, meets: Any, wal
     """Write the row that matches to its walk's place in the lists at `to`, or once more the end,
     and the end behind it; returns the walks with their next places.
 
-    Places and rows are taken out of vectors by way of memory: 10 matches at 10^5 ?."""
+    Places and rows are taken out of vectors by way of memory."""
     b = v.builder
     rows = b.select(meets, b.lshr(matched, v.splat(32)), v.splat(end))
     v.store(to, b.or_(rows, v.splat(b.shl(end, _number(32)))), -BEFORE)
@@ -222,10 +225,11 @@ def _judge(
     v.store(kept, v.compress(walks, goes_on), WALKS)
     v.store(kept, v.compress(lows, goes_on), LOWS)
     v.store(kept, v.compress(v.entries(ring, mask, following), goes_on, ring), ENTRIES)
-    with b.if_then(far):
-        for entry in v.numbers(kept, ENTRIES):
-            v.prefetch(entry)
-            v.prefetch(b.add(entry, _number(ENTRY - 1)))
+    for distance, cache in ((NEARER, 3), (FARTHER, 2)):
+        with b.if_then(b.icmp_signed("==", far, _number(distance))):
+            for entry in v.numbers(kept, ENTRIES):
+                v.prefetch(entry, cache)
+                v.prefetch(b.add(entry, _number(ENTRY - 1)), cache)
     return meets, goes_on
 
 
@@ -265,7 +269,7 @@ def _beginner(keep: Any) -> Any:
             wild = b.icmp_unsigned(">=", b.add(times, v.splat(int(PLAIN))), v.splat(2 * int(PLAIN)))
             return v.counts(meets, goes_on, b.or_(meets, goes_on), b.and_(wild, among))
 
-        return types.int64(*[types.int64] * 17, types.boolean), codegen
+        return types.int64(*[types.int64] * 18), codegen
 
     return begin
 
@@ -276,7 +280,7 @@ begin_log, begin_lists = _beginner(_log), _beginner(_list)
 What matches goes to a log at `to` (eight int64 are written), `place` is the first candidate's name
 and `stride` 1; or to lists at `to`, eight of them begin at `place`, `stride` uint32 long each, and
 `end` is written behind what matches.  What goes on is written to `kept`, eight of
-each field.  `far`: next entries are asked for.  Returns, a byte each, how many match, how many go
+each field.  `far`: as above.  Returns, a byte each, how many match, how many go
 on, how many do either, and how many have times for which differences overflow: then nothing of it
 counts."""
 
@@ -296,7 +300,7 @@ def _stepper(keep: Any) -> Any:
                 *_judge(v, keep, tuple(other), at, kept, v.first(count), entries, walks, lows)
             )
 
-        return types.int64(*[types.int64] * 10, types.boolean), codegen
+        return types.int64(*[types.int64] * 11), codegen
 
     return step
 
