@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import eight, mem
-from kernels.cpu.eight import BEFORE, ENTRIES, FEW, LANES, NOBODY, WALKS_BYTES
+from kernels.cpu.eight import BEFORE, ENTRIES, FEW, LANES, LOWS, NOBODY, WALKS_BYTES
 from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOW, RING, RING_MASK, TAIL, get
-from kernels.cpu.walk import CHUNK, NEAR, PLAIN, WALK_FIELDS
+from kernels.cpu.walk import CHUNK, NEAR, PLAIN, SOON, WALK_FIELDS, seek
 from kernels.registry import device
 
 ENDS = CHUNK
@@ -139,11 +139,19 @@ def walk_log(
     disorder: int, far: int, mine: int, met: int,
 ) -> Any:  # fmt: skip
     """The same where there is a log; and it is counted how many pairs each candidate has."""
-    walks, log, begun = scratch + 8 * WALKS, scratch + 8 * LISTS, pairs
+    walks, log, begun, rounds = scratch + 8 * WALKS, scratch + 8 * LISTS, pairs, 0
     ends = scratch + 8 * ENDS
     while going:
         if pairs + going > ROOM:
             return NO_ROOM
+        rounds += 1
+        if going == 1 and rounds >= SOON:
+            tag, stop = mem.load_u32(walks), mem.load_i64(walks + LOWS) - disorder
+            entry = seek(mem.load_i64(walks + ENTRIES), tag, stop, ring, mask, tail)
+            if entry == 0:
+                break
+            mem.store_i64(walks + ENTRIES, entry)
+            rounds = 0
         gone_on = 0
         for k in range(0, going, LANES):
             mem.prefetch_to_write(mine + 8 * pairs)

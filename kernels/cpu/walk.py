@@ -58,6 +58,8 @@ WALK_FIELDS = TIMES + WINDOWS_BYTES // 4 + BLOCK
 NEAR = 512
 """Rings of up to so many slots are not asked for entry by entry: a nearer cache has them, and with
 10 matches a tuple at 10^4 asking took an eighth of the time."""
+SOON = 8
+"""Rounds after which a walk that is alone goes on by itself."""
 PLAIN = np.int64(1) << 61
 """Times and bounds smaller than this need no care for overflow."""
 
@@ -179,6 +181,20 @@ def fullest(windows: int, at: int, end: int) -> int:
 
 
 @device
+def seek(entry: int, tag: int, stop: int, ring: int, mask: int, tail: int) -> int:
+    """From an entry, by its address, down its chain to the first of `tag`; 0 where the chain ends
+    before, or comes to one that is earlier than `stop`.
+
+    For a walk that is alone: a record whose chain is full of another, hot key's entries."""
+    while mem.load_u32(entry + 8) != tag:
+        link = np.int64(mem.load_u32(entry + NEXT))
+        if mem.load_i64(entry) < stop or link < tail:
+            return 0
+        entry = ring + ENTRY * (link & mask)
+    return entry
+
+
+@device
 def walk_together(other: int, scratch: int, end: int, stride: int, shared: bool) -> bool:
     """Walk all walkers up to `end` to the ends of their chains; False where a list has no room.
 
@@ -187,8 +203,17 @@ def walk_together(other: int, scratch: int, end: int, stride: int, shared: bool)
     """
     ring, mask, tail = get(other, RING), get(other, RING_MASK), get(other, TAIL)
     windows, first, rounds = scratch + 8 * WINDOWS, scratch + 8 * WALKERS, 0
-    far, times_by = mask >= NEAR, scratch + 8 * TIMES - 2 * windows
+    far, times_by, turns = mask >= NEAR, scratch + 8 * TIMES - 2 * windows, 0
     while first < end:
+        turns += 1
+        if turns >= SOON and end == first + 8:
+            window, turns = windows + np.int64(mem.load_u32(first)), 0
+            entry = ring + 4 * np.int64(mem.load_u32(first + 4))
+            tag, stop = mem.load_u32(window + TAG), mem.load_i64(window + STOP)
+            entry = seek(entry, tag, stop, ring, mask, tail)
+            if entry == 0:
+                break
+            mem.store_u32(first + 4, np.uint32((entry - ring) >> 2))
         if rounds == 0:
             rounds = (stride - WINDOW) // 4 - fullest(windows, first, end)
             if rounds == 0:

@@ -16,7 +16,7 @@ from edged.joins import _lanes
 from edged.joins._lanes import cut
 from edged.joins._rings import RING_MIN, Rings
 from edged.workers import Workers
-from kernels.cpu import chain, chunk, rings, team
+from kernels.cpu import abreast, chain, chunk, rings, team
 from tests.kernels.chain_model import Model, tag_of
 from tests.naive import chain as naive
 
@@ -246,11 +246,31 @@ def test_walks_of_more_links_than_lists_have_room_for_that_match_few():
         assert len(found) == 5 * 200
 
 
-@pytest.mark.parametrize("shortest", [8010, 8018, 8019, 8021])
-def test_lists_that_are_just_long_enough_and_just_not(shortest):
-    """Eight candidates' lists have room for 8 025 rows each.  Whether records share walks is tried
-    first; with eight keys they do not."""
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), max_size=12),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 3)), max_size=4),
+    st.integers(0, 250),
+    st.sampled_from([0, 0, 7, 60]),
+)
+def test_a_record_whose_chain_is_full_of_other_keys(runs, probes, back, jitter):
+    """Four keys whose tags end in the same twenty bits: runs of some, and a few records that walk
+    alone, past them, to what is theirs."""
+    model = Model(1000, back)
+    keys = [kind for kind, count in runs for _ in range(count)]
+    rows = [(t - t * 31 % (jitter + 1), 3 + (kind << 20), 0) for t, kind in enumerate(keys)]
+    found, expected = model.beat(rows, [])
+    assert found == expected == []
+    found, expected = model.beat([], [(t, 3 + (kind << 20), 0) for t, kind in probes])
+    assert found == expected
+
+
+@pytest.mark.parametrize("spare", [8, 0, -1, -3])
+def test_lists_that_are_just_long_enough_and_just_not(spare):
+    """The longest of eight candidates' lists, with its end, leaves room for so many rows more.
+    Whether records share walks is tried first; with eight keys they do not."""
     model, keys = Model(3, 3), range(8)
+    shortest = int(abreast.stride_of(len(keys))) - len(keys) - spare
     model.twin.join = lambda *args: None
     rows = [(50, key, 7) for key in keys for _ in range(shortest + key)]
     model.beat([], rows)
@@ -260,9 +280,10 @@ def test_lists_that_are_just_long_enough_and_just_not(shortest):
         assert found == [(8 * beat + key, row) for key in keys for row in numbers[key]]
 
 
-@pytest.mark.parametrize("most", [316, 317, 318, 319, 900])
-def test_one_list_that_is_too_short_among_many(most):
+@pytest.mark.parametrize("spare", [2, 1, 0, -1, -600])
+def test_one_list_that_is_too_short_among_many(spare):
     model, keys = Model(3, 3), range(200)
+    most = int(abreast.stride_of(len(keys))) - 1 - spare
     model.beat([], [(50, key, 7) for key in keys for _ in range(most if key == 99 else 5)])
     for _ in range(3):  # shared; in lists; in a log, where one was too short
         found, expected = model.beat([(50, key, 7) for key in keys], [])
