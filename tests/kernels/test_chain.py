@@ -261,8 +261,19 @@ def test_a_record_whose_chain_is_full_of_other_keys(runs, probes, back, jitter):
     rows = [(t - t * 31 % (jitter + 1), 3 + (kind << 20), 0) for t, kind in enumerate(keys)]
     found, expected = model.beat(rows, [])
     assert found == expected == []
-    found, expected = model.beat([], [(t, 3 + (kind << 20), 0) for t, kind in probes])
-    assert found == expected
+    for _ in range(2):  # whether walks are shared is tried first
+        found, expected = model.beat([], [(t, 3 + (kind << 20), 0) for t, kind in probes])
+        assert found == expected
+
+
+@pytest.mark.parametrize("late", [30, 500])
+def test_a_record_that_walks_alone_goes_on_behind_what_came_late(late):
+    """What it looks for came first, then many of another key, from before its window."""
+    model, other = Model(10, 10), 3 + (1 << 20)
+    found, expected = model.beat([(100, 3, 0), *[(50, other, 0)] * late], [(100, 3, 0)])
+    assert found == expected == [(0, 0)]
+    found, expected = model.beat([], [(100, 3, 0)])  # whether walks are shared is tried first
+    assert found == expected == [(0, 1)]
 
 
 @pytest.mark.parametrize("spare", [8, 0, -1, -3])
