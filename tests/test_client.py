@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from edged.client import Producer, frames
+from edged.client.link import Closed, Link
 from edged.errors import PeerError, ProtocolError
 from edged.sources._tcp_socket import TcpSettings
 from tests.sources.tcp_rig import ARROW, NOW_US, Rig, rows
@@ -250,6 +252,28 @@ def test_a_producer_without_an_id_parts_over_tls_too() -> None:
             refused.send(rows(0, 1))
             refused.end(10)
         refused.close()
+
+
+def test_that_the_peer_hung_up_first_over_tls_is_no_error_of_hanging_up() -> None:
+    """edged may have read that the stream ends, and closed, before TLS is told the same."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(CERTIFICATE)
+            with context.wrap_socket(server.accept()[0], server_side=True) as sock:
+                sock.recv(1)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        context = ssl.create_default_context(cafile=CERTIFICATE)
+        link = Link("127.0.0.1", server.getsockname()[1], context, 5)
+        link.give([b"x"])
+        serving.join()
+    link.finish()
+    with pytest.raises(Closed):
+        link.receive()
+    link.close()
 
 
 def test_tls_and_a_token_together(tmp_path: Path) -> None:

@@ -75,8 +75,9 @@ class Link:
         if not isinstance(self._sock, ssl.SSLSocket):
             self._sock.shutdown(socket.SHUT_WR)
             return
-        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            self._sock.unwrap()  # close_notify goes out; what the peer has to say is read as ever
+        # close_notify goes out; what the peer has to say, or that it has hung up, is read as ever
+        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError):
+            self._sock.unwrap()
 
     def receive(self) -> list[tuple[int, bytes]]:
         """Frames that are here now.  Raises OSError at the end of the connection."""

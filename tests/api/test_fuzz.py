@@ -268,7 +268,7 @@ def test_the_life_of_a_job_gets_documented_answers(session, plant):
     ask(200, "operation", id=later.json()["id"])
     ask(404, "operation", id="0" * 16)
     ask(200, "drain_job", **life)
-    ask(200, "delete_job", **life)
+    ask(200, "delete_job", {"prefer": "wait=60"}, **life)  # without, it is answered as it drains
     for id in ("job", "pause_job", "resume_job", "drain_job", "delete_job"):
         ask(404, id, **life)
     ask(404, "stream", stream="life")
