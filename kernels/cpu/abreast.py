@@ -3,11 +3,11 @@
 The chains of a chunk's candidates are walked side by side, a link each a round.
 
 Where candidates have few partners, what matches is logged as `int64 candidate | row << 32`: along
-the log, the pairs of each candidate come newest partner first. At last it is counted how many each
-has, which says where they lie in the output, and each pair is written to its place. Where they have
-many, each has a list of its own instead, to which rows go with an end behind them, a number that no
-row has, so that nobody has to count: with ten matches a tuple at 10^5 19.4 -> 22.3 M tuples/s; with
-one it would be 93 -> 82 (10^4), since lists are written row by row.
+the log, the pairs of each candidate come newest partner first.  At last it is counted how many each
+has, which says where they lie in the output, and each pair is written to its place.  Where they
+have many, each has a list of its own instead, to which rows go with an end behind them, a number
+that no row has, so that nobody has to count: with ten matches a tuple at 10^5 19.4 -> 22.3 M
+tuples/s; with one it would be 93 -> 82 (10^4), since lists are written row by row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import eight, mem
-from kernels.cpu.eight import BEFORE, ENTRIES, FEW, LANES, LOWS, NOBODY, WALKS_BYTES
+from kernels.cpu.eight import BEFORE, ENTRIES, FEW, LANES, LOWS, NOBODY, PLACE, WALKS_BYTES
 from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOW, RING, RING_MASK, TAIL, get
 from kernels.cpu.walk import CHUNK, NEAR, PLAIN, SOON, WALK_FIELDS, seek
 from kernels.registry import device
@@ -32,8 +32,8 @@ goes; for each its row, as in the output; walks; some that are nobody's; lists, 
 them, or the log, with room for so many pairs."""
 FAR = 1 << 14
 """Slots of a ring from which on lists' next entries are asked for into the second cache only: with
-10 matches 1.13 times as fast at 10^6, 1.08 at 10^7, but 0.94 at 3 * 10^5 and 0.89 at 10^5; with one
-match, logged, 1.00 and 0.95."""
+10 matches 1.03 to 1.13 times as fast at 10^6, 1.08 at 10^7, but 0.94 at 3 * 10^5 and 0.89 at 10^5;
+with one match, logged, 1.00 and 0.95 (10^6, 10^7)."""
 NO_ROOM, WILD = -2, -3
 """What `walk` answers where a list or the log has no room; where times are too large to be done
 so."""
@@ -51,7 +51,7 @@ def longest(walks: int, going: int, stride: int) -> int:
     """How long the longest list of so many walks is, with its end."""
     length = 0
     for k in range(going):
-        length = max(length, np.int64(mem.load_u32(walks + 8 * k + 4)) % stride + 1)
+        length = max(length, np.int64(mem.load_u32(walks + 8 * k + PLACE)) % stride + 1)
     return length
 
 

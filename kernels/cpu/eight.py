@@ -34,20 +34,20 @@ from kernels.cpu.rings import (
 )
 from kernels.cpu.walk import CHUNK, PLAIN
 
-LANES = 8
+LANES, PLACE = 8, 4
 WALKS, LOWS, ENTRIES, WALKS_BYTES = 0, 2112, 4224, 6336
 """Walks, field by field, 264 int64 each: `tag | place << 32`, where the place is the candidate's
-number or where in the lists its next row goes; the earliest time that matches; the address of the
-entry to look at next."""
+number or where in the lists its next row goes (PLACE bytes behind the tag); the earliest time that
+matches; the address of the entry to look at next."""
 NEARER, FARTHER = 1, 2
 """Where rings lie, if not in the first cache: next entries are asked for, into the first cache or
 into the second."""
 BEFORE, NOBODY = 128, -2 << 32
 """Bytes before lists that are nobody's; a walk with its place there."""
-_FEATURES = numba.config.CPU_FEATURES
 FOUND, ROWS = 0, 8 * CHUNK
 """What is noted of each candidate (int64s): whether its first entry matches; its row, and above 32
 bits its partition, if those are `named`."""
+_FEATURES = numba.config.CPU_FEATURES
 FAST = "+avx512vl" in (codegen.get_host_cpu_features() if _FEATURES is None else _FEATURES)
 """Whether the CPU compresses vectors in an instruction.  LLVM takes it apart for others."""
 
@@ -201,7 +201,7 @@ def _list(v: _Vectors, at: Any, to: Any, end: Any, matched: Any, meets: Any, wal
     rows = b.select(meets, b.lshr(matched, v.splat(32)), v.splat(end))
     v.store(to, b.or_(rows, v.splat(b.shl(end, _number(32)))), -BEFORE)
     for lane, row in enumerate(v.numbers(to, -BEFORE)):
-        place = b.sext(v.load(at, _I32, WALKS + 8 * lane + 4), _I64)
+        place = b.sext(v.load(at, _I32, WALKS + 8 * lane + PLACE), _I64)
         v.store(b.add(to, b.shl(place, _number(2))), row)
     return b.add(walks, b.select(meets, v.splat(1 << 32), v.splat(0)))
 
@@ -279,10 +279,10 @@ begin_log, begin_lists = _beginner(_log), _beginner(_list)
 
 What matches goes to a log at `to` (eight int64 are written), `place` is the first candidate's name
 and `stride` 1; or to lists at `to`, eight of them begin at `place`, `stride` uint32 long each, and
-`end` is written behind what matches.  What goes on is written to `kept`, eight of
-each field.  `far`: as above.  Returns, a byte each, how many match, how many go
-on, how many do either, and how many have times for which differences overflow: then nothing of it
-counts."""
+`end` is written behind what matches.  At `known` FOUND and ROWS are noted.  What goes on is written
+to `kept`, eight of each field.  `far`: 0, NEARER or FARTHER.  Returns, a byte each, how many match,
+how many go on, how many do either, and how many have times for which differences overflow: then
+nothing of it counts."""
 
 
 def _stepper(keep: Any) -> Any:
