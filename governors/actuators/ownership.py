@@ -58,10 +58,19 @@ class _Place:
     """What we wrote; None while the original stands there."""
     index: int = 0
     """Of its slot in the journal."""
+    asked: str | None = None
+    """What we last asked for in vain: who was to write it may have done so, or do so later."""
 
     @property
     def expected(self) -> str:
         return self.original if self.ours is None else self.ours
+
+    def is_ours(self, now: str) -> bool:
+        """Whether what stands there now is what we left there, or asked for; then it is `expected`
+        from now on."""
+        if now == self.asked and now != self.expected:
+            self.ours = now
+        return now == self.expected
 
 
 class Ownership:
@@ -303,7 +312,7 @@ class Ownership:
         now = {place.part: self._read(name, place) for place in places}
         by_part = {place.part: place for place in places}
         for part, place in by_part.items():
-            if now[part] != place.expected:
+            if not place.is_ours(now[part]):
                 raise TakenOver(_foreign(place, now[part]))
         differ = [part for part in ordered(wanted, now) if wanted[part] != now[part]]
         for part in differ:
@@ -317,6 +326,9 @@ class Ownership:
             self.writer.write(place.path, text)
         except Denied as problem:
             raise NotPermitted(f"{name}: {problem}; see `edged governor show`") from problem
+        except NotPermitted:
+            place.asked = text
+            raise
         except (Absent, Busy) as problem:
             self.dormant[name] = str(problem)
             raise ActuatorError(f"{name} is gone: {problem}") from problem
@@ -357,7 +369,7 @@ class Ownership:
                 return None
             return Change(name, "gone", str(problem), None)
         foreign = [
-            (p, text) for p, text in zip(places, now, strict=True) if text != p.expected
+            (p, text) for p, text in zip(places, now, strict=True) if not p.is_ours(text)
         ]  # fmt: skip
         says = "; ".join(_foreign(place, text) for place, text in foreign)
         for place, text in foreign:
@@ -381,7 +393,7 @@ class Ownership:
                     p.part,
                     p.path,
                     p.original,
-                    frozenset((p.ours,) if p.ours is not None else ()),
+                    frozenset(text for text in (p.ours, p.asked) if text is not None),
                 )
                 for name, places in self._places.items()
                 for p in places

@@ -204,6 +204,59 @@ class TestRefusals:
             Ownership(sysfs, writer, tmp_path / "journal", []).take()
 
 
+class Late:
+    """A helper that is asked, is given up waiting for, and writes all the same: later, or before it
+    dies."""
+
+    def __init__(self, sysfs):
+        self._direct, self.late, self.asleep = Direct(sysfs), [], False
+
+    def refusal(self, path):
+        return self._direct.refusal(path)
+
+    def write(self, path, text):
+        if self.asleep:
+            self.late.append((path, text))
+            raise NotPermitted("the helper does not answer (timed out)")
+        self._direct.write(path, text)
+
+    def wake(self):
+        self.asleep = False
+        for asked in self.late:
+            self._direct.write(*asked)
+
+
+class TestLateHelper:
+    @pytest.mark.parametrize("seen", ["by nobody", "on watch", "on the next pin"])
+    def test_what_it_wrote_after_we_had_given_up_is_ours_and_is_restored(self, bench, seen):
+        late = Late(bench.sysfs)
+        with Ownership(bench.sysfs, late, bench.journal, bench.knobs) as ours:
+            assert ours.pin(bench.knob, 729_600_000) == 729_600_000
+            late.asleep = True
+            with pytest.raises(NotPermitted, match="does not answer"):
+                ours.pin(bench.knob, 1_344_000_000)
+            assert ours.watch() == []
+            late.wake()
+            assert bench.sysfs.read(bench.knob.max_path) == "1344000"
+            if seen == "on watch":
+                assert ours.watch() == []
+            elif seen == "on the next pin":
+                assert ours.pin(bench.knob, 960_000_000) == 960_000_000
+        assert limits(bench.sysfs) == bench.before
+        assert not bench.journal.exists()
+
+    def test_what_another_wrote_meanwhile_is_not(self, bench):
+        late = Late(bench.sysfs)
+        with Ownership(bench.sysfs, late, bench.journal, bench.knobs) as ours:
+            late.asleep = True
+            with pytest.raises(NotPermitted):
+                ours.pin(bench.knob, 1_190_400_000)
+            late.asleep = False
+            bench.put(bench.knob, 729_600_000, 960_000_000)
+            assert [change.what for change in ours.watch()] == ["changed"]
+        assert bench.sysfs.read(bench.knob.max_path) == "960000"
+
+
 class TestOthers:
     """nvpmodel, jetson_clocks, a person."""
 
