@@ -45,8 +45,9 @@ class Scene:
             self._problem = "" if message.data["up"] else "the daemon does not answer"
 
     def known(self) -> bool:
-        """Whether there are rates."""
-        return len(self._recent) > 1
+        """Whether there are rates: snapshots of two moments, since one may be told twice."""
+        recent = self._recent
+        return len(recent) > 1 and recent[-1]["wall_us"] > recent[0]["wall_us"]
 
     def figures(self) -> dict[str, Any]:
         """All that is shown, as JSON; rates are a second, null where nobody knows."""

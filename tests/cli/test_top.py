@@ -36,6 +36,14 @@ def shown(width, height):
     return captured.get().splitlines()
 
 
+def test_a_snapshot_that_is_told_twice_makes_no_rates():
+    scene = Scene()
+    for wall_us, known in ((0, False), (0, False), (1_000_000, True)):
+        scene.hear(Live("snapshot", {**SNAPSHOT, "wall_us": wall_us}))
+        assert scene.known() == known
+        assert (scene.figures()["rows_in_per_s"] is not None) == known
+
+
 @pytest.mark.parametrize("width", [20, 41, 60, 80, 132, 250])
 def test_figures_stay_whole_however_narrow_it_is(width):
     lines = shown(width, 60)
