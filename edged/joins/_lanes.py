@@ -66,6 +66,7 @@ class Lanes:
         self._job[[chunk.LEFT_BOUND, chunk.RIGHT_BOUND]] = TIME_MIN
         left, right = rings.tables
         self._job[chunk.LEFT_TABLE], self._job[chunk.RIGHT_TABLE] = address(left), address(right)
+        self._job[chunk.HOT] = address(rings.hot)
         self._keys: Int64s | None = None
         self._lanes: list[Lane] = []
         self.desk = np.zeros(beats.DESK_FIELDS, np.int64)
@@ -133,7 +134,8 @@ class Lanes:
         elif answer == chunk.GATHER:
             self.desk[beats.PATIENCE] = PATIENCE + self._rings.rows() // PATIENCE_ROWS
             bounds_us = self._job[[chunk.LEFT_BOUND, chunk.RIGHT_BOUND]]
-            self._rings.gather(beat.bases, bounds_us, max(left.rows, right.rows))
+            pools = int(self.desk[beats.WANTED])
+            self._rings.gather(pools, beat.bases, bounds_us, [left.counts, right.counts])
         elif self._rings.pooled:
             self._rings.spread()
             self.desk[beats.PATIENCE] = 1  # to be gathered with more room

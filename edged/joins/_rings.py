@@ -1,5 +1,5 @@
 """The memory of the chain join's rings and chain heads, as `kernels.cpu.rings` lays it out: a ring
-for each partition, or one for all (`kernels.cpu.pool`)."""
+for each partition, or some for all of them (`kernels.cpu.pool`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edged.columns import address
 from edged.joins.base import PARTITIONS, Hashes
-from kernels.cpu import chain, pool, rings
+from kernels.cpu import beat, chain, hot, pool, rings
 
 RING_MIN = 64
 """Entries that a partition's ring has room for at first."""
@@ -36,14 +36,16 @@ class Rings:
         """Empty rings whose first entry gets the position `start` + 1."""
         self.tables = tuple(np.zeros((PARTITIONS, rings.FIELDS), np.int64) for _ in range(2))
         self._memory: Bytes
-        self._logs = [np.zeros(pool.LOG_FIELDS, np.int64) for _ in range(2)]
+        self._logs = np.zeros((2, beat.POOLS_MAX, pool.LOG_FIELDS), np.int64)
+        self._pools = 0
+        self.hot = np.zeros(PARTITIONS, np.uint8)
         smallest = np.full(PARTITIONS, RING_MIN, np.int64)
         self._allocate([smallest, smallest], (start + 1) % 2**32 or 1)
 
     @property
     def pooled(self) -> bool:
-        """Whether partitions share a ring."""
-        return bool(self.tables[0][0, rings.LOG])
+        """Whether partitions share rings."""
+        return self._pools > 0
 
     def rows(self) -> int:
         """Entries of both sides."""
@@ -75,51 +77,61 @@ class Rings:
             chain.rebuild(before, after)
         del kept
 
-    def gather(self, bases: Sequence[int], bounds_us: Int64s, rows: int) -> None:
-        """Let partitions share a ring, with room for `rows` more of each side, if there is little
-        enough in them, and in order.
+    def gather(
+        self, pools: int, bases: Sequence[int], bounds_us: Int64s, counts: Sequence[Int64s]
+    ) -> None:
+        """Let partitions share `pools` rings a side, with room for `counts` (each side's int64[64])
+        more entries, if there is little enough in them, and in order.
 
         `bases` are the numbers of the stores' rows 0; rows below `bounds_us` have gone.
         """
-        need = max(int(self.held(side).sum()) for side in (0, 1)) + rows
-        if need > POOLED_MAX:
+        need = np.array([self.held(side) + counts[side] for side in (0, 1)])
+        if need.sum(axis=1).max() > POOLED_MAX:
             return
-        old, kept = [table.copy() for table in self.tables], self._memory
-        capacity = _power_of_two(np.array([need + need // 8]), POOL_MIN)
+        old, kept, hot_before = [t.copy() for t in self.tables], self._memory, self.hot.copy()
+        need = need.reshape(2, pools, PARTITIONS // pools).sum(axis=2).max(axis=0)
+        capacity = _power_of_two(need + need // 8, POOL_MIN)
         self._allocate([capacity, capacity], 1)
-        fits = True
-        for side, (before, after) in enumerate(zip(old, self.tables, strict=True)):
-            after[0, rings.LOG] = log = address(self._logs[side])
-            moved = before.copy()  # tails are moved along
-            fits &= pool.gather(moved, after, log, bases[side], int(bounds_us[side]))
+        self._pools, fits = pools, True
+        for side, (before, table) in enumerate(zip(old, self.tables, strict=True)):
+            after, moved = table[:pools], before.copy()  # tails are moved along
+            after[:, rings.LOG] = [address(log) for log in self._logs[side, :pools]]
+            for k in range(pools):
+                fits &= pool.gather(moved, after, bases[side], int(bounds_us[side]), k)
         if not fits:
             for before, after in zip(old, self.tables, strict=True):
                 after[:] = before
-            self._memory = kept
+            self._memory, self.hot[:], self._pools = kept, hot_before, 0
 
     def spread(self) -> None:
-        """Give each partition a ring of its own again, if they share one; what should have gone
+        """Give each partition a ring of its own again, if they share some; what should have gone
         goes."""
         if not self.pooled:
             return
-        old, kept = [table.copy() for table in self.tables], self._memory
+        old, kept = [table[: self._pools].copy() for table in self.tables], self._memory
         counts = [np.zeros(PARTITIONS, np.int64) for _ in range(2)]
         for table, held in zip(old, counts, strict=True):
             pool.shares(table, held)
         self._allocate([_power_of_two(held + held // 2, RING_MIN) for held in counts], 1)
-        for table, log, after in zip(old, self._logs, self.tables, strict=True):
-            pool.spread(table, after, int(log[pool.BOUND]))
+        self._pools = 0
+        for table, after in zip(old, self.tables, strict=True):
+            pool.spread(table, after)
         del kept
 
     def live(self, side: int, base: int, hashes: Hashes, alive: Bytes) -> None:
         """Mark the store rows of what is held, and should be, and tell their hashes."""
-        kernel = pool.live if self.pooled else chain.live
-        kernel(self.tables[side], base, hashes, alive)
+        table = self.tables[side]
+        if self.pooled:
+            pool.live(table[: self._pools], base, hashes, alive)
+        else:
+            chain.live(table, base, hashes, alive)
 
     def oldest(self, side: int, base: int, rows: int) -> int:
         """A row of the store before which none is held; `rows` where none is."""
-        kernel = pool.oldest if self.pooled else chain.oldest
-        return int(kernel(self.tables[side], base, rows))
+        table = self.tables[side]
+        if self.pooled:
+            return int(pool.oldest(table[: self._pools], base, rows))
+        return int(chain.oldest(table, base, rows))
 
     def nbytes(self) -> int:
         """Bytes of rings and heads."""
@@ -128,9 +140,12 @@ class Rings:
     def _allocate(self, capacity: Sequence[Int64s], position: int) -> None:
         """Empty rings of `capacity` (powers of two), for as many partitions as these are, in one
         piece: numpy asks for huge pages from 4 MB on."""
+        self.hot[:] = 0
         chains = CHAINS_PER_ENTRY * np.maximum(*capacity)
+        named = (chains >= hot.CHAINS_MIN) & (chains <= hot.CHAINS_MAX)
+        heads_bytes = rings.PAIR * chains + hot.NAMES_BYTES * named
         bytes_of = [rings.ENTRY * c + rings.MARK * c // rings.BLOCK for c in capacity]
-        sizes = [rings.PAIR * int(chains.sum()), *(int(size.sum()) for size in bytes_of)]
+        sizes = [int(heads_bytes.sum()), *(int(size.sum()) for size in bytes_of)]
         self._memory = np.zeros(rings.LINE + sum(sizes), np.uint8)
         heads = -(-address(self._memory) // rings.LINE) * rings.LINE
         at = heads + sizes[0], heads + sizes[0] + sizes[1]
@@ -138,7 +153,7 @@ class Rings:
             whole[:] = 0
             table = whole[: chains.size]
             table[:, rings.RING] = at[side] + bytes_of[side].cumsum() - bytes_of[side]
-            table[:, rings.HEADS] = heads + rings.PAIR * (chains.cumsum() - chains) + 4 * side
+            table[:, rings.HEADS] = heads + heads_bytes.cumsum() - heads_bytes + 4 * side
             table[:, rings.RING_MASK] = capacity[side] - 1
             table[:, rings.HEADS_MASK] = chains - 1
             table[:, [rings.TAIL, rings.HEAD, rings.GENERATION]] = position

@@ -34,13 +34,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import mem, pooled, short, walk
+from kernels.cpu import hot, mem, pooled, short, walk
 from kernels.cpu.chunk import (
     CANDIDATES,
     CHUNK_FIELDS,
     DONE,
     FOUND,
     FULL,
+    HOT,
     JOB,
     LAST,
     LAST_PARTITION,
@@ -105,14 +106,21 @@ SCRATCH = walk.WALK_FIELDS + max(
 
 
 @device
-def find_chunk(mine: int, other: int, swapped: bool, start: int, chunk: int, ahead: int) -> Any:
+def find_chunk(
+    mine: int, other: int, swapped: bool, start: int, chunk: int, ahead: int, hot_at: int
+) -> Any:
     """Insert a pass's next records, note their candidates in the queue, and ask for the first
-    entries of these; returns how many records."""
+    entries of these; returns how many records.  The byte at `hot_at` says whether the partition has
+    chains for hot keys (see `kernels.cpu.hot`)."""
     n = get(mine, BATCH_ROWS)
     count, first, end = min(CHUNK, n - start), chunk + 8 * CHUNK_FIELDS, chunk + 8 * CHUNK_FIELDS
     if count:
         tail = get(other, TAIL)
-        end = find_and_insert(mine, swapped, tail, start, start + count, first, ahead)
+        names_at = hot.names_of(mine)
+        names = names_at if mem.load_u8(hot_at) else 0
+        end = find_and_insert(mine, swapped, tail, start, start + count, first, ahead, names)
+        if names_at and hot.note(mine, other, count):
+            mem.store_u8(hot_at, np.uint8(1))
     put(chunk, MINE, mine)
     put(chunk, OTHER, other)
     put(chunk, SWAPPED, swapped)
@@ -145,14 +153,15 @@ def run(lane: int) -> bool:
         ask(ahead, AHEAD)
     while True:
         p, queued = get(lane, PARTITION), get(lane, FOUND) - get(lane, DONE)
+        hot_at = get(job, HOT) + p
         if p < last and queued < DEPTH:
             ours, theirs = lefts + PART * p, rights + PART * p
             chunk, start = queue + QUEUED * (get(lane, FOUND) % DEPTH), get(lane, RECORD)
             if get(lane, PASS) == 0:
-                start += find_chunk(ours, theirs, False, start, chunk, ahead)
+                start += find_chunk(ours, theirs, False, start, chunk, ahead, hot_at)
                 turned = np.int64(start == get(ours, BATCH_ROWS))
             else:
-                start += find_chunk(theirs, ours, True, start, chunk, ahead)
+                start += find_chunk(theirs, ours, True, start, chunk, ahead, hot_at)
                 turned = np.int64(start == get(theirs, BATCH_ROWS))
                 put(lane, PARTITION, p + turned)
                 if turned:
@@ -230,7 +239,8 @@ def insert_all(side: Any) -> None:
     for p in range(side.shape[0]):
         mine = np.int64(side.ctypes.data) + PART * p
         if side[p, BATCH_ROWS]:
-            find_and_insert(mine, False, LOW + 1, 0, side[p, BATCH_ROWS], found, ahead)
+            count, names = side[p, BATCH_ROWS], hot.names_of(mine)
+            find_and_insert(mine, False, LOW + 1, 0, count, found, ahead, names)
 
 
 @kernel("void(int64[:, ::1], int64[:, ::1])", twin="tests.naive.chain.insert")

@@ -9,18 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import abreast, eight, mem, walk
+from kernels.cpu import abreast, eight, mem, pool, walk
 from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOG, LOW, get, put
 from kernels.cpu.walk import CHUNK
 from kernels.registry import device
 
 (BEFORE, AFTER, LEFT_BASE, RIGHT_BASE, LEFT_BOUND, RIGHT_BOUND, LEFT_ALL, RIGHT_ALL, LEFT_TABLE,
- RIGHT_TABLE, KEYS, KEY_COLUMNS, ROWS_IN) = range(13)  # fmt: skip
+ RIGHT_TABLE, KEYS, KEY_COLUMNS, ROWS_IN, HOT) = range(14)  # fmt: skip
 JOB_FIELDS = 16
 """What `job` (int64[16]) holds: the bounds (µs); the row number (mod 2^32) of each store's first
 row; the time below which each side's rows are dead; 1 where all of that side's are; the addresses
 of both sides' rows of partitions (see `kernels.cpu.rings`); the address of the table of keys and
-how many rows it has (see `kernels.cpu.keys`); the records of both sides."""
+how many rows it has (see `kernels.cpu.keys`); the records of both sides; the address of a byte for
+each partition, 1 where it has chains for hot keys (see `kernels.cpu.hot`)."""
 
 (PARTITION, PASS, RECORD, FOUND, DONE, CANDIDATE, PAIRS, BEGUN, LAST_PARTITION, TAKE, APART,
  SIEVED, WAY) = range(13)  # fmt: skip
@@ -66,7 +67,8 @@ def walk_some(
     met_base = get(job, LEFT_BASE if swapped else RIGHT_BASE)
     ordered = max(get(other, DISORDER_OLD), get(other, DISORDER_NEW)) == 0
     named = NAMED if get(get(job, LEFT_TABLE), LOG) else 0
-    ordered |= named != 0  # in a pool those of one tag always are
+    if named:
+        ordered = get(get(other, LOG), pool.FALLS) == 0
     at, end, walkers, shared = first, first + 8 * take, -1, False
     if get(lane, SIEVED):
         at, end = scratch, walk.sieve(records, other, first, end, scratch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.cpu import mem
+from kernels.cpu.hot import chain_of
 from kernels.cpu.leave import ask_for_marks
 from kernels.cpu.rings import (
     BATCH,
@@ -83,11 +84,12 @@ def ask(ahead: int, count: int) -> None:
 
 @device
 def find_and_insert(
-    mine: int, swapped: bool, met_tail: int, first: int, last: int, found: int, ahead: int
-) -> int:
+    mine: int, swapped: bool, met_tail: int, first: int, last: int, found: int, ahead: int,
+    names: int,
+) -> int:  # fmt: skip
     """Put records first..last into the partition's ring, and write those whose chain on the other
     side has a live head to `found`, as (low half of the record's address, link); returns their
-    end.
+    end.  `names` is where the partition's names of chains are, 0 where nothing is named.
 
     The caller has made room.  The two heads of a record lie beside each other.  The loop is cut
     where the ring wraps and where the records end whose heads are asked for: it has no branch.
@@ -110,7 +112,7 @@ def find_and_insert(
             mem.prefetch(coming_heads + PAIR * tag)
             time, name = mem.load_i64(at), mem.load_u64(at + 8)
             tag = np.int64(name & np.uint64(LOW))
-            pair = heads + PAIR * (tag & heads_mask)
+            pair = heads + PAIR * chain_of(tag, heads_mask, names)
             link = mem.load_u32(pair - 4 if swapped else pair + 4)
             following = mem.load_u32(pair)
             mem.store_u32(found, np.uint32(at))

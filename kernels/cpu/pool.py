@@ -1,21 +1,21 @@
-"""A pool: all 64 partitions of a side share one ring, where windows are small and beats short.
+"""Pools: partitions of a side share a ring, where windows are small and beats short.
 
 With a few records a partition, what a beat does for each of 64 partitions and two sides costs as
 much as the records: fields are loaded, a loop's end is guessed wrong, an entry or two leave.  In a
 pool it is done once a side.  A record's partition is the top of its tag, so that entries need not
 say it, and chains of different partitions meet in one table of heads.
 
-A table with a pool has one row of `kernels.cpu.rings`, the others are empty; LOG of it is the
+There is one pool for each thread that joins: pool k of n has the partitions from 64 k / n on.  A
+table with n pools has n rows of `kernels.cpu.rings`, the others are empty; LOG of each is the
 address of what is kept here.  The ring is in the order of beats, in a beat in that of partitions.
 So times fall within it, by DISORDER at the most, and what leaves is not seen in the ring.  Instead
 the log has a slot for every few beats: the latest time in it, and where it ends.  A slot leaves as
 a whole, when all of it is dead, which costs the same whatever leaves.
 
 Rows that are dead but held must not be met where a join without a pool would not meet them.  They
-are not, if no row of a beat is so late that they lie in its window, and each partition's times
-never fall.  `look` sees that for first and last records before the beat, `kernels.cpu.pooled` for
-the others while it inserts; where it is not so the beat is joined without, by `spread`.  `gather`
-makes a pool; both keep, of each key, the order of arrival.
+are not, if no row of a beat is so late that they lie in its window.  That is seen when the beat's
+records were inserted; where it is not so `undo` takes back what was done, and the beat is joined
+without, by `spread`.  `gather` makes a pool; both keep, of each key, the order of arrival.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from kernels.cpu import mem
 from kernels.cpu.insert import insert_entry
 from kernels.cpu.partition import PARTITIONS
 from kernels.cpu.rings import (
+    BATCH,
     BATCH_ROWS,
     DISORDER_NEW,
     DISORDER_OLD,
@@ -58,7 +59,8 @@ FINE = 32
 SPAN_MAX = np.uint64(2**62)
 """No pool is made of rows that lie so far apart (µs) or farther: differences could overflow."""
 
-FIRST, COUNT, LAST_ROWS, REACHED, BOUND, DESCENTS, NEWEST, OLDEST, ROW = range(9)
+(FIRST, COUNT, LAST_ROWS, REACHED, BOUND, DESCENTS, NEWEST, OLDEST, ROW, OLD_TAIL, OLD_HEAD,
+ OLD_BOUND, POOLS, FALLS) = range(14)  # fmt: skip
 NEWEST_OF = 16
 SLOTS_AT = NEWEST_OF + PARTITIONS
 SLOT_NEWEST, SLOT_ROW, SLOT_DISORDER, SLOT_END = range(4)
@@ -67,7 +69,8 @@ LOG_FIELDS = SLOTS_AT + SLOTS * SLOT_FIELDS
 """A side's log (int64[LOG_FIELDS]): the number of the oldest slot (mod SLOTS), and how many there
 are; rows in the last; the latest time ever seen; the time below which rows were let go.  Of the
 beat at hand: how often times fall from one partition to the next; its latest and earliest time, and
-its first row's number.  Then for each partition the latest time.
+its first row's number; what tail, head and BOUND were before.  How many pools a side has.  Whether
+times may fall within a partition.  Then for each partition the latest time.
 
 A slot: its latest time; the number (mod 2^32) of a row before which it and those behind it have
 none; how far times fall within it or behind those before; the position of its end."""
@@ -87,34 +90,83 @@ def slot_at(log: int, number: int) -> int:
 
 
 @device
-def look(mine: int, other: int, at: int, counts: int, base: int, back: int) -> bool:
-    """Note what is to be known of a side's records of the beat at hand (from `at` on, `counts` of
-    each partition); whether they can be joined in a pool, as far as first and last records show:
-    none is behind its partition's latest, or can meet what the other side has let go of.
+def count_of(side: int) -> int:
+    """How many pools a side has."""
+    return get(get(side, LOG), POOLS) if get(side, LOG) else 0
 
-    `base` is the number of the store's row 0; `back` how far behind a record its window begins.
+
+@device
+def first_of(pool: int, pools: int) -> int:
+    """The first partition of a pool, and where those of the one before it end."""
+    return PARTITIONS * pool // pools
+
+
+@device
+def look(mine: int, begin_at: int, end_at: int, counts: int, base: int) -> None:
+    """Note what is to be known of a pool's records of the beat at hand (of partitions from the one
+    up to the other, `counts` of each) before they are inserted: their first row; their times, as
+    far as first and last records show; and the pool's state, for `undo`.
+
+    `base` is the number of the store's row 0.
     """
-    log, newest, oldest, last = get(mine, LOG), TIME_MIN, TIME_MAX, TIME_MIN
-    first, descents, fits = LOW, 0, True
-    for p in range(PARTITIONS):
+    log, at, newest, oldest, last = get(mine, LOG), get(mine, BATCH), TIME_MIN, TIME_MAX, TIME_MIN
+    first, descents = LOW, 0
+    put(log, OLD_TAIL, get(mine, TAIL))
+    put(log, OLD_HEAD, get(mine, HEAD))
+    put(log, OLD_BOUND, get(log, BOUND))
+    for p in range(begin_at, end_at):
         count = get(counts, p)
         if count:
             begin, end = mem.load_i64(at), mem.load_i64(at + RECORD_BYTES * (count - 1))
-            fits &= begin >= get(log, NEWEST_OF + p)
+            if begin < get(log, NEWEST_OF + p):
+                put(log, FALLS, 1)
             descents += np.int64(begin < last)
             first = min(first, (np.int64(mem.load_u32(at + 12)) - base) & LOW)
             newest, oldest, last = max(newest, end), min(oldest, begin), end
-            put(log, NEWEST_OF + p, end)
+            put(log, NEWEST_OF + p, max(end, get(log, NEWEST_OF + p)))
             at += RECORD_BYTES * count
     put(log, DESCENTS, descents)
     put(log, NEWEST, newest)
     put(log, OLDEST, oldest)
     put(log, ROW, (first + base) & LOW)
+
+
+@device
+def look_again(mine: int) -> None:
+    """Note the times of a beat's records where they fall within a partition."""
+    log, at, newest, oldest = get(mine, LOG), get(mine, BATCH), TIME_MIN, TIME_MAX
+    for record in range(at, at + RECORD_BYTES * get(mine, BATCH_ROWS), RECORD_BYTES):
+        time = mem.load_i64(record)
+        newest, oldest = max(newest, time), min(oldest, time)
+    put(log, FALLS, 1)
+    put(log, NEWEST, newest)
+    put(log, OLDEST, oldest)
+
+
+@device
+def judge_times(mine: int, other: int, back: int, descents: int) -> Any:
+    """Note how far the records just inserted, whose times fell so often, are behind others; whether
+    none of them can meet what the other side has let go of.  `back`: how far behind a record its
+    window begins."""
+    log = get(mine, LOG)
+    if descents != get(log, DESCENTS):
+        look_again(mine)
+    newest, oldest = get(log, NEWEST), get(log, OLDEST)
     if newest < oldest:  # there is none
         return True
     put(log, REACHED, max(newest, get(log, REACHED)))
     put(mine, DISORDER_NEW, max(get(mine, DISORDER_NEW), fall(get(log, REACHED), oldest)))
-    return fits and earlier(oldest, back) >= get(get(other, LOG), BOUND)
+    return earlier(oldest, back) >= get(get(other, LOG), BOUND)
+
+
+@device
+def undo(mine: int) -> None:
+    """Take back what was inserted, and what left, since `look`: nothing was written over yet.  What
+    else is known of the pool is not, so that it has to be spread."""
+    log = get(mine, LOG)
+    put(mine, TAIL, get(log, OLD_TAIL))
+    put(mine, HEAD, get(log, OLD_HEAD))
+    put(log, BOUND, get(log, OLD_BOUND))
 
 
 @device
@@ -161,60 +213,68 @@ def settle(mine: int, bound: int, everything: bool) -> None:
 
 
 @kernel("int64(int64[:, ::1], int64, int64)", twin="tests.naive.chain.oldest")
-def oldest(side: Any, base: int, rows: int) -> Any:
+def oldest(pools: Any, base: int, rows: int) -> Any:
     """A row of the store before which none is held; `rows` where nothing is."""
-    log = side[0, LOG]
-    if get(log, COUNT) == 0:
-        return rows
-    return (get(slot_at(log, get(log, FIRST)), SLOT_ROW) - base) & LOW
+    first = rows
+    for k in range(pools.shape[0]):
+        log = pools[k, LOG]
+        if get(log, COUNT):
+            row = (get(slot_at(log, get(log, FIRST)), SLOT_ROW) - base) & LOW
+            first = min(first, row)
+    return first
 
 
 @kernel("void(int64[:, ::1], int64, uint64[::1], uint8[::1])", twin="tests.naive.chain.live")
-def live(side: Any, base: int, hashes: Any, alive: Any) -> None:
+def live(pools: Any, base: int, hashes: Any, alive: Any) -> None:
     """For the store row of every entry held that should be: its partition (top 6 bits) and tag, and
-    alive = 1."""
-    mine = side[0]
-    bound = get(mine[LOG], BOUND)
-    for position in range(mine[TAIL], mine[HEAD]):
-        entry = mine[RING] + ENTRY * (position & mine[RING_MASK])
-        if mem.load_i64(entry) >= bound:
-            row = np.uint32(mem.load_u32(entry + 12) - np.uint32(base))
-            tag = np.uint64(mem.load_u32(entry + 8))
-            hashes[row] = np.uint64(partition_of(entry)) << np.uint64(58) | tag
-            alive[row] = 1
+    alive = 1.  Of each partition what is dead has gone, up to the first that is not."""
+    for k in range(pools.shape[0]):
+        stays, bound = np.uint64(0), get(pools[k, LOG], BOUND)
+        for position in range(pools[k, TAIL], pools[k, HEAD]):
+            entry = pools[k, RING] + ENTRY * (position & pools[k, RING_MASK])
+            stays |= np.uint64(mem.load_i64(entry) >= bound) << np.uint64(partition_of(entry))
+            if stays >> np.uint64(partition_of(entry)) & np.uint64(1):
+                row = np.uint32(mem.load_u32(entry + 12) - np.uint32(base))
+                tag = np.uint64(mem.load_u32(entry + 8))
+                hashes[row] = np.uint64(partition_of(entry)) << np.uint64(58) | tag
+                alive[row] = 1
 
 
 @kernel(
     "boolean(int64[:, ::1], int64[:, ::1], int64, int64, int64)", twin="tests.naive.chain.insert"
 )
-def gather(old: Any, new: Any, log: int, base: int, bound: int) -> bool:
-    """Move the live entries of `old`, whose tails are lost, into the pool of `new`, which is empty
-    and has room; `log` is cleared.  False where that cannot be: times fall, or are too far apart.
+def gather(old: Any, new: Any, base: int, bound: int, number: int) -> bool:
+    """Move the live entries of `old`, whose tails are lost, into pool `number` of those of `new`,
+    which is empty and has room; its log is cleared.  False where that cannot be: times are too far
+    apart.
 
     `base` is the number of the store's row 0, `bound` the time below which rows have gone.
     """
-    low, high = TIME_MAX, TIME_MIN
+    low, high, disorder, pools, log = TIME_MAX, TIME_MIN, 0, new.shape[0], new[number, LOG]
+    begin, end = first_of(number, pools), first_of(number + 1, pools)
     for field in range(NEWEST_OF):
         put(log, field, 0)
-    for p in range(PARTITIONS):
-        if max(old[p, DISORDER_OLD], old[p, DISORDER_NEW]):
-            return False
-        ring, mask, tail, head = old[p, RING], old[p, RING_MASK], old[p, TAIL], old[p, HEAD]
-        latest = TIME_MIN
-        if tail < head:
-            latest = mem.load_i64(ring + ENTRY * ((head - 1) & mask))
-            low, high = min(low, mem.load_i64(ring + ENTRY * (tail & mask))), max(high, latest)
+    put(log, POOLS, pools)
+    for p in range(begin, end):
+        ring, mask, latest = old[p, RING], old[p, RING_MASK], TIME_MIN
+        for position in range(old[p, TAIL], old[p, HEAD]):
+            time = mem.load_i64(ring + ENTRY * (position & mask))
+            low, disorder = min(low, time), max(disorder, fall(latest, time))
+            latest = max(latest, time)
+        high = max(high, latest)
         put(log, NEWEST_OF + p, latest)
     put(log, REACHED, high)
     put(log, BOUND, bound)
+    put(log, FALLS, np.int64(disorder > 0))
     if low > high:
         return True
     if np.uint64(high) - np.uint64(low) >= SPAN_MAX or high > TIME_MAX - FINE:
         return False
-    step = (high - low) // FINE + 1
+    step, mine = (high - low) // FINE + 1, np.int64(new.ctypes.data) + PART * number
     for k in range(FINE):
-        gather_slot(old, np.int64(new.ctypes.data), base, low + step * (k + 1) - 1, step)
-    new[0, DISORDER_NEW] = step
+        upto = low + step * (k + 1) - 1
+        gather_slot(old, mine, base, upto, step + disorder, begin, end)
+    new[number, DISORDER_NEW] = step + disorder
     note_first_rows(log, base)
     return True
 
@@ -231,10 +291,13 @@ def note_first_rows(log: int, base: int) -> None:
 
 
 @device
-def gather_slot(old: Any, mine: int, base: int, upto: int, step: int) -> None:
-    """Move what is not later than `upto`, and was not moved before, and make a slot of it."""
+def gather_slot(
+    old: Any, mine: int, base: int, upto: int, disorder: int, begin: int, end: int
+) -> None:
+    """Move what is not later than `upto`, and was not moved before, of partitions from the one up
+    to the other, and make a slot of it."""
     rows, first = 0, LOW
-    for p in range(PARTITIONS):
+    for p in range(begin, end):
         ring, mask, head = old[p, RING], old[p, RING_MASK], old[p, HEAD]
         while old[p, TAIL] < head:
             entry = ring + ENTRY * (old[p, TAIL] & mask)
@@ -246,28 +309,32 @@ def gather_slot(old: Any, mine: int, base: int, upto: int, step: int) -> None:
             rows += 1
     if rows:
         put(get(mine, LOG), LAST_ROWS, LOW)  # what follows gets a slot of its own
-        close_slot(mine, rows, upto, (first + base) & LOW, step)
+        close_slot(mine, rows, upto, (first + base) & LOW, disorder)
 
 
 @kernel("void(int64[:, ::1], int64[::1])", twin="tests.naive.chain.live")
-def shares(side: Any, counts: Any) -> None:
-    """How many entries of each partition a pool holds (int64[64])."""
+def shares(pools: Any, counts: Any) -> None:
+    """How many entries of each partition pools hold (int64[64])."""
     counts[:] = 0
-    mine = side[0]
-    for position in range(mine[TAIL], mine[HEAD]):
-        counts[partition_of(mine[RING] + ENTRY * (position & mine[RING_MASK]))] += 1
+    for k in range(pools.shape[0]):
+        ring, mask = pools[k, RING], pools[k, RING_MASK]
+        for position in range(pools[k, TAIL], pools[k, HEAD]):
+            counts[partition_of(ring + ENTRY * (position & mask))] += 1
 
 
-@kernel("void(int64[:, ::1], int64[:, ::1], int64)", twin="tests.naive.chain.insert")
-def spread(old: Any, new: Any, bound: int) -> None:
-    """Move what a pool holds and is not below `bound` into the empty rings of 64 partitions."""
-    pool = old[0]
-    for position in range(pool[TAIL], pool[HEAD]):
-        entry = pool[RING] + ENTRY * (position & pool[RING_MASK])
-        if mem.load_i64(entry) >= bound:
-            insert_entry(np.int64(new.ctypes.data) + PART * partition_of(entry), entry)
+@kernel("void(int64[:, ::1], int64[:, ::1])", twin="tests.naive.chain.insert")
+def spread(pools: Any, new: Any) -> None:
+    """Move what pools hold, and should, into the empty rings of 64 partitions."""
+    at = np.int64(new.ctypes.data)
+    for k in range(pools.shape[0]):
+        ring, mask, bound = pools[k, RING], pools[k, RING_MASK], get(pools[k, LOG], BOUND)
+        for position in range(pools[k, TAIL], pools[k, HEAD]):
+            entry = ring + ENTRY * (position & mask)
+            p, time = partition_of(entry), mem.load_i64(entry)
+            if time >= bound or new[p, TAIL] < new[p, HEAD]:
+                insert_entry(at + PART * p, entry)
+                disorder = fall(new[p, NEWEST_OLD], time)
+                new[p, DISORDER_OLD] = max(new[p, DISORDER_OLD], disorder)
+                new[p, NEWEST_OLD] = max(new[p, NEWEST_OLD], time)
     for p in range(PARTITIONS):
-        if new[p, TAIL] < new[p, HEAD]:
-            last = new[p, RING] + ENTRY * ((new[p, HEAD] - 1) & new[p, RING_MASK])
-            new[p, NEWEST_OLD] = mem.load_i64(last)
-            new[p, GENERATION] = new[p, HEAD]
+        new[p, GENERATION] = new[p, HEAD]

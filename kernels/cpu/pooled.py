@@ -1,6 +1,6 @@
-"""A beat where each side's partitions share a ring (`kernels.cpu.pool`).
+"""A beat where partitions of a side share a ring (`kernels.cpu.pool`), for one pool of each side.
 
-The whole beat goes through each stage at once: all of the left's records are inserted, then all of
+All of it goes through each stage at once: all of the left's records are inserted, then all of
 the right's; then what met a live chain is walked, 256 candidates together whatever their
 partitions, first all of the left's, then all of the right's.  The pairs' order is (partition, side,
 record), so that at last those of the two sides are laid together, partition by partition.  Until
@@ -17,6 +17,8 @@ import numpy as np
 
 from kernels.cpu import eight, mem, pool
 from kernels.cpu.chunk import (
+    AFTER,
+    BEFORE,
     CANDIDATE,
     CANDIDATES,
     CHUNK_FIELDS,
@@ -30,6 +32,7 @@ from kernels.cpu.chunk import (
     OUT_LEFT,
     OUT_RIGHT,
     PAIRS,
+    PARTITION,
     RECORDS,
     RIGHT_ALL,
     RIGHT_BOUND,
@@ -50,9 +53,9 @@ from kernels.cpu.rings import (
     HEAD,
     HEADS,
     HEADS_MASK,
-    LOG,
     NEXT,
     PAIR,
+    PART,
     RECORD_BYTES,
     RING,
     RING_MASK,
@@ -141,22 +144,19 @@ def list_candidates(mine: int, other: int, links: int, found: int) -> int:
 
 
 @device
-def find_all(lefts: int, rights: int, known: int) -> bool:
-    """Insert all records, and list the candidates.  False, and nothing is done, where times fall
-    within a partition."""
+def find_all(job: int, lefts: int, rights: int, known: int) -> Any:
+    """Insert all records, and list the candidates.  False where one may meet what has gone."""
     ours, theirs = known + 8 * LISTS, known + 8 * (LISTS + RECORDS_MAX)
     links = known + 8 * LINKS
     ask(lefts)
     ask(rights)
     descents = find(lefts, rights, False, links)
     put(known, LEFT_FOUND, list_candidates(lefts, rights, links, ours))
-    descents += find(rights, lefts, True, links)
-    if descents != get(get(lefts, LOG), pool.DESCENTS) + get(get(rights, LOG), pool.DESCENTS):
-        for mine in (lefts, rights):  # heads are made anew anyway
-            put(mine, HEAD, get(mine, HEAD) - get(mine, BATCH_ROWS))
+    if not pool.judge_times(lefts, rights, get(job, BEFORE), descents):
         return False
+    descents = find(rights, lefts, True, links)
     put(known, RIGHT_FOUND, list_candidates(rights, lefts, links, theirs))
-    return True
+    return pool.judge_times(rights, lefts, get(job, AFTER), descents)
 
 
 @device
@@ -231,12 +231,12 @@ def walk_all(lane: int, lefts: int, rights: int) -> Any:
 
 @device
 def run(lane: int) -> Any:
-    """The whole beat; returns how many pairs; FULL: call it again with more room; SPREAD where it
-    cannot be joined in a pool, and nothing was done."""
-    job = get(lane, JOB)
-    lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
+    """The whole beat for the pool that the lane says; returns how many pairs; FULL: call it again
+    with more room; SPREAD where it cannot be joined in a pool."""
+    job, pool_at = get(lane, JOB), PART * get(lane, PARTITION)
+    lefts, rights = get(job, LEFT_TABLE) + pool_at, get(job, RIGHT_TABLE) + pool_at
     if get(lane, FOUND) == 0:
-        if not find_all(lefts, rights, get(lane, SCRATCH_AT)):
+        if not find_all(job, lefts, rights, get(lane, SCRATCH_AT)):
             return SPREAD
         put(lane, FOUND, 1)
     if not walk_all(lane, lefts, rights):

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.cpu import mem
+from kernels.cpu import hot, mem
 from kernels.cpu.chunk import (
     CANDIDATES,
     CHUNK_FIELDS,
     FOUND,
+    HOT,
     JOB,
     LEFT_ALL,
     LEFT_BOUND,
@@ -79,6 +80,8 @@ AT_ONCE, LINKS_AT_ONCE = 32, 64
 """Records whose partition is written, and whose links are read, at a time."""
 ROUNDS = 4
 """Links that candidates are followed for before they are walked."""
+LOOKED = 7
+"""Hot keys are looked for where a pass ends at a position with none of these bits."""
 LEFT_AT, LEFT_END, RIGHT_AT, RIGHT_END = range(4)
 LISTS = 8
 LISTED = 2 * RECORDS_MAX
@@ -126,7 +129,7 @@ def ask(mines: int, whose: int, at: int) -> None:
 
 
 @device
-def find(mines: int, others: int, swapped: bool, whose: int, links: int) -> None:
+def find(mines: int, others: int, swapped: bool, whose: int, links: int, hot_at: int) -> None:
     """Insert a side's records, and write for each the link that it meets to `links`, 0 where that
     is dead."""
     other_head = -4 if swapped else 4
@@ -136,11 +139,14 @@ def find(mines: int, others: int, swapped: bool, whose: int, links: int) -> None
         heads, heads_mask = get(mine, HEADS), get(mine, HEADS_MASK)
         ring, mask, position = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)
         newest, backward = max(get(mine, NEWEST_OLD), get(mine, NEWEST_NEW)), 0
+        names_at = hot.names_of(mine)
+        names = names_at if mem.load_u8(hot_at) else 0
         end = at + RECORD_BYTES * count
         while at < end:
             ask(mines, whose + 2 * AHEAD, at + RECORD_BYTES * AHEAD)
             mem.prefetch(at + FAR)
-            pair = heads + PAIR * (np.int64(mem.load_u32(at + 8)) & heads_mask)
+            tag = np.int64(mem.load_u32(at + 8))
+            pair = heads + PAIR * hot.chain_of(tag, heads_mask, names)
             link, following = np.int64(mem.load_u32(pair + other_head)), mem.load_u32(pair)
             entry = ring + ENTRY * (position & mask)
             mem.store_u32(links, np.uint32(link if link >= tail else 0))
@@ -159,6 +165,9 @@ def find(mines: int, others: int, swapped: bool, whose: int, links: int) -> None
             note_disorder(mine, end - RECORD_BYTES * count, end)
         elif count:
             put(mine, NEWEST_NEW, newest)
+        if names_at and count and position & LOOKED == 0 and hot.note(mine, others + p, count):
+            mem.store_u8(hot_at, np.uint8(1))
+        hot_at += 1
 
 
 @device
@@ -245,9 +254,9 @@ def find_all(lane: int) -> None:
     for i in range(AHEAD):
         ask(lefts, whose + 2 * i, left + RECORD_BYTES * i)
         ask(rights, whose + WHOSE_BYTES + 2 * i, right + RECORD_BYTES * i)
-    find(lefts, rights, False, whose, links)
+    find(lefts, rights, False, whose, links, get(job, HOT))
     ours_end = list_candidates(rights, whose, links, count, ours)
-    find(rights, lefts, True, whose + WHOSE_BYTES, links)
+    find(rights, lefts, True, whose + WHOSE_BYTES, links, get(job, HOT))
     theirs_end = list_candidates(lefts, whose + WHOSE_BYTES, links, more, theirs)
     put(known, LEFT_AT, ours)
     put(known, LEFT_END, sieve(rights, whose, left, ours, ours_end))

@@ -201,13 +201,14 @@ def awake(seats: int) -> Any:
 
 
 @device
-def threads_for(seats: int, work_ns: int) -> Any:
-    """How many threads some work is worth."""
+def threads_for(seats: int, work_ns: int, eager: int) -> Any:
+    """How many threads some work is worth; where they are awake, `eager` times as many."""
     count = mem.load_i64(seats + COUNT)
     if count == 1:
         return count
-    worth_ns = mem.load_i64(seats + (AWAKE_WORTH_NS if awake(seats) else ASLEEP_WORTH_NS))
-    return min(count, max(1, work_ns // worth_ns))
+    if awake(seats):
+        return min(count, max(1, eager * work_ns // mem.load_i64(seats + AWAKE_WORTH_NS)))
+    return min(count, max(1, work_ns // mem.load_i64(seats + ASLEEP_WORTH_NS)))
 
 
 @device

@@ -22,6 +22,7 @@ from kernels.cpu.rings import (
     DISORDER_NEW,
     DISORDER_OLD,
     ENTRY,
+    LINE,
     LOW,
     NEXT,
     RING,
@@ -60,6 +61,9 @@ NEAR = 512
 10 matches a tuple at 10^4 asking took an eighth of the time."""
 SOON = 8
 """Rounds after which a walk that is alone goes on by itself."""
+AHEAD_BYTES = 1024
+"""How far ahead lines are asked for that pairs will be written to: with 10 matches at 10^4 1.03,
+1.05, 1.03 and 0.99 times as fast in four pairs of processes; no difference at 10^5 and 10^6."""
 PLAIN = np.int64(1) << 61
 """Times and bounds smaller than this need no care for overflow."""
 
@@ -271,6 +275,9 @@ def write(
         after = mine + 2 * (stop - listed)
         if after > full:
             return -1
+        for by in (AHEAD_BYTES, AHEAD_BYTES + LINE):
+            mem.prefetch_to_write(mine + by)
+            mem.prefetch_to_write(met + by)
         if shared and mem.load_i64(window + SHARED):
             time = mem.load_i64(record)
             low, high = earlier(time, back), later(time, forth)

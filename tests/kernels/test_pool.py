@@ -9,6 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+import edged.workers
 from edged.joins._rings import POOL_MIN, POOLED_MAX
 from edged.joins.chain import ChainJoin
 from edged.workers import Workers
@@ -19,6 +20,8 @@ from tests.joins.support import check, check_cuts, check_threads, check_windows,
 from tests.kernels.chain_model import Model, tag_of
 
 NONE = -(2**63)
+TEAMS = [1, 2, 4]
+"""Threads; as many pools."""
 PARTITIONS = [0, 1, 7, 8, 63]
 """Some partitions."""
 
@@ -30,6 +33,17 @@ class Pooled(ChainJoin):
         """A beat before which a pool is made."""
         self._lanes.desk[beat.PATIENCE] = 1
         return super().join(left, right, beat_, workers)
+
+
+@pytest.fixture(scope="module", params=TEAMS)
+def team(request):
+    """Workers who take any work to be worth a thread."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edged.workers, "ASLEEP_WORTH_US", 1e-3)
+        patch.setattr(edged.workers, "AWAKE_WORTH_US", 1e-3)
+        workers = Workers(request.param)
+    yield workers
+    workers.close()
 
 
 def held(model, side):
@@ -71,16 +85,16 @@ BEATS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(BEATS, st.tuples(st.integers(0, 40), st.integers(0, 40)), st.sampled_from([1, 1, 3]))
-def test_pairs_their_order_and_what_is_held_are_the_twins(beats, bounds, spread):
+def test_pairs_their_order_and_what_is_held_are_the_twins(team, beats, bounds, spread):
     model, now = Model(*bounds, spread=spread, pooled=True), 100
     for *sides, ordered, behind, apart in beats:
         rows = [[(now + t, k, p) for t, k, p in side] for side in sides]
         if ordered:
             rows = [sorted(side, key=lambda row: row[0]) for side in rows]
         now += 20
-        found, expected = model.beat(*rows, (now - behind, now - behind))
+        found, expected = model.beat(*rows, (now - behind, now - behind), team)
         assert found == expected
         event(f"pooled: {model.rings.pooled}")
         if apart:
@@ -92,7 +106,7 @@ def test_pairs_their_order_and_what_is_held_are_the_twins(beats, bounds, spread)
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 200), st.sampled_from([0, 3, 50]))
-def test_streams_in_order_stay_pooled_and_hold_little_that_is_dead(seed, size, span):
+def test_streams_in_order_stay_pooled_and_hold_little_that_is_dead(team, seed, size, span):
     rng, model, now = np.random.default_rng(seed), Model(500, 500, pooled=True), 0
     model.twin.join = lambda *args: None
     left, seen, last = [], 0, np.zeros((2, 64), np.int64)
@@ -106,7 +120,7 @@ def test_streams_in_order_stay_pooled_and_hold_little_that_is_dead(seed, size, s
                 latest[p] = max(latest[p], t)
                 rows.append((int(latest[p]), int(rng.integers(0, 9)), p))
             sides.append(rows)
-        model.beat(*sides, (now, now))
+        model.beat(*sides, (now, now), team)
         assert model.rings.pooled
         left += [t for t, *_ in sides[0]]
         seen = max(seen, model.rings.held(0).sum() - sum(t >= now - 500 for t in left))
@@ -126,18 +140,44 @@ def test_a_row_too_late_does_not_meet_what_is_dead_but_held(late, met):
     assert not model.rings.pooled
 
 
-def test_where_times_fall_within_a_partition_the_beat_is_joined_without_a_pool():
-    model = Model(10, 10, pooled=True)
+@pytest.mark.parametrize("pooled_before", [False, True])
+def test_where_times_fall_within_a_partition_walks_go_on_behind_what_is_too_old(
+    team, pooled_before
+):
+    model = Model(10, 10, pooled=pooled_before)
     rows = [(t, t % 3, p) for t in range(20) for p in PARTITIONS]
-    assert [f == e for f, e in [model.beat(rows, rows)]] == [True]
+    stray = [(30, 1, 7), (22, 1, 7), *[(31, k % 3, p) for k in range(5) for p in PARTITIONS]]
+    for *sides, mark in (rows, rows[-5:], 15), (stray, [(26, 1, 7)], 20), (stray[1:2], [], 21):
+        found, expected = model.beat(*sides, (mark, mark), team)
+        assert found == expected
+        assert model.rings.pooled == model.pooled
+        model.pooled = True
+    found, expected = model.beat([], [(21, 1, 7), (32, 1, 7), (22, 1, 7)], (21, 21), team)
+    assert found == expected
+    assert len(expected) == 8 + 5 + 8
+    model.rings.spread()
+    for side in (0, 1):
+        assert held(model, side) == twins(model, side)
+    table = model.rings.tables[0]
+    assert table[7, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 9
+    assert table[8, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 0
+
+
+@pytest.mark.parametrize("room", [None, 1])
+@pytest.mark.parametrize("p", PARTITIONS)
+def test_a_row_too_late_undoes_what_other_pools_did(team, room, p):
+    """Others may have joined theirs already, or found no room, and let go."""
+    model = Model(10, 10, pooled=True, room=room)
+    rows = [(t, t % 3, q) for t in range(30) for q in PARTITIONS]
+    found, expected = model.beat(rows, rows, (25, 25), team)
+    assert found == expected
     assert model.rings.pooled
-    stray = [(30, 1, 7), (29, 1, 7), *[(31, k % 3, 7) for k in range(5)]]
-    found, expected = model.beat(stray, rows[-5:])
+    late = [(t, k % 3, q) for k, t in enumerate((31, 32, 33)) for q in PARTITIONS] + [(22, 1, p)]
+    found, expected = model.beat(late, late[:-1], (40, 40), team)
     assert found == expected
     assert not model.rings.pooled
-    table = model.rings.tables[0]
-    assert table[7, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 1
-    assert table[8, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 0
+    for side in (0, 1):
+        assert held(model, side) == twins(model, side)
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -160,23 +200,23 @@ def test_a_chain_of_two_partitions_is_walked_past_what_is_older_in_the_other(at_
 @pytest.mark.parametrize(
     ("most", "key"), [(short.RECORDS_MAX, 0), (pooled.RECORDS_MAX, 1 << 20)], ids=["many", "few"]
 )
-def test_beats_too_long_leave_the_pool_and_others_come_back(most, key):
+def test_beats_too_long_leave_the_pool_and_others_come_back(team, most, key):
     """How long they may be says how many match."""
     model = Model(50, 50, pooled=True)
     model.twin.join = lambda *args: None
     for k, size in enumerate((10, 10, most // 2, most // 2 + 1, 10)):
         left = [(1000 * k, i, i % 64) for i in range(size)]
         right = [(1000 * k, i + key, i % 64) for i in range(size)]
-        found, _ = model.beat(left, right, (1000 * k, 1000 * k))
+        found, _ = model.beat(left, right, (1000 * k, 1000 * k), team)
         assert len(found) == (0 if key else size)
         assert model.rings.pooled == (2 * size <= most)
 
 
-def test_pools_grow_without_losing_what_is_held():
+def test_pools_grow_without_losing_what_is_held(team):
     model, size = Model(10**6, 10**6, pooled=True), 400
     for k in range(12):
         rows = [(k, (k * size + i) // 2, i % 8) for i in range(size)]
-        found, expected = model.beat(rows, rows[::3])
+        found, expected = model.beat(rows, rows[::3], workers=team)
         assert found == expected
         assert model.rings.pooled
     assert model.rings.held(0).sum() == 12 * size > POOL_MIN
