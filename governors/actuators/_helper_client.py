@@ -89,6 +89,9 @@ class HelperWriter:
                 f"the helper at {self._path} does not answer ({problem}); start "
                 "edged-governor-helper, or see its log"
             ) from problem
+        except BaseException:  # a signal's: this answer must not be taken for that of the next
+            self.close()
+            raise
         if "refused" in answer:
             raise NotPermitted(f"the helper refused: {answer['refused']}")
         if "errno" in answer:

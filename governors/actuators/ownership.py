@@ -59,15 +59,15 @@ class _Place:
     index: int = 0
     """Of its slot in the journal."""
     asked: str | None = None
-    """What we last asked for in vain: who was to write it may have done so, or do so later."""
+    """What we last asked for and know nothing of: it may stand there, or come to stand there."""
 
     @property
     def expected(self) -> str:
         return self.original if self.ours is None else self.ours
 
     def is_ours(self, now: str) -> bool:
-        """Whether what stands there now is what we left there, or asked for; then it is `expected`
-        from now on."""
+        """Whether what stands there now is what we left there, or asked for (it is `expected` from
+        then on)."""
         if now == self.asked and now != self.expected:
             self.ours = now
         return now == self.expected
@@ -236,7 +236,16 @@ class Ownership:
 
     def release(self) -> list[str]:
         """Restore what is still ours, and own nothing any more.  Returns what was not restored and
-        why; the journal stays where that can be done later.  Never raises for a file."""
+        why; the journal stays where that can be done later.  Never raises for a file; what a signal
+        raises meanwhile is raised when all is restored."""
+        try:
+            return self._release()
+        except BaseException:
+            self._release()
+            raise
+
+    def _release(self) -> list[str]:
+        """`release`; where it was cut short it may be called again, and goes on."""
         if self._journal is None:
             return []
         result = give_back(self._sysfs, self.writer, self._records())
@@ -246,8 +255,7 @@ class Ownership:
             settle(self._sysfs, self._journal, result)
         except ActuatorError as problem:
             result.failed.append(str(problem))
-        finally:
-            self._let_go()
+        self._let_go()
         return [*result.left, *result.failed, *(f"{r.path} is gone" for r in result.gone)]
 
     def _own(self, setting: Setting) -> list[_Place]:
@@ -322,25 +330,29 @@ class Ownership:
     def _store(self, name: str, place: _Place, text: str) -> None:
         assert self._journal is not None
         self._journal.note(place.index, place.ours or "", text)
+        place.asked = text  # a signal or a slow helper may end the write here, done or not
         try:
             self.writer.write(place.path, text)
-        except Denied as problem:
-            raise NotPermitted(f"{name}: {problem}; see `edged governor show`") from problem
-        except NotPermitted:
-            place.asked = text
-            raise
-        except (Absent, Busy) as problem:
-            self.dormant[name] = str(problem)
-            raise ActuatorError(f"{name} is gone: {problem}") from problem
         except SysfsError as problem:
-            now = self._read(name, place)
-            if now != place.expected:
-                raise TakenOver(_foreign(place, now)) from problem
-            raise ActuatorError(f"{name}: {text} was refused: {problem}") from problem
+            place.asked = None
+            raise self._refusal(name, place, text, problem) from problem
         actual = self._sysfs.get(place.path) if readable(place.path) else text
         if actual is not None and actual != text:
             self._journal.note(place.index, place.ours or "", actual)
         place.ours = text if actual is None else actual
+        place.asked = None
+
+    def _refusal(self, name: str, place: _Place, text: str, problem: SysfsError) -> ActuatorError:
+        """What to raise where the file did not take `text`."""
+        if isinstance(problem, Denied):
+            return NotPermitted(f"{name}: {problem}; see `edged governor show`")
+        if isinstance(problem, (Absent, Busy)):
+            self.dormant[name] = str(problem)
+            return ActuatorError(f"{name} is gone: {problem}")
+        now = self._read(name, place)
+        if now != place.expected:
+            return TakenOver(_foreign(place, now))
+        return ActuatorError(f"{name}: {text} was refused: {problem}")
 
     def _read(self, name: str, place: _Place) -> str:
         if not readable(place.path):
@@ -408,11 +420,11 @@ class Ownership:
         self._journal.create(boot_id(self._sysfs), self._records())
 
     def _let_go(self) -> None:
+        journal, self._journal = self._journal, None  # nobody's file is restored behind its lock
         for lock in self._locks.values():
             lock.release()
-        if self._journal is not None:
-            self._journal.release()
-        self._journal = None
+        if journal is not None:
+            journal.release()
         self._locks, self._places, self._kept = {}, {}, []
 
 

@@ -415,6 +415,26 @@ class TestDying:
             assert limits(root) == before
             assert not (tmp_path / "journal").exists()
 
+    def test_what_a_signal_cut_short_is_not_answered_to_what_is_asked_next(self):
+        def cut(*_):
+            sys.exit("a signal")
+
+        with running() as helper:
+            writer, knob = helper.writer(), helper.knobs[0]
+            before = signal.signal(signal.SIGALRM, cut)
+            helper.process.send_signal(signal.SIGSTOP)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                with pytest.raises(SystemExit):
+                    writer.write(knob.max_path, "960000")
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
+                helper.process.send_signal(signal.SIGCONT)
+            with pytest.raises(NotPermitted, match="refused"):
+                writer.write(knob.max_path, "no clock")
+            assert helper.sysfs.read(knob.max_path) == "960000"
+
     def test_what_could_not_be_restored_is_told_in_one_line_however_much_it_is(self, tmp_path):
         """Of 12 files it was 1.5 kB."""
         sysfs, journal = plant(tmp_path / "board", "agx-orin-r35"), tmp_path / "journal"

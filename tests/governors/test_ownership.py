@@ -257,6 +257,51 @@ class TestLateHelper:
         assert bench.sysfs.read(bench.knob.max_path) == "960000"
 
 
+class Cut(Exception):
+    """What a signal's handler raises, wherever the process happens to be."""
+
+
+class Cutting(Direct):
+    """Raises `Cut` at one write: before it is done, or when it is."""
+
+    def __init__(self, sysfs, number, done):
+        super().__init__(sysfs)
+        self._left, self._done = number, done
+
+    def write(self, path, text):
+        self._left -= 1
+        if self._left == 0 and not self._done:
+            raise Cut
+        super().write(path, text)
+        if self._left == 0:
+            raise Cut
+
+
+class TestSignals:
+    WRITES = 10  # of the run below: eight that pin and loosen, two that give back
+
+    def run(self, bench, writer):
+        with Ownership(bench.sysfs, writer, bench.journal, bench.knobs) as ours:
+            for hz in (960_000_000, 1_190_400_000):
+                ours.pin(bench.knob, hz)
+            ours.loosen(bench.knob)
+            ours.pin(bench.knob, 883_200_000)
+
+    @pytest.mark.parametrize("done", [False, True])
+    @pytest.mark.parametrize("number", range(1, WRITES + 1))
+    def test_wherever_one_cuts_in_all_is_given_back(self, bench, number, done):
+        with pytest.raises(Cut):
+            self.run(bench, Cutting(bench.sysfs, number, done))
+        assert limits(bench.sysfs) == bench.before
+        assert not bench.journal.exists()
+        with bench.owner():
+            pass  # nobody holds the board's locks
+
+    def test_there_is_no_other_place_to_cut_in(self, bench):
+        self.run(bench, Cutting(bench.sysfs, self.WRITES + 1, done=False))
+        assert limits(bench.sysfs) == bench.before
+
+
 class TestOthers:
     """nvpmodel, jetson_clocks, a person."""
 
