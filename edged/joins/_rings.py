@@ -1,5 +1,5 @@
 """The memory of the chain join's rings and chain heads, as `kernels.cpu.rings` lays it out: a ring
-for each partition, or some for all of them (`kernels.cpu.pool`)."""
+for each partition, or some that partitions share (`kernels.cpu.pool`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Rings:
         self._memory: Bytes
         self._logs = np.zeros((2, beat.POOLS_MAX, pool.LOG_FIELDS), np.int64)
         self._pools = 0
+        """Rings that partitions share, those of a side; 0: each has one of its own."""
         self.hot = np.zeros(PARTITIONS, np.uint8)
+        """1 for each partition that has chains for hot keys (`kernels.cpu.hot`)."""
         smallest = np.full(PARTITIONS, RING_MIN, np.int64)
         self._allocate([smallest, smallest], (start + 1) % 2**32 or 1)
 
@@ -81,7 +83,7 @@ class Rings:
         self, pools: int, bases: Sequence[int], bounds_us: Int64s, counts: Sequence[Int64s]
     ) -> None:
         """Let partitions share `pools` rings a side, with room for `counts` (each side's int64[64])
-        more entries, if there is little enough in them, and in order.
+        more entries, if there is little enough in them, and times are not too far apart.
 
         `bases` are the numbers of the stores' rows 0; rows below `bounds_us` have gone.
         """

@@ -64,12 +64,12 @@ from kernels.registry import device, kernel, task
 DESK_FIELDS = 24
 """What `desk` (int64[24]) holds.  Addresses: of the job; of the table of lanes' addresses; of a row
 of `team` calls for each; of the team's seats, and how many threads it has; of the tasks
-`chain.join_short`, `chain.join` and `lay`; at the end `chain.join_pooled`.
+`chain.join_short`, `chain.join` and `lay`, and (POOLED) `chain.join_pooled`.
 
-What is learnt: the time of one thread for a record; PAIRS_IN_1024, how many pairs 1024 records
-have.  The beat at hand: how many ranges or pools, which task joins them, how long all threads
-worked; AT_WORK, how many threads.  After how many beats more that suit partitions had better share
-rings; WANTED, how many of these."""
+What is learnt: ROW_PS, the time of one thread for a record; PAIRS_IN_1024, how many pairs 1024
+records have.  The beat at hand: RANGES or pools, the WAY, which is the task that joins them, how
+long all threads worked, and AT_WORK, how many they are.  PATIENCE: after how many beats more that
+suit partitions had better share rings; WANTED, how many rings."""
 ANSWER, LAY_LEFT, LAY_RIGHT = 21, 22, 23
 """Three more fields of a lane (see `chunk`): what its task answered; where its pairs are to lie."""
 FINE_NS = 100_000
@@ -198,6 +198,24 @@ def poolable(desk: int, rows: int, pools: int, threads: int) -> bool:
 
 
 @device
+def choose(desk: int, rows: int, pools: int) -> Any:
+    """Choose the way that a beat of so many rows is joined, where there are so many pools; how many
+    threads join it, or SPREAD or GATHER, where that is to be done first."""
+    seats, work_ns = get(desk, SEATS), rows * get(desk, ROW_PS) // 1000
+    threads = team.threads_for(seats, work_ns, EAGER)
+    fits = poolable(desk, rows, pools, threads)
+    if pools:
+        put(desk, WAY, get(desk, POOLED))
+        return min(threads, pools) if fits else SPREAD
+    put(desk, WANTED, pools_for(threads))
+    put(desk, PATIENCE, get(desk, PATIENCE) - np.int64(fits))
+    threads = team.threads_for(seats, work_ns, 1)
+    shortly = threads == 1 and rows <= short.RECORDS_MAX
+    put(desk, WAY, get(desk, SHORTLY if shortly else ALONG))
+    return threads if get(desk, PATIENCE) else GATHER
+
+
+@device
 def look_all(side: int, counts: int, base: int) -> None:
     """Look at all pools' records of the beat."""
     pools = pool.count_of(side)
@@ -312,29 +330,15 @@ def beat(
     """
     job = get(desk, DESK_JOB)
     lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
-    pools = pool.count_of(lefts)
     rows = point_at(lefts, left, left_counts)
     more = point_at(rights, right, right_counts)
     if rows < 0 or more < 0:
         return NO_ROOM
-    work_ns = (rows + more) * get(desk, ROW_PS) // 1000
-    threads = team.threads_for(get(desk, SEATS), work_ns, EAGER)
-    fits = poolable(desk, rows + more, pools, threads)
-    if pools:
-        if not fits:
-            return SPREAD
-        look_all(lefts, left_counts, left_base)
-        look_all(rights, right_counts, right_base)
-        threads = min(threads, pools)
-        put(desk, WAY, get(desk, POOLED))
-    else:
-        put(desk, WANTED, pools_for(threads))
-        threads = team.threads_for(get(desk, SEATS), work_ns, 1)
-        shortly = threads == 1 and rows + more <= short.RECORDS_MAX
-        put(desk, WAY, get(desk, SHORTLY if shortly else ALONG))
-        put(desk, PATIENCE, get(desk, PATIENCE) - np.int64(fits))
-        if get(desk, PATIENCE) == 0:
-            return GATHER
+    threads = choose(desk, rows + more, pool.count_of(lefts))
+    if threads < 0:
+        return threads
+    look_all(lefts, left_counts, left_base)
+    look_all(rights, right_counts, right_base)
     left_gone, right_gone = get(job, LEFT_BOUND), get(job, RIGHT_BOUND)
     put(job, LEFT_BASE, left_base)
     put(job, RIGHT_BASE, right_base)

@@ -17,8 +17,8 @@ cache line that was not asked for long before:
     decode    DEPTH chunks later: walk the candidates' chains and write the pairs
 
 Short beats take another way to the same pairs (`kernels.cpu.short`), and where windows are small
-enough a third, with one ring a side (`kernels.cpu.pooled`).  Which way, and which thread joins
-which partitions, is for `kernels.cpu.beat` to say.
+enough a third, with a ring a side for each thread (`kernels.cpu.pooled`).  Which way, and which
+thread joins which partitions, is for `kernels.cpu.beat` to say.
 
 Where the output is full, all answer FULL, and the lane knows where it is: give it more room and
 call them again.

@@ -96,9 +96,9 @@ def count_of(side: int) -> int:
 
 
 @device
-def first_of(pool: int, pools: int) -> int:
+def first_of(number: int, pools: int) -> int:
     """The first partition of a pool, and where those of the one before it end."""
-    return PARTITIONS * pool // pools
+    return PARTITIONS * number // pools
 
 
 @device

@@ -2,13 +2,11 @@
 
 import pytest
 
-from edged import workers
+from tests.eager import eager
 
 
 @pytest.fixture(scope="module", autouse=True)
 def woken():
     """Small beats would be joined by one thread."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "ASLEEP_WORTH_US", 1e-3)
-        patch.setattr(workers, "AWAKE_WORTH_US", 1e-3)
+    with eager():
         yield

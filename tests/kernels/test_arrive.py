@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import edged.workers
 from edged.columns import Batch
 from edged.operators._join_window import Arrival, Side
 from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
 from kernels.cpu import arrive
+from tests.eager import team_of
 from tests.naive import hash as naive_hash
 from tests.naive import partition as naive
 
@@ -33,12 +32,8 @@ TIMES = st.integers(-(2**63), 2**63 - 1)
 @pytest.fixture(scope="module", params=[1, 2, 3])
 def pool(request):
     """Workers that are all worth having, however few rows there are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edged.workers, "ASLEEP_WORTH_US", 1e-3)
-        patch.setattr(edged.workers, "AWAKE_WORTH_US", 1e-3)
-        workers = Workers(request.param)
-    yield workers
-    workers.close()
+    with team_of(request.param) as workers:
+        yield workers
 
 
 def schema_of(kinds, nullable):

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import edged.workers
 from edged.joins import _lanes
 from edged.joins._lanes import cut
 from edged.joins._rings import RING_MIN, Rings
 from edged.workers import Workers
 from kernels.cpu import abreast, chain, chunk, rings, team
+from tests.eager import team_of
 from tests.kernels.chain_model import Model, tag_of
 from tests.naive import chain as naive
 
@@ -126,15 +126,13 @@ def test_other_threads_are_woken_only_for_work_that_is_worth_it():
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_a_full_output_is_grown_and_no_pair_is_lost_or_repeated(workers, row_us, monkeypatch):
     monkeypatch.setattr(_lanes, "ROW_US", row_us)  # by this it is cut into a few ranges, or many
-    monkeypatch.setattr(edged.workers, "ASLEEP_WORTH_US", 1e-3)
-    monkeypatch.setattr(edged.workers, "AWAKE_WORTH_US", 1e-3)
     rows = [(i // 50, i % 2, i % 3) for i in range(900)]
-    model, pool = Model(4, 4), Workers(workers)
-    found, expected = model.beat(rows, rows, workers=pool)
-    assert len(expected) > 20 * 1024
-    assert found == expected
-    again, more = model.beat(rows[:50], rows[-50:], workers=pool)
-    pool.close()
+    model = Model(4, 4)
+    with team_of(workers) as team:
+        found, expected = model.beat(rows, rows, workers=team)
+        assert len(expected) > 20 * 1024
+        assert found == expected
+        again, more = model.beat(rows[:50], rows[-50:], workers=team)
     assert again == more
 
 

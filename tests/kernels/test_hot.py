@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import edged.workers
 from edged.joins._lanes import Lanes
 from edged.joins._rings import Rings
 from edged.joins.base import Beat, Records
-from edged.workers import Workers
 from kernels.cpu import beat, hot, rings
+from tests.eager import team_of
 from tests.kernels.chain_model import RECORD
 
 WINDOW = 100_000
@@ -89,12 +88,10 @@ def longest(table, first_key):
 
 
 @pytest.fixture
-def workers(request, monkeypatch):
-    """Threads that are awake are worth having for any work."""
-    monkeypatch.setattr(edged.workers, "AWAKE_WORTH_US", 1e-3)
-    team = Workers(request.param)
-    yield team
-    team.close()
+def workers(request):
+    """Threads that are worth having for any work."""
+    with team_of(request.param) as team:
+        yield team
 
 
 @pytest.mark.parametrize("batch", [1_000, 10_000], ids=["short", "pipeline"])

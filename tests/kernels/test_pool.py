@@ -9,12 +9,12 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-import edged.workers
 from edged.joins._rings import POOL_MIN, POOLED_MAX
 from edged.joins.chain import ChainJoin
 from edged.workers import Workers
 from kernels.cpu import beat, pool, pooled, rings, short
 from kernels.cpu.rings import ENTRY
+from tests.eager import team_of
 from tests.joins import support
 from tests.joins.support import check, check_cuts, check_threads, check_windows, streams
 from tests.kernels.chain_model import Model, tag_of
@@ -38,12 +38,8 @@ class Pooled(ChainJoin):
 @pytest.fixture(scope="module", params=TEAMS)
 def team(request):
     """Workers who take any work to be worth a thread."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edged.workers, "ASLEEP_WORTH_US", 1e-3)
-        patch.setattr(edged.workers, "AWAKE_WORTH_US", 1e-3)
-        workers = Workers(request.param)
-    yield workers
-    workers.close()
+    with team_of(request.param) as workers:
+        yield workers
 
 
 def held(model, side):
@@ -85,7 +81,7 @@ BEATS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(BEATS, st.tuples(st.integers(0, 40), st.integers(0, 40)), st.sampled_from([1, 1, 3]))
 def test_pairs_their_order_and_what_is_held_are_the_twins(team, beats, bounds, spread):
     model, now = Model(*bounds, spread=spread, pooled=True), 100
