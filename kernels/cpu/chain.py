@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import hot, mem, pooled, short, walk
+from kernels.cpu import abreast, hot, mem, pooled, short
 from kernels.cpu.chunk import (
     CANDIDATES,
     CHUNK_FIELDS,
@@ -62,6 +62,7 @@ from kernels.cpu.chunk import (
     SWAPPED,
     TAKE,
     finish,
+    finish_some,
 )  # fmt: skip
 from kernels.cpu.insert import (
     AHEAD_COUNT,
@@ -99,7 +100,7 @@ PARTITIONS = 64
 DEPTH = 4
 """Chunks whose candidates wait for the first entries of their chains."""
 QUEUED = 8 * (CHUNK_FIELDS + CHUNK)
-SCRATCH = walk.WALK_FIELDS + max(
+SCRATCH = 2 * abreast.STAGE + max(
     DEPTH * (CHUNK_FIELDS + CHUNK) + AHEAD_FIELDS, short.FIELDS, pooled.FIELDS
 )
 """Size of the scratch array (int64s)."""
@@ -134,6 +135,20 @@ def find_chunk(
         mem.prefetch(entry + ENTRY - 1)
         first += 8
     return count
+
+
+@device
+def nth_chunk(lane: int, queue: int, n: int) -> Any:
+    """The address of one of the next chunks to be walked."""
+    return queue + QUEUED * ((get(lane, DONE) + n) % DEPTH)
+
+
+@device
+def let_go(chunk: int, job: int) -> None:
+    """Move the tails of a chunk's partition on, if the chunk was its last."""
+    if get(chunk, LAST):
+        evict(get(chunk, OTHER), get(job, LEFT_BOUND), get(job, LEFT_ALL) != 0)
+        evict(get(chunk, MINE), get(job, RIGHT_BOUND), get(job, RIGHT_ALL) != 0)
 
 
 @device
@@ -173,13 +188,15 @@ def run(lane: int) -> bool:
             continue
         if queued == 0:
             break
-        chunk = queue + QUEUED * (get(lane, DONE) % DEPTH)
-        if not finish(chunk, lane, rest):
-            return False
-        if get(chunk, LAST):
-            evict(get(chunk, OTHER), get(job, LEFT_BOUND), get(job, LEFT_ALL) != 0)
-            evict(get(chunk, MINE), get(job, RIGHT_BOUND), get(job, RIGHT_ALL) != 0)
-        put(lane, DONE, get(lane, DONE) + 1)
+        first, second = nth_chunk(lane, queue, 0), nth_chunk(lane, queue, min(1, queued - 1))
+        finished = finish_some(lane, first, second, rest)
+        if finished == 0:
+            if not finish(first, lane, rest):
+                return False
+            finished = 1
+        for _ in range(finished):
+            let_go(nth_chunk(lane, queue, 0), job)
+            put(lane, DONE, get(lane, DONE) + 1)
     return True
 
 

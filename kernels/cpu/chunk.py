@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import abreast, eight, mem, pool, walk
-from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOG, LOW, get, put
+from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOG, LOW, RING_MASK, get, put
 from kernels.cpu.walk import CHUNK
 from kernels.registry import device
 
@@ -24,7 +24,7 @@ how many rows it has (see `kernels.cpu.keys`); the records of both sides; the ad
 each partition, 1 where it has chains for hot keys (see `kernels.cpu.hot`)."""
 
 (PARTITION, PASS, RECORD, FOUND, DONE, CANDIDATE, PAIRS, BEGUN, LAST_PARTITION, TAKE, APART,
- SIEVED, WAY) = range(13)  # fmt: skip
+ SIEVED, WAY, LIST_ROWS) = range(14)  # fmt: skip
 JOB, SCRATCH_AT, OUT_LEFT, OUT_RIGHT, ROOM = range(16, 21)
 LANE_FIELDS = 24
 """What `lane` (int64[24]) holds.  Where to find the next chunk: partition, pass (0 left, 1
@@ -32,26 +32,31 @@ right), record.  How many chunks were found, and how many of them are done; the 
 the oldest of the others.  The pairs written so far; where those of the oldest chunk begin.  The
 partition to stop before.  How candidates are walked: how many together; for how many times yet
 without sharing walks (below 0: without lists, too); 1 where most fall out before; in which way
-(below).  The addresses of the job, of the scratch memory, and of the two arrays for pairs; how many
-these have room for, apart from a block.  Three more are `kernels.cpu.beat`'s."""
+(below); how many rows lists should have room for, if that is known.  The addresses of the job, of
+the scratch memory, and of the two arrays for pairs; how many these have room for, apart from a
+block.  Three more are `kernels.cpu.beat`'s."""
 
 NO_ROOM, FULL, SPREAD, GATHER = -1, -2, -3, -4
 """What a beat is answered that was not joined: the rings have no room; the output has none; it
 cannot be joined in a pool (see `kernels.cpu.pool`); it had better be."""
-AS_SUITS, IN_LISTS, IN_EIGHTS = range(3)
-"""Walks that are not shared: as suits the CPU; to lists (`kernels.cpu.walk`); or eight at a time
-(`kernels.cpu.abreast`)."""
+AS_SUITS, IN_LISTS, IN_EIGHTS, IN_TWOS = range(4)
+"""Walks that are not shared: as suits the CPU and the ring; to lists (`kernels.cpu.walk`); eight at
+a time (`kernels.cpu.abreast`); or those of two chunks in turn where they are logged."""
 MINE, OTHER, SWAPPED, RECORDS, CANDIDATES, LAST = range(6)
 CHUNK_FIELDS = 8
 """What the queue knows of a chunk: the rows of its partition, its own and the other side's, by
 address; its pass; the address of its records; the number of its candidates, which follow; 1 where
 it is the partition's last."""
+WILD = -3
+"""What `walk_eights` answers where times are too large to be done so."""
 NAMED = 1 << 32
 """What a partition is multiplied with above the rows that pairs of a pool begin with."""
 SOME = 4
 """Pairs a candidate, from which on records may share a walk."""
 AGAIN = 64
 """After so many times it is tried once more whether they do, which takes twice as long."""
+LIST_ROWS_MIN = 62
+"""Rows that lists have room for at first."""
 
 
 @device
@@ -60,13 +65,10 @@ def walk_some(
 ) -> Any:
     """Walk `take` candidates together and write their pairs; returns how many, -1 where there may
     be no room for them, -2 where one has too many for its list."""
-    records, other, job = get(chunk, RECORDS), get(chunk, OTHER), get(lane, JOB)
-    swapped = get(chunk, SWAPPED) != 0
-    back, forth = get(job, AFTER if swapped else BEFORE), get(job, BEFORE if swapped else AFTER)
-    base = get(job, RIGHT_BASE if swapped else LEFT_BASE)
-    met_base = get(job, LEFT_BASE if swapped else RIGHT_BASE)
+    records, other = get(chunk, RECORDS), get(chunk, OTHER)
+    back, forth, base, met_base = terms(lane, get(chunk, SWAPPED) != 0)
     ordered = max(get(other, DISORDER_OLD), get(other, DISORDER_NEW)) == 0
-    named = NAMED if get(get(job, LEFT_TABLE), LOG) else 0
+    named = NAMED if get(get(get(lane, JOB), LEFT_TABLE), LOG) else 0
     if named:
         ordered = get(get(other, LOG), pool.FALLS) == 0
     at, end, walkers, shared = first, first + 8 * take, -1, False
@@ -76,12 +78,9 @@ def walk_some(
     if way == AS_SUITS:
         way = IN_EIGHTS if eight.FAST and n >= eight.LANES else IN_LISTS
     apart = get(lane, APART)
-    if apart and way == IN_EIGHTS:
-        pairs = walk_eights(
-            lane, records, other, back, forth, at, n, scratch, take, base, met_base, named,
-            mine, met, room,
-        )  # fmt: skip
-        if pairs != abreast.WILD:
+    if apart and way != IN_LISTS:
+        pairs = walk_eights(chunk, lane, scratch, at, n, take, mine, met, room)
+        if pairs != WILD:
             return pairs
     elif apart:
         stride = walk.stride_of(n)
@@ -104,31 +103,109 @@ def walk_some(
 
 
 @device
-def walk_eights(
-    lane: int, records: int, other: int, back: int, forth: int, at: int, n: int, scratch: int,
-    take: int, base: int, met_base: int, named: int, mine: int, met: int, room: int,
-) -> Any:  # fmt: skip
-    """The same eight at a time; WILD where that cannot be.  Where a list is too short, it is a log
-    until it is tried again whether walks are shared: with zipf keys few have most of the pairs."""
-    apart, none = get(lane, APART), (met_base - 1) & LOW  # no row of the other store's is this
-    listed = apart > 1
-    pairs, kept = abreast.walk(
-        records, other, back, forth, base, named, at, n, scratch, listed, none, mine, met
-    )
-    if listed and pairs == abreast.NO_ROOM:
-        listed, apart = False, -apart
-        pairs, kept = abreast.walk(
-            records, other, back, forth, base, named, at, n, scratch, listed, none, mine, met
-        )
+def terms(lane: int, swapped: bool) -> Any:
+    """How far back and forth of a record its partners' times are, and which numbers its side's
+    row 0 and the other's have."""
+    job = get(lane, JOB)
+    if swapped:
+        return get(job, AFTER), get(job, BEFORE), get(job, RIGHT_BASE), get(job, LEFT_BASE)
+    return get(job, BEFORE), get(job, AFTER), get(job, LEFT_BASE), get(job, RIGHT_BASE)
+
+
+@device
+def begin_eights(chunk: int, lane: int, stage: int, at: int, n: int, mine: int, met: int) -> Any:
+    """Begin to walk the n candidates at `at` eight at a time; False where that cannot be."""
+    back, forth, base, met_base = terms(lane, get(chunk, SWAPPED) != 0)
+    named, stride = NAMED if get(get(get(lane, JOB), LEFT_TABLE), LOG) else 0, 0
+    if get(lane, APART) > 1:
+        stride = abreast.stride_of(n, max(LIST_ROWS_MIN, get(lane, LIST_ROWS)))
+    none = (met_base - 1) & LOW  # no row of the other store's is this
+    return abreast.begin(
+        stage, get(chunk, RECORDS), get(chunk, OTHER), back, forth, base, named, at, n, stride,
+        none, mine, met,
+    )  # fmt: skip
+
+
+@device
+def end_eights(chunk: int, lane: int, stage: int, take: int, mine: int, met: int, room: int) -> Any:
+    """Write what the walks of `take` candidates found; returns how many pairs, -1 where there is no
+    room for them, `abreast.NO_ROOM` where there was none to note them."""
+    state = stage + 8 * abreast.STATE
+    pairs = get(state, abreast.PAIRS)
     if pairs > room:
         return -1
     if pairs >= 0:
-        if listed:
-            abreast.write_lists(scratch, n, none, met_base, mine, met)
-        else:
-            abreast.write_log(scratch, n, pairs, met_base, mine, met)
-        judge_ways(lane, take, kept, pairs, apart)
+        abreast.write(stage, terms(lane, get(chunk, SWAPPED) != 0)[3], mine, met)
+        judge_ways(lane, take, get(state, abreast.LEFT), pairs, get(lane, APART))
     return pairs
+
+
+@device
+def walk_eights(
+    chunk: int, lane: int, stage: int, at: int, n: int, take: int, mine: int, met: int, room: int
+) -> Any:
+    """Walk n candidates, those left of `take`, eight at a time; returns as `end_eights`, or WILD.
+
+    Where a list is too short, all get more room, for good.  Where there is none it is a log, until
+    it is tried again whether walks are shared: with zipf keys few have most of the pairs."""
+    while True:
+        if not begin_eights(chunk, lane, stage, at, n, mine, met):
+            return WILD
+        abreast.go_on(stage, 1)
+        pairs, apart = end_eights(chunk, lane, stage, take, mine, met, room), get(lane, APART)
+        if pairs != abreast.NO_ROOM or apart <= 1:
+            return pairs
+        rows = max(LIST_ROWS_MIN, get(lane, LIST_ROWS))
+        if abreast.stride_of(n, 2 * rows) > abreast.stride_of(n, rows):
+            put(lane, LIST_ROWS, 2 * rows)
+        else:
+            put(lane, APART, -apart)
+
+
+@device
+def suit(lane: int, first: int, second: int) -> int:
+    """How many of two chunks had better be walked eight at a time, whole, and together."""
+    way, few = get(lane, WAY), 1
+    if get(lane, APART) == 0 or get(lane, SIEVED) or get(lane, TAKE) < CHUNK:
+        return 0
+    if way == AS_SUITS and eight.FAST:
+        large = min(get(get(first, OTHER), RING_MASK), get(get(second, OTHER), RING_MASK))
+        way, few = IN_TWOS if large >= abreast.FAR else IN_EIGHTS, eight.LANES
+    if way < IN_EIGHTS or get(lane, CANDIDATE) or get(first, CANDIDATES) < few:
+        return 0
+    logged = get(lane, APART) <= 1
+    return 2 if way == IN_TWOS and logged and get(second, CANDIDATES) >= few else 1
+
+
+@device
+def finish_some(lane: int, first: int, second: int, stages: int) -> int:
+    """The pairs of the next two chunks in turn (one, if both are the same), as far as they suit and
+    have room; how many were done."""
+    count, pairs = suit(lane, first, second), 8 * get(lane, PAIRS)
+    count = min(count, 1 + np.int64(first != second))
+    for k in range(count):
+        chunk, stage = second if k else first, stages + 8 * abreast.STAGE * k
+        mine, met = get(lane, OUT_LEFT) + pairs, get(lane, OUT_RIGHT) + pairs
+        if get(chunk, SWAPPED):
+            mine, met = met, mine
+        at, n = chunk + 8 * CHUNK_FIELDS, get(chunk, CANDIDATES)
+        if not begin_eights(chunk, lane, stage, at, n, mine, met):
+            return 0
+    abreast.go_on(stages, count)
+    for k in range(count):
+        chunk, stage = second if k else first, stages + 8 * abreast.STAGE * k
+        begun = get(lane, PAIRS)
+        mine, met = get(lane, OUT_LEFT) + 8 * begun, get(lane, OUT_RIGHT) + 8 * begun
+        if get(chunk, SWAPPED):
+            mine, met = met, mine
+        n = get(chunk, CANDIDATES)
+        more = end_eights(chunk, lane, stage, n, mine, met, get(lane, ROOM) - begun)
+        if more < 0:
+            return k
+        put(lane, BEGUN, begun)
+        put(lane, PAIRS, begun + more)
+        compare_keys(chunk, lane)
+    return count
 
 
 @device
@@ -179,15 +256,26 @@ def decode(chunk: int, lane: int, scratch: int, mine: int, met: int) -> bool:
 def walk_alone(chunk: int, lane: int, candidate: int, mine: int, met: int, room: int) -> Any:
     """Walk one candidate's chain and write its pairs; returns how many, -1 where there is no room
     for them."""
-    records, job, swapped = get(chunk, RECORDS), get(lane, JOB), get(chunk, SWAPPED) != 0
+    records = get(chunk, RECORDS)
+    back, forth, base, met_base = terms(lane, get(chunk, SWAPPED) != 0)
     return walk.walk_one(
         records + ((np.int64(mem.load_u32(candidate)) - records) & LOW),
-        np.int64(mem.load_u32(candidate + 4)), get(chunk, OTHER),
-        get(job, AFTER if swapped else BEFORE), get(job, BEFORE if swapped else AFTER),
-        get(job, RIGHT_BASE if swapped else LEFT_BASE),
-        get(job, LEFT_BASE if swapped else RIGHT_BASE),
-        NAMED if get(get(job, LEFT_TABLE), LOG) else 0, mine, met, room,
+        np.int64(mem.load_u32(candidate + 4)), get(chunk, OTHER), back, forth, base, met_base,
+        NAMED if get(get(get(lane, JOB), LEFT_TABLE), LOG) else 0, mine, met, room,
     )  # fmt: skip
+
+
+@device
+def compare_keys(chunk: int, lane: int) -> None:
+    """Leave out those of a chunk's pairs whose keys differ, where tags do not say all."""
+    keys, columns = get(get(lane, JOB), KEYS), get(get(lane, JOB), KEY_COLUMNS)
+    if columns != 0:
+        mine, met, swapped = get(lane, OUT_LEFT), get(lane, OUT_RIGHT), get(chunk, SWAPPED) != 0
+        if swapped:
+            mine, met = met, mine
+        begun = get(lane, BEGUN)
+        mine, met, pairs = mine + 8 * begun, met + 8 * begun, get(lane, PAIRS) - begun
+        put(lane, PAIRS, begun + walk.without_others(keys, columns, swapped, mine, met, pairs))
 
 
 @device
@@ -202,10 +290,5 @@ def finish(chunk: int, lane: int, scratch: int) -> bool:
         put(lane, BEGUN, get(lane, PAIRS))
     if not decode(chunk, lane, scratch, mine, met):
         return False
-    keys, columns = get(get(lane, JOB), KEYS), get(get(lane, JOB), KEY_COLUMNS)
-    if columns != 0:
-        begun = get(lane, BEGUN)
-        mine, met, pairs = mine + 8 * begun, met + 8 * begun, get(lane, PAIRS) - begun
-        left_over = walk.without_others(keys, columns, swapped != 0, mine, met, pairs)
-        put(lane, PAIRS, begun + left_over)
+    compare_keys(chunk, lane)
     return True

@@ -29,6 +29,7 @@ SHORT = chain.join_short
 WAYS = {
     "short, eights": (SHORT, chunk.IN_EIGHTS),
     "pipeline, eights": (chain.join, chunk.IN_EIGHTS),
+    "pipeline, twos": (chain.join, chunk.IN_TWOS),
     "pipeline, lists": (chain.join, chunk.IN_LISTS),
 }
 TURNS_AT, ASLEEP_AT = team.SEAT_BYTES + team.TURN, team.SEAT_BYTES + team.ASLEEP
@@ -38,7 +39,7 @@ TURNS_AT, ASLEEP_AT = team.SEAT_BYTES + team.TURN, team.SEAT_BYTES + team.ASLEEP
 @pytest.fixture(scope="module", autouse=True, params=WAYS)
 def way(request):
     """Beats of few records are joined in a straight way; here also through the pipeline.  Chains
-    are walked as suits the CPU; here in both ways on each."""
+    are walked as suits the CPU and the ring; here in all ways on each."""
     task, kind = WAYS[request.param]
 
     class Lane(_lanes.Lane):
@@ -275,11 +276,13 @@ def test_a_record_that_walks_alone_goes_on_behind_what_came_late(late):
 
 
 @pytest.mark.parametrize("spare", [8, 0, -1, -3])
-def test_lists_that_are_just_long_enough_and_just_not(spare):
-    """The longest of eight candidates' lists, with its end, leaves room for so many rows more.
+@pytest.mark.parametrize("rows", [chunk.LIST_ROWS_MIN, 2 * chunk.LIST_ROWS_MIN, 1 << 20])
+def test_lists_that_are_just_long_enough_and_just_not(rows, spare):
+    """The longest of eight candidates' lists, with its end, leaves room for so many rows more, of
+    the first lists, the next or the longest that can be had.
     Whether records share walks is tried first; with eight keys they do not."""
     model, keys = Model(3, 3), range(8)
-    shortest = int(abreast.stride_of(len(keys))) - len(keys) - spare
+    shortest = int(abreast.stride_of(len(keys), rows)) - len(keys) - spare
     model.twin.join = lambda *args: None
     rows = [(50, key, 7) for key in keys for _ in range(shortest + key)]
     model.beat([], rows)
@@ -292,12 +295,45 @@ def test_lists_that_are_just_long_enough_and_just_not(spare):
 @pytest.mark.parametrize("spare", [2, 1, 0, -1, -600])
 def test_one_list_that_is_too_short_among_many(spare):
     model, keys = Model(3, 3), range(200)
-    most = int(abreast.stride_of(len(keys))) - 1 - spare
+    most = int(abreast.stride_of(len(keys), 1 << 20)) - 1 - spare
     model.beat([], [(50, key, 7) for key in keys for _ in range(most if key == 99 else 5)])
     for _ in range(3):  # shared; in lists; in a log, where one was too short
         found, expected = model.beat([(50, key, 7) for key in keys], [])
         assert found == expected
         assert len(found) == 5 * 199 + most
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([1, 3]), st.sampled_from([None, 1]))
+def test_chunks_one_after_the_other_have_pairs_of_their_own(seed, spread, room):
+    """Several chunks a pass and several passes, with few partners each: two chunks are walked in
+    turn, of which one may end sooner, or the second have no room."""
+    dice, model = np.random.default_rng(seed), Model(2, 30, spread=spread, room=room)
+    for now in range(3):
+        sides = []
+        for size in dice.integers(1, 900, 2):
+            parts = dice.choice([0, 1, 62], size, p=dice.dirichlet([1, 1, 1]))
+            keys = dice.integers(0, 400, size)
+            sides.append([(now, int(k), int(p)) for k, p in zip(keys, parts, strict=True)])
+        found, expected = model.beat(*sides)
+        assert found == expected
+
+
+@pytest.mark.parametrize("long", [0, 1])
+def test_a_log_that_is_too_short_for_one_of_two_chunks(long):
+    """One chunk's candidates have more pairs than a log has room for, the other's one each."""
+    model, room = Model(3, 3), int(abreast.ROOM)
+    many = [(50, key, long) for key in range(40) for _ in range(room // 40 + 9)]
+    few = [(50, key, 1 - long) for key in range(40)]
+    model.twin.join = lambda *args: None
+    model.beat([], [*many, *few])
+    probes = [(50, key, p) for p in (0, 1) for key in range(40)]
+    for _ in range(3):  # shared; in lists, of which none is long enough, or a log
+        found, _ = model.beat(probes, [])
+        counts = np.bincount([left % 80 for left, _ in found], minlength=80)
+        expected = [1] * 80
+        expected[40 * long : 40 * long + 40] = [room // 40 + 9] * 40
+        assert counts.tolist() == expected
 
 
 def test_rings_grow_without_losing_what_is_live():
