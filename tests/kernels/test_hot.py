@@ -44,7 +44,8 @@ class Stream:
         few = first + dice.choice(HOT, rows)
         kinds = [
             few | dice.integers(0, 2**8, rows) << CHAIN_BITS,
-            few & hot.NAMES - 1 | dice.integers(0, 2**18, rows) << hot.NAME_BITS,
+            few & hot.NAMES - 1
+            | dice.integers(0, 2 ** (26 - hot.NAME_BITS), rows) << hot.NAME_BITS,
             dice.integers(0, 2**26, rows),
         ]
         others = np.choose(dice.choice(3, rows, p=[0.004, 0.196, 0.8]), kinds)
