@@ -14,8 +14,8 @@ cache line that was not asked for long before:
     ask       64 records ahead, whatever partition and pass they belong to: their heads
     find      look up the head that a record probes and put the record before the head beside it;
               those whose chain lives are candidates: ask for the chain's first entry
-    decode    DEPTH chunks later: walk the candidates' chains and write the pairs, in large rings those
-              of two chunks in turn
+    decode    DEPTH chunks later: walk the candidates' chains and write the pairs, in large rings
+              those of two chunks in turn
 
 Short beats take another way to the same pairs (`kernels.cpu.short`), and where windows are small
 enough a third, with a ring a side for each thread (`kernels.cpu.pooled`).  Which way, and which

@@ -39,8 +39,8 @@ from kernels.registry import device
 
 NAME_BITS = 10
 NAMES = 1 << NAME_BITS
-"""Chains of a partition that have names: zipf keys at 10^7 1.05 times as fast as with 256, with 4096
-1.02 times (medians of eight and of four pairs of processes); at 10^6 no difference."""
+"""Chains of a partition that have names: zipf keys at 10^7 1.05 times as fast as with 256, with
+4096 1.02 times (medians of eight and of four pairs of processes); at 10^6 no difference."""
 TAKEN = 1 << 15
 CHAINS_MIN, CHAINS_MAX = 1 << 16, TAKEN << NAME_BITS
 """A partition with fewer chains, or more, has none: where windows are small walks are short."""
