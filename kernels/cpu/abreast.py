@@ -18,14 +18,14 @@ import numpy as np
 from kernels.cpu import eight, mem
 from kernels.cpu.eight import BEFORE, ENTRIES, FEW, LANES, LOWS, NOBODY, PLACE, WALKS_BYTES
 from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOW, RING, RING_MASK, TAIL, get, put
-from kernels.cpu.walk import CHUNK, NEAR, PLAIN, SOON, WALK_FIELDS, seek
+from kernels.cpu.walk import CHUNK, NEAR, PLAIN, SOON, SUSPECT, WALK_FIELDS, seek, suspect
 from kernels.registry import device
 
 ENDS = CHUNK
 ROWS = ENDS + eight.ROWS // 8
 WALKS = ROWS + CHUNK
 LISTS = WALKS + (WALKS_BYTES + BEFORE) // 8
-ROOM = WALK_FIELDS - LISTS - LANES
+ROOM = SUSPECT - LISTS - LANES
 STATE = WALK_FIELDS
 STAGE = STATE + 16
 """The scratch memory (int64s) of a chunk's walks: candidates; for each how many pairs it has, then
@@ -179,6 +179,7 @@ def round_of_log(stage: int) -> None:
         return
     if going == 1 and rounds >= SOON:
         tag, stop = mem.load_u32(walks), mem.load_i64(walks + LOWS) - disorder
+        suspect(stage, mem.load_i64(walks + ENTRIES), ring, mask, tail)
         entry = seek(mem.load_i64(walks + ENTRIES), tag, stop, ring, mask, tail)
         if entry == 0:
             return

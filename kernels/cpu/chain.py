@@ -118,11 +118,8 @@ def find_chunk(
     count, first, end = min(CHUNK, n - start), chunk + 8 * CHUNK_FIELDS, chunk + 8 * CHUNK_FIELDS
     if count:
         tail = get(other, TAIL)
-        names_at = hot.names_of(mine)
-        names = names_at if mem.load_u8(hot_at) else 0
+        names = hot.names_of(mine) if mem.load_u8(hot_at) else 0
         end = find_and_insert(mine, swapped, tail, start, start + count, first, ahead, names)
-        if names_at and hot.note(mine, other, count):
-            mem.store_u8(hot_at, np.uint8(1))
     put(chunk, MINE, mine)
     put(chunk, OTHER, other)
     put(chunk, SWAPPED, swapped)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import abreast, eight, mem, pool, walk
-from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOG, LOW, RING_MASK, get, put
-from kernels.cpu.walk import CHUNK
+from kernels.cpu import abreast, eight, hot, mem, pool, walk
+from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOG, LOW, PART, RING_MASK, get, put
+from kernels.cpu.walk import CHUNK, SUSPECT
 from kernels.registry import device
 
 (BEFORE, AFTER, LEFT_BASE, RIGHT_BASE, LEFT_BOUND, RIGHT_BOUND, LEFT_ALL, RIGHT_ALL, LEFT_TABLE,
@@ -163,7 +163,7 @@ def walk_eights(
 
 
 @device
-def suit(lane: int, first: int, second: int) -> int:
+def suit(lane: int, first: int, second: int) -> Any:
     """How many of two chunks had better be walked eight at a time, whole, and together."""
     way, few = get(lane, WAY), 1
     if get(lane, APART) == 0 or get(lane, SIEVED) or get(lane, TAKE) < CHUNK:
@@ -178,7 +178,7 @@ def suit(lane: int, first: int, second: int) -> int:
 
 
 @device
-def finish_some(lane: int, first: int, second: int, stages: int) -> int:
+def finish_some(lane: int, first: int, second: int, stages: int) -> Any:
     """The pairs of the next two chunks in turn (one, if both are the same), as far as they suit and
     have room; how many were done."""
     count, pairs = suit(lane, first, second), 8 * get(lane, PAIRS)
@@ -189,6 +189,7 @@ def finish_some(lane: int, first: int, second: int, stages: int) -> int:
         if get(chunk, SWAPPED):
             mine, met = met, mine
         at, n = chunk + 8 * CHUNK_FIELDS, get(chunk, CANDIDATES)
+        put(stage, SUSPECT, 0)
         if not begin_eights(chunk, lane, stage, at, n, mine, met):
             return 0
     abreast.go_on(stages, count)
@@ -205,6 +206,7 @@ def finish_some(lane: int, first: int, second: int, stages: int) -> int:
         put(lane, BEGUN, begun)
         put(lane, PAIRS, begun + more)
         compare_keys(chunk, lane)
+        name_hot(chunk, lane, stage)
     return count
 
 
@@ -266,6 +268,18 @@ def walk_alone(chunk: int, lane: int, candidate: int, mine: int, met: int, room:
 
 
 @device
+def name_hot(chunk: int, lane: int, scratch: int) -> None:
+    """Give the key that held up a walk of the chunk's, if one did, a chain of its own, where
+    partitions have rings of their own (see `kernels.cpu.hot`)."""
+    job, met = get(lane, JOB), get(scratch, SUSPECT)
+    if met and get(get(job, LEFT_TABLE), LOG) == 0:
+        other = get(chunk, OTHER)
+        if hot.names_of(other) and hot.take_name(other, get(chunk, MINE), met & LOW):
+            table = get(job, LEFT_TABLE if get(chunk, SWAPPED) else RIGHT_TABLE)
+            mem.store_u8(get(job, HOT) + (other - table) // PART, np.uint8(1))
+
+
+@device
 def compare_keys(chunk: int, lane: int) -> None:
     """Leave out those of a chunk's pairs whose keys differ, where tags do not say all."""
     keys, columns = get(get(lane, JOB), KEYS), get(get(lane, JOB), KEY_COLUMNS)
@@ -288,7 +302,9 @@ def finish(chunk: int, lane: int, scratch: int) -> bool:
         mine, met = met, mine
     if get(lane, CANDIDATE) == 0:
         put(lane, BEGUN, get(lane, PAIRS))
+    put(scratch, SUSPECT, 0)
     if not decode(chunk, lane, scratch, mine, met):
         return False
     compare_keys(chunk, lane)
+    name_hot(chunk, lane, scratch)
     return True

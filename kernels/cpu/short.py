@@ -29,6 +29,7 @@ from kernels.cpu.chunk import (
     LEFT_ALL,
     LEFT_BOUND,
     LEFT_TABLE,
+    MINE,
     OTHER,
     RECORDS,
     RIGHT_ALL,
@@ -80,8 +81,6 @@ AT_ONCE, LINKS_AT_ONCE = 32, 64
 """Records whose partition is written, and whose links are read, at a time."""
 ROUNDS = 4
 """Links that candidates are followed for before they are walked."""
-LOOKED = 7
-"""Hot keys are looked for where a pass ends at a position with none of these bits."""
 LEFT_AT, LEFT_END, RIGHT_AT, RIGHT_END = range(4)
 LISTS = 8
 LISTED = 2 * RECORDS_MAX
@@ -139,8 +138,7 @@ def find(mines: int, others: int, swapped: bool, whose: int, links: int, hot_at:
         heads, heads_mask = get(mine, HEADS), get(mine, HEADS_MASK)
         ring, mask, position = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)
         newest, backward = max(get(mine, NEWEST_OLD), get(mine, NEWEST_NEW)), 0
-        names_at = hot.names_of(mine)
-        names = names_at if mem.load_u8(hot_at) else 0
+        names = hot.names_of(mine) if mem.load_u8(hot_at) else 0
         end = at + RECORD_BYTES * count
         while at < end:
             ask(mines, whose + 2 * AHEAD, at + RECORD_BYTES * AHEAD)
@@ -165,8 +163,6 @@ def find(mines: int, others: int, swapped: bool, whose: int, links: int, hot_at:
             note_disorder(mine, end - RECORD_BYTES * count, end)
         elif count:
             put(mine, NEWEST_NEW, newest)
-        if names_at and count and position & LOOKED == 0 and hot.note(mine, others + p, count):
-            mem.store_u8(hot_at, np.uint8(1))
         hot_at += 1
 
 
@@ -221,7 +217,7 @@ def sieve(others: int, whose: int, records: int, first: int, end: int) -> int:
 
 @device
 def gather(
-    others: int, swapped: bool, whose: int, records: int, at: int, end: int, chunk: int
+    mines: int, others: int, swapped: bool, whose: int, records: int, at: int, end: int, chunk: int
 ) -> int:
     """Make a chunk of the next candidates that belong to one pass; returns where they end."""
     p = mem.load_u16(whose + 2 * np.int64(mem.load_u32(at)))
@@ -234,6 +230,7 @@ def gather(
         mem.store_u32(to + 4, mem.load_u32(at + 4))
         to += 8
         at += 8
+    put(chunk, MINE, mines + np.int64(p))
     put(chunk, OTHER, others + np.int64(p))
     put(chunk, SWAPPED, swapped)
     put(chunk, RECORDS, records)
@@ -287,9 +284,9 @@ def run(lane: int) -> bool:
         if at == end and more == last:
             break
         if pass_of(whose, at, end) <= pass_of(whose + WHOSE_BYTES, more, last):
-            at = gather(rights, False, whose, left, at, end, chunk)
+            at = gather(lefts, rights, False, whose, left, at, end, chunk)
         else:
-            more = gather(lefts, True, whose + WHOSE_BYTES, right, more, last, chunk)
+            more = gather(rights, lefts, True, whose + WHOSE_BYTES, right, more, last, chunk)
         if not finish(chunk, lane, rest):
             return False
         put(known, LEFT_AT, at)

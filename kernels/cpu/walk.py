@@ -53,9 +53,12 @@ WINDOWS_BYTES = 7 * WINDOW * CHUNK
 CANDIDATES, WALKERS, PLACES = 0, CHUNK, 2 * CHUNK
 WINDOWS = PLACES + KNOWN // 2
 TIMES = WINDOWS + WINDOWS_BYTES // 8 + BLOCK
-WALK_FIELDS = TIMES + WINDOWS_BYTES // 4 + BLOCK
+SUSPECT = TIMES + WINDOWS_BYTES // 4 + BLOCK
+WALK_FIELDS = SUSPECT + 1
 """Scratch memory (int64s): candidates, each `record | window << 32`; what is still walking, each
-`window | entry << 32` in units of 4 bytes; places; windows; and lists of times."""
+`window | entry << 32` in units of 4 bytes; places; windows; lists of times; and SUSPECT, what a
+walk that was long alone met, `SUSPECTED | tag`."""
+SUSPECTED = 1 << 32
 NEAR = 512
 """Rings of up to so many slots are not asked for entry by entry: a nearer cache has them, and with
 10 matches a tuple at 10^4 asking took an eighth of the time."""
@@ -185,6 +188,15 @@ def fullest(windows: int, at: int, end: int) -> int:
 
 
 @device
+def suspect(scratch: int, entry: int, ring: int, mask: int, tail: int) -> None:
+    """Note the tag of an entry that a walk comes to which is long alone, if the next one's is the
+    same: it is a hot key's.  (Were it not, its name would be lost to the hot key for a window.)"""
+    tag, link = mem.load_u32(entry + 8), np.int64(mem.load_u32(entry + NEXT))
+    if link >= tail and mem.load_u32(ring + ENTRY * (link & mask) + 8) == tag:
+        mem.store_i64(scratch + 8 * SUSPECT, SUSPECTED | np.int64(tag))
+
+
+@device
 def seek(entry: int, tag: int, stop: int, ring: int, mask: int, tail: int) -> int:
     """From an entry, by its address, down its chain to the first of `tag`; 0 where the chain ends
     before, or comes to one that is earlier than `stop`.
@@ -214,6 +226,7 @@ def walk_together(other: int, scratch: int, end: int, stride: int, shared: bool)
             window, turns = windows + np.int64(mem.load_u32(first)), 0
             entry = ring + 4 * np.int64(mem.load_u32(first + 4))
             tag, stop = mem.load_u32(window + TAG), mem.load_i64(window + STOP)
+            suspect(scratch, entry, ring, mask, tail)
             entry = seek(entry, tag, stop, ring, mask, tail)
             if entry == 0:
                 break

@@ -104,7 +104,8 @@ def test_pairs_are_duckdbs_while_keys_become_hot_and_cold(batch, workers, hot_si
     dice, lengths, found = np.random.default_rng([batch, hot_side]), [], []
     phases = [(3 * WINDOW, 0.5, 0), (6 * WINDOW, 0.5, 2**16), (3 * WINDOW, 0.5, 0)]
     phases += [(2 * WINDOW, 0.5, 1000)]
-    sides = [Stream(dice, phases, batch), Stream(dice, [(14 * WINDOW, 0.0002, 0)], batch)]
+    rare = [(rows, 0.0002, first) for rows, _, first in phases]
+    sides = [Stream(dice, phases, batch), Stream(dice, rare, batch)]
     if hot_side:
         sides.reverse()
     kept = Rings()
