@@ -363,15 +363,15 @@ def attacked(helper, root, knob):
     for request in hostile:
         with connected(helper.socket) as link:
             assert "refused" in ask(link, request), request
-    flood = [connected(helper.socket) for _ in range(3 * helpers.CONNECTIONS)]
-    flood[-1].setblocking(False)
-    with contextlib.suppress(OSError):
-        for _ in range(50):
-            flood[-1].send(b"{}\n" * 1000)
-    assert snapshot(root) == before
-    yield
-    for link in flood:
-        link.close()
+    with contextlib.ExitStack() as stack:
+        connections = range(3 * helpers.CONNECTIONS)
+        flood = [stack.enter_context(connected(helper.socket)) for _ in connections]
+        flood[-1].setblocking(False)
+        with contextlib.suppress(OSError):
+            for _ in range(50):
+                flood[-1].send(b"{}\n" * 1000)
+        assert snapshot(root) == before
+        yield
     assert helper.process.poll() is None
 
 

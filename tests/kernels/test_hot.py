@@ -38,7 +38,7 @@ class Stream:
     Some of the other keys fall to a hot key's chain, some to a chain with its name, others
     anywhere."""
 
-    def __init__(self, dice, phases, batch):
+    def __init__(self, dice, phases, batch, distinct):
         rows = sum(n for n, *_ in phases)
         share, first = (np.repeat([p[k] for p in phases], [p[0] for p in phases]) for k in (1, 2))
         few = first + dice.choice(HOT, rows)
@@ -46,7 +46,7 @@ class Stream:
             few | dice.integers(0, 2**8, rows) << CHAIN_BITS,
             few & hot.NAMES - 1
             | dice.integers(0, 2 ** (26 - hot.NAME_BITS), rows) << hot.NAME_BITS,
-            dice.integers(0, 2**26, rows),
+            dice.integers(0, distinct, rows) * 0x9E3779B1 % 2**26,
         ]
         others = np.choose(dice.choice(3, rows, p=[0.004, 0.196, 0.8]), kinds)
         self.part = dice.choice(PARTS, rows)
@@ -95,17 +95,18 @@ def workers(request):
         yield team
 
 
+@pytest.mark.parametrize("distinct", [2**26, 2**16], ids=["few match", "half a match each"])
 @pytest.mark.parametrize("batch", [1_000, 10_000], ids=["short", "pipeline"])
 @pytest.mark.parametrize("workers", [1, 2], indirect=True)
 @pytest.mark.parametrize("hot_side", [0, 1], ids=["left", "right"])
-def test_pairs_are_duckdbs_while_keys_become_hot_and_cold(batch, workers, hot_side):
+def test_pairs_are_duckdbs_while_keys_become_hot_and_cold(batch, workers, hot_side, distinct):
     """Those of the second phase have the names of the first's as soon as these have gone, and lose
     them again to those of the third; before the last one rings grow."""
     dice, lengths, found = np.random.default_rng([batch, hot_side]), [], []
     phases = [(3 * WINDOW, 0.5, 0), (6 * WINDOW, 0.5, 2**16), (3 * WINDOW, 0.5, 0)]
     phases += [(2 * WINDOW, 0.5, 1000)]
     rare = [(rows, 0.0002, first) for rows, _, first in phases]
-    sides = [Stream(dice, phases, batch), Stream(dice, rare, batch)]
+    sides = [Stream(dice, each, batch, distinct) for each in (phases, rare)]
     if hot_side:
         sides.reverse()
     kept = Rings()
