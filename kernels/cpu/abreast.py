@@ -70,9 +70,9 @@ def begin(
     stage: int, records: int, other: int, back: int, forth: int, base: int, named: int, at: int,
     candidates: int, stride: int, end: int, mine: int, met: int,
 ) -> bool:  # fmt: skip
-    """Look at the first entries of so many candidates from `at` on.  What matches
-    goes to lists of `stride` with `end` at their ends, or to the log (0).  False where times are
-    too large to be done so.
+    """Look at the first entries of so many candidates from `at` on.  What matches goes to lists of
+    `stride` with `end` at their ends, or to the log (0).  False where times are too large to be
+    done so.
 
     Pairs will be written from `mine` and `met` on: room for those found is asked for, or the
     writing would wait for it (10 matches at 10^5: 20 -> 17 of 49 ns a tuple)."""

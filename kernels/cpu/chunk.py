@@ -56,7 +56,7 @@ SOME = 4
 AGAIN = 64
 """After so many times it is tried once more whether they do, which takes twice as long."""
 LIST_ROWS_MIN = 62
-"""Rows that lists have room for at first."""
+"""Rows, an end among them, that lists have room for at first."""
 
 
 @device

@@ -130,7 +130,7 @@ def ask(mines: int, whose: int, at: int) -> None:
 @device
 def find(mines: int, others: int, swapped: bool, whose: int, links: int, hot_at: int) -> None:
     """Insert a side's records, and write for each the link that it meets to `links`, 0 where that
-    is dead."""
+    is dead.  The bytes from `hot_at` on say which partitions have chains for hot keys."""
     other_head = -4 if swapped else 4
     for p in range(0, ALL, PART):
         mine = mines + p

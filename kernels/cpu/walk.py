@@ -59,6 +59,7 @@ WALK_FIELDS = SUSPECT + 1
 `window | entry << 32` in units of 4 bytes; places; windows; lists of times; and SUSPECT, what a
 walk that was long alone met, `SUSPECTED | tag`."""
 SUSPECTED = 1 << 32
+"""Above a suspect's tag, which may be 0."""
 NEAR = 512
 """Rings of up to so many slots are not asked for entry by entry: a nearer cache has them, and with
 10 matches a tuple at 10^4 asking took an eighth of the time."""
