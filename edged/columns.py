@@ -12,6 +12,7 @@ the beat that made them ends.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ import pyarrow as pa
 from edged.schema import Schema
 
 Array = npt.NDArray[Any]
+APART_BYTES = 128
+"""What two threads write should lie so far apart: CPUs fetch lines of 64 bytes in pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,15 @@ class Batch:
 def address(array: Array) -> int:
     """The address of an array's first byte."""
     return int(array.__array_interface__["data"][0])
+
+
+def apart(*shape: int) -> npt.NDArray[np.int64]:
+    """Zeros that share no cache lines with other memory: what one thread writes, others do not wait
+    for.  Rows do not share them either where they have a multiple of 16 numbers."""
+    words, size = APART_BYTES // 8, math.prod(shape)
+    memory = np.zeros(-(-size // words) * words + words, np.int64)
+    first = -(address(memory) // 8) % words
+    return memory[first : first + size].reshape(shape)
 
 
 def empty_batch(schema: Schema) -> Batch:

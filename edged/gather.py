@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import Array, Batch, Column, address
+from edged.columns import Array, Batch, Column, address, apart
 from edged.operators.base import Scratch
 from edged.workers import Workers
 from kernels.cpu import gather, team
@@ -60,7 +60,7 @@ def _gather(parts: _Parts, workers: Workers | None) -> None:
     if workers is None:
         gather.gather_all(function, table)
         return
-    calls = np.zeros((len(parts), team.CALL_FIELDS), np.int64)
+    calls = apart(len(parts), team.CALL_FIELDS)
     calls[:, team.CALL_FUNCTION] = function
     calls[:, team.CALL_ARGUMENT] = address(table) + table.strides[0] * np.arange(len(parts))
     workers.compute(calls)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edged.columns import address, apart
 from kernels.cpu import team
 
 AWAKE_US = 150.0
@@ -42,10 +43,7 @@ class Workers:
         self._take = threading.Lock()
         self._done = threading.Semaphore(0)
         self._closing = False
-        words = team.SEAT_BYTES // 8
-        memory = np.zeros((self.count + 1) * words, np.int64)
-        skip = -(memory.ctypes.data // 8) % words
-        self._memory = memory
+        self._memory = apart(self.count, team.SEAT_BYTES // 8)
         for field, value in (
             (team.COUNT, self.count),
             (team.AWAKE_NS, int(1000 * AWAKE_US)),
@@ -53,8 +51,8 @@ class Workers:
             (team.ASLEEP_WORTH_NS, int(1000 * ASLEEP_WORTH_US)),
             (team.AWAKE_WORTH_NS, int(1000 * AWAKE_WORTH_US)),
         ):
-            memory[skip + field // 8] = value
-        self.seats = int(memory[skip:].ctypes.data)
+            self._memory[0, field // 8] = value
+        self.seats = address(self._memory)
         """The address of the team's seats, the calling thread's first."""
         self._threads = [
             threading.Thread(target=self._loop, args=(i,), name=f"edged-worker-{i}", daemon=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import address
+from edged.columns import address, apart
 from edged.joins._rings import Rings
 from edged.joins.base import PARTITIONS, Beat, Records
 from edged.workers import Workers
@@ -25,8 +25,6 @@ PATIENCE, PATIENCE_ROWS = 64, 4
 """So many beats that suit come before rings are pooled; before that is done again, after they had
 to be taken apart, one more for so many rows that are to be moved: 0.1 us each and way, where a beat
 gains 2 us and more."""
-APART = 128
-"""Bytes between what two threads write: CPUs fetch two lines at a time."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -35,14 +33,13 @@ class Lane:
     """Buffers of one range's pairs, rows of the `left` store and of the `right`, and the kernels'
     own state (see `kernels.cpu.chunk`)."""
 
-    def __init__(self, job: Int64s) -> None:
-        words = APART // 8
-        self._memory = np.zeros(3 * words + chunk.LANE_FIELDS + chain.SCRATCH, np.int64)
-        first = -(address(self._memory) // 8) % words
-        self.state = self._memory[first : first + chunk.LANE_FIELDS]
+    def __init__(self, job: Int64s, number: int) -> None:
+        self._scratch = apart(chain.SCRATCH)
+        self.state = apart(chunk.LANE_FIELDS)
         self.at = address(self.state)
         self.state[chunk.JOB] = address(job)
-        self.state[chunk.SCRATCH_AT] = self.at + 8 * words * -(-chunk.LANE_FIELDS // words)
+        self.state[chunk.NUMBER] = number
+        self.state[chunk.SCRATCH_AT] = address(self._scratch)
         self.left = self.right = np.empty(0, np.int64)
         self.make_room(PAIRS_MIN)
 
@@ -61,7 +58,7 @@ class Lanes:
 
     def __init__(self, rings: Rings, before_us: int, after_us: int) -> None:
         self._rings = rings
-        self._job = np.zeros(chunk.JOB_FIELDS, np.int64)
+        self._job = apart(chunk.JOB_FIELDS)
         self._job[chunk.BEFORE], self._job[chunk.AFTER] = before_us, after_us
         self._job[[chunk.LEFT_BOUND, chunk.RIGHT_BOUND]] = TIME_MIN
         left, right = rings.tables
@@ -69,7 +66,7 @@ class Lanes:
         self._job[chunk.HOT] = address(rings.hot)
         self._keys: Int64s | None = None
         self._lanes: list[Lane] = []
-        self.desk = np.zeros(beats.DESK_FIELDS, np.int64)
+        self.desk = apart(beats.DESK_FIELDS)
         self._desk_at = address(self.desk)
         self.desk[beats.ROW_PS] = int(1e6 * ROW_US)
         self.desk[beats.PATIENCE] = PATIENCE
@@ -111,9 +108,9 @@ class Lanes:
         workers = workers or self._alone
         count = team.SHARES * workers.count if workers.count > 1 else 1
         while len(self._lanes) < count:
-            self._lanes.append(Lane(self._job))
-        self._table = np.array([lane.at for lane in self._lanes], np.int64)
-        self._calls = np.zeros((count, team.CALL_FIELDS), np.int64)
+            self._lanes.append(Lane(self._job, len(self._lanes)))
+        self._table = np.array([(lane.at, 0) for lane in self._lanes], np.int64)
+        self._calls = apart(count, team.CALL_FIELDS)
         for field, value in (
             (beats.DESK_JOB, address(self._job)),
             (beats.LANES, address(self._table)),
@@ -146,7 +143,8 @@ class Lanes:
         """Twice the room for each lane that is full; where none is, room for all pairs in the
         first."""
         lanes = self._lanes[: int(self.desk[beats.RANGES])]
-        full = [lane for lane in lanes if lane.state[beats.ANSWER] == chunk.FULL]
+        answers = self._table[: len(lanes), beats.ANSWER]
+        full = [lane for lane, answer in zip(lanes, answers, strict=True) if answer == chunk.FULL]
         for lane in full:
             lane.make_room(2 * int(lane.state[chunk.ROOM]))
         if not full:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import address
+from edged.columns import address, apart
 from edged.joins.base import PARTITIONS, Hashes
-from kernels.cpu import beat, chain, hot, pool, rings
+from kernels.cpu import beat, chain, hot, pool, rings, short
 
 RING_MIN = 64
 """Entries that a partition's ring has room for at first."""
@@ -20,8 +20,10 @@ full, that is four to ten a live row."""
 FULL = 0.7
 """Where one ring must grow, those fuller than this grow too: their turn would come in the next
 beats, and each growth moves everything."""
-POOLED_MAX = 1 << 21
-"""Rows a side up to which rings are pooled: at 10^6 that takes 0.1 to 0.2 s, growing 0.5."""
+SHORT_POOLED_MAX, LONG_POOLED_MAX = 1 << 24, 1 << 21
+"""Rows a side up to which rings are pooled, for short beats and for others.  At 10^6 that takes 0.1
+to 0.2 s, growing 0.5; at 10^7 0.8 to 4 s, after which beats of 1 000 are 1.25 times as fast, with
+one match a tuple twice; those of 10 000 gain nothing there."""
 POOL_MIN = 4096
 """Entries that a pool's ring has room for, at the least."""
 
@@ -34,9 +36,9 @@ class Rings:
 
     def __init__(self, start: int = 0) -> None:
         """Empty rings whose first entry gets the position `start` + 1."""
-        self.tables = tuple(np.zeros((PARTITIONS, rings.FIELDS), np.int64) for _ in range(2))
+        self.tables = tuple(apart(PARTITIONS, rings.FIELDS) for _ in range(2))
         self._memory: Bytes
-        self._logs = np.zeros((2, beat.POOLS_MAX, pool.LOG_FIELDS), np.int64)
+        self._logs = apart(2, beat.POOLS_MAX, pool.LOG_FIELDS)
         self._pools = 0
         """Rings that partitions share, those of a side; 0: each has one of its own."""
         self.hot = np.zeros(PARTITIONS, np.uint8)
@@ -87,9 +89,12 @@ class Rings:
 
         `bases` are the numbers of the stores' rows 0; rows below `bounds_us` have gone.
         """
+        beat_rows = sum(int(rows.sum()) for rows in counts)
+        most = SHORT_POOLED_MAX if beat_rows <= short.RECORDS_MAX else LONG_POOLED_MAX
         need = np.array([self.held(side) + counts[side] for side in (0, 1)])
-        if need.sum(axis=1).max() > POOLED_MAX:
+        if need.sum(axis=1).max() > most:
             return
+        self.spread()
         old, kept, hot_before = [t.copy() for t in self.tables], self._memory, self.hot.copy()
         need = need.reshape(2, pools, PARTITIONS // pools).sum(axis=2).max(axis=0)
         capacity = _power_of_two(need + need // 8, POOL_MIN)

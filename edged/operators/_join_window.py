@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import Array, Batch, Column, address
+from edged.columns import Array, Batch, Column, address, apart
 from edged.hashing import Hashes, all_valid, key_code
 from edged.joins.base import Records
 from edged.operators.base import PARTITIONS, Scratch
@@ -229,7 +229,7 @@ class Arrival:
         """Room for what so many threads count."""
         self._workers = workers
         parts = team.SHARES * workers.count
-        self._parts: Int64s = np.zeros((parts, arrive.PART_FIELDS), np.int64)
-        self._calls: Int64s = np.zeros((parts, team.CALL_FIELDS), np.int64)
+        self._parts: Int64s = apart(parts, arrive.PART_FIELDS)
+        self._calls: Int64s = apart(parts, team.CALL_FIELDS)
         tables = self._rows, self._parts, self._calls, self._counts
         self._tables = workers.seats, *map(address, tables)

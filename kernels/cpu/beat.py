@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from kernels.cpu import mem, pool, pooled, short, team
-from kernels.cpu.chain import PARTITIONS, begin
+from kernels.cpu.chain import PARTITIONS
 from kernels.cpu.chunk import (
+    BEATS,
     FULL,
     GATHER,
     LEFT_ALL,
     LEFT_BASE,
+    LEFT_BATCH,
     LEFT_BOUND,
+    LEFT_COUNTS,
     LEFT_TABLE,
     NO_ROOM,
     OUT_LEFT,
@@ -31,22 +32,22 @@ from kernels.cpu.chunk import (
     PAIRS,
     RIGHT_ALL,
     RIGHT_BASE,
+    RIGHT_BATCH,
     RIGHT_BOUND,
+    RIGHT_COUNTS,
     RIGHT_TABLE,
     ROOM,
     ROWS_IN,
     SPREAD,
+    begin,
 )
 from kernels.cpu.rings import (
-    BATCH,
     BATCH_ROWS,
-    HEAD,
-    LOW,
     PART,
     RECORD_BYTES,
-    RING_MASK,
-    TAIL,
     get,
+    keep,
+    point,
     put,
 )
 from kernels.cpu.team import (
@@ -62,16 +63,19 @@ from kernels.registry import device, kernel, task
 (DESK_JOB, LANES, CALLS, SEATS, THREADS, SHORTLY, ALONG, LAYING, ROW_PS, RANGES, WAY,
  WORKED_NS, PATIENCE, POOLED, PAIRS_IN_1024, AT_WORK, WANTED) = range(17)  # fmt: skip
 DESK_FIELDS = 24
-"""What `desk` (int64[24]) holds.  Addresses: of the job; of the table of lanes' addresses; of a row
+"""What `desk` (int64[24]) holds.  Addresses: of the job; of the table of lanes; of a row
 of `team` calls for each; of the team's seats, and how many threads it has; of the tasks
 `chain.join_short`, `chain.join` and `lay`, and (POOLED) `chain.join_pooled`.
 
 What is learnt: ROW_PS, the time of one thread for a record; PAIRS_IN_1024, how many pairs 1024
 records have.  The beat at hand: RANGES or pools, the WAY, which is the task that joins them, how
 long all threads worked, and AT_WORK, how many they are.  PATIENCE: after how many beats more that
-suit partitions had better share rings; WANTED, how many rings."""
-ANSWER, LAY_LEFT, LAY_RIGHT = 21, 22, 23
-"""Three more fields of a lane (see `chunk`): what its task answered; where its pairs are to lie."""
+suit partitions had better share rings, or other ones; WANTED, how many rings."""
+LAY_LEFT, LAY_RIGHT = 22, 23
+"""Two more fields of a lane (see `chunk`): where its pairs are to lie."""
+LANE_AT, ANSWER = range(2)
+LANE_ROW = 2
+"""What the table of lanes (int64[n, 2]) holds: a lane's address; what its task answered."""
 FINE_NS = 100_000
 """Work of a thread from which on it is cut finer than into a range each: 90 us of it, cut in eight,
 took 61 us with two threads instead of 44."""
@@ -83,39 +87,32 @@ Beats of 10 000 with few matches gained 1.01 to 1.13, with zipf keys 1.10 and 1.
 it would be 0.78 to 0.91, since partitions' pairs are written twice, and far apart."""
 POOLS_MAX = 8
 """Pools of a side at the most."""
-EAGER = 2
-"""With pools a thread that is awake is worth having for so many times less work.  Two threads with
-beats of 3 000 then do 1.36 times as much as before at 10^4 to 10^6; with 3 instead, beats of 1 000
-gained at 10^6 (52 -> 70 M tuples/s) and lost at 10^5 (82 -> 59)."""
+EAGER, AT_EASE = 16, 7
+"""With pools a thread that is awake is worth having for so many times less work (5 us), since it
+finds its lines as it left them; to make a pool for it there must be more (11 us)."""
 LEARN = 4
 """A beat changes what is learnt by one part in so many."""
 
 
 @device
-def point_at(side: int, records: int, counts: int) -> int:
-    """Tell a side's partitions, or their pool, where their records are; the sum of the int64[64] at
-    `counts`, or -1 where there is no room."""
-    rows, full, pools = 0, False, pool.count_of(side)
-    for k in range(pools):
-        count = 0
-        for p in range(pool.first_of(k, pools), pool.first_of(k + 1, pools)):
-            count += get(counts, p)
-        full |= point_one(side + PART * k, records + RECORD_BYTES * rows, count)
-        rows += count
-    for p in range(PARTITIONS if pools == 0 else 0):
-        count = get(counts, p)
-        full |= point_one(side + PART * p, records + RECORD_BYTES * rows, count)
-        rows += count
-    return -1 if full else rows
+def total(counts: int) -> Any:
+    """The sum of the int64[64] at an address."""
+    rows = 0
+    for p in range(PARTITIONS):
+        rows += get(counts, p)
+    return rows
 
 
 @device
-def point_one(mine: int, records: int, count: int) -> Any:
-    """The same for one; whether it has no room."""
-    put(mine, BATCH, records)
-    put(mine, BATCH_ROWS, count)
-    head = get(mine, HEAD)
-    return head - get(mine, TAIL) + count > get(mine, RING_MASK) + 1 or head + count > LOW
+def point_all(side: int, records: int, counts: int) -> bool:
+    """Tell a side's partitions where their records are; whether they have room."""
+    fits = True
+    for mine in range(side, side + PART * PARTITIONS, PART):
+        count = mem.load_i64(counts)
+        fits &= point(mine, records, count)
+        records += RECORD_BYTES * count
+        counts += 8
+    return fits
 
 
 @device
@@ -126,10 +123,8 @@ def deal(desk: int, threads: int) -> None:
     rows, ranges, pools = get(job, ROWS_IN), threads, pool.count_of(lefts)
     put(desk, AT_WORK, threads)
     put(desk, WORKED_NS, 0)
-    for k in range(pools):
-        lane = mem.load_i64(lanes + 8 * k)
-        begin(lane, k, k + 1)
-        put(lane, ANSWER, FULL)
+    for row in range(lanes, lanes + 8 * LANE_ROW * pools, 8 * LANE_ROW):
+        put(row, ANSWER, FULL)
     if pools:
         put(desk, RANGES, pools)
         return
@@ -149,31 +144,32 @@ def deal(desk: int, threads: int) -> None:
                 break
             seen += more
             p += 1
-        lane = mem.load_i64(lanes + 8 * k)
-        begin(lane, first, p)
-        put(lane, ANSWER, FULL)
+        row = lanes + 8 * LANE_ROW * k
+        begin(get(row, LANE_AT), first, p)
+        put(row, ANSWER, FULL)
 
 
 @device
 def call_all(desk: int, function: int, threads: int) -> bool:
     """Call a task for each lane that it answered FULL for; whether it does so no more."""
-    lanes, calls, count = get(desk, LANES), get(desk, CALLS), 0
-    for k in range(get(desk, RANGES)):
-        lane = mem.load_i64(lanes + 8 * k)
-        if get(lane, ANSWER) == FULL:
-            call = calls + 8 * CALL_FIELDS * count
-            put(call, CALL_FUNCTION, function)
-            put(call, CALL_ARGUMENT, lane)
-            count += 1
-    if count == 0:
+    lanes, calls, done = get(desk, LANES), get(desk, CALLS), True
+    end, call = lanes + 8 * LANE_ROW * get(desk, RANGES), calls
+    for row in range(lanes, end, 8 * LANE_ROW):
+        if get(row, ANSWER) == FULL:
+            keep(call, CALL_FUNCTION, function)
+            keep(call, CALL_ARGUMENT, get(row, LANE_AT))
+            call += 8 * CALL_FIELDS
+    if call == calls:
         return True
-    team.run_all(get(desk, SEATS), calls, count, threads)
-    done = True
-    for call in range(calls, calls + 8 * CALL_FIELDS * count, 8 * CALL_FIELDS):
-        put(get(call, CALL_ARGUMENT), ANSWER, get(call, CALL_RESULT))
-        done &= get(call, CALL_RESULT) != FULL
-        worked_ns = get(call, CALL_ENDED_NS) - get(call, CALL_BEGAN_NS)
-        put(desk, WORKED_NS, get(desk, WORKED_NS) + worked_ns)
+    team.run_all(get(desk, SEATS), calls, (call - calls) // (8 * CALL_FIELDS), threads)
+    call = calls
+    for row in range(lanes, end, 8 * LANE_ROW):
+        if get(row, ANSWER) == FULL:
+            put(row, ANSWER, get(call, CALL_RESULT))
+            done &= get(call, CALL_RESULT) != FULL
+            worked_ns = get(call, CALL_ENDED_NS) - get(call, CALL_BEGAN_NS)
+            put(desk, WORKED_NS, get(desk, WORKED_NS) + worked_ns)
+            call += 8 * CALL_FIELDS
     return done
 
 
@@ -187,13 +183,13 @@ def pools_for(threads: int) -> int:
 
 
 @device
-def poolable(desk: int, rows: int, pools: int, threads: int) -> bool:
-    """Whether a beat of so many rows, worth so many threads, is for as many pools as there are, or
-    for new ones (0): short ones are, others if few match and there is a pool for each thread."""
+def poolable(desk: int, rows: int, pools: int, wanted: int) -> bool:
+    """Whether a beat of so many rows is for as many pools as there are, or for new ones (0): short
+    ones are, others if few match and there is a pool for each thread."""
     if pools > get(desk, THREADS):  # so many lanes there are
         return False
     few = get(desk, PAIRS_IN_1024) < (TOO_MANY if pools else FEW)
-    each = pools == 0 or pools >= pools_for(threads)
+    each = pools == 0 or pools >= wanted
     return rows <= (pooled.RECORDS_MAX if few and each else short.RECORDS_MAX)
 
 
@@ -202,31 +198,29 @@ def choose(desk: int, rows: int, pools: int) -> Any:
     """Choose the way that a beat of so many rows is joined, where there are so many pools; how many
     threads join it, or SPREAD or GATHER, where that is to be done first."""
     seats, work_ns = get(desk, SEATS), rows * get(desk, ROW_PS) // 1000
-    threads = team.threads_for(seats, work_ns, EAGER)
-    fits = poolable(desk, rows, pools, threads)
+    eager = team.threads_for(seats, work_ns, EAGER)
+    wanted = pools_for(team.threads_for(seats, work_ns, AT_EASE))
+    wanted = min(max(pools, wanted), pools_for(eager))
+    fits = poolable(desk, rows, pools, wanted)
+    if pools and not fits:
+        return SPREAD
+    if fits and pools != wanted:
+        put(desk, WANTED, wanted)
+        put(desk, PATIENCE, get(desk, PATIENCE) - 1)
+        if get(desk, PATIENCE) == 0:
+            return GATHER
     if pools:
         put(desk, WAY, get(desk, POOLED))
-        return min(threads, pools) if fits else SPREAD
-    put(desk, WANTED, pools_for(threads))
-    put(desk, PATIENCE, get(desk, PATIENCE) - np.int64(fits))
+        return min(eager, pools)
     threads = team.threads_for(seats, work_ns, 1)
     shortly = threads == 1 and rows <= short.RECORDS_MAX
     put(desk, WAY, get(desk, SHORTLY if shortly else ALONG))
-    return threads if get(desk, PATIENCE) else GATHER
-
-
-@device
-def look_all(side: int, counts: int, base: int) -> None:
-    """Look at all pools' records of the beat."""
-    pools = pool.count_of(side)
-    for k in range(pools):
-        first, last = pool.first_of(k, pools), pool.first_of(k + 1, pools)
-        pool.look(side + PART * k, first, last, counts, base)
+    return threads
 
 
 @device
 def undo_all(lefts: int, rights: int) -> None:
-    """Take back what the beat at hand did to pools."""
+    """Take back what the beat at hand did to pools, all of which have begun with it."""
     for k in range(pool.count_of(lefts)):
         pool.undo(lefts + PART * k)
         pool.undo(rights + PART * k)
@@ -251,10 +245,16 @@ def learn(desk: int) -> None:
 @task(twin="tests.naive.chain.lay")
 def lay(lane: int) -> int:
     """Copy a lane's pairs to where they are to lie."""
-    size = 8 * get(lane, PAIRS)
-    mem.copy_bytes(get(lane, LAY_LEFT), get(lane, OUT_LEFT), size)
-    mem.copy_bytes(get(lane, LAY_RIGHT), get(lane, OUT_RIGHT), size)
+    copy_pairs(lane, get(lane, LAY_LEFT), get(lane, LAY_RIGHT))
     return 0
+
+
+@device
+def copy_pairs(lane: int, left: int, right: int) -> None:
+    """Copy a lane's pairs to `left` and `right`."""
+    size = 8 * get(lane, PAIRS)
+    mem.copy_bytes(left, get(lane, OUT_LEFT), size)
+    mem.copy_bytes(right, get(lane, OUT_RIGHT), size)
 
 
 @device
@@ -262,32 +262,48 @@ def lay_out(desk: int) -> Any:
     """Lay the lanes' pairs one after the other, behind the first lane's; how many there are, or
     FULL where that lane has no room."""
     lanes, ranges, pairs = get(desk, LANES), get(desk, RANGES), 0
-    first = mem.load_i64(lanes)
-    for k in range(ranges):
-        lane = mem.load_i64(lanes + 8 * k)
-        put(lane, LAY_LEFT, get(first, OUT_LEFT) + 8 * pairs)
-        put(lane, LAY_RIGHT, get(first, OUT_RIGHT) + 8 * pairs)
-        pairs += get(lane, PAIRS)
-    if pairs > get(first, ROOM):
+    first = get(lanes, LANE_AT)
+    left, right, room = get(first, OUT_LEFT), get(first, OUT_RIGHT), get(first, ROOM)
+    rest, end = lanes + 8 * LANE_ROW, lanes + 8 * LANE_ROW * ranges
+    for row in range(lanes, end, 8 * LANE_ROW):
+        pairs += get(get(row, LANE_AT), PAIRS)
+    if pairs > room:
         return FULL
-    for k in range(1, ranges):
-        if get(mem.load_i64(lanes + 8 * k), PAIRS):
-            put(mem.load_i64(lanes + 8 * k), ANSWER, FULL)
-    call_all(desk, get(desk, LAYING), get(desk, THREADS) if pairs > MANY else 1)
+    at, few = 8 * get(first, PAIRS), pairs <= MANY
+    for row in range(rest, end, 8 * LANE_ROW):
+        lane = get(row, LANE_AT)
+        if few:
+            copy_pairs(lane, left + at, right + at)
+        elif get(lane, PAIRS):
+            put(lane, LAY_LEFT, left + at)
+            put(lane, LAY_RIGHT, right + at)
+            put(row, ANSWER, FULL)
+        at += 8 * get(lane, PAIRS)
+    if not few:
+        call_all(desk, get(desk, LAYING), get(desk, THREADS))
     return pairs
 
 
 @device
+def refusal(desk: int) -> Any:
+    """What a lane answered that cannot join its part of the beat; 0 where none did."""
+    answer, lanes = 0, get(desk, LANES)
+    for row in range(lanes, lanes + 8 * LANE_ROW * get(desk, RANGES), 8 * LANE_ROW):
+        if get(row, ANSWER) in (SPREAD, NO_ROOM):
+            answer = get(row, ANSWER)
+    return answer
+
+
+@device
 def finish(desk: int) -> Any:
-    """Join from where all lanes stand; how many pairs, FULL or SPREAD."""
-    done, lanes = call_all(desk, get(desk, WAY), get(desk, AT_WORK)), get(desk, LANES)
-    for k in range(get(desk, RANGES)):
-        if get(mem.load_i64(lanes + 8 * k), ANSWER) == SPREAD:
-            return SPREAD
+    """Join from where all lanes stand; how many pairs, FULL, or SPREAD or NO_ROOM."""
+    done = call_all(desk, get(desk, WAY), get(desk, AT_WORK))
+    if refusal(desk):
+        return refusal(desk)
     if not done:
         return FULL
     if get(desk, THREADS) == 1:
-        return get(mem.load_i64(lanes), ANSWER)
+        return get(get(desk, LANES), ANSWER)
     if get(desk, WORKED_NS):
         learn(desk)
         put(desk, WORKED_NS, 0)
@@ -326,30 +342,34 @@ def beat(
     Bit 0 of `everything` says that all of the left's are dead afterwards, bit 1 the right's.
     Returns the number of pairs, which lie in the first lane's output; FULL; or what is to be done
     before it is called again: NO_ROOM, the rings must grow; SPREAD, they must be taken apart;
-    GATHER, they are to be pooled, or not.
+    GATHER, they are to be pooled, or in another number of pools.
     """
-    job = get(desk, DESK_JOB)
+    job, rows = get(desk, DESK_JOB), total(left_counts) + total(right_counts)
     lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
-    rows = point_at(lefts, left, left_counts)
-    more = point_at(rights, right, right_counts)
-    if rows < 0 or more < 0:
-        return NO_ROOM
-    threads = choose(desk, rows + more, pool.count_of(lefts))
+    pools = pool.count_of(lefts)
+    if pools == 0:
+        fits = point_all(lefts, left, left_counts)
+        if not (point_all(rights, right, right_counts) and fits):
+            return NO_ROOM
+    threads = choose(desk, rows, pools)
     if threads < 0:
         return threads
-    look_all(lefts, left_counts, left_base)
-    look_all(rights, right_counts, right_base)
     left_gone, right_gone = get(job, LEFT_BOUND), get(job, RIGHT_BOUND)
+    put(job, LEFT_BATCH, left)
+    put(job, LEFT_COUNTS, left_counts)
+    put(job, RIGHT_BATCH, right)
+    put(job, RIGHT_COUNTS, right_counts)
     put(job, LEFT_BASE, left_base)
     put(job, RIGHT_BASE, right_base)
     put(job, LEFT_BOUND, left_bound)
     put(job, RIGHT_BOUND, right_bound)
     put(job, LEFT_ALL, everything & 1)
     put(job, RIGHT_ALL, everything >> 1)
-    put(job, ROWS_IN, rows + more)
+    put(job, ROWS_IN, rows)
+    put(job, BEATS, get(job, BEATS) + 1)
     deal(desk, threads)
     pairs = finish(desk)
-    if pairs == SPREAD:  # it is as if it was not joined: these say what has gone
+    if refusal(desk):  # it is as if it was not joined
         undo_all(lefts, rights)
         put(job, LEFT_BOUND, left_gone)
         put(job, RIGHT_BOUND, right_gone)

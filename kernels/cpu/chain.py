@@ -61,7 +61,6 @@ from kernels.cpu.chunk import (
     RIGHT_TABLE,
     SCRATCH_AT,
     SWAPPED,
-    TAKE,
     finish,
     finish_some,
 )  # fmt: skip
@@ -196,16 +195,6 @@ def run(lane: int) -> bool:
             let_go(nth_chunk(lane, queue, 0), job)
             put(lane, DONE, get(lane, DONE) + 1)
     return True
-
-
-@device
-def begin(lane: int, first: int, last: int) -> None:
-    """Set a lane to the first of its partitions."""
-    for field in range(PARTITION, LAST_PARTITION):
-        put(lane, field, 0)
-    put(lane, PARTITION, first)
-    put(lane, LAST_PARTITION, last)
-    put(lane, TAKE, CHUNK)
 
 
 @task(twin="tests.naive.chain.join")

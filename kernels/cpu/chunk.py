@@ -14,17 +14,20 @@ from kernels.cpu.rings import DISORDER_NEW, DISORDER_OLD, LOG, LOW, PART, RING_M
 from kernels.cpu.walk import CHUNK, SUSPECT
 from kernels.registry import device
 
-(BEFORE, AFTER, LEFT_BASE, RIGHT_BASE, LEFT_BOUND, RIGHT_BOUND, LEFT_ALL, RIGHT_ALL, LEFT_TABLE,
- RIGHT_TABLE, KEYS, KEY_COLUMNS, ROWS_IN, HOT) = range(14)  # fmt: skip
-JOB_FIELDS = 16
-"""What `job` (int64[16]) holds: the bounds (µs); the row number (mod 2^32) of each store's first
-row; the time below which each side's rows are dead; 1 where all of that side's are; the addresses
-of both sides' rows of partitions (see `kernels.cpu.rings`); the address of the table of keys and
-how many rows it has (see `kernels.cpu.keys`); the records of both sides; the address of a byte for
-each partition, 1 where it has chains for hot keys (see `kernels.cpu.hot`)."""
+(LEFT_BATCH, LEFT_COUNTS, LEFT_BASE, LEFT_BOUND, RIGHT_BATCH, RIGHT_COUNTS, RIGHT_BASE, RIGHT_BOUND,
+ BEATS, LEFT_ALL, RIGHT_ALL, ROWS_IN, KEYS, KEY_COLUMNS, BEFORE, AFTER, LEFT_TABLE, RIGHT_TABLE,
+ HOT) = range(19)  # fmt: skip
+JOB_FIELDS = 24
+"""What `job` (int64[24]) holds.  Of the beat at hand, in as few lines as can be: the addresses of
+each side's records and of their counts (int64[64]), the row number (mod 2^32) of its store's first
+row, and the time below which its rows are dead; the number of the beat; 1 where all of a side's
+rows are dead; how many records both have.  Of all beats: the address of the table of keys and how
+many rows it has (see `kernels.cpu.keys`); the bounds (µs); the addresses of both sides' rows of
+partitions (see `kernels.cpu.rings`); the address of a byte for each partition, 1 where it has
+chains for hot keys (see `kernels.cpu.hot`)."""
 
 (PARTITION, PASS, RECORD, FOUND, DONE, CANDIDATE, PAIRS, BEGUN, LAST_PARTITION, TAKE, APART,
- SIEVED, WAY, LIST_ROWS) = range(14)  # fmt: skip
+ SIEVED, WAY, LIST_ROWS, BEAT, NUMBER) = range(16)  # fmt: skip
 JOB, SCRATCH_AT, OUT_LEFT, OUT_RIGHT, ROOM = range(16, 21)
 LANE_FIELDS = 24
 """What `lane` (int64[24]) holds.  Where to find the next chunk: partition, pass (0 left, 1
@@ -32,9 +35,10 @@ right), record.  How many chunks were found, and how many of them are done; the 
 the oldest of the others.  The pairs written so far; where those of the oldest chunk begin.  The
 partition to stop before.  How candidates are walked: how many together; for how many times yet
 without sharing walks (below 0: without lists, too); 1 where most fall out before; in which way
-(below); how many rows lists should have room for, if that is known.  The addresses of the job, of
-the scratch memory, and of the two arrays for pairs; how many these have room for, apart from a
-block.  Three more are `kernels.cpu.beat`'s."""
+(below); how many rows lists should have room for, if that is known.  Which beat it was begun for,
+where it has a pool, and the lane's, and that pool's, number.  The addresses of the job, of the
+scratch memory, and of the two arrays for pairs; how many these have room for, apart from a block.
+Two more are `kernels.cpu.beat`'s."""
 
 NO_ROOM, FULL, SPREAD, GATHER = -1, -2, -3, -4
 """What a beat is answered that was not joined: the rings have no room; the output has none; it
@@ -57,6 +61,16 @@ AGAIN = 64
 """After so many times it is tried once more whether they do, which takes twice as long."""
 LIST_ROWS_MIN = 62
 """Rows, an end among them, that lists have room for at first."""
+
+
+@device
+def begin(lane: int, first: int, last: int) -> None:
+    """Set a lane to the first of its partitions."""
+    for field in range(PARTITION, LAST_PARTITION):
+        put(lane, field, 0)
+    put(lane, PARTITION, first)
+    put(lane, LAST_PARTITION, last)
+    put(lane, TAKE, CHUNK)
 
 
 @device

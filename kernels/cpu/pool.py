@@ -48,6 +48,7 @@ from kernels.cpu.rings import (
     earlier,
     get,
     partition_of,
+    point,
     put,
 )
 from kernels.registry import device, kernel
@@ -102,10 +103,24 @@ def first_of(number: int, pools: int) -> int:
 
 
 @device
+def take_in(mine: int, begin_at: int, end_at: int, records: int, counts: int, base: int) -> Any:
+    """Tell a pool of partitions from the one up to the other where its records of the beat at hand
+    are, among those of all partitions at `records`, `counts` of each; whether it has room for
+    them."""
+    before, count = 0, 0
+    for p in range(begin_at):
+        before += get(counts, p)
+    for p in range(begin_at, end_at):
+        count += get(counts, p)
+    fits = point(mine, records + RECORD_BYTES * before, count)
+    look(mine, begin_at, end_at, counts, base)
+    return fits
+
+
+@device
 def look(mine: int, begin_at: int, end_at: int, counts: int, base: int) -> None:
-    """Note what is to be known of a pool's records of the beat at hand (of partitions from the one
-    up to the other, `counts` of each) before they are inserted: their first row; their times, as
-    far as first and last records show; and the pool's state, for `undo`.
+    """Note what is to be known of a pool's records before they are inserted: their first row; their
+    times, as far as first and last records show; and the pool's state, for `undo`.
 
     `base` is the number of the store's row 0.
     """

@@ -18,29 +18,38 @@ import numpy as np
 from kernels.cpu import eight, mem, pool
 from kernels.cpu.chunk import (
     AFTER,
+    BEAT,
+    BEATS,
     BEFORE,
     CANDIDATE,
     CANDIDATES,
     CHUNK_FIELDS,
-    FOUND,
     FULL,
     JOB,
     LEFT_ALL,
+    LEFT_BASE,
+    LEFT_BATCH,
     LEFT_BOUND,
+    LEFT_COUNTS,
     LEFT_TABLE,
+    NO_ROOM,
+    NUMBER,
     OTHER,
     OUT_LEFT,
     OUT_RIGHT,
     PAIRS,
-    PARTITION,
     RECORDS,
     RIGHT_ALL,
+    RIGHT_BASE,
+    RIGHT_BATCH,
     RIGHT_BOUND,
+    RIGHT_COUNTS,
     RIGHT_TABLE,
     ROOM,
     SCRATCH_AT,
     SPREAD,
     SWAPPED,
+    begin,
     finish,
 )  # fmt: skip
 from kernels.cpu.eight import LANES
@@ -230,15 +239,31 @@ def walk_all(lane: int, lefts: int, rights: int) -> Any:
 
 
 @device
+def take_in(job: int, number: int, lefts: int, rights: int) -> Any:
+    """Tell both sides' pools of a number where their records are; whether they have room."""
+    pools = pool.count_of(get(job, LEFT_TABLE))
+    first, last = pool.first_of(number, pools), pool.first_of(number + 1, pools)
+    left, right = get(job, LEFT_BATCH), get(job, RIGHT_BATCH)
+    fits = pool.take_in(lefts, first, last, left, get(job, LEFT_COUNTS), get(job, LEFT_BASE))
+    fits &= pool.take_in(rights, first, last, right, get(job, RIGHT_COUNTS), get(job, RIGHT_BASE))
+    return fits
+
+
+@device
 def run(lane: int) -> Any:
     """The whole beat for the pool that the lane says; returns how many pairs; FULL: call it again
-    with more room; SPREAD where it cannot be joined in a pool."""
-    job, pool_at = get(lane, JOB), PART * get(lane, PARTITION)
-    lefts, rights = get(job, LEFT_TABLE) + pool_at, get(job, RIGHT_TABLE) + pool_at
-    if get(lane, FOUND) == 0:
+    with more room; NO_ROOM where the rings have none, SPREAD where it cannot be joined in a pool:
+    then `pool.undo` makes it as it was."""
+    job, number = get(lane, JOB), get(lane, NUMBER)
+    lefts = get(job, LEFT_TABLE) + PART * number
+    rights = get(job, RIGHT_TABLE) + PART * number
+    if get(lane, BEAT) != get(job, BEATS):
+        put(lane, BEAT, get(job, BEATS))
+        begin(lane, number, number + 1)
+        if not take_in(job, number, lefts, rights):
+            return NO_ROOM
         if not find_all(job, lefts, rights, get(lane, SCRATCH_AT)):
             return SPREAD
-        put(lane, FOUND, 1)
     if not walk_all(lane, lefts, rights):
         return FULL
     pool.settle(lefts, get(job, LEFT_BOUND), get(job, LEFT_ALL) != 0)

@@ -70,6 +70,22 @@ TIME_MIN, TIME_MAX = np.int64(-(2**63)), np.int64(2**63 - 1)
 
 
 @device
+def keep(row: int, field: int, value: int) -> None:
+    """`put`, but for what is there already: another CPU's copy of the line stays good."""
+    if get(row, field) != value:
+        put(row, field, value)
+
+
+@device
+def point(mine: int, records: int, count: int) -> Any:
+    """Tell a ring where its records of a beat are; whether it has room for them."""
+    put(mine, BATCH, records)
+    put(mine, BATCH_ROWS, count)
+    last = get(mine, HEAD) + count
+    return last - get(mine, TAIL) <= get(mine, RING_MASK) + 1 and last <= LOW
+
+
+@device
 def later(time: int, us: int) -> int:
     """`time + us` for us >= 0, at most TIME_MAX."""
     return time + us if time <= TIME_MAX - us else TIME_MAX

@@ -18,18 +18,18 @@ The first seat is of who leads.  It says what the team is like, and what there i
     PATIENCE_NS          how long who leads waits awake for the others
     AWAKE_NS             how long the others wait awake for work
     ASLEEP_WORTH_NS, AWAKE_WORTH_NS   work that is worth a thread which sleeps, which is awake
-    LAST_NS   when the team's last work was done
     CALLS, CALL_COUNT    the table
     TICKETS   calls that nobody has taken; less than 1: none
     PENDING   calls that are not done; a futex, for who leads; AWAITED: 1 where that sleeps
+    LAST_NS   when the team's last work was done; it and CLOCK have a line that nobody else reads
 
-The others are 256 bytes as well, two halves written by one side each (but that LEAVE is taken back
-by the thread), so that no line goes to and fro:
+The others are 256 bytes as well.  The first half is written by who leads, but for what seldom
+changes, the second by the thread, so that no line goes to and fro:
 
     TURN      counted up where there is something to do; the low half is a futex
-    LEAVE     1 where that is for Python
-    SEEN      what TURN was when the thread last looked
+    LEAVE     1 where that is for Python, until the thread takes it back
     ASLEEP    1 where it sleeps until there is more
+    SEEN      what TURN was when the thread last looked
     CLOCK     16 bytes for clock_gettime, in every seat
 
 Waking loses nothing: who goes to sleep says so and then lets the kernel compare the counter once
@@ -50,19 +50,18 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from kernels.cpu import atomics, mem
-from kernels.cpu.rings import get, put
+from kernels.cpu.rings import get, keep, put
 from kernels.registry import device, kernel
 
-COUNT, PATIENCE_NS, AWAKE_NS, ASLEEP_WORTH_NS, AWAKE_WORTH_NS, LAST_NS = 0, 8, 16, 24, 32, 40
+COUNT, PATIENCE_NS, AWAKE_NS, ASLEEP_WORTH_NS, AWAKE_WORTH_NS = 0, 8, 16, 24, 32
 CALLS, CALL_COUNT, TICKETS, PENDING, AWAITED = 48, 56, 128, 136, 144
-TURN, LEAVE = 0, 8
-SEEN, ASLEEP = 128, 136
-CLOCK = 168
+TURN, LEAVE, ASLEEP, SEEN = 0, 8, 16, 128
+LAST_NS, CLOCK = 192, 208
 SEAT_BYTES = 256
 CALL_FUNCTION, CALL_ARGUMENT, CALL_RESULT, CALL_BEGAN_NS, CALL_ENDED_NS = range(5)
-CALL_FIELDS = 8
-"""A row of the table (int64[8]): what to call with what; what it answered; when it was begun and
-ended (CLOCK_MONOTONIC)."""
+CALL_FIELDS = 16
+"""A row of the table (int64[16], so that no two threads write to one line): what to call with what;
+what it answered; when it was begun and ended (CLOCK_MONOTONIC)."""
 SHARES = 4
 """Calls for each thread."""
 LOOKS = 32
@@ -234,8 +233,8 @@ def leave_off(seats: int) -> None:
 @device
 def run_all(seats: int, calls: int, count: int, threads: int) -> None:
     """Do all calls of a table, by so many threads of the team, this one included."""
-    mem.store_i64(seats + CALLS, calls)
-    mem.store_i64(seats + CALL_COUNT, count)
+    keep(seats + CALLS, 0, calls)
+    keep(seats + CALL_COUNT, 0, count)
     atomics.release_i64(seats + PENDING, count)
     atomics.release_i64(seats + TICKETS, count)
     for k in range(1, min(threads, count)):

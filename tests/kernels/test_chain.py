@@ -43,8 +43,8 @@ def way(request):
     task, kind = WAYS[request.param]
 
     class Lane(_lanes.Lane):
-        def __init__(self, job):
-            super().__init__(job)
+        def __init__(self, job, number):
+            super().__init__(job, number)
             self.state[chunk.WAY] = kind
 
     with pytest.MonkeyPatch.context() as patch:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from edged.joins._rings import POOL_MIN, POOLED_MAX
+from edged.joins import _rings
+from edged.joins._rings import LONG_POOLED_MAX, POOL_MIN
+from edged.joins.base import Records
 from edged.joins.chain import ChainJoin
 from edged.workers import Workers
 from kernels.cpu import beat, pool, pooled, rings, short
@@ -261,16 +263,71 @@ def test_times_too_far_apart_are_not_pooled():
     assert not model.rings.pooled
 
 
-def test_windows_too_large_are_not_pooled():
+@pytest.mark.parametrize(
+    ("rows", "beat_rows", "pooled_then"),
+    [
+        (LONG_POOLED_MAX, short.RECORDS_MAX, True),
+        (LONG_POOLED_MAX, short.RECORDS_MAX + 1, False),
+        (LONG_POOLED_MAX - short.RECORDS_MAX - 1, short.RECORDS_MAX + 1, True),
+    ],
+)
+def test_large_windows_are_pooled_for_short_beats_only(rows, beat_rows, pooled_then):
+    join, part = ChainJoin(10**9, 10**9), rows // 64
+    data = np.zeros((64 * part + rings.AHEAD, 2), np.int64)
+    data[: 64 * part, 0] = np.tile(np.arange(part), 64)
+    join.restore(0, Records(data.reshape(-1), np.full(64, part)))
+    few = np.zeros(64, np.int64)
+    few[5] = beat_rows
+    none, bounds = np.zeros(64, np.int64), np.full(2, NONE)
+    join._rings.gather(1, (0, 0), bounds, [few, none])
+    assert join._rings.pooled == pooled_then
+    assert join.held(0) == 64 * part
+
+
+def test_windows_too_large_are_not_pooled(monkeypatch):
+    monkeypatch.setattr(_rings, "SHORT_POOLED_MAX", POOL_MIN + 1000)
     model = Model(10**9, 10**9, pooled=True)
-    model.twin.join = lambda *args: None
-    rows = np.arange(POOLED_MAX // 4 + 1)
-    for k in range(4):
-        part = [(int(i) + k * rows.size, int(i), int(i) % 64) for i in rows]
-        model.beat(part, [])
-    model.beat([(10**7, 1, 1)], [])
-    assert model.rings.held(0).sum() > POOLED_MAX
+    for k in range(90):
+        assert model.rings.pooled or k == 0 or k > 80
+        model.beat([(k, i, i % 64) for i in range(100)], [])
+    assert model.rings.held(0).sum() > 2 * POOL_MIN
     assert not model.rings.pooled
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("full", [0, 63])
+def test_a_pool_that_has_no_room_beside_one_that_has(full, late):
+    """What the one did is taken back, and both are joined in larger rings."""
+    other = 63 - full
+    with team_of(2) as workers:
+        model = Model(10**6, 10**6, pooled=True)
+        for k in range(3):
+            few = [(k, k, other), (k, 7, full)]
+            found, expected = model.beat(few, few, workers=workers)
+            assert found == expected
+        assert model.rings.pooled
+        many = [(3 + i, i % 64, full) for i in range(POOL_MIN)]
+        beside = [(-(2**61) if late else 3, 1, other), (5, 2, other)]
+        found, expected = model.beat(
+            sorted(many + beside), [(3, 1, other), (4, 7, full)], workers=workers
+        )
+        assert found == expected
+        assert len(found) > POOL_MIN // 64
+        found, expected = model.beat([(4, 7, full)], [(4, 1, other)], workers=workers)
+        assert found == expected
+        assert model.rings.pooled
+
+
+def test_pools_become_as_many_as_threads_are_worth_having():
+    model = Model(500, 500, pooled=True)
+    with team_of(1) as one, team_of(2) as two, team_of(4) as four:
+        for k, (workers, pools) in enumerate([(one, 1), (two, 2), (four, 4), (two, 2), (one, 1)]):
+            for beat_number in range(3):
+                now = 10 * (3 * k + beat_number)
+                rows = [(now + i // 8, i % 5, PARTITIONS[i % 5]) for i in range(40)]
+                found, expected = model.beat(rows, rows, workers=workers)
+                assert found == expected
+            assert model.rings._pools == pools
 
 
 @settings(max_examples=60, deadline=None)
