@@ -16,6 +16,7 @@ from edged.joins.chain import ChainJoin
 from edged.workers import Workers
 from kernels.cpu import beat, pool, pooled, rings, short
 from kernels.cpu.rings import ENTRY
+from kernels.cpu.team import ASLEEP_WORTH_NS, AWAKE_WORTH_NS
 from tests.eager import team_of
 from tests.joins import support
 from tests.joins.support import check, check_cuts, check_threads, check_windows, streams
@@ -328,6 +329,21 @@ def test_pools_become_as_many_as_threads_are_worth_having():
                 found, expected = model.beat(rows, rows, workers=workers)
                 assert found == expected
             assert model.rings._pools == pools
+
+
+def test_pools_become_one_where_another_thread_is_not_worth_having_any_more():
+    model, rows = (
+        Model(500, 500, pooled=True),
+        [(i // 8, i % 5, PARTITIONS[i % 5]) for i in range(40)],
+    )
+    with team_of(2) as workers:
+        for pools in (2, 1):
+            for _ in range(3):
+                found, expected = model.beat(rows, rows, workers=workers)
+                assert found == expected
+            assert model.rings._pools == pools
+            for worth in (ASLEEP_WORTH_NS, AWAKE_WORTH_NS):
+                workers._memory[0, worth // 8] = 10**12
 
 
 @settings(max_examples=60, deadline=None)
