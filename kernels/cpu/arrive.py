@@ -154,7 +154,7 @@ def arrive(
     All are addresses, `counting` and `placing` those of `count_part` and `place_part`.
     """
     rows = get(sides, ROWS) + get(sides, SIDE_FIELDS + ROWS)
-    threads = team.threads_for(seats, ROW_NS * rows, 1)
+    threads = team.threads_for(seats, ROW_NS * rows, team.awake(seats), 1)
     count = team.SHARES * threads if threads > 1 else 1
     for t in range(count):
         part, call = parts + 8 * PART_FIELDS * t, calls + 8 * CALL_FIELDS * t

@@ -43,6 +43,7 @@ from kernels.cpu.chunk import (
 )
 from kernels.cpu.rings import (
     BATCH_ROWS,
+    LINE,
     PART,
     RECORD_BYTES,
     get,
@@ -198,8 +199,9 @@ def choose(desk: int, rows: int, pools: int) -> Any:
     """Choose the way that a beat of so many rows is joined, where there are so many pools; how many
     threads join it, or SPREAD or GATHER, where that is to be done first."""
     seats, work_ns = get(desk, SEATS), rows * get(desk, ROW_PS) // 1000
-    eager = team.threads_for(seats, work_ns, EAGER)
-    wanted = pools_for(team.threads_for(seats, work_ns, AT_EASE))
+    awake = team.awake(seats)
+    eager = team.threads_for(seats, work_ns, awake, EAGER)
+    wanted = pools_for(team.threads_for(seats, work_ns, awake, AT_EASE))
     wanted = min(max(pools, wanted), pools_for(eager))
     fits = poolable(desk, rows, pools, wanted)
     if pools and not fits:
@@ -212,7 +214,7 @@ def choose(desk: int, rows: int, pools: int) -> Any:
     if pools:
         put(desk, WAY, get(desk, POOLED))
         return min(eager, pools)
-    threads = team.threads_for(seats, work_ns, 1)
+    threads = team.threads_for(seats, work_ns, awake, 1)
     shortly = threads == 1 and rows <= short.RECORDS_MAX
     put(desk, WAY, get(desk, SHORTLY if shortly else ALONG))
     return threads
@@ -344,7 +346,12 @@ def beat(
     before it is called again: NO_ROOM, the rings must grow; SPREAD, they must be taken apart;
     GATHER, they are to be pooled, or in another number of pools.
     """
-    job, rows = get(desk, DESK_JOB), total(left_counts) + total(right_counts)
+    job = get(desk, DESK_JOB)
+    if get(desk, AT_WORK) > 1:
+        mem.prefetch_to_write(job)
+        mem.prefetch_to_write(job + LINE)
+        team.expect(get(desk, SEATS))
+    rows = total(left_counts) + total(right_counts)
     lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
     pools = pool.count_of(lefts)
     if pools == 0:

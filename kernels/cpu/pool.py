@@ -103,7 +103,7 @@ def first_of(number: int, pools: int) -> int:
 
 
 @device
-def take_in(mine: int, begin_at: int, end_at: int, records: int, counts: int, base: int) -> Any:
+def point_at(mine: int, begin_at: int, end_at: int, records: int, counts: int) -> Any:
     """Tell a pool of partitions from the one up to the other where its records of the beat at hand
     are, among those of all partitions at `records`, `counts` of each; whether it has room for
     them."""
@@ -112,9 +112,7 @@ def take_in(mine: int, begin_at: int, end_at: int, records: int, counts: int, ba
         before += get(counts, p)
     for p in range(begin_at, end_at):
         count += get(counts, p)
-    fits = point(mine, records + RECORD_BYTES * before, count)
-    look(mine, begin_at, end_at, counts, base)
-    return fits
+    return point(mine, records + RECORD_BYTES * before, count)
 
 
 @device

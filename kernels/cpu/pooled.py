@@ -79,6 +79,7 @@ from kernels.registry import device
 
 RECORDS_MAX = 1 << 15
 """Records of both sides that a beat may have to be done in this way."""
+NEAR = RECORD_BYTES * AHEAD
 LISTS = 8
 LINKS = LISTS + 2 * RECORDS_MAX
 CHUNK_AT = LINKS + (RECORDS_MAX + LINKS_AT_ONCE) // 2
@@ -89,34 +90,45 @@ LEFT_FOUND, RIGHT_FOUND = range(2)
 
 
 @device
-def ask(mine: int) -> None:
-    """Ask for the heads of a side's first records."""
+def ask(mine: int, count: int) -> None:
+    """Ask for the heads of a side's first so many records, at most."""
     at, heads, mask = get(mine, BATCH), get(mine, HEADS), get(mine, HEADS_MASK)
-    for _ in range(min(AHEAD, get(mine, BATCH_ROWS))):
+    for _ in range(min(count, get(mine, BATCH_ROWS))):
         mem.prefetch(heads + PAIR * (np.int64(mem.load_u32(at + 8)) & mask))
         at += RECORD_BYTES
 
 
 @device
-def find(mine: int, other: int, swapped: bool, links: int) -> int:
+def find(mine: int, other: int, swapped: bool, links: int, following: int) -> int:
     """Insert a side's records, and write for each the link that it meets to `links`, 0 where that
-    is dead; returns how often times fall."""
+    is dead; returns how often times fall.
+
+    Heads are asked for AHEAD records ahead, records FAR bytes ahead; where the side ends, those at
+    `following` instead: what lies behind is of another pool, or of another beat."""
     at, tail, other_head = get(mine, BATCH), get(other, TAIL), -4 if swapped else 4
     heads, heads_mask = get(mine, HEADS), get(mine, HEADS_MASK)
     ring, mask, position = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)
     end, newest, descents = at + RECORD_BYTES * get(mine, BATCH_ROWS), TIME_MIN, 0
     while at < end:
-        slot = position & mask
+        slot, near, far = position & mask, NEAR, FAR
         entry, stop = ring + ENTRY * slot, min(end, at + RECORD_BYTES * (mask + 1 - slot))
+        if at < end - FAR:
+            stop = min(stop, end - FAR)
+        else:
+            far = following - (end - FAR)
+        if at < end - NEAR:
+            stop = min(stop, end - NEAR)
+        else:
+            near = following - (end - NEAR)
         while at < stop:
-            coming = np.int64(mem.load_u32(at + RECORD_BYTES * AHEAD + 8)) & heads_mask
+            coming = np.int64(mem.load_u32(at + near + 8)) & heads_mask
             mem.prefetch(heads + PAIR * coming)
-            mem.prefetch(at + FAR)
+            mem.prefetch(at + far)
             pair = heads + PAIR * (np.int64(mem.load_u32(at + 8)) & heads_mask)
-            link, following = np.int64(mem.load_u32(pair + other_head)), mem.load_u32(pair)
+            link, following_link = np.int64(mem.load_u32(pair + other_head)), mem.load_u32(pair)
             mem.store_u32(links, np.uint32(link if link >= tail else 0))
             mem.copy_16(entry, at)
-            mem.store_u32(entry + NEXT, following)
+            mem.store_u32(entry + NEXT, following_link)
             mem.store_u32(pair, np.uint32(position))
             time = mem.load_i64(at)
             descents += np.int64(time < newest)
@@ -157,13 +169,13 @@ def find_all(job: int, lefts: int, rights: int, known: int) -> Any:
     """Insert all records, and list the candidates.  False where one may meet what has gone."""
     ours, theirs = known + 8 * LISTS, known + 8 * (LISTS + RECORDS_MAX)
     links = known + 8 * LINKS
-    ask(lefts)
-    ask(rights)
-    descents = find(lefts, rights, False, links)
+    begin_at = get(rights, BATCH)
+    descents = find(lefts, rights, False, links, begin_at)
     put(known, LEFT_FOUND, list_candidates(lefts, rights, links, ours))
     if not pool.judge_times(lefts, rights, get(job, BEFORE), descents):
         return False
-    descents = find(rights, lefts, True, links)
+    end = begin_at + RECORD_BYTES * get(rights, BATCH_ROWS)
+    descents = find(rights, lefts, True, links, end - NEAR)
     put(known, RIGHT_FOUND, list_candidates(rights, lefts, links, theirs))
     return pool.judge_times(rights, lefts, get(job, AFTER), descents)
 
@@ -243,9 +255,13 @@ def take_in(job: int, number: int, lefts: int, rights: int) -> Any:
     """Tell both sides' pools of a number where their records are; whether they have room."""
     pools = pool.count_of(get(job, LEFT_TABLE))
     first, last = pool.first_of(number, pools), pool.first_of(number + 1, pools)
-    left, right = get(job, LEFT_BATCH), get(job, RIGHT_BATCH)
-    fits = pool.take_in(lefts, first, last, left, get(job, LEFT_COUNTS), get(job, LEFT_BASE))
-    fits &= pool.take_in(rights, first, last, right, get(job, RIGHT_COUNTS), get(job, RIGHT_BASE))
+    left, right = get(job, LEFT_COUNTS), get(job, RIGHT_COUNTS)
+    fits = pool.point_at(lefts, first, last, get(job, LEFT_BATCH), left)
+    fits &= pool.point_at(rights, first, last, get(job, RIGHT_BATCH), right)
+    ask(lefts, AHEAD)
+    ask(rights, AHEAD - get(lefts, BATCH_ROWS))
+    pool.look(lefts, first, last, left, get(job, LEFT_BASE))
+    pool.look(rights, first, last, right, get(job, RIGHT_BASE))
     return fits
 
 

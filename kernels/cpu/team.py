@@ -192,22 +192,31 @@ def dismiss(seats: int, count: int) -> None:
 
 @device
 def awake(seats: int) -> Any:
-    """Whether others are awake, or would be had they had work: something was done just now."""
+    """Whether there are others, and awake, or would be had they had work: something was done just
+    now."""
+    count = mem.load_i64(seats + COUNT)
+    if count == 1:
+        return False
     found = now_ns(seats) - mem.load_i64(seats + LAST_NS) < mem.load_i64(seats + AWAKE_NS)
-    for k in range(1, mem.load_i64(seats + COUNT)):
+    for k in range(1, count):
         found |= atomics.acquire_i64(seats + SEAT_BYTES * k + ASLEEP) == 0
     return found
 
 
 @device
-def threads_for(seats: int, work_ns: int, eager: int) -> Any:
-    """How many threads some work is worth; where they are awake, `eager` times as many."""
-    count = mem.load_i64(seats + COUNT)
-    if count == 1:
-        return count
-    if awake(seats):
-        return min(count, max(1, eager * work_ns // mem.load_i64(seats + AWAKE_WORTH_NS)))
-    return min(count, max(1, work_ns // mem.load_i64(seats + ASLEEP_WORTH_NS)))
+def threads_for(seats: int, work_ns: int, others_awake: bool, eager: int) -> Any:
+    """How many threads some work is worth; where others are `awake`, `eager` times as many."""
+    worth_ns = mem.load_i64(seats + ASLEEP_WORTH_NS)
+    if others_awake:
+        worth_ns = mem.load_i64(seats + AWAKE_WORTH_NS)
+        work_ns *= eager
+    return min(mem.load_i64(seats + COUNT), max(1, work_ns // worth_ns))
+
+
+@device
+def expect(seats: int) -> None:
+    """Ask for the line that handing work over begins with, if that is to come soon."""
+    mem.prefetch_to_write(seats + TICKETS)
 
 
 @device
