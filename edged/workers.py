@@ -23,8 +23,8 @@ AWAKE_US = 150.0
 on a 2-core virtual machine."""
 ASLEEP_WORTH_US, AWAKE_WORTH_US = 200.0, 40.0
 """Work that is worth another thread: one that has to be woken, which cost as much of the thread
-that wakes it as well; and one that is awake, which took 1 to 2 us.  Short beats have a quicker way
-on one thread: 41 us of it took 54 with two."""
+that wakes it as well; and one that is awake, which took 1 to 2 us.  Short beats without pools have
+a quicker way on one thread: 41 us of it took 54 with two.  (With pools: `kernels.cpu.beat`.)"""
 PATIENCE_US = 500.0
 """How long the calling thread waits awake for the others, which have the same to do as it had.  It
 must outlast their waking: who falls asleep meanwhile is woken so late that they sleep again."""

@@ -176,15 +176,14 @@ class OperatorDriver(Driver):
         self._workers.close()
 
 
-def wake(driver: Driver) -> int:
-    """Beats for WAKING_S, at most half a period's; how many."""
+def wake(driver: Driver) -> None:
+    """Join beats for WAKING_S, at most half a period's, without counting them."""
     beats, until = 0, time.perf_counter() + WAKING_S
     while driver.feed.ready() and 2 * beats + 2 <= driver.feed.beats:
         driver.step()
         beats += 1
         if time.perf_counter() >= until:
             break
-    return beats
 
 
 def cpu_time_s() -> float:

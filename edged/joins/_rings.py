@@ -22,8 +22,8 @@ FULL = 0.7
 beats, and each growth moves everything."""
 SHORT_POOLED_MAX, LONG_POOLED_MAX = 1 << 24, 1 << 21
 """Rows a side up to which rings are pooled, for short beats and for others.  At 10^6 that takes 0.1
-to 0.2 s, growing 0.5; at 10^7 0.8 to 4 s, after which beats of 1 000 are 1.25 times as fast, with
-one match a tuple twice; those of 10 000 gain nothing there."""
+to 0.2 s, growing 0.5.  At 10^7 0.6 to 4 s, taking apart 0.8 to 2.6, growing 2.4; beats of 1 000 are
+then 1.25 times as fast, with one match a tuple twice; those of 10 000 gain nothing there."""
 POOL_MIN = 4096
 """Entries that a pool's ring has room for, at the least."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edged.columns import Array, address
+from edged.columns import Array, address, apart
 from edged.joins.base import PARTITIONS, Int64s
 from kernels.cpu import bucket_table
 
@@ -24,8 +24,7 @@ class Table:
 
     def __init__(self, entries: int, lanes: int) -> None:
         """An empty table for about `entries`, with spare chunks for `lanes` builders."""
-        self.row: Int64s = aligned(8 * bucket_table.FIELDS).view(np.int64)
-        self.row[:] = 0
+        self.row: Int64s = apart(bucket_table.FIELDS)
         bits = 0
         while PARTITIONS << bits < entries // NEW:
             bits += 1

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from edged.columns import address
+from edged.columns import address, apart
 from edged.joins._lanes import PAIRS_MIN, doubled
 from edged.joins._tables import aligned
 from edged.joins._windows import Window, live_rows, oldest_row
@@ -36,9 +36,7 @@ class _Line:
 
     def __init__(self, lanes: list[_Lane], batch: Int64s, edges: list[Int64s], job: Int64s) -> None:
         self._lanes, self._batch, self._edges, self._job = lanes, batch, edges, job
-        state = aligned(8 * len(lanes) * handshake.LANE_FIELDS).view(np.int64)
-        self._states: Int64s = state.reshape(len(lanes), handshake.LANE_FIELDS)
-        self._states[:] = 0
+        self._states: Int64s = apart(len(lanes), handshake.LANE_FIELDS)
 
     def drive(self, keys: Int64s, numbers: range) -> None:
         """Run some of the lanes, in turn, until the beat is over for all of them."""

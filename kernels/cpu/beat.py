@@ -48,7 +48,7 @@ from kernels.cpu.rings import (
     RECORD_BYTES,
     get,
     keep,
-    point,
+    point_ring,
     put,
 )
 from kernels.cpu.team import (
@@ -110,7 +110,7 @@ def point_all(side: int, records: int, counts: int) -> bool:
     fits = True
     for mine in range(side, side + PART * PARTITIONS, PART):
         count = mem.load_i64(counts)
-        fits &= point(mine, records, count)
+        fits &= point_ring(mine, records, count)
         records += RECORD_BYTES * count
         counts += 8
     return fits

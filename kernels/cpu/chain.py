@@ -91,6 +91,7 @@ from kernels.cpu.rings import (
     RING_MASK,
     TAIL,
     get,
+    point_ring,
     put,
 )
 from kernels.cpu.walk import CHUNK
@@ -220,13 +221,10 @@ def join_pooled(lane: int) -> Any:
 def point(side: Any, records: int, counts: Any) -> int:
     """Tell a side's partitions where this beat's records (from address `records` on, `counts` in
     each) are; returns how many of them have no room for theirs."""
-    full = 0
+    full, mine = 0, np.int64(side.ctypes.data)
     for p in range(side.shape[0]):
-        mine, count = side[p], counts[p]
-        mine[BATCH], mine[BATCH_ROWS] = records, count
-        records += RECORD_BYTES * count
-        capacity, head = mine[RING_MASK] + 1, mine[HEAD]
-        full += head - mine[TAIL] + count > capacity or head + count > LOW
+        full += not point_ring(mine + PART * p, records, counts[p])
+        records += RECORD_BYTES * counts[p]
     return full
 
 

@@ -48,7 +48,7 @@ from kernels.cpu.rings import (
     earlier,
     get,
     partition_of,
-    point,
+    point_ring,
     put,
 )
 from kernels.registry import device, kernel
@@ -112,7 +112,7 @@ def point_at(mine: int, begin_at: int, end_at: int, records: int, counts: int) -
         before += get(counts, p)
     for p in range(begin_at, end_at):
         count += get(counts, p)
-    return point(mine, records + RECORD_BYTES * before, count)
+    return point_ring(mine, records + RECORD_BYTES * before, count)
 
 
 @device

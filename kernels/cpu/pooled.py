@@ -80,6 +80,7 @@ from kernels.registry import device
 RECORDS_MAX = 1 << 15
 """Records of both sides that a beat may have to be done in this way."""
 NEAR = RECORD_BYTES * AHEAD
+"""How many bytes ahead of a record that is whose head is asked for."""
 LISTS = 8
 LINKS = LISTS + 2 * RECORDS_MAX
 CHUNK_AT = LINKS + (RECORDS_MAX + LINKS_AT_ONCE) // 2
@@ -101,10 +102,11 @@ def ask(mine: int, count: int) -> None:
 @device
 def find(mine: int, other: int, swapped: bool, links: int, following: int) -> int:
     """Insert a side's records, and write for each the link that it meets to `links`, 0 where that
-    is dead; returns how often times fall.
+        is dead; returns how often times fall.
 
-    Heads are asked for AHEAD records ahead, records FAR bytes ahead; where the side ends, those at
-    `following` instead: what lies behind is of another pool, or of another beat."""
+        Heads are asked for AHEAD records ahead, records FAR bytes ahead; where the side ends, those at
+        `following` instead: what lies behind is of another pool, or of another beat.  Up to NEAR bytes
+    are read there; a side that nothing follows gives its own last ones, which were asked for."""
     at, tail, other_head = get(mine, BATCH), get(other, TAIL), -4 if swapped else 4
     heads, heads_mask = get(mine, HEADS), get(mine, HEADS_MASK)
     ring, mask, position = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)

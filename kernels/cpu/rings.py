@@ -11,8 +11,8 @@ the heads of hash chains through it.  One row of `int64[64, FIELDS]` describes a
     TAIL, HEAD positions of the oldest live entry and of the next one to be written
     NEWEST_*, DISORDER_*, GENERATION   see below
     BATCH, BATCH_ROWS   address of this beat's records (see `partition`) and their count
-    LOG        of partition 0: see `kernels.cpu.pool`, which puts all partitions into one ring; 0
-               where each has its own, as it is said here
+    LOG        of a pool: see `kernels.cpu.pool`, where partitions share rings and the first rows
+               are the pools'; 0 where each has its own, as it is said here
     MARKED, LEAVING     positions: below the one, blocks are marked; below the other, as far as
                         marks show, entries leave with this beat (see `kernels.cpu.leave`)
 
@@ -77,7 +77,7 @@ def keep(row: int, field: int, value: int) -> None:
 
 
 @device
-def point(mine: int, records: int, count: int) -> Any:
+def point_ring(mine: int, records: int, count: int) -> Any:
     """Tell a ring where its records of a beat are; whether it has room for them."""
     put(mine, BATCH, records)
     put(mine, BATCH_ROWS, count)
