@@ -104,8 +104,8 @@ def find(mine: int, other: int, swapped: bool, links: int, following: int) -> in
     """Insert a side's records, and write for each the link that it meets to `links`, 0 where that
         is dead; returns how often times fall.
 
-        Heads are asked for AHEAD records ahead, records FAR bytes ahead; where the side ends, those at
-        `following` instead: what lies behind is of another pool, or of another beat.  Up to NEAR bytes
+    Heads are asked for AHEAD records ahead, records FAR bytes ahead; where the side ends, those at
+    `following` instead: what lies behind is of another pool, or of another beat.  Up to NEAR bytes
     are read there; a side that nothing follows gives its own last ones, which were asked for."""
     at, tail, other_head = get(mine, BATCH), get(other, TAIL), -4 if swapped else 4
     heads, heads_mask = get(mine, HEADS), get(mine, HEADS_MASK)
