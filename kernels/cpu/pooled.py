@@ -102,7 +102,7 @@ def ask(mine: int, count: int) -> None:
 @device
 def find(mine: int, other: int, swapped: bool, links: int, following: int) -> int:
     """Insert a side's records, and write for each the link that it meets to `links`, 0 where that
-        is dead; returns how often times fall.
+    is dead; returns how often times fall.
 
     Heads are asked for AHEAD records ahead, records FAR bytes ahead; where the side ends, those at
     `following` instead: what lies behind is of another pool, or of another beat.  Up to NEAR bytes
