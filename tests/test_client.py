@@ -87,6 +87,20 @@ def test_sent_rows_are_committed_when_flush_returns() -> None:
         assert producer.unacked_bytes == 0
 
 
+def test_what_is_committed_needs_no_connection() -> None:
+    """Leaving the block flushes: it raised what edged answered to one more greeting."""
+    with Rig() as rig:
+        producer = Producer(rig.address, "s", ARROW, producer="p", timeout_s=0.5)
+        producer.send(rows(0, 100))
+        producer.flush(30)
+    with producer:
+        producer.poll()  # edged has hung up
+        time.sleep(0.1)
+    assert producer.connections == 1
+    with pytest.raises(TimeoutError), producer:
+        producer.send(rows(100, 100))
+
+
 def test_tables_and_mappings_are_cast_and_cut() -> None:
     with Rig(bytes_max=64 << 20) as rig:
         with Producer(rig.address, "s", ARROW, producer="p") as producer:

@@ -136,9 +136,14 @@ class Producer:
             return self._acked
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything is committed.  Without an id: until all is on its way."""
+        """Wait until everything is committed.  Without an id: until all is on its way.
+
+        What is committed needs no connection: a producer whose batches all are is done, though
+        edged has hung up meanwhile and may know its stream no more.
+        """
         with self._lock:
-            self._run(lambda: not self._unacked and self._idle(), "no ack", timeout_s)
+            if self._id is None or self._unacked:
+                self._run(self._flushed, "no ack", timeout_s)
 
     def end(self, timeout_s: float | None = None) -> None:
         """Say end-of-stream and wait until that is committed, and with it all batches.
@@ -203,6 +208,10 @@ class Producer:
 
     def _ready(self) -> bool:
         return self._link is not None and self._greeted
+
+    def _flushed(self) -> bool:
+        """Everything is committed, or all on its way where nobody would say so."""
+        return not self._unacked and (self._id is not None or self._idle())
 
     def _idle(self) -> bool:
         return self._link is not None and self._link.idle
