@@ -2,7 +2,8 @@
 
 Addresses are int64 and aligned to the value's size.  Read-modify-write operations are sequentially
 consistent (`lock`-prefixed on x86-64, `ldaxr`/`stlxr` or LSE on aarch64); `acquire_*` sees all that
-was written before the `release_*` of the value that it reads.
+was written before the `release_*` of the value that it reads.  It may be done before an earlier
+write to another address is seen by others, which aarch64 makes use of; `ordered_i64` may not.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def _modifier(operation: str, kind: Any, bits: int) -> Any:
     return modify
 
 
-def _loader(kind: Any, bits: int) -> Any:
+def _loader(kind: Any, bits: int, ordering: str) -> Any:
     @intrinsic
     def load(typingctx: Any, addr: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            return builder.load_atomic(pointer, "acquire", bits // 8)
+            return builder.load_atomic(pointer, ordering, bits // 8)
 
         return kind(types.int64), codegen
 
@@ -55,8 +56,10 @@ add_i64 = _modifier("add", types.int64, 64)
 """`add_i64(addr, value)`: add, wrapping; returns what was there before."""
 or_u64 = _modifier("or", types.uint64, 64)
 """`or_u64(addr, bits)`: set bits; returns what was there before."""
-acquire_i64, release_i64 = _loader(types.int64, 64), _storer(types.int64, 64)
-acquire_u32, release_u32 = _loader(types.uint32, 32), _storer(types.uint32, 32)
+acquire_i64, release_i64 = _loader(types.int64, 64, "acquire"), _storer(types.int64, 64)
+acquire_u32, release_u32 = _loader(types.uint32, 32, "acquire"), _storer(types.uint32, 32)
+ordered_i64 = _loader(types.int64, 64, "seq_cst")
+"""`ordered_i64(addr)`: what is there after all that this thread has changed by `add_i64` before."""
 
 
 @intrinsic

@@ -136,7 +136,7 @@ def sleep(counter: int, value: int) -> None:
 @device
 def wake(counter: int, sleeps: int) -> None:
     """Wake who sleeps at a counter, which was changed before, and told so at `sleeps`."""
-    if atomics.acquire_i64(sleeps) != 0:
+    if atomics.ordered_i64(sleeps) != 0:
         _syscall(_FUTEX, counter, _WAKE_PRIVATE, 1, 0, 0, 0)
 
 
@@ -164,7 +164,7 @@ def serve(seats: int, number: int) -> None:
         seen = mem.load_i64(seat + SEEN)
         if not looked(seat + TURN, seen, True, seat, mem.load_i64(seats + AWAKE_NS)):
             atomics.add_i64(seat + ASLEEP, 1)
-            while atomics.acquire_i64(seat + TURN) == seen:
+            while atomics.ordered_i64(seat + TURN) == seen:
                 sleep(seat + TURN, seen)
             atomics.add_i64(seat + ASLEEP, -1)
         mem.store_i64(seat + SEEN, atomics.acquire_i64(seat + TURN))
@@ -253,7 +253,7 @@ def run_all(seats: int, calls: int, count: int, threads: int) -> None:
         return
     atomics.add_i64(seats + AWAITED, 1)
     while True:
-        left = atomics.acquire_i64(seats + PENDING)
+        left = atomics.ordered_i64(seats + PENDING)
         if left == 0:
             break
         sleep(seats + PENDING, left)

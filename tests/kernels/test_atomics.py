@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import numba
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llvmlite import binding as llvm
 
 from edged.columns import address
 from kernels.cpu import atomics, compare
@@ -59,6 +62,17 @@ def consume(cell, flag, times):
         wrong += cell[0] != seen
         atomics.release_i64(flag, 0)
     return wrong
+
+
+@numba.njit("int64(int64, int64)")
+def announce(counter, sleeps):
+    atomics.add_i64(counter, 1)
+    return atomics.ordered_i64(sleeps)
+
+
+@numba.njit("int64(int64)")
+def look(counter):
+    return atomics.acquire_i64(counter)
 
 
 @numba.njit
@@ -148,3 +162,28 @@ def test_lesser_longs_are_found(values, x):
 def test_bits_are_counted_and_the_lowest_is_found(mask):
     lowest = (mask & -mask).bit_length() - 1 if mask else 64
     assert bits_of(np.uint64(mask)) == (mask.bit_count(), lowest)
+
+
+def on_arm(function, features):
+    """The loads and stores that a compiled function has on aarch64 with these features."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = "aarch64-unknown-linux-gnu"
+    target = llvm.Target.from_triple(triple).create_target_machine("generic", features, opt=3)
+    text = function.inspect_llvm(function.signatures[0])
+    text = re.sub(r"(target triple =).*", rf'\1 "{triple}"', text)
+    text = re.sub(r"(target datalayout =).*", rf'\1 "{target.target_data}"', text)
+    assembly = target.emit_assembly(llvm.parse_assembly(text))
+    return re.findall(r"^\s+((?:ldap?a?x?r|stlx?r|ldadd)[al]*)\b", assembly, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("features", "change"),
+    [("", ["ldaxr", "stlxr"]), ("+lse,+rcpc", ["ldaddal"])],
+    ids=["Nano, TX2", "Xavier, Orin, Thor"],
+)
+def test_who_changes_a_counter_and_then_looks_sees_who_did_the_other_way_round(features, change):
+    """Others see what `stlxr` wrote before an `ldar` behind it reads (Arm ARM B2.3, "barrier-ordered-
+    before"); before an `ldapr` they need not.  By this a thread that goes to sleep is woken."""
+    assert on_arm(announce, features) == [*change, "ldar"]
+    assert on_arm(look, features) == ["ldapr" if features else "ldar"]
