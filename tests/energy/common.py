@@ -38,7 +38,8 @@ def edged(*words):
 def limits(store):
     """(minimum, maximum) of the first CPU clock in the tree, kHz."""
     sysfs = open_root(store / "board")
-    return tuple(sysfs.read_int(f"{POLICY0}/scaling_{end}_freq") for end in ("min", "max"))
+    # a file of a tree is empty for a moment while the daemon writes to it
+    return tuple(sysfs.get_int(f"{POLICY0}/scaling_{end}_freq") for end in ("min", "max"))
 
 
 def energy(daemon):

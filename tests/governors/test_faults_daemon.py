@@ -15,7 +15,6 @@ import pytest
 
 from tests.governors.faults import coming_and_going
 from tests.governors.test_faults import FREEZES, attacked, restore
-from tests.governors.test_ownership import limits
 from tests.governors.whole import DEADLINE_S, HIGHEST, LOWEST, Whole
 
 BOARDS = (
@@ -34,7 +33,7 @@ def refused(whole, what):
     told = whole.until(lambda told: noted(told, whole.knob.name, what))
     assert not noted(told, *(k.name for k in others), what), "of the others nothing is told"
     highest = {p: whole.before[k.max_path] for k in others for p in (k.min_path, k.max_path)}
-    whole.until(lambda _: highest.items() <= limits(whole.sysfs).items())
+    whole.until(lambda _: highest.items() <= whole.limits().items())
     told = whole.until(lambda told: all(rail["problem"] for rail in whole.live(told)))
     lost = {rail["rail"] for rail in whole.live(told)}
     assert {rail: up for rail, up in whole.metric("edged_meter_up").items() if rail in lost} == (
@@ -99,7 +98,7 @@ def no_right(whole):
     for place, mode in zip(whole.files, modes, strict=True):
         place.chmod(mode)
     highest = whole.before[whole.knob.max_path]
-    whole.until(lambda _: limits(whole.sysfs)[whole.knob.min_path] == highest)
+    whole.until(lambda _: whole.limits()[whole.knob.min_path] == highest)
 
 
 def gone_in_flight(whole):
@@ -138,7 +137,7 @@ def suspended_gpu(whole):
         whole.hold(mhz)
         stood, moved = ([getattr(gpu, end) for gpu in gpus] for end in ends)
         wanted = {there: whole.before[here] for here, there in zip(stood, moved, strict=True)}
-        whole.until(lambda _, wanted=wanted: wanted.items() <= limits(whole.sysfs).items())
+        whole.until(lambda _, wanted=wanted: wanted.items() <= whole.limits().items())
     assert [place.read_text() for place in power] == before
     for place, text in zip(clocks, kept, strict=True):
         place.write_text(text)
@@ -187,28 +186,28 @@ def two_daemons(whole):
     assert "another daemon" in told["problem"]
     whole.journal = whole.home / "first/limits.journal"
     assert restore(whole).exit_code == 75
-    assert limits(whole.sysfs) == whole.pinned
+    assert whole.limits() == whole.pinned
     second.terminate()
     second.join(DEADLINE_S)
     assert second.exitcode == 0
-    assert limits(whole.sysfs) == whole.pinned
+    assert whole.limits() == whole.pinned
 
 
 def killed_then_restored(whole):
     """`kill -9` while everything is pinned, and the command that the unit runs."""
     whole.stop(signal.SIGKILL)
-    assert limits(whole.sysfs) == whole.pinned
+    assert whole.limits() == whole.pinned
     whole.journal = whole.home / "first/limits.journal"
     done = restore(whole)
     assert done.exit_code == 0, done.output
-    assert limits(whole.sysfs) == whole.before and not whole.journal.exists()
+    assert whole.limits() == whole.before and not whole.journal.exists()
 
 
 def killed_then_started(whole):
     """`kill -9` while everything is pinned: the next start puts it back before it pins, here
     through the helper, since nothing is its own any more."""
     whole.stop(signal.SIGKILL)
-    assert limits(whole.sysfs) == whole.pinned
+    assert whole.limits() == whole.pinned
     whole.guard()
     whole.run()
     told = whole.ask("status")["energy"]
@@ -221,22 +220,22 @@ def dead_helper(whole):
     whole.helper.stop(signal.SIGKILL)
     whole.hold(HIGHEST)
     whole.until(lambda told: all(noted(told, knob.name, "refused") for knob in whole.knobs))
-    assert limits(whole.sysfs) == whole.pinned
+    assert whole.limits() == whole.pinned
     whole.helper.start()
-    whole.until(lambda _: not whole.pinned.items() & limits(whole.sysfs).items())
+    whole.until(lambda _: not whole.pinned.items() & whole.limits().items())
 
 
 def hostile_requests(whole):
     with attacked(whole.helper, whole.root, whole.knob):
         whole.hold(HIGHEST)
         highest = whole.before[whole.knob.max_path]
-        whole.until(lambda _: limits(whole.sysfs)[whole.knob.min_path] == highest)
+        whole.until(lambda _: whole.limits()[whole.knob.min_path] == highest)
 
 
 def ended(whole):
     """No fault: after all that has happened here, SIGTERM leaves everything as it was."""
     assert whole.stop(signal.SIGTERM) == 0
-    assert limits(whole.sysfs) == whole.before
+    assert whole.limits() == whole.before
     assert not (whole.home / "first/limits.journal").exists()
 
 

@@ -98,6 +98,11 @@ class Whole:
         """What faults happen to: one limit, and every sensor."""
         return [self.place(self.knob.max_path).resolve(), *(s.place for s in self.sensors)]
 
+    def limits(self) -> dict[str, str]:
+        """What every limit is.  In a tree, a file that is being written to is empty for a moment;
+        a board whose files are looked for just then would have a clock less."""
+        return {path: self.sysfs.read(path) for path in self.before if self.sysfs.exists(path)}
+
     # the daemon --------------------------------------------------------------------------------
 
     def start(self, name: str = "first") -> multiprocessing.Process:
@@ -164,7 +169,7 @@ class Whole:
         self.run()
         names = {knob.name for knob in self.knobs}
         first = self.until(
-            lambda told: set(told["owned"]) == names and limits(self.sysfs) == self.pinned
+            lambda told: set(told["owned"]) == names and self.limits() == self.pinned
         )
         joules = {rail["rail"]: rail["joules"] for rail in first["rails"]}
         return self.until(
