@@ -183,7 +183,7 @@ def on_arm(function, features):
     ids=["Nano, TX2", "Xavier, Orin, Thor"],
 )
 def test_who_changes_a_counter_and_then_looks_sees_who_did_the_other_way_round(features, change):
-    """Others see what `stlxr` wrote before an `ldar` behind it reads (Arm ARM B2.3, "barrier-ordered-
-    before"); before an `ldapr` they need not.  By this a thread that goes to sleep is woken."""
+    """Others see what `stlxr` wrote before an `ldar` behind it reads (Arm ARM B2.3, "barrier-
+    ordered-before"); before an `ldapr` they need not.  By this a thread that sleeps is woken."""
     assert on_arm(announce, features) == [*change, "ldar"]
     assert on_arm(look, features) == ["ldapr" if features else "ldar"]
