@@ -211,10 +211,8 @@ class Producer:
 
     def _flushed(self) -> bool:
         """Everything is committed, or all on its way where nobody would say so."""
-        return not self._unacked and (self._id is not None or self._idle())
-
-    def _idle(self) -> bool:
-        return self._link is not None and self._link.idle
+        on_its_way = self._link is not None and self._link.idle
+        return not self._unacked and (self._id is not None or on_its_way)
 
     def _run(self, done: Callable[[], bool], what: str, timeout_s: float | None = None) -> None:
         """Work on the connection until `done`; TimeoutError says `what` is the matter."""

@@ -36,10 +36,11 @@ def edged(*words):
 
 
 def limits(store):
-    """(minimum, maximum) of the first CPU clock in the tree, kHz."""
+    """(minimum, maximum) of the first CPU clock in the tree, kHz; None for a file that the daemon
+    just writes to, which is empty for a moment."""
     sysfs = open_root(store / "board")
-    # a file of a tree is empty for a moment while the daemon writes to it
-    return tuple(sysfs.get_int(f"{POLICY0}/scaling_{end}_freq") for end in ("min", "max"))
+    texts = [sysfs.read(f"{POLICY0}/scaling_{end}_freq") for end in ("min", "max")]
+    return tuple(int(text) if text else None for text in texts)
 
 
 def energy(daemon):

@@ -185,7 +185,7 @@ def on_arm(function, features):
 @pytest.mark.parametrize(
     ("features", "change"),
     [("", ["ldaxr", "stlxr"]), ("+lse,+rcpc", ["ldaddal"])],
-    ids=["Nano, TX2", "Xavier, Orin, Thor"],
+    ids=["Armv8.0: Nano, TX2", "LSE and RCpc: Orin, Thor"],
 )
 def test_who_changes_a_counter_and_then_looks_sees_who_did_the_other_way_round(features, change):
     """Others see what `stlxr` wrote before an `ldar` behind it reads (Arm ARM B2.3, "barrier-
