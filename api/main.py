@@ -28,7 +28,7 @@ from api.notify import notify
 from api.server import Server
 from edged.config import CONFIG, Config, load
 from edged.errors import EdgedError
-from edged.journal import complain, log_to
+from edged.events.journal import complain, log_to
 
 NICENESS = 10
 """Whoever asks, a beat comes first."""

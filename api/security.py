@@ -31,9 +31,9 @@ from starlette.routing import BaseRoute
 from api.limits import limited
 from api.problems import PATH_CHARS_MAX, Problem, defect
 from api.server import Peer
-from edged.api_tokens import SCOPES, TokenFile
 from edged.config.sections import ApiSection
 from edged.errors import ConfigError
+from edged.http.api_tokens import SCOPES, TokenFile
 
 _LOG = logging.getLogger("edged.api")
 PUBLIC_SCOPE = "public"

@@ -3,7 +3,8 @@
 uvicorn's server wakes ten times a second to look at a flag; on a device that sleeps between beats
 that is more than everything else together.  Here it waits.  Each connection carries its `Peer` in
 the state of its requests.  A connection that does not bring a whole head in time is closed
-(`edged.heads`), so is one above CONNECTIONS_MAX, and what is not HTTP is answered with a problem.
+(`edged.http.request_timeouts`), so is one above CONNECTIONS_MAX, and what is not HTTP is answered
+with a problem.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import uvicorn
 
 from api.listeners import Listener
 from api.problems import MEDIA_TYPE, Problem
-from edged.heads import HeadsInTime, handshakes_in_time
+from edged.http.request_timeouts import HeadsInTime, handshakes_in_time
 
 HEAD_BYTES_MAX = 32 << 10
 KEEP_ALIVE_S = 75

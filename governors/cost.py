@@ -36,7 +36,16 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from governors.ways import Floats, Way, at_hand, batched, devices_us, races, waits_us, ways_of
+from governors.operating_points import (
+    Floats,
+    Way,
+    at_hand,
+    batched,
+    devices_us,
+    races,
+    waits_us,
+    ways_of,
+)
 
 if TYPE_CHECKING:
     from governors.policies.base import Cost, Dial, Work

@@ -13,7 +13,7 @@ import select
 import sys
 from pathlib import Path
 
-from edged.door import Door
+from edged.control.door import Door
 from governors.detect import detect
 from governors.energy import Provenance
 from governors.meters.base import open_meters

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from edged import workers
+from edged.data import workers
 
 WORTH_US = 1e-3
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from edged import ab
 from edged.cli.ab import _show, command
-from edged.door import ask
+from edged.control.door import ask
+from edged.energy import policy_comparison
 from edged.errors import ConfigError
 from governors.power import PowerModel
 from governors.profile import load
@@ -31,12 +31,14 @@ FINITE = st.floats(-100, 100, allow_nan=False)
 
 def reading(at_s=0.0, joules=0.0, tuples=0, gap_s=0.0):
     us = round(1e6 * at_s)
-    return ab.Reading(us, tuples, joules, us, round(1e6 * gap_s), "simulated", "VDD_IN")
+    return policy_comparison.Reading(
+        us, tuples, joules, us, round(1e6 * gap_s), "simulated", "VDD_IN"
+    )
 
 
 def block(arm="A", watts=5.0, seconds=10.0, tuples=1000, gap_s=0.0):
     last = reading(seconds, watts * (seconds - gap_s), tuples, gap_s)
-    return ab.Block(arm, reading(), last)
+    return policy_comparison.Block(arm, reading(), last)
 
 
 class TestInterval:
@@ -46,7 +48,9 @@ class TestInterval:
          (0.975, 10, 2.228), (0.975, 30, 2.042), (0.995, 5, 4.032), (0.95, 4, 2.132)],
     )  # fmt: skip
     def test_students_t_is_that_of_the_printed_tables(self, probability, freedom, expected):
-        assert ab.t_quantile(probability, freedom) == pytest.approx(expected, abs=5e-4)
+        assert policy_comparison.t_quantile(probability, freedom) == pytest.approx(
+            expected, abs=5e-4
+        )
 
     @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 9, 40])
     def test_the_distribution_function_is_the_integral_of_the_density(self, freedom):
@@ -55,7 +59,7 @@ class TestInterval:
         log = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
         density *= math.exp(log) / math.sqrt(freedom * math.pi)
         integral = float(((density[1:] + density[:-1]) / 2 * np.diff(x)).sum())
-        assert ab.t_below(2.5, freedom) == pytest.approx(0.5 + integral, abs=1e-8)
+        assert policy_comparison.t_below(2.5, freedom) == pytest.approx(0.5 + integral, abs=1e-8)
 
     @pytest.mark.parametrize("difference", [0.0, -0.2])
     @pytest.mark.parametrize("quads", [3, 8])
@@ -68,37 +72,37 @@ class TestInterval:
         arms = np.array([0.0, difference, difference, 0.0])
         values = 5 + slopes[:, None, None] * place + arms + noise
         for run in values.tolist():
-            found = ab.interval(run)
+            found = policy_comparison.interval(run)
             held += found.low <= difference <= found.high
         assert 0.95 - 0.0145 < held / runs < 0.95 + 0.0145, "four standard errors of a share"
 
     def test_without_a_difference_zero_is_told_from_zero_once_in_twenty(self):
         dice = np.random.default_rng(7)
         runs = dice.normal(0, 1, (4_000, 6, 4)).tolist()
-        told = [ab.interval(run).told_from_zero for run in runs]
+        told = [policy_comparison.interval(run).told_from_zero for run in runs]
         assert 0.05 - 0.0145 < np.mean(told) < 0.05 + 0.0145
 
     @given(FINITE, FINITE, FINITE, st.integers(2, 12))
     def test_a_linear_drift_is_in_neither_arms_favour(self, start, slope, difference, quads):
         arms = (0.0, difference, difference, 0.0)
         values = [[start + slope * (4 * i + k) + arms[k] for k in range(4)] for i in range(quads)]
-        found = ab.interval(values)
+        found = policy_comparison.interval(values)
         assert found.mean == pytest.approx(difference, abs=1e-9)
         assert found.half_width == pytest.approx(0.0, abs=1e-7)
 
     def test_the_order_matters_a_a_b_b_would_take_drift_for_a_difference(self):
         values = [[4.0 * i + k for k in (0, 2, 3, 1)] for i in range(4)]
-        assert ab.interval(values).mean == 2.0
+        assert policy_comparison.interval(values).mean == 2.0
 
     @given(st.lists(st.lists(FINITE, min_size=4, max_size=4), min_size=2, max_size=10))
     def test_exchanging_the_arms_mirrors_it(self, values):
-        there = ab.interval(values)
-        back = ab.interval([[b1, a1, a2, b2] for a1, b1, b2, a2 in values])
+        there = policy_comparison.interval(values)
+        back = policy_comparison.interval([[b1, a1, a2, b2] for a1, b1, b2, a2 in values])
         assert back.mean == pytest.approx(-there.mean, abs=1e-9)
         assert back.half_width == pytest.approx(there.half_width, abs=1e-9)
 
     def test_one_quad_has_no_interval(self):
-        assert ab.interval([[1.0, 2.0, 2.0, 1.0]]) is None
+        assert policy_comparison.interval([[1.0, 2.0, 2.0, 1.0]]) is None
 
 
 class TestBlocks:
@@ -116,24 +120,24 @@ class TestBlocks:
         assert reason in bad.problem()
         blocks = [block() for _ in range(12)]
         blocks[6] = bad
-        assert len(ab.quads(blocks)) == 2
-        told = ab.report(blocks, "a", "b", 2.0)
+        assert len(policy_comparison.quads(blocks)) == 2
+        told = policy_comparison.report(blocks, "a", "b", 2.0)
         assert (told["quads"], told["blocks_counted"], told["blocks_excluded"]) == (2, 8, 4)
         assert reason in told["blocks"][6]["excluded"]
 
     @given(st.integers(0, 40))
     def test_quads_are_complete_and_begin_with_an_a(self, count):
-        arms = (ab.ORDER * 10)[:count]
-        found = ab.quads([block(arm) for arm in arms])
+        arms = (policy_comparison.ORDER * 10)[:count]
+        found = policy_comparison.quads([block(arm) for arm in arms])
         assert len(found) == count // 4
         assert all("".join(b.arm for b in quad) == "ABBA" for quad in found)
 
     @given(st.floats(1, 600), st.floats(0, 60), st.none() | st.floats(0.1, 120))
     def test_blocks_fill_the_time_and_no_more(self, minutes, settle_s, block_s):
         try:
-            quads, each = ab.plan(minutes, settle_s, block_s)
+            quads, each = policy_comparison.plan(minutes, settle_s, block_s)
         except ConfigError:
-            least_s = block_s or max(ab.BLOCK_S_MIN, 5 * settle_s)
+            least_s = block_s or max(policy_comparison.BLOCK_S_MIN, 5 * settle_s)
             assert 60 * minutes < 8 * least_s * (1 + 1e-9) or settle_s > least_s / 2
             return
         assert quads >= 2 and settle_s <= each / 2
@@ -142,23 +146,25 @@ class TestBlocks:
         assert 4 * (quads + 1) * each > 60 * minutes * (1 - 1e-9)
 
     def test_half_an_hour_is_eight_quads_and_a_minute_is_refused(self):
-        assert ab.plan(30, 2.0) == (8, 56.25)
+        assert policy_comparison.plan(30, 2.0) == (8, 56.25)
         with pytest.raises(ConfigError, match=r"too short.*2 minutes"):
-            ab.plan(1, 2.0)
+            policy_comparison.plan(1, 2.0)
 
     def test_a_slow_meter_makes_blocks_longer_and_short_ones_are_refused(self):
-        assert ab.plan(60, 35.0) == (5, 180.0), "a battery's gauge, read every ten seconds"
+        assert policy_comparison.plan(60, 35.0) == (5, 180.0), (
+            "a battery's gauge, read every ten seconds"
+        )
         with pytest.raises(ConfigError, match=r"--block 60 is too short.*35 s.*70 s or more"):
-            ab.plan(60, 35.0, 60.0)
+            policy_comparison.plan(60, 35.0, 60.0)
 
     def test_what_is_not_counted_is_two_beats_of_the_strictest_job_and_the_meters_lag(self):
         jobs = {n: {"promises": {"latency_us": us}} for n, us in (("a", 10**6), ("b", 40_000))}
         answers = {"status": {"jobs": jobs}, "energy": {"lag_us": 1_750_000}}
-        assert ab.settle_s(answers.__getitem__) == pytest.approx(1.83)
+        assert policy_comparison.settle_s(answers.__getitem__) == pytest.approx(1.83)
 
     def test_a_daemon_without_a_meter_of_the_input_is_refused(self):
         with pytest.raises(ConfigError, match="no meter"):
-            ab.reading({"at_us": 1, "tuples": 0, "input": None})
+            policy_comparison.reading({"at_us": 1, "tuples": 0, "input": None})
 
 
 class Faked:
@@ -204,7 +210,9 @@ ARMS = {"A": ("slow", {"x": 1}), "B": ("fast", {})}
 class TestExperiment:
     def make(self, **more):
         daemon = Faked(**more)
-        return daemon, ab.Experiment(daemon.ask, lambda: daemon.now_s, daemon.sleep, ARMS, 2.0)
+        return daemon, policy_comparison.Experiment(
+            daemon.ask, lambda: daemon.now_s, daemon.sleep, ARMS, 2.0
+        )
 
     def test_the_order_is_a_b_b_a_and_what_ran_before_runs_again(self):
         daemon, experiment = self.make()
@@ -214,7 +222,7 @@ class TestExperiment:
         ]  # fmt: skip
         assert daemon.asked[0][1] == {"x": 1} and daemon.asked[-1][1] == {"watts": 5}
         assert daemon.now_s == pytest.approx(80.0)
-        told = ab.report(experiment.blocks, "slow", "fast", 2.0)
+        told = policy_comparison.report(experiment.blocks, "slow", "fast", 2.0)
         watts = told["difference"]["watts"]
         assert (watts["mean"], watts["low"], watts["high"]) == pytest.approx((2.0, 2.0, 2.0))
         assert watts["told_from_zero"] and told["difference"]["joules_per_mtuple"]["mean"] > 0
@@ -242,7 +250,10 @@ class TestExperiment:
         with pytest.raises(KeyboardInterrupt):
             experiment.run(2, 10.0, lambda _: None)
         assert len(experiment.blocks) == 5 and daemon.policy == "power_cap"
-        assert ab.report(experiment.blocks, "slow", "fast", 2.0)["difference"]["watts"] is None
+        assert (
+            policy_comparison.report(experiment.blocks, "slow", "fast", 2.0)["difference"]["watts"]
+            is None
+        )
 
 
 class Passing:
@@ -258,7 +269,7 @@ class Passing:
 
 def compared(tmp_path, monkeypatch, a_mhz, b_mhz, seed=1):
     """The real command, three minutes of it, against a simulated board whose work is known."""
-    door, out = tmp_path / "door", tmp_path / "ab.json"
+    door, out = tmp_path / "door", tmp_path / "policy_comparison.json"
     clock = Passing(door)
     monkeypatch.setattr("edged.cli.ab.sleep", clock.sleep)
     monkeypatch.setattr("edged.cli.ab.monotonic", lambda: clock.now_s)
@@ -306,7 +317,7 @@ class TestSimulatedBoard:
         assert abs(watts["mean"]) < 0.015
         blocks = [result["blocks"][i : i + 4] for i in range(0, len(result["blocks"]), 4)]
         counted = [[b["watts"] for b in quad] for quad in blocks]
-        wide = ab.interval([quad for quad in counted if None not in quad], 0.9999)
+        wide = policy_comparison.interval([quad for quad in counted if None not in quad], 0.9999)
         assert not wide.told_from_zero
 
 
@@ -333,7 +344,7 @@ def test_without_a_door_it_is_the_one_that_the_configuration_tells(tmp_path):
 
 
 def test_blocks_that_are_no_whole_quad_are_said_to_be_left_out(capsys):
-    result = ab.report([block(arm) for arm in "ABBAABBAAB"], "slow", "fast", 2.0)
+    result = policy_comparison.report([block(arm) for arm in "ABBAABBAAB"], "slow", "fast", 2.0)
     _show(result, Console(width=120))
     assert "left out: the last 2, which are no whole ABBA" in capsys.readouterr().out
 
@@ -409,7 +420,7 @@ class TestRealDaemon:
     def wide(self, told):
         """The interval that misses the truth once in a thousand runs."""
         blocks = [told["blocks"][i : i + 4] for i in range(0, len(told["blocks"]), 4)]
-        return ab.interval([[b["watts"] for b in quad] for quad in blocks], 0.999)
+        return policy_comparison.interval([[b["watts"] for b in quad] for quad in blocks], 0.999)
 
     def test_a_known_difference_is_found_and_its_interval_holds_the_truth(self, runs):
         told, _, watts = runs["two"]

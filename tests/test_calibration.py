@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edged import calibration
-from edged.bench.join_calibrate import calibrate, offered
+from edged.calibration.join_kernels import calibrate, offered
 from edged.cli import cli
-from edged.door import ask
+from edged.control.door import ask
 from edged.errors import ConfigError, JobError
-from edged.placement import DECIDE_BEATS, choose
+from edged.placement import profile
+from edged.placement.placement import DECIDE_BEATS, choose
 from tests.api.support import Api
 from tests.beat.loop import Loop, batch
 from tests.beat.support import Daemon, Live, changed, join_job
@@ -34,11 +34,11 @@ def test_times_grow_with_the_beat(measured):
 
 
 def test_a_saved_profile_is_found_and_a_directory_without_one_has_none(measured, tmp_path):
-    assert calibration.load_profile(tmp_path) is None
-    calibration.save_profile(measured, tmp_path)
-    assert calibration.load_profile(tmp_path) == measured
+    assert profile.load_profile(tmp_path) is None
+    profile.save_profile(measured, tmp_path)
+    assert profile.load_profile(tmp_path) == measured
     with pytest.raises(ConfigError, match="cannot write"):
-        calibration.save_profile(measured, tmp_path / "none")
+        profile.save_profile(measured, tmp_path / "none")
 
 
 def test_kernels_that_the_daemon_does_not_run_are_refused():
@@ -71,7 +71,9 @@ def test_the_command_keeps_a_profile_that_explain_shows(tmp_path):
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_measured(tmp_path, monkeypatch, words, says):
-    monkeypatch.setattr("edged.cli._compile.compile_kernels", lambda **_: pytest.fail("it began"))
+    monkeypatch.setattr(
+        "edged.console.compile.compile_kernels", lambda **_: pytest.fail("it began")
+    )
     (tmp_path / "file").write_text("")
     asked = ["calibrate", "--store", str(tmp_path), "--board", "none", "--kernel", "chain"]
     asked += [word.replace("FILE", str(tmp_path / "file")) for word in words]
@@ -186,6 +188,6 @@ def test_a_person_switches_a_running_daemon(tmp_path):
 
 
 def test_a_store_with_a_broken_profile_is_named_at_the_start(tmp_path):
-    (tmp_path / calibration.FILE).write_text("{}")
+    (tmp_path / profile.FILE).write_text("{}")
     with pytest.raises(ConfigError, match=r"placement\.json"):
-        calibration.load_profile(Path(tmp_path))
+        profile.load_profile(Path(tmp_path))

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edged import calibration
-from edged.bench import opp_benches, opp_calibrate, opp_site
-from edged.bench.join_calibrate import with_calibration
-from edged.bench.opp_benches import SimulatedBench, VirtualClock
-from edged.bench.opp_calibrate import Bounds, OppCalibration, Site
-from edged.bench.opp_plot import outline
-from edged.bench.opp_site import UNITS, WINDOW, Asked, calibrate_board
-from edged.bench.opp_watts import ZONES, hottest
+from edged.calibration import operating_points, site, workloads
+from edged.calibration.join_kernels import with_calibration
+from edged.calibration.operating_points import Bounds, OppCalibration, Site
+from edged.calibration.plot import outline
+from edged.calibration.power_meters import ZONES, hottest
+from edged.calibration.site import UNITS, WINDOW, Asked, calibrate_board
+from edged.calibration.workloads import SimulatedBench, VirtualClock
 from edged.cli import cli
 from edged.errors import ConfigError
 from edged.joins.base import load_joins
-from edged.placement import Profile
+from edged.placement import profile
+from edged.placement.placement import Profile
 from governors.actuators.base import discover
 from governors.actuators.ownership import Ownership
 from governors.actuators.writers import Direct
@@ -193,7 +193,7 @@ def test_clocks_are_left_out_where_cooling_took_their_time(tmp_path, monkeypatch
     bench = Bench(tmp_path)
     bench.bench = Heats(bench.board, bench.clock, WINDOW, UNITS)
     heat = lambda *_: ("CPU-therm", 90.0 if bench.clock.now_us < bench.bench.cooled_us else 30.0)  # noqa: E731
-    monkeypatch.setattr(opp_calibrate, "hottest", heat)
+    monkeypatch.setattr(operating_points, "hottest", heat)
     kernel, notes = bench.run(seconds=120.0)
     table = load("jetson-nano").clusters[0].table_hz
     assert 1 <= len(kernel.curve.points) < len(table) / 2
@@ -214,9 +214,9 @@ class Feels(SimulatedBench):
 
 
 def test_it_never_gets_hotter_than_allowed_and_cools_at_the_clocks_that_were(tmp_path, monkeypatch):
-    monkeypatch.setattr(opp_calibrate, "POINT_S", 1.0)
-    monkeypatch.setattr(opp_calibrate, "INTERVALS", 2)
-    monkeypatch.setattr(opp_calibrate, "COOLER", 2.0)
+    monkeypatch.setattr(operating_points, "POINT_S", 1.0)
+    monkeypatch.setattr(operating_points, "INTERVALS", 2)
+    monkeypatch.setattr(operating_points, "COOLER", 2.0)
     bench, cooling = Bench(tmp_path), []
     bench.bench = Feels(bench.board, bench.clock, WINDOW, UNITS)
 
@@ -288,14 +288,14 @@ def test_limits_that_somebody_else_sets_meanwhile_end_it_and_stay(tmp_path):
 HOLDS = """
 import sys
 from pathlib import Path
-from edged.bench import opp_site
-from edged.bench.opp_calibrate import Bounds
+from edged.calibration import site
+from edged.calibration.operating_points import Bounds
 from edged.cli.calibrate import ending_in_order
 from edged.joins.base import load_joins
 root, journal = sys.argv[1], Path(sys.argv[2])
-opp_site.WINDOW = 1000
+site.WINDOW = 1000
 with ending_in_order():
-    opp_site.calibrate_board(opp_site.Asked(
+    site.calibrate_board(site.Asked(
         root, journal, journal, [load_joins()["chain"]], 1, Bounds(60.0, 85.0)))
 """
 
@@ -338,8 +338,8 @@ def test_the_restore_command_gives_back_what_a_killed_calibration_held(tmp_path)
 @pytest.fixture
 def quick(monkeypatch):
     """Short points and small windows, for kernels that really run."""
-    monkeypatch.setattr(opp_calibrate, "POINT_NO_METER_S", 0.05)
-    monkeypatch.setattr(opp_site, "WINDOW", 1_000)
+    monkeypatch.setattr(operating_points, "POINT_NO_METER_S", 0.05)
+    monkeypatch.setattr(site, "WINDOW", 1_000)
 
 
 def test_a_throttled_clock_is_left_out(tmp_path, quick):
@@ -392,11 +392,11 @@ def test_a_board_name_that_is_none_is_refused(tmp_path):
 
 
 def test_what_is_kept_is_read_again(nano, tmp_path):
-    assert calibration.load_energy(tmp_path) is None and calibration.load_curve(tmp_path) is None
-    calibration.save_energy(nano, tmp_path)
-    assert calibration.load_energy(tmp_path) == nano
+    assert profile.load_energy(tmp_path) is None and profile.load_curve(tmp_path) is None
+    profile.save_energy(nano, tmp_path)
+    assert profile.load_energy(tmp_path) == nano
     curve = nano.kernels["chain"].curve
-    assert calibration.load_curve(tmp_path) == curve == calibration.load_curve(tmp_path, "bucket")
+    assert profile.load_curve(tmp_path) == curve == profile.load_curve(tmp_path, "bucket")
 
 
 @pytest.mark.parametrize(
@@ -408,13 +408,13 @@ def test_what_is_kept_is_read_again(nano, tmp_path):
 )  # fmt: skip
 def test_a_file_that_is_none_is_named_with_the_fault(nano, tmp_path, key, value):
     document = {**json.loads(nano.encode()), key: value}
-    (tmp_path / calibration.ENERGY_FILE).write_text(json.dumps(document))
+    (tmp_path / profile.ENERGY_FILE).write_text(json.dumps(document))
     with pytest.raises(ConfigError, match=r"energy\.json.*run it again"):
-        calibration.load_energy(tmp_path)
+        profile.load_energy(tmp_path)
 
 
 def test_the_command_keeps_both_files_and_draws(tmp_path, monkeypatch):
-    monkeypatch.setattr("edged.bench.join_calibrate.POINT_S", 0.002)
+    monkeypatch.setattr("edged.calibration.join_kernels.POINT_S", 0.002)
     words = [
         "calibrate", "--store", str(tmp_path), "--board", "simulated:orin-nano", "--kernel",
         "chain", "--minutes", "0.7", "--plot", str(tmp_path / "curve.png"), "--json",
@@ -423,13 +423,13 @@ def test_the_command_keeps_both_files_and_draws(tmp_path, monkeypatch):
     document = json.loads(told.stdout)
     assert document["energy"]["simulated"] is True
     assert document["watts_from"] == {"cpu": "simulated"}
-    assert calibration.load_profile(tmp_path).watts == document["watts"]
-    assert calibration.load_energy(tmp_path).board == "orin-nano"
+    assert profile.load_profile(tmp_path).watts == document["watts"]
+    assert profile.load_energy(tmp_path).board == "orin-nano"
     assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_a_real_bench_runs_the_kernel_and_knows_the_time():
-    with closing(opp_benches.RealBench(load_joins()["chain"], 1_000, 2_000, 1)) as bench:
+    with closing(workloads.RealBench(load_joins()["chain"], 1_000, 2_000, 1)) as bench:
         before = bench.now_us()
         found = bench.burst(40)
         assert 0 < found.us <= bench.now_us() - before

@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edged import calibration
-from edged.bench import opp_benches, opp_site
-from edged.bench.join_calibrate import of_board, runnable, with_calibration
-from edged.bench.opp_calibrate import Bounds, settable
-from edged.bench.opp_plot import draw, outline
-from edged.bench.opp_site import UNITS, Asked, calibrate_board
-from edged.bench.opp_watts import Watts, clock_hz, hottest, rails_apart
+from edged.calibration import site, workloads
+from edged.calibration.join_kernels import of_board, runnable, with_calibration
+from edged.calibration.operating_points import Bounds, settable
+from edged.calibration.plot import draw, outline
+from edged.calibration.power_meters import Watts, clock_hz, hottest, rails_apart
+from edged.calibration.site import UNITS, Asked, calibrate_board
 from edged.cli import cli
 from edged.energy.tariffs import calibrated_tariff
 from edged.joins.base import load_joins
-from edged.placement import Curve, Profile
+from edged.placement import profile
+from edged.placement.placement import Curve, Profile
 from edged.simulate import gpu as on_gpu
 from governors.actuators import nvml
 from governors.actuators.base import discover
@@ -137,7 +137,7 @@ def limits_of(sysfs):
     return [sysfs.read(f"{NODE}/{n}_freq") for n in ("min", "max")]
 
 
-class Watched(opp_benches.SimulatedGpuBench):
+class Watched(workloads.SimulatedGpuBench):
     """Notes limits at each burst; `board` is it."""
 
     limits = board = None
@@ -153,7 +153,7 @@ class Watched(opp_benches.SimulatedGpuBench):
 
 def test_the_gpu_is_pinned_by_min_and_max_and_given_back(tmp_path, monkeypatch):
     monkeypatch.setattr(Watched, "limits", [])
-    monkeypatch.setattr(opp_site, "SimulatedGpuBench", Watched)
+    monkeypatch.setattr(site, "SimulatedGpuBench", Watched)
     rests = []
 
     def say(text, _):
@@ -167,7 +167,7 @@ def test_the_gpu_is_pinned_by_min_and_max_and_given_back(tmp_path, monkeypatch):
     assert Watched.limits[0] == before and rests == [before]
 
 
-class Breaks(opp_benches.SimulatedGpuBench):
+class Breaks(workloads.SimulatedGpuBench):
     """Fails while a clock of the GPU is pinned; `board` is it."""
 
     board = None
@@ -198,8 +198,8 @@ def test_on_every_way_out_the_gpus_limits_are_what_stood_there(
     tmp_path, monkeypatch, bench, problem, left
 ):
     kept = []
-    monkeypatch.setattr(opp_site, "SimulatedGpuBench", bench)
-    inner = opp_site.Ownership
+    monkeypatch.setattr(site, "SimulatedGpuBench", bench)
+    inner = site.Ownership
 
     class Ownership(inner):
         def release(self):
@@ -207,7 +207,7 @@ def test_on_every_way_out_the_gpus_limits_are_what_stood_there(
             kept.append(limits_of(bench.board.sysfs))
             return found
 
-    monkeypatch.setattr(opp_site, "Ownership", Ownership)
+    monkeypatch.setattr(site, "Ownership", Ownership)
     with pytest.raises(problem):
         calibrate_board(asked("simulated:orin-nano", tmp_path, "chain-cuda"))
     assert kept == [["306000000", str(left)]]
@@ -232,12 +232,13 @@ import json, sys
 from pathlib import Path
 from tests.joins.simulator import quicken
 quicken()
-from edged.bench import opp_calibrate, opp_site
+from edged.calibration import operating_points
+from edged.calibration import site
 from edged.joins.base import load_joins
-from edged.bench.join_calibrate import calibrate, of_board
+from edged.calibration.join_kernels import calibrate, of_board
 from governors.simulated.kernel import open_root
-opp_site.WINDOW, opp_site.UNITS = 40, 16
-opp_calibrate.POINT_NO_METER_S = 0.01
+site.WINDOW, site.UNITS = 40, 16
+operating_points.POINT_NO_METER_S = 0.01
 root, directory = sys.argv[1], Path(sys.argv[2])
 member = load_joins()["chain-cuda"]
 ran, join = [], member.join
@@ -246,8 +247,8 @@ def counted(self, *words):
     ran.append(open_root(root).read(sys.argv[3] + "/cur_freq"))
     return found
 member.join = counted
-energy = opp_site.calibrate_board(opp_site.Asked(
-    root, directory / "j", directory / "h", [member], 1, opp_calibrate.Bounds(1.2, 85.0)))
+energy = site.calibrate_board(site.Asked(
+    root, directory / "j", directory / "h", [member], 1, operating_points.Bounds(1.2, 85.0)))
 beside = of_board(calibrate([member], 1, {}, (40,), (16, 32)), open_root(root))
 print(json.dumps([json.loads(energy.encode()), json.loads(beside.encode()), sorted(set(ran))]))
 """
@@ -291,28 +292,28 @@ def test_without_cuda_the_kernels_of_a_gpu_are_named_and_the_cpu_is_calibrated(m
 
 def test_the_command_says_so_too(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "INSTALLED", False)
-    monkeypatch.setattr("edged.bench.join_calibrate.POINT_S", 0.002)
+    monkeypatch.setattr("edged.calibration.join_kernels.POINT_S", 0.002)
     words = ["calibrate", "--store", str(tmp_path), "--board", "none"]
     told = CliRunner().invoke(cli, [*words, "--kernel", "chain", "--kernel", "chain-cuda"])
     assert told.exit_code == 0, told.output
     assert "chain-cuda is left out" in told.stderr
-    assert set(calibration.load_profile(tmp_path).kernels) == {"chain"}
+    assert set(profile.load_profile(tmp_path).kernels) == {"chain"}
 
 
 # --- what is kept, and who reads it
 
 
 def test_the_profile_gets_rows_of_the_gpu_and_they_are_read_again(orin, tmp_path):
-    calibration.save_energy(orin[0], tmp_path)
-    again = calibration.load_energy(tmp_path)
+    profile.save_energy(orin[0], tmp_path)
+    again = profile.load_energy(tmp_path)
     assert again == orin[0]
     assert again.of_device("cuda") == orin[0].kernels["chain-cuda"]
-    assert calibration.load_curve(tmp_path, "bucket") == orin[0].kernels["chain"].curve
+    assert profile.load_curve(tmp_path, "bucket") == orin[0].kernels["chain"].curve
     document = json.loads(orin[0].encode())
     document["kernels"]["chain-cuda"]["device"] = "tpu"
-    (tmp_path / calibration.ENERGY_FILE).write_text(json.dumps(document))
+    (tmp_path / profile.ENERGY_FILE).write_text(json.dumps(document))
     with pytest.raises(Exception, match="tpu"):
-        calibration.load_energy(tmp_path)
+        profile.load_energy(tmp_path)
 
 
 def test_a_file_of_before_gpus_were_calibrated_is_still_read(orin, tmp_path):
@@ -320,8 +321,8 @@ def test_a_file_of_before_gpus_were_calibrated_is_still_read(orin, tmp_path):
     del document["kernels"]["chain-cuda"]
     for key in ("device", "times_from", "write_us"):
         del document["kernels"]["chain"][key]
-    (tmp_path / calibration.ENERGY_FILE).write_text(json.dumps(document))
-    assert calibration.load_energy(tmp_path).kernels["chain"].device == "cpu"
+    (tmp_path / profile.ENERGY_FILE).write_text(json.dumps(document))
+    assert profile.load_energy(tmp_path).kernels["chain"].device == "cpu"
 
 
 def test_a_daemon_there_prices_races_on_the_gpu_by_what_was_measured(orin):
@@ -361,7 +362,7 @@ def test_the_curve_of_a_gpu_is_drawn_in_a_row_of_its_own(orin, tmp_path):
 
 
 def test_the_command_keeps_rows_of_a_simulated_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr("edged.bench.join_calibrate.POINT_S", 0.002)
+    monkeypatch.setattr("edged.calibration.join_kernels.POINT_S", 0.002)
     words = ["calibrate", "--store", str(tmp_path), "--board", "simulated:orin-nano", "--json"]
     words += ["--kernel", "chain", "--kernel", "chain-cuda", "--minutes", "1.3"]
     told = CliRunner().invoke(cli, words, catch_exceptions=False)

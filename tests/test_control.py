@@ -14,9 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edged.control import Control
-from edged.daemon import Daemon
-from edged.door import (
+from edged.beat.jobs import describe
+from edged.control.door import (
     CLIENTS_MAX,
     FORGOTTEN_BYTES_MAX,
     REQUEST_BYTES_MAX,
@@ -26,12 +25,13 @@ from edged.door import (
     watch,
     work,
 )
+from edged.daemon.commands import Control
+from edged.daemon.daemon import Daemon
+from edged.daemon.settings import Settings
+from edged.daemon.status import picture
 from edged.errors import CommandError, EdgedError
-from edged.events import EVENTS_MAX, SESSION, Log
+from edged.events.log import EVENTS_MAX, SESSION, Log
 from edged.job.plan import parse_job
-from edged.jobs import describe
-from edged.settings import Settings
-from edged.snapshot import picture
 from tests.beat import support
 from tests.beat.loop import Loop, batch, now_us
 from tests.beat.support import changed, copy_job, join_job
@@ -233,7 +233,7 @@ def test_who_is_silent_gives_up_his_place_when_somebody_needs_it_and_who_waits_d
 ):
     ahead_s = [0.0]
     now_s = time.monotonic
-    monkeypatch.setattr("edged.door.time.monotonic", lambda: now_s() + ahead_s[0])
+    monkeypatch.setattr("edged.control.door.time.monotonic", lambda: now_s() + ahead_s[0])
 
     def come(said=b""):
         s = stack.enter_context(socket.socket(socket.AF_UNIX))

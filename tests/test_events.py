@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged import events
-from edged.clock import SystemClock
-from edged.events import Events, Log
+from edged.events import log
+from edged.events.log import Events, Log
+from edged.platform.clock import SystemClock
 
 LIVES = st.lists(
     st.tuples(
@@ -25,8 +25,8 @@ EPOCHS = st.lists(st.integers(0, 2**18 - 1), min_size=4, max_size=4, unique=True
 
 @given(EPOCHS.map(lambda found: [n << 8 for n in found]), LIVES)
 def test_who_follows_is_told_every_event_once_whatever_store_it_is_of(epochs, lives):
-    with_room_for_eight = events.EVENTS_MAX
-    events.EVENTS_MAX = 8
+    with_room_for_eight = log.EVENTS_MAX
+    log.EVENTS_MAX = 8
     try:
         last, sessions, seen = 0, dict.fromkeys(epochs, 0), set()
         for store, questions in lives:
@@ -50,7 +50,7 @@ def test_who_follows_is_told_every_event_once_whatever_store_it_is_of(epochs, li
             assert texts == sorted(set(texts)) and texts[-8:] == list(range(happened))[-8:]
             assert last < 2**53, "what JSON's readers take for whole"
     finally:
-        events.EVENTS_MAX = with_room_for_eight
+        log.EVENTS_MAX = with_room_for_eight
 
 
 def test_who_followed_another_store_is_told_all_though_its_numbers_went_on_as_here():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.errors import ConfigError
-from edged.placement import (
+from edged.placement.placement import (
     DECIDE_BEATS,
     DEFAULT,
     Curve,

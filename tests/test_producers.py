@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.client import Producer
-from edged.producers import Producers
+from edged.data.producers import Producers
 from tests.beat.loop import Loop, batch
 from tests.beat.support import ARROW, changed, copy_job
 

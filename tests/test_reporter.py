@@ -2,13 +2,13 @@
 
 import pytest
 
+from edged.centre_link.reporter import Reporter
 from edged.config.sections import TelemetrySection
-from edged.daemon import Daemon
+from edged.daemon.daemon import Daemon
+from edged.daemon.settings import Settings
 from edged.errors import JobError
-from edged.events import Log
+from edged.events.log import Log
 from edged.job.plan import parse_job
-from edged.reporter import Reporter
-from edged.settings import Settings
 from tests.beat.support import changed, copy_job
 
 SECOND = 1_000_000

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 
 from edged.cli.send import command
 from edged.client.files import Pick, parse_columns, read_batches
+from edged.client.replay_speed import due_us, parse_pace
 from edged.errors import ConfigError, PeerError
-from edged.pace import due_us, parse_pace
 from tests.sources.tcp_rig import ARROW, Rig, rows
 
 

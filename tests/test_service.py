@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged import journal
-from edged.beat.waiter import Waiter
-from edged.clock import SystemClock
-from edged.journal import Journal, ToJournal
-from edged.service import Service
+from edged.daemon.systemd import Service
+from edged.events import journal
+from edged.events.journal import Journal, ToJournal
+from edged.platform.clock import SystemClock
+from edged.platform.event_loop import Waiter
 
 
 @pytest.fixture

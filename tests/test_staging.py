@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import tests.naive.staging as naive
-from edged.columns import Batch
-from edged.operators.base import WATERMARK_MIN_US
-from edged.schema import BOOL, FLOAT64, INT16, INT64, STRING, TIMESTAMP, Field, Schema
-from edged.staging import CLOCK_SANE_US, Chunks, Producers, Staging
+from edged.data.columns import Batch
+from edged.data.flow import WATERMARK_MIN_US
+from edged.data.schema import BOOL, FLOAT64, INT16, INT64, STRING, TIMESTAMP, Field, Schema
+from edged.data.staging import CLOCK_SANE_US, Chunks, Producers, Staging
 from kernels.cpu import staging as kernels
 
 NOW_US = 1_800_000_000_000_000

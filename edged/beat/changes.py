@@ -19,12 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from edged.beat.inputs import Inputs
+from edged.beat.jobs import Jobs, Meant, carry_over, describe
 from edged.beat.runtime import JobRuntime
-from edged.clock import Clock
 from edged.errors import CommandError, EdgedError, StoreFailed
-from edged.inputs import Inputs
+from edged.job.changes import PAUSED, RUNNING, Change
 from edged.job.plan import JobPlan
-from edged.jobs import PAUSED, RUNNING, Change, Jobs, Meant, carry_over, describe
+from edged.platform.clock import Clock
 from edged.store import StoreFull
 
 if TYPE_CHECKING:

@@ -27,13 +27,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from edged.beat.room import ROOM_MS, Room
-from edged.beat.snapshotting import Snapshots
-from edged.clock import Clock
-from edged.operators.base import State
+from edged.beat.disk_full_gate import ROOM_MS, Room
+from edged.beat.snapshots import Snapshots
+from edged.data.flow import State
+from edged.platform.clock import Clock
 from edged.sources.base import Source
 from edged.store import BeatRecord, Encoded, Store, StoreFull
-from edged.uplink.held import Held
+from edged.uplink.upload_coalescer import Held
 
 Task = Callable[[], object]
 

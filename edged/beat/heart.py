@@ -12,30 +12,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edged.beat.attempts import Attempts
 from edged.beat.batcher import Batcher, Beaten
 from edged.beat.changes import Changes, Posted
 from edged.beat.committer import Commit, Committer
-from edged.beat.left import Left, is_empty
+from edged.beat.crash_counter import Attempts
+from edged.beat.disk_full_gate import ROOM_MS
+from edged.beat.governor_hooks import Steering
+from edged.beat.inputs import Inputs
+from edged.beat.jobs import Jobs
+from edged.beat.pending_work import Left, is_empty
 from edged.beat.quarantine import Quarantine
 from edged.beat.record import BeatFacts, buffers
-from edged.beat.room import ROOM_MS
 from edged.beat.runtime import JobRuntime, logged_inputs
-from edged.beat.snapshotting import SNAPSHOT_BYTES, SnapshotPace
+from edged.beat.snapshots import SNAPSHOT_BYTES, SnapshotPace
 from edged.beat.stats import BeatTimes, Held, Stats
-from edged.beat.steering import Steering
-from edged.beat.take import ONE_CHUNK
-from edged.beat.waiter import Waiter
-from edged.clock import Clock
-from edged.inputs import Inputs
+from edged.beat.stream_alignment import ONE_CHUNK
+from edged.data.flow import BeatContext, State
+from edged.data.workers import Workers
+from edged.job.changes import PAUSED, Change
 from edged.job.plan import Promises
-from edged.jobs import PAUSED, Change, Jobs
-from edged.operators.base import BeatContext, State
-from edged.placement import Profile
-from edged.sinks.base import Flush, SealedPage
+from edged.pages.sealed import SealedPage
+from edged.placement.placement import Profile
+from edged.platform.clock import Clock
+from edged.platform.event_loop import Waiter
+from edged.sinks.base import Flush
 from edged.sources.base import Source
 from edged.store import BeatRecord, Store, StoreFull
-from edged.workers import Workers
 from governors.base import Governor
 
 ATTEMPTS_MAX = 5

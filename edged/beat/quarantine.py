@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from edged.beat.record import JobFacts
 from edged.beat.runtime import JobRuntime
-from edged.disk import DISK_FULL, Buffer, SystemDisk, write_whole
-from edged.operators.base import BeatContext
+from edged.data.flow import BeatContext
+from edged.platform.disk import DISK_FULL, Buffer, SystemDisk, write_whole
 
 Told = Callable[[JobRuntime, str, int, str], None]
 """Job, stream, rows, file."""

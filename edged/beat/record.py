@@ -8,8 +8,8 @@ replay of the record does exactly what the beat did.
         {stream: {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs,
                   "producers": {…}, "refused": rows, "set_aside": [chunks, rows]}}}}}
 
-A record with a `change` (`edged.jobs`) has no jobs and no inputs: it is no beat, but what happened
-to the jobs between two.
+A record with a `change` (`edged.beat.jobs`) has no jobs and no inputs: it is no beat, but what
+happened to the jobs between two.
 
 Inputs are the raw arrays, in the order of jobs and streams in the facts; for each stream with
 logged rows: chunk producer (int32), stop, time_min, time_max (int64); then per column the offsets
@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import Batch, Column
-from edged.jobs import Change
-from edged.operators.base import WATERMARK_MAX_US
-from edged.schema import Schema
+from edged.data.columns import Batch, Column
+from edged.data.flow import WATERMARK_MAX_US
+from edged.data.schema import Schema
+from edged.data.staging import Chunks
+from edged.job.changes import Change
 from edged.sinks.base import Flush
-from edged.staging import Chunks
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """From a store back to running jobs: snapshot, log, and the documents that are wanted now.
 
 The log is replayed under the jobs of the snapshot, and what changed them since stands in the log
-itself (`edged.jobs`).  Then come the documents of the files that the daemon was started with: new
-ones are added, changed ones take over the state of what they replace, and jobs whose files are
+itself (`edged.beat.jobs`).  Then come the documents of the files that the daemon was started with:
+new ones are added, changed ones take over the state of what they replace, and jobs whose files are
 gone go.  Jobs that came through the door stay.  A snapshot is due at once where the files changed
 anything, so that a log never begins under other documents than its snapshot's.
 """
@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edged.beat.jobs import Jobs, carry_over
 from edged.beat.record import BeatFacts
 from edged.beat.runtime import JobRuntime
-from edged.clock import Clock
+from edged.data.flow import BeatContext, State
 from edged.errors import StoreCorrupt
+from edged.job.changes import FILE, Change
 from edged.job.plan import JobPlan, parse_job
-from edged.jobs import FILE, Change, Jobs, carry_over
-from edged.operators.base import BeatContext, State
-from edged.sinks.base import SealedPage, SinkContext
+from edged.pages.sealed import SealedPage
+from edged.platform.clock import Clock
+from edged.sinks.base import SinkContext
 from edged.store import BeatRecord, Store
 
 

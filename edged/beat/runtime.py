@@ -16,26 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.beat.record import JobFacts, StreamFacts, read_inputs
-from edged.beat.take import Coupling, Waiting, decide_take, limit_us
-from edged.beat.times import StreamTime
-from edged.columns import Batch, empty_batch
+from edged.beat.stream_alignment import Coupling, Waiting, decide_take, limit_us
+from edged.beat.watermarks import StreamTime
+from edged.data.columns import Batch, empty_batch
+from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, State
+from edged.data.gather import take as gather
+from edged.data.scratch import Scratch
+from edged.data.staging import TIME_MAX_US, Chunks, Staging
 from edged.errors import EdgedError, JobError
-from edged.gather import take as gather
+from edged.job.changes import DRAINING, PAUSED, RUNNING, About
 from edged.job.plan import JobPlan, StreamPlan
-from edged.jobs import DRAINING, PAUSED, RUNNING, About
-from edged.operators.base import (
-    WATERMARK_MAX_US,
-    WATERMARK_MIN_US,
-    BeatContext,
-    Flow,
-    Operator,
-    Placed,
-    Scratch,
-    State,
-)
-from edged.placement import Placer, Profile
-from edged.sinks.base import Flush, SealedPage, Sink, SinkContext
-from edged.staging import TIME_MAX_US, Chunks, Staging
+from edged.operators.base import Operator, Placed
+from edged.pages.sealed import SealedPage
+from edged.placement.placement import Placer, Profile
+from edged.sinks.base import Flush, Sink, SinkContext
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from edged.beat.committer import Committed
-from edged.clock import Clock
+from edged.platform.clock import Clock
 
 _MS, _S = 1_000, 1_000_000
 STAGE_US = (50, *(n * 10**e for e in (2, 3, 4, 5) for n in (1, 2, 5)), _S)

@@ -29,10 +29,10 @@ from edged.bench.plots import draw_e2e
 from edged.bench.rig import Rig, Sample, join_job, machine, rig
 from edged.bench.verify import Digest, expected
 from edged.central.segments import list_segments, read_pages, read_rows
+from edged.data.schema import Schema
 from edged.errors import EdgedError
 from edged.pages.format import parse_header
 from edged.pages.read import read_page
-from edged.schema import Schema
 
 Say = Callable[[str], None]
 
@@ -238,7 +238,7 @@ def command(
     """Throughput, cost and latency of the whole way of a tuple."""
     from rich.console import Console
 
-    from edged.cli._compile import compile_kernels
+    from edged.console.compile import compile_kernels
 
     console = Console(stderr=True)
     compile_kernels(quiet=False)

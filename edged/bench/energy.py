@@ -24,7 +24,7 @@ from edged.bench import energy_published as published
 from edged.bench.energy_arms import GPU_VARIANTS, LATENCY_US, ORIN_ARMS, Nano, Orin, Run
 from edged.bench.energy_service import Service, load
 from edged.bench.rig import machine
-from edged.cli import _checks as checks
+from edged.console import options as checks
 
 FIGURE3 = ("nested loop", "HELLS", "Handshake", "ecoJoin", "ecoJoin GPU", "edged", "edged daemon")
 FIGURE4 = ("FB", "AB", "AB+FS")

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import Batch, Column, address
-from edged.hashing import hash_columns
+from edged.data.columns import Batch, Column, address
+from edged.data.hashing import hash_columns
+from edged.data.schema import TYPES, Field, Schema
 from edged.joins.base import PARTITIONS, Beat, Int64s, Records
-from edged.schema import TYPES, Field, Schema
 from kernels.cpu import partition, rings
 
 ZIPF = 1.1

@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 
 from edged.bench.join_data import Feed
-from edged.columns import address
+from edged.data.columns import address
+from edged.data.workers import Workers
 from edged.joins._lanes import cut
 from edged.joins.base import PARTITIONS, Int64s
-from edged.workers import Workers
 from kernels.cpu import floor, rings
 
 AHEADS = (0, 8, 16, 32, 64)

@@ -24,12 +24,12 @@ import numpy as np
 
 from edged.bench.join_data import Digest, Feed, expected
 from edged.bench.join_floor import Effort, Limit
-from edged.columns import Batch, Column
+from edged.data.columns import Batch, Column
+from edged.data.flow import BeatContext, Flow, Link
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.workers import Workers
 from edged.joins.base import Int64s, Records, WindowJoin
-from edged.operators.base import BeatContext, Flow, Link
 from edged.operators.interval_join import IntervalJoinPlan
-from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
 
 WARM_S, SECTION_S = 1.0, 1.0
 WAKING_S = 0.0005

@@ -1,8 +1,9 @@
 """How fast pairs become result rows: gathered by row number and written into dense pages.
 
-The output row is (int32 key, float32 value, int64 time), 16 bytes, taken by `edged.gather.take` at
-random rows of a window and copied into an open page by `edged.pages.write`, a page at a time.
-Sealing it (the entropy sample, CRC-32 and the copy of its bytes) is timed apart.
+The output row is (int32 key, float32 value, int64 time), 16 bytes, taken by
+`edged.data.gather.take` at random rows of a window and copied into an open page by
+`edged.pages.write`, a page at a time. Sealing it (the entropy sample, CRC-32 and the copy of its
+bytes) is timed apart.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from edged.columns import Batch, Column
-from edged.gather import take
-from edged.operators.base import BeatContext, Scratch
+from edged.data.columns import Batch, Column
+from edged.data.flow import BeatContext
+from edged.data.gather import take
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.pages.read import read_page
 from edged.pages.write import PageStream, PageWriter
-from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
 
 ROW_BYTES = 16
 MATCHES = 65_000

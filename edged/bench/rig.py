@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 
 from edged.bench.load import Load, write_config
-from edged.door import ask
-from edged.processes import Part, free_port
+from edged.control.door import ask
+from edged.platform.processes import Part, free_port
 
 
 def join_job(address: str, bound_us: int, latency: str, memory: str = "1GiB") -> dict[str, Any]:

@@ -40,13 +40,13 @@ from rich.table import Table
 from edged.bench.rig import machine
 from edged.central import segments
 from edged.central.session import open_session
-from edged.columns import Batch
-from edged.operators.base import BeatContext
+from edged.data.columns import Batch
+from edged.data.flow import BeatContext
+from edged.data.schema import TYPES as T
+from edged.data.schema import Field, Schema
+from edged.data.workers import Workers
 from edged.pages.format import parse_header
 from edged.pages.write import PageStream, PageWriter
-from edged.schema import TYPES as T
-from edged.schema import Field, Schema
-from edged.workers import Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,7 @@
 """Reading landed pages into Arrow batches of the types that Spark expects: runs on executors.
 
 What a column becomes: unsigned integers go to the next larger signed type, uint64 to
-decimal(20,0); all others keep theirs (see `edged.schema`).
+decimal(20,0); all others keep theirs (see `edged.data.schema`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import pyarrow as pa
 from edged.central import segments
 from edged.central._source_plan import Slice
 from edged.central.tables import replace_file
+from edged.data.schema import Schema
 from edged.errors import CentralError, PageError
 from edged.pages.format import Header, verify
 from edged.pages.read import PageDecoder
-from edged.schema import Schema
 
 BATCH_BYTES = 2 << 20
 """Page bytes that become one Arrow batch: 75 000 rows of 28 bytes, which stay in the cache."""

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from edged.central.column_pruning import needed_columns
 from edged.central.datasource import EdgedDataSource, corrupt_pages
 from edged.central.merge import conform, merged, state_schema
-from edged.central.needed import needed_columns
 from edged.central.session import open_session, register_source
 from edged.central.spec import Spec, Table
 from edged.central.tables import FINAL, Manifest, TableDirectory

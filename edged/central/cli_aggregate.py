@@ -13,12 +13,12 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from edged.central.aggregation_metrics import Batches
 from edged.central.cli_collect import parse_listen
-from edged.central.lag import Batches
 from edged.central.metrics import listen
 from edged.central.spec import Spec, load_spec
+from edged.documents.units import duration_us
 from edged.errors import ConfigError, EdgedError, JobError
-from edged.job.units import duration_us
 
 if TYPE_CHECKING:
     from edged.central.aggregate import Event

@@ -102,7 +102,7 @@ def command(
 ) -> None:
     """Take in devices' pages, check them, and land each exactly once."""
     from edged.central.serve import Settings, serve
-    from edged.journal import log_to
+    from edged.events.journal import log_to
 
     log_to("edged", "info")
     host, port = parse_listen(listen)

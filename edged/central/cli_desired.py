@@ -52,8 +52,8 @@ def command(
 
 def _document(file: Path) -> dict[str, Any]:
     """The document with its jobs in it.  Raises JobError."""
-    from edged.desired import judge_jobs, parse
-    from edged.job.document import load_document
+    from edged.centre_link.desired_state import judge_jobs, parse
+    from edged.documents.reader import load_document
 
     document = load_document(file)
     jobs = document.get("jobs")
@@ -67,7 +67,7 @@ def _document(file: Path) -> dict[str, Any]:
 
 def _write(landing: Path, device: str, document: dict[str, Any] | None) -> None:
     from edged.central.tables import replace_file
-    from edged.desired import BYTES_MAX, read
+    from edged.centre_link.desired_state import BYTES_MAX, read
 
     path = landing / "desired" / f"{device}.json"
     with _locked(path.parent):
@@ -89,7 +89,7 @@ def _reported(landing: Path, device: str) -> int:
 
 def _told(landing: Path, device: str) -> dict[str, Any]:
     from edged.central.fleet import Fleet
-    from edged.desired import read
+    from edged.centre_link.desired_state import read
 
     wanted = read(landing / "desired" / f"{device}.json")
     known = Fleet(landing).device(device)

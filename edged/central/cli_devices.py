@@ -38,7 +38,7 @@ def command(landing: Path, forget: str | None, as_json: bool) -> None:
 
 
 def _row(landing: Path, device: Any, now_us: int) -> dict[str, Any]:
-    from edged.desired import read
+    from edged.centre_link.desired_state import read
 
     told = device.row or {}
     wanted = read(landing / "desired" / f"{device.name}.json").get("version", 0)

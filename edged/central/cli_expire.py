@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
+from edged.documents.units import duration_us
 from edged.errors import ConfigError, JobError
-from edged.job.units import duration_us
 
 
 @click.command("expire")

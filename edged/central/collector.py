@@ -13,8 +13,8 @@ tokens file) and, where the collector has a tokens file, brings that device's to
     {"device": ..., "acked": [[stream, partition, seq], ...], "desired": {...} or null}
 
 `device` is whose request it answers; `seq` is cumulative.  `desired` is what the centre wants of
-the device (`edged/desired.py`); without its `document` where `X-Edged-Desired` says that the device
-has that version.  Where pages had a
+the device (`edged/centre_link/desired_state.py`); without its `document` where `X-Edged-Desired`
+says that the device has that version.  Where pages had a
 problem, the same object has `problem`, `detail` and, where they apply, `stream`, `version`,
 `partition`, `seq`, `expected`, `offset`; what came before the problem in the request is landed and
 in `acked`, nothing after it was looked at:
@@ -22,9 +22,9 @@ in `acked`, nothing after it was looked at:
     409 fenced, gap, unknown_schema, conflict, limit    422 damaged    507 full, quota
 
 400 headers are missing or wrong, 401 token, 413 the body is too large, 503 the landing has failed.
-Both sides may send `X-Edged-Check` (see `edged/uplink/check.py`); answers to pages always carry it.
-A body is read only when there is room for it among `BODIES_BYTES_MAX`, of which one device has an
-eighth at most, so a slow disk closes the senders' TCP windows.
+Both sides may send `X-Edged-Check` (see `edged/uplink/integrity.py`); answers to pages always
+carry it. A body is read only when there is room for it among `BODIES_BYTES_MAX`, of which one
+device has an eighth at most, so a slow disk closes the senders' TCP windows.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edged import telemetry
-from edged.central.admit import DAMAGED, FENCED, FULL, QUOTA, Delivery, Outcome, Problem
-from edged.central.committer import Committer
-from edged.central.complaints import Complaints
+from edged.central.admission import DAMAGED, FENCED, FULL, QUOTA, Delivery, Outcome, Problem
+from edged.central.body_budget import Room
 from edged.central.fleet import Fleet
+from edged.central.group_commit import Committer
 from edged.central.landing import Landing
+from edged.central.log_throttle import Complaints
 from edged.central.metrics import Times, centre
-from edged.central.room import Room
 from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id, valid_stream
 from edged.central.stats import Stats
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, PageError, SchemaMismatch
 from edged.metrics import Exposition
 from edged.pages.format import Header, iter_pages, verify
-from edged.uplink.check import HEADER, body_check, request_check
+from edged.uplink import telemetry
+from edged.uplink.integrity import HEADER, body_check, request_check
 
 BODY_BYTES_MAX = 32 << 20
 BODIES_BYTES_MAX = 256 << 20

@@ -68,9 +68,9 @@ from edged.central._source_plan import tasks as plan_tasks
 from edged.central._source_read import METADATA, Request
 from edged.central._source_read import read as read_slices
 from edged.central.consumers import Consumer
+from edged.data.schema import Schema
+from edged.documents.units import size_bytes
 from edged.errors import CentralError, ConfigError
-from edged.job.units import size_bytes
-from edged.schema import Schema
 
 try:
     from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow

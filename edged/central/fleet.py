@@ -3,8 +3,9 @@
     LANDING/fleet/<device>.json     {"seq": …, "row": {column: value, …} or null}
 
 The file's time of modification is when any collector last heard of the device, to SEEN_S; `row` is
-its newest report (edged/telemetry.py), null before the first.  The files are written without a sync
-and may be deleted: they only repeat what the landed pages say, and the next report makes them anew.
+its newest report (edged/uplink/telemetry.py), null before the first.  The files are written
+without a sync and may be deleted: they only repeat what the landed pages say, and the next report
+makes them anew.
 
 All collectors of a landing share them, so each of them tells of the whole fleet, whichever took a
 device's last request: scrape one of them, or all and aggregate with `max by (device)`.
@@ -23,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edged import telemetry
 from edged.central.schemas import valid_id
+from edged.data.schema import Schema
 from edged.errors import PageError
 from edged.metrics.central import DEVICES_MAX
 from edged.pages.format import Header
 from edged.pages.read import read_page
-from edged.schema import Schema
+from edged.uplink import telemetry
 
 SEEN_S = 10.0
 """How often a device's file is touched at most, by requests without a report."""

@@ -38,15 +38,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from edged.central import consumers, seals, segments
-from edged.central.admit import FULL, QUOTA, Delivery, Outcome, Problem, admit, follows
+from edged.central.admission import FULL, QUOTA, Delivery, Outcome, Problem, admit, follows
 from edged.central.desired import Desired
 from edged.central.highwater import High, Records
+from edged.central.landing_quota import Shares
 from edged.central.schemas import Schemas
 from edged.central.segments import ROW, Rows, SegmentWriter
-from edged.central.shares import Shares
-from edged.clock import Clock, SystemClock
 from edged.errors import CentralError, PageError
 from edged.pages.format import Header, parse_header, verify
+from edged.platform.clock import Clock, SystemClock
 
 _LOG = logging.getLogger(__name__)
 FREE_BYTES_MIN = 64 << 20

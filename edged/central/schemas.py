@@ -7,10 +7,10 @@ import re
 import tempfile
 from pathlib import Path
 
-from edged import telemetry
 from edged.central.segments import digest64, stream_hash, sync_directory
+from edged.data.schema import Schema
 from edged.errors import CentralError, SchemaMismatch
-from edged.schema import Schema
+from edged.uplink import telemetry
 
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VERSION_MAX = (1 << 32) - 1
@@ -67,7 +67,7 @@ class Schemas:
             raise CentralError(f"{stream!r} version {version} cannot name a schema")
         canonical = _canonical(stream, version, text)
         if stream == telemetry.STREAM and canonical != telemetry.SCHEMAS.get(version, canonical):
-            raise SchemaMismatch(f"{stream}@{version} has other columns: edged/telemetry.py")
+            raise SchemaMismatch(f"{stream}@{version} has other columns: edged/uplink/telemetry.py")
         if self.get(stream, version) is None:
             self._create(stream, version, canonical)
         if self.get(stream, version) != canonical:

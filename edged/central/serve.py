@@ -18,13 +18,13 @@ import uvicorn
 from edged.central.collector import BODY_BYTES_MAX, Collector, application
 from edged.central.fleet import Fleet
 from edged.central.landing import DirectoryLanding
+from edged.central.landing_quota import SHARE
 from edged.central.listener import Listener, listen
 from edged.central.metrics import listen as listen_metrics
 from edged.central.segments import SEGMENT_BYTES
-from edged.central.shares import SHARE
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, ConfigError
-from edged.heads import HeadsInTime, handshakes_in_time
+from edged.http.request_timeouts import HeadsInTime, handshakes_in_time
 
 _GRACE_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 75

@@ -35,8 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edged.errors import JobError
-from edged.job.document import (
+from edged.documents.reader import (
     choice,
     did_you_mean,
     duration,
@@ -46,6 +45,7 @@ from edged.job.document import (
     table,
     text,
 )
+from edged.errors import JobError
 
 FORMATS = ("parquet", "json", "csv")
 """File formats that a table may be shown in; merged state is always Parquet."""

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from edged.central.admit import CONFLICT, DAMAGED, FENCED, FULL, GAP, QUOTA, Outcome
+from edged.central.admission import CONFLICT, DAMAGED, FENCED, FULL, GAP, QUOTA, Outcome
 
 DEVICES_MAX = 4096
 

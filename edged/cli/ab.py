@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from edged.cli import _checks as checks
 from edged.cli._door import at_door
+from edged.console import options as checks
 
 UNITS = {"joules_per_mtuple": "J a million tuples", "watts": "W"}
 
@@ -42,8 +42,8 @@ def command(
     """
     from rich.console import Console
 
-    from edged import ab
-    from edged import door as doors
+    from edged.control import door as doors
+    from edged.energy import policy_comparison
     from edged.energy.settings import setting
 
     arms = {
@@ -56,16 +56,16 @@ def command(
     def ask(cmd: str, **more: Any) -> Any:
         return doors.ask(door, cmd, **more)
 
-    settle_s = max(settle_s, ab.settle_s(ask))
-    quads, each_s = ab.plan(minutes, settle_s, block_s)
+    settle_s = max(settle_s, policy_comparison.settle_s(ask))
+    quads, each_s = policy_comparison.plan(minutes, settle_s, block_s)
     console = Console(highlight=False, stderr=path == Path("-"))
-    experiment = ab.Experiment(ask, monotonic, sleep, arms, settle_s)
+    experiment = policy_comparison.Experiment(ask, monotonic, sleep, arms, settle_s)
     try:
         with console.status("") as status:
             experiment.run(quads, each_s, status.update)
     except KeyboardInterrupt:
         console.print("interrupted: the figures are of the blocks that are over")
-    result = ab.report(experiment.blocks, a, b, settle_s)
+    result = policy_comparison.report(experiment.blocks, a, b, settle_s)
     _show(result, console)
     if path == Path("-"):
         click.echo(json.dumps(result, indent=1))

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edged.cli import _checks as checks
+from edged.console import options as checks
 from edged.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edged.bench.opp_calibrate import Bounds
-    from edged.bench.opp_site import Asked
-    from edged.calibration import EnergyCalibration
+    from edged.calibration.operating_points import Bounds
+    from edged.calibration.site import Asked
     from edged.joins.base import WindowJoin
-    from edged.placement import Profile
+    from edged.placement.placement import Profile
+    from edged.placement.profile import EnergyCalibration
 
 NONE = "none"
 
@@ -74,9 +74,9 @@ def command(
     """
     from rich.console import Console
 
-    from edged.bench.join_calibrate import offered, runnable, with_calibration
-    from edged.bench.opp_calibrate import Bounds
-    from edged.cli._compile import compile_kernels
+    from edged.calibration.join_kernels import offered, runnable, with_calibration
+    from edged.calibration.operating_points import Bounds
+    from edged.console.compile import compile_kernels
 
     members = offered(names)
     here, left_out = runnable(members)
@@ -108,7 +108,7 @@ def _asked(
     bounds: Bounds, meters_file: Path | None,
 ) -> Asked:  # fmt: skip
     """With the journal of a daemon of this store: one owner a board."""
-    from edged.bench.opp_site import Asked
+    from edged.calibration.site import Asked
     from edged.energy.settings import EnergySettings, read_meters
     from governors.meters.settings import Settings
 
@@ -122,8 +122,8 @@ def _keep(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Write, draw and print it all."""
-    from edged.calibration import save_energy, save_profile
-    from edged.placement import outline
+    from edged.placement.placement import outline
+    from edged.placement.profile import save_energy, save_profile
 
     kept = [save_profile(profile, directory)]
     if energy is not None:
@@ -142,7 +142,7 @@ def _keep(
 
 def _chosen(board: str | None, helper: Path, console: Console) -> str:
     """A board's tree, simulated:NAME, or none."""
-    from edged.bench.opp_site import why_fixed
+    from edged.calibration.site import why_fixed
     from edged.energy.settings import HANDS_OFF, asked
 
     if board is not None:
@@ -160,7 +160,7 @@ def _over_clocks(asked: Asked, console: Console) -> EnergyCalibration:
     """All clocks, with progress.  Raises ConfigError."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from edged.bench.opp_site import calibrate_board
+    from edged.calibration.site import calibrate_board
     from governors.errors import GovernorError
 
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
@@ -175,7 +175,7 @@ def _over_clocks(asked: Asked, console: Console) -> EnergyCalibration:
 
 
 def _beside(members: Any, threads: int, watts: dict[str, float], console: Console) -> Profile:
-    from edged.bench.join_calibrate import calibrate
+    from edged.calibration.join_kernels import calibrate
 
     with console.status("measuring") as status:
         return calibrate(
@@ -186,7 +186,7 @@ def _beside(members: Any, threads: int, watts: dict[str, float], console: Consol
 def _of_board(profile: Profile, names: Sequence[str], board: str) -> Profile:
     """Whose times these are.  Those of a simulated board are this machine's, scaled to its cores,
     and of its GPU what its figures come to."""
-    from edged.bench.join_calibrate import of_board
+    from edged.calibration.join_kernels import of_board
     from edged.simulate.rows import simulated_rows
     from governors.profile import load
     from governors.simulated.board import PREFIX
@@ -198,13 +198,13 @@ def _of_board(profile: Profile, names: Sequence[str], board: str) -> Profile:
 
 
 def _draw(energy: EnergyCalibration, path: Path) -> None:
-    from edged.bench.opp_plot import draw
+    from edged.calibration.plot import draw
 
     draw(energy, path)
 
 
 def _curve_lines(energy: EnergyCalibration | None) -> list[str]:
-    from edged.bench.opp_plot import outline
+    from edged.calibration.plot import outline
 
     return [] if energy is None else outline(energy)
 

@@ -16,7 +16,7 @@ TOLD_EVERY = 10
 @click.option("--json", "as_json", is_flag=True, help="Report as JSON.")
 def command(as_json: bool) -> None:
     """Compile all kernels into the on-disk cache: about a minute once, then milliseconds."""
-    from edged.cli._compile import compile_kernels
+    from edged.console.compile import compile_kernels
 
     lines = not as_json and not sys.stderr.isatty()
     count, seconds = compile_kernels(quiet=as_json, tell=_counter() if lines else lambda _: None)

@@ -36,9 +36,9 @@ def command(
     """
     from rich.console import Console
 
-    from edged.calibration import load_profile
     from edged.job.explain import explain, show
     from edged.job.plan import load_job
+    from edged.placement.profile import load_profile
 
     plan = load_job(job)
     profile = None if directory is None else load_profile(directory)

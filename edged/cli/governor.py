@@ -171,7 +171,7 @@ def _configured(path: Path) -> tuple[Path, Path, Path]:
     Somebody may have broken the file since the daemon read it, and clocks are still to be restored:
     what is wrong is told, and the rest of it counts."""
     from edged.config import read
-    from edged.configured import board_of
+    from edged.daemon.configuration import board_of
 
     config, wrong = read(path)
     for fault in wrong:

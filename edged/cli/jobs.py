@@ -191,7 +191,7 @@ def kernel(client: Client, job: str, operator: str, kernel: str, as_json: bool) 
 
 def _read(path: Path) -> tuple[str, bytes, str]:
     """The job's name, the document's bytes, and their media type.  Raises JobError, ConfigError."""
-    from edged.job.document import load_document
+    from edged.documents.reader import load_document
 
     kind = _TYPES.get(path.suffix)
     if kind is None:

@@ -23,10 +23,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from edged.data.schema import Schema
 from edged.errors import ConfigError, PageError
 from edged.pages.format import LAYOUT_DENSE, Found, Header, scan_pages
 from edged.pages.read import read_page, read_weights
-from edged.schema import Schema
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

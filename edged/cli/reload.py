@@ -21,7 +21,7 @@ def command(door: Path, as_json: bool) -> None:
 
     If anything is wrong nothing changes, and this exits with 78.
     """
-    from edged.door import ask
+    from edged.control.door import ask
 
     answer = ask(door, "reload", TIMEOUT_S)
     if as_json:

@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from edged.config import Config
-    from edged.daemon import Daemon
+    from edged.daemon.daemon import Daemon
 
 _FLAGS = {
     "directory": ("store.directory", "--store"),
@@ -109,24 +109,24 @@ def command(
     After a crash the same command goes on where it was.  A changed document keeps the state of
     every operator whose id, type and schema are unchanged.
     """
-    from edged import configured
-    from edged.cli._compile import compile_kernels
-    from edged.clock import SystemClock
     from edged.config import load
-    from edged.daemon import Daemon
-    from edged.events import Log
-    from edged.jobs import FILE
-    from edged.journal import writer
-    from edged.reload import Reloader
-    from edged.service import Service
+    from edged.console.compile import compile_kernels
+    from edged.daemon import configuration
+    from edged.daemon.daemon import Daemon
+    from edged.daemon.reload import Reloader
+    from edged.daemon.systemd import Service
+    from edged.events.journal import writer
+    from edged.events.log import Log
+    from edged.job.changes import FILE
+    from edged.platform.clock import SystemClock
 
     flags = _flags(jobs, pairs, meters, given)
     config = load(config_file, flags=flags)
     _demand(config, config_file)
-    files = configured.job_files(config)
-    plans = configured.plans(files)
+    files = configuration.job_files(config)
+    plans = configuration.plans(files)
     origins = {str(file.document["name"]): f"{FILE}{file.path}" for file in files}
-    settings = configured.settings(config)
+    settings = configuration.settings(config)
     service = Service(SystemClock())
     compile_kernels(quiet=not sys.stderr.isatty(), tell=service.starting)
     daemon = Daemon(settings, plans, Log(writer(), config.log.level), service, origins)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edged.client.replay_speed import due_us, parse_pace
 from edged.errors import ConfigError, PeerError
-from edged.pace import due_us, parse_pace
 
 if TYPE_CHECKING:
     import pyarrow as pa

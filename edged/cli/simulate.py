@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from edged.cli import _checks as checks
+from edged.console import options as checks
 from edged.errors import ConfigError
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -71,9 +71,9 @@ def command(
     from rich.console import Console
 
     import governors.profile
-    from edged.calibration import load_energy, load_profile
     from edged.energy.predict import policy_of
     from edged.job.plan import load_job
+    from edged.placement.profile import load_energy, load_profile
     from edged.simulate import report
     from edged.simulate.work import Load
     from governors.errors import GovernorError
@@ -138,7 +138,7 @@ def _promising(plan: Any, latency: str | None) -> Any:
 
 
 def _us(option: str, text: str) -> int:
-    from edged.job.units import duration_us
+    from edged.documents.units import duration_us
 
     return duration_us(option, text, least=1)
 

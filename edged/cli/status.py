@@ -59,7 +59,7 @@ def _show(status: dict[str, Any]) -> None:
     for line in uplink(status["uplink"]):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if status["energy"] is not None:
-        from edged.energy.text import lines
+        from edged.energy.render import lines
 
         for line in lines(status["energy"]):
             console.print(line, markup=False, highlight=False, soft_wrap=True)

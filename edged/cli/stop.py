@@ -29,7 +29,7 @@ class StillThere(EdgedError):
 def command(door: Path, drain: bool, within_s: int) -> None:
     """Stop the daemon.  What it has acknowledged is durable in any case; with --drain it leaves
     nothing behind that the centre could take in time."""
-    from edged.door import ask
+    from edged.control.door import ask
 
     try:
         process = os.pidfd_open(ask(door, "status")["pid"])

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from edged.api_tokens import SCOPES, Token, TokenFile
-from edged.clock import SystemClock
-from edged.job.units import duration_us
+from edged.documents.units import duration_us
+from edged.http.api_tokens import SCOPES, Token, TokenFile
+from edged.platform.clock import SystemClock
 
 DEFAULT = "/etc/edged/api-tokens.json"
 

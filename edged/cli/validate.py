@@ -46,7 +46,7 @@ def command(document: str, values: bool, as_json: bool) -> None:
 def _is_config(path: str) -> bool:
     """Whether the document is a configuration: by its name, or by its sections."""
     from edged.config.sections import SECTIONS
-    from edged.job.document import load_document
+    from edged.documents.reader import load_document
 
     if Path(path).name == "edged.toml" or Path(path).parent.name == "edged.toml.d":
         return True
@@ -58,18 +58,18 @@ def _is_config(path: str) -> bool:
 
 
 def _config(path: str) -> tuple[list[EdgedError], list[str], Config]:
-    from edged import configured
     from edged.config import read
+    from edged.daemon import configuration
 
     config, faults = read(path)
     wrong: list[EdgedError] = list(faults)
     if not wrong:
-        wrong = configured.problems(config)
+        wrong = configuration.problems(config)
     return wrong, [], config
 
 
 def _job(path: str) -> tuple[list[EdgedError], list[str]]:
-    from edged.job.document import load_document
+    from edged.documents.reader import load_document
     from edged.job.plan import faults, parse_job, warnings
 
     try:

@@ -14,8 +14,8 @@ from math import isfinite
 from typing import Any
 from urllib.parse import urlsplit
 
+from edged.documents.units import size_bytes
 from edged.errors import JobError
-from edged.job.units import size_bytes
 
 if sys.version_info >= (3, 11):
     import tomllib

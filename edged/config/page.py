@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edged.config.sections import SECTIONS, SETTINGS, Setting
-from edged.job.units import SIZE_UNITS
+from edged.documents.units import SIZE_UNITS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = Path("docs/config.md")

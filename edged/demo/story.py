@@ -21,14 +21,14 @@ from rich.live import Live
 from edged.central.segments import list_segments, positions, read_rows, stream_hash
 from edged.central.tables import read as read_table
 from edged.central.tokens import new_token, token_line
+from edged.control.door import ask
 from edged.demo.picture import draw
 from edged.demo.screen import Scene, show_tables, show_verdicts
 from edged.demo.truth import Truth, Verdict
-from edged.door import ask
+from edged.documents.reader import load_document
 from edged.energy.settings import SIMULATED
 from edged.errors import CentralError, ConfigError
-from edged.job.document import load_document
-from edged.processes import Part, PartFailed, free_port
+from edged.platform.processes import Part, PartFailed, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"

@@ -9,7 +9,7 @@ runtime    the governor that the heart calls: a policy that runs, and what it is
 show       the section of the status; text: in lines for people
 predict    what a job would cost on a board, beside what a running daemon measured
 
-Through the door (`edged.door.ask`):
+Through the door (`edged.control.door.ask`):
 
     ask(door, "governor")                              what runs
     ask(door, "governor", policy=NAME, settings={})    go on with another policy

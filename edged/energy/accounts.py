@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from edged.clock import Clock
 from edged.energy.board import Site
-from edged.energy.law import RaceLaw, row_bytes, width_scale
-from edged.energy.tally import Tally
-from edged.energy.watch import Spent, Watch, cpu_seconds
+from edged.energy.cost_fit import RaceLaw, row_bytes, width_scale
+from edged.energy.hands_off_totals import Tally
+from edged.energy.metering import Spent, Watch, cpu_seconds
+from edged.platform.clock import Clock
 from governors.base import Done
-from governors.placing import Part, with_part
+from governors.placement_prices import Part, with_part
 from governors.policies.base import Cost
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 A simulated board is advanced with the work of each beat.  Its cycles are CPU time of this process
 (all threads, the energy side's own taken out) x the clock of this machine (`cpu MHz` of
 /proc/cpuinfo, the fastest core's; HOST_HZ where that is not told) x what the board's cores need for
-one of this machine's cycles (`edged.energy.law.width_scale`, an assumption off by half).  Bytes are
-those of the rows (`row_bytes`).  A race takes what the board says at the clocks that stand in its
-tree: the board's time runs ahead of this machine's until it is over, AHEAD_US at most, and the
-limits are let go after it.  What is beyond that waits, and the share of time that was asked for is
-reported; over 1 the board is overloaded.
+one of this machine's cycles (`edged.energy.cost_fit.width_scale`, an assumption off by half).
+Bytes are those of the rows (`row_bytes`).  A race takes what the board says at the clocks that
+stand in its tree: the board's time runs ahead of this machine's until it is over, AHEAD_US at
+most, and the limits are let go after it.  What is beyond that waits, and the share of time that
+was asked for is reported; over 1 the board is overloaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import governors.profile
-from edged.energy.law import width_scale
+from edged.energy.cost_fit import width_scale
 from edged.energy.settings import EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, Sleeps, parse_allowed
 from edged.errors import ConfigError

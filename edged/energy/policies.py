@@ -1,9 +1,9 @@
 """Which policy runs, who chose it, and whether it may set anything here.
 
 The daemon has a policy of its own: the default, which is nobody's choice, the configuration's, the
-centre's, or the one that a command named last, which is kept over restarts (`edged.energy.kept`).
-A job may have one besides, of its document or of a command (`edged.jobs`);
-`governors.policies.combined` says whose voice counts.
+centre's, or the one that a command named last, which is kept over restarts
+(`edged.energy.policy_store`). A job may have one besides, of its document or of a command
+(`edged.beat.jobs`); `governors.policies.combined` says whose voice counts.
 
 Whoever may not set anything leaves `hands_off`, with the reason in `problem`: a board without
 permission, another daemon that owns it, a battery that is not there, an error.  What was chosen

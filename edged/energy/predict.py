@@ -46,7 +46,7 @@ def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -
 
 def measured(door: Path, plan: JobPlan) -> dict[str, Any]:
     """The same figures of a running daemon, over all of its time.  Raises ConfigError."""
-    from edged.door import ask
+    from edged.control.door import ask
 
     status = ask(door, "status")
     energy = status["energy"]

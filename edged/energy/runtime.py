@@ -21,12 +21,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from edged.clock import Clock
 from edged.energy.accounts import Accounts
-from edged.energy.acting import Acting, Windows
+from edged.energy.actuation import Acting, Windows
 from edged.energy.board import Site
-from edged.energy.kept import Kept
 from edged.energy.limits import Owned
+from edged.energy.metering import Watch
+from edged.energy.observation import Sight
 from edged.energy.policies import (
     COMMAND,
     CONFIGURATION,
@@ -37,11 +37,11 @@ from edged.energy.policies import (
     Tell,
     complain,
 )
-from edged.energy.seen import Sight
+from edged.energy.policy_store import Kept
 from edged.energy.settings import HANDS_OFF, EnergySettings
 from edged.energy.tariffs import board_tariff, prices
-from edged.energy.watch import Watch
 from edged.errors import ConfigError
+from edged.platform.clock import Clock
 from governors.base import Done, Forecast, Steer
 from governors.cost import Tariff
 from governors.errors import GovernorError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from edged.calibration import EnergyCalibration, load_energy
 from edged.energy.board import Site
+from edged.placement.profile import EnergyCalibration, load_energy
 from governors.cost import Radio, Tariff
 from governors.meters import settings as meters
-from governors.placing import Placing
+from governors.placement_prices import Placing
 from governors.policies.base import Observation
 from governors.policies.running import Running
 from governors.tariff import Measured, MeasuredTariff, ModelTariff

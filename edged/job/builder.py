@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from edged.documents.reader import plain
 from edged.errors import JobError
-from edged.job.document import plain
 from edged.job.plan import JobPlan, parse_job
 
 Duration = str | int | datetime.timedelta

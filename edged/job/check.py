@@ -21,10 +21,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from edged.documents import reader as doc
 from edged.errors import EdgedError, JobError
-from edged.job import document as doc
+from edged.expressions import cache
 from edged.job.explain import explain
-from edged.job.expr import cache
 from edged.job.plan import JobPlan, faults, parse_job, warnings
 
 NICENESS = 10

@@ -19,11 +19,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from edged.data.flow import Link
+from edged.data.schema import Field, Schema
+from edged.documents.units import show_duration, show_size
 from edged.job.plan import JobPlan, StreamPlan, warnings
-from edged.job.units import show_duration, show_size
-from edged.operators.base import Link
-from edged.placement import Profile, outline
-from edged.schema import Field, Schema
+from edged.placement.placement import Profile, outline
 
 if TYPE_CHECKING:
     from rich.console import Console

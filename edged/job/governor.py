@@ -4,8 +4,8 @@
     policy = "power_cap"              # any of `governors.policies`
     settings = { watts = 5 }          # of the policy
 
-It counts from when the job runs until a command names another for it (`edged.jobs`).  Whether a
-board has what the policy needs, a power model or a right to set clocks, the daemon finds out: the
+It counts from when the job runs until a command names another for it (`edged.beat.jobs`).  Whether
+a board has what the policy needs, a power model or a right to set clocks, the daemon finds out: the
 job runs in any case.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edged.documents import reader as doc
 from edged.errors import JobError
-from edged.job import document as doc
 from governors.cost import CostModel
 from governors.errors import GovernorError
 from governors.policies.base import load_all

@@ -26,11 +26,12 @@ from typing import Any, TypeVar, cast
 import edged.operators
 import edged.sinks
 import edged.sources
+from edged.data.flow import Link
+from edged.data.schema import Schema
+from edged.documents import reader as doc
 from edged.errors import JobError
-from edged.job import document as doc
 from edged.job import governor
-from edged.operators.base import OPERATORS, Link, OperatorPlan
-from edged.schema import Schema
+from edged.operators.base import OPERATORS, OperatorPlan
 from edged.sinks.base import SINKS, SinkPlan
 from edged.sources.base import SOURCES, SourcePlan
 

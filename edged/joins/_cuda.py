@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.errors import ConfigError, JobError
 from edged.joins.base import PARTITIONS, Beat, Hashes, Int64s, Records, WindowJoin, marked
-from edged.operators.base import Scratch
-from edged.workers import Workers
 from kernels import cuda as kernels
 from kernels.cpu import bitmap, rings
 from kernels.cuda import gpu

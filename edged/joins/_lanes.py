@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import address, apart
+from edged.data.columns import address, apart
+from edged.data.workers import Workers
 from edged.joins._rings import Rings
 from edged.joins.base import PARTITIONS, Beat, Records
-from edged.workers import Workers
 from kernels.cpu import beat as beats
 from kernels.cpu import chain, chunk, team, walk
 from kernels.cpu.rings import TIME_MIN

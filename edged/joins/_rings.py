@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import address, apart
+from edged.data.columns import address, apart
 from edged.joins.base import PARTITIONS, Hashes
 from kernels.cpu import beat, chain, hot, pool, rings, short
 

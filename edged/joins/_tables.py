@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edged.columns import Array, address, apart
+from edged.data.columns import Array, address, apart
 from edged.joins.base import PARTITIONS, Int64s
 from kernels.cpu import bucket_table
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edged.columns import Array, address
+from edged.data.columns import Array, address
 from edged.joins.base import Hashes, Int64s
 from kernels.cpu import compare, nested_loop
 

@@ -38,10 +38,10 @@ from typing import ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import address
-from edged.gather import take_fixed
-from edged.operators.base import Scratch
-from edged.workers import Workers
+from edged.data.columns import address
+from edged.data.gather import take_fixed
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from kernels.cpu import gather, rings
 
 Int64s = npt.NDArray[np.int64]

@@ -22,7 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from edged.columns import address
+from edged.data.columns import address
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.joins._lanes import PAIRS_MIN, cut, doubled
 from edged.joins._tables import Table
 from edged.joins.base import (
@@ -35,8 +37,6 @@ from edged.joins.base import (
     marked,
     window_join,
 )
-from edged.operators.base import Scratch
-from edged.workers import Workers
 from kernels.cpu import bucket, bucket_table, rings
 
 GROUPS = 256

@@ -11,12 +11,12 @@ from functools import partial
 
 import numpy as np
 
-from edged.columns import address
+from edged.data.columns import address
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.joins._lanes import Lanes
 from edged.joins._rings import Rings
 from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, marked, window_join
-from edged.operators.base import Scratch
-from edged.workers import Workers
 from kernels.cpu import chain
 
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.joins._cuda import Mapped, grown, ready
 from edged.joins._cuda_batches import Batching
 from edged.joins.base import PARTITIONS, Beat, Hashes, Int64s, Records, WindowJoin, window_join
-from edged.operators.base import Scratch
-from edged.workers import Workers
 from kernels import cuda as kernels
 from kernels.cpu import bitmap
 from kernels.cuda import gpu

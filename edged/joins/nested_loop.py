@@ -11,12 +11,12 @@ from functools import partial
 
 import numpy as np
 
-from edged.columns import address
+from edged.data.columns import address
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.joins._lanes import PAIRS_MIN, doubled
 from edged.joins._windows import Window, live_rows, oldest_row
 from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, window_join
-from edged.operators.base import Scratch
-from edged.workers import Workers
 from kernels.cpu import nested_loop
 
 Pairs = tuple[Int64s, Int64s]

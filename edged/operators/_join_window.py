@@ -17,12 +17,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import Array, Batch, Column, address, apart
-from edged.hashing import Hashes, all_valid, key_code
+from edged.data.columns import Array, Batch, Column, address, apart
+from edged.data.flow import PARTITIONS
+from edged.data.hashing import Hashes, all_valid, key_code
+from edged.data.schema import Field, Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.joins.base import Records
-from edged.operators.base import PARTITIONS, Scratch
-from edged.schema import Field, Schema
-from edged.workers import Workers
 from kernels.cpu import arrive, partition, team
 
 ROWS_MIN = 1024

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import Batch, Column
-from edged.operators.base import State
-from edged.schema import DType, Field, Schema
+from edged.data.columns import Batch, Column
+from edged.data.flow import State
+from edged.data.schema import DType, Field, Schema
 from kernels.cpu import accumulate as acc
 from kernels.cpu import window as kernels
 

@@ -17,59 +17,11 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from edged.columns import Batch
-from edged.schema import Schema
-from edged.workers import Workers
-
-WATERMARK_MIN_US = -(2**63)
-"""Nothing is known yet."""
-WATERMARK_MAX_US = 2**63 - 1
-"""End of stream: nothing more will come."""
-PARTITIONS = 64
-"""Logical partitions that keyed work is split into, whatever the number of workers."""
-
-State = dict[str, npt.NDArray[Any]]
-"""An operator's state as named arrays; scalars are arrays of one element."""
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """What flows along an edge of the graph, known before anything runs."""
-
-    schema: Schema
-    time: str
-    """Name of the event-time column (type timestamp, not nullable)."""
-    disorder_us: int = 0
-    """Rows that are not late may carry times this far below the largest time seen before them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """One beat's rows on a link, and the watermark after them: later rows that are not late have
-    times >= `watermark_us`."""
-
-    batch: Batch
-    watermark_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class BeatContext:
-    """What the loop tells operators and sinks.  Number and clock are in the beat's record, so that
-    replay sees the same."""
-
-    number: int
-    wall_us: int
-    """The wall clock at the beat's start, as logged: a label, never an input to a decision."""
-    workers: Workers
-    await_room: Callable[[OSError], None] | None = None
-    """Called where a disk is full, with what it said: returns when another try is worth it, raises
-    where nobody waits any more.  None: nobody ever does."""
+from edged.data.flow import BeatContext, Flow, Link, State
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 
 
 class Operator(ABC):
@@ -194,18 +146,3 @@ def operator(kind: str) -> Callable[[_Plan], _Plan]:
         return plan
 
     return register
-
-
-class Scratch:
-    """Arrays that grow and are reused from beat to beat, by name."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[str, npt.NDArray[Any]] = {}
-
-    def get(self, name: str, size: int, dtype: Any) -> npt.NDArray[Any]:
-        """An uninitialised array of at least `size` (cut to it), kept for the next beat."""
-        array = self._arrays.get(name)
-        if array is None or array.size < size:
-            array = np.empty(max(1024, size + size // 2), dtype)
-            self._arrays[name] = array
-        return array[:size]

@@ -16,18 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from edged.gather import take
-from edged.job.expr.program import FirstError, Predicate, Selector
-from edged.operators.base import (
-    BeatContext,
-    Flow,
-    Link,
-    Operator,
-    OperatorPlan,
-    Scratch,
-    operator,
-)
-from edged.workers import Workers
+from edged.data.flow import BeatContext, Flow, Link
+from edged.data.gather import take
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
+from edged.expressions.program import FirstError, Predicate, Selector
+from edged.operators.base import Operator, OperatorPlan, operator
 
 
 class Filter(Operator):

@@ -20,11 +20,11 @@ Output watermark: least of the left's watermark and the right's less `after`; an
 not hold it back.  From one beat to the next, output times run back by no more than both inputs'
 disorder plus `before` plus `after`.
 
-Which kernel searches is decided while the job runs (`edged.placement`), unless the document names
-one.  The order of the output, and so every page made of it, depends on the input's rows and beats
-only: (partition, pass, probing row, partner newest first) as `edged.joins.base` says, whichever
-kernel runs.  What is saved are the live rows (see `save`), so a window goes from one kernel to
-another by `load`, or within the life of a join by `switch`.
+Which kernel searches is decided while the job runs (`edged.placement.placement`), unless the
+document names one.  The order of the output, and so every page made of it, depends on the input's
+rows and beats only: (partition, pass, probing row, partner newest first) as `edged.joins.base`
+says, whichever kernel runs.  What is saved are the live rows (see `save`), so a window goes from
+one kernel to another by `load`, or within the life of a join by `switch`.
 """
 
 from __future__ import annotations
@@ -37,29 +37,20 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import Batch, Column, address, empty_batch
+from edged.data.columns import Batch, Column, address, empty_batch
+from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link, State
+from edged.data.gather import take
+from edged.data.hashing import exact_bits, key_code
+from edged.data.schema import Field, Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
+from edged.documents.reader import did_you_mean, duration, names, table, text
+from edged.documents.units import show_duration
 from edged.errors import JobError
-from edged.gather import take
-from edged.hashing import exact_bits, key_code
-from edged.job.document import did_you_mean, duration, names, table, text
-from edged.job.units import show_duration
 from edged.joins.base import Beat, Hashes, WindowJoin, find_join, load_joins, no_keys
 from edged.operators._join_window import Arrival, Side
-from edged.operators.base import (
-    WATERMARK_MAX_US,
-    WATERMARK_MIN_US,
-    BeatContext,
-    Flow,
-    Link,
-    OperatorPlan,
-    Placed,
-    Scratch,
-    State,
-    operator,
-)
-from edged.placement import AUTO, DEFAULT
-from edged.schema import Field, Schema
-from edged.workers import Workers
+from edged.operators.base import OperatorPlan, Placed, operator
+from edged.placement.placement import AUTO, DEFAULT
 from kernels.cpu import keys as key_table
 
 PARALLEL_ROWS = 4096

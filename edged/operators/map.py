@@ -17,18 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from edged.columns import empty_batch
+from edged.data.columns import empty_batch
+from edged.data.flow import BeatContext, Flow, Link
+from edged.data.workers import Workers
 from edged.errors import JobError
-from edged.job.expr.program import FirstError, Projection, Projector
-from edged.operators.base import (
-    BeatContext,
-    Flow,
-    Link,
-    Operator,
-    OperatorPlan,
-    operator,
-)
-from edged.workers import Workers
+from edged.expressions.program import FirstError, Projection, Projector
+from edged.operators.base import Operator, OperatorPlan, operator
 
 
 class Map(Operator):

@@ -20,19 +20,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edged.columns import Batch, Column
+from edged.data.columns import Batch, Column
+from edged.data.flow import BeatContext, Flow, Link
+from edged.data.schema import Field, Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.errors import JobError
-from edged.operators.base import (
-    BeatContext,
-    Flow,
-    Link,
-    Operator,
-    OperatorPlan,
-    Scratch,
-    operator,
-)
-from edged.schema import Field, Schema
-from edged.workers import Workers
+from edged.operators.base import Operator, OperatorPlan, operator
 
 
 @operator("union")

@@ -50,11 +50,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import empty_batch
+from edged.data.columns import empty_batch
+from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link, State
+from edged.data.hashing import hash_columns
+from edged.data.schema import FLOAT64, INT64, TIMESTAMP, DType, Field, Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
+from edged.documents import reader as doc
+from edged.documents.units import show_duration
 from edged.errors import JobError
-from edged.hashing import hash_columns
-from edged.job import document as doc
-from edged.job.units import show_duration
 from edged.operators._window_groups import (
     Emitter,
     Lane,
@@ -65,20 +69,7 @@ from edged.operators._window_groups import (
     shape_of,
     to_state,
 )
-from edged.operators.base import (
-    WATERMARK_MAX_US,
-    WATERMARK_MIN_US,
-    BeatContext,
-    Flow,
-    Link,
-    Operator,
-    OperatorPlan,
-    Scratch,
-    State,
-    operator,
-)
-from edged.schema import FLOAT64, INT64, TIMESTAMP, DType, Field, Schema
-from edged.workers import Workers
+from edged.operators.base import Operator, OperatorPlan, operator
 from kernels.cpu import window as kernels
 
 HOPS_MAX = 10_000

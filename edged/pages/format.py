@@ -112,8 +112,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from edged.data.schema import Schema
 from edged.errors import PageError
-from edged.schema import Schema
 
 MAGIC = b"EDGP"
 FORMAT = 1

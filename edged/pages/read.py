@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from edged.data.schema import Field, Schema
 from edged.errors import PageError
 from edged.pages.format import (
     HEADER_BYTES,
@@ -31,7 +32,6 @@ from edged.pages.format import (
     tuple_layout,
     verify,
 )
-from edged.schema import Field, Schema
 
 Array = npt.NDArray[Any]
 _BYTE = np.dtype("u1")

@@ -23,9 +23,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import Batch, address
-from edged.hashing import hash_columns
-from edged.operators.base import BeatContext, Scratch, State
+from edged.data.columns import Batch, address
+from edged.data.flow import BeatContext, State
+from edged.data.hashing import hash_columns
+from edged.data.schema import Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.pages.format import (
     CAPACITY_DEFAULT,
     CAPACITY_MAX,
@@ -39,8 +42,6 @@ from edged.pages.format import (
     tuple_layout,
 )
 from edged.pages.seal import seal_page
-from edged.schema import Schema
-from edged.workers import Workers
 from kernels.cpu import pages as kernels
 
 PARALLEL_ROWS = 16_384

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from governors.cost import Tariff
 from governors.errors import ProfileError
+from governors.operating_points import Away
 from governors.policies.base import Act, Cost, Decision, Dial
 from governors.power import PowerModel
 from governors.profile import Cluster, Mode, Profile
 from governors.schedutil import Schedutil, Utilisation
 from governors.tariff import Measured, MeasuredTariff, ModelTariff
-from governors.ways import Away
 
 
 @dataclass(slots=True)

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 from edged.beat.batcher import Batcher, Beaten
-from edged.placement import DEFAULT, Placer
-from edged.placement import Profile as Calibrated
+from edged.placement.placement import DEFAULT, Placer
+from edged.placement.placement import Profile as Calibrated
 from edged.simulate.device import Device
 from edged.simulate.work import COMMIT_US, JobWork
 from governors.cost import CostModel
 from governors.energy import Provenance
-from governors.placing import Placing
+from governors.placement_prices import Placing
 from governors.policies.base import Battery, Cost, Decision, Observation, Work
 from governors.policies.running import Running
 

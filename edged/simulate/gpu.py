@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edged.placement import Curve
+from edged.placement.placement import Curve
 from governors.energy import Provenance
 from governors.policies.base import Cost
 from governors.profile import Profile

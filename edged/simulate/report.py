@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import governors.profile
-from edged.calibration import EnergyCalibration
+from edged.documents.units import show_size
 from edged.job.plan import JobPlan
-from edged.job.units import show_size
-from edged.placement import Profile as Calibrated
+from edged.placement.placement import Profile as Calibrated
+from edged.placement.profile import EnergyCalibration
 from edged.simulate.bounds import LINK_BITS_PER_S, find_bounds, memory_room
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Outcome, Setup

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import governors.profile
 from edged.operators.interval_join import PARALLEL_ROWS
-from edged.placement import DEFAULT, Curve, Profile
+from edged.placement.placement import DEFAULT, Curve, Profile
 from edged.simulate import gpu
 from edged.simulate.work import HOST_HZ, KERNEL_CYCLES, cache_ratio, scale_of, stall_ns
 from governors.energy import Provenance

@@ -29,10 +29,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import governors.profile
+from edged.data.schema import Schema
 from edged.job.plan import JobPlan
 from edged.operators.interval_join import PARALLEL_ROWS, IntervalJoinPlan
-from edged.placement import Curve, Profile
-from edged.schema import Schema
+from edged.placement.placement import Curve, Profile
 from governors.errors import ProfileError
 from governors.policies.base import Cost
 

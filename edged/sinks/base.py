@@ -8,25 +8,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, TypeVar
 
-from edged.operators.base import BeatContext, Flow, Link, State
-from edged.workers import Workers
-
-
-@dataclass(frozen=True, slots=True)
-class PageKey:
-    """What names a page within a device and epoch; `seq` counts from 1 per stream, partition."""
-
-    stream: str
-    partition: int
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class SealedPage:
-    """A sealed page's bytes (exactly as they go over the wire) and its name."""
-
-    key: PageKey
-    data: bytes
+from edged.data.flow import BeatContext, Flow, Link, State
+from edged.data.workers import Workers
+from edged.pages.sealed import PageKey, SealedPage
 
 
 class Flush(IntEnum):

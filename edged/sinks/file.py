@@ -40,12 +40,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from edged.disk import DISK_FULL, Disk, SystemDisk, write_whole
+from edged.data.flow import BeatContext, Flow, Link, State
+from edged.documents import reader as doc
+from edged.documents.units import show_duration, show_size
 from edged.errors import JobError, StoreError
-from edged.job import document as doc
-from edged.job.units import show_duration, show_size
-from edged.operators.base import BeatContext, Flow, Link, State
-from edged.sinks.base import Flush, PageKey, SealedPage, Sink, SinkContext, SinkPlan, sink
+from edged.pages.sealed import PageKey, SealedPage
+from edged.platform.disk import DISK_FULL, Disk, SystemDisk, write_whole
+from edged.sinks.base import Flush, Sink, SinkContext, SinkPlan, sink
 
 FORMATS = ("parquet", "ndjson")
 _CHUNK_ROWS = 1 << 16

@@ -19,14 +19,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edged.data.flow import BeatContext, Flow, Link, State
+from edged.data.schema import Schema
+from edged.documents import reader as doc
+from edged.documents.units import show_size, size_bytes
 from edged.errors import JobError
-from edged.job import document as doc
-from edged.job.units import show_size, size_bytes
-from edged.operators.base import BeatContext, Flow, Link, State
 from edged.pages.format import CAPACITY_DEFAULT, CAPACITY_MAX, CAPACITY_MIN, HEADER_BYTES
+from edged.pages.sealed import PageKey, SealedPage
 from edged.pages.write import PageStream, PageWriter, stride_bytes
-from edged.schema import Schema
-from edged.sinks.base import Flush, PageKey, SealedPage, Sink, SinkContext, SinkPlan, sink
+from edged.sinks.base import Flush, Sink, SinkContext, SinkPlan, sink
 
 PARTITIONS_MAX = 4096
 

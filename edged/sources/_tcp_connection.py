@@ -19,7 +19,7 @@ import numpy as np
 
 from edged.client import frames
 from edged.sources._tcp_calls import L_TAIL
-from edged.sources._tcp_lines import Lines
+from edged.sources._tcp_line_table import Lines
 
 if TYPE_CHECKING:
     from edged.sources._tcp_feed import Feed

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from edged.operators.base import Scratch
-from edged.staging import CLOCK_SANE_US, TIME_MAX_US, Staging, Target
+from edged.data.scratch import Scratch
+from edged.data.staging import CLOCK_SANE_US, TIME_MAX_US, Staging, Target
 from kernels.cpu import ipc, ipc_columns
 
 if TYPE_CHECKING:
+    from edged.data.workers import Workers
     from edged.sources._tcp_schema import Layout
-    from edged.workers import Workers
 
 Int64s = npt.NDArray[np.int64]
 

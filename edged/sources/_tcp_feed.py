@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from edged.data.staging import Staging
 from edged.errors import PeerError
 from edged.sources import _tcp_calls as calls
 from edged.sources._tcp_decode import Decoder, problem
-from edged.sources._tcp_lines import Queue
+from edged.sources._tcp_line_table import Queue
 from edged.sources._tcp_slow import SlowReader
-from edged.staging import Staging
 from kernels.cpu import ipc
 
 if TYPE_CHECKING:
     from edged.sources._tcp_connection import Connection, Memory
-    from edged.sources._tcp_lines import Lines
+    from edged.sources._tcp_line_table import Lines
 
 Int64s = npt.NDArray[np.int64]
 

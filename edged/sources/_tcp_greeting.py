@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from edged.client import frames
-from edged.columns import address
+from edged.data.columns import address
 from edged.errors import ProtocolError, Unauthorized
 from kernels.cpu import ipc
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import address
+from edged.data.columns import address
 from edged.sources import _tcp_calls as calls
 from edged.sources._tcp_connection import Connection, Memory
-from edged.sources._tcp_lines import Lines
+from edged.sources._tcp_line_table import Lines
 
 Int64s = npt.NDArray[np.int64]
 

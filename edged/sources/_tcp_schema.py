@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from edged.data.schema import BINARY, BOOL, FLOAT64, STRING, TIMESTAMP, Field, Schema
 from edged.errors import SchemaMismatch
-from edged.schema import BINARY, BOOL, FLOAT64, STRING, TIMESTAMP, Field, Schema
 
 
 @dataclass(frozen=True)

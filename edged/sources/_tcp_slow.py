@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from edged.columns import Batch
+from edged.data.columns import Batch
+from edged.data.schema import Schema
 from edged.errors import ProtocolError, SchemaMismatch
-from edged.schema import Schema
 from kernels.cpu import ipc
 
 

@@ -21,23 +21,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edged.client import frames
-from edged.columns import address
+from edged.data.columns import address
+from edged.data.staging import Staging
 from edged.errors import ProtocolError
 from edged.sources import _tcp_calls as calls
+from edged.sources._tcp_admission import Door
 from edged.sources._tcp_connection import CLOSED, OPEN, Connection, Memory
 from edged.sources._tcp_decode import SLOW_LAYOUT, Decoder
-from edged.sources._tcp_door import Door
 from edged.sources._tcp_feed import Feed, Sealed
 from edged.sources._tcp_greeting import Greeting
-from edged.sources._tcp_lines import Int64s, Lines, Queue
+from edged.sources._tcp_line_table import Int64s, Lines, Queue
 from edged.sources._tcp_receive import READ_BYTES_MAX, READ_BYTES_MIN, Receiver
 from edged.sources._tcp_schema import match
 from edged.sources._tcp_socket import TcpSettings
 from edged.sources.base import Source
-from edged.staging import Staging
 
 if TYPE_CHECKING:
-    from edged.workers import Workers
+    from edged.data.workers import Workers
 
 MEMORY_BYTES_MIN = 8 << 20
 """Memory for unfinished messages, however little the streams have."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edged.staging import Staging
-    from edged.workers import Workers
+    from edged.data.staging import Staging
+    from edged.data.workers import Workers
 
 
 class Source(ABC):

@@ -28,18 +28,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from edged.columns import Batch
+from edged.data.columns import Batch
+from edged.data.staging import TIME_MAX_US
+from edged.documents import reader as doc
 from edged.errors import ConfigError, JobError
-from edged.job import document as doc
+from edged.platform.timers import TimerFd
 from edged.sources.base import Source, SourcePlan, source
 from edged.sources.reading import FORMATS, Reader, find_files
-from edged.staging import TIME_MAX_US
-from edged.timerfd import TimerFd
 
 if TYPE_CHECKING:
-    from edged.schema import Schema
-    from edged.staging import Staging
-    from edged.workers import Workers
+    from edged.data.schema import Schema
+    from edged.data.staging import Staging
+    from edged.data.workers import Workers
 
 _PACE_MIN, _PACE_MAX = 1e-9, 1e9
 _WAIT_US_MAX = 3600 * 1_000_000

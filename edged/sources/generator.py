@@ -30,17 +30,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from edged.columns import Batch, Column
+from edged.data.columns import Batch, Column
+from edged.data.flow import WATERMARK_MIN_US
+from edged.data.schema import BOOL, TIMESTAMP, Field, Schema
+from edged.documents import reader as doc
 from edged.errors import JobError
-from edged.job import document as doc
-from edged.operators.base import WATERMARK_MIN_US
-from edged.schema import BOOL, TIMESTAMP, Field, Schema
+from edged.platform.timers import TimerFd
 from edged.sources.base import Source, SourcePlan, source
-from edged.timerfd import TimerFd
 
 if TYPE_CHECKING:
-    from edged.staging import Staging
-    from edged.workers import Workers
+    from edged.data.staging import Staging
+    from edged.data.workers import Workers
 
 BLOCK_ROWS = 1 << 14
 KEY_MAX = 1 << 40

@@ -19,9 +19,9 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from edged.columns import Batch
+from edged.data.columns import Batch
+from edged.data.schema import STRING, TIMESTAMP, Field, Schema
 from edged.errors import ConfigError
-from edged.schema import STRING, TIMESTAMP, Field, Schema
 
 FORMATS = ("parquet", "csv", "ndjson")
 BATCH_ROWS = 1 << 16

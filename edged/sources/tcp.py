@@ -19,15 +19,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from edged.documents import reader as doc
 from edged.errors import JobError
-from edged.job import document as doc
 from edged.sources._tcp_socket import TcpSettings, split_address
 from edged.sources._tcp_source import TcpSource
 from edged.sources.base import SourcePlan, source
 
 if TYPE_CHECKING:
-    from edged.staging import Staging
-    from edged.workers import Workers
+    from edged.data.staging import Staging
+    from edged.data.workers import Workers
 
 
 @source("tcp")

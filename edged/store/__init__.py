@@ -1,6 +1,6 @@
 """The durable part of a device: log, snapshots and spool behind `Store`.  See docs/store.md."""
 
-from edged.disk import Buffer, Disk, SystemDisk
+from edged.platform.disk import Buffer, Disk, SystemDisk
 from edged.store.backlog import PageRef
 from edged.store.errors import StoreFull
 from edged.store.records import BeatRecord, Encoded

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 
-from edged.disk import DISK_FULL, Disk, write_whole
+from edged.platform.disk import DISK_FULL, Disk, write_whole
 from edged.store.backlog import Route
 
 

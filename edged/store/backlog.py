@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edged.sinks.base import PageKey
+from edged.pages.sealed import PageKey
 from edged.store.records import PageEntry
 
 Route = tuple[str, int]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from edged.disk import DISK_FULL
 from edged.errors import StoreError
+from edged.platform.disk import DISK_FULL
 
 
 class StoreFull(StoreError):

@@ -16,8 +16,8 @@ import os
 import struct
 import zlib
 
-from edged.disk import Disk, write_whole
 from edged.errors import StoreCorrupt, StoreError
+from edged.platform.disk import Disk, write_whole
 
 FORMAT = 1
 _SLOT = struct.Struct("<QQQI")

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edged.disk import DISK_FULL, Disk, File
 from edged.errors import StoreCorrupt
+from edged.platform.disk import DISK_FULL, Disk, File
 from edged.store import identity
 from edged.store.backlog import Holder
 from edged.store.errors import no_room

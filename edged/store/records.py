@@ -39,9 +39,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from edged.disk import Buffer, File, flat
 from edged.errors import StoreError
-from edged.sinks.base import PageKey, SealedPage
+from edged.pages.sealed import PageKey, SealedPage
+from edged.platform.disk import Buffer, File, flat
 
 ALIGN = 4096
 HEADER_BYTES = 72

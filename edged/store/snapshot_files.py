@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edged.disk import Disk
+from edged.platform.disk import Disk
 from edged.store import snapshots
 from edged.store.snapshots import Array, Snapshot
 

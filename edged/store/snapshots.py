@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edged.disk import Buffer, Disk, File, flat, write_whole
 from edged.errors import StoreError
+from edged.platform.disk import Buffer, Disk, File, flat, write_whole
 
 Array = npt.NDArray[Any]
 _MAGIC = 0x53676445

@@ -13,8 +13,8 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from edged.disk import Buffer, Disk, File
 from edged.errors import StoreCorrupt
+from edged.platform.disk import Buffer, Disk, File
 from edged.store.backlog import Holder, Place
 from edged.store.errors import StoreFull, no_room
 from edged.store.records import PAGE_ENTRY_BYTES, PageEntry, pack_page, padding, unpack_pages

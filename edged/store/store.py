@@ -34,9 +34,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edged.disk import DISK_FULL, Disk, File, SystemDisk
 from edged.errors import StoreBusy, StoreCorrupt, StoreError, StoreFailed
 from edged.pages.format import HEADER_BYTES, SEALED_AT_OFFSET
+from edged.platform.disk import DISK_FULL, Disk, File, SystemDisk
 from edged.store import identity, recovery
 from edged.store.acks import read_acks, write_acks
 from edged.store.backlog import Backlog, Holder, PageRef

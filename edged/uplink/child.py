@@ -3,7 +3,7 @@
 From the daemon, a line of JSON each: first `{"config": {...}}`, then
 `{"offer": [[file, [[stream, partition, seq, offset, length], ...]], ...]}`, `{"retry": true}`,
 `{"token": "..."}`, `{"schemas": [[stream, version, text], ...]}`,
-`{"report": {"seq", "values", "bytes_max", "first"}}` (edged/telemetry.py) or
+`{"report": {"seq", "values", "bytes_max", "first"}}` (edged/uplink/telemetry.py) or
 `{"windows": [[from_s, until_s], ...]}`, further ones.  To the daemon, after an answer that
 acknowledged pages or changed the state:
 `{"acked": [[stream, partition, seq], ...], "status": {...}}`.
@@ -30,13 +30,13 @@ import threading
 import time
 from typing import Any
 
-from edged import telemetry
-from edged.uplink.backlog import Place
+from edged.uplink import telemetry
 from edged.uplink.client import Client
 from edged.uplink.pages import PageReader, WrongPage
+from edged.uplink.send_queue import Place
 from edged.uplink.sender import Sender
 from edged.uplink.tasks import Batch, NoReply, Register, Reply, Result, Task, Unreadable
-from edged.uplink.windows import opens_in_s
+from edged.uplink.upload_schedule import opens_in_s
 
 _READ_BYTES = 1 << 18
 

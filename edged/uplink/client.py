@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from edged.uplink import check
+from edged.uplink import integrity
 from edged.uplink.tasks import NoReply, Reply
 
 _REPLY_BYTES_MAX = 4 << 20
@@ -49,7 +49,7 @@ class Client:
     def _check(self, what: str, body: bytes) -> str:
         names = ("X-Edged-Device", "X-Edged-Epoch", "X-Edged-Session")
         device, epoch, session = (self.headers.get(name, "") for name in names)
-        return check.request_check(device, epoch, session, what, body)
+        return integrity.request_check(device, epoch, session, what, body)
 
     def _send(
         self, method: str, path: str, body: Sequence[bytes | memoryview], guard: str
@@ -75,7 +75,7 @@ class Client:
         connection.putrequest(method, self._path + path, skip_accept_encoding=True)
         for name, value in self.headers.items():
             connection.putheader(name, value)
-        connection.putheader(check.HEADER, guard)
+        connection.putheader(integrity.HEADER, guard)
         sent = sum(len(part) for part in body)
         connection.putheader("Content-Length", str(sent))
         connection.endheaders()
@@ -88,7 +88,9 @@ class Client:
         data = response.read(_REPLY_BYTES_MAX)
         if response.will_close or not response.isclosed():
             connection.close()
-        if response.getheader(check.HEADER, check.body_check(data)) != check.body_check(data):
+        if response.getheader(integrity.HEADER, integrity.body_check(data)) != integrity.body_check(
+            data
+        ):
             raise ValueError("the answer was damaged on its way")
         said, device = _json(data), self.headers.get("X-Edged-Device")
         if said.get("device", device) != device:

@@ -20,11 +20,11 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edged import telemetry
 from edged.errors import ConfigError
-from edged.timerfd import TimerFd
+from edged.platform.timers import TimerFd
+from edged.uplink import telemetry
 from edged.uplink.backoff import Backoff
-from edged.uplink.outgoing import Outgoing
+from edged.uplink.outbox import Outgoing
 from edged.uplink.sender import SENDING, Sender
 
 if TYPE_CHECKING:
@@ -170,7 +170,8 @@ class Uplink:
                 self._say("schemas", [schema], ("schemas", *schema[:2]))
 
     def report(self, values: Sequence[Any], bytes_max: int, first: bool) -> None:
-        """A report of telemetry: values as `edged.telemetry.COLUMNS`, in place of one that waits.
+        """A report of telemetry: values as `edged.uplink.telemetry.COLUMNS`, in place of one that
+        waits.
 
         Sent with the next pages, or by itself; `first`: before any page.
         """
@@ -194,7 +195,8 @@ class Uplink:
         return self._status["desired"]
 
     def open_at(self, windows: Sequence[Sequence[int]]) -> None:
-        """Send pages in these windows of the day only (`edged.uplink.windows`); none: always."""
+        """Send pages in these windows of the day only (`edged.uplink.upload_schedule`); none:
+        always."""
         self._config["windows"] = [list(window) for window in windows]
         self._say("windows", self._config["windows"])
 

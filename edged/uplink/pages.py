@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from edged.uplink.backlog import Place
+from edged.uplink.send_queue import Place
 
 _HEADER = struct.Struct("<4s8xI12xI8xQ8xI100x64s")
 _HEADER_BYTES = 224

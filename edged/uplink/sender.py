@@ -28,9 +28,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from edged.uplink.backlog import Backlog, Partition, Place
 from edged.uplink.backoff import Backoff
-from edged.uplink.registering import Schemas
+from edged.uplink.partition_backoff import Troubles
+from edged.uplink.schema_registration import Schemas
+from edged.uplink.send_queue import Backlog, Partition, Place
 from edged.uplink.tasks import (
     Batch,
     Counters,
@@ -41,10 +42,9 @@ from edged.uplink.tasks import (
     Task,
     Unreadable,
 )
-from edged.uplink.troubles import Troubles
 
 REPORTS = "edged.telemetry"
-"""The stream of reports, as in edged/telemetry.py."""
+"""The stream of reports, as in edged/uplink/telemetry.py."""
 UNAUTHORIZED_S = 30.0
 REQUEST_BYTES_MIN = 64 << 10
 """No request is made smaller for the sake of a slow link; a page always goes whole."""

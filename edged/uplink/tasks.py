@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edged.uplink.backlog import Place
+from edged.uplink.send_queue import Place
 
 
 @dataclass(frozen=True, slots=True)

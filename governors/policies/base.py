@@ -34,9 +34,9 @@ from governors.errors import GovernorError
 
 if TYPE_CHECKING:
     from governors.cost import CostModel
+    from governors.operating_points import Way
     from governors.policies.account import Account
     from governors.schedutil import Utilisation
-    from governors.ways import Way
 
 NUMBER_MAX = 1e12
 """Largest setting: what is made of it, hertz or microseconds, is a number of 64 bits."""
@@ -130,7 +130,7 @@ class Work:
     """Arriving."""
     costs: Mapping[str, Cost]
     """By device, where a race could run: `cpu` or `gpu`.  A running join has one at a time, which
-    placement chooses by the plans that it would come to (`governors.placing`)."""
+    placement chooses by the plans that it would come to (`governors.placement_prices`)."""
     latency_us: int
     """The tolerance: from arrival to sealed."""
     commit_us: float = 0.0

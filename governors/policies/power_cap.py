@@ -110,7 +110,7 @@ class PowerCap(Policy):
 
     def room_j(self) -> float:
         """What a race may take above idle now: never more than a window can hold, though joules
-        that were told too early (`edged.energy.watch`) leave windows without any."""
+        that were told too early (`edged.energy.metering`) leave windows without any."""
         used = self.account.within(self.window_us, self.cap_watts)
         return min(self.cap_watts * self.window_us / 1e6 - used, max(0.0, self._all_j()))
 

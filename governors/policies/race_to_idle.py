@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from governors.cost import CostModel, Fit, Plan
+from governors.operating_points import Way
 from governors.policies.account import Account
 from governors.policies.base import (
     RELEASE,
@@ -31,7 +32,6 @@ from governors.policies.base import (
     policy,
 )
 from governors.policies.running import BUSY_CORES
-from governors.ways import Way
 
 
 @policy

@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from governors.cost import CostModel
-from governors.followed import Followed
 from governors.policies.account import Account
 from governors.policies.base import (
     RELEASE,
@@ -30,6 +29,7 @@ from governors.policies.base import (
     find_policy,
 )
 from governors.policies.combined import heard
+from governors.utilization_tracker import Followed
 
 BUSY_CORES = 0.1
 """Other processes are busy from this many cores on."""

@@ -34,8 +34,8 @@ import httpx
 import pyarrow as pa
 
 from edged.client import Producer
-from edged.door import Door, ask
-from edged.processes import free_port
+from edged.control.door import Door, ask
+from edged.platform.processes import free_port
 from tests.api.support import READINGS, Api, both
 from tests.api.test_ingest import ARROW, CSV, NDJSON, SCHEMA, arrow, in_csv, ndjson
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 
 import httpx
 
-from edged.api_tokens import TokenFile
-from edged.processes import Part, free_port
+from edged.http.api_tokens import TokenFile
+from edged.platform.processes import Part, free_port
 
 NOW_US = time.time_ns() // 1000
 HOUR_US = 3_600_000_000

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from edged.processes import Part, free_port
+from edged.platform.processes import Part, free_port
 from tests.api.support import Api, Daemon, small, until
 
 ROWS = "".join(f'{{"id": {i}, "time": "2026-11-21T09:00:00Z"}}\n' for i in range(100)).encode()

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from api.ingest import ARROW, CSV, NDJSON, Ingest, Target
 from api.ingest.decode import decode
 from api.problems import Problem
+from edged.data.schema import Schema
 from edged.pages.read import read_page
-from edged.schema import Schema
 from edged.store import Store
 from tests.api.support import READINGS, Api, Daemon, both, until
 

@@ -20,9 +20,9 @@ from api.app import routes
 from api.listeners import Listener, check_tcp, open_listeners
 from api.security import Gate, Route, check_routes
 from api.server import Peer
-from edged.api_tokens import SCOPES, TokenFile
 from edged.config.sections import ApiSection
 from edged.errors import ConfigError
+from edged.http.api_tokens import SCOPES, TokenFile
 from tests.api.support import HOUR_US, NOW_US, Api
 
 NAMES = {"name": "nobody", "job": "nobody", "id": "0123456789abcdef", "stream": "nobody"}

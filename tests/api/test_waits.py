@@ -26,13 +26,13 @@ from api.listeners import Listener
 from api.routes import config
 from api.server import Peer
 from edged.config.sections import ApiSection
-from edged.daemon import Daemon
-from edged.door import Door as DaemonsDoor
-from edged.door import Later
+from edged.control.door import Door as DaemonsDoor
+from edged.control.door import Later
+from edged.daemon.daemon import Daemon
+from edged.daemon.settings import Settings
+from edged.daemon.status import picture
 from edged.errors import CommandError
 from edged.job.plan import parse_job
-from edged.settings import Settings
-from edged.snapshot import picture
 from tests.api.support import READINGS
 
 TIMEOUT_S = 3.0

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from edged.operators.base import BeatContext, Flow, Link, Operator, OperatorPlan, operator
-from edged.workers import Workers
+from edged.data.flow import BeatContext, Flow, Link
+from edged.data.workers import Workers
+from edged.operators.base import Operator, OperatorPlan, operator
 
 RAISES, EXITS = -1, -2
 

@@ -12,19 +12,20 @@ import pyarrow as pa
 from edged.beat.changes import Posted
 from edged.beat.committer import Committer
 from edged.beat.heart import Heart
+from edged.beat.inputs import Inputs
+from edged.beat.jobs import Meant
 from edged.beat.recover import recover
 from edged.beat.runtime import JobRuntime
 from edged.beat.stats import Stats
-from edged.beat.waiter import Waiter
 from edged.client import Producer
-from edged.clock import SystemClock
-from edged.disk import SystemDisk, SystemFile
-from edged.inputs import Inputs
+from edged.data.workers import Workers
+from edged.job.changes import Change
 from edged.job.plan import parse_job
-from edged.jobs import Change, Meant
+from edged.platform.clock import SystemClock
+from edged.platform.disk import SystemDisk, SystemFile
+from edged.platform.event_loop import Waiter
 from edged.sinks.base import SinkContext
 from edged.store import Store
-from edged.workers import Workers
 from governors.base import LeaveAlone
 from tests.beat.support import ARROW, COMPILED_S
 

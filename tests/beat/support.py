@@ -16,16 +16,16 @@ import pyarrow as pa
 from edged.beat.record import BeatFacts, buffers
 from edged.beat.runtime import JobRuntime, logged_inputs
 from edged.client import Producer
-from edged.columns import Batch
-from edged.door import ask
+from edged.control.door import ask
+from edged.data.columns import Batch
+from edged.data.flow import BeatContext
+from edged.data.schema import Schema
+from edged.data.workers import Workers
 from edged.job.plan import parse_job
-from edged.operators.base import BeatContext
 from edged.pages.read import read_page
-from edged.processes import Part, free_port
-from edged.schema import Schema
+from edged.platform.processes import Part, free_port
 from edged.sinks.base import Flush, SinkContext
 from edged.store import BeatRecord, Store
-from edged.workers import Workers
 
 SECOND = 1_000_000
 T0 = 1_750_000_000_000_000

@@ -16,15 +16,15 @@ from contextlib import ExitStack
 import pytest
 
 from edged.beat.changes import AGAIN_US
+from edged.beat.jobs import describe
 from edged.beat.recover import recover
 from edged.client import Producer
-from edged.disk import SystemDisk
+from edged.data.workers import Workers
 from edged.errors import CommandError, JobError
-from edged.jobs import describe
-from edged.processes import free_port
+from edged.platform.disk import SystemDisk
+from edged.platform.processes import free_port
 from edged.sinks.base import SinkContext
 from edged.store import Store
-from edged.workers import Workers
 from tests.beat.loop import Loop, batch, now_us
 from tests.beat.support import ARROW, COMPILED_S, HandClock, changed, copy_job, join_job
 from tests.beat.test_replay import bytes_of, differing

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 
-from edged.door import ask
+from edged.control.door import ask
 from edged.errors import CommandError
 from edged.job.plan import parse_job
 from edged.pages.format import parse_header

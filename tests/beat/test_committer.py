@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from edged.beat.committer import Commit, Committer
-from edged.clock import SystemClock
-from edged.disk import SystemDisk, SystemFile
+from edged.platform.clock import SystemClock
+from edged.platform.disk import SystemDisk, SystemFile
 from edged.store import BeatRecord, Store
 
 STATE = np.arange(1000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edged.beat.take import ONE_CHUNK
+from edged.beat.stream_alignment import ONE_CHUNK
 from tests.beat.loop import Loop, batch, now_us
 from tests.beat.support import MANY, SECOND, T0, Live, changed, copy_job, join_job, stream
 

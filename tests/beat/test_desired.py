@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edged.desired import Applier, parse
-from edged.door import ask
+from edged.centre_link.desired_state import Applier, parse
+from edged.control.door import ask
 from edged.errors import CommandError
 from tests.beat.loop import batch
 from tests.beat.support import Daemon, changed, copy_job

@@ -15,12 +15,12 @@ import pytest
 from edged.beat.record import BeatFacts, buffers
 from edged.beat.recover import recover
 from edged.beat.runtime import logged_inputs
-from edged.disk import SystemDisk, SystemFile
-from edged.operators.base import BeatContext
+from edged.data.flow import BeatContext
+from edged.data.workers import Workers
 from edged.pages.format import parse_header
+from edged.platform.disk import SystemDisk, SystemFile
 from edged.sinks.base import Flush, SinkContext
 from edged.store import BeatRecord, Store
-from edged.workers import Workers
 from tests.beat.support import T0, HandClock, Live, changed, copy_job, join_job, rows_of
 
 

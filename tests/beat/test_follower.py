@@ -6,11 +6,11 @@ import json
 import sys
 import time
 
-from edged.beat.waiter import Waiter
-from edged.clock import SystemClock
-from edged.desired import RECEIVED
-from edged.events import Events, Log
-from edged.follower import Follower
+from edged.centre_link.desired_state import RECEIVED
+from edged.centre_link.follower import Follower
+from edged.events.log import Events, Log
+from edged.platform.clock import SystemClock
+from edged.platform.event_loop import Waiter
 
 CHILD = """\
 #!/bin/sh

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from edged.beat.heart import ATTEMPTS_MAX, Heart
-from edged.beat.waiter import Waiter
 from edged.errors import StoreFailed
+from edged.platform.event_loop import Waiter
 from tests.beat import crashing
 from tests.beat.loop import GateDisk, Loop, batch, now_us
 from tests.beat.support import changed, copy_job, join_job

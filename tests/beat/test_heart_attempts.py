@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edged.beat.attempts import CALM_US, CAREFUL, Attempts
-from edged.beat.take import ONE_CHUNK
+from edged.beat.crash_counter import CALM_US, CAREFUL, Attempts
+from edged.beat.stream_alignment import ONE_CHUNK
 from tests.beat.support import T0, Live, copy_job, join_job
 
 LIMIT = 5

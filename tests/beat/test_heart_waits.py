@@ -11,11 +11,11 @@ import pytest
 
 from edged.client import Producer
 from edged.config.sections import TelemetrySection
-from edged.daemon import Daemon
-from edged.door import ask
-from edged.events import Log
+from edged.control.door import ask
+from edged.daemon.daemon import Daemon
+from edged.daemon.settings import Settings
+from edged.events.log import Log
 from edged.job.plan import parse_job
-from edged.settings import Settings
 from edged.store import Store
 from tests.beat.loop import GateDisk, batch
 from tests.beat.support import ARROW, changed, copy_job

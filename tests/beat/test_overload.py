@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from edged.beat.batcher import Batcher, Beaten
-from edged.beat.left import Left
+from edged.beat.pending_work import Left
 from edged.beat.record import BeatFacts, JobFacts, StreamFacts
 from edged.sinks.base import Flush
 

@@ -7,11 +7,11 @@ import shutil
 import pytest
 
 from edged.beat.recover import recover
-from edged.door import ask
+from edged.control.door import ask
+from edged.data.workers import Workers
 from edged.errors import ConfigError, JobError
 from edged.sinks.base import SinkContext
 from edged.store import Store
-from edged.workers import Workers
 from tests.beat.loop import Loop, batch, now_us
 from tests.beat.support import T0, Daemon, HandClock, Live, changed, join_job, rows_of
 

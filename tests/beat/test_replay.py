@@ -15,10 +15,10 @@ import pytest
 
 from edged.beat.record import BeatFacts
 from edged.beat.recover import recover
+from edged.data.workers import Workers
 from edged.errors import StoreCorrupt
 from edged.sinks.base import Flush, SinkContext
 from edged.store import BeatRecord, Store
-from edged.workers import Workers
 from tests.beat.support import SECOND, T0, HandClock, Live, changed, stream
 
 COLUMNS = {"name": "string", "time": "timestamp", "value": "float64?", "note": "string?"}

@@ -9,11 +9,11 @@ import duckdb
 import pytest
 
 from edged.beat import heart as heart_module
+from edged.beat.disk_full_gate import Room
 from edged.beat.quarantine import Quarantine
-from edged.beat.room import Room
-from edged.beat.snapshotting import SnapshotPace
-from edged.disk import SystemDisk, SystemFile
-from edged.operators.base import BeatContext
+from edged.beat.snapshots import SnapshotPace
+from edged.data.flow import BeatContext
+from edged.platform.disk import SystemDisk, SystemFile
 from edged.store import BeatRecord, Store, StoreFull
 from tests.beat.loop import Loop, batch
 from tests.beat.support import HandClock, changed, copy_job

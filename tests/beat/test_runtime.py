@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edged.operators.base import WATERMARK_MAX_US, WATERMARK_MIN_US
+from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
 from tests.beat.support import SECOND, T0, Live, changed, copy_job, join_job
 
 IDLE = 10 * SECOND

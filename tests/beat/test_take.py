@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.beat.take import Coupling, Waiting, decide_take
+from edged.beat.stream_alignment import Coupling, Waiting, decide_take
 
 MANY = 1 << 40
 

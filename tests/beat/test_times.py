@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.beat.times import StreamTime, behind
-from edged.operators.base import WATERMARK_MAX_US, WATERMARK_MIN_US
-from edged.staging import Chunks, Producers
+from edged.beat.watermarks import StreamTime, behind
+from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
+from edged.data.staging import Chunks, Producers
 
 IDLE = 10_000_000
 LATENESS = 100

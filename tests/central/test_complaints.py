@@ -2,8 +2,8 @@
 
 import logging
 
-from edged.central.admit import CONFLICT, QUOTA, Problem
-from edged.central.complaints import EVERY_S, KNOWN_MAX, Complaints
+from edged.central.admission import CONFLICT, QUOTA, Problem
+from edged.central.log_throttle import EVERY_S, KNOWN_MAX, Complaints
 
 
 def test_each_kind_of_each_device_is_told_once_a_minute_with_how_many_there_were(caplog):

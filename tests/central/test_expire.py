@@ -14,8 +14,8 @@ from edged.central import consumers, seals, segments
 from edged.central.cli_expire import command
 from edged.central.consumers import Consumer
 from edged.central.expire import OPEN, YOUNG, expire
-from edged.clock import SystemClock
 from edged.errors import CentralError, ConfigError
+from edged.platform.clock import SystemClock
 from tests.central.support import landed_pages, make_page, read_landing
 from tests.central.test_landing import SCHEMA, open_landing, send
 

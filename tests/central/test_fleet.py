@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from edged import telemetry
 from edged.central import fleet
 from edged.central.collector import Collector as CollectorApp
 from edged.central.fleet import REPORT_BYTES_MAX, Fleet
+from edged.data.schema import Schema
 from edged.pages.format import parse_header, verify
 from edged.pages.read import read_page
-from edged.schema import Schema
+from edged.uplink import telemetry
 from tests.central.support import EPOCH, Collector, Device, by_partition, collecting, make_page
 from tests.central.test_landing import open_landing
 

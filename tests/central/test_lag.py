@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from edged.central.lag import Batches, lag
+from edged.central.aggregation_metrics import Batches, lag
 from edged.central.landing import DirectoryLanding
 from edged.central.spec import parse_spec
 from edged.central.tables import Manifest, TableDirectory

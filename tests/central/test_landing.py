@@ -8,7 +8,7 @@ import pytest
 
 from edged.central import highwater, seals, segments
 from edged.central import landing as landing_module
-from edged.central.admit import Delivery
+from edged.central.admission import Delivery
 from edged.central.landing import DirectoryLanding
 from edged.central.segments import ROW_BYTES, SegmentWriter
 from edged.errors import CentralError, SchemaMismatch

@@ -11,9 +11,9 @@ from contextlib import closing
 
 import pytest
 
-from edged.central import segments, shares
+from edged.central import landing_quota, segments
 from edged.central.expire import expire
-from edged.central.shares import Shares
+from edged.central.landing_quota import Shares
 from tests.central.support import DEVICE, Device, collecting, landed_pages, make_page
 from tests.central.test_landing import open_landing, send
 
@@ -47,7 +47,7 @@ class Slow:
 
     def __init__(self, monkeypatch):
         self.may, self.asked, self._read = threading.Event(), 0, segments.read_rows
-        monkeypatch.setattr(shares.segments, "read_rows", self)
+        monkeypatch.setattr(landing_quota.segments, "read_rows", self)
 
     def __call__(self, *args):
         self.asked += 1
@@ -124,7 +124,7 @@ def test_a_landing_that_cannot_be_read_for_a_moment_is_counted_the_next_time(
         broken.append(1)
         return read(*args)
 
-    monkeypatch.setattr(shares.segments, "read_rows", once)
+    monkeypatch.setattr(landing_quota.segments, "read_rows", once)
     of = Shares(tmp_path, 0.9)
     assert "was not counted" in caplog.text
     of._refresh()
@@ -144,7 +144,7 @@ def test_a_device_waits_at_its_share_and_goes_on_when_pages_are_deleted(tmp_path
     assert send(place, make_page(1, device=OTHER), device=OTHER).problem is None
     assert send(place).problem is None, "a request without pages is nothing to refuse"
     assert expire(tmp_path, 2**62, ["power"]).segments
-    monkeypatch.setattr(shares, "REFRESH_S", 0.0)
+    monkeypatch.setattr(landing_quota, "REFRESH_S", 0.0)
     until = time.monotonic() + 60
     while send(place, make_page(5)).problem is not None:
         assert time.monotonic() < until

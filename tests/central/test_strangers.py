@@ -11,8 +11,8 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edged.central.body_budget import Room
 from edged.central.collector import SCHEMAS_MAX
-from edged.central.room import Room
 from edged.central.tokens import token_line
 from tests.central.support import DEVICE, Collector, Device, collecting, landed_pages, make_page
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from edged import configured
 from edged.config import SettingError, load
+from edged.daemon import configuration
 from edged.errors import JobError
 from tests.governors.test_ownership import Bench, end, limits, start
 
@@ -31,7 +31,7 @@ def write(path, text):
 
 
 def problems(path, environ=None):
-    return [str(problem) for problem in configured.problems(load(path, environ or {}))]
+    return [str(problem) for problem in configuration.problems(load(path, environ or {}))]
 
 
 def edged(*words, **more):
@@ -44,11 +44,11 @@ def test_jobs_are_named_by_patterns_and_files_each_once_and_sorted(tmp_path):
     for name in ("b", "a"):
         write(tmp_path / "jobs.d" / f"{name}.toml", JOB.format(name=name))
     path = write(tmp_path / "edged.toml", '[run]\njobs = ["jobs.d/*.toml", "jobs.d/a.toml"]\n')
-    files = configured.job_files(load(path, {}))
+    files = configuration.job_files(load(path, {}))
     assert [file.path.name for file in files] == ["a.toml", "b.toml"]
-    assert [plan.name for plan in configured.plans(files)] == ["a", "b"]
+    assert [plan.name for plan in configuration.plans(files)] == ["a", "b"]
     write(path, '[run]\njobs = ["nowhere.d/*.toml"]\n')
-    assert configured.job_files(load(path, {})) == []
+    assert configuration.job_files(load(path, {})) == []
 
 
 def test_settings_are_those_of_the_flags_that_they_replace(tmp_path):
@@ -60,7 +60,7 @@ def test_settings_are_those_of_the_flags_that_they_replace(tmp_path):
         '[energy]\nboard="none"\npolicy="power_cap"\nsettings={watts=5.0}\nallow=["emc"]\n'
         'helper="/h"\n[[energy.meters.external]]\nname="plug"\nfile="/m"\n',
     )
-    made = configured.settings(load(path, {}))
+    made = configuration.settings(load(path, {}))
     assert (made.device, made.directory, made.workers) == ("d", tmp_path / "s", 3)
     assert (made.uplink_url, made.uplink_token, made.uplink_ca) == ("http://c:1", "abc", None)
     assert (made.store_bytes_max, made.trace, made.door) == (1 << 30, None, tmp_path / "s" / "door")
@@ -134,9 +134,9 @@ def test_a_start_names_the_file_of_a_wrong_job(tmp_path):
     bad = write(tmp_path / "bad.toml", JOB.format(name="bad").replace('input = "s"', 'input = "t"'))
     config = load(None, {"EDGED_RUN__JOBS": str(bad)})
     with pytest.raises(JobError, match=r"bad\.toml: sinks\.out\.input"):
-        configured.plans(configured.job_files(config))
+        configuration.plans(configuration.job_files(config))
     with pytest.raises(SettingError, match=r"run\.jobs: /nowhere\.toml is no file .*env:EDGED_RUN"):
-        configured.job_files(load(None, {"EDGED_RUN__JOBS": "/nowhere.toml"}))
+        configuration.job_files(load(None, {"EDGED_RUN__JOBS": "/nowhere.toml"}))
 
 
 def test_validate_finds_everything_at_once_and_shows_where_values_come_from(tmp_path):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from edged.cli import main
-from edged.door import ask
+from edged.control.door import ask
 from governors.simulated.kernel import open_root
 from tests.beat.loop import batch
 from tests.beat.support import Daemon, changed, copy_job

@@ -14,14 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from edged.data.workers import Workers
 from edged.energy import clamps as module
-from edged.energy import show
+from edged.energy import status
 from edged.energy.board import open_site
 from edged.energy.clamps import Clamps
 from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings
 from edged.energy.tariffs import board_tariff
-from edged.workers import Workers
 from governors.actuators import uclamp
 from governors.actuators.uclamp import FULL
 from governors.actuators.writers import Chosen
@@ -120,7 +120,7 @@ def test_a_pinned_clock_becomes_a_clamp_of_the_racing_threads_alone_and_nobodys_
         assert len(racing) == 3
         assert kernel.held() == dict.fromkeys(racing, (util, util))
         assert side.limits() == before
-        told = show.status(side.energy, side.clock.now)
+        told = status.status(side.energy, side.clock.now)
         assert told["costs"]["uclamp"]["enter_us"] > 0 and told["costs"]["uclamp"]["leave_us"] > 0
         assert "uclamp" not in told["sleeps"]["refused"]
         calls = kernel.calls
@@ -162,7 +162,7 @@ def test_who_may_not_write_a_limit_may_still_clamp_its_own_threads(tmp_path, ker
         side.energy.start()
         side.beat()
         assert len(kernel.held()) == 3
-        told = show.status(side.energy, side.clock.now)
+        told = status.status(side.energy, side.clock.now)
         assert told["policy"]["policy"] == "fixed" and told["policy"]["problem"] == ""
 
 
@@ -175,7 +175,7 @@ def test_a_clamp_that_the_kernel_refuses_leaves_the_clock_alone_and_is_told(
         monkeypatch.setattr(side.site.sleeps.clamps._kernel, "_store", lambda *_: broken(refuse))
         for _ in range(3):
             side.beat()
-        told = show.status(side.energy, side.clock.now)
+        told = status.status(side.energy, side.clock.now)
         assert told["policy"]["policy"] == "fixed", "the beats and the policy go on"
         assert "refused here" in told["changes"][0]["text"] and len(told["changes"]) == 2
 

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from api.routes.governor import view
-from edged.clock import SystemClock
-from edged.control import Control
-from edged.door import ask
+from edged.control.door import ask
+from edged.daemon.commands import Control
 from edged.energy.board import open_site
 from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings, asked
 from edged.energy.tariffs import board_tariff
 from edged.errors import CommandError, ConfigError
+from edged.platform.clock import SystemClock
 from governors.simulated.kernel import FAULTS, SimulatedSysfs, open_root
 from tests.api.support import Api
 from tests.beat.loop import batch

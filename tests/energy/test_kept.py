@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.door import ask
-from edged.energy.kept import NAME, Kept
+from edged.control.door import ask
 from edged.energy.policies import COMMAND, CONFIGURATION, DEFAULT, Choice
+from edged.energy.policy_store import NAME, Kept
 from edged.errors import CommandError
 from tests.energy.common import energy, feed, limits, running, switch
 

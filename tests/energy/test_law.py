@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.energy.law import RaceLaw, row_bytes, width_scale
+from edged.energy.cost_fit import RaceLaw, row_bytes, width_scale
 from edged.energy.settings import asked, setting
 from edged.errors import ConfigError
 from edged.job.plan import parse_job

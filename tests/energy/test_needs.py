@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from edged.energy import show
+from edged.energy import status
 from edged.errors import ConfigError
 from tests.beat.support import SECOND
 from tests.energy.test_runtime import Bench, a_job
@@ -51,12 +51,12 @@ def test_a_budget_that_only_a_battery_can_tell_is_refused_where_there_is_none(
 
 def test_one_that_was_configured_begins_when_the_battery_is_there(tmp_path):
     with Bench(tmp_path, "energy_budget", **UNTIL) as b:
-        told = show.status(b.side, b.clock.now)["policy"]
+        told = status.status(b.side, b.clock.now)["policy"]
         assert (told["policy"], told["awaited"]) == ("hands_off", "energy_budget")
         assert "joules_per_day needs none" in told["problem"]
         assert b.beat().units_max is None, "and what arrives is taken in"
         give(b)
         b.clock.now += 3 * SECOND
         b.beat()
-        told = show.status(b.side, b.clock.now)["policy"]
+        told = status.status(b.side, b.clock.now)["policy"]
         assert (told["policy"], told["problem"]) == ("energy_budget", "")

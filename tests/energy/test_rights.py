@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from edged.energy import show
+from edged.energy import status
 from edged.energy.board import open_site
 from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings
@@ -53,7 +53,7 @@ class Side:
         self.energy.race(Forecast(now, 0, now + SECOND, SECOND, 0))
         self.energy.ingested()
         self.energy.idle(Done(1000, 1000))
-        return show.status(self.energy, self.clock.now)
+        return status.status(self.energy, self.clock.now)
 
     def until(self, condition):
         """Beats until it holds of the status."""
@@ -118,7 +118,7 @@ def test_a_clock_that_nobody_might_set_is_set_once_somebody_may(tmp_path, board)
     assert any(c["text"] == "cpu.policy4 can be set now" for c in told["changes"])
     assert "limits.taken_over" not in side.events, "nobody has changed anything"
     side.energy.close()
-    assert pinned(show.status(side.energy, side.clock.now)) == set(), "all is given back"
+    assert pinned(status.status(side.energy, side.clock.now)) == set(), "all is given back"
 
 
 def test_rights_that_are_lost_while_a_policy_runs_are_made_up_for_by_the_helper(tmp_path, board):

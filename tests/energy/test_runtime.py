@@ -7,20 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from edged.calibration import EnergyCalibration, KernelCurve, save_energy
-from edged.clock import SystemClock
-from edged.energy import show
+from edged.energy import status
 from edged.energy.board import open_site
 from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings
 from edged.energy.tariffs import board_tariff
-from edged.placement import Placer
+from edged.placement.placement import Placer
+from edged.placement.profile import EnergyCalibration, KernelCurve, save_energy
+from edged.platform.clock import SystemClock
 from governors import cost
 from governors.base import Done, Forecast, LeaveAlone
 from governors.curve import CalibrationCurve, Point
 from governors.energy import Provenance
 from governors.meters.settings import Radio
-from governors.placing import Part
+from governors.placement_prices import Part
 from governors.policies.base import Decision
 from tests.beat.support import SECOND
 from tests.governors.trees import plant
@@ -104,7 +104,7 @@ def test_an_error_in_a_policy_ends_neither_the_beats_nor_leaves_a_clock_set(tmp_
         b.side.policies.running.race = broken
         for _ in range(3):
             b.beat()
-        told = show.status(b.side, b.clock.now)
+        told = status.status(b.side, b.clock.now)
         assert told["policy"]["policy"] == "hands_off"
         assert "ZeroDivisionError: a bug" in told["policy"]["problem"]
         assert told["limits"]["cpu.policy0"]["max_hz"] == 1_344_000_000
@@ -121,11 +121,11 @@ def test_a_jobs_policy_overrules_a_default_and_no_choice_of_a_persons(bench):
     assert bench.side.limits.clock_hz() == 960_000_000
     bench.side.switch("hands_off", {})
     bench.beat()
-    assert show.status(bench.side, bench.clock.now)["limits"]["cpu.policy0"]["max_hz"] > 10**9
+    assert status.status(bench.side, bench.clock.now)["limits"]["cpu.policy0"]["max_hz"] > 10**9
     job.about.governor = None
     bench.side.attach([job])
     assert bench.side.policy()["policy"] == "hands_off"
-    assert show.status(bench.side, bench.clock.now)["owned"] == []
+    assert status.status(bench.side, bench.clock.now)["owned"] == []
 
 
 def test_a_failing_meter_reading_ends_nothing(bench, capsys):
@@ -171,11 +171,11 @@ def test_what_reading_meters_takes_is_bounded_with_all_that_is_booked(tmp_path, 
 
 def test_more_work_than_there_is_time_is_called_an_overload(tmp_path):
     with Bench(tmp_path, "fixed", cpu_mhz=729.6) as b:
-        assert not show.status(b.side, b.clock.now)["overload"]
+        assert not status.status(b.side, b.clock.now)["overload"]
         b.side.site.simulated._scale *= 200
         for _ in range(8):
             b.beat()
-        told = show.status(b.side, b.clock.now)
+        told = status.status(b.side, b.clock.now)
         assert told["overload"] and told["busy_share"] > 1.0
 
 
@@ -218,7 +218,7 @@ def test_a_frozen_sensor_becomes_a_gap_while_the_work_changes(tmp_path):
                 for _ in range(3):
                     b.beat(cpu_s=0.003)
             b.read()
-        assert show.energy(b.side, b.clock.now)["input"]["gap_us"] > 0
+        assert status.energy(b.side, b.clock.now)["input"]["gap_us"] > 0
         problem = b.side.watch.sampler.problems()["ina3221", "VDD_IN"]
         assert "frozen" in problem
 
@@ -232,7 +232,7 @@ def test_the_ledger_books_what_was_read_by_phase_job_and_operator(bench):
             job.spent_ns["joined"] += 3_000_000
             job.spent_ns["sink"] += 1_000_000
         bench.read()
-    books = show.status(bench.side, bench.clock.now)["ledger"]
+    books = status.status(bench.side, bench.clock.now)["ledger"]
     assert books["provenance"] == "simulated" and books["measured_s"] >= 5.0
     race = {e["operator"]: e["modelled_j"] for e in books["entries"] if e["phase"] == "race"}
     assert race["joined"] / race["sink"] == pytest.approx(3.0, rel=0.05)
@@ -284,12 +284,12 @@ def test_what_beats_only_counted_is_booked_when_somebody_asks(tmp_path):
         assert side.watch.beats == 0, "only counted"
         races, race = [], side.watch.race
         side.watch.race = lambda *told: (races.append(told), race(*told))
-        told = show.status(side, clock.monotonic_us())
+        told = status.status(side, clock.monotonic_us())
         assert sum(told["race_clock_s"].values()) == pytest.approx(16 * 0.004)
         assert (side.watch.beats, side.watch.tuples) == (16, 8000)
         (booked,) = races
         assert booked[1] == pytest.approx(0.25), "the share of ingest"
-        assert show.status(side, clock.monotonic_us())["race_clock_s"] == told["race_clock_s"]
+        assert status.status(side, clock.monotonic_us())["race_clock_s"] == told["race_clock_s"]
     finally:
         side.close()
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from edged.energy import show
 from edged.energy import sleeps as sleeps_module
+from edged.energy import status
 from edged.energy.board import open_site
 from edged.energy.runtime import Energy
 from edged.energy.settings import EnergySettings
@@ -129,7 +129,7 @@ def told_of(bench, at_s=0):
     """What is told of sleeps, after a beat so much later."""
     bench.clock.now += at_s * SECOND
     bench.beat()
-    return show.status(bench.side, bench.clock.now)["sleeps"]
+    return status.status(bench.side, bench.clock.now)["sleeps"]
 
 
 def test_a_core_that_could_not_be_switched_off_at_the_start_is_tried_again(tmp_path):
@@ -195,7 +195,7 @@ def test_what_each_sleep_takes_to_enter_and_to_leave_is_measured_when_a_policy_b
     site = open_site(settings, tmp_path, clock.monotonic_us)
     side = Energy(settings, site, board_tariff(site), clock, 2)
     side.start()
-    told = show.status(side, clock.now)
+    told = status.status(side, clock.now)
     for name in ("core.1", "core.5", "gpu.power", "emc", "gpu", "cpu.policy0"):
         cost = told["costs"][name]
         assert cost["enter_us"] > 0 and cost["leave_us"] > 0, name

@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from edged.sinks.base import PageKey, SealedPage
+from edged.pages.sealed import PageKey, SealedPage
 from edged.store import BeatRecord, Store
 
 SEGMENT = 256 << 10

@@ -9,10 +9,10 @@ import shutil
 
 import pytest
 
-from edged import telemetry
-from edged.door import ask
+from edged.control.door import ask
 from edged.errors import ConfigError
-from edged.processes import Part
+from edged.platform.processes import Part
+from edged.uplink import telemetry
 from tests.central.support import by_partition
 from tests.system.support import System, assert_exactly_once, law_job, until
 

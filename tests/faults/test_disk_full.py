@@ -9,9 +9,9 @@ import time
 
 import pytest
 
+from edged.data.schema import Schema
 from edged.job.plan import parse_job
 from edged.pages.read import read_page
-from edged.schema import Schema
 from edged.store import Store
 from tests.beat.loop import batch
 from tests.beat.support import Daemon, changed, copy_job

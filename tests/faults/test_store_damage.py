@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edged.errors import StoreCorrupt
-from edged.sinks.base import PageKey, SealedPage
+from edged.pages.sealed import PageKey, SealedPage
 from edged.store import BeatRecord, Store
 from edged.store.records import ALIGN
 from tests.store.simdisk import SimDisk

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edged.errors import StoreError, StoreFailed
-from edged.sinks.base import PageKey, SealedPage
+from edged.pages.sealed import PageKey, SealedPage
 from edged.store import BeatRecord, Store, StoreFull
 from tests.store.simdisk import SimDisk
 

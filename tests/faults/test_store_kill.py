@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from edged.disk import flat
+from edged.platform.disk import flat
 from edged.store import Store
 from tests.faults.store_child import SEGMENT, content
 

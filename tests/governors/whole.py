@@ -20,12 +20,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import edged.daemon
-import edged.energy.show
+import edged.daemon.daemon
+import edged.energy.status
 import edged.sources.generator  # noqa: F401  (what the forked processes need)
 from api.metrics import tell
 from edged.cli import main
-from edged.door import ask
+from edged.control.door import ask
 from governors.sysfs import Sysfs
 from tests.governors.faults import NOBODY
 from tests.governors.owner import heed_modes

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from edged.columns import Batch
+from edged.data.columns import Batch
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.workers import Workers
 from edged.errors import ExpressionError
-from edged.job.expr import tree
-from edged.job.expr.program import Projection
-from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
+from edged.expressions import tree
+from edged.expressions.program import Projection
 
 INTEGERS = {
     f"{u}int{bits}": (0 if u else -(1 << (bits - 1)), (1 << (bits if u else bits - 1)) - 1)

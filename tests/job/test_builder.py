@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from edged.documents.reader import load_document
 from edged.errors import JobError
 from edged.job.builder import Job, file, generator, tcp
-from edged.job.document import load_document
 from edged.job.plan import load_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edged.data.schema import TYPES
+from edged.documents import reader as doc
 from edged.errors import JobError
-from edged.job import document as doc
-from edged.job.carry import compare
 from edged.job.plan import faults, load_job, parse_job, warnings
-from edged.schema import TYPES
+from edged.job.state_carryover import compare
 
 TOML = textwrap.dedent(
     """

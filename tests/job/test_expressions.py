@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from edged.data.schema import Schema
+from edged.data.workers import Workers
 from edged.errors import ExpressionError
-from edged.job.expr import functions
-from edged.job.expr.program import Predicate, Projection
-from edged.schema import Schema
-from edged.workers import Workers
+from edged.expressions import functions
+from edged.expressions.program import Predicate, Projection
 from tests.job import expressions_duckdb as duck
 
 SUPPORTED = {
@@ -273,7 +273,7 @@ def test_results_do_not_depend_on_the_number_of_workers():
     small = duck.rows(7, 500).to_arrow()
     import pyarrow as pa
 
-    from edged.columns import Batch
+    from edged.data.columns import Batch
 
     table = pa.Table.from_batches([small] * 80).combine_chunks().to_batches()[0]
     batch = Batch.from_arrow(table, duck.SCHEMA)

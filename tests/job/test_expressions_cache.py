@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.workers import Workers
 from edged.errors import KernelError
-from edged.job.expr import cache
-from edged.job.expr.program import Predicate, Projection
-from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
+from edged.expressions import cache
+from edged.expressions.program import Predicate, Projection
 from tests.job import expressions_duckdb as duck
 
 BUILD = """
 import sys
-from edged.job.expr.program import Predicate
-from edged.schema import Schema
+from edged.expressions.program import Predicate
+from edged.data.schema import Schema
 schema = Schema.from_json('[{"name": "k", "type": "int32"}]')
 run = Predicate.of("f.where", "k > 1 AND k % 7 = 3", schema).build()
 print(sum(run._kernel.stats.cache_hits.values()), sum(run._kernel.stats.cache_misses.values()))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from edged.columns import empty_batch
-from edged.job.expr import cache
-from edged.job.expr.program import Projection
-from edged.workers import Workers
+from edged.data.columns import empty_batch
+from edged.data.workers import Workers
+from edged.expressions import cache
+from edged.expressions.program import Projection
 from tests.job import expressions_duckdb as duck
 
 NUMBERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "k", "x"]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from edged.beat.jobs import Jobs
 from edged.beat.runtime import JobRuntime
+from edged.data.workers import Workers
+from edged.documents.reader import loads
 from edged.energy.policies import COMMAND, DOCUMENT, Choice
 from edged.energy.runtime import chosen_by
 from edged.errors import JobError
 from edged.job.builder import Job
-from edged.job.document import loads
+from edged.job.changes import API, RUNNING, Change
 from edged.job.plan import faults, parse_job
-from edged.jobs import API, RUNNING, Change, Jobs
 from edged.sinks.base import SinkContext
-from edged.workers import Workers
 from tests.beat.support import copy_job
 
 CAP = {"policy": "power_cap", "settings": {"watts": 5}}

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.errors import JobError
-from edged.job.units import (
+from edged.documents.units import (
     DURATION_UNITS_US,
     SIZE_UNITS,
     duration_us,
@@ -15,6 +14,7 @@ from edged.job.units import (
     show_size,
     size_bytes,
 )
+from edged.errors import JobError
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.joins.base import Beat, Records, load_joins
-from edged.operators.base import Scratch
 from edged.operators.interval_join import IntervalJoin
-from edged.workers import Workers
 from kernels.cpu import rings
 from tests.naive import joins as naive
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.errors import JobError
 from edged.joins.base import Records
 from edged.operators import interval_join
-from edged.operators.base import Scratch
-from edged.workers import Workers
 from tests.joins.support import (
     LATENESS,
     MIN,

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from edged.workers import Workers
+from edged.data.workers import Workers
 from tests.joins.support import ArrayRun, array_pairs, members, named, random_arrays, sorted_pairs
 
 SECONDS = float(os.environ.get("EDGED_STRESS_S", "3"))

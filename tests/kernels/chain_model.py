@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edged.columns import address
+from edged.data.columns import address
 from edged.joins._lanes import Lanes
 from edged.joins._rings import Rings
 from edged.joins.base import Beat, Records

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.columns import Batch
+from edged.data.columns import Batch
+from edged.data.schema import TYPES, Field, Schema
 from edged.operators._join_window import Arrival, Side
-from edged.schema import TYPES, Field, Schema
 from kernels.cpu import arrive
 from tests.eager import team_of
 from tests.naive import hash as naive_hash

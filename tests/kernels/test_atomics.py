@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import binding as llvm
 
-from edged.columns import address
+from edged.data.columns import address
 from kernels.cpu import atomics, compare
 
 THREADS, TIMES = 4, 4_000_000

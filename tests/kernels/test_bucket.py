@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.columns import address
+from edged.data.columns import address
+from edged.data.workers import Workers
 from edged.joins._tables import Table
-from edged.workers import Workers
 from kernels.cpu import bucket, bucket_table
 from kernels.cpu.rings import AHEAD
 from tests.naive import bucket as naive

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edged.data.workers import Workers
 from edged.joins import _lanes
 from edged.joins._lanes import cut
 from edged.joins._rings import RING_MIN, Rings
-from edged.workers import Workers
 from kernels.cpu import abreast, chain, chunk, rings, team
 from tests.eager import team_of
 from tests.kernels.chain_model import Model, tag_of

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.columns import address
+from edged.data.columns import address
 from kernels.cpu import collect
 from tests.naive import collect as naive
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.columns import address
+from edged.data.columns import address
 from kernels.cpu import floor, rings
 from tests.naive import floor as naive
 

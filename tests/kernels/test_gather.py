@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.columns import Batch, empty_batch
-from edged.gather import PARALLEL_ROWS, take
-from edged.operators.base import Scratch
-from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
+from edged.data.columns import Batch, empty_batch
+from edged.data.gather import PARALLEL_ROWS, take
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from kernels.cpu import gather as kernels
 from tests.naive.gather import flagged, gather, gather_offsets
 

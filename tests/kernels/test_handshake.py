@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.columns import address
+from edged.data.columns import address
 from edged.joins._tables import aligned
 from edged.joins._windows import Window
 from kernels.cpu import handshake, nested_loop

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.columns import Batch, Column
-from edged.hashing import PARALLEL_ROWS, all_valid, exact_bits, hash_columns
-from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
+from edged.data.columns import Batch, Column
+from edged.data.hashing import PARALLEL_ROWS, all_valid, exact_bits, hash_columns
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.workers import Workers
 from tests.naive import hash as naive
 
 

@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import tests.naive.ipc as naive
-from edged.columns import Batch, Column, address
-from edged.schema import BINARY, BOOL, INT8, INT64, STRING, TIMESTAMP, TYPES, Field, Schema
+from edged.data.columns import Batch, Column, address
+from edged.data.schema import BINARY, BOOL, INT8, INT64, STRING, TIMESTAMP, TYPES, Field, Schema
+from edged.data.staging import Staging
 from edged.sources._tcp_decode import Decoder
 from edged.sources._tcp_schema import match
-from edged.staging import Staging
 from kernels.cpu import ipc, ipc_columns
 
 NOW_US = 1_800_000_000_000_000

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.hashing import hash_columns
-from edged.schema import TYPES
+from edged.data.hashing import hash_columns
+from edged.data.schema import TYPES
 from kernels.cpu.pages import BLOCK, partition_rows
 from tests.naive import pages as naive
 from tests.pages import shapes

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.columns import address
+from edged.data.columns import address
 from kernels.cpu import partition
 from tests.naive import partition as naive
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from edged.data.workers import Workers
 from edged.joins import _rings
 from edged.joins._rings import LONG_POOLED_MAX, POOL_MIN
 from edged.joins.base import Records
 from edged.joins.chain import ChainJoin
-from edged.workers import Workers
 from kernels.cpu import beat, pool, pooled, rings, short
 from kernels.cpu.rings import ENTRY
 from kernels.cpu.team import ASLEEP_WORTH_NS, AWAKE_WORTH_NS

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.workers import PATIENCE_US, Workers
+from edged.data.workers import PATIENCE_US, Workers
 from kernels.cpu import team
 from kernels.registry import task
 from tests.naive import team as naive

@@ -8,8 +8,8 @@ import os
 import sys
 import time
 
-from edged import clock
 from edged.cli import main
+from edged.platform import clock
 
 if __name__ == "__main__":
     ahead_us, slow_s = round(float(sys.argv[1]) * 1e6), float(sys.argv[2])

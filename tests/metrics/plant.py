@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import httpx
 import pyarrow as pa
 
-from edged import telemetry
 from edged.client import Producer
-from edged.door import ask
-from edged.processes import Part, free_port
+from edged.control.door import ask
+from edged.platform.processes import Part, free_port
+from edged.uplink import telemetry
 from tests.central.support import EPOCH, Device
 from tests.spark.conftest import QUICK_SPARK
 

@@ -30,7 +30,7 @@ from edged.energy.settings import JOURNAL
 from edged.errors import EdgedError
 from edged.metrics.central import FLEET
 from edged.metrics.device import DEVICE
-from edged.processes import free_port
+from edged.platform.processes import free_port
 from governors.actuators.journal import Journal
 from governors.simulated.kernel import SimulatedSysfs, open_root
 from tests.central.support import make_page

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from edged.metrics.central import AGGREGATION
-from edged.processes import free_port
+from edged.platform.processes import free_port
 from tests.central.support import Device, make_page
 from tests.metrics.plant import listening
 

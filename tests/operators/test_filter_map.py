@@ -6,14 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from edged.columns import Batch, empty_batch
+from edged.data.columns import Batch, empty_batch
+from edged.data.flow import BeatContext, Flow, Link
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.errors import ExpressionError, JobError
 from edged.operators import load_all
-from edged.operators.base import OPERATORS, BeatContext, Flow, Link, Scratch
+from edged.operators.base import OPERATORS
 from edged.operators.filter import FilterPlan
 from edged.operators.map import MapPlan
-from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
 
 SCHEMA = Schema.of(
     [

@@ -11,20 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edged.columns import Batch, empty_batch
+from edged.data.columns import Batch, empty_batch
+from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.errors import JobError
 from edged.operators import interval_join
-from edged.operators.base import (
-    WATERMARK_MAX_US,
-    WATERMARK_MIN_US,
-    BeatContext,
-    Flow,
-    Link,
-    Scratch,
-)
 from edged.operators.interval_join import IntervalJoin, IntervalJoinPlan
-from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
 from tests.naive import chain as naive
 from tests.naive.hash import hash_combine, hash_value
 

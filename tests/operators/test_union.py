@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.columns import Batch, empty_batch
+from edged.data.columns import Batch, empty_batch
+from edged.data.flow import WATERMARK_MAX_US, BeatContext, Flow, Link
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.workers import Workers
 from edged.errors import JobError
-from edged.operators.base import WATERMARK_MAX_US, BeatContext, Flow, Link
 from edged.operators.union import UnionPlan
-from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
 
 SCHEMA = Schema.of(
     [

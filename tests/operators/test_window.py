@@ -12,20 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link
+from edged.data.schema import BINARY, TYPES, Field, Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.errors import JobError
 from edged.operators._window_groups import Lane, Measure, shape_of
-from edged.operators.base import (
-    OPERATORS,
-    WATERMARK_MAX_US,
-    WATERMARK_MIN_US,
-    BeatContext,
-    Flow,
-    Link,
-    Scratch,
-)
+from edged.operators.base import OPERATORS
 from edged.operators.window import WindowPlan, _settings
-from edged.schema import BINARY, TYPES, Field, Schema
-from edged.workers import Workers
 from kernels.cpu import window as kernels
 from tests.naive import window as naive
 from tests.pages import shapes

@@ -21,7 +21,7 @@ import pyarrow as pa
 from PIL import Image
 
 from edged.client import Producer
-from edged.processes import Part, free_port
+from edged.platform.processes import Part, free_port
 from tests.api.support import Api, Daemon
 from tests.page.browser import Browser
 

@@ -7,11 +7,11 @@ import struct
 import numpy as np
 from hypothesis import strategies as st
 
-from edged.columns import Batch, Column
-from edged.operators.base import BeatContext
+from edged.data.columns import Batch, Column
+from edged.data.flow import BeatContext
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.workers import Workers
 from edged.pages.write import PageStream, PageWriter
-from edged.schema import TYPES, Field, Schema
-from edged.workers import Workers
 
 ONE = Workers(1)
 TIME = Field("time", TYPES["timestamp"])

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from edged.cli.page import command
-from edged.schema import BINARY, FLOAT64, STRING, Field, Schema
+from edged.data.schema import BINARY, FLOAT64, STRING, Field, Schema
 from tests.pages import shapes
 
 SCHEMA = Schema.of(

@@ -7,10 +7,10 @@ import zlib
 
 import pytest
 
+from edged.data.schema import BINARY, INT32, STRING, Field, Schema
 from edged.errors import PageError
 from edged.pages.format import Header, checksum, encode_name, parse_header, scan_pages, verify
 from edged.pages.read import read_page
-from edged.schema import BINARY, INT32, STRING, Field, Schema
 from tests.pages import shapes
 
 DENSE = Schema.of([shapes.TIME, Field("c", INT32, True)])

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edged.data.hashing import hash_columns
+from edged.data.schema import FLOAT64, INT32, STRING, TYPES, Field, Schema
 from edged.errors import PageError
-from edged.hashing import hash_columns
 from edged.pages.format import iter_pages, verify
 from edged.pages.read import PageDecoder, read_page, read_pages, read_weights
 from edged.pages.write import PageWriter
-from edged.schema import FLOAT64, INT32, STRING, TYPES, Field, Schema
 from tests.naive import pages as naive
 from tests.pages import shapes
 

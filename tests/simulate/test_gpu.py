@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 import governors.profile
 from edged.beat.batcher import MARGIN_US_MIN
-from edged.bench.opp_site import calibrate_board
-from edged.calibration import save_energy, save_profile
+from edged.calibration.site import calibrate_board
 from edged.cli.simulate import command
 from edged.operators.interval_join import PARALLEL_ROWS
-from edged.placement import Curve, Profile
+from edged.placement.placement import Curve, Profile
+from edged.placement.profile import save_energy, save_profile
 from edged.simulate import gpu
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Setup

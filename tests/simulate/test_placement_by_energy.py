@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import governors.profile
-from edged.placement import DECIDE_BEATS, Curve, Profile
+from edged.placement.placement import DECIDE_BEATS, Curve, Profile
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Outcome, Setup
 from governors.cost import PLAN_ERROR, CostModel
-from governors.placing import Part
+from governors.placement_prices import Part
 from governors.policies.base import Cost
 from governors.profile import Figure, Term
 from tests.simulate.common import ORIN, plain_work

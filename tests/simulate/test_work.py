@@ -8,7 +8,7 @@ import pytest
 
 import edged.simulate.work as work_module
 import governors.profile
-from edged.placement import Curve, Profile
+from edged.placement.placement import Curve, Profile
 from edged.simulate.report import answer
 from edged.simulate.rows import clocks_of, on_board
 from edged.simulate.work import HOST_HZ, HOST_WIDTH, KERNEL_CYCLES, Load, job_work

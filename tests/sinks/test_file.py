@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.columns import Batch
+from edged.data.columns import Batch
+from edged.data.flow import BeatContext, Flow, Link
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.workers import Workers
 from edged.errors import JobError, StoreError
-from edged.operators.base import BeatContext, Flow, Link
-from edged.schema import TYPES, Field, Schema
 from edged.sinks.base import SINKS, Flush, SinkContext
 from edged.sinks.file import FilePlan, FileSink, ndjson
-from edged.workers import Workers
 
 SCHEMA = Schema.of(
     [

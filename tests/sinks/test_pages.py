@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edged.data.flow import Flow, Link
+from edged.data.schema import FLOAT32, INT32, STRING, Field, Schema
+from edged.data.workers import Workers
 from edged.errors import JobError
-from edged.operators.base import Flow, Link
 from edged.pages.format import parse_header, verify
 from edged.pages.read import read_page
-from edged.schema import FLOAT32, INT32, STRING, Field, Schema
 from edged.sinks.base import SINKS, Flush, SinkContext
 from edged.sinks.pages import PagesPlan
-from edged.workers import Workers
 from tests.pages import shapes
 
 DENSE = Schema.of([Field("k", INT32), shapes.TIME, Field("v", FLOAT32, True)])

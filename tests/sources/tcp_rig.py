@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from edged.client import frames
-from edged.columns import Batch
-from edged.operators.base import State
-from edged.schema import FLOAT64, INT32, STRING, TIMESTAMP, Field, Schema
+from edged.data.columns import Batch
+from edged.data.flow import State
+from edged.data.schema import FLOAT64, INT32, STRING, TIMESTAMP, Field, Schema
+from edged.data.staging import Staging
+from edged.data.workers import Workers
 from edged.sources._tcp_socket import TcpSettings
 from edged.sources._tcp_source import TcpSource
-from edged.staging import Staging
-from edged.workers import Workers
 
 SCHEMA = Schema.of(
     [

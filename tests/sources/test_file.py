@@ -13,13 +13,13 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from edged.columns import Batch
+from edged.data.columns import Batch
+from edged.data.schema import FLOAT64, INT32, STRING, TIMESTAMP, Field, Schema
+from edged.data.staging import Staging
 from edged.errors import ConfigError, JobError
 from edged.job.plan import StreamPlan
-from edged.schema import FLOAT64, INT32, STRING, TIMESTAMP, Field, Schema
 from edged.sources.file import FilePlan
 from edged.sources.reading import Reader, find_files
-from edged.staging import Staging
 
 SCADA = "tests/data/scada_source_order.parquet"
 POWER = Schema.of(

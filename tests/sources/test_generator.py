@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edged.data.schema import TYPES, Field, Schema
+from edged.data.staging import Staging
 from edged.errors import JobError
 from edged.job.plan import StreamPlan
-from edged.schema import TYPES, Field, Schema
 from edged.sources.generator import BLOCK_ROWS, GeneratorPlan, Rows, Zipf
-from edged.staging import Staging
 
 SCHEMA = Schema.of(
     [

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from edged.client import frames
-from edged.schema import BOOL, INT64, STRING, TIMESTAMP, Field, Schema
+from edged.data.schema import BOOL, INT64, STRING, TIMESTAMP, Field, Schema
+from edged.data.workers import Workers
 from edged.sources._tcp_socket import TcpSettings
-from edged.workers import Workers
 from tests.sources.tcp_rig import (
     ARROW,
     NOW_US,

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from edged.data.staging import Staging
 from edged.errors import ConfigError, JobError
 from edged.sources._tcp_socket import TcpSettings, raise_descriptor_limit, split_address
 from edged.sources.tcp import TcpPlan
-from edged.staging import Staging
 from tests.sources.tcp_rig import SCHEMA
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from edged.central import segments
-from edged.schema import Schema
+from edged.data.schema import Schema
 
 
 def dense_page(schema, columns, *, stream, version=1, seq, device="dev", epoch=7, partition=0):

@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from edged.central import seals, segments
 from edged.central.datasource import EdgedDataSource, corrupt_pages, spark_schema
 from edged.central.expire import expire
+from edged.data.schema import TYPES, Field, Schema
 from edged.errors import CentralError, ConfigError
-from edged.schema import TYPES, Field, Schema
 from tests.spark.landings import READINGS, dense_page, readings, readings_table, slotted_page
 
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from edged.central.needed import needed_columns
+from edged.central.column_pruning import needed_columns
 from edged.central.spec import Merge, load_spec, parse_spec
 from edged.errors import JobError
 

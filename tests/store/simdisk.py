@@ -12,7 +12,7 @@ import errno
 import random
 from collections import Counter
 
-from edged.disk import flat
+from edged.platform.disk import flat
 
 SECTOR = 512
 

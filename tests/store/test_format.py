@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edged.sinks.base import PageKey, SealedPage
+from edged.pages.sealed import PageKey, SealedPage
 from edged.store import BeatRecord, Store
 from edged.store.records import Encoded, Lineage
 

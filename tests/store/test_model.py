@@ -17,9 +17,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from edged.disk import flat
 from edged.errors import EdgedError
-from edged.sinks.base import PageKey, SealedPage
+from edged.pages.sealed import PageKey, SealedPage
+from edged.platform.disk import flat
 from edged.store import BeatRecord, Store, identity
 from tests.store.simdisk import PowerCut, SimDisk
 

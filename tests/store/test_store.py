@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edged.disk import SystemDisk, flat, write_whole
 from edged.errors import StoreBusy, StoreCorrupt, StoreError
-from edged.sinks.base import PageKey, SealedPage
+from edged.pages.sealed import PageKey, SealedPage
+from edged.platform.disk import SystemDisk, flat, write_whole
 from edged.store import BeatRecord, PageRef, Store, StoreFull
 
 SEGMENT = 256 << 10

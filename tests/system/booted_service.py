@@ -11,9 +11,9 @@ from pathlib import Path
 
 import httpx
 
+from edged.data.schema import Schema
 from edged.pages.format import parse_header, verify
 from edged.pages.read import read_page
-from edged.schema import Schema
 from tests.central.support import read_landing
 from tests.system import producers
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from edged import telemetry
-from edged.door import ask
+from edged.control.door import ask
+from edged.data.schema import Schema
 from edged.errors import ConfigError
 from edged.pages.format import parse_header, verify
 from edged.pages.read import read_page
-from edged.processes import Part, free_port
-from edged.schema import Schema
+from edged.platform.processes import Part, free_port
+from edged.uplink import telemetry
 from tests.central.support import read_landing
 from tests.system import producers
 

@@ -14,7 +14,7 @@ import pytest
 
 from edged.central.tokens import new_token, token_line
 from edged.client import Producer
-from edged.door import ask
+from edged.control.door import ask
 from edged.errors import ConfigError, PeerError
 from tests.system import producers
 from tests.system.support import System, assert_exactly_once, law_job, until

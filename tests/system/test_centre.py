@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from edged import telemetry
 from edged.client import Producer
-from edged.door import ask
+from edged.control.door import ask
+from edged.data.schema import Schema
 from edged.errors import CommandError
 from edged.pages.read import read_page
-from edged.processes import Part, free_port
-from edged.schema import Schema
+from edged.platform.processes import Part, free_port
+from edged.uplink import telemetry
 from tests.central.support import by_partition
 
 DEVICE = "edge-7"

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from edged.demo.story import SPARK_STARTS_MAX, Story
-from edged.processes import Part, PartFailed
+from edged.platform.processes import Part, PartFailed
 
 TUPLES = 840_960
 """Two streams of four turbines, 105 120 ten-minute readings each."""

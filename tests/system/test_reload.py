@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from edged.door import ask
+from edged.control.door import ask
 from edged.errors import CommandError, ConfigError
-from edged.processes import Part, free_port
+from edged.platform.processes import Part, free_port
 
 JOB = """\
 name = "{name}"

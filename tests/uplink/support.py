@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from edged.sinks.base import PageKey
+from edged.pages.sealed import PageKey
 from edged.store.backlog import PageRef
 from edged.uplink import Uplink
 from tests.central.support import DEVICE, EPOCH, SCHEMA, by_partition, make_page

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.uplink.backlog import Backlog, Place
 from edged.uplink.backoff import CAP_S, Backoff
+from edged.uplink.send_queue import Backlog, Place
 
 
 def place(seq, stream="s", partition=0, file="f", length=10):

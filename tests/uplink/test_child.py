@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from edged.central import segments
-from edged.sinks.base import PageKey
+from edged.pages.sealed import PageKey
 from edged.store.backlog import PageRef
 from tests.central.support import (
     DEVICE,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.door import ask
+from edged.control.door import ask
 from edged.errors import JobError
 from edged.job.plan import parse_job
 from edged.pages.format import verify
-from edged.sinks.base import PageKey
+from edged.pages.sealed import PageKey
 from edged.store.backlog import PageRef
-from edged.uplink.held import Held
+from edged.uplink.upload_coalescer import Held
 from governors.meters.settings import Radio
 from governors.meters.uplink import RadioModel
 from tests.beat.loop import batch

@@ -181,7 +181,7 @@ def test_two_collectors_in_turn_and_one_dies(landing, spool):
 
 
 def _all_refs(spool):
-    from edged.sinks.base import PageKey
+    from edged.pages.sealed import PageKey
 
     refs, at = [], 0
     for (stream, partition, seq), page in spool.sent.items():

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.sinks.base import PageKey
+from edged.pages.sealed import PageKey
 from edged.store.backlog import PageRef
-from edged.uplink.outgoing import REFS_A_LINE, Outgoing
+from edged.uplink.outbox import REFS_A_LINE, Outgoing
 
 
 def ref(seq, offset=0, file="log"):

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.uplink.backlog import Place
-from edged.uplink.registering import TRIES_MAX
+from edged.uplink.schema_registration import TRIES_MAX
+from edged.uplink.send_queue import Place
 from edged.uplink.sender import REPORTS, UNAUTHORIZED_S, Sender
 from edged.uplink.tasks import Batch, NoReply, Register, Reply, Unreadable
-from edged.uplink.windows import LOOK_S, opens_in_s
+from edged.uplink.upload_schedule import LOOK_S, opens_in_s
 
 SCHEMAS = [("s", 1, "[1]"), ("t", 1, "[2]")]
 

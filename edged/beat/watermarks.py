@@ -1,0 +1,133 @@
+"""Event time of a stream: watermarks, idle producers, ends.  Sans-IO.
+
+A stream's watermark is the minimum over its active producers of (latest time − lateness), never
+falling.  A producer counts from its first contact; one silent for `idle_after` no longer counts,
+one that said end-of-stream neither, but both do as long as rows of theirs wait in staging.  Where
+nobody counts because all are silent, the watermark is what the most advanced of them allows; where
+all that ever sent a row have ended and nothing is staged, it is `WATERMARK_MAX_US`.  What is
+decided here is written into the beat's record; replay reads it there.
+
+`latest` is per producer and of *taken* rows: a watermark must not pass rows that still wait in
+staging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, State
+
+if TYPE_CHECKING:
+    from edged.data.staging import Chunks, Producers
+
+Times = npt.NDArray[np.int64]
+
+
+class StreamTime:
+    """The event-time side of one stream."""
+
+    def __init__(self, lateness_us: int, idle_after_us: int) -> None:
+        self.lateness_us = lateness_us
+        self.idle_after_us = idle_after_us
+        self.watermark_us = WATERMARK_MIN_US
+        self.latest_us: Times = np.empty(0, np.int64)
+        self._since_us: int | None = None
+
+    def take(self, chunks: Chunks, count: int) -> None:
+        """The first `count` chunks are taken: their producers have come as far as their times."""
+        if count:
+            producers = chunks.producer[:count]
+            self._grow(int(producers.max()) + 1)
+            np.maximum.at(self.latest_us, producers, chunks.time_max[:count])
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """These numbers were given back: what their next holders have sent is not known."""
+        if numbers:
+            self._grow(max(numbers) + 1)
+            self.latest_us[list(numbers)] = WATERMARK_MIN_US
+
+    def skip(self, producers: Producers) -> None:
+        """All that is staged is given up: the producers have come as far as they have sent."""
+        n = len(producers.ids)
+        self._grow(n)
+        np.maximum(self.latest_us[:n], producers.latest_us[:n], out=self.latest_us[:n])
+
+    def propose(self, producers: Producers, left: npt.NDArray[np.int32], monotonic_us: int) -> int:
+        """The watermark that the state of the producers allows now (not yet applied).
+
+        `left` are the numbers of the producers of all chunks that stay in staging.
+        """
+        n = len(producers.ids)
+        self._grow(n)
+        latest = self.latest_us[:n]
+        ended = producers.ended[:n] != 0
+        known = (producers.seen_us[:n] > 0) & ~ended
+        active = known & (monotonic_us - producers.seen_us[:n] < self.idle_after_us)
+        active[left] = True
+        if active.any():
+            return max(self.watermark_us, behind(int(latest[active].min()), self.lateness_us))
+        if ended.any() and not (known & (producers.latest_us[:n] > WATERMARK_MIN_US)).any():
+            return WATERMARK_MAX_US
+        best = int(latest.max()) if n else WATERMARK_MIN_US
+        return max(self.watermark_us, behind(best, self.lateness_us))
+
+    def horizon(self, producers: Producers, monotonic_us: int) -> int | None:
+        """The slowest active producer's latest *staged* time; None where nobody counts (any more).
+
+        It is what bounds how far another stream may run ahead of this one.
+        """
+        if self._awaited_until(producers, monotonic_us) > monotonic_us:
+            return WATERMARK_MIN_US
+        n = len(producers.ids)
+        known = (producers.seen_us[:n] > 0) & (producers.ended[:n] == 0)
+        active = known & (monotonic_us - producers.seen_us[:n] < self.idle_after_us)
+        return int(producers.latest_us[:n][active].min()) if active.any() else None
+
+    def idle_at(self, producers: Producers, monotonic_us: int) -> int | None:
+        """When the next active producer will have been silent for `idle_after`, or when the first
+        one is no longer waited for."""
+        if (until := self._awaited_until(producers, monotonic_us)) > monotonic_us:
+            return until
+        n = len(producers.ids)
+        known = (producers.seen_us[:n] > 0) & (producers.ended[:n] == 0)
+        due = producers.seen_us[:n][known] + self.idle_after_us
+        due = due[due > monotonic_us]
+        return int(due.min()) if due.size else None
+
+    def save(self) -> State:
+        """Watermark and latest times."""
+        known = np.flatnonzero(self.latest_us != WATERMARK_MIN_US)
+        return {
+            "watermark_us": np.array([self.watermark_us], np.int64),
+            "latest_us": self.latest_us[: known[-1] + 1 if known.size else 0].copy(),
+        }
+
+    def load(self, state: State) -> None:
+        """Take over a saved state."""
+        self.watermark_us = int(state["watermark_us"][0])
+        self.latest_us = np.array(state["latest_us"], np.int64)
+
+    def _awaited_until(self, producers: Producers, monotonic_us: int) -> int:
+        """Until when somebody is waited for; 0 where somebody has come."""
+        if producers.seen_us[: len(producers.ids)].any():
+            return 0
+        if self._since_us is None:
+            self._since_us = monotonic_us
+        return self._since_us + self.idle_after_us
+
+    def _grow(self, n: int) -> None:
+        if self.latest_us.size < n:
+            grown = np.full(max(n, 2 * self.latest_us.size), WATERMARK_MIN_US, np.int64)
+            grown[: self.latest_us.size] = self.latest_us
+            self.latest_us = grown
+
+
+def behind(time_us: int, distance_us: int) -> int:
+    """`time_us − distance_us`, staying at the two ends of time."""
+    if time_us in (WATERMARK_MIN_US, WATERMARK_MAX_US):
+        return time_us
+    return max(WATERMARK_MIN_US, min(WATERMARK_MAX_US, time_us - distance_us))

@@ -1,0 +1,153 @@
+"""Calibration: what each kernel of a join costs on this machine, as a profile for placement.
+
+Every kernel that the daemon may run is given beats at a few sizes of window and beat, by the
+benchmark's driver of a member (`join_measure`): uniform keys, one match per hundred tuples, windows
+full.  The windows are filled through `restore`, which is also what a switch does: its time per
+tuple is what carrying a window over costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from edged.bench.join_data import Feed, draw
+from edged.bench.join_measure import MemberDriver, section
+from edged.errors import ConfigError
+from edged.joins.base import WindowJoin, find_join, load_joins
+from edged.operators.interval_join import PARALLEL_ROWS
+from edged.placement.placement import Curve, Profile
+from edged.placement.profile import EnergyCalibration, KernelCurve
+from governors.actuators.base import discover
+from governors.detect import detect
+from governors.energy import Provenance
+from governors.sysfs import Sysfs
+from kernels.cuda import gpu
+
+WINDOWS = (10_000, 100_000, 1_000_000)
+ROWS = (256, 2_048, 16_384, 131_072)
+MATCH_RATE = 0.01
+POINT_S = 0.1
+"""How long one point is measured."""
+
+Say = Callable[[str], None]
+
+
+def offered(names: Sequence[str]) -> list[type[WindowJoin]]:
+    """The members of these names, or all, that the daemon may run.  Raises ConfigError."""
+    if not names:
+        return [m for m in load_joins().values() if m.ordered]
+    found = []
+    for name in names:
+        member = find_join(name)
+        if member is None or not member.ordered:
+            choices = ", ".join(m.name for m in load_joins().values() if m.ordered)
+            raise ConfigError(f"{name!r} is not a kernel that the daemon runs; there are {choices}")
+        found.append(member)
+    return found
+
+
+def runnable(members: Sequence[type[WindowJoin]]) -> tuple[list[type[WindowJoin]], list[str]]:
+    """The members that can run on this machine, and why the others cannot."""
+    found, notes = [], []
+    for member in members:
+        try:
+            if member.device != "cpu":
+                member(1, 1).close()
+            found.append(member)
+        except Exception as problem:  # whatever a device's library may raise
+            notes.append(f"{member.name} is left out: {problem}")
+    return found, notes
+
+
+def calibrate(
+    members: Sequence[type[WindowJoin]],
+    threads: int,
+    watts: dict[str, float],
+    windows: Sequence[int] = WINDOWS,
+    rows: Sequence[int] = ROWS,
+    say: Say = lambda _: None,
+) -> Profile:
+    """Measure all members at all sizes; see `runnable`."""
+    kernels = {m.name: _curve(m, threads, windows, rows, say) for m in members}
+    return Profile(threads, kernels, watts)
+
+
+def _curve(
+    member: type[WindowJoin],
+    threads: int,
+    windows: Sequence[int],
+    rows: Sequence[int],
+    say: Say,
+) -> Curve:
+    points, carry_us = [], 0.0
+    for window in windows:
+        say(f"{member.name}: {window} tuples a side")
+        measured = [_point(member, window, n, threads) for n in rows]
+        points.append(measured)
+        carry_us = min(carry for *_, carry in measured)
+    us, cpu_us = (tuple(tuple(p[i] for p in row) for row in points) for i in (0, 1))
+    simulated = member.device != "cpu" and gpu.SIMULATED
+    source = (Provenance.SIMULATED if simulated else Provenance.MEASURED).value
+    return Curve(member.device, tuple(windows), tuple(rows), us, cpu_us, carry_us, source)
+
+
+def _point(
+    member: type[WindowJoin], window: int, rows: int, threads: int
+) -> tuple[float, float, float]:
+    """Time and CPU time (µs) of a beat of `rows` tuples, both sides together, and the time per
+    tuple of filling the window."""
+    feed = Feed(draw(window, MATCH_RATE, "uniform", (rows // 2,)), rows // 2)
+    driver = MemberDriver(member, feed, threads if rows >= PARALLEL_ROWS else 1)
+    try:
+        section(driver, 0.0, window, POINT_S)
+        run = section(driver, POINT_S, 0, POINT_S)
+    finally:
+        driver.close()
+    beats = run.tuples / rows
+    carry_us = 1e6 * driver.fill_s / (2 * window)
+    cpu_s = max(run.cpu_s, run.wall_s if member.device == "cpu" else 1e-6 * run.wall_s)
+    return 1e6 * run.wall_s / beats, 1e6 * cpu_s / beats, carry_us
+
+
+def of_board(profile: Profile, sysfs: Sysfs) -> Profile:
+    """Measured here: with the board's name and the clocks that kernels met, which are the highest
+    that it allows."""
+    board = detect(sysfs)
+    clocks: dict[str, int] = {}
+    for knob in discover(sysfs, board):
+        device = {"cpu": "cpu", "gpu": "cuda"}.get(knob.kind)
+        if device is None or knob.optional or not knob.max_path.startswith("/"):
+            continue
+        top_khz = sysfs.get_int(knob.max_path)
+        if top_khz:
+            clocks[device] = max(clocks.get(device, 0), top_khz * knob.unit_hz)
+    return replace(profile, board=board.name, clocks=clocks)
+
+
+def with_calibration(profile: Profile, energy: EnergyCalibration) -> Profile:
+    """The profile with what was found over the clocks: what a busy core draws, and beside it a busy
+    GPU, each at the clock that was cheapest (watts that somebody told stay), and the share of a
+    GPU's time that its clock does not shorten."""
+    kernels = dict(profile.kernels)
+    for name, curve in kernels.items():
+        found = energy.kernels.get(name)
+        if curve.device != "cpu" and found is not None and len(found.curve.points) > 1:
+            kernels[name] = replace(curve, stalled=found.curve.memory_bound())
+    told, sources = dict(profile.watts), dict(profile.watts_from)
+    for device in ("cpu", "cuda"):
+        kernel = energy.of_device(device)
+        above = None if kernel is None else _busy_watts(energy, kernel, told.get("cpu", 0.0))
+        if kernel is not None and above and device not in told:
+            told[device], sources[device] = above, kernel.curve.watts_from.value
+    return replace(profile, kernels=kernels, watts=told, watts_from=sources)
+
+
+def _busy_watts(energy: EnergyCalibration, kernel: KernelCurve, core_watts: float) -> float:
+    """Above idle, at the clock that was found to be cheapest: of one core, or of a GPU without the
+    cores that wait for it."""
+    name = next(name for name, k in energy.kernels.items() if k is kernel)
+    above = max(0.0, energy.optimum(name).best.watts - kernel.curve.idle_watts)
+    if kernel.device == "cpu":
+        return above / kernel.cores
+    return max(0.0, above - kernel.cores * core_watts)

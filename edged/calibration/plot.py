@@ -1,0 +1,122 @@
+"""A calibration over clocks, as text and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edged.placement.profile import EnergyCalibration
+from governors.curve import Candidate
+
+_PROCESSORS = {"cpu": "CPU", "cuda": "GPU"}
+_COLOURS = ("#0b6e99", "#d1495b", "#2a9d5c", "#8a5cb8")
+MILLION = 1_000_000
+
+
+def outline(energy: EnergyCalibration) -> list[str]:
+    """Lines for people: what was found for each kernel, and on what it rests."""
+    kind = "simulated " if energy.simulated else ""
+    lines = [f"{kind}{energy.board}, power by {energy.meter}"]
+    for name, kernel in energy.kernels.items():
+        curve, optimum = kernel.curve, energy.optimum(name)
+        lines += [f"{name}: {_line(c, c is optimum.best)}" for c in optimum.candidates]
+        lines.append(
+            f"{name}: races of 1 M tuples: {optimum.why} (idle {curve.idle_watts:.2f} W,"
+            f" {curve.watts_from.value}; times {kernel.times_from.value})"
+        )
+        if len(curve.points) > 1:
+            time, watts = curve.time_law(), curve.watts_law()
+            cycles, stall = (x / curve.units for x in time.coefficients)
+            a, b, c3 = watts.coefficients
+            lines.append(
+                f"{name}: fitted: {cycles:.3g} cycles / f + {1e9 * stall:.3g} ns a tuple (off by"
+                f" {time.error:.2%}), {a:.2f} + {b:.2f} f + {c3:.3f} f³ W with f in GHz"
+                f" (off by {watts.error:.2%})"
+            )
+            lines.append(f"{name}: {_pays(energy, name)}")
+    return [*lines, *(f"note: {note}" for note in energy.notes)]
+
+
+def _pays(energy: EnergyCalibration, name: str) -> str:
+    """From which races on setting the clock pays, where it is known what that takes."""
+    told = energy.kernels[name].write_us
+    us = energy.write_us if told is None else told
+    pays = energy.pays_from(name)
+    if pays is None:
+        return "setting the clock never pays"
+    if not us:
+        return "what setting the clock takes is not known, so neither is for which races it pays"
+    return (
+        f"setting the clock pays from {pays} tuples a race on; it takes {us:.0f} µs, and as much to"
+        " let go"
+    )
+
+
+def _line(c: Candidate, best: bool) -> str:
+    way = "leave it" if c.hz is None else f"{c.hz / 1e6:.0f} MHz"
+    mark = "  <- optimum" if best else ""
+    return (
+        f"{way:>9}  {MILLION / c.us:6.2f} M tuples/s  {c.watts:6.2f} W  {c.joules:.4f} J/M above"
+        f" idle{mark}"
+    )
+
+
+def draw(energy: EnergyCalibration, path: Path) -> None:
+    """Throughput, watts and joules a million tuples over the clock, a row a device; dots are of the
+    clocks that were gone through, lines are the fitted laws; joules are with the writes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    devices = list(dict.fromkeys(kernel.device for kernel in energy.kernels.values()))
+    figure, rows = plt.subplots(
+        len(devices), 3, figsize=(11, 3.4 * len(devices)), layout="constrained", squeeze=False
+    )
+    for panels, device in zip(rows, devices, strict=True):
+        names = [name for name, kernel in energy.kernels.items() if kernel.device == device]
+        for colour, name in zip(_COLOURS, names, strict=False):
+            _draw_kernel(energy, name, colour, panels)
+        times = {energy.kernels[name].times_from.value for name in names}
+        watts = {energy.kernels[name].curve.watts_from.value for name in names}
+        titles = {"M tuples/s": times, "W of the whole input": watts,
+                  "J per million tuples above idle": watts}  # fmt: skip
+        for axes, (title, sources) in zip(panels, titles.items(), strict=True):
+            axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+            axes.set(xlabel=f"MHz of the {_PROCESSORS[device]}",
+                     title=f"{title}, {', '.join(sorted(sources))}")  # fmt: skip
+            axes.legend(frameon=False, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _draw_kernel(energy: EnergyCalibration, name: str, colour: str, panels: Sequence[Any]) -> None:
+    curve, optimum = energy.kernels[name].curve, energy.optimum(name)
+    set_to = [c for c in optimum.candidates if c.hz is not None]
+    mhz = [p.hz / 1e6 for p in curve.points]
+    grid = np.linspace(mhz[0], mhz[-1], 100)
+    fitted = [curve.fitted(int(x * 1e6)) for x in grid]
+    rows = (
+        ([curve.units / p.us for p in curve.points], [curve.units / p.us for p in fitted]),
+        ([p.watts for p in curve.points], [p.watts for p in fitted]),
+        ([c.joules for c in set_to], None),
+    )
+    for axes, (dots, line) in zip(panels, rows, strict=True):
+        axes.plot(
+            mhz[: len(dots)], dots, "o" if line else "o-", color=colour, label=name, markersize=4
+        )
+        if line:
+            axes.plot(grid, line, "-", color=colour, linewidth=1)
+    alone = next((c for c in optimum.candidates if c.hz is None), None)
+    if alone is not None:
+        for axes, y in zip(panels, (MILLION / alone.us, alone.watts, alone.joules), strict=True):
+            axes.axhline(y, color=colour, linestyle=":", label=f"{name}, leave it")
+    best = optimum.best
+    if best.hz is not None:
+        panels[2].plot(best.hz / 1e6, best.joules, "*", color=_COLOURS[1], markersize=13,
+                       label=f"optimum {best.hz / 1e6:.0f} MHz", zorder=5)  # fmt: skip

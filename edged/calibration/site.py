@@ -1,0 +1,259 @@
+"""The board that `edged calibrate` works on: the real one, a fixture tree, or a simulated one.
+
+Who calibrates owns the board's CPU clocks, and those of the GPU where kernels run there, with the
+same journal as the daemon: both at once cannot be, and what a killed calibration left is restored
+by the next one, by the next daemon or by `edged governor restore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from edged.calibration.join_kernels import runnable
+from edged.calibration.operating_points import Bounds, OppCalibration, Say, Site, settable
+from edged.calibration.power_meters import rails_apart
+from edged.calibration.workloads import (
+    MODELLED,
+    Bench,
+    RealBench,
+    SimulatedBench,
+    SimulatedGpuBench,
+    VirtualClock,
+)
+from edged.errors import ConfigError
+from edged.joins._cuda import current_uuid
+from edged.joins.base import WindowJoin
+from edged.placement.profile import EnergyCalibration, KernelCurve
+from edged.simulate import gpu
+from governors.actuators.base import Knob, discover, readable
+from governors.actuators.ownership import Ownership
+from governors.actuators.restoring import Owned
+from governors.actuators.writers import Direct, Writer, choose_writer
+from governors.detect import detect
+from governors.energy import Provenance
+from governors.errors import NotPermitted
+from governors.meters.base import Meter, survey
+from governors.meters.rails import wholes
+from governors.meters.sampler import Sampler
+from governors.meters.settings import Settings
+from governors.power import PowerModel
+from governors.profile import load
+from governors.simulated.board import PREFIX, SimulatedBoard, from_name
+from governors.simulated.kernel import open_root
+from governors.sysfs import Sysfs
+from governors.tariff import ModelTariff
+
+WINDOW, UNITS = 100_000, 131_072
+"""Tuples a side of the window, and of both sides of a beat."""
+SHARE_MAX = 0.01
+"""Of a core, that reading meters may take; more than in the daemon, since this is soon over."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for."""
+
+    board: str
+    """A board's tree (`/`), or `simulated:NAME`."""
+    journal: Path
+    helper: Path
+    members: Sequence[type[WindowJoin]]
+    threads: int
+    bounds: Bounds
+    """Of all members together."""
+    meters: Settings = field(default_factory=Settings)
+
+
+def why_fixed(root: str, helper: Path) -> str:
+    """Why no CPU clock may be set below `root`; empty where one may."""
+    sysfs = open_root(root)
+    knobs = _knobs(sysfs, "cpu")
+    with closing(choose_writer(sysfs, knobs, helper)) as writer:
+        if any(_may(writer, knob) for knob in knobs):
+            return ""
+        return writer.why
+
+
+def calibrate_board(asked: Asked, say: Say = lambda *_: None) -> EnergyCalibration:
+    """Measure every kernel at every clock of its device.  Clocks are as before when it returns or
+    raises.  Members whose device is not there are left out, and the notes say so.
+
+    Raises ConfigError and GovernorError.
+    """
+    with ExitStack() as stack:
+        if asked.board.startswith(PREFIX):
+            opened = stack.enter_context(_simulated(asked))
+        else:
+            opened = stack.enter_context(_real(asked))
+        return opened.calibrate(asked.bounds, say)
+
+
+@dataclass
+class _Opened:
+    """A board with everything that is needed."""
+
+    name: str
+    site: Site
+    writer: Writer
+    journal: Path
+    benches: Sequence[Callable[[], Bench]]
+    notes: Sequence[str]
+    write_us: Mapping[str, float] | None = None
+    """What setting the clocks of a device takes (0: not known); None: it is measured."""
+
+    def calibrate(self, bounds: Bounds, say: Say) -> EnergyCalibration:
+        with ExitStack() as stack:
+            ours, why = self._own(stack)
+            count, done = len(self.benches), 0
+            each = replace(bounds, seconds=bounds.seconds / count)
+            run = OppCalibration(
+                self.site, ours, each, lambda text, part: say(text, (done + part) / count)
+            )
+            run.notes += self.notes
+            if self.write_us is not None and 0 in self.write_us.values():
+                run.notes.append("what setting a clock takes here is not known: counted as nothing")
+            if why:
+                run.notes.append(f"no clock can be set, so it is the one there is: {why}")
+            kernels = {}
+            for make in self.benches:
+                with closing(make()) as bench:
+                    kernels[bench.kernel] = self._run(run, bench, ours)
+                done += 1
+            if not run.meter.startswith("no meter") or self.site.simulated:
+                notes = run.notes
+            else:
+                notes = [*run.notes, "power is modelled: no sensor tells the whole input"]
+            return EnergyCalibration(
+                self.name, self.site.simulated, run.meter, WINDOW, self._write_us(ours, "cpu"),
+                tuple(notes), kernels,
+            )  # fmt: skip
+
+    def _run(self, run: OppCalibration, bench: Bench, ours: Ownership | None) -> KernelCurve:
+        found = run.run(bench)
+        if bench.device == "cpu":
+            return found
+        if bench.times_from is Provenance.SIMULATED and not self.site.simulated:
+            run.notes.append(
+                f"{bench.kernel} ran in numba's CUDA simulator: no GPU takes its times"
+            )
+        return replace(found, write_us=self._write_us(ours, bench.device))
+
+    def _write_us(self, ours: Ownership | None, device: str) -> float:
+        """What setting a device's clocks takes; a lock of NVML cannot be read back, so that what
+        it takes is known from those that were made."""
+        if self.write_us is not None:
+            return self.write_us.get(device, 0.0)
+        owner, knobs = settable(ours, self.site.of_device(device))
+        if owner is None:
+            return 0.0
+        kept = {k.name: owner.costs.get(k.name) for k in knobs if not readable(k.max_path)}
+        costs = [kept[k.name] if k.name in kept else owner.measure(k) for k in knobs]
+        return sum(cost.usual_us for cost in costs if cost is not None)
+
+    def _own(self, stack: ExitStack) -> tuple[Ownership | None, str]:
+        """Ownership of the knobs, or why there is none."""
+        knobs = (*self.site.knobs, *self.site.gpu_knobs)
+        if not knobs:
+            return None, self.writer.why
+        try:
+            return stack.enter_context(
+                Ownership(self.site.sysfs, self.writer, self.journal, knobs)
+            ), ""
+        except Owned:
+            raise
+        except NotPermitted as problem:
+            return None, str(problem)
+
+
+@contextmanager
+def _real(asked: Asked) -> Iterator[_Opened]:
+    sysfs = open_root(asked.board)
+    board = detect(sysfs)
+    members, notes = runnable(asked.members)
+    if not members:
+        raise ConfigError(f"no kernel that was asked for can run here: {'; '.join(notes)}")
+    on_gpu = any(member.device != "cpu" for member in members)
+    knobs, gpu_knobs = _knobs(sysfs, "cpu"), _knobs(sysfs, "gpu") if on_gpu else ()
+    found = survey(sysfs, board, asked.meters)
+    tariff = ModelTariff(PowerModel(load(board.profile_name))) if board.profile_name else None
+    sampler = Sampler(found.meters, share_max=SHARE_MAX)
+    writing = choose_writer(sysfs, (*knobs, *gpu_knobs), asked.helper)
+    with closing(writing) as writer, closing(sampler):
+        site = Site(sysfs, knobs, sampler, tariff, False, _step_w(found.meters), gpu_knobs,
+                    rails_apart(found.meters))  # fmt: skip
+        benches = [_bench(member, asked.threads) for member in members]
+        if on_gpu and not gpu_knobs:
+            notes.append("no clock of the GPU is found here: it is the one that its governor gives")
+        yield _Opened(board.name, site, writer, asked.journal, benches, notes)
+
+
+@contextmanager
+def _simulated(asked: Asked) -> Iterator[_Opened]:
+    names = [member.name for member in asked.members]
+    clock = VirtualClock()
+    with TemporaryDirectory(prefix="edged-calibrate-") as directory:
+        board = from_name(asked.board, Path(directory) / "board", clock)
+        benches = _modelled(names, board, clock)
+        sysfs, profile = board.sysfs, board.profile
+        found = survey(sysfs, detect(sysfs), Settings(provenance=Provenance.SIMULATED))
+        sampler = Sampler(found.meters, cpu_us=lambda: 0.0)
+        on_gpu = [name for name in names if name in gpu.offered(profile)]
+        site = Site(
+            sysfs, _knobs(sysfs, "cpu"), sampler, ModelTariff(board.model), True,
+            _step_w(found.meters), _knobs(sysfs, "gpu") if on_gpu else (),
+        )  # fmt: skip
+        us = {t.kind: t.us or 0.0 for t in profile.transitions}
+        write_us = {"cpu": us.get("cpu", 0.0)} | ({"cuda": us.get("gpu", 0.0)} if on_gpu else {})
+        notes = [f"{name}: its times are {gpu.PROVENANCE}" for name in on_gpu]
+        with closing(sampler):
+            yield _Opened(
+                profile.name, site, Direct(sysfs), Path(directory) / "limits.journal", benches,
+                notes, write_us,
+            )  # fmt: skip
+
+
+def _modelled(
+    names: Sequence[str], board: SimulatedBoard, clock: VirtualClock
+) -> list[Callable[[], Bench]]:
+    """Those whose times are modelled on a simulated board, the CPU's first."""
+    made: list[Callable[[], Bench]] = []
+    if MODELLED in names:
+        made.append(lambda: SimulatedBench(board, clock, WINDOW, UNITS))
+    for name in names:
+        if name in gpu.offered(board.profile):
+            made.append(partial(SimulatedGpuBench, name, board, clock, WINDOW, UNITS))
+    if not made:
+        offered = ", ".join((MODELLED, *gpu.offered(board.profile)))
+        raise ConfigError(f"--kernel: on a simulated {board.profile.name} times are modelled for"
+                          f" {offered} only")  # fmt: skip
+    return made
+
+
+def _bench(member: type[WindowJoin], threads: int) -> Callable[[], Bench]:
+    return lambda: RealBench(member, WINDOW, UNITS, threads)
+
+
+def _step_w(meters: Sequence[Meter]) -> float:
+    """Of the rails that tell the whole input."""
+    keys = next((w.keys for w in wholes(meters)), ())
+    return sum(m.steps_w.get(rail, 0.0) for m in meters for name, rail in keys if name == m.name)
+
+
+def _knobs(sysfs: Sysfs, kind: str) -> tuple[Knob, ...]:
+    """Of the clocks of the CPU, or of the GPU that kernels run on: NVML's locks among them, which a
+    daemon sets only where it is told to, and not those of video engines."""
+    found = [k for k in discover(sysfs, detect(sysfs)) if k.kind == kind]
+    locks = [k for k in found if not readable(k.max_path)]
+    mine = [k for k in found if not k.optional] or locks
+    if len(locks) > 1:
+        mine = [k for k in locks if k.max_path.endswith(current_uuid())]
+    return tuple(mine)
+
+
+def _may(writer: Writer, knob: Knob) -> bool:
+    return not any(writer.refusal(path) for path in knob.files().values())

@@ -1,0 +1,150 @@
+"""Which pages of a delivery may land: a pure decision over a device's high waters.
+
+Rules, in order
+ 1. Session: within (device, epoch) the counter never falls, and one counter has one nonce.  A
+    delivery that breaks this comes from a clone or a zombie: `fenced`, nothing of it is looked at.
+ 2. Pages are taken in the order of the delivery until the first that has a problem; what was
+    before it lands and is acknowledged, nothing after it is looked at.
+ 3. seq = high water + 1 lands.  seq <= high water is a duplicate: acknowledged again, not landed;
+    where its checksum is known and differs it is a `conflict` (two histories under one name).
+    seq > high water + 1 is a `gap`; `expected` names what is missing.  Telemetry alone may have
+    gaps: its reports are not durable on the device, the newest wins, and numbers are never used
+    twice (`edged/uplink/telemetry.py`), so what is above the high water is new, and the rest is
+    not.
+ 4. A page whose stream@version is not registered is `unknown_schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from edged.central.highwater import Table
+from edged.central.segments import digest64
+from edged.pages.format import Header
+from edged.uplink.telemetry import STREAM as TELEMETRY
+
+FENCED, GAP, UNKNOWN_SCHEMA, CONFLICT = "fenced", "gap", "unknown_schema", "conflict"
+DAMAGED, FULL, LIMIT, QUOTA = "damaged", "full", "limit", "quota"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a delivery stopped.  Fields that do not apply are None."""
+
+    problem: str
+    detail: str
+    stream: str | None = None
+    version: int | None = None
+    partition: int | None = None
+    seq: int | None = None
+    expected: int | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One request: its sender and its sound pages in order, up to the first damage (if any)."""
+
+    device: str
+    epoch: int
+    counter: int
+    nonce: int
+    pages: Sequence[tuple[Header, memoryview]]
+    damage: Problem | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a delivery.  `acked` holds the high water of every partition touched."""
+
+    acked: dict[tuple[str, int], int] = field(default_factory=dict)
+    landed: list[tuple[Header, memoryview]] = field(default_factory=list)
+    duplicates: int = 0
+    problem: Problem | None = None
+    new_session: bool = False
+
+
+def admit(
+    delivery: Delivery,
+    table: Table,
+    registered: Callable[[str, int], bool],
+    known_crc: Callable[[Header], int | None],
+) -> Outcome:
+    """Decide over `delivery`, raising the high waters in `table` for what lands.
+
+    `known_crc` gives the checksum under which a page has landed, where it is still known.
+    """
+    outcome = Outcome()
+    outcome.problem = _fence(delivery, table, outcome)
+    if outcome.problem is not None:
+        return outcome
+    for header, page in delivery.pages:
+        outcome.problem = _take(header, page, table, registered, known_crc, outcome)
+        if outcome.problem is not None:
+            return outcome
+    outcome.problem = delivery.damage
+    return outcome
+
+
+def _fence(delivery: Delivery, table: Table, outcome: Outcome) -> Problem | None:
+    counter, nonce = table.session(delivery.epoch)
+    if not table.session_room(delivery.epoch):
+        return Problem(LIMIT, f"device {delivery.device} has had too many epochs and partitions")
+    if delivery.counter > counter:
+        table.set_session(delivery.epoch, delivery.counter, delivery.nonce)
+        outcome.new_session = True
+    elif (delivery.counter, delivery.nonce) != (counter, nonce):
+        return Problem(
+            FENCED,
+            f"device {delivery.device} epoch {delivery.epoch} speaks in session "
+            f"{delivery.counter}, but session {counter} of another process has been here: "
+            "two daemons run on copies of one store; stop one and give it a new store",
+        )
+    return None
+
+
+def _take(
+    header: Header,
+    page: memoryview,
+    table: Table,
+    registered: Callable[[str, int], bool],
+    known_crc: Callable[[Header], int | None],
+    outcome: Outcome,
+) -> Problem | None:
+    if not registered(header.stream, header.version):
+        return _problem(
+            UNKNOWN_SCHEMA, header, f"{header.stream}@{header.version} is not registered: PUT it"
+        )
+    stream = digest64(header.stream)
+    high, crc = table.high(header.epoch, stream, header.partition)
+    if header.seq <= high:
+        known = crc if header.seq == high else known_crc(header)
+        if known is not None and known != header.checksum:
+            return _problem(
+                CONFLICT,
+                header,
+                f"{header.name} has checksum {header.checksum:08x}, but landed with {known:08x}",
+            )
+        outcome.duplicates += 1
+    elif not follows(header, high):
+        return _problem(GAP, header, f"{header.name} came, seq {high + 1} is next", high + 1)
+    elif not table.room(header.epoch, stream, header.partition):
+        return _problem(LIMIT, header, f"device {header.device} has too many partitions")
+    else:
+        table.raise_high(header.epoch, stream, header.partition, header.seq, header.checksum)
+        outcome.landed.append((header, page))
+        high = header.seq
+    outcome.acked[header.stream, header.partition] = high
+    return None
+
+
+def follows(header: Header, high: int) -> bool:
+    """Whether the page may land behind the high water of its partition."""
+    return header.seq == high + 1 or (header.stream == TELEMETRY and header.seq > high)
+
+
+def _problem(kind: str, header: Header, detail: str, expected: int | None = None) -> Problem:
+    return Problem(
+        kind, detail, header.stream, header.version, header.partition, header.seq, expected
+    )

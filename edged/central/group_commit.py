@@ -1,0 +1,109 @@
+"""Group commit: deliveries that wait while the disk works are committed together.
+
+One thread takes what has queued up, at most `GROUP_BYTES_MAX` bytes and `GROUP_DEVICES_MAX` devices
+at a time, and gives it to the landing; the event loop never waits for a disk.  With a pause set, a
+group's first delivery waits so long for others.  When the landing raises, nothing is acknowledged
+any more: every waiting and coming delivery gets the error and `on_failed` is called once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from edged.central.admission import Delivery, Outcome
+from edged.central.landing import Landing
+from edged.errors import CentralError
+
+GROUP_BYTES_MAX = 32 << 20
+GROUP_DEVICES_MAX = 64
+_LOG = logging.getLogger(__name__)
+_Waiting = tuple[Delivery, "asyncio.Future[Outcome]"]
+
+
+class Committer:
+    """Runs the landing's commits; created and used on an event loop."""
+
+    def __init__(self, landing: Landing, on_failed: Callable[[], None], pause_us: int = 0) -> None:
+        self.groups = 0
+        self.took: Callable[[float], None] = lambda _: None
+        """Told how long a commit took, in seconds, on the committer's thread."""
+        self._landing = landing
+        self._on_failed = on_failed
+        self._pause_us = pause_us
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._failure: CentralError | None = None
+        self._thread = threading.Thread(target=self._run, name="committer")
+        self._thread.start()
+
+    async def commit(self, delivery: Delivery) -> Outcome:
+        """What became of `delivery`; when this returns, it is durable.  May raise CentralError."""
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        self._queue.put((delivery, future))
+        return await future
+
+    def close(self) -> None:
+        """Commit what waits, then end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        carry: _Waiting | None = None
+        closing = False
+        while not closing:
+            first = carry or self._queue.get()
+            if first is None:
+                return
+            group, carry, closing = self._gather(first)
+            self._commit(group)
+
+    def _gather(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | None, bool]:
+        """(group, one that did not fit, whether the end has come)."""
+        if self._pause_us:
+            time.sleep(self._pause_us / 1e6)
+        group, size, devices = [first], _bytes(first[0]), {first[0].device}
+        while True:
+            try:
+                waiting = self._queue.get_nowait()
+            except queue.Empty:
+                return group, None, False
+            if waiting is None:
+                return group, None, True
+            size += _bytes(waiting[0])
+            devices.add(waiting[0].device)
+            if size > GROUP_BYTES_MAX or len(devices) > GROUP_DEVICES_MAX:
+                return group, waiting, False
+            group.append(waiting)
+
+    def _commit(self, group: list[_Waiting]) -> None:
+        outcomes: list[Outcome] = []
+        if self._failure is None:
+            try:
+                started_s = time.monotonic()
+                outcomes = self._landing.commit([delivery for delivery, _ in group])
+                self.took(time.monotonic() - started_s)
+                self.groups += 1
+            except Exception as problem:
+                _LOG.critical("the landing failed; the collector ends", exc_info=problem)
+                self._failure = CentralError(f"the landing failed: {problem}")
+                self._loop.call_soon_threadsafe(self._on_failed)
+        self._loop.call_soon_threadsafe(_deliver, group, outcomes, self._failure)
+
+
+def _bytes(delivery: Delivery) -> int:
+    return sum(len(page) for _, page in delivery.pages)
+
+
+def _deliver(group: list[_Waiting], outcomes: list[Outcome], failure: CentralError | None) -> None:
+    for i, (_, future) in enumerate(group):
+        if future.done():
+            continue
+        if failure is not None:
+            future.set_exception(failure)
+        else:
+            future.set_result(outcomes[i])

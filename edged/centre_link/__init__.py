@@ -1,0 +1,1 @@
+"""centre_link"""

@@ -1,0 +1,331 @@
+"""The desired state of a device: what the centre wants of it, judged whole, then applied.
+
+At the centre: `LANDING/desired/<device>.json`; on the device: `STORE/desired.received.json`:
+
+    {"version": 7, "document": {
+        "jobs": [{…a job document…}, …],
+        "policy": {"name": "power_cap", "settings": {"watts": 5.0}},
+        "windows": [{"from": "22:00", "until": "06:00"}]}}
+
+- `jobs`: all jobs that the centre wants.  Those that it wanted before and does not list any more
+  are drained and go.  Jobs of files and of the API are never touched: one of the same name is
+  refused.
+- `policy`: as `edged governor policy`.  `windows`: when pages may be sent, UTC; [] is always.
+- What a document does not name stays as it is; a document that is null wants nothing any more.
+
+`python -m edged.centre_link.desired_state STORE DOOR` is a process of the daemon's
+(`edged.centre_link.follower`).  It checks everything that can be known before anything is changed,
+then gives the commands that anybody can give through the door.  One that fails all the same takes
+those before it back.  It writes `STORE/desired.json` and prints it:
+
+    {"version", "applied", "problem", "windows", "policy", "done": [text]}
+
+`applied` is the last version that was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from edged.errors import CommandError, EdgedError, JobError
+
+RECEIVED, RESULT = "desired.received.json", "desired.json"
+BYTES_MAX = 1 << 20
+JOBS_MAX = 64
+WINDOWS_MAX = 16
+BUSY_S_MAX = 60.0
+"""How long a command is tried again while the daemon says that it is busy."""
+_BACK = {"paused": "job.pause", "draining": "job.drain", "drained": "job.drain"}
+"""What gives a job its state back."""
+_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+
+Ask = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A document's content, its shape checked; None: not named."""
+
+    jobs: tuple[dict[str, Any], ...] | None
+    policy: dict[str, Any] | None
+    windows: list[list[int]] | None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty where there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def parse(document: Any) -> Wanted:
+    """The shape of a document.  Raises JobError; the jobs in it are not judged."""
+    if document is None:
+        return Wanted(None, None, None)
+    if not isinstance(document, Mapping):
+        raise JobError("document", "is not a table", "with jobs, policy, windows")
+    if unknown := sorted(set(document) - {"jobs", "policy", "windows"}):
+        raise JobError(unknown[0], "unknown key", "known: jobs, policy, windows")
+    jobs = _list(document, "jobs", JOBS_MAX)
+    names = [job.get("name") for job in jobs or ()]
+    for i, name in enumerate(names):
+        if names.index(name) != i:
+            raise JobError(f"jobs[{i}].name", f"{name!r} is listed twice")
+    windows = _list(document, "windows", WINDOWS_MAX)
+    return Wanted(
+        None if jobs is None else tuple(jobs),
+        _policy(document.get("policy")),
+        None if windows is None else [_window(i, w) for i, w in enumerate(windows)],
+    )
+
+
+def _list(document: Mapping[str, Any], key: str, most: int) -> list[dict[str, Any]] | None:
+    found = document.get(key)
+    if found is None:
+        return None
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise JobError(key, "is not a list of tables")
+    if len(found) > most:
+        raise JobError(key, f"has {len(found)} entries", f"at most {most}")
+    return found
+
+
+def _policy(policy: Any) -> dict[str, Any] | None:
+    if policy is None:
+        return None
+    settings = policy.get("settings", {}) if isinstance(policy, dict) else None
+    if not isinstance(settings, dict) or not isinstance(policy.get("name"), str):
+        raise JobError("policy", "is not a table of name and settings")
+    if set(policy) - {"name", "settings"}:
+        raise JobError("policy", "has other keys than name and settings")
+    return {"name": policy["name"], "settings": settings}
+
+
+def _window(i: int, window: Mapping[str, Any]) -> list[int]:
+    path = f"windows[{i}]"
+    if set(window) != {"from", "until"}:
+        raise JobError(path, "needs from and until", "as 22:00, UTC")
+    found = [_TIME.fullmatch(str(window[key])) for key in ("from", "until")]
+    if None in found:
+        raise JobError(path, "has a time that is none", "as 22:00, UTC")
+    return [3600 * int(m[1]) + 60 * int(m[2]) for m in found if m is not None]
+
+
+def judge_jobs(jobs: Sequence[Mapping[str, Any]]) -> None:
+    """Raise JobError for the first thing that is wrong with a job's document."""
+    from edged.job.plan import faults
+
+    for i, document in enumerate(jobs):
+        try:
+            wrong = faults(document)
+        except RecursionError:
+            wrong = [JobError("document", "is nested too deeply")]
+        if wrong:
+            name = document.get("name", i)
+            raise JobError(f"jobs.{name}.{wrong[0].path}", wrong[0].problem, wrong[0].advice)
+
+
+class Applier:
+    """Judges against what runs behind the door, and applies."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._status = ask("status")
+        self._running = {job["name"]: job for job in ask("jobs")["jobs"]}
+        self._undo: list[Callable[[], Any]] = []
+        self.done: list[str] = []
+        """What was changed, for people."""
+
+    def judge(self, wanted: Wanted) -> None:
+        """Raise EdgedError for all that can be known to go wrong; changes nothing but that
+        expressions are compiled into the cache."""
+        if wanted.jobs is not None:
+            self._judge_jobs(wanted.jobs)
+        if wanted.policy is not None:
+            self._judge_policy(wanted.policy)
+
+    def apply(self, wanted: Wanted) -> None:
+        """Give the commands.  Raises EdgedError when everything is as it was before."""
+        try:
+            self._apply(wanted)
+        except EdgedError:
+            for undo in reversed(self._undo):
+                with contextlib.suppress(EdgedError):
+                    undo()
+            self.done = []
+            raise
+
+    def _judge_jobs(self, jobs: Sequence[dict[str, Any]]) -> None:
+        from edged.job.check import compile_expressions
+        from edged.job.coexistence import check_listeners, check_room, check_together
+        from edged.job.plan import parse_job
+        from edged.job.state_carryover import compare
+
+        judge_jobs(jobs)
+        names = {job["name"] for job in jobs}
+        plans = [parse_job(job) for job in jobs]
+        stay = []
+        for name, job in self._running.items():
+            if job["origin"] == "centre":
+                continue
+            if name in names:
+                made = job["origin"].partition(":")[0] or "api"
+                raise JobError(f"jobs.{name}", f"this device has a job {name} of its own ({made})")
+            stay.append(parse_job(job["document"]))
+        check_together([*stay, *plans])
+        check_listeners([*stay, *plans])
+        bytes_max = self._status["store"]["bytes_max"]
+        check_room(bytes_max, [*stay, *plans])
+        for plan in plans:
+            if (old := self._running.get(plan.name)) is not None:
+                compare(parse_job(old["document"]), plan).check()
+            compile_expressions(plan, lambda *_: None)
+
+    def _judge_policy(self, policy: Mapping[str, Any]) -> None:
+        from governors.cost import CostModel
+        from governors.errors import GovernorError
+        from governors.policies.running import Running
+        from governors.tariff import Unpriced
+
+        if self._status["energy"] is None:
+            raise JobError("policy", "this device watches no board")
+        try:
+            Running(policy["name"], policy["settings"], CostModel(Unpriced()))
+        except GovernorError as problem:
+            raise JobError("policy", str(problem)) from problem
+
+    def _apply(self, wanted: Wanted) -> None:
+        if wanted.policy is not None:
+            self._switch(wanted.policy)
+        for job in wanted.jobs or ():
+            self._put(job)
+        if wanted.jobs is not None:
+            names = {job["name"] for job in wanted.jobs}
+            self._dismiss([
+                job for name, job in self._running.items()
+                if job["origin"] == "centre" and name not in names
+            ])  # fmt: skip
+
+    def _dismiss(self, jobs: Sequence[Mapping[str, Any]]) -> None:
+        """Have jobs drained and go: none before all have been told to drain, which can be taken
+        back; one that went can only be there again, empty."""
+        for job in jobs:
+            self._command("job.drain", name=job["name"])
+            self._undo.append(partial(self._bring_back, job))
+        for job in jobs:
+            self._command("job.delete", name=job["name"], drain=True)
+            self.done.append(f"job {job['name']} drains and goes")
+
+    def _switch(self, policy: Mapping[str, Any]) -> None:
+        runs = self._ask("governor")
+        was = {key: runs["own"][key] for key in ("policy", "settings")}
+        asked = {"policy": policy["name"], "settings": policy["settings"]}
+        if was == asked and not runs["problem"]:
+            return
+        self._command("governor", **asked, origin="centre")
+        origin = runs["own"]["origin"]
+        chosen = origin in ("command", "centre")
+        before = {**was, "origin": origin} if chosen else {"policy": "none"}
+        self._undo.append(lambda: self._command("governor", **before))
+        self.done.append(f"policy {policy['name']}")
+
+    def _put(self, document: dict[str, Any]) -> None:
+        from edged.job.plan import parse_job
+
+        name, old = document["name"], self._running.get(document["name"])
+        if old is not None and old["document"] == parse_job(document).document:
+            if old["state"] in ("running", "paused", "failed"):
+                return
+            self._command("job.resume", name=name)
+            self._undo.append(partial(self._command, "job.drain", name=name))
+            self.done.append(f"job {name} goes on")
+            return
+        self._command("job.put", document=document, origin="centre")
+        if old is None:
+            self._undo.append(lambda: self._command("job.delete", name=name))
+        else:
+            before = old["document"]
+            self._undo.append(lambda: self._command("job.put", document=before, origin="centre"))
+        self.done.append(f"job {name} {'created' if old is None else 'replaced'}")
+
+    def _bring_back(self, job: Mapping[str, Any]) -> None:
+        """A job that was told to drain is as it was; one that went is there again, empty."""
+        name = job["name"]
+        try:
+            self._command(_BACK.get(job["state"], "job.resume"), name=name)
+        except CommandError as problem:
+            if problem.kind != "missing":
+                raise
+            self._command("job.put", document=job["document"], origin="centre")
+
+    def _command(self, cmd: str, **arguments: Any) -> Any:
+        until = time.monotonic() + BUSY_S_MAX
+        while True:
+            try:
+                return self._ask(cmd, **arguments)
+            except CommandError as problem:
+                wait_s = problem.retry_s or 1.0
+                if problem.kind != "busy" or time.monotonic() + wait_s > until:
+                    raise
+            time.sleep(wait_s)
+
+
+def follow(directory: Path, ask: Ask) -> dict[str, Any]:
+    """Judge and apply what was received; the result.  Raises CommandError where no daemon
+    answers: then nothing was decided."""
+    received, before = read(directory / RECEIVED), read(directory / RESULT)
+    result = {
+        "version": int(received.get("version", 0)), "applied": before.get("applied", 0),
+        "problem": "", "windows": before.get("windows", []), "policy": before.get("policy"),
+        "done": [],
+    }  # fmt: skip
+    try:
+        if "document" not in received:
+            raise JobError(RECEIVED, "could not be read", "is the disk full?")
+        applier, wanted = Applier(ask), parse(received["document"])
+        applier.judge(wanted)
+        applier.apply(wanted)
+    except EdgedError as problem:
+        if isinstance(problem, CommandError) and problem.kind == "unreachable":
+            raise
+        return result | {"problem": str(problem)}
+    if wanted.windows is not None:
+        result["windows"] = wanted.windows
+        applier.done.append(f"{len(wanted.windows)} upload windows")
+    result["policy"] = wanted.policy or result["policy"]
+    return result | {"applied": result["version"], "done": applier.done}
+
+
+def main(store: str, door: str) -> None:
+    """Follow once; see the module's docstring."""
+    from edged.control.door import ask
+
+    os.nice(10)
+    directory = Path(store)
+    try:
+        result = follow(directory, lambda cmd, **more: ask(door, cmd, **more))
+    except CommandError as problem:
+        sys.exit(str(problem))
+    fresh = directory / f"{RESULT}.new"
+    with fresh.open("w", encoding="utf-8") as file:
+        json.dump(result, file)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(directory / RESULT)
+    sys.stdout.write(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,300 @@
+"""What a configuration makes of the daemon: its settings and its jobs; and what is wrong with it
+beyond the single value: board, meters, policy, files that are not there, job documents, and jobs
+that cannot be together.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import pickle
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from edged.config import Config, SettingError, read
+from edged.config.read import nearest
+from edged.daemon.settings import Settings
+from edged.documents.reader import load_document
+from edged.energy.settings import NO_BOARD, SIMULATED, EnergySettings
+from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, parse_allowed
+from edged.errors import ConfigError, EdgedError, JobError
+from edged.job.check import NICENESS, compile_expressions
+from edged.job.coexistence import check_listeners, check_room, check_together
+from edged.job.plan import JobPlan, faults, parse_job
+from governors.actuators.base import discover
+from governors.cost import CostModel
+from governors.detect import detect
+from governors.errors import GovernorError
+from governors.meters import settings as meters
+from governors.policies.base import load_all as load_policies
+from governors.policies.running import Running
+from governors.profile import load as load_profile
+from governors.simulated.board import from_name
+from governors.simulated.kernel import open_root
+from governors.sysfs import Sysfs
+from governors.tariff import Unpriced
+
+_PATTERN = frozenset("*?[")
+SWITCHES = (OFFLINE, GPU_PM, UCLAMP)
+"""What `energy.allow` may hold beside the names of clocks."""
+READ, THERE = ("uplink.token_file", "uplink.ca"), ("api.tls_cert", "api.tls_key", "api.client_ca")
+"""Files that the daemon reads; those that only the API has to be able to read."""
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A job document that the configuration names."""
+
+    path: Path
+    document: dict[str, Any]
+
+
+def settings(config: Config) -> Settings:
+    """The daemon's settings.  Raises SettingError."""
+    return Settings(
+        directory=Path(config.store.directory),
+        device=config.device.called,
+        workers=config.run.workers or len(os.sched_getaffinity(0)),
+        door=config.door,
+        uplink_url=config.uplink.url or None,
+        uplink_token=_token(config),
+        uplink_ca=config.uplink.ca or None,
+        store_bytes_max=config.store.bytes_max or None,
+        snapshot_bytes=config.store.snapshot_bytes,
+        trace=Path(config.run.trace) if config.run.trace else None,
+        telemetry=config.telemetry,
+        energy=energy(config),
+    )
+
+
+def board_of(config: Config) -> EnergySettings:
+    """Which board is meant, with its helper; nothing else of the energy side."""
+    side = config.energy
+    return EnergySettings(side.board or "/", helper=Path(side.helper))
+
+
+def energy(config: Config) -> EnergySettings:
+    """The energy side's settings.  Raises SettingError for the first fault."""
+    for wrong in energy_faults(config):
+        raise wrong
+    side, board = config.energy, board_of(config).board
+    found = meters.parse(side.meters)
+    return EnergySettings(board, side.policy, side.settings, side.allow, found, Path(side.helper))
+
+
+def energy_faults(config: Config) -> Iterator[SettingError]:
+    """Everything that is wrong with the energy side, as far as this machine can tell."""
+    side = config.energy
+    yield from _board_faults(config)
+    try:
+        meters.parse(side.meters)
+    except GovernorError as problem:
+        yield _wrong(config, "energy.meters", str(problem))
+    policy = load_policies().get(side.policy)
+    if policy is None:
+        advice = nearest(side.policy, sorted(load_policies()))
+        yield _wrong(config, "energy.policy", f"there is no policy {side.policy!r}", advice)
+        return
+    unknown = sorted(set(side.settings) - set(policy.defaults))
+    for key in unknown:
+        advice = nearest(key, sorted(policy.defaults)) if policy.defaults else "it has none"
+        yield _wrong(config, "energy.settings", f"{side.policy} has no setting {key}", advice)
+    if unknown:
+        return
+    try:
+        # a model's figures are not looked at before the board is
+        Running(side.policy, side.settings, CostModel(Unpriced()))
+    except GovernorError as problem:
+        yield _wrong(config, "energy.settings", str(problem))
+
+
+def _board_faults(config: Config) -> Iterator[SettingError]:
+    board = board_of(config)
+    if board.simulated:
+        try:
+            load_profile(board.board.removeprefix(SIMULATED))
+        except GovernorError as problem:
+            yield _wrong(config, "energy.board", str(problem))
+    elif board.board != NO_BOARD and not Path(board.board).is_dir():
+        yield _wrong(config, "energy.board", f"{board.board} is no directory",
+                     f"name a board's tree, {SIMULATED}NAME, or {NO_BOARD}")  # fmt: skip
+
+
+def _allow_faults(config: Config) -> Iterator[SettingError]:
+    """What `energy.allow` asks for and the board does not have.  A board that is not there is told
+    by `_board_faults`."""
+    board, allowed = board_of(config), set[str]()
+    for word in config.energy.allow:
+        try:
+            allowed.update(parse_allowed([word]))
+        except ConfigError as problem:
+            yield _wrong(config, "energy.allow", str(problem).removeprefix("allow: "))
+    unknown = sorted(allowed - set(SWITCHES))
+    if not unknown or board.board == NO_BOARD:
+        return
+    try:
+        there = [*_clocks(board), *SWITCHES]
+    except (GovernorError, OSError):
+        return
+    for word in unknown:
+        if word not in there:
+            yield _wrong(config, "energy.allow", f"there is no {word} here", nearest(word, there))
+
+
+def _clocks(board: EnergySettings) -> list[str]:
+    """The board's clocks that are set only if asked for.  Raises GovernorError and OSError."""
+    with ExitStack() as opened:
+        if board.simulated:
+            place = opened.enter_context(TemporaryDirectory(prefix="edged-"))
+            sysfs: Sysfs = from_name(board.board, Path(place)).sysfs
+        else:
+            sysfs = open_root(Path(board.board))
+        return sorted(knob.name for knob in discover(sysfs, detect(sysfs)) if knob.optional)
+
+
+def job_files(config: Config) -> list[JobFile]:
+    """The job documents that `run.jobs` names, read but not judged.  Raises SettingError for a
+    file that is not there, JobError for one that does not parse."""
+    return [JobFile(path, load_document(path)) for path in _paths(config)]
+
+
+def plans(found: list[JobFile]) -> list[JobPlan]:
+    """Their plans.  Raises JobError that names the file."""
+    made = []
+    for file in found:
+        try:
+            made.append(parse_job(file.document))
+        except JobError as fault:
+            raise _of(file.path, fault) from fault
+    return made
+
+
+def problems(config: Config) -> list[EdgedError]:
+    """Everything that is wrong with the daemon's part and the jobs; nothing is opened or changed
+    but that expressions are compiled into the cache."""
+    wrong: list[EdgedError] = [
+        *energy_faults(config), *_allow_faults(config), *_file_faults(config)
+    ]  # fmt: skip
+    try:
+        paths = _paths(config)
+    except SettingError as problem:
+        return [*wrong, problem]
+    names: dict[str, Path] = {}
+    made: list[JobPlan] = []
+    for path in paths:
+        try:
+            document = load_document(path)
+        except JobError as problem:
+            wrong.append(problem)
+            continue
+        found = [_of(path, fault) for fault in faults(document)]
+        made += [] if found else [parse_job(document)]
+        wrong += found
+        name = str(document.get("name"))
+        if names.setdefault(name, path) != path:
+            wrong.append(JobError(f"{path}: name", f"{names[name]} has a job {name} too"))
+    return wrong or _together(config, made)
+
+
+def _together(config: Config, found: Sequence[JobPlan]) -> list[EdgedError]:
+    """What keeps jobs that are right alone from running beside each other."""
+    try:
+        check_together(found)
+        check_listeners(found)
+        check_room(config.store.bytes_max or None, found)
+    except EdgedError as problem:
+        return [problem]
+    return []
+
+
+def _file_faults(config: Config) -> Iterator[SettingError]:
+    """Files that a setting names and that cannot be read, or are not there."""
+    for key in (*READ, *THERE):
+        file = config.get(key)
+        try:
+            if file and key in READ:
+                Path(file).read_bytes()
+            elif file:
+                Path(file).stat()
+        except OSError as problem:
+            if key in READ or not isinstance(problem, PermissionError):
+                yield _wrong(config, key, f"{file} cannot be read: {problem.strerror}")
+
+
+def _paths(config: Config) -> list[Path]:
+    found: dict[Path, None] = {}
+    for named in config.run.jobs:
+        if _PATTERN & set(named):
+            found.update((Path(path), None) for path in sorted(glob.glob(named)))  # noqa: PTH207
+        elif not Path(named).is_file():
+            raise _wrong(config, "run.jobs", f"{named} is no file", "name job documents")
+        else:
+            found[Path(named)] = None
+    return list(found)
+
+
+def _token(config: Config) -> str:
+    file = config.uplink.token_file
+    if not file:
+        return ""
+    try:
+        return Path(file).read_text().strip()
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise _wrong(config, "uplink.token_file", f"{file} cannot be read: {reason}") from problem
+
+
+def _of(path: Path, fault: JobError) -> JobError:
+    """The fault with the file that it is in."""
+    return JobError(f"{path}: {fault.path}", fault.problem, fault.advice)
+
+
+def _wrong(config: Config, key: str, problem: str, advice: str = "") -> SettingError:
+    return SettingError(key, config.origin(key), problem, advice)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the child process says of a configuration that is read anew."""
+
+    config: Config
+    jobs: list[JobFile]
+    faults: list[str]
+    """If there are any, nothing else counts."""
+
+
+def judge(path: str | None, flags: Mapping[str, tuple[str, Any]]) -> Verdict:
+    """Read everything anew, find all that is wrong, and compile the jobs' expressions."""
+    config, wrong = read(path, flags=flags)
+    found: list[EdgedError] = [*wrong] or problems(config)
+    if found:
+        return Verdict(config, [], [str(problem) for problem in found])
+    files = job_files(config)
+    try:
+        for plan in plans(files):
+            compile_expressions(plan, lambda *_: None)
+    except EdgedError as problem:
+        return Verdict(config, [], [str(problem)])
+    return Verdict(config, files, [])
+
+
+def main() -> None:
+    """`python -m edged.daemon.configuration`: the question as JSON on standard input, the verdict
+    pickled on standard output."""
+    question = json.load(sys.stdin)
+    os.nice(NICENESS)
+    verdict = judge(question["path"], question["flags"])
+    sys.stdout.buffer.write(pickle.dumps(verdict))
+
+
+if __name__ == "__main__":
+    # the class is to be found under the module's name by who reads it
+    from edged.daemon import configuration
+
+    configuration.main()

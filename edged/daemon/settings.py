@@ -1,0 +1,36 @@
+"""What `edged run` was told of a daemon."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edged.beat.snapshots import SNAPSHOT_BYTES
+from edged.config.sections import TelemetrySection
+from edged.energy.settings import NO_BOARD, EnergySettings
+from edged.platform.disk import room
+from edged.store.store import SEGMENT_BYTES
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of it; bytes, and paths as they were given."""
+
+    directory: Path
+    device: str
+    workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    door: Path | None = None
+    uplink_url: str | None = None
+    uplink_token: str = ""
+    uplink_ca: str | None = None
+    store_bytes_max: int | None = None
+    snapshot_bytes: int = SNAPSHOT_BYTES
+    trace: Path | None = None
+    telemetry: TelemetrySection = field(default_factory=TelemetrySection)
+    energy: EnergySettings = field(default_factory=lambda: EnergySettings(NO_BOARD))
+
+    def segment_bytes(self) -> int:
+        """Size of a file of the log: small beside a small store, or on a small disk."""
+        held = self.store_bytes_max or room(str(self.directory))[1]
+        return max(1 << 20, min(SEGMENT_BYTES, held // 16))

@@ -1,0 +1,111 @@
+"""`take`: the rows of a batch that an index array names, in its order, as a new batch.
+
+Filter, window, pages, the late-row split and the join's output all make their rows here.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.data.columns import Array, Batch, Column, address, apart
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
+from kernels.cpu import gather, team
+
+PARALLEL_ROWS = 16_384
+"""Fewer rows than this are gathered on the calling thread: waking another costs more."""
+
+_Parts = list[tuple[int, ...]]
+"""Rows of `kernels.cpu.gather`'s table of parts."""
+_Int64s = npt.NDArray[np.int64]
+
+
+def take(
+    batch: Batch,
+    rows: _Int64s,
+    scratch: Scratch,
+    name: str = "",
+    workers: Workers | None = None,
+) -> Batch:
+    """The rows `rows` (each 0 <= row < batch.rows; repeats allowed) of `batch`.
+
+    The new batch lives in `scratch` under `name`: it is good until the next `take` with the same
+    scratch and name.  With `workers`, large gathers are split among them.
+    """
+    if not (rows.flags.c_contiguous and rows.flags.writeable and rows.dtype == np.int64):
+        rows = np.array(rows, np.int64)
+    bounds = _bounds(rows.size, workers)
+    parts: _Parts = []
+    columns = tuple(
+        _take_column(c, rows, bounds, scratch, f"{name}.{i}", parts)
+        for i, c in enumerate(batch.columns)
+    )
+    if parts:
+        _gather(parts, workers if len(bounds) > 1 else None)
+    return Batch(batch.schema, rows.size, columns)
+
+
+def take_fixed(source: Array, rows: _Int64s, target: Array) -> None:
+    """`target[:] = source[rows]`, for values of a fixed width."""
+    parts: _Parts = []
+    _fixed_parts(source, rows, [(0, rows.size)], target, parts)
+    _gather(parts, None)
+
+
+def _gather(parts: _Parts, workers: Workers | None) -> None:
+    table, function = np.array(parts, np.int64), gather.gather_part.address
+    if workers is None:
+        gather.gather_all(function, table)
+        return
+    calls = apart(len(parts), team.CALL_FIELDS)
+    calls[:, team.CALL_FUNCTION] = function
+    calls[:, team.CALL_ARGUMENT] = address(table) + table.strides[0] * np.arange(len(parts))
+    workers.compute(calls)
+
+
+def _bounds(size: int, workers: Workers | None) -> list[tuple[int, int]]:
+    """The output ranges of one column that are gathered side by side."""
+    if workers is None or workers.count == 1 or size < PARALLEL_ROWS:
+        return [(0, size)] if size else []
+    edges = [size * i // workers.count for i in range(workers.count + 1)]
+    return list(pairwise(edges))
+
+
+def _take_column(
+    column: Column,
+    rows: _Int64s,
+    bounds: list[tuple[int, int]],
+    scratch: Scratch,
+    name: str,
+    parts: _Parts,
+) -> Column:
+    """Lay out one column's result and add to `parts` what fills it."""
+    valid: npt.NDArray[np.uint8] | None = None
+    if column.valid is not None:
+        valid = scratch.get(f"{name}.valid", rows.size, np.uint8)
+        _fixed_parts(column.valid, rows, bounds, valid, parts)
+    if column.offsets is None:
+        dtype = column.values.dtype
+        values = scratch.get(f"{name}.{dtype.str}", rows.size, dtype)
+        _fixed_parts(column.values, rows, bounds, values, parts)
+        return Column(values, valid)
+    source, size, at = address(column.values), column.values.size, address(column.offsets)
+    offsets = scratch.get(f"{name}.offsets", rows.size + 1, np.int64)
+    values = scratch.get(f"{name}.bytes", gather.gather_offsets(at, rows, offsets), np.uint8)
+    for a, b in bounds:
+        parts.append((size, source, address(rows), a, b, address(values), at, address(offsets)))
+    return Column(values, valid, offsets)
+
+
+def _fixed_parts(
+    source: Array,
+    rows: _Int64s,
+    bounds: list[tuple[int, int]],
+    target: Array,
+    parts: _Parts,
+) -> None:
+    a, b, picked, width = address(source), address(target), address(rows), source.dtype.itemsize
+    parts.extend((width, a, picked, i, j, b, 0, 0) for i, j in bounds)

@@ -1,0 +1,184 @@
+"""The producers of one stream: who they are, how far they are, whether they have ended.
+
+A producer is a name that a peer gives itself (`edged.producer` on the wire); inside it is a number,
+the lowest that was given back by `forget`, else the next.  Number 0 is the anonymous producer: all
+peers that gave no name.  The arrays are indexed by number; a free number has the name "".
+
+What is durable is (ids, seq, latest_us, ended); `seen_us` is on the monotonic clock of this run.
+`changes` gives what a beat's record must hold, as a delta to the record before; `apply` replays
+it: numbers that were given back, then names that were given out, then values.  Both `changes` and
+`to_json` are JSON-able dicts of lists.  Whoever keeps values by number of his own must clear those
+in `forgotten` before he takes rows of the next holder, live and in a replay.
+
+The arrays are replaced when they grow: read them through the object, do not keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.data.flow import WATERMARK_MIN_US
+
+ANONYMOUS = 0
+"""The number of all peers without a name."""
+
+
+class Producers:
+    """Producers of a stream, by number; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = [""]
+        """Names by number."""
+        self.seq: npt.NDArray[np.int64] = np.zeros(16, np.int64)[:1]
+        """Sequence number of the last batch staged; 0: none yet."""
+        self.latest_us: npt.NDArray[np.int64] = np.full(16, WATERMARK_MIN_US, np.int64)[:1]
+        """Largest event time staged; WATERMARK_MIN_US: none yet."""
+        self.seen_us: npt.NDArray[np.int64] = np.zeros(16, np.int64)[:1]
+        """Monotonic time of the last arrival (a batch or a connection) in this run."""
+        self.ended: npt.NDArray[np.uint8] = np.zeros(16, np.uint8)[:1]
+        """1 where the producer has said end-of-stream and has sent nothing since."""
+        self.forgotten: list[int] = []
+        """Numbers given back since the last `mark_logged`."""
+        self._numbers: dict[str, int] = {"": ANONYMOUS}
+        self._free: list[int] = []
+        self._new: list[int] = []
+        self._logged = (self.seq.copy(), self.latest_us.copy(), self.ended.copy())
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def count(self) -> int:
+        """Producers with a name."""
+        return len(self._numbers) - 1
+
+    def known(self, id: str) -> bool:
+        """Whether `id` has a number already."""
+        return id in self._numbers
+
+    def number(self, id: str) -> int:
+        """The number of the producer called `id`, given out now if it is new."""
+        number = self._numbers.get(id)
+        if number is None:
+            number = self._free[0] if self._free else len(self.ids)
+            self._give(number, id)
+        return number
+
+    def forget(self, number: int) -> None:
+        """Give a number back: nothing staged may be its holder's, who would start anew."""
+        del self._numbers[self.ids[number]]
+        self.ids[number] = ""
+        self.seq[number], self.latest_us[number] = 0, WATERMARK_MIN_US
+        self.seen_us[number] = self.ended[number] = 0
+        self.forgotten.append(number)
+        self._free = sorted({*self._free, number})
+        self._new = [n for n in self._new if n != number]
+
+    def touch(self, monotonic_us: int) -> None:
+        """Say that every producer was seen at `monotonic_us`: after a recovery none is idle yet."""
+        self.seen_us[:] = monotonic_us
+
+    def changed(self) -> bool:
+        """Whether `changes` holds anything: a beat is worth committing, rows or not."""
+        return bool(self._new or self.forgotten) or self._changed_numbers().size > 0
+
+    def changes(self) -> dict[str, Any]:
+        """What has changed since the last `mark_logged`: new names, and values by number."""
+        at = self._changed_numbers()
+        return {
+            "forgotten": self.forgotten,
+            "ids": [[number, self.ids[number]] for number in self._new],
+            "number": at.tolist(),
+            "seq": self.seq[at].tolist(),
+            "latest_us": self.latest_us[at].tolist(),
+            "ended": self.ended[at].tolist(),
+        }
+
+    def apply(self, changes: Mapping[str, Any]) -> None:
+        """Replay what `changes` gave; call it before the beat's rows are staged again."""
+        self._extend(max(changes["number"], default=0) + 1)
+        for number in changes["forgotten"]:
+            if self.ids[number]:
+                self.forget(number)
+        for number, id in changes["ids"]:
+            if self._numbers.get(id) != number:
+                self._give(number, id)
+        at = np.array(changes["number"], np.int64)
+        self.seq[at] = changes["seq"]
+        self.latest_us[at] = changes["latest_us"]
+        self.ended[at] = changes["ended"]
+        self.mark_logged()
+
+    def mark_logged(self) -> None:
+        """What `changes` gave is in a record now."""
+        self.forgotten, self._new = [], []
+        self._logged = (self.seq.copy(), self.latest_us.copy(), self.ended.copy())
+
+    def to_json(self) -> dict[str, Any]:
+        """All that is durable, for a snapshot."""
+        return {
+            "ids": list(self.ids),
+            "seq": self.seq.tolist(),
+            "latest_us": self.latest_us.tolist(),
+            "ended": self.ended.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], monotonic_us: int = 0) -> Producers:
+        """The inverse of `to_json`; every producer counts as seen at `monotonic_us`."""
+        producers = cls()
+        producers.restore(document)
+        producers.touch(monotonic_us)
+        return producers
+
+    def restore(self, document: Mapping[str, Any]) -> None:
+        """Become what `to_json` described, in place."""
+        ids = list(document["ids"])
+        n = len(ids)
+        self.ids = ids
+        self._numbers = {id: n for n, id in enumerate(ids) if id or n == ANONYMOUS}
+        self._free = [n for n, id in enumerate(ids) if not id and n != ANONYMOUS]
+        self.seq = np.array(document["seq"], np.int64)
+        self.latest_us = np.array(document["latest_us"], np.int64)
+        self.ended = np.array(document["ended"], np.uint8)
+        self.seen_us = np.zeros(n, np.int64)
+        self.mark_logged()
+
+    def _give(self, number: int, id: str) -> None:
+        self._extend(number + 1)
+        self._free.remove(number)
+        self._new.append(number)
+        self.ids[number], self._numbers[id] = id, number
+
+    def _extend(self, size: int) -> None:
+        """Have `size` numbers at least, the new ones free."""
+        if size <= len(self.ids):
+            return
+        self._free += range(len(self.ids), size)
+        self.ids += [""] * (size - len(self.ids))
+        self.seq = _extended(self.seq, size, 0)
+        self.latest_us = _extended(self.latest_us, size, WATERMARK_MIN_US)
+        self.seen_us = _extended(self.seen_us, size, 0)
+        self.ended = _extended(self.ended, size, 0)
+
+    def _changed_numbers(self) -> npt.NDArray[np.int64]:
+        n = self._logged[0].size
+        differs = np.ones(len(self.ids), np.bool_)
+        differs[:n] = self.seq[:n] != self._logged[0]
+        differs[:n] |= self.latest_us[:n] != self._logged[1]
+        differs[:n] |= self.ended[:n] != self._logged[2]
+        differs[self.forgotten] = True  # a replay starts them from nothing
+        return np.flatnonzero(differs)
+
+
+def _extended(array: npt.NDArray[Any], size: int, fill: int) -> npt.NDArray[Any]:
+    """`array` at `size` elements: a longer view of its base where that has room, else a copy."""
+    base = array.base
+    if isinstance(base, np.ndarray) and base.size >= size:
+        return base[:size]
+    grown = np.full(max(16, size * 2), fill, array.dtype)
+    grown[: array.size] = array
+    return grown[:size]

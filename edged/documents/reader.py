@@ -1,0 +1,303 @@
+"""Reading a job document: TOML or JSON of one shape, and checked access to its values.
+
+`load_document` gives the document as plain JSON values (a TOML date becomes ISO 8601 text), so that
+both notations and the Python builder end in the same thing.  The getters below are what plans of
+sources, operators and sinks read their tables with: each takes the dotted path of the table, and
+raises JobError at `path.key` for what is missing or of the wrong kind.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+from edged.data.schema import TIMESTAMP, TYPES, Field, Schema
+from edged.documents.units import duration_us, size_bytes
+from edged.errors import JobError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+"""Names of jobs, streams, operators and sinks."""
+COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+"""Names of columns."""
+_HALVES = re.compile("[\ud800-\udfff]")
+COLUMNS_MAX = 1000
+DOCUMENT_BYTES_MAX = 512 << 10
+"""Three times a job of 6000 columns."""
+
+REQUIRED: Any = object()
+"""Default of a getter's key that must be there."""
+
+_T = TypeVar("_T")
+
+
+def load_document(path: str | Path) -> dict[str, Any]:
+    """The document in a file; `.json` or a leading brace means JSON, anything else TOML.
+
+    Raises JobError where the file cannot be read or does not parse.
+    """
+    name = str(path)
+    try:
+        data = Path(path).read_bytes()
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise JobError(name, f"cannot be read: {reason}", "give the path of a job") from None
+    if len(data) > DOCUMENT_BYTES_MAX:
+        most = f"is larger than {DOCUMENT_BYTES_MAX >> 10} KiB"
+        raise JobError(name, most, "this is not a job document")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as problem:
+        raise JobError(name, f"is not UTF-8 text: {problem}") from None
+    return loads(text, name, json_text=name.endswith(".json") or text.lstrip()[:1] == "{")
+
+
+def loads(text: str, name: str = "job", *, json_text: bool = False) -> dict[str, Any]:
+    """The document in `text`, TOML unless `json_text`.  Raises JobError at `name`."""
+    parsed: Any
+    try:
+        if json_text:
+            parsed = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        else:
+            parsed = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise JobError(name, f"is not TOML: {problem}") from None
+    except ValueError as problem:
+        raise JobError(name, f"is not JSON: {problem}") from None
+    except RecursionError:
+        raise JobError(name, "is nested too deeply", "this is not a job document") from None
+    if not isinstance(parsed, dict):
+        raise JobError(name, "is not a table", "a job is an object with name, streams and sinks")
+    document: dict[str, Any] = plain(parsed)
+    return document
+
+
+def plain(value: Any) -> Any:
+    """A deep copy as plain JSON values.  Raises JobError for what JSON cannot hold: numbers that
+    are not finite (TOML has them), and texts that are not Unicode (half of a surrogate pair)."""
+    if isinstance(value, Mapping):
+        return {str(plain(k)): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float) and isfinite(value):
+        return value
+    if isinstance(value, str) and not _HALVES.search(value):
+        return value
+    raise JobError("job", f"{value!r} cannot stand in a job document")
+
+
+def below(path: str, key: str) -> str:
+    """The dotted path of `key` in the table at `path` (`""` is the document itself)."""
+    return f"{path}.{key}" if path else key
+
+
+def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str:
+    """Advice for a word that is not known: the nearest one that is, or all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]}?"
+    return otherwise or (f"known: {', '.join(sorted(names))}" if names else "none is known")
+
+
+def refuse_unknown(path: str, document: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise JobError for the first key of the table that is not in `known`."""
+    names = set(known)
+    for key in document:
+        if key not in names:
+            raise JobError(below(path, key), "unknown key", did_you_mean(key, names))
+
+
+def is_id(path: str, value: object) -> str:
+    """`value` as an id of a job, stream, operator or sink."""
+    if not isinstance(value, str) or not ID.fullmatch(value):
+        advice = "lower-case letters, digits, _ and -, a letter first, at most 63"
+        raise JobError(path, f"{value!r} is not a name", advice)
+    return value
+
+
+def table(
+    path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED
+) -> dict[str, Any]:
+    """A sub-table."""
+    value: dict[str, Any] = _get(path, document, key, default, dict, "a table")
+    return value
+
+
+def text(path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED) -> str:
+    """A string that is not empty."""
+    value: str = _get(path, document, key, default, str, "text")
+    if value == "" and value is not default:
+        raise JobError(below(path, key), "is empty")
+    return value
+
+
+def boolean(path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED) -> bool:
+    """True or false."""
+    value: bool = _get(path, document, key, default, bool, "true or false")
+    return value
+
+
+def integer(
+    path: str,
+    document: Mapping[str, Any],
+    key: str,
+    default: Any = REQUIRED,
+    *,
+    least: int = -(2**63),
+    most: int = 2**63 - 1,
+) -> int:
+    """An integer within `least..most`."""
+    value: int = _get(path, document, key, default, int, "an integer")
+    if value is not default and not least <= value <= most:
+        raise JobError(below(path, key), f"{value} is out of range", f"{least} to {most}")
+    return value
+
+
+def number(
+    path: str,
+    document: Mapping[str, Any],
+    key: str,
+    default: Any = REQUIRED,
+    *,
+    least: float = float("-inf"),
+    most: float = float("inf"),
+) -> float:
+    """A finite integer or float within `least..most`."""
+    value: float = _get(path, document, key, default, (int, float), "a number")
+    if value is not default and not (least <= value <= most and isfinite(value)):
+        raise JobError(below(path, key), f"{value} is out of range", f"{least} to {most}")
+    return value
+
+
+def choice(
+    path: str,
+    document: Mapping[str, Any],
+    key: str,
+    choices: Sequence[str],
+    default: Any = REQUIRED,
+) -> str:
+    """One of a few words."""
+    value = text(path, document, key, default)
+    if value is not default and value not in choices:
+        advice = did_you_mean(value, choices, otherwise=f"one of {', '.join(choices)}")
+        raise JobError(below(path, key), f"{value!r} is not a choice", advice)
+    return value
+
+
+def names(
+    path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED
+) -> tuple[str, ...]:
+    """A list of different strings that is not empty."""
+    value = _get(path, document, key, default, (list, tuple), "a list of names")
+    if value is default:
+        return tuple(value)
+    where = below(path, key)
+    for i, item in enumerate(value):
+        if not isinstance(item, str) or not item:
+            raise JobError(f"{where}[{i}]", f"{item!r} is not a name")
+        if item in value[:i]:
+            raise JobError(f"{where}[{i}]", f"{item} is named twice")
+    if not value:
+        raise JobError(where, "is empty", "name at least one")
+    return tuple(value)
+
+
+def duration(
+    path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED, *, least: int = 0
+) -> int:
+    """A duration in microseconds, at least `least`; `default` is written like a value."""
+    return duration_us(below(path, key), _present(path, document, key, default), least=least)
+
+
+def size(
+    path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED, *, least: int = 0
+) -> int:
+    """A size in bytes, at least `least`; `default` is written like a value."""
+    return size_bytes(below(path, key), _present(path, document, key, default), least=least)
+
+
+def columns(path: str, document: Mapping[str, Any], key: str = "columns") -> Schema:
+    """A schema written as `{ name = "type", other = "type?" }`; `?` means that nulls may stand."""
+    given = table(path, document, key)
+    path = below(path, key)
+    if not given:
+        raise JobError(path, "is empty", "name at least the time column")
+    if len(given) > COLUMNS_MAX:
+        raise JobError(path, f"holds {len(given)} columns", f"at most {COLUMNS_MAX}")
+    fields: list[Field] = []
+    lower: dict[str, str] = {}
+    for name in given:
+        where = below(path, name)
+        if not COLUMN.fullmatch(name):
+            advice = "letters, digits and _, no digit first, at most 63"
+            raise JobError(where, f"{name!r} is not a column's name", advice)
+        other = lower.setdefault(name.lower(), name)
+        if other != name:
+            raise JobError(where, f"differs from {other} only in case", "SQL ignores case")
+        kind = text(path, given, name)
+        dtype = TYPES.get(kind.removesuffix("?"))
+        if dtype is None:
+            raise JobError(where, f"{kind!r} is not a type", did_you_mean(kind, TYPES))
+        fields.append(Field(name, dtype, kind.endswith("?")))
+    return Schema.of(fields)
+
+
+def time_column(path: str, document: Mapping[str, Any], schema: Schema) -> str:
+    """The name of the event-time column: a timestamp of `schema` that is not nullable."""
+    name = text(path, document, "time")
+    where = below(path, "time")
+    if name not in schema:
+        raise JobError(where, f"no column is called {name}", did_you_mean(name, schema.names))
+    column = schema.field(name)
+    if column.dtype is not TIMESTAMP or column.nullable:
+        given = column.dtype.name + ("?" if column.nullable else "")
+        raise JobError(where, f"{name} is {given}", "the time column must be timestamp, not null")
+    return name
+
+
+def _present(path: str, document: Mapping[str, Any], key: str, default: Any) -> Any:
+    if key in document:
+        return document[key]
+    if default is REQUIRED:
+        raise JobError(below(path, key), "is missing")
+    return default
+
+
+def _get(
+    path: str, document: Mapping[str, Any], key: str, default: Any, kind: Any, what: str
+) -> Any:
+    value = _present(path, document, key, default)
+    if value is default:
+        return value
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise JobError(below(path, key), f"{value!r} is not {what}")
+    return value
+
+
+def _unique(pairs: list[tuple[str, _T]]) -> dict[str, _T]:
+    found: dict[str, _T] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} stands twice in one object")
+        found[key] = value
+    return found
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not a JSON number")

@@ -1,0 +1,71 @@
+"""What the policy is told: the work, the board's dials, joules so far, others, the battery."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from edged.energy.accounts import Accounts
+from edged.energy.actuation import Windows
+from edged.energy.board import Site
+from edged.energy.limits import Owned
+from edged.energy.metering import Watch
+from governors.base import Forecast
+from governors.meters.battery import batteries, state
+from governors.policies.base import Battery, Observation, Work
+
+BATTERY_US = 5_000_000
+"""A battery is looked at so often."""
+
+
+class Sight:
+    """Puts an `Observation` together."""
+
+    def __init__(self, site: Site, watch: Watch, limits: Owned, accounts: Accounts) -> None:
+        self._site, self._watch, self._limits, self._accounts = site, watch, limits, accounts
+        self._battery: tuple[int, Battery | None] = (-BATTERY_US, None)
+
+    def seen(self, forecast: Forecast, now_us: int, held: Windows | None) -> Observation:
+        """At `now_us`; `held`: pages that wait for an upload window."""
+        watch, limits = self._watch, self._limits
+        return Observation(
+            now_us, self.work(forecast, now_us, held), forecast.deadline_us - forecast.commit_us,
+            watch.joules(now_us), watch.provenance, limits.dials, watch.others_cores,
+            self._battery_now(now_us), _time_of_day_us(), limits.write_us, limits.write_j,
+        )  # fmt: skip
+
+    def work(self, forecast: Forecast, now_us: int, held: Windows | None) -> Work:
+        """What is to be done, now and from here on."""
+        return Work(
+            self._accounts.waiting(forecast.staged, now_us), self._accounts.rate,
+            self._accounts.cost(), forecast.latency_us, forecast.commit_us,
+            period_us_max=forecast.period_us_max, commit_every_us=forecast.commit_every_us,
+            **self._uploads(now_us, held),
+        )  # fmt: skip
+
+    def _uploads(self, now_us: int, held: Windows | None) -> dict[str, Any]:
+        if held is None:
+            return {}
+        seconds = max(1.0, (now_us - self._watch.started_us) / 1e6)
+        return {
+            "upload_within_us": held.within_us,
+            "upload_bytes_per_s": held.offered_bytes / seconds,
+        }
+
+    def _battery_now(self, now_us: int) -> Battery | None:
+        at, known = self._battery
+        if now_us - at < BATTERY_US:
+            return known
+        left, volts, charging = 0.0, None, False
+        for name in batteries(self._site.sysfs):
+            told = state(self._site.sysfs, name)
+            left += told.remaining_j or 0.0
+            volts = told.volts if volts is None else volts
+            charging |= told.status == "Charging"
+        self._battery = (now_us, Battery(left, volts, charging) if left else None)
+        return self._battery[1]
+
+
+def _time_of_day_us() -> int:
+    local = time.localtime()
+    return (local.tm_hour * 3600 + local.tm_min * 60 + local.tm_sec) * 1_000_000

@@ -1,0 +1,164 @@
+"""Where generated kernels live: content-addressed modules that numba caches machine code beside.
+
+    <cache>/expr_<first 16 hex digits of the source's SHA-256>.py
+    <cache>/expr_….<key>.built      says that numba's cache holds it for <key>
+    <cache>/__pycache__/            numba's own index and data
+
+<cache> is `$EDGED_CACHE`, else `~/.cache/edged/expr`, else (neither can be written safely) a
+temporary directory of this process.  It must be a directory of this user that nobody else may
+write to, since what lies in it is executed.  <key> names the versions of Python, numba and
+llvmlite, and the processor.  A source's first line carries the digest of this package's code, so
+that a new version of edged never meets an old kernel.
+
+A kernel that is not built yet is compiled in a child process, so that compiling takes neither
+the daemon's interpreter nor its memory; the parent then loads it from numba's cache.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding
+import numba
+
+from edged.errors import KernelError
+from edged.expressions.codegen import SIGNATURE
+
+COMPILE_SECONDS_MAX = 600
+"""Longest that a child may compile."""
+
+_LOADED: dict[str, Any] = {}
+
+
+def kernel(source: str, child: bool = True) -> Any:
+    """The compiled kernel of a generated source.  Raises KernelError where it cannot be had.
+
+    Where it is not in the cache it is compiled in a child process, or here without `child`.
+    """
+    text = f"# edged expression {_version()}\n{source}"
+    name = f"expr_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if name not in _LOADED:
+        directory = cache_directory()
+        path = directory / f"{name}.py"
+        _write(path, text)
+        built = _marker(path).exists()
+        if child and not built:
+            _compile(path)
+        _LOADED[name] = load(path)
+        if not built:
+            _marker(path).touch()
+    return _LOADED[name]
+
+
+def load(path: Path) -> Any:
+    """Import a generated module and compile its kernel, from numba's cache where it is warm."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise KernelError(f"{path}: not a module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    function = module.kernel
+    function.compile(SIGNATURE)
+    function.disable_compile()
+    return function
+
+
+@functools.cache
+def cache_directory() -> Path:
+    """The cache directory, made with mode 0700 where it is not there yet."""
+    named = os.environ.get("EDGED_CACHE")
+    choices = [Path(named)] if named else []
+    with contextlib.suppress(RuntimeError):
+        choices.append(Path.home() / ".cache" / "edged" / "expr")
+    for choice in choices:
+        if _usable(choice):
+            return choice
+    temporary = Path(tempfile.mkdtemp(prefix="edged-expr-"))
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    return temporary
+
+
+def _usable(directory: Path) -> bool:
+    """Whether the directory is ours alone and takes files."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = directory.stat()
+    except OSError:
+        return False
+    shared = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return facts.st_uid == os.getuid() and not shared and os.access(directory, os.W_OK | os.X_OK)
+
+
+@functools.cache
+def _version() -> str:
+    """A digest of this package's sources: generated code calls them."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _key() -> str:
+    """What machine code depends on beside its source."""
+    facts = (
+        platform.python_version(),
+        sys.implementation.cache_tag,
+        numba.__version__,
+        llvmlite.__version__,
+        llvmlite.binding.get_host_cpu_name(),
+        llvmlite.binding.get_host_cpu_features().flatten(),
+        os.environ.get("NUMBA_CACHE_DIR", ""),
+        os.environ.get("NUMBA_CPU_NAME", ""),
+    )
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+
+
+def _marker(path: Path) -> Path:
+    return path.with_suffix(f".{_key()}.built")
+
+
+def _write(path: Path, text: str) -> None:
+    """Put the source there, atomically; one that is there and equal is left alone, since numba's
+    cache goes by its time of change."""
+    if path.exists() and path.read_text() == text:
+        return
+    for marker in path.parent.glob(f"{path.stem}.*.built"):
+        marker.unlink(missing_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)
+
+
+def _compile(path: Path) -> None:
+    """Compile in a child process, which leaves the machine code in numba's cache."""
+    root = str(Path(__file__).resolve().parents[3])
+    environment = dict(os.environ)
+    inherited = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = root if not inherited else f"{root}{os.pathsep}{inherited}"
+    done = subprocess.run(
+        [sys.executable, "-m", "edged.expressions.compile", str(path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=COMPILE_SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise KernelError(f"{path}: the kernel does not compile: {last[0]}")

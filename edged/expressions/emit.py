@@ -1,0 +1,312 @@
+"""The statements that evaluate a typed tree, one assignment a node.
+
+Nothing but numbers, fixed names and positions enters the text: names of columns, string literals
+and messages do not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from edged.expressions import ops
+from edged.expressions.literals import US_PER_MONTH
+from edged.expressions.tree import Call, Case, Column, Const, Node, Try
+from edged.expressions.types import SqlType
+
+FAULTS_MAX = 250
+"""Faults that are told apart in one kernel; the rest share the last number."""
+INDENT_MAX = 90
+"""CPython allows 100 levels of indentation."""
+
+
+class TooDeep(Exception):
+    """The code would be indented deeper than Python allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Where a node's value stands: its variable, its null flag ("False": never), a text's size."""
+
+    name: str
+    null: str = "False"
+    size: str = ""
+
+
+class Emitter:
+    """Writes the body of the loop over rows `i`."""
+
+    def __init__(self, indent: int) -> None:
+        self.lines: list[str] = []
+        self.literals: list[bytes] = []
+        self.faults: list[str] = []
+        self._indent = indent
+        self._count = 0
+        self._scopes: list[dict[Node, Value]] = [{}]
+        self._columns: dict[str, str] = {}
+        self._err = "err"
+
+    def line(self, text: str) -> None:
+        """Write one statement."""
+        if self._indent > INDENT_MAX:
+            raise TooDeep
+        self.lines.append("    " * self._indent + text)
+
+    def setup(self) -> list[str]:
+        """The statements before the loop: addresses of columns and literals."""
+        columns = [f"    {name} = {source}" for name, source in self._columns.items()]
+        texts = [
+            f"    text{k} = literals[{k}, 0]\n    chars{k} = literals[{k}, 1]"
+            for k in range(len(self.literals))
+        ]
+        return columns + texts
+
+    def let(self, expression: str, prefix: str = "v") -> str:
+        """A new variable with the value of `expression`."""
+        self._count += 1
+        name = f"{prefix}{self._count}"
+        self.line(f"{name} = {expression}")
+        return name
+
+    def emit(self, node: Node) -> Value:
+        """Evaluate `node`, unless an enclosing scope already has."""
+        for scope in reversed(self._scopes):
+            if node in scope:
+                return scope[node]
+        value = self._emit(node)
+        self._scopes[-1][node] = value
+        return value
+
+    def _emit(self, node: Node) -> Value:
+        if isinstance(node, Const):
+            return self._const(node)
+        if isinstance(node, Column):
+            return self._column(node)
+        if isinstance(node, Case):
+            return self._case(node)
+        if isinstance(node, Try):
+            return self._try(node)
+        assert isinstance(node, Call)
+        special = _SPECIAL.get(node.op)
+        return special(self, node) if special is not None else self._strict(node)
+
+    def _const(self, node: Const) -> Value:
+        if node.value is None:
+            return self._null(node.type)
+        if isinstance(node.value, bytes):
+            if node.value not in self.literals:
+                self.literals.append(node.value)
+            k = self.literals.index(node.value)
+            return Value(f"text{k}", "False", f"chars{k}")
+        return Value(constant(node))
+
+    def _null(self, type: SqlType) -> Value:
+        return Value(ops.ZERO[type.carry], "True", "0" if type.variable else "")
+
+    def _address(self, index: int, part: int) -> str:
+        name = f"column{index}_{part}"
+        self._columns[name] = f"columns[{index}, {part}]"
+        return name
+
+    def _column(self, node: Column) -> Value:
+        values = self._address(node.index, 1)
+        null, size = "False", ""
+        if node.nullable:
+            null = self.let(f"load_uint8({self._address(node.index, 2)}, i) == 0", "n")
+        if node.type.variable:
+            offsets = self._address(node.index, 3)
+            start = self.let(f"load_int64({offsets}, i)")
+            size = self.let(f"load_int64({offsets}, i + 1) - {start}", "z")
+            return Value(self.let(f"{values} + {start}"), null, size)
+        if node.type.kind == "bool":
+            return Value(self.let(f"load_uint8({values}, i) != 0"), null)
+        assert node.type.dtype is not None
+        kind = "int64" if node.type.kind == "timestamp" else node.type.dtype.name
+        return Value(self.let(f"load_{kind}({values}, i)"), null)
+
+    def either(self, nulls: list[str]) -> str:
+        """The flag that is set where one of `nulls` is."""
+        names = list(dict.fromkeys(n for n in nulls if n != "False"))
+        if "True" in names:
+            return "True"
+        if len(names) <= 1:
+            return names[0] if names else "False"
+        return self.let(" | ".join(names), "n")
+
+    def _strict(self, node: Call) -> Value:
+        """An operation that is NULL where an operand is."""
+        args = [self.emit(a) for a in node.args]
+        null = self.either([a.null for a in args])
+        if null == "True":
+            return self._null(node.type)
+        made = ops.render(node, [(a.name, a.size) for a in args])
+        if made.pair:
+            pair = self.let(made.value, "p")
+            name, bad = self.let(f"{pair}[0]"), f"{pair}[1]"
+        else:
+            name = self.let(made.value)
+            bad = made.bad.replace("$", name)
+        if bad and node.type.kind == "timestamp":
+            bad = f"({bad}) | time.out_of_range({name})"
+        if bad and node.op == "try_cast":
+            return Value(name, self.let(bad if null == "False" else f"{null} | ({bad})", "n"))
+        if bad and node.fault is not None:
+            self._fault(bad if null == "False" else f"({bad}) & (not {null})", node.fault)
+        return Value(name, null)
+
+    def _fault(self, bad: str, message: str) -> None:
+        if message not in self.faults and len(self.faults) < FAULTS_MAX:
+            self.faults.append(message)
+        number = self.faults.index(message) + 1 if message in self.faults else FAULTS_MAX
+        self.line(f"{self._err} = {number} if {bad} else {self._err}")
+
+    def _open(self, condition: str) -> None:
+        self.line(f"if {condition}:")
+        self._indent += 1
+        self._scopes.append({})
+
+    def _close(self) -> None:
+        self._indent -= 1
+        self._scopes.pop()
+
+    def _case(self, node: Case) -> Value:
+        zero = self._null(node.type)
+        name, null = self.let(zero.name), self.let("True", "n")
+        size = self.let("0", "z") if node.type.variable else ""
+        done = ""
+        for condition, value in node.arms:
+            if done:
+                self._open(f"not {done}")
+            truth = self.truth(condition)
+            fresh = not done
+            if fresh:
+                done = self.let(truth, "d")
+            else:
+                self.line(f"{done} = {truth}")
+            self._open(done)
+            self._choose(value, name, null, size)
+            self._close()
+            if not fresh:
+                self._close()
+        self._open(f"not {done}")
+        self._choose(node.default, name, null, size)
+        self._close()
+        return Value(name, null if node.nullable else "False", size)
+
+    def _choose(self, node: Node, name: str, null: str, size: str) -> None:
+        value = self.emit(node)
+        self.line(f"{name} = {value.name}")
+        self.line(f"{null} = {value.null}")
+        if size:
+            self.line(f"{size} = {value.size}")
+
+    def truth(self, condition: Node) -> str:
+        """An expression that is true where the condition is TRUE, not NULL.
+
+        A conjunction is so where all its parts are, a disjunction where one is: no need to know
+        where they are NULL.
+        """
+        if isinstance(condition, Call) and condition.op in ("and", "or"):
+            name = self.let(self.truth(condition.args[0]))
+            for part in condition.args[1:]:
+                self.line(
+                    f"{name} = {name} {'&' if condition.op == 'and' else '|'} {self.truth(part)}"
+                )
+            return name
+        return self._truth(self.emit(condition))
+
+    def _try(self, node: Try) -> Value:
+        outer = self._err
+        self._err = self.let("0", "err")
+        self._scopes.append({})
+        value = self.emit(node.arg)
+        self._scopes.pop()
+        null = self.let(f"({self._err} != 0) | {value.null}", "n")
+        self._err = outer
+        return Value(value.name, null, value.size)
+
+    def _kleene(self, node: Call) -> Value:
+        """AND and OR: certain as soon as one operand decides."""
+        conjunction = node.op == "and"
+        sign = "&" if conjunction else "|"
+        values = [self.emit(a) for a in node.args]
+        truth = self.let(self._truth(values[0]))
+        for value in values[1:]:
+            self.line(f"{truth} = {truth} {sign} {self._truth(value)}")
+        if all(v.null == "False" for v in values):
+            return Value(truth)
+        other = "|" if conjunction else "&"
+        falsity = self.let(self._falsity(values[0]))
+        for value in values[1:]:
+            self.line(f"{falsity} = {falsity} {other} {self._falsity(value)}")
+        return Value(truth, self.let(f"not ({truth} | {falsity})", "n"))
+
+    @staticmethod
+    def _truth(value: Value) -> str:
+        return value.name if value.null == "False" else f"({value.name} & (not {value.null}))"
+
+    @staticmethod
+    def _falsity(value: Value) -> str:
+        if value.null == "False":
+            return f"(not {value.name})"
+        return f"(not ({value.name} | {value.null}))"
+
+    def _is_null(self, node: Call) -> Value:
+        return Value(self.let(self.emit(node.args[0]).null))
+
+    def _is_true(self, node: Call) -> Value:
+        return Value(self.let(self._truth(self.emit(node.args[0]))))
+
+    def _is_false(self, node: Call) -> Value:
+        return Value(self.let(self._falsity(self.emit(node.args[0]))))
+
+    def _distinct(self, node: Call) -> Value:
+        a, b = (self.emit(x) for x in node.args)
+        kinds = (node.args[0].type, node.args[1].type)
+        differ = ops.comparison("ne", kinds, [(a.name, a.size), (b.name, b.size)])
+        if a.null == b.null == "False":
+            return Value(self.let(differ))
+        return Value(
+            self.let(f"({a.null} != {b.null}) | ((not {a.null}) & (not {b.null}) & ({differ}))")
+        )
+
+    def _extreme(self, node: Call) -> Value:
+        """greatest and least: NULLs are left out."""
+        op = "gt" if node.op == "greatest" else "lt"
+        values = [self.emit(a) for a in node.args]
+        first = values[0]
+        name, null = self.let(first.name), self.let(first.null, "n")
+        size = self.let(first.size, "z") if first.size else ""
+        for value in values[1:]:
+            kinds = (node.type, node.type)
+            better = ops.comparison(op, kinds, [(value.name, value.size), (name, size)])
+            take = self.let(f"(not {value.null}) & ({null} | ({better}))", "d")
+            self.line(f"{name} = {value.name} if {take} else {name}")
+            self.line(f"{null} = {null} & {value.null}")
+            if size:
+                self.line(f"{size} = {value.size} if {take} else {size}")
+        return Value(name, null if node.nullable else "False", size)
+
+
+def constant(node: Const) -> str:
+    """A constant that is not text, as Python."""
+    if isinstance(node.value, bool):
+        return "True" if node.value else "False"
+    if isinstance(node.value, int):
+        value = node.value + node.months * US_PER_MONTH
+        return f"uint64({value:d})" if node.type.carry == "uint64" else f"({value:d})"
+    number = float(str(node.value))
+    text = repr(number) if math.isfinite(number) else ("NAN" if number != number else "INF")
+    return f"{node.type.carry}({'-' if number == -math.inf else ''}{text})"
+
+
+_SPECIAL = {
+    "and": Emitter._kleene,
+    "or": Emitter._kleene,
+    "is_null": Emitter._is_null,
+    "is_true": Emitter._is_true,
+    "is_false": Emitter._is_false,
+    "distinct": Emitter._distinct,
+    "greatest": Emitter._extreme,
+    "least": Emitter._extreme,
+}

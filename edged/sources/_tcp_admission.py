@@ -1,0 +1,246 @@
+"""The door of a TCP source: whoever is not through it yet, and whoever is on the way out.
+
+It has an epoll of its own, which the loop serves like any control: a new producer is greeted while
+the data of all others stays muted, within milliseconds and without a beat.  Exactly the greeting
+is taken from the socket, so that what follows it is input like any other.
+
+Those on their way out were sent an error; what they still send is thrown away until they close,
+so that they get to see it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import select
+import socket
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from edged.client import frames
+from edged.errors import PeerError, SchemaMismatch, Unauthorized
+from edged.sources._tcp_connection import GREETING, LEAVING, Connection, Memory
+from edged.sources._tcp_greeting import Greeting, read_greeting, wanted
+from edged.sources._tcp_line_table import Lines
+from edged.sources._tcp_socket import (
+    TcpSettings,
+    listen,
+    listen_unix,
+    name_of,
+    raise_descriptor_limit,
+    tune,
+)
+
+GREETING_US_MAX = 10_000_000
+LEAVING_US_MAX = 5_000_000
+DISCARD_BYTES_MAX = 64 << 20
+"""Most that is read and thrown away so that a peer gets to see its error."""
+PASSES_MAX = 8
+"""Times that one `serve` looks for more: new connections often bring their greeting along."""
+
+_IN = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+_GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
+
+Admit = Callable[[Connection, Greeting, int], None]
+"""Let a connection in; raises PeerError where it may not."""
+Close = Callable[[Connection], None]
+Refused = Callable[[str, str], None]
+"""Told of the reason, and of whom and why."""
+
+
+class Door:
+    """See the module's docstring.  `connections` are all of the source, by descriptor."""
+
+    def __init__(
+        self,
+        settings: TcpSettings,
+        connections: dict[int, Connection],
+        lock: threading.Lock,
+        memory: Memory,
+        lines: Lines,
+        counts: Counter[str],
+        admit: Admit,
+        close: Close,
+        refused: Refused,
+    ) -> None:
+        self._settings, self._connections = settings, connections
+        self.path = settings.path
+        self._lock, self._memory, self._lines, self._counts = lock, memory, lines, counts
+        self._admit, self._close, self._refused = admit, close, refused
+        self._standing: dict[Connection, None] = {}
+        self._epoll: Any = None
+        self._listener: socket.socket | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._token: bytes | None = None
+        self._accepting = False
+
+    @property
+    def port(self) -> int:
+        """The port that is bound (where the job says 0, the one the kernel gave)."""
+        assert self._listener is not None
+        return int(self._listener.getsockname()[1])
+
+    def start(self) -> None:
+        """Bind and listen; read token and certificate."""
+        settings = self._settings
+        self._token, self._tls = settings.read_token(), settings.tls_context()
+        raise_descriptor_limit(settings.connections_max)
+        self._listener = (
+            listen_unix(self.path) if self.path else listen(settings.host, settings.port)
+        )
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener.fileno(), select.EPOLLIN | select.EPOLLET)
+
+    def fileno(self) -> int:
+        """Readable when somebody is to be served."""
+        return int(self._epoll.fileno())
+
+    def serve(self, monotonic_us: int) -> None:
+        """Accept, greet, and see off."""
+        assert self._listener is not None
+        listener = self._listener.fileno()
+        for _ in range(PASSES_MAX):
+            events = self._epoll.poll(0, len(self._standing) + 2)
+            for fd, mask in events:
+                if fd == listener:
+                    self._accepting = True
+                elif (connection := self._connections.get(fd)) in self._standing:
+                    assert connection is not None
+                    self._hear(connection, bool(mask & _GONE), monotonic_us)
+            if self._accepting:
+                self._accept(monotonic_us)
+            elif not events:
+                break
+        if self._standing:
+            self._part_with_the_slow(monotonic_us)
+
+    def refuse(self, connection: Connection, text: str, reason: str, monotonic_us: int) -> None:
+        """Tell the peer what was wrong, then let it go; what it still sends is thrown away."""
+        self._counts[f"refused_{reason}"] += 1
+        self._refused(reason, f"{connection.name}: {text}")
+        with self._lock:
+            connection.send(frames.told(frames.ERROR, text))
+            connection.finish_sending()
+            connection.state, connection.since_us = LEAVING, monotonic_us
+            connection.forget()
+        if connection not in self._standing:
+            self._standing[connection] = None
+            self._epoll.register(connection.fd, _IN)
+
+    def let_in(self, connection: Connection) -> None:
+        """It is through: others look after it now."""
+        self._epoll.unregister(connection.fd)
+        del self._standing[connection]
+
+    def forget(self, connection: Connection) -> None:
+        """It is gone (the kernel takes a closed descriptor out of the epoll)."""
+        self._standing.pop(connection, None)
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._epoll is not None:
+            self._epoll.close()
+
+    def _accept(self, monotonic_us: int) -> None:
+        assert self._listener is not None
+        self._accepting = False
+        while True:
+            try:
+                sock, peer = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as problem:  # out of descriptors: tried again with the next event
+                self._counts["accept_failed"] += 1
+                if problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    return
+                continue
+            sock.setblocking(False)
+            self._counts["accepted"] += 1
+            if len(self._connections) >= self._settings.connections_max:
+                self._counts["refused_full"] += 1
+                self._refused("full", "too many connections")
+                with contextlib.suppress(OSError):
+                    sock.send(frames.told(frames.AGAIN, "too many connections"))
+                sock.close()
+                continue
+            self._welcome(sock, name_of(sock, peer), monotonic_us)
+
+    def _welcome(self, sock: socket.socket, peer: str, monotonic_us: int) -> None:
+        tune(sock, len(self._connections))
+        tls = self._tls is not None
+        if self._tls is not None:
+            sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        connection = Connection(sock, peer, monotonic_us, tls, self._memory, self._lines)
+        self._connections[connection.fd] = connection
+        self._standing[connection] = None
+        self._epoll.register(connection.fd, _IN)
+
+    def _part_with_the_slow(self, monotonic_us: int) -> None:
+        """Close those that take too long to leave, and where connections run short, to greet."""
+        scarce = 4 * len(self._connections) > 3 * self._settings.connections_max
+        for connection in list(self._standing):
+            waited = monotonic_us - connection.since_us
+            if connection.state == LEAVING and waited > LEAVING_US_MAX:
+                self._close(connection)
+            elif connection.state == GREETING and scarce and waited > GREETING_US_MAX:
+                self.refuse(connection, "no schema arrived in time", "timeout", monotonic_us)
+
+    def _hear(self, connection: Connection, gone: bool, monotonic_us: int) -> None:
+        """Receive until there is nothing more, or it is no longer for us."""
+        while connection in self._standing:
+            if connection.tls_shaking and not self._shake_hands(connection, gone):
+                return
+            leaving = connection.state == LEAVING
+            size = 1 << 16 if leaving else wanted(connection.tail)
+            try:
+                with self._lock:
+                    data = connection.sock.recv(size)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            except OSError:
+                data = b""
+            connection.discarded += len(data)
+            if not data or (leaving and connection.discarded > DISCARD_BYTES_MAX):
+                self._close(connection)
+            elif not leaving:
+                self._counts["bytes"] += len(data)
+                connection.keep(connection.tail + data)
+                self._greet(connection, monotonic_us)
+
+    def _shake_hands(self, connection: Connection, gone: bool) -> bool:
+        """Go on with the TLS handshake; whether it is done."""
+        sock: Any = connection.sock
+        try:
+            with self._lock:
+                sock.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            if gone:
+                self._close(connection)
+            return False
+        except OSError:
+            self._counts["refused_tls"] += 1
+            self._close(connection)
+            return False
+        connection.tls_shaking = False
+        return True
+
+    def _greet(self, connection: Connection, monotonic_us: int) -> None:
+        try:
+            greeting = read_greeting(connection.tail, self._token)
+            if greeting is None:
+                return
+            connection.keep(b"")
+            self._admit(connection, greeting, monotonic_us)
+        except PeerError as problem:
+            self.refuse(connection, str(problem), _reason(problem), monotonic_us)
+
+
+def _reason(problem: PeerError) -> str:
+    if isinstance(problem, Unauthorized):
+        return "token"
+    return "schema" if isinstance(problem, SchemaMismatch) else "greeting"
