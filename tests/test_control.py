@@ -184,7 +184,7 @@ LARGE = {
 def test_a_request_that_would_take_long_to_parse_is_refused_unparsed_and_its_sender_hears_why(
     still, kind, monkeypatch
 ):
-    monkeypatch.setattr("edged.door.json.loads", None)  # whoever parsed it would fail
+    monkeypatch.setattr("edged.control.door.json.loads", None)  # whoever parsed it would fail
     kept = []
     with socket.socket(socket.AF_UNIX) as s:
         s.setblocking(False)
