@@ -147,7 +147,7 @@ def _write(path: Path, text: str) -> None:
 
 def _compile(path: Path) -> None:
     """Compile in a child process, which leaves the machine code in numba's cache."""
-    root = str(Path(__file__).resolve().parents[3])
+    root = str(Path(__file__).resolve().parents[2])
     environment = dict(os.environ)
     inherited = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = root if not inherited else f"{root}{os.pathsep}{inherited}"
