@@ -1,8 +1,8 @@
-"""`python -m edged.bench.boards --plot F`: the picture of docs/boards.md.  Everything is modelled.
+"""The figure of docs/boards.md: `python -m edged.bench.boards --plot F`.  All watts are modelled.
 
-Left, what each board draws by its profile: idle, of it the rails of CPU and GPU, on which alone
-clocks and sleep act; and every core busy at the highest clocks.  Right, the published sweep of a
-Jetson Nano and the model that is fitted to it (`governors.fit_nano`).
+Left: what each board draws by its profile, idle and with all cores busy at the highest clocks, and
+the part of its idle power on the rails of CPU and GPU, where clocks and sleep states act.  Right:
+the published sweep of a Jetson Nano and the model that `governors.fit_nano` fits to it.
 """
 
 from __future__ import annotations
@@ -13,49 +13,45 @@ from typing import Any
 import click
 import numpy as np
 
+from edged.console.figures import GREEN, GREY, ORANGE, PURPLE, RED, new_figure, save
 from governors import fit_nano
 from governors.power import PowerModel
 from governors.profile import load, names
 
-IDLE, PROCESSORS, BUSY = "#9ca3af", "#d1495b", "#a8cbd9"
-CORES = ("#8a5cb8", "#2a9d5c", "#e0a030", "#d1495b")
+BUSY = "#a8cbd9"
+CORES = (PURPLE, GREEN, ORANGE, RED)
+"""Colour by number of busy cores, from one on."""
 
 
 def draw(path: Path) -> None:
-    """Both panels, as PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
-    _boards(left)
-    _sweep(right)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    """Write the figure as PNG."""
+    figure, (left, right) = new_figure(1, 2, 4.2)
+    _draw_boards(left)
+    _draw_sweep(right)
+    save(figure, path)
 
 
-def _boards(axes: Any) -> None:
+def _draw_boards(axes: Any) -> None:
+    """One bar a board; the error bar is one standard deviation of the busy power."""
     shown = sorted(names(), key=lambda n: PowerModel(load(n)).idle_watts(), reverse=True)
     for y, name in enumerate(shown):
         model = PowerModel(load(name))
         ends = model.influence()
         error = model.error_watts(model.full_load(highest=True))
         bars = (
-            ("all cores busy ±", BUSY, ends.full_max, error),
-            ("idle", IDLE, ends.idle_min, None),
-            ("idle, rails of CPU and GPU", PROCESSORS, ends.idle_processors, None),
+            ("all cores busy, ± one deviation", BUSY, ends.full_max, error),
+            ("idle, whole board", GREY, ends.idle_min, None),
+            ("idle, rails of CPU and GPU", RED, ends.idle_processors, None),
         )
-        for label, colour, watts, off in bars:
-            axes.barh(y, watts, color=colour, xerr=off, label=label if y == 0 else None)
-    axes.set(yticks=range(len(shown)), yticklabels=shown, xlabel="W, modelled",
-             title="What a board draws, and what of it software reaches")  # fmt: skip
-    axes.legend(frameon=False, fontsize=8)
+        for label, colour, watts, deviation in bars:
+            axes.barh(y, watts, color=colour, xerr=deviation, label=label if y == 0 else None)
+    axes.set(yticks=range(len(shown)), yticklabels=shown, xlabel="power (W, modelled)",
+             ylim=(-0.6, len(shown) + 1.1), title="Power of each board")  # fmt: skip
+    axes.legend(loc="upper right")
 
 
-def _sweep(axes: Any) -> None:
+def _draw_sweep(axes: Any) -> None:
+    """Power over the clock, a colour for each number of busy cores."""
     sweep = fit_nano.read(fit_nano.DATA / "cpuAll_freq_iter.csv")
     fit = fit_nano.best(sweep)[0]
     khz = np.unique(sweep.khz)
@@ -64,18 +60,20 @@ def _sweep(axes: Any) -> None:
     for busy, colour in enumerate(CORES, start=1):
         each = fit.values["core_dynamic"] * khz / 1e6 * v**2 + fit.values["core_busy"]
         axes.plot(khz / 1e3, fit.values["base"] + step + busy * each, color=colour,
-                  label=f"{busy} busy")  # fmt: skip
+                  label=f"{busy} busy core{'s' * (busy > 1)}")  # fmt: skip
         axes.plot(khz / 1e3, sweep.watts[sweep.busy == busy], "x", color=colour)
-    axes.axhline(fit_nano.IDLE_W, linestyle=":", color=IDLE)
-    axes.set(xlabel="MHz", ylabel="W, whole board", ylim=(0, None),
-             title="Jetson Nano: published sweep (crosses), model (lines)")  # fmt: skip
-    axes.legend(frameon=False, fontsize=8)
+    axes.axhline(fit_nano.IDLE_W, linestyle=":", color=GREY)
+    axes.annotate(f"idle {fit_nano.IDLE_W:.2f} W", (khz[-1] / 1e3, fit_nano.IDLE_W), ha="right",
+                  xytext=(0, -14), textcoords="offset points", color=GREY, fontsize=10)  # fmt: skip
+    axes.set(xlabel="CPU clock (MHz)", ylabel="power of the whole board (W)", ylim=(0, None),
+             title="Jetson Nano: measured by others (×), our model (lines)")  # fmt: skip
+    axes.legend(loc="upper left")
 
 
 @click.command()
 @click.option("--plot", type=click.Path(path_type=Path), required=True)
 def main(plot: Path) -> None:
-    """Draw it."""
+    """Draw the boards and the fit of the Jetson Nano."""
     draw(plot)
 
 

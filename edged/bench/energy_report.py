@@ -1,4 +1,4 @@
-"""Tables and pictures of `edged bench energy`."""
+"""Tables and the figure of `edged bench energy`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edged.bench.energy_published import FIGURE3, IDLE_W, RATES
+from edged.console.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure, save
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 COLOURS = {
-    "nested loop": "#8a5cb8", "HELLS": "#8c6d46", "Handshake": "#e0a030", "ecoJoin": "#d1495b",
-    "ecoJoin GPU": "#d98a94", "edged": "#0b6e99", "edged daemon": "#2a9d5c", "FB": "#e0a030",
-    "AB": "#8a5cb8", "AB+FS": "#d1495b", "per tuple": "#e0a030", "batched": "#8a5cb8",
-    "batched, clocks": "#2a9d5c", "batched, clocks, sleep, uploads": "#0b6e99",
+    "nested loop": PURPLE, "HELLS": "#8c6d46", "Handshake": ORANGE, "ecoJoin": RED,
+    "ecoJoin GPU": "#d98a94", "edged": BLUE, "edged daemon": GREEN, "FB": ORANGE,
+    "AB": PURPLE, "AB+FS": RED, "per tuple": ORANGE, "batched": PURPLE,
+    "batched, clocks": GREEN, "batched, clocks, sleep, uploads": BLUE,
 }  # fmt: skip
+"""Colour of each variant; its published points have the same."""
+LOOKS: dict[str, dict[str, Any]] = {
+    "AB+FS": {"marker": "s", "markerfacecolor": "none", "linestyle": "--"},
+    "batched, clocks": {"marker": "s", "markerfacecolor": "none", "linestyle": "--"},
+}
+"""Lines that lie on another one for most of their length."""
 
 
 def show(result: dict[str, Any], console: Console) -> None:
-    """Print all: W here, and what was published in brackets."""
+    """Print all tables and notes: simulated watts, with the published ones in brackets."""
     _grid(result["figure3"], "rate", "Figure 3, Jetson Nano: W (published)", console)
     _grid(result["figure4"], "rate", "Figure 4, Jetson Nano: W", console)
     _grid(result["figure5"], "batch", "Figure 5, 10 k tuples/s a stream: W (published)", console)
@@ -48,7 +55,7 @@ def show(result: dict[str, Any], console: Console) -> None:
 
 
 def _claimed(claim: dict[str, Any]) -> str:
-    """What came out, in the unit of what was published."""
+    """The simulated value, in the unit of the published one."""
     here, unit = claim["here"], claim["unit"]
     told = {"%": f"{here:.0%}", "W": f"{here:.1f} W", "tuples/s": f"{here:,} tuples/s"}[unit]
     return told + (f", at {claim['rate']:,} tuples/s" if "rate" in claim else "")
@@ -90,45 +97,41 @@ def _cell(row: dict[str, Any]) -> str:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """Four pictures: the paper's three figures and the Orin Nano's arms."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    figure, axes = plt.subplots(2, 2, figsize=(11, 7), layout="constrained")
-    top, bottom = axes
-    _lines(top[0], result["figure3"], "rate")
+    """Write the figure as PNG: the paper's figures 3, 4 and 5, and the arms on the Orin Nano."""
+    figure, ((joins, batching), (sizes, arms)) = new_figure(2, 2, 8.6)
+    _draw_lines(joins, result["figure3"], "rate")
     for name, watts in FIGURE3.items():
-        top[0].plot(RATES[: len(watts)], watts, "x", color=COLOURS[name], markersize=6, zorder=3)
-    _lines(top[1], result["figure4"], "rate")
-    _lines(bottom[0], result["figure5"], "batch")
+        joins.plot(RATES[: len(watts)], watts, "x", color=COLOURS[name], markersize=6, zorder=3)
+    joins.plot([], [], "x", color=GREY, label="published")
+    _draw_lines(batching, result["figure4"], "rate")
+    _draw_lines(sizes, result["figure5"], "batch")
     for row in result["figure5"]:
         if row["published_watts"]:
-            bottom[0].plot(row["batch"], row["published_watts"], "x", color=COLOURS["ecoJoin"])
-    _lines(bottom[1], result["orin_nano"], "rate")
-    titles = (
-        "Figure 3: joins (lines and bands simulated, crosses published)",
-        "Figure 4: batches and clocks",
-        "Figure 5: batch size, 10 k tuples/s a stream",
-        "Orin Nano: four arms, whole daemon",
-    )
-    for each, title in zip((*top, *bottom), titles, strict=True):
-        label = "tuples a batch" if "batch size" in title else "tuples/s of each stream"
-        each.set(xscale="log", xlabel=label, ylabel="W, whole input, simulated", title=title,
+            sizes.plot(row["batch"], row["published_watts"], "x", color=COLOURS["ecoJoin"])
+    sizes.plot([], [], "x", color=COLOURS["ecoJoin"], label="published")
+    _draw_lines(arms, result["orin_nano"], "rate")
+    titles = {
+        joins: "Figure 3, Jetson Nano: joins",
+        batching: "Figure 4, Jetson Nano: batching (FB, AB) and clocks (FS)",
+        sizes: "Figure 5, Jetson Nano: batch size, 10 000 tuples/s",
+        arms: "Orin Nano: the whole daemon, four arms",
+    }
+    for axes, title in titles.items():
+        x = "batch (tuples)" if axes is sizes else "rate of each stream (tuples/s)"
+        axes.set(xscale="log", xlabel=x, ylabel="whole input (W, simulated)", title=title,
                  ylim=(0, None))  # fmt: skip
-        if "Orin" not in title:
-            each.axhline(IDLE_W, linestyle=":", color="#6b7280", linewidth=1)
-        each.legend(frameon=False, fontsize=8, ncols=2 if "joins" in title else 1)
-    top[0].set_ylim(0, 11)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+        if axes is not arms:
+            axes.axhline(IDLE_W, linestyle=":", color=GREY, linewidth=1, label="idle")
+        axes.legend(loc="best", ncols=1)
+    joins.set_ylim(0, 14)
+    joins.legend(loc="upper right", ncols=2, columnspacing=1.2)
+    arms.set_ylim(0, 8)
+    arms.legend(loc="lower left")
+    save(figure, path)
 
 
-def _lines(axes: Any, rows: list[dict[str, Any]], x: str) -> None:
-    """A line a variant, a band where only an interval is known."""
+def _draw_lines(axes: Any, rows: list[dict[str, Any]], x: str) -> None:
+    """One line for each variant, or a band where only an interval is known."""
     for name in dict.fromkeys(r["variant"] for r in rows):
         found = [r for r in rows if r["variant"] == name and r["watts"]]
         at = [r[x] for r in found]
@@ -137,4 +140,5 @@ def _lines(axes: Any, rows: list[dict[str, Any]], x: str) -> None:
             axes.fill_between(at, low, high, color=COLOURS[name], alpha=0.2, linewidth=0,
                               label=f"{name}, interval")  # fmt: skip
         elif found:
-            axes.plot(at, [r["watts"] for r in found], marker=".", color=COLOURS[name], label=name)
+            axes.plot(at, [r["watts"] for r in found], color=COLOURS[name], label=name,
+                      **LOOKS.get(name, {"marker": "."}))  # fmt: skip

@@ -1,10 +1,10 @@
-"""docs/policies.png: what each policy makes of one job on the simulated Orin Nano.
+"""The energy policies compared on one job and the simulated Orin Nano: docs/policies.png.
 
     python -m edged.bench.policies --plot docs/policies.png --json F
 
-It is `edged simulate --sweep rate=...` once a policy, drawn together: power above idle and median
-latency over the rate, of a join of two streams over a second to each side with a tolerance of a
-second.  Every figure is simulated.
+Runs `edged simulate --sweep rate=...` once for each policy and draws power above idle and median
+latency over the rate.  The job joins two streams over one second to each side and promises results
+within one second.  Every figure is simulated; a run is deterministic.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import governors.profile
+from edged.console.figures import BLUE, GREEN, GREY, PURPLE, RED, new_figure, save
 from edged.job.plan import load_job, parse_job
 from edged.simulate.report import Question, sweep
 from edged.simulate.work import Load
 
 RATES = tuple(1_000.0 * 10 ** (i / 4) for i in range(13))
-"""Tuples/s of each stream."""
+"""Rates, in tuples/s of each stream."""
 SECONDS = 120.0
+"""Simulated time of each run."""
 POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hands_off", {}),
     ("race_to_idle", {}),
@@ -30,7 +32,10 @@ POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("power_cap", {"watts": 3.6}),
     ("energy_budget", {"joules_per_day": 310_000.0}),
 )
-_COLOURS = ("#6b7280", "#0b6e99", "#d1495b", "#2a9d5c", "#8a5cb8")
+_LOOKS = (
+    (GREY, "-", "o"), (BLUE, "-", "s"), (RED, "--", "x"), (GREEN, "-.", "^"), (PURPLE, "-", "d"),
+)  # fmt: skip
+"""Colour, line and marker by policy: several lines coincide, and all must stay visible."""
 
 
 _STREAM = {
@@ -53,7 +58,7 @@ JOB = {
 
 
 def run(job: Path | None, board: str = "orin-nano") -> dict[str, list[dict[str, Any]]]:
-    """All answers, by policy."""
+    """The simulator's answers over RATES, by policy with its settings."""
     plan = parse_job(JOB) if job is None else load_job(str(job))
     profile = governors.profile.load(board)
     found = {}
@@ -65,7 +70,7 @@ def run(job: Path | None, board: str = "orin-nano") -> dict[str, list[dict[str, 
 
 
 def table(found: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """A line a policy and rate."""
+    """One line of text for each policy and rate."""
     lines = []
     for label, results in found.items():
         for r in results:
@@ -79,38 +84,35 @@ def table(found: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Power on the left, latency on the right."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
-    for colour, (label, results) in zip(_COLOURS, found.items(), strict=False):
+    """Write the figure as PNG: power above idle on the left, median latency on the right."""
+    figure, (left, right) = new_figure(1, 2, 4.4)
+    for (label, results), look in zip(found.items(), _LOOKS, strict=False):
+        colour, line, marker = look
         rates = [r["rate_per_stream"] for r in results]
-        left.plot(rates, [r["watts"]["above_idle"] for r in results], "o-", color=colour,
-                  label=label, markersize=3)  # fmt: skip
-        right.plot(rates, [r["latency_ms"]["p50"] for r in results], "o-", color=colour,
-                   label=label, markersize=3)  # fmt: skip
-    idle = results[0]["watts"]["input"] - results[0]["watts"]["above_idle"]
-    left.set(title=f"W above idle ({idle:.2f} W, ± {results[0]['watts']['error']:.2f}), simulated",
-             xscale="log", yscale="log")  # fmt: skip
-    right.set(title="Median latency, ms, simulated", xscale="log", yscale="log")
+        style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5,
+                 "markerfacecolor": "none", "label": label}  # fmt: skip
+        left.plot(rates, [r["watts"]["above_idle"] for r in results], **style)
+        right.plot(rates, [r["latency_ms"]["p50"] / 1e3 for r in results], **style)
+    watts = results[0]["watts"]
+    idle = f"idle {watts['input'] - watts['above_idle']:.2f} ± {watts['error']:.2f} W"
+    left.set(title=f"Power above idle ({idle})", ylabel="power above idle (W, simulated)")
+    right.set(title="Median latency, arrival to sealed page", ylabel="latency (s, simulated)")
     for axes in (left, right):
-        axes.set(xlabel="tuples/s of each stream")
-    left.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+        axes.set(xlabel="rate of each stream (tuples/s)", xscale="log", yscale="log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}".replace(",", " "))
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=5,
+                  columnspacing=1.2)  # fmt: skip
+    save(figure, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
+    """Run the comparison, print its table, and write the files that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m edged.bench.policies")
-    parser.add_argument("--job", type=Path, help="Default: a join.")
-    parser.add_argument("--board", default="orin-nano")
-    parser.add_argument("--plot", type=Path)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--job", type=Path, help="Job document.  Default: a join of two streams.")
+    parser.add_argument("--board", default="orin-nano", help="Board profile.")
+    parser.add_argument("--plot", type=Path, help="PNG to write.")
+    parser.add_argument("--json", type=Path, help="File for all answers.")
     options = parser.parse_args(arguments)
     found = run(options.job, options.board)
     print("\n".join(table(found)))  # noqa: T201

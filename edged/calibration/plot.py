@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from edged.console.figures import COLOURS, RED, new_figure, save
 from edged.placement.profile import EnergyCalibration
 from governors.curve import Candidate
 
 _PROCESSORS = {"cpu": "CPU", "cuda": "GPU"}
-_COLOURS = ("#0b6e99", "#d1495b", "#2a9d5c", "#8a5cb8")
 MILLION = 1_000_000
 
 
@@ -65,34 +65,32 @@ def _line(c: Candidate, best: bool) -> str:
 
 
 def draw(energy: EnergyCalibration, path: Path) -> None:
-    """Throughput, watts and joules a million tuples over the clock, a row a device; dots are of the
-    clocks that were gone through, lines are the fitted laws; joules are with the writes."""
-    import matplotlib
+    """Write the figure as PNG: throughput, power and energy per million tuples over the clock.
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    One row for each device.  Dots are measured clocks, lines the fitted laws, dotted lines the
+    device left to its governor.  Energy includes the writes of the clock.
+    """
     devices = list(dict.fromkeys(kernel.device for kernel in energy.kernels.values()))
-    figure, rows = plt.subplots(
-        len(devices), 3, figsize=(11, 3.4 * len(devices)), layout="constrained", squeeze=False
-    )
+    figure, rows = new_figure(len(devices), 3, 3.9 * len(devices), squeeze=False)
     for panels, device in zip(rows, devices, strict=True):
         names = [name for name, kernel in energy.kernels.items() if kernel.device == device]
-        for colour, name in zip(_COLOURS, names, strict=False):
+        for colour, name in zip(COLOURS, names, strict=False):
             _draw_kernel(energy, name, colour, panels)
         times = {energy.kernels[name].times_from.value for name in names}
         watts = {energy.kernels[name].curve.watts_from.value for name in names}
-        titles = {"M tuples/s": times, "W of the whole input": watts,
-                  "J per million tuples above idle": watts}  # fmt: skip
-        for axes, (title, sources) in zip(panels, titles.items(), strict=True):
-            axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
-            axes.set(xlabel=f"MHz of the {_PROCESSORS[device]}",
-                     title=f"{title}, {', '.join(sorted(sources))}")  # fmt: skip
-            axes.legend(frameon=False, fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+        panels_text = (
+            ("Throughput", "M tuples/s", times),
+            ("Power of the whole input", "W", watts),
+            ("Energy above idle", "J per M tuples", watts),
+        )
+        for axes, (quantity, unit, sources) in zip(panels, panels_text, strict=True):
+            axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
+            axes.set(xlabel=f"clock of the {_PROCESSORS[device]} (MHz)",
+                     ylabel=f"{unit}, {', '.join(sorted(sources))}",
+                     title=quantity)  # fmt: skip
+            axes.legend(loc="upper right" if axes is panels[2] else "upper left", ncols=1)
+    figure.suptitle(f"{energy.board}, power by {energy.meter}", fontsize=10)
+    save(figure, path)
 
 
 def _draw_kernel(energy: EnergyCalibration, name: str, colour: str, panels: Sequence[Any]) -> None:
@@ -115,8 +113,8 @@ def _draw_kernel(energy: EnergyCalibration, name: str, colour: str, panels: Sequ
     alone = next((c for c in optimum.candidates if c.hz is None), None)
     if alone is not None:
         for axes, y in zip(panels, (MILLION / alone.us, alone.watts, alone.joules), strict=True):
-            axes.axhline(y, color=colour, linestyle=":", label=f"{name}, leave it")
+            axes.axhline(y, color=colour, linestyle=":", label=f"{name}, clock left alone")
     best = optimum.best
     if best.hz is not None:
-        panels[2].plot(best.hz / 1e6, best.joules, "*", color=_COLOURS[1], markersize=13,
+        panels[2].plot(best.hz / 1e6, best.joules, "*", color=RED, markersize=13,
                        label=f"optimum {best.hz / 1e6:.0f} MHz", zorder=5)  # fmt: skip

@@ -1,52 +1,74 @@
-"""The power curve of four real turbines, drawn from the finished table."""
+"""The demo's figure: the power curve of four real turbines, and their energy by month."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from edged.console.figures import BLUE, COLOURS, GREY, RED, new_figure, save
+
 RATED_KW = 2050
-"""Senvion MM82, from the farm's asset list."""
-_COLOURS = ("#0b6e99", "#d1495b", "#2a9d5c", "#8a5cb8")
+"""Rated power of a Senvion MM82, from the farm's asset list."""
+BIN_M_S = 0.5
+"""Width of a wind bin of the table `power_curve`."""
+READINGS_MIN = 5
+"""Bins with fewer readings are not drawn: their standard deviation says nothing."""
 
 
 def draw(curve: pa.Table, months: list[tuple[str, float, float]], path: Path) -> None:
-    """Mean power with one standard deviation by wind bin; energy a month beside the meter's."""
-    import matplotlib
+    """Write the figure as PNG.
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    `curve` is the finished table `power_curve`.  `months` holds, for each month, its name as
+    `YYYY-MM`, the energy of the turbines and the energy by the plant's meter, both in kWh.
+    """
+    figure, (left, right) = new_figure(1, 2, 4.4, width_ratios=(3, 2))
+    _draw_curves(left, curve)
+    _draw_months(right, months)
+    figure.supxlabel("Data: ENGIE, La Haute Borne, Open License 2.0 (Etalab)", fontsize=9,
+                     color=GREY, x=0.995, ha="right")  # fmt: skip
+    save(figure, path)
 
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(11, 4.2), width_ratios=(3, 2), layout="constrained"
-    )
-    rows = [r for r in curve.to_pylist() if r["bin_m_s"] is not None and r["n"] >= 5]
-    for colour, turbine in zip(_COLOURS, sorted({r["turbine"] for r in rows}), strict=False):
+
+def _draw_curves(axes: Any, curve: pa.Table) -> None:
+    """Mean power over wind speed, one line for each turbine, with a band of ± one deviation."""
+    rows = [
+        r for r in curve.to_pylist() if r["bin_m_s"] is not None and r["n"] >= READINGS_MIN
+    ]  # fmt: skip
+    for colour, turbine in zip(COLOURS, sorted({r["turbine"] for r in rows}), strict=False):
         own = sorted((r for r in rows if r["turbine"] == turbine), key=lambda r: r["bin_m_s"])
-        wind = [r["bin_m_s"] + 0.25 for r in own]
+        wind = [r["bin_m_s"] + BIN_M_S / 2 for r in own]
         mean = [r["mean_kw"] for r in own]
         spread = [r["stddev_kw"] or 0.0 for r in own]
         low = [max(0.0, m - s) for m, s in zip(mean, spread, strict=True)]
         high = [m + s for m, s in zip(mean, spread, strict=True)]
-        left.plot(wind, mean, color=colour, linewidth=1.6, label=turbine)
-        left.fill_between(wind, low, high, color=colour, alpha=0.10, linewidth=0)
-    left.axhline(RATED_KW, color="#888888", linewidth=0.8, linestyle=":")
-    left.annotate("rated 2 050 kW", (1, RATED_KW), xytext=(0, 3), textcoords="offset points",
-                  color="#666666", fontsize=8)  # fmt: skip
-    left.set(xlabel="wind speed (m/s)", ylabel="power (kW), mean ± one standard deviation",
-             title="Power curve of four turbines, joined on the edge", xlim=(0, 22))  # fmt: skip
-    left.legend(frameon=False, loc="lower right")
-    names = [m for m, _, _ in months]
-    right.bar(names, [k / 1000 for _, k, _ in months], color="#0b6e99", label="turbines' power")
-    right.plot(names, [k / 1000 for _, _, k in months], color="#d1495b", marker="o", markersize=3,
-               linewidth=1.2, label="plant's meter")  # fmt: skip
-    right.set(ylabel="energy (MWh a month)", title="Energy beside the plant's own meter")
-    right.set_xticks(names[::6], names[::6])
-    right.legend(frameon=False)
-    figure.text(0.995, 0.005, "Data: ENGIE, La Haute Borne, Open License 2.0 (Etalab)",
-                ha="right", color="#888888", fontsize=7)  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+        axes.plot(wind, mean, color=colour, linewidth=1.6, label=turbine)
+        axes.fill_between(wind, low, high, color=colour, alpha=0.10, linewidth=0)
+    axes.axhline(RATED_KW, color=GREY, linewidth=0.8, linestyle=":")
+    axes.annotate("rated 2 050 kW", (1, RATED_KW), xytext=(0, 4), textcoords="offset points",
+                  color=GREY, fontsize=10)  # fmt: skip
+    axes.set(xlabel="wind speed (m/s)", ylabel="power (kW)", xlim=(0, 20), ylim=(-50, None),
+             title="Power curve of four turbines, mean ± one standard deviation")  # fmt: skip
+    axes.legend(loc="lower right")
+
+
+def _draw_months(axes: Any, months: list[tuple[str, float, float]]) -> None:
+    """Energy by month: bars of the turbines' own power, points of the plant's meter."""
+    at = range(len(months))
+    axes.bar(at, [kwh / 1000 for _, kwh, _ in months], color=BLUE, label="turbines' power")
+    axes.plot(at, [kwh / 1000 for _, _, kwh in months], color=RED, marker="o", markersize=3.5,
+              linewidth=1.2, label="plant's meter")  # fmt: skip
+    ticks = [i for i, (name, _, _) in enumerate(months) if name[5:] in ("01", "07")]
+    axes.set_xticks(ticks, [_month(months[i][0]) for i in ticks])
+    top = max((max(kwh) for _, *kwh in months), default=1.0) / 1000
+    axes.set(ylabel="energy (MWh per month)", ylim=(0, 1.25 * top),
+             title="Energy beside the plant's own meter")  # fmt: skip
+    axes.legend(loc="upper left", ncols=2)
+
+
+def _month(name: str) -> str:
+    """`2014-01` as `Jan 2014`."""
+    year, month = name.split("-")
+    names = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+    return f"{names[int(month) - 1]} {year}"

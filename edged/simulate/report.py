@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import governors.profile
+from edged.console.figures import BLUE, RED, new_figure, save
 from edged.documents.units import show_size
 from edged.job.plan import JobPlan
 from edged.placement.placement import Profile as Calibrated
@@ -25,8 +26,6 @@ from governors.tariff import Measured
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_COLOURS = ("#0b6e99", "#d1495b", "#2a9d5c", "#8a5cb8")
 
 
 @dataclass(frozen=True)
@@ -247,54 +246,53 @@ def _brief(us: int) -> str:
 
 
 def draw(results: Sequence[dict[str, Any]], key: str, path: Path) -> None:
-    """Power over the swept value on the left, latency on the right; of one run, where its time went
-    and its latency."""
-    import matplotlib
+    """Write a figure as PNG.
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.4), layout="constrained")
+    A sweep over `key` (`rate` or `latency`): power on the left, latency on the right.  One run:
+    shares of time at each clock and in each sleep state on the left, latency on the right.
+    """
+    figure, (left, right) = new_figure(1, 2, 4.2)
     if len(results) == 1:
-        figure.suptitle(_title(results[0]), fontsize=9)
+        figure.suptitle(_title(results[0]), fontsize=10)
         _draw_one(results[0], left, right)
     else:
+        figure.suptitle(_title(results[0], key), fontsize=10)
         _draw_sweep(results, key, left, right)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    save(figure, path)
 
 
 def _draw_one(r: dict[str, Any], left: Any, right: Any) -> None:
     clocks = {f"{int(hz) / 1e6:.0f} MHz": x for hz, x in r["clock_shares_hz"].items()}
     states = {k: x for k, x in r["state_shares"].items() if k not in ("race", "write")}
     shares = {**clocks, **states}
-    bars = left.barh(list(shares), [100 * x for x in shares.values()], color=_COLOURS[0])
+    bars = left.barh(list(shares), [100 * x for x in shares.values()], color=BLUE)
     left.bar_label(bars, fmt="%.2g %%", padding=3)
-    left.set(xlabel="% of the time", xlim=(0, 115), title="Clocks and sleep")
-    bars = right.bar(list(r["latency_ms"]), list(r["latency_ms"].values()), color=_COLOURS[1])
-    right.bar_label(bars, fmt="%.0f")
-    right.set(ylabel="ms", title="Latency, arrival to sealed")
+    left.set(xlabel="share of time (%, simulated)", xlim=(0, 120), title="Clocks and sleep states")
+    bars = right.bar(list(r["latency_ms"]), list(r["latency_ms"].values()), color=RED)
+    right.bar_label(bars, fmt="%.0f", padding=2)
+    right.margins(y=0.1)
+    right.set(ylabel="latency (ms, simulated)", title="Latency, arrival to sealed page")
 
 
 def _draw_sweep(results: Sequence[dict[str, Any]], key: str, left: Any, right: Any) -> None:
-    label = "tuples/s of each stream" if key == "rate" else "latency tolerance, ms"
+    label = "rate of each stream (tuples/s)" if key == "rate" else "latency tolerance (ms)"
     x = [r["rate_per_stream"] if key == "rate" else r["latency_us"] / 1e3 for r in results]
     watts = [r["watts"]["input"] for r in results]
     error = [r["watts"]["error"] for r in results]
-    left.errorbar(x, watts, error, marker="o", color=_COLOURS[0], label="whole input")
+    left.errorbar(x, watts, error, marker="o", color=BLUE, label="whole input, ± one deviation")
     idle = [r["watts"]["input"] - r["watts"]["above_idle"] for r in results]
-    left.plot(x, idle, "--", color=_COLOURS[1], label="idle")
-    left.set(xlabel=label, ylabel="W", ylim=(0, None), title=f"Power, {_title(results[0], key)}")
-    for name, colour in zip(("p50", "p99"), _COLOURS, strict=False):
+    left.plot(x, idle, "--", color=RED, label="idle")
+    left.set(xlabel=label, ylabel="power (W, simulated)", title="Power of the whole input")
+    left.set_ylim(0, 1.15 * left.get_ylim()[1])
+    for name, colour in zip(("p50", "p99"), (BLUE, RED), strict=True):
         values = [r["latency_ms"][name] for r in results]
         right.plot(x, values, marker="o", color=colour, label=name)
-    right.set(xlabel=label, ylabel="ms", ylim=(0, None), title="Latency, arrival to sealed")
+    right.set(xlabel=label, ylabel="latency (ms, simulated)", ylim=(0, None),
+              title="Latency, arrival to sealed page")  # fmt: skip
     for axes in (left, right):
         if x[0] > 0 and x[-1] / x[0] > 20:
             axes.set_xscale("log")
-        axes.legend(frameon=False)
+        axes.legend(loc="best")
 
 
 def _device(asked: Question) -> tuple[Device, list[str]]:
