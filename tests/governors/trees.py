@@ -1,4 +1,4 @@
-"""Boards as fixture trees: path -> content, as `shared/reference/hardware.md` says they are.
+"""Boards as fixture trees: path -> content, as `docs/hardware.md` says they are.
 
     sysfs = plant(tmp_path, "orin-nano-r36")      # plain files below tmp_path
     kernel = Kernel(tmp_path)                     # the same, with the kernel's rules for writes
