@@ -24,11 +24,11 @@ from api.door import Door
 from api.ingest import Ingest
 from api.listeners import Listener, addresses, open_listeners
 from api.metrics import App, open_listener
-from api.notify import notify
 from api.server import Server
 from edged.config import CONFIG, Config, load
 from edged.errors import EdgedError
 from edged.events.journal import complain, log_to
+from edged.platform.notify import Notifier
 
 NICENESS = 10
 """Whoever asks, a beat comes first."""
@@ -74,15 +74,17 @@ async def serve(config: Config, environ: Mapping[str, str], as_json: bool = Fals
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
     running = [asyncio.create_task(server.run_until_stopped()) for server in servers]
-    _say_ready(listeners, environ, as_json)
+    notifier = Notifier(environ)
+    _announce_ready(listeners, notifier, as_json)
     stopped = asyncio.create_task(over.wait())
     await asyncio.wait({stopped, *running}, return_when=asyncio.FIRST_COMPLETED)
-    notify(environ, "STOPPING=1")
+    notifier.send(STOPPING=1)
     context.live.close()
     for server in servers:
         server.stop()
     await asyncio.gather(*running)
     await context.close()
+    notifier.close()
     for listener in listeners:
         if listener.trusted and environ.get("LISTEN_PID") != str(os.getpid()):
             Path(listener.address).unlink(missing_ok=True)
@@ -94,9 +96,9 @@ def keys_file(config: Config, environ: Mapping[str, str]) -> Path:
     return Path(directory) / "http-ingest.sqlite"
 
 
-def _say_ready(listeners: list[Listener], environ: Mapping[str, str], as_json: bool) -> None:
+def _announce_ready(listeners: list[Listener], notifier: Notifier, as_json: bool) -> None:
     where = addresses(listeners)
-    notify(environ, f"READY=1\nSTATUS=listens on {where}")
+    notifier.send(READY=1, STATUS=f"listens on {where}")
     logging.getLogger("edged.api").info("listens on %s", where)
     if as_json:
         told = {"ready": True, "pid": os.getpid(), "listens": [one.address for one in listeners]}
