@@ -59,7 +59,7 @@ class Plant:
                 return fired
             if beat <= self.now_us:
                 beat += beat_us
-                self.reporter.beaten()
+                self.reporter.on_beat()
             else:
                 fired += 1
                 self.fire()
@@ -85,7 +85,7 @@ def test_a_device_at_rest_is_woken_once_in_five_quarters_of_the_interval():
 def test_without_an_interval_there_is_no_timer_and_a_reload_may_start_one():
     plant = Plant(interval_s=0.0)
     assert plant.armed is None and plant.pass_until(plant.now_us + 10**9, SECOND) == 0
-    plant.reporter.soon()
+    plant.reporter.report_soon()
     assert not plant.reports and plant.armed is None
     plant.reporter.set(TelemetrySection(interval_s=10.0))
     plant.pass_until(plant.now_us + 60 * SECOND)
@@ -122,7 +122,7 @@ def test_reports_go_ahead_of_data_where_the_settings_or_a_job_say_so(
         daemon.waiter.kick()
 
     monkeypatch.setattr(daemon.uplink, "report", report)
-    daemon.centre.reporter._overdue()  # with the acks of the commit thread, which the waiter tells
+    daemon.centre.reporter._on_timer()  # with the acks of the commit thread, which the waiter tells
     daemon.waiter.until(daemon.clock.monotonic_us() + 20 * SECOND, lambda: told)
     daemon.close()
     assert told == [asked or promised]

@@ -33,7 +33,7 @@ from edged.data.flow import State
 from edged.platform.clock import Clock
 from edged.sources.base import Source
 from edged.store import BeatRecord, Encoded, Store, StoreFull
-from edged.uplink.upload_coalescer import Held
+from edged.uplink.upload_coalescer import UploadCoalescer
 
 Task = Callable[[], object]
 
@@ -66,7 +66,7 @@ class Committed:
 class Committer:
     """Owns the commit thread and, with it, all calls of the store and the uplink."""
 
-    def __init__(self, store: Store, uplink: Held | None, clock: Clock) -> None:
+    def __init__(self, store: Store, uplink: UploadCoalescer | None, clock: Clock) -> None:
         self._store, self._uplink, self._clock = store, uplink, clock
         self.snapshots = Snapshots(store)
         self._failure: BaseException | None = None
@@ -163,7 +163,7 @@ class Committer:
         if since:
             now = self._clock.wall_us()
             self.landed([now - at for at in since if at])
-            if self._uplink.awaited:
+            if self._uplink.bypassed:
                 self.heard()
         if self._uplink.restart_if_dead():
             self._uplink.offer(self._store.pending())

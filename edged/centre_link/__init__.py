@@ -1,1 +1,1 @@
-"""centre_link"""
+"""The daemon's traffic with the centre apart from pages: reports out, desired state in."""

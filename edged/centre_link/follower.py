@@ -1,14 +1,12 @@
-"""The daemon's part of the desired state: a child judges and applies it, here is told what came
-of it.
+"""The device side of the desired state: runs the child process that applies each new version.
 
-    uplink's process ──► STORE/desired.received.json ──► python -m edged.centre_link.desired_state
-    ──► the door
-                                                           │
-             telemetry, events, windows ◄── STORE/desired.json
+    uplink process ──► STORE/desired.received.json ──► python -m edged.centre_link.desired_state
+                                                           │            │
+             telemetry, events, windows ◄── STORE/desired.json      control door
 
-Judging a document and compiling its expressions takes seconds: nothing of it runs in this process.
-`desired.json` is written when a version has been applied or refused, so a version that a crash cut
-short is taken up again by the next start; applying it again changes nothing that it had changed.
+Checking a document and compiling its expressions takes seconds, so a child process does it.  The
+child writes `desired.json` once a version is applied or refused.  A version interrupted by a crash
+is applied again at the next start; applying is idempotent.
 """
 
 from __future__ import annotations
@@ -28,60 +26,72 @@ from edged.platform.event_loop import Waiter
 _READ_BYTES = 1 << 16
 
 
-class Follower:
-    """Of one daemon with an uplink; the heart's thread only."""
+class DesiredStateFollower:
+    """Follows the desired state of one daemon; the heart's thread only.
 
-    def __init__(self, directory: Path, waiter: Waiter, events: Events) -> None:
-        self.ended: Callable[[], None] = lambda: None
-        """Told that a version has been applied or refused."""
-        self._directory, self._waiter, self._events = directory, waiter, events
+    `on_result` is called when a version is applied, refused, or its child process failed.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        door: Path,
+        event_loop: Waiter,
+        events: Events,
+        on_result: Callable[[], None],
+    ) -> None:
+        self._directory, self._door = directory, door
+        self._event_loop, self._events, self._on_result = event_loop, events, on_result
         self._result = self.read(directory)
         self.received: int = self._result["received"]
-        """The newest version that the uplink's process has written."""
+        """The newest version that the uplink process has written."""
         self._child: subprocess.Popen[bytes] | None = None
-        self._said = bytearray()
+        self._output = bytearray()
 
     @staticmethod
     def read(directory: Path) -> dict[str, Any]:
-        """What `desired.json` says, and with `received` the newest version that has come."""
-        none: dict[str, Any] = {
+        """The content of `desired.json`, and under `received` the newest version received."""
+        defaults: dict[str, Any] = {
             "version": 0,
             "applied": 0,
             "problem": "",
             "windows": [],
             "policy": None,
         }
-        result = none | read(directory / RESULT)
-        came = int(read(directory / RECEIVED).get("version", 0))
-        return {**result, "received": max(int(result["version"]), came)}
+        result = defaults | read(directory / RESULT)
+        received = int(read(directory / RECEIVED).get("version", 0))
+        return {**result, "received": max(int(result["version"]), received)}
 
     @property
     def windows(self) -> list[list[int]]:
-        """The upload windows that count."""
+        """The upload windows of the applied version; empty: always."""
         windows: list[list[int]] = self._result["windows"]
         return windows
 
     @property
     def policy(self) -> dict[str, Any] | None:
-        """The policy that counts, `{"name", "settings"}`; None: the configuration's."""
+        """The policy of the applied version, `{"name", "settings"}`; None: the configuration's."""
         policy: dict[str, Any] | None = self._result["policy"]
         return policy
 
     def outcome(self) -> dict[str, Any]:
-        """The newest `version` that came, the one that is `applied`, and the `problem` since."""
+        """The newest `version` received, the one `applied`, and the `problem` of the newest."""
         result = self._result
-        judged = result["version"] == self.received
+        decided = result["version"] == self.received
         return {
             "version": self.received,
             "applied": result["applied"],
-            "problem": result["problem"] if judged else "",
+            "problem": result["problem"] if decided else "",
         }
 
-    def look(self, told: Any, door: Path) -> None:
-        """Take up the version that the uplink tells of (`Uplink.desired`), or has received
-        before, unless that was done."""
-        if isinstance(told, Mapping) and isinstance(told.get("version"), int):
-            self.received = max(self.received, told["version"])
+    def follow(self, announced: Any = None) -> None:
+        """Start a child for the newest version that is neither applied nor refused.
+
+        `announced` is a version that the uplink announces (`Uplink.desired`).  Does nothing while
+        a child runs; its end calls this again.
+        """
+        if isinstance(announced, Mapping) and isinstance(announced.get("version"), int):
+            self.received = max(self.received, announced["version"])
         if self._child is not None or self.received <= self._result["version"]:
             return
         words = [
@@ -89,61 +99,62 @@ class Follower:
             "-m",
             "edged.centre_link.desired_state",
             str(self._directory),
-            str(door),
+            str(self._door),
         ]
         try:
             self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         except OSError as problem:  # TasksMax, descriptors, memory: the next version tries again
-            self._failed(f"judging it could not begin: {problem}")
+            self._fail(f"its child process did not start: {problem}")
             return
         assert self._child.stdout is not None
-        self._said.clear()
-        self._waiter.add_control(self._child.stdout.fileno(), lambda: self._hear(door))
+        self._output.clear()
+        self._event_loop.add_control(self._child.stdout.fileno(), self._on_output)
 
     def close(self) -> None:
-        """End the child; the next start takes up what it leaves."""
+        """Kill the child; the next start follows the same version again."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
             child.communicate()
 
-    def _hear(self, door: Path) -> None:
-        """The child has said something, or ended: an interpreter takes some 0.3 s for that after
-        its last word, which no beat waits for."""
+    def _on_output(self) -> None:
+        """Read what is there.  An interpreter needs some 0.3 s to exit after its last write; no
+        beat waits for that."""
         assert self._child is not None and self._child.stdout is not None
         part = os.read(self._child.stdout.fileno(), _READ_BYTES)
-        self._said += part
+        self._output += part
         if not part:
-            self._ended(door)
+            self._on_exit()
 
-    def _ended(self, door: Path) -> None:
+    def _on_exit(self) -> None:
         child, self._child = self._child, None
         assert child is not None and child.stdout is not None
-        self._waiter.remove_control(child.stdout.fileno())
+        self._event_loop.remove_control(child.stdout.fileno())
         child.stdout.close()
         child.wait()
         try:
-            self._result |= json.loads(self._said)
+            self._result |= json.loads(self._output)
         except ValueError:
-            self._failed(f"judging it ended with status {child.returncode}; the log says why")
+            status = child.returncode
+            self._fail(f"its child process ended with status {status}; see the log")
         else:
-            self._tell()
-            self.ended()
-        self.look(None, door)
+            self._publish()
+            self._on_result()
+        self.follow()
 
-    def _failed(self, problem: str) -> None:
-        """The newest version is neither applied nor refused before the next start, or another."""
+    def _fail(self, problem: str) -> None:
+        """Give the newest version up until the next start or the next version."""
         self._result |= {"version": self.received, "problem": problem, "done": []}
-        self._tell()
-        self.ended()
+        self._publish()
+        self._on_result()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         version, problem = self._result["version"], self._result["problem"]
         facts = {"version": version, "applied": self._result.get("done", [])}
         if problem:
             text = f"desired state {version} refused: {problem}"
-            told = {**facts, "problem": problem}
-            self._events.add("desired.refused", text, level="error", facts=told)
+            refusal = {**facts, "problem": problem}
+            self._events.add("desired.refused", text, level="error", facts=refusal)
         else:
             text = f"desired state {version} applied: {', '.join(facts['applied']) or 'no change'}"
             self._events.add("desired.applied", text, facts=facts)

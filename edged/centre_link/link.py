@@ -1,96 +1,118 @@
-"""What a daemon with an uplink has to do with the centre beside its pages: reports go there
-(`edged.centre_link.reporter`), the desired state comes from there
-(`edged.centre_link.follower`)."""
+"""The link to the centre beside the pages: telemetry reports go out, the desired state comes in.
+
+    snapshot ──► Reporter ──► uplink process ──► collector
+    collector ──► uplink process ──► DesiredStateFollower ──► commands through the control door
+
+`CentreLink` connects the two (`edged.centre_link.reporter`, `edged.centre_link.follower`) to the
+running daemon.  It exists only in a daemon with an uplink.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edged.centre_link.desired_state import RECEIVED
-from edged.centre_link.follower import Follower
-from edged.centre_link.reporter import Reporter
+from edged.centre_link.follower import DesiredStateFollower
+from edged.centre_link.reporter import AfterAcks, Reporter
 from edged.config.sections import TelemetrySection
-from edged.daemon.status import picture
 from edged.energy.policies import CENTRE, COMMAND
+from edged.energy.runtime import Energy
 from edged.errors import EdgedError
+from edged.events.log import Events
+from edged.platform.clock import Clock
+from edged.platform.event_loop import Waiter
 from edged.uplink import Uplink, telemetry
 
-if TYPE_CHECKING:
-    from edged.daemon.daemon import Daemon
 
+class CentreLink:
+    """Telemetry reports and the desired state of one daemon; the heart's thread only.
 
-class Centre:
-    """Both, put together; the heart's thread only."""
+    `run_on_commit_thread` queues a call for the thread that owns the uplink.  `snapshot` returns
+    the daemon's status document; `reports_go_first` says whether a running job promises that
+    reports are sent before pages.  `after_acks` is described in `Reporter`.
+    """
 
-    def __init__(self, daemon: Daemon, uplink: Uplink) -> None:
-        self._daemon, self._uplink = daemon, uplink
-        self.follower = Follower(daemon.settings.directory, daemon.waiter, daemon.events)
-        self.follower.ended = self._judged
-        self.reporter = Reporter(
-            daemon.settings.telemetry,
-            self._row,
-            self._send,
-            daemon.after_acks,
-            daemon.waiter,
-            daemon.clock,
-        )
-        daemon.heart.before_commit = self.reporter.beaten
+    def __init__(
+        self,
+        uplink: Uplink,
+        *,
+        directory: Path,
+        door: Path,
+        telemetry: TelemetrySection,
+        event_loop: Waiter,
+        clock: Clock,
+        events: Events,
+        energy: Energy | None,
+        run_on_commit_thread: Callable[[Callable[[], object]], None],
+        snapshot: Callable[[], dict[str, Any]],
+        reports_go_first: Callable[[], bool],
+        after_acks: AfterAcks,
+    ) -> None:
+        self._uplink, self._events, self._energy = uplink, events, energy
+        self._run_on_commit_thread = run_on_commit_thread
+        self._snapshot, self._reports_go_first = snapshot, reports_go_first
+        self.follower = DesiredStateFollower(directory, door, event_loop, events, self._on_result)
+        self.reporter = Reporter(telemetry, self._row, self._send, after_acks, event_loop, clock)
 
     def start(self) -> None:
-        """The door answers: what the centre wants is applied again, or for the first time; but a
-        policy that a command has named since counts first."""
-        self._show()
-        side, policy = self._daemon.energy, self.follower.policy
-        if policy is not None and side is not None and side.policies.own.origin != COMMAND:
+        """Apply the desired state once the control door answers.
+
+        The centre's policy is set again, unless a command has chosen a policy since.
+        """
+        self._publish_outcome()
+        energy, policy = self._energy, self.follower.policy
+        if policy is not None and energy is not None and energy.policies.own.origin != COMMAND:
             try:
-                side.switch(policy["name"], policy["settings"], CENTRE)
+                energy.switch(policy["name"], policy["settings"], CENTRE)
             except EdgedError as problem:
-                text = f"the policy that the centre wants: {problem}"
-                self._daemon.events.add("policy.fell_back", text, level="warning",
-                                        facts={"problem": str(problem)})  # fmt: skip
-        self.follower.look(None, self._daemon.door.path)
+                text = f"the centre's policy cannot run: {problem}"
+                self._events.add("policy.fell_back", text, level="warning",
+                                 facts={"problem": str(problem)})  # fmt: skip
+        self.follower.follow()
 
-    def heard(self, told: Any) -> None:
-        """The uplink tells of this desired state (`Uplink.desired`)."""
-        was = self.follower.received
-        self.follower.look(told, self._daemon.door.path)
-        if self.follower.received != was:
-            self._show()
+    def on_desired_state(self, announced: Any) -> None:
+        """Follow the version that the uplink announces (`Uplink.desired`)."""
+        previous = self.follower.received
+        self.follower.follow(announced)
+        if self.follower.received != previous:
+            self._publish_outcome()
 
-    def set(self, settings: TelemetrySection) -> None:
-        """Report as `settings` say from now on."""
-        self._daemon.committer.call(partial(_register, self._uplink, settings))
+    def set_telemetry(self, settings: TelemetrySection) -> None:
+        """Report by `settings` from now on."""
+        self._run_on_commit_thread(partial(_register, self._uplink, settings))
         self.reporter.set(settings)
 
     def close(self) -> None:
-        """Release timer and child."""
+        """Release the timer and the child process."""
         self.reporter.close()
         self.follower.close()
 
     def _row(self, interval_s: float) -> list[Any]:
-        return telemetry.row(picture(self._daemon), interval_s, self.follower.outcome())
+        return telemetry.row(self._snapshot(), interval_s, self.follower.outcome())
 
     def _send(self, values: list[Any], bytes_max: int, first: bool) -> None:
-        first = first or any(job.plan.promises.telemetry_first for job in self._daemon.heart.jobs)
-        self._daemon.committer.call(partial(self._uplink.report, values, bytes_max, first))
+        first = first or self._reports_go_first()
+        self._run_on_commit_thread(partial(self._uplink.report, values, bytes_max, first))
 
-    def _show(self) -> None:
+    def _publish_outcome(self) -> None:
         self._uplink.outcome = self.follower.outcome() if self.follower.received else {}
 
-    def _judged(self) -> None:
-        self._show()
-        self._daemon.committer.call(partial(self._uplink.open_at, self.follower.windows))
-        self.reporter.soon()
+    def _on_result(self) -> None:
+        self._publish_outcome()
+        self._run_on_commit_thread(partial(self._uplink.set_windows, self.follower.windows))
+        self.reporter.report_soon()
 
 
 def prepare(uplink: Uplink, directory: Path, settings: TelemetrySection) -> None:
-    """Before the uplink starts: what it is to do with desired states, and when it may send."""
+    """Configure an uplink before its start: the telemetry schema, the file for desired states and
+    the upload windows."""
     _register(uplink, settings)
-    found = Follower.read(directory)
-    uplink.receive(str(directory / RECEIVED), found["received"])
-    uplink.open_at(found["windows"])
+    found = DesiredStateFollower.read(directory)
+    uplink.follow_desired_state(str(directory / RECEIVED), found["received"])
+    uplink.set_windows(found["windows"])
 
 
 def _register(uplink: Uplink, settings: TelemetrySection) -> None:

@@ -20,7 +20,7 @@ from edged.beat.heart import Heart
 from edged.beat.inputs import Inputs
 from edged.beat.recover import Recovered, recover
 from edged.beat.stats import Stats
-from edged.centre_link.link import Centre, prepare
+from edged.centre_link.link import CentreLink, prepare
 from edged.control.door import Door
 from edged.control.watchers import Watching
 from edged.daemon.commands import Control
@@ -46,7 +46,7 @@ from edged.sinks.base import SinkContext
 from edged.sources.base import Source
 from edged.store import Store, StoreFull
 from edged.uplink import Uplink
-from edged.uplink.upload_coalescer import Held
+from edged.uplink.upload_coalescer import UploadCoalescer
 from governors.base import LeaveAlone
 
 ROOM_TRIES = 30
@@ -96,7 +96,7 @@ class Daemon:
         self.door = self._open_door()
         self._telling = Telling(self)
         self._watch_energy()
-        self.centre = None if self.uplink is None else Centre(self, self.uplink)
+        self.centre = self._link_centre()
         self._watch_uplink()
         self.reloader: Reloader | None = None
         """What SIGHUP and the door's `reload` run, where there is a configuration to read."""
@@ -232,12 +232,12 @@ class Daemon:
         uplink.start()
         return uplink
 
-    def _hold_pages(self) -> Held | None:
+    def _hold_pages(self) -> UploadCoalescer | None:
         if self.uplink is None:
             return None
         bound, pending = self.settings.store_bytes_max, self.store.pending()
-        held = Held(self.uplink, self.clock, bound, pending)
-        held.promise([job.plan for job in self.recovered.jobs])
+        held = UploadCoalescer(self.uplink, self.clock, bound, pending)
+        held.set_jobs([job.plan for job in self.recovered.jobs])
         return held
 
     def _build_heart(self) -> Heart:
@@ -284,6 +284,27 @@ class Daemon:
             self.energy.held = self.held
         self.waiter.add_control(self.energy.watch.timer.fileno(), self.energy.read)
 
+    def _link_centre(self) -> CentreLink | None:
+        if self.uplink is None:
+            return None
+        heart = self.heart
+        link = CentreLink(
+            self.uplink,
+            directory=self.settings.directory,
+            door=self.door.path,
+            telemetry=self.settings.telemetry,
+            event_loop=self.waiter,
+            clock=self.clock,
+            events=self.events,
+            energy=self.energy,
+            run_on_commit_thread=self.committer.call,
+            snapshot=partial(picture, self),
+            reports_go_first=lambda: any(job.plan.promises.telemetry_first for job in heart.jobs),
+            after_acks=self.after_acks,
+        )
+        self.heart.before_commit = link.reporter.on_beat
+        return link
+
     def _watch_uplink(self) -> None:
         """The commit thread hears the uplink; the heart is told of what it cannot do."""
         if self.uplink is None or self.held is None:
@@ -311,7 +332,7 @@ class Daemon:
         if self.uplink is not None and self.held is not None:
             plans = [job.plan for job in self.heart.jobs]
             self.committer.call(partial(self.uplink.register, self.recovered.book.schemas()))
-            self.committer.call(partial(self.held.promise, plans))
+            self.committer.call(partial(self.held.set_jobs, plans))
         if self.energy is not None:
             self.energy.attach(self.heart.jobs)
         self.stats.keep(job.plan.name for job in self.heart.jobs)
@@ -345,15 +366,15 @@ class Daemon:
     def _pass_on(self, wanted: bool) -> None:
         """Somebody waits for the centre to have all pages, or nobody does any more."""
         if self.held is not None:
-            self.committer.call(partial(self.held.pass_on, wanted))
+            self.committer.call(partial(self.held.bypass, wanted))
 
     def _hear_uplink(self) -> None:
         """On the commit thread: the uplink's process has died, acknowledges what somebody waits
         for or more than it can keep to itself, or has a desired state."""
         assert self.uplink is not None and self.centre is not None
-        self.uplink.clear_news()  # before: what comes after this is told again
+        self.uplink.clear_notice()  # before: what comes after this is told again
         self.committer.take_acks()
-        self.waiter.call(partial(self.centre.heard, self.uplink.desired))
+        self.waiter.call(partial(self.centre.on_desired_state, self.uplink.desired))
 
     def _watched(self) -> dict[str, Any]:
         """The snapshot for those who watch: they have the acks of up to now with the next one."""

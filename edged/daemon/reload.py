@@ -173,7 +173,7 @@ class Reloader:
             self._end(problem)
             return
         if daemon.centre is not None and any(key.startswith("telemetry.") for key in changed):
-            daemon.centre.set(config.telemetry)
+            daemon.centre.set_telemetry(config.telemetry)
         if "log.level" in changed:
             daemon.events.log.level = config.log.level
         self.config = config

@@ -23,7 +23,7 @@ HOLD_US_MIN = 2_000
 
 
 class Windows(Protocol):
-    """Pages that wait for an upload window (`edged.uplink.upload_coalescer.Held`)."""
+    """Pages that wait for an upload window (`edged.uplink.upload_coalescer.UploadCoalescer`)."""
 
     offered_bytes: int
 
@@ -31,7 +31,7 @@ class Windows(Protocol):
     def within_us(self) -> int:
         """How long they may."""
 
-    def soon(self) -> None:
+    def release_soon(self) -> None:
         """Send them with the beat's."""
 
 
@@ -81,7 +81,7 @@ class Acting:
         if others_cores < BUSY_CORES:
             self._limits.sleeps.enter(decision.sleep, seen.at_us)
         if self.held is not None and decision.upload and running.policy.plans:
-            self.held.soon()
+            self.held.release_soon()
 
     def _set(self, decision: Decision, at_us: int) -> bool:
         """Set a decision's clocks; whether to decide again, inside other limits."""

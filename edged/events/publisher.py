@@ -24,7 +24,7 @@ class Telling:
         daemon.heart.changes.told = self.job
         daemon.heart.quarantine.told = self.set_aside
         if daemon.uplink is not None:
-            daemon.uplink.told = self.uplink
+            daemon.uplink.on_event = self.uplink
         if daemon.energy is not None:
             daemon.energy.tell = self.energy
 

@@ -69,6 +69,7 @@ class Uplink:
         request_bytes: int = REQUEST_BYTES,
         timeout_s: float = TIMEOUT_S,
         restart_s_max: float = RESTART_S_MAX,
+        on_event: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ConfigError(
@@ -101,8 +102,8 @@ class Uplink:
         self._watch.register(self._timer, select.EPOLLIN)
         self._watch.register(self._news, select.EPOLLIN)
         self._hears, self._events = False, 0
-        self.told: Callable[[str, str], None] = lambda *_: None
-        """Told when the centre is `down`, is `up` again or gives an `alarm`, and of the problem."""
+        self.on_event = on_event
+        """Called when the link is `down`, is `up` again or has an `alarm`, with the problem."""
         self._said = ("up", 0)
         """What was told last, and how many alarms there were."""
         self._last_ack_s: float | None = None
@@ -180,11 +181,11 @@ class Uplink:
         told = {"seq": seq, "values": values, "bytes_max": bytes_max, "first": first}
         self._say("report", told)
 
-    def receive(self, file: str, version: int) -> None:
+    def follow_desired_state(self, file: str, version: int) -> None:
         """Before `start`: write desired states that are newer than `version` to `file`."""
         self._config |= {"desired_file": file, "desired_version": version}
 
-    def clear_news(self) -> None:
+    def clear_notice(self) -> None:
         """What there is of it is about to be taken, by `poll`; `watch_fileno` tells of the next."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._news)
@@ -194,13 +195,13 @@ class Uplink:
         """What the centre wants, without the document, as last heard."""
         return self._status["desired"]
 
-    def open_at(self, windows: Sequence[Sequence[int]]) -> None:
+    def set_windows(self, windows: Sequence[Sequence[int]]) -> None:
         """Send pages in these windows of the day only (`edged.uplink.upload_schedule`); none:
         always."""
         self._config["windows"] = [list(window) for window in windows]
         self._say("windows", self._config["windows"])
 
-    def hear_acks(self, wanted: bool) -> None:
+    def watch_acks(self, wanted: bool) -> None:
         """Let `watch_fileno` tell of acknowledgements too, or no longer."""
         self._hears = wanted
         self._watch_for()
@@ -274,9 +275,9 @@ class Uplink:
         now = "up" if status["state"] == SENDING else "down"
         self._said = (now, status["alarms"])
         if status["alarms"] > alarms:
-            self.told("alarm", status["last_error"])
+            self.on_event("alarm", status["last_error"])
         if now != event:
-            self.told(now, status["last_error"] if now == "down" else "")
+            self.on_event(now, status["last_error"] if now == "down" else "")
 
     def restart_if_dead(self) -> bool:
         """Start a new child where the old one has died and it is time; True where it did."""

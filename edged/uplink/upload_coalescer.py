@@ -35,7 +35,7 @@ STORE_SHARE = 8
 """Of the store, 1 / this may wait."""
 
 
-class Held:
+class UploadCoalescer:
     """Stands between a committer and its uplink; the commit thread's, but for `soon` and figures.
 
     `release` wants to be called when the timer is readable.
@@ -60,7 +60,7 @@ class Held:
         self._through = self._soon = False
         self._pass(list(pending))
 
-    def promise(self, plans: Sequence[JobPlan]) -> None:
+    def set_jobs(self, plans: Sequence[JobPlan]) -> None:
         """What the jobs allow from now on; what was held under other promises goes at once."""
         within_us = {
             stream: plan.promises.upload_within_us
@@ -101,20 +101,20 @@ class Held:
         if refs:
             self._pass(refs)
 
-    def pass_on(self, wanted: bool) -> None:
+    def bypass(self, wanted: bool) -> None:
         """Somebody waits for the centre to have all pages, so that nothing is held, and the
         uplink's `watch_fileno` tells of acks; or nobody does any more."""
         self._through = wanted
         if wanted:
             self.release()
-        self._uplink.hear_acks(wanted)
+        self._uplink.watch_acks(wanted)
 
     @property
-    def awaited(self) -> bool:
+    def bypassed(self) -> bool:
         """Whether somebody waits for the centre to have all pages."""
         return self._through
 
-    def soon(self) -> None:
+    def release_soon(self) -> None:
         """Release with the next pages that are offered; any thread."""
         self._soon = True
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 from edged.centre_link.desired_state import RECEIVED
-from edged.centre_link.follower import Follower
+from edged.centre_link.follower import DesiredStateFollower
 from edged.events.log import Events, Log
 from edged.platform.clock import SystemClock
 from edged.platform.event_loop import Waiter
@@ -28,9 +28,14 @@ def test_nobody_waits_for_a_child_that_is_slow_to_speak_and_to_end(tmp_path, mon
     (tmp_path / RECEIVED).write_text(json.dumps({"version": 7, "document": {}}))
     clock = SystemClock()
     waiter, ended = Waiter(clock), []
-    follower = Follower(tmp_path, waiter, Events(clock, Log(lambda *_: None)))
-    follower.ended = lambda: ended.append(follower.outcome())
-    follower.look(None, tmp_path / "door")
+    follower = DesiredStateFollower(
+        tmp_path,
+        tmp_path / "door",
+        waiter,
+        Events(clock, Log(lambda *_: None)),
+        lambda: ended.append(follower.outcome()),
+    )
+    follower.follow()
     waiter.until_input(clock.monotonic_us() + 60_000_000)  # its first words
     waiter.until_input(clock.monotonic_us())
     assert not ended, "it has not ended, and was not waited for"
@@ -51,14 +56,19 @@ def test_a_child_that_cannot_be_made_is_the_problem_of_that_version_and_of_no_ot
     monkeypatch.setattr(sys, "executable", str(child))
     clock = SystemClock()
     waiter, ended = Waiter(clock), []
-    follower = Follower(tmp_path, waiter, Events(clock, Log(lambda *_: None)))
-    follower.ended = lambda: ended.append(follower.outcome())
-    follower.look({"version": 7}, tmp_path / "door")
+    follower = DesiredStateFollower(
+        tmp_path,
+        tmp_path / "door",
+        waiter,
+        Events(clock, Log(lambda *_: None)),
+        lambda: ended.append(follower.outcome()),
+    )
+    follower.follow({"version": 7})
     problem = ended[0].pop("problem")
     assert ended == [{"version": 7, "applied": 0}] and "No such file" in problem
     child.write_text('#!/bin/sh\nprintf \'{"version": 8, "applied": 8, "problem": ""}\'')
     child.chmod(0o755)
-    follower.look({"version": 8}, tmp_path / "door")
+    follower.follow({"version": 8})
     deadline = time.monotonic() + 180
     while len(ended) < 2:
         assert time.monotonic() < deadline

@@ -93,9 +93,9 @@ def test_while_a_sync_hangs_the_next_race_the_door_and_all_that_the_uplink_wants
             partial(daemon._pass_on, False),
             daemon._jobs_changed,
             daemon.retry_uplink,
-            daemon.centre._judged,
-            partial(daemon.centre.set, TelemetrySection()),
-            daemon.centre.reporter._overdue,
+            daemon.centre._on_result,
+            partial(daemon.centre.set_telemetry, TelemetrySection()),
+            daemon.centre.reporter._on_timer,
         ):
             assert running.calls(wish), wish
         status = running.status()

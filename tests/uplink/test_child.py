@@ -129,7 +129,7 @@ def test_a_daemon_that_sleeps_is_woken_before_its_unread_acks_stop_the_uplink(la
         while sum(segments.positions(landing).values()) < pages:
             assert time.monotonic() < end, "the uplink stands still"
             if select.select([daemon.uplink.watch_fileno()], [], [], 0.2)[0]:
-                daemon.uplink.clear_news()
+                daemon.uplink.clear_notice()
                 daemon.poll()
                 wakes += 1
         assert 1 <= wakes <= pages // 20
@@ -225,7 +225,7 @@ def test_what_waits_for_a_stopped_child_is_bounded_and_goes_on_by_itself(landing
         for turn in range(1000):
             daemon.uplink.report([turn], 1000, False)
             daemon.uplink.retry()
-            daemon.uplink.open_at([])
+            daemon.uplink.set_windows([])
             daemon.uplink.set_token(None)
         daemon.poll()
         assert daemon.uplink.wants_write()

@@ -14,7 +14,7 @@ from edged.job.plan import parse_job
 from edged.pages.format import verify
 from edged.pages.sealed import PageKey
 from edged.store.backlog import PageRef
-from edged.uplink.upload_coalescer import Held
+from edged.uplink.upload_coalescer import UploadCoalescer
 from governors.meters.settings import Radio
 from governors.meters.uplink import RadioModel
 from tests.beat.loop import batch
@@ -44,15 +44,15 @@ class Sent:
     def offer(self, refs):
         self.pages += [(self.clock.now, r) for r in refs]
 
-    def hear_acks(self, wanted):
+    def watch_acks(self, wanted):
         """Nobody listens here."""
 
 
 def make(*plans, store_bytes=None, pending=()):
     clock = HandClock()
     sent = Sent(clock)
-    held = Held(sent, clock, store_bytes, pending)
-    held.promise(plans)
+    held = UploadCoalescer(sent, clock, store_bytes, pending)
+    held.set_jobs(plans)
     return held, sent, clock
 
 
@@ -90,7 +90,7 @@ def test_every_page_is_offered_once_in_order_and_in_time_wherever_it_has_moved(s
                 held.release()
             clock.advance(a)
         elif what == "soon":
-            held.soon()
+            held.release_soon()
         elif what == "died":  # all that is pending is offered again
             held.offer([ref(k.stream, k.partition, k.seq, place[k]) for k in made])
     clock.advance(max(0, (held.status()["due_us"] or 0) - clock.now))
@@ -121,13 +121,13 @@ def test_an_eighth_of_the_store_is_not_waited_with_and_what_an_earlier_process_l
 def test_who_waits_for_the_centre_waits_for_no_window_and_a_withdrawn_one_opens():
     held, sent, _ = make(plan("1h", "slow"))
     held.offer([ref("slow", 0, 1)])
-    held.pass_on(True)
+    held.bypass(True)
     held.offer([ref("slow", 0, 2)])
     assert len(sent.pages) == 2
-    held.pass_on(False)
+    held.bypass(False)
     held.offer([ref("slow", 0, 3)])
     assert len(sent.pages) == 2
-    held.promise([plan(0, "slow")])
+    held.set_jobs([plan(0, "slow")])
     assert len(sent.pages) == 3
     held.close()
 
