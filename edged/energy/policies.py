@@ -27,13 +27,11 @@ from governors.actuators.journal import Owned as OwnedByAnother
 from governors.cost import CostModel, Tariff
 from governors.errors import GovernorError, NotPermitted
 from governors.meters.battery import batteries, state
-from governors.policies.base import BATTERY, VOLTS, Policy, Settings
+from governors.policies.base import BATTERY, VOLTS, Policy, Settings, load_all
 from governors.policies.running import Running
 from governors.tariff import Unpriced
 
 RETRY_US = 2_000_000
-UNMODELLED = (HANDS_OFF, "fixed")
-"""Policies that need no power model."""
 DEFAULT, CONFIGURATION, COMMAND, DOCUMENT = "default", "configuration", "command", "document"
 RIGHTS, OTHER, BOARD = "rights", "another daemon", "the board"
 CENTRE = "centre"
@@ -93,10 +91,10 @@ class Policies:
             policy = Running(name, settings, self.model).policy
         except GovernorError as problem:
             raise ConfigError(str(problem)) from problem
-        if self._tariff is None and name not in UNMODELLED:
+        if self._tariff is None and policy.needs_model:
             raise ConfigError(
                 f"policy {name} needs a power model, and there is none of this board"
-                f" ({self._site.board.name}): {' or '.join(UNMODELLED)}"
+                f" ({self._site.board.name}): {_unmodelled()}"
             )
         return policy
 
@@ -240,3 +238,9 @@ def complain(line: str) -> None:
     """A line on standard error."""
     sys.stderr.write(f"edged: energy: {line}\n")
     sys.stderr.flush()
+
+
+def _unmodelled() -> str:
+    """The policies that need no power model, `hands_off` first."""
+    names = [name for name, policy in load_all().items() if not policy.needs_model]
+    return " or ".join(sorted(names, key=lambda name: (name != HANDS_OFF, name)))

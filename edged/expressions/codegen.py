@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 
 from edged.expressions import types as t
 from edged.expressions.emit import Emitter
+from edged.expressions.plugin_functions import plugin_imports
 from edged.expressions.tree import Node, faults
 
 SIGNATURE = (
@@ -86,7 +87,7 @@ def predicate(tree: Node) -> Source:
         "        low = high",
         "    return at - start",
     ]
-    return _source(emitter, body, fallible)
+    return _source(emitter, body, fallible, [tree])
 
 
 def projection(trees: Sequence[Node]) -> Source:
@@ -116,7 +117,7 @@ def projection(trees: Sequence[Node]) -> Source:
         *(emitter.lines or ["        pass"]),
         "    return 0",
     ]
-    return _source(emitter, body, fallible)
+    return _source(emitter, body, fallible, trees)
 
 
 def store(type: t.SqlType, target: str, name: str) -> str:
@@ -128,7 +129,7 @@ def store(type: t.SqlType, target: str, name: str) -> str:
     return f"store_{kind}({target}, i, {name})"
 
 
-def _source(emitter: Emitter, body: Sequence[str], fallible: bool) -> Source:
+def _source(emitter: Emitter, body: Sequence[str], fallible: bool, trees: Sequence[Node]) -> Source:
     lines = [*emitter.setup(), *body]
-    text = _IMPORTS + _HEAD + "\n".join(lines) + "\n"
+    text = _IMPORTS + plugin_imports(trees) + _HEAD + "\n".join(lines) + "\n"
     return Source(text, tuple(emitter.literals), tuple(emitter.faults), fallible)

@@ -18,8 +18,11 @@ from edged.expressions import types as t
 from edged.expressions.arithmetic import arithmetic, bits
 from edged.expressions.bind import Binder, call
 from edged.expressions.tree import Call, Const, Node, null_of
+from governors.registry import Registry
 
 Handler = Callable[[Binder, list[Any], str], Node]
+FUNCTIONS: Registry[Handler] = Registry("edged.functions", __name__, "function")
+"""Every function by DuckDB's name; plug-ins add theirs (`edged.expressions.plugin_functions`)."""
 
 _IGNORED = {"ignore_nulls", "safe", "coalesce", "scale", "position", "big_int"}
 """Arguments that sqlglot sets by itself, or that `_call_of` reads."""
@@ -61,7 +64,9 @@ def bind_call(b: Binder, node: Any) -> Node:
     if not isinstance(node, (exp.Func, exp.DPipe)) or isinstance(node, (exp.AggFunc, exp.Window)):
         b.fail(f"{what} is not supported", "an expression works on one row's columns")
     name, args = _call_of(node)
-    handler = FUNCTIONS.get(name)
+    handler = FUNCTIONS.load().get(name)
+    if handler is None and (problem := FUNCTIONS.why_missing(name)):
+        b.fail(problem, "mend or remove it; see edged plugins")
     if handler is None:
         name = what.split("(")[0].lower()
         b.fail(f"function {name}() is not supported", f"there are {', '.join(sorted(FUNCTIONS))}")
@@ -265,7 +270,7 @@ def _bucket(b: Binder, args: list[Any], what: str) -> Node:
     return times.bucket(b, width, x, what)
 
 
-FUNCTIONS: dict[str, Handler] = {
+_BUILT_IN: dict[str, Handler] = {
     "abs": _abs,
     "sign": _sign,
     **{f: _double(f) for f in (
@@ -308,4 +313,7 @@ FUNCTIONS: dict[str, Handler] = {
     "time_bucket": _bucket,
     **{f: text.binder(f) for f in text.FUNCTIONS},
 }  # fmt: skip
-"""Every function, by DuckDB's name (aliases are in `_RENAMED`)."""
+"""By DuckDB's name; aliases are in `_RENAMED`."""
+
+for _name, _handler in _BUILT_IN.items():
+    FUNCTIONS.register(_name, _handler, __name__)

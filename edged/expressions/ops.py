@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from edged.expressions import literals
 from edged.expressions import types as t
+from edged.expressions.plugin_functions import PLUGIN, alias
 from edged.expressions.tree import Call
 from edged.expressions.types import SqlType
 
@@ -48,6 +49,8 @@ def render(node: Call, operands: Sequence[Operand]) -> Made:
     if node.op in _TEXT:
         flat = ", ".join(f"{name}, {size}" for name, size in operands)
         return Made(f"text_{_TEXT[node.op]}({flat})")
+    if node.op == PLUGIN:
+        return Made(f"{node.type.carry}({alias(node)}({', '.join(names)}))")
     if node.op == "strlen":
         return Made(operands[0][1])
     if node.op in _TIME:

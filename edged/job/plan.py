@@ -23,9 +23,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import edged.operators
-import edged.sinks
-import edged.sources
 from edged.data.flow import Link
 from edged.data.schema import Schema
 from edged.documents import reader as doc
@@ -34,6 +31,7 @@ from edged.job import governor
 from edged.operators.base import OPERATORS, OperatorPlan
 from edged.sinks.base import SINKS, SinkPlan
 from edged.sources.base import SOURCES, SourcePlan
+from governors.registry import Registry
 
 DURABILITIES = ("exactly_once", "results", "none")
 LATE = ("drop", "process", "dead_letter")
@@ -134,9 +132,9 @@ def warnings(plan: JobPlan) -> list[str]:
 
 
 def load_kinds() -> None:
-    """Import all sources, operators and sinks; the first document that is parsed does it too."""
-    for package in (edged.operators, edged.sinks, edged.sources):
-        package.load_all()
+    """Import all sources, operators and sinks, plug-ins too; parsing a document does so first."""
+    for registry in (OPERATORS, SINKS, SOURCES):
+        registry.load()
 
 
 def _read(document: Mapping[str, Any]) -> tuple[JobPlan | None, list[JobError]]:
@@ -375,8 +373,10 @@ def _entry(path: str, document: Any) -> dict[str, Any]:
     return document
 
 
-def _kind(path: str, document: dict[str, Any], registry: Mapping[str, Any]) -> str:
+def _kind(path: str, document: dict[str, Any], registry: Registry[Any]) -> str:
     kind = doc.text(path, document, "type")
+    if problem := registry.why_missing(kind):
+        raise JobError(doc.below(path, "type"), problem, "mend or remove it; see edged plugins")
     if kind not in registry:
         advice = doc.did_you_mean(kind, registry)
         raise JobError(doc.below(path, "type"), f"{kind!r} is not a type", advice)

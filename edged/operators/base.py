@@ -5,7 +5,8 @@ One file per operator kind holds both, and registers itself:
     @operator("filter")
     class FilterPlan(OperatorPlan): ...
 
-`edged.operators.load_all()` imports every module of this package; no central switch is edited.
+`OPERATORS.load()` imports every module of this package and every installed plug-in
+(`governors.registry`); no central switch is edited.
 
 A link between operators carries, each beat, a `Flow`: a batch and the watermark that holds after
 it.  Statically it is a `Link`: schema, the event-time column, and how far behind the watermark's
@@ -22,6 +23,7 @@ from typing import Any, ClassVar, TypeVar
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
+from governors.registry import Registry
 
 
 class Operator(ABC):
@@ -133,7 +135,7 @@ class OperatorPlan(ABC):
         return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
-OPERATORS: dict[str, type[OperatorPlan]] = {}
+OPERATORS: Registry[type[OperatorPlan]] = Registry("edged.operators", "edged.operators", "operator")
 _Plan = TypeVar("_Plan", bound=type[OperatorPlan])
 
 
@@ -141,8 +143,8 @@ def operator(kind: str) -> Callable[[_Plan], _Plan]:
     """Class decorator: register an OperatorPlan under the `type` that documents use."""
 
     def register(plan: _Plan) -> _Plan:
+        OPERATORS.register(kind, plan, plan.__module__)
         plan.kind = kind
-        OPERATORS[kind] = plan
         return plan
 
     return register

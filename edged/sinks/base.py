@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.workers import Workers
 from edged.pages.sealed import PageKey, SealedPage
+from governors.registry import Registry
 
 
 class Flush(IntEnum):
@@ -120,7 +121,7 @@ class SinkPlan(ABC):
         return [f"pages of {stream}" for stream, _, _ in self.schemas()]
 
 
-SINKS: dict[str, type[SinkPlan]] = {}
+SINKS: Registry[type[SinkPlan]] = Registry("edged.sinks", "edged.sinks", "sink")
 _Plan = TypeVar("_Plan", bound=type[SinkPlan])
 
 
@@ -128,8 +129,8 @@ def sink(kind: str) -> Callable[[_Plan], _Plan]:
     """Class decorator: register a SinkPlan under the `type` that documents use."""
 
     def register(plan: _Plan) -> _Plan:
+        SINKS.register(kind, plan, plan.__module__)
         plan.kind = kind
-        SINKS[kind] = plan
         return plan
 
     return register

@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from governors.registry import Registry
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -134,7 +136,7 @@ class SourcePlan(ABC):
         """Lines for `edged explain`."""
 
 
-SOURCES: dict[str, type[SourcePlan]] = {}
+SOURCES: Registry[type[SourcePlan]] = Registry("edged.sources", "edged.sources", "source")
 _Plan = TypeVar("_Plan", bound=type[SourcePlan])
 
 
@@ -142,8 +144,8 @@ def source(kind: str) -> Callable[[_Plan], _Plan]:
     """Class decorator: register a SourcePlan under the `type` that documents use."""
 
     def register(plan: _Plan) -> _Plan:
+        SOURCES.register(kind, plan, plan.__module__)
         plan.kind = kind
-        SOURCES[kind] = plan
         return plan
 
     return register

@@ -23,6 +23,7 @@ from typing import Protocol
 
 from governors.energy import Provenance, Rail
 from governors.meters.settings import Settings
+from governors.registry import Registry
 from governors.sysfs import Refused, Sysfs, SysfsError
 
 COUNTER_SPAN_US = 600_000_000
@@ -139,14 +140,14 @@ class Found:
 
 
 Opener = Callable[[Sysfs, BoardLike, Settings], Found]
-_OPENERS: dict[str, Opener] = {}
+OPENERS: Registry[Opener] = Registry("edged.meters", "governors.meters", "meter")
 
 
 def opener(name: str) -> Callable[[Opener], Opener]:
     """Register the function that looks for a meter."""
 
     def register(function: Opener) -> Opener:
-        _OPENERS[name] = function
+        OPENERS.register(name, function, function.__module__)
         return function
 
     return register
@@ -154,13 +155,13 @@ def opener(name: str) -> Callable[[Opener], Opener]:
 
 def survey(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None) -> Found:
     """Every meter of the board, and what is missing."""
-    from governors.meters import load_all
-
-    load_all()
+    OPENERS.load()
     asked = settings or Settings()
-    found = [_OPENERS[name](sysfs, board, asked) for name in sorted(_OPENERS)]
+    found = [OPENERS[name](sysfs, board, asked) for name in sorted(OPENERS)]
     meters = tuple(meter for part in found for meter in part.meters)
-    return Found(meters, tuple(missing for part in found for missing in part.missing))
+    missing = [missing for part in found for missing in part.missing]
+    missing += [Missing(f.name, str(f), "see edged plugins") for f in OPENERS.failures.values()]
+    return Found(meters, tuple(missing))
 
 
 def open_meters(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None) -> list[Meter]:

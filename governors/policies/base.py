@@ -17,9 +17,7 @@ A policy is one file of this package that registers itself:
 
 from __future__ import annotations
 
-import importlib
 import math
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,9 +26,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import governors.policies
 from governors.energy import Provenance
 from governors.errors import GovernorError
+from governors.registry import Registry
 
 if TYPE_CHECKING:
     from governors.cost import CostModel
@@ -245,6 +243,8 @@ class Policy(ABC):
     """Every setting and its default; None: must be given."""
     needs: tuple[str, ...] = ()
     """Of a board, what it cannot run without: BATTERY (its joules), VOLTS (a battery's)."""
+    needs_model: ClassVar[bool] = True
+    """Whether it needs the board's power model."""
     plans: ClassVar[bool] = True
     """Whether its waits are planned; a policy that plans none has no say where others do."""
 
@@ -286,25 +286,25 @@ class Policy(ABC):
         return float(value)
 
 
-POLICIES: dict[str, type[Policy]] = {}
+POLICIES: Registry[type[Policy]] = Registry("edged.policies", "governors.policies", "policy")
 
 
 def policy(kind: type[Policy]) -> type[Policy]:
-    """Register a policy under its name."""
-    POLICIES[kind.name] = kind
+    """Class decorator: register a policy under its name."""
+    POLICIES.register(kind.name, kind, kind.__module__)
     return kind
 
 
 def load_all() -> Mapping[str, type[Policy]]:
-    """All policies: every module of this package is imported."""
-    for module in pkgutil.iter_modules(governors.policies.__path__):
-        importlib.import_module(f"{governors.policies.__name__}.{module.name}")
-    return POLICIES
+    """All policies: the modules of this package, and plug-ins."""
+    return POLICIES.load()
 
 
 def find_policy(name: str) -> type[Policy]:
     """The policy of a name.  Raises PolicyError."""
     found = load_all().get(name)
+    if found is None and (problem := POLICIES.why_missing(name)):
+        raise PolicyError(problem)
     if found is None:
         raise PolicyError(f"there is no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
     return found

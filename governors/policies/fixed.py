@@ -32,6 +32,7 @@ class Fixed(Policy):
 
     name = "fixed"
     plans = False
+    needs_model = False
     defaults: ClassVar[Mapping[str, Any]] = {f"{kind}_mhz": None for kind in KINDS}
 
     def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:

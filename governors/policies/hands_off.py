@@ -14,6 +14,7 @@ class HandsOff(Policy):
 
     name = "hands_off"
     plans = False
+    needs_model = False
 
     def race(self, seen: Observation) -> Decision:
         """Leave it."""

@@ -28,8 +28,7 @@ from governors.actuators.ownership import Ownership
 from governors.actuators.writers import Direct
 from governors.detect import detect
 from governors.errors import GovernorError
-from governors.meters import load_all
-from governors.meters.base import open_meters
+from governors.meters.base import OPENERS, open_meters
 from governors.meters.sampler import Sampler
 from governors.sysfs import Sysfs
 from tests.governors.faults import NOBODY
@@ -106,7 +105,7 @@ def main():
     sysfs = Sysfs(options.root)
     board = detect(sysfs)
     if options.nobody:
-        load_all()
+        OPENERS.load()
         discover(sysfs, board)  # somebody else may not be able to import what that needs
         codecs.lookup("ascii")
         become_nobody()

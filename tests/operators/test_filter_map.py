@@ -12,7 +12,6 @@ from edged.data.schema import TYPES, Field, Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.errors import ExpressionError, JobError
-from edged.operators import load_all
 from edged.operators.base import OPERATORS
 from edged.operators.filter import FilterPlan
 from edged.operators.map import MapPlan
@@ -53,7 +52,7 @@ def mapped(columns, rows):
 
 
 def test_both_are_registered_under_their_names():
-    load_all()
+    OPERATORS.load()
     assert OPERATORS["filter"] is FilterPlan
     assert OPERATORS["map"] is MapPlan
 
