@@ -290,7 +290,10 @@ class TestFigures:
             return " | ".join("–" if w is None else f"{mark}{w:.2f}{mark}" for w in cells) + " |"
 
         docs = [2**16, 2**17, 2**18, 2**19, 2**20]
-        for path, rates in (("docs/measurements/ecojoin.md", docs), ("README.md", [2**17, 2**18, 2**20])):
+        for path, rates in (
+            ("docs/measurements/ecojoin.md", docs),
+            ("README.md", [2**17, 2**18, 2**20]),
+        ):
             text = (Path(__file__).parents[2] / path).read_text()
             for variant, mark in (("ecoJoin", ""), ("edged", "**"), ("edged daemon", "")):
                 assert row(variant, rates, mark) in text, (path, variant)
