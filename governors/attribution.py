@@ -48,7 +48,7 @@ CONFIDENT = 1.96
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ModelColumn:
     """What the modelled joules of one column are of."""
 
     account: int
@@ -59,7 +59,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class AttributionFit:
     """Posterior of (P0, s_1 .. s_n)."""
 
     mean: Floats
@@ -70,10 +70,10 @@ def fit(
     seconds: Floats,
     measured_j: Floats,
     modelled_j: Floats,
-    columns: Sequence[Column],
+    columns: Sequence[ModelColumn],
     idle_w: tuple[float, float],
     noise_w: float,
-) -> Fit:
+) -> AttributionFit:
     """`seconds[i]`, `measured_j[i]`, `modelled_j[i, k]`; idle watts with their standard error;
     `noise_w` is the standard error of a window's mean power, from the sensor."""
     design = np.column_stack([seconds, modelled_j])
@@ -91,10 +91,10 @@ def fit(
         usual = 1.4826 * float(np.median(np.abs(residual / seconds))) * seconds
         scale = np.maximum(sd, usual)
         weight_sd = scale * (1.0 + (residual / (FAR * scale)) ** 2)
-    return Fit(prior_mean + spread_by @ found, spread_by @ spread @ spread_by.T)
+    return AttributionFit(prior_mean + spread_by @ found, spread_by @ spread @ spread_by.T)
 
 
-def effects(columns: Sequence[Column], idle_sd_w: float) -> Floats:
+def effects(columns: Sequence[ModelColumn], idle_sd_w: float) -> Floats:
     """How (P0, s) move with independent effects of variance 1: of the idle board, and in each part
     of the model, of each OPP and of each account."""
     names = [
@@ -153,11 +153,11 @@ class Booked:
 
 
 def book(
-    found: Fit,
+    found: AttributionFit,
     seconds: Floats,
     measured_j: Floats | None,
     modelled_j: Floats,
-    columns: Sequence[Column],
+    columns: Sequence[ModelColumn],
     accounts: int,
 ) -> Booked:
     """Book windows to `accounts` accounts.  Without measured joules the input is the fit's."""

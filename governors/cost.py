@@ -31,14 +31,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from governors.operating_points import (
     Floats,
-    Way,
+    RaceOption,
     at_hand,
     batched,
     devices_us,
@@ -46,11 +45,9 @@ from governors.operating_points import (
     waits_us,
     ways_of,
 )
-
-if TYPE_CHECKING:
-    from governors.policies.base import Cost, Dial, Work
-    from governors.schedutil import Utilisation
-
+from governors.schedutil import Utilisation
+from governors.tariff import Tariff
+from governors.work import Dial, RaceCost, Work
 
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.125)
 """Of the tolerance, that a plan may spend."""
@@ -65,93 +62,11 @@ WAKES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Sleep:
-    """A sleep that must be asked for, as it was measured."""
-
-    name: str
-    watts: float
-    """Saved while it lasts."""
-    us: float
-    """To enter and to leave."""
-    joules: float
-    """To enter and to leave."""
-
-    def saves(self, idle_us: Floats) -> Floats:
-        """Joules saved in idle times; negative where it does not pay."""
-        return self.watts * np.maximum(0.0, idle_us - self.us) / 1e6 - self.joules
-
-
-@dataclass(frozen=True, slots=True)
-class Gating:
-    """What a GPU costs beside its work."""
-
-    watts: float = 0.0
-    """Powered, above gated."""
-    us: float = 0.0
-    """It stays powered after its last work."""
-    wake_j: float | None = 0.0
-    """To wake it when it was gated; None: not known."""
-    priced: bool = True
-    """Whether there are figures of a GPU that works and of one that is powered."""
-
-    def joules(self, busy_us: Floats, period_us: Floats) -> Floats:
-        """Of periods, beside the GPU's work in each; at least, where the wake is not known."""
-        rests_us = np.maximum(0.0, period_us - busy_us)
-        woken = np.where(rests_us > self.us, self.wake_j or 0.0, 0.0)
-        return self.watts * np.minimum(rests_us, self.us) / 1e6 + woken
-
-    def known(self, busy_us: Floats, period_us: Floats) -> npt.NDArray[np.bool_]:
-        """Whether that is all of it."""
-        gated_or_known = (period_us - busy_us <= self.us) | (self.wake_j is not None)
-        return gated_or_known & self.priced
-
-
-@dataclass(frozen=True, slots=True)
-class Radio:
-    """What the uplink costs."""
-
-    joules: float
-    """Per upload: connecting, and the tail after the last byte."""
-    joules_per_byte: float
-
-
-class Tariff(Protocol):
-    """What a board charges, whole input."""
-
-    idle_watts: float
-    wake_j: float
-    """For one wakeup."""
-    byte_j: float
-    """For a byte of memory traffic."""
-    cycle_j: float
-    """Above idle, for a cycle of one core beside the wait, at the clock of an idle board."""
-    awake_watts: float
-    """Idle cores that are in no idle state but the shallowest, above idle."""
-    states: tuple[Sleep, ...]
-    """Idle states that the kernel enters by itself, against staying awake; the wake is in them."""
-    sleeps: tuple[Sleep, ...]
-    """Those that must be asked for, against the deepest state."""
-    gating: Gating
-    radio: Radio
-
-    def race_watts(
-        self, device: str, hz: int, cores: float, memory_hz: int | None = None,
-        cpu_hz: int | None = None,
-    ) -> float:  # fmt: skip
-        """While `cores` of it are busy at a clock, without memory traffic; `memory_hz`: where the
-        memory clock is capped; `cpu_hz`: the clock of the cores that wait for a GPU, by default the
-        lowest."""
-
-    def standing_watts(self, high_hz: int, low_hz: int) -> float:
-        """What idle cores save at the lower of two maxima; none where they are clock-gated."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
+class RacePlan:
     """How to go on, and what it would take."""
 
     share: float
-    way: Way
+    way: RaceOption
     period_us: float
     race_us: float
     sleeps: tuple[str, ...]
@@ -165,10 +80,10 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class RaceFit:
     """How to run the race at hand."""
 
-    way: Way
+    way: RaceOption
     share: float
     """Of the units, what fits."""
     in_time: bool
@@ -183,8 +98,8 @@ class CostModel:
 
     def __init__(self, tariff: Tariff) -> None:
         self.tariff = tariff
-        self._plans: dict[object, Plan] = {}
-        self._ways: dict[object, tuple[Way, ...]] = {}
+        self._plans: dict[object, RacePlan] = {}
+        self._ways: dict[object, tuple[RaceOption, ...]] = {}
         self._rate = 0.0
 
     def plan(
@@ -194,7 +109,7 @@ class CostModel:
         write_j: float = 0.0,
         write_us: float = 0.0,
         shares: Sequence[float] = SHARES,
-    ) -> Plan:
+    ) -> RacePlan:
         """The plan with the least mean power, of those that are in time where there are any."""
         rate = self._steady(work.units_per_s)
         key = (
@@ -210,7 +125,9 @@ class CostModel:
             found = self._plans[key] = self._search(work, rate, dials, write_j, write_us, shares)
         return found
 
-    def ways(self, work: Work, dials: Sequence[Dial], write_us: float = 0.0) -> tuple[Way, ...]:
+    def ways(
+        self, work: Work, dials: Sequence[Dial], write_us: float = 0.0
+    ) -> tuple[RaceOption, ...]:
         """All ways to race this kind of work, leaving it alone first."""
         rate = self._steady(work.units_per_s)
         key = (
@@ -227,7 +144,7 @@ class CostModel:
 
     def ways_now(
         self, work: Work, dials: Sequence[Dial], write_us: float, used: Utilisation | None
-    ) -> tuple[Way, ...]:
+    ) -> tuple[RaceOption, ...]:
         """The ways for the race at hand; `used`: what the kernel's governor remembers, where that
         is known, else it has settled at races like this one."""
         ways = self.ways(work, dials, write_us)
@@ -236,8 +153,8 @@ class CostModel:
         return (at_hand(ways[0], self.tariff, work, dials, used), *ways[1:])
 
     def fit(
-        self, ways: Sequence[Way], work: Work, left_us: float, room_j: float, write_j: float
-    ) -> Fit:
+        self, ways: Sequence[RaceOption], work: Work, left_us: float, room_j: float, write_j: float
+    ) -> RaceFit:
         """The race at hand: the way with the least energy among those that are in time and that
         `room_j` above idle is enough for at most.
 
@@ -256,7 +173,7 @@ class CostModel:
             best = max(choice, key=lambda w: w.part(units, write_j, rooms[w]))
             share = best.part(units, write_j, rooms[best])
         most = share * units if share < 1.0 else units + self._more(best, work, write_j, room_j)
-        return Fit(best, share, bool(in_time), best.joules(share * units, write_j), most)
+        return RaceFit(best, share, bool(in_time), best.joules(share * units, write_j), most)
 
     def overhead_j(self, work: Work) -> float:
         """What a beat takes above idle beside its race: wakes, memory traffic, an upload, and the
@@ -292,33 +209,33 @@ class CostModel:
             joules = joules - np.maximum(0.0, sleep.saves(idle_us))
         return joules
 
-    def _more(self, way: Way, work: Work, write_j: float, room_j: float) -> float:
+    def _more(self, way: RaceOption, work: Work, write_j: float, room_j: float) -> float:
         """Units beside those that wait, for what they leave of the room."""
         left_j = room_j - way.most_joules(work.units, write_j) - self._gpu_j(way, work)
         each_j = way.most_j_per_unit + work.costs[way.device].bytes_per_unit * self.tariff.byte_j
         return left_j / each_j if each_j > 0 else math.inf
 
-    def _race_j(self, way: Way, work: Work, write_j: float) -> float:
+    def _race_j(self, way: RaceOption, work: Work, write_j: float) -> float:
         return way.joules(work.units, write_j) + self._gpu_j(way, work)
 
-    def _gpu_j(self, way: Way, work: Work) -> float:
+    def _gpu_j(self, way: RaceOption, work: Work) -> float:
         """What a GPU takes beside the race at hand, by the pace of the arrivals."""
         if way.device != "gpu":
             return 0.0
         busy_us, period_us = np.array(way.device_us(work.units)), np.array(_pace_us(work))
         return float(self.tariff.gating.joules(busy_us, period_us))
 
-    def _gpu_known(self, way: Way, work: Work) -> bool:
+    def _gpu_known(self, way: RaceOption, work: Work) -> bool:
         if way.device != "gpu":
             return True
         busy_us, period_us = np.array(way.device_us(work.units)), np.array(_pace_us(work))
         return bool(self.tariff.gating.known(busy_us, period_us))
 
-    def _beside_j(self, cost: Cost) -> float:
+    def _beside_j(self, cost: RaceCost) -> float:
         """Above idle, of the work of one core beside the wait."""
         return cost.beside_cycles * self.tariff.cycle_j
 
-    def _commit_only_j(self, cost: Cost) -> float:
+    def _commit_only_j(self, cost: RaceCost) -> float:
         """Above idle, of a beat that only commits."""
         cycles = cost.commit_cycles + cost.beside_cycles
         return WAKES * self.tariff.wake_j + cycles * self.tariff.cycle_j
@@ -335,7 +252,7 @@ class CostModel:
     def _search(
         self, work: Work, rate: float, dials: Sequence[Dial], write_j: float, write_us: float,
         shares: Sequence[float],
-    ) -> Plan:  # fmt: skip
+    ) -> RacePlan:  # fmt: skip
         ways = self.ways(work, dials, write_us)
         period, commits = batched(waits_us(ways, work, rate, shares), work)
         race, raced_j = races(ways, rate, period, write_j)
@@ -359,14 +276,19 @@ class CostModel:
             at = int(np.argmin(race))
         i, j = divmod(at, len(ways))
         rests_us = float(period[i, j] - race[i, j])
-        return Plan(
+        return RacePlan(
             shares[i], ways[j], float(period[i, j]), float(race[i, j]),
             tuple(s.name for s in self.tariff.sleeps if s.saves(np.array(rests_us)) > 0),
             float(upload[i, j]), float(mean[i, j]), bool(in_time[i, j]), bool(known[i, j]),
         )  # fmt: skip
 
     def _fixed_j(
-        self, ways: Sequence[Way], work: Work, period_us: Floats, race_us: Floats, busy_us: Floats
+        self,
+        ways: Sequence[RaceOption],
+        work: Work,
+        period_us: Floats,
+        race_us: Floats,
+        busy_us: Floats,
     ) -> Floats:
         """Of a period beside its race: wakes, the commit, rest, a GPU that stays powered."""
         t = self.tariff
@@ -376,13 +298,13 @@ class CostModel:
         return (WAKES - 1) * t.wake_j + beside + gated + self.rest_j(period_us - race_us)
 
     def _known(
-        self, ways: Sequence[Way], period_us: Floats, busy_us: Floats
+        self, ways: Sequence[RaceOption], period_us: Floats, busy_us: Floats
     ) -> npt.NDArray[np.bool_]:
         """Where all that the GPU takes has a figure."""
         on_gpu = np.array([w.device == "gpu" for w in ways])
         return ~on_gpu | self.tariff.gating.known(busy_us, period_us)
 
-    def _steady_watts(self, ways: Sequence[Way], work: Work, rate: float) -> Floats:
+    def _steady_watts(self, ways: Sequence[RaceOption], work: Work, rate: float) -> Floats:
         """What does not depend on the period: memory traffic, and each byte of the uplink."""
         t = self.tariff
         each = np.array([work.costs[w.device].bytes_per_unit for w in ways], np.float64)
@@ -399,5 +321,5 @@ def _octaves(x: float) -> float:
     return round(BUCKETS * math.log2(1 + x)) if math.isfinite(x) else x
 
 
-def _costs_key(costs: Mapping[str, Cost]) -> tuple[object, ...]:
+def _costs_key(costs: Mapping[str, RaceCost]) -> tuple[object, ...]:
     return tuple(costs.items())

@@ -38,7 +38,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CurvePoint:
     """One operating point as it was measured."""
 
     hz: int
@@ -49,7 +49,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class FittedLaw:
     """A fit: coefficients, and the root mean square of what it leaves, as a share of the values."""
 
     coefficients: tuple[float, ...]
@@ -84,7 +84,7 @@ class CalibrationCurve:
 
     knob: str
     units: int
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     """Ascending in hz, at least one."""
     idle_watts: float
     watts_from: Provenance
@@ -100,12 +100,12 @@ class CalibrationCurve:
         if not all(math.isfinite(x) and x >= 0 for x in figures):
             raise ProfileError(f"{self.knob}: a time or a power is negative or none; measure again")
 
-    def time_law(self) -> Law:
+    def time_law(self) -> FittedLaw:
         """cycles and stall (s) of `time(f) = cycles / f + stall`."""
         hz, s = self._column("hz"), self._column("us") / 1e6
         return _fit([1.0 / hz, np.ones_like(hz)], s)
 
-    def watts_law(self) -> Law:
+    def watts_law(self) -> FittedLaw:
         """a, b and c of `a + b f + c f³`, with f in GHz."""
         ghz = self._column("hz") / 1e9
         return _fit([np.ones_like(ghz), ghz, ghz**3], self._column("watts"))
@@ -116,12 +116,12 @@ class CalibrationCurve:
         total = cycles / self.points[-1].hz + stall
         return stall / total if total else 0.0
 
-    def fitted(self, hz: int) -> Point:
+    def fitted(self, hz: int) -> CurvePoint:
         """What the two laws say of a clock, measured or not."""
         cycles, stall = self.time_law().coefficients
         a, b, c = self.watts_law().coefficients
         ghz = hz / 1e9
-        return Point(hz, 1e6 * (cycles / hz + stall), a + b * ghz + c * ghz**3)
+        return CurvePoint(hz, 1e6 * (cycles / hz + stall), a + b * ghz + c * ghz**3)
 
     def optimum(
         self,
@@ -164,7 +164,7 @@ class CalibrationCurve:
             if d["format"] != FORMAT:
                 raise ValueError(f"format {d['format']}, not {FORMAT}")
             points = tuple(
-                Point(int(p["hz"]), float(p["us"]), float(p["watts"])) for p in d["points"]
+                CurvePoint(int(p["hz"]), float(p["us"]), float(p["watts"])) for p in d["points"]
             )
             left = d["left_alone"]
             alone = None if left is None else (float(left[0]), float(left[1]))
@@ -195,7 +195,7 @@ class CalibrationCurve:
         return np.array([getattr(p, name) for p in self.points], np.float64)
 
 
-def _fit(terms: Sequence[Floats], values: Floats) -> Law:
+def _fit(terms: Sequence[Floats], values: Floats) -> FittedLaw:
     """Least squares with coefficients at or above zero, relative to the values.
 
     With so few terms the best set of those above zero is found by trying them all.  Fewer points
@@ -215,4 +215,4 @@ def _fit(terms: Sequence[Floats], values: Floats) -> Law:
                 best, best_rms = np.zeros(len(terms)), rms
                 best[list(chosen)] = found
     coefficients = tuple(float(x) / size for x, size in zip(best, sizes, strict=True))
-    return Law(coefficients, 0.0 if math.isinf(best_rms) else best_rms)
+    return FittedLaw(coefficients, 0.0 if math.isinf(best_rms) else best_rms)

@@ -49,7 +49,7 @@ _X86 = ("GenuineIntel", "AuthenticAMD", "HygonGenuine")
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class DetectedBoard:
     """What was detected; empty texts are unknown."""
 
     name: str
@@ -69,7 +69,7 @@ class Board:
         return self.soc.startswith("tegra")
 
 
-def detect(sysfs: Sysfs) -> Board:
+def detect(sysfs: Sysfs) -> DetectedBoard:
     """Look at the tree.  A board that nothing is known of is `unknown`, with what it says."""
     model = sysfs.get(MODEL) or ""
     names = [name for name in (sysfs.get(COMPATIBLE) or "").split("\0") if name]
@@ -77,11 +77,11 @@ def detect(sysfs: Sysfs) -> Board:
     name = _find(_MODULES, " ".join(names)) or _find(_MODELS, model.lower())
     if name:
         profile = name if name in _PROFILES else None
-        return Board(name, model, soc, _release(sysfs.get(RELEASE) or ""), profile)
+        return DetectedBoard(name, model, soc, _release(sysfs.get(RELEASE) or ""), profile)
     if any(vendor in (sysfs.get("/proc/cpuinfo") or "") for vendor in _X86):
         says = (sysfs.get(f"{DMI}/{part}") or "" for part in ("sys_vendor", "product_name"))
-        return Board("x86", " ".join(says).strip(), "", "", "generic-x86")
-    return Board("unknown", model, soc, _release(sysfs.get(RELEASE) or ""), None)
+        return DetectedBoard("x86", " ".join(says).strip(), "", "", "generic-x86")
+    return DetectedBoard("unknown", model, soc, _release(sysfs.get(RELEASE) or ""), None)
 
 
 def _find(table: tuple[tuple[str, str], ...], text: str) -> str:

@@ -35,7 +35,7 @@ class Rail:
 
 
 @dataclass(frozen=True, slots=True)
-class Energy:
+class RailEnergy:
     """What one rail took between two times (monotonic µs)."""
 
     rail: Rail

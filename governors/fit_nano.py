@@ -78,7 +78,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Fit:
+class NanoFit:
     """Coefficients with their standard errors, and what is left over, W."""
 
     table: str
@@ -112,12 +112,12 @@ def gpu_spread(path: Path) -> tuple[float, float]:
     return float(watts.std(ddof=1)), float(np.ptp(watts))
 
 
-def best(sweep: Sweep) -> list[Fit]:
+def best(sweep: Sweep) -> list[NanoFit]:
     """A fit with each voltage table, the one that errs least at unseen clocks first."""
     return sorted((fit(sweep, table) for table in TABLES), key=lambda f: f.held_out_rms)
 
 
-def fit(sweep: Sweep, table: str) -> Fit:
+def fit(sweep: Sweep, table: str) -> NanoFit:
     """Least squares over all points, and again without each clock."""
     design = _design(sweep, table)
     found, *_ = np.linalg.lstsq(design, sweep.watts, rcond=None)
@@ -131,7 +131,7 @@ def fit(sweep: Sweep, table: str) -> Fit:
         off = (sweep.watts[out] - design[out] @ without) ** 2
         held_out[int(khz)] = float(np.sqrt(off.mean()))
         squares.extend(off)
-    return Fit(
+    return NanoFit(
         table,
         dict(zip(NAMES, map(float, found), strict=True)),
         dict(zip(NAMES, map(float, errors), strict=True)),
@@ -142,7 +142,7 @@ def fit(sweep: Sweep, table: str) -> Fit:
     )
 
 
-def profile_figures(result: Fit) -> dict[str, tuple[float, float]]:
+def profile_figures(result: NanoFit) -> dict[str, tuple[float, float]]:
     """Value and error of each term as `profiles/jetson-nano.toml` has them: three decimals."""
     v, e = result.values, result.errors
     figures = {
@@ -155,7 +155,7 @@ def profile_figures(result: Fit) -> dict[str, tuple[float, float]]:
     return {name: (round(a, 3), round(b, 3)) for name, (a, b) in figures.items()}
 
 
-def report(fits: list[Fit], spread: tuple[float, float]) -> str:
+def report(fits: list[NanoFit], spread: tuple[float, float]) -> str:
     """The fits in words and tables, the first of them in full."""
     result = fits[0]
     lines = ["Jetson Nano, P = base + step [f >= 403.2 MHz] + dynamic n f V^2 + busy n", ""]

@@ -41,7 +41,7 @@ PASSED_FD = 3
 """Where systemd passes its socket."""
 
 
-class Peer:
+class HelperPeer:
     """A connection."""
 
     def __init__(self, link: socket.socket) -> None:
@@ -67,7 +67,7 @@ class Helper:
     ) -> None:
         self._board, self._listener, self._gid = board, listener, gid
         self._idle_s = idle_s
-        self._peers: dict[int, Peer] = {}
+        self._peers: dict[int, HelperPeer] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
 
@@ -105,10 +105,10 @@ class Helper:
         link.setblocking(False)
         if len(self._peers) == CONNECTIONS:
             self._drop(min(self._peers.values(), key=lambda peer: peer.heard_s))
-        self._peers[link.fileno()] = Peer(link)
+        self._peers[link.fileno()] = HelperPeer(link)
         self._selector.register(link, selectors.EVENT_READ)
 
-    def _serve(self, peer: Peer) -> None:
+    def _serve(self, peer: HelperPeer) -> None:
         try:
             for line in peer.lines():
                 try:
@@ -119,7 +119,7 @@ class Helper:
         except OSError:  # gone, or it does not read its answers
             self._drop(peer)
 
-    def _drop(self, peer: Peer) -> None:
+    def _drop(self, peer: HelperPeer) -> None:
         self._selector.unregister(peer.link)
         del self._peers[peer.link.fileno()]
         peer.link.close()

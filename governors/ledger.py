@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from governors.attribution import Booked, Column, Floats, book, fit
-from governors.energy import Energy, Provenance
+from governors.attribution import Booked, Floats, ModelColumn, book, fit
+from governors.energy import Provenance, RailEnergy
 
 PHASES = ("idle", "ingest", "race", "commit", "ship")
 OTHER = "other processes"
@@ -42,7 +42,7 @@ is booked until somebody asks, which may be after a month."""
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class LedgerAccount:
     """What joules are booked to."""
 
     phase: str
@@ -58,7 +58,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class JoulesEstimate:
     """Joules, with the half-width of their 95 % interval."""
 
     joules: float
@@ -66,11 +66,11 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """What one account, or a group of them, took."""
 
-    above_idle: Figure
-    whole_input: Figure
+    above_idle: JoulesEstimate
+    whole_input: JoulesEstimate
     modelled_j: float
     """As it was booked, above idle: beside `above_idle` it shows what the model is worth."""
 
@@ -84,14 +84,14 @@ class Report:
     measured_s: float
     unmeasured_s: float
     """Time in which the total itself is modelled, because nothing was measured."""
-    input: Figure
-    baseline: Figure
-    unattributed: Figure
-    entries: dict[Hashable, Entry]
+    input: JoulesEstimate
+    baseline: JoulesEstimate
+    unattributed: JoulesEstimate
+    entries: dict[Hashable, LedgerEntry]
 
 
 @dataclass(slots=True)
-class _Window:
+class _BookedWindow:
     measured: bool
     seconds: float = 0.0
     joules: float = 0.0
@@ -109,11 +109,11 @@ class Ledger:
         WINDOW_S (standard error), and how late it tells (half the time it averages over)."""
         self._idle_w = (idle_w, idle_error_w)
         self._noise_w, self._lag_us = noise_w, lag_us
-        self._accounts: dict[Account, int] = {}
+        self._accounts: dict[LedgerAccount, int] = {}
         self._slots: dict[int, dict[tuple[int, str], float]] = {}
         self._until_us: int | None = None
-        self._open = {measured: _Window(measured) for measured in (True, False)}
-        self._windows: list[_Window] = []
+        self._open = {measured: _BookedWindow(measured) for measured in (True, False)}
+        self._windows: list[_BookedWindow] = []
         self._settled: dict[bool, Booked] = {}
         self._settled_modelled: dict[int, float] = {}
         self._simulated = False
@@ -121,7 +121,7 @@ class Ledger:
         """Windows so far: reports are the same until there is one more."""
 
     def book(
-        self, account: Account, joules: float, since_us: int, until_us: int, opp: str = ""
+        self, account: LedgerAccount, joules: float, since_us: int, until_us: int, opp: str = ""
     ) -> None:
         """`joules` above idle are modelled for work between two times, at clocks named `opp`."""
         if not (math.isfinite(joules) and joules >= 0 and since_us <= until_us):
@@ -136,7 +136,7 @@ class Ledger:
             into = self._slots.setdefault(slot, {})
             into[column] = into.get(column, 0.0) + joules * share
 
-    def measure(self, energy: Energy) -> None:
+    def measure(self, energy: RailEnergy) -> None:
         """The whole input took `energy` since the last call.  Time that was told already (by
         another meter) is not counted again; time that nobody told is a gap."""
         if self._until_us is None:
@@ -160,11 +160,11 @@ class Ledger:
         if window.seconds >= WINDOW_S:
             self._windows.append(window)
             self.closed += 1
-            self._open[window.measured] = _Window(window.measured)
+            self._open[window.measured] = _BookedWindow(window.measured)
         if len(self._windows) >= HISTORY:
             self._settle(HISTORY // 2)
 
-    def _collect(self, window: _Window, until_us: int) -> None:
+    def _collect(self, window: _BookedWindow, until_us: int) -> None:
         """Move what was booked before `until_us` into the window; a slot may be cut."""
         for slot in sorted(s for s in self._slots if s * SLOT_US < until_us):
             booked = self._slots.pop(slot)
@@ -188,7 +188,7 @@ class Ledger:
         """The oldest windows by whether they are measured; all that are still there are fitted."""
         keys = sorted({key for window in self._windows for key in window.modelled})
         parts = {number: account.part for account, number in self._accounts.items()}
-        columns = [Column(account, opp, parts[account]) for account, opp in keys]
+        columns = [ModelColumn(account, opp, parts[account]) for account, opp in keys]
         seconds, joules, modelled = _arrays(self._windows, keys)
         measured = np.array([w.measured for w in self._windows], np.bool_)
         found = fit(seconds[measured], joules[measured], modelled[measured], columns,
@@ -204,7 +204,9 @@ class Ledger:
         return booked
 
     def report(
-        self, by: Callable[[Account], Hashable] = lambda account: account, recent: bool = False
+        self,
+        by: Callable[[LedgerAccount], Hashable] = lambda account: account,
+        recent: bool = False,
     ) -> Report:
         """The books of all closed windows (`recent`: of the last HISTORY at most), by a property
         of the accounts."""
@@ -221,7 +223,7 @@ class Ledger:
         self,
         booked: dict[bool, Booked],
         modelled: dict[int, float],
-        by: Callable[[Account], Hashable],
+        by: Callable[[LedgerAccount], Hashable],
     ) -> Report:
         count = len(self._accounts)
         groups: dict[Hashable, Floats] = {}
@@ -232,7 +234,9 @@ class Ledger:
             above = _sum(booked, "joules", np.concatenate([[0.0], members]))
             whole = _sum(booked, "whole_j", members)
             numbers = np.flatnonzero(members)
-            entries[name] = Entry(above, whole, sum(modelled.get(int(n), 0.0) for n in numbers))
+            entries[name] = LedgerEntry(
+                above, whole, sum(modelled.get(int(n), 0.0) for n in numbers)
+            )
         baseline = _sum(booked, "joules", np.concatenate([[1.0], np.zeros(count)]))
         everything = _sum(booked, "joules", np.ones(count + 1))
         unmeasured = booked.get(False)
@@ -244,14 +248,14 @@ class Ledger:
             Provenance.SIMULATED if self._simulated else Provenance.MODELLED,
             booked[True].seconds if True in booked else 0.0,
             unmeasured.seconds if unmeasured is not None else 0.0,
-            Figure(total_j, unmeasured_error),
+            JoulesEstimate(total_j, unmeasured_error),
             baseline,
-            Figure(total_j - everything.joules, everything.error_j),
+            JoulesEstimate(total_j - everything.joules, everything.error_j),
             entries,
         )
 
 
-def _summed(windows: list[_Window]) -> dict[tuple[int, str], float]:
+def _summed(windows: list[_BookedWindow]) -> dict[tuple[int, str], float]:
     total: dict[tuple[int, str], float] = {}
     for window in windows:
         for column, joules in window.modelled.items():
@@ -259,14 +263,16 @@ def _summed(windows: list[_Window]) -> dict[tuple[int, str], float]:
     return total
 
 
-def _arrays(windows: list[_Window], keys: list[tuple[int, str]]) -> tuple[Floats, Floats, Floats]:
+def _arrays(
+    windows: list[_BookedWindow], keys: list[tuple[int, str]]
+) -> tuple[Floats, Floats, Floats]:
     seconds = np.array([w.seconds for w in windows], np.float64)
     joules = np.array([w.joules for w in windows], np.float64)
     rows = [[w.modelled.get(key, 0.0) for key in keys] for w in windows]
     return seconds, joules, np.array(rows, np.float64).reshape(len(windows), len(keys))
 
 
-def _sum(booked: dict[bool, Booked], of: str, chosen: Floats) -> Figure:
+def _sum(booked: dict[bool, Booked], of: str, chosen: Floats) -> JoulesEstimate:
     """A sum over measured and unmeasured windows; their errors are taken to have one sign."""
     joules = error = 0.0
     for part in booked.values():
@@ -275,4 +281,4 @@ def _sum(booked: dict[bool, Booked], of: str, chosen: Floats) -> Figure:
         n = len(values)
         joules += float(chosen[:n] @ values)
         error += part.error(covariance, chosen[:n])
-    return Figure(joules, error)
+    return JoulesEstimate(joules, error)

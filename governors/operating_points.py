@@ -17,16 +17,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from governors.schedutil import Schedutil, Utilisation
-
-if TYPE_CHECKING:
-    from governors.cost import Tariff
-    from governors.policies.base import Cost, Dial, Work
+from governors.tariff import Floats, Tariff
+from governors.work import Dial, RaceCost, Work
 
 PERIODS = (0.04, 0.1, 0.25, 0.5, 1.0)
 """Of the tolerance, at which a race that is left alone is worked out."""
@@ -35,13 +31,12 @@ SETTLE = 6
 SPINS = 0.5
 """Of a core that waits for a GPU: where it is busy for more, the kernel's governor sees a load."""
 
-Floats = npt.NDArray[np.float64]
 Points = tuple[tuple[float, float, float], ...]
 """Units, the time of their race (µs) and its joules above idle; ascending."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RaceOption:
     """A way to race, for one kind of work."""
 
     device: str
@@ -95,7 +90,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class GpuWait:
     """A GPU's part of a race, as the CPU's governor sees it."""
 
     us: float
@@ -112,7 +107,7 @@ class Away:
 
 def ways_of(
     tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], write_us: float
-) -> list[Way]:
+) -> list[RaceOption]:
     """All ways to race `work` at a rate of units a second; of each device, leaving it alone is the
     first."""
     found = []
@@ -136,7 +131,7 @@ def ways_of(
                 set_us = cpu_part * write_us + more_us
                 most = _most(tariff, device, slow, (hz,), set_us, memory_hz)
                 fixed, each = slow.us(0, hz) + set_us, slow.us(1, hz) - slow.us(0, hz)
-                way = Way(
+                way = RaceOption(
                     device, hz, set_to + also, above, fixed, each, *most, cpu_writes=cpu_part,
                     more_writes_j=one_w * more_us / 1e6,
                 )  # fmt: skip
@@ -144,7 +139,9 @@ def ways_of(
     return found
 
 
-def waits_us(ways: Sequence[Way], work: Work, rate: float, shares: Sequence[float]) -> Floats:
+def waits_us(
+    ways: Sequence[RaceOption], work: Work, rate: float, shares: Sequence[float]
+) -> Floats:
     """How long a period may be (µs) at each of shares x ways, for its race to end in time."""
     a = np.array([w.us for w in ways])
     b = np.array([w.us_per_unit for w in ways]) * rate / 1e6
@@ -156,7 +153,7 @@ def waits_us(ways: Sequence[Way], work: Work, rate: float, shares: Sequence[floa
     return waits
 
 
-def _settle(way: Way, rate: float, room_us: float) -> float:
+def _settle(way: RaceOption, rate: float, room_us: float) -> float:
     """The period that leaves time for the race of what arrives in it."""
     low, high = 0.0, room_us
     if way.takes_us(0.0) > room_us:
@@ -190,7 +187,7 @@ def _commits(wait_us: float, work: Work) -> int:
 
 
 def races(
-    ways: Sequence[Way], rate: float, period_us: Floats, write_j: float
+    ways: Sequence[RaceOption], rate: float, period_us: Floats, write_j: float
 ) -> tuple[Floats, Floats]:
     """Times of races, and their joules above idle with writes."""
     units = rate * np.maximum(0.0, period_us) / 1e6
@@ -201,7 +198,7 @@ def races(
     return us, joules
 
 
-def devices_us(ways: Sequence[Way], rate: float, period_us: Floats) -> Floats:
+def devices_us(ways: Sequence[RaceOption], rate: float, period_us: Floats) -> Floats:
     """Of races, the time in which their device is at it."""
     units = rate * np.maximum(0.0, period_us) / 1e6
     us = np.empty_like(units)
@@ -210,16 +207,16 @@ def devices_us(ways: Sequence[Way], rate: float, period_us: Floats) -> Floats:
     return us
 
 
-def _unset(tariff: Tariff, device: str, cost: Cost, dials: Sequence[Dial]) -> Way:
+def _unset(tariff: Tariff, device: str, cost: RaceCost, dials: Sequence[Dial]) -> RaceOption:
     """A race on a GPU whose clock is left alone: at its highest, which its governor chooses for any
     load that fills it."""
     hz = dials[0].max_hz if dials else 10**9
     above = tariff.race_watts(device, hz, cost.cores) - tariff.idle_watts
     fixed, each = cost.us(0, hz), cost.us(1, hz) - cost.us(0, hz)
-    return Way(device, hz, (), above, fixed, each, *_most(tariff, device, cost, (hz,), 0.0))
+    return RaceOption(device, hz, (), above, fixed, each, *_most(tariff, device, cost, (hz,), 0.0))
 
 
-def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) -> Way:
+def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) -> RaceOption:
     """A race under the kernel's governor."""
     cost = work.costs["cpu"]
     choices, capacity = clocks_within(dials)
@@ -237,13 +234,15 @@ def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) 
     _, us, joules = points[-1]
     most = _most(tariff, "cpu", cost, choices, 0.0)
     hz = round(cycles_us / us) if us else low
-    return Way("cpu", hz, (), 1e6 * joules / us if us else 0.0, us, 0.0, *most, tuple(points))
+    return RaceOption(
+        "cpu", hz, (), 1e6 * joules / us if us else 0.0, us, 0.0, *most, tuple(points)
+    )
 
 
 def _beside_host(
-    tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], cost: Cost, way: Way,
+    tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], cost: RaceCost, way: RaceOption,
     memory_hz: int | None,
-) -> Way:  # fmt: skip
+) -> RaceOption:  # fmt: skip
     """A way on the GPU with the CPU's part of the race, at the clocks of the kernel's governor."""
     host = cost.host
     if host is None:
@@ -255,7 +254,7 @@ def _beside_host(
     for share in PERIODS:
         period_us = share * work.latency_us
         units = max(rate, 1.0) * period_us / 1e6
-        away = Away(way.takes_us(units), cost.cores)
+        away = GpuWait(way.takes_us(units), cost.cores)
         commits = _commits(period_us, work)
         us, _, joules, hz = _settled(kernel, host, units, period_us, commits, watts, away)
         busy = tariff.race_watts(way.device, way.hz, cost.cores, memory_hz, hz)
@@ -270,7 +269,9 @@ def _beside_host(
     )  # fmt: skip
 
 
-def at_hand(way: Way, tariff: Tariff, work: Work, dials: Sequence[Dial], u: Utilisation) -> Way:
+def at_hand(
+    way: RaceOption, tariff: Tariff, work: Work, dials: Sequence[Dial], u: Utilisation
+) -> RaceOption:
     """The race at hand left alone, by what the kernel's governor remembers of those before it."""
     cost, units = work.costs["cpu"], max(work.units, 1.0)
     kernel = Schedutil(*clocks_within([d for d in dials if d.kind == "cpu"]))
@@ -285,8 +286,8 @@ def at_hand(way: Way, tariff: Tariff, work: Work, dials: Sequence[Dial], u: Util
 
 
 def _settled(
-    kernel: Schedutil, cost: Cost, units: float, period_us: float, commits: int,
-    watts: dict[int, float], away: Away | None = None,
+    kernel: Schedutil, cost: RaceCost, units: float, period_us: float, commits: int,
+    watts: dict[int, float], away: GpuWait | None = None,
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """Time, clock x time, joules above idle and last clock of a race on the CPU that comes every
     `period_us`, with `commits` beats between, evenly, that only commit; after each race the cores
@@ -315,7 +316,7 @@ def _settled(
 
 
 def _most(
-    tariff: Tariff, device: str, cost: Cost, choices: Sequence[int], write_us: float,
+    tariff: Tariff, device: str, cost: RaceCost, choices: Sequence[int], write_us: float,
     memory_hz: int | None = None,
 ) -> tuple[float, float]:  # fmt: skip
     """Joules above idle of a race and of each unit, at the worst of some clocks for each."""
@@ -329,8 +330,8 @@ def _most(
 
 
 def _capped(
-    cost: Cost, cap: tuple[Dial, int] | None
-) -> tuple[Cost, tuple[tuple[str, int], ...], int | None]:
+    cost: RaceCost, cap: tuple[Dial, int] | None
+) -> tuple[RaceCost, tuple[tuple[str, int], ...], int | None]:
     """The work with a capped memory clock, what must be set for it, and the clock.
 
     All waiting is taken to stretch as the clock falls, which is the most that it can.

@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from governors.cost import SHARES, CostModel, Tariff
-from governors.policies.base import Act, Cost, Dial, Observation
+from governors.cost import SHARES, CostModel
+from governors.policies.base import Act, Observation
 from governors.policies.running import Running
+from governors.tariff import Tariff
+from governors.work import Dial, RaceCost
 
 HANDS_OFF = "hands_off"
 CORES_MIN = 0.05
@@ -27,7 +29,7 @@ another part's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KernelPart:
     """What a kernel takes of a beat, around so many units."""
 
     device: str
@@ -53,11 +55,11 @@ class Part:
         return max(0.0, self.us + self.each_us * (units - self.units))
 
 
-def with_part(cost: Cost, part: Part, hz: int, sign: int = 1) -> Cost:
+def with_part(cost: RaceCost, part: KernelPart, hz: int, sign: int = 1) -> RaceCost:
     """A beat's cost with a part more, or with `sign` -1 without one that is in it; on the CPU the
     part's time was measured at `hz`.  Nothing falls below zero.
 
-    With a part on a GPU the rest of the beat is the CPU's (`Cost.host`), at its own clock.
+    With a part on a GPU the rest of the beat is the CPU's (`RaceCost.host`), at its own clock.
     """
     if part.processor == "gpu":
         return _with_gpu(cost if cost.host or sign < 0 else _hosted(cost), part, sign)
@@ -73,7 +75,7 @@ def with_part(cost: Cost, part: Part, hz: int, sign: int = 1) -> Cost:
     )
 
 
-def _with_gpu(cost: Cost, part: Part, sign: int) -> Cost:
+def _with_gpu(cost: RaceCost, part: KernelPart, sign: int) -> RaceCost:
     """What a beat takes without units is launches, which the GPU's clock does not shorten; where
     the clock that it had is not known, none is taken to shorten anything."""
     hz, stalled = (part.hz, part.stalled) if part.hz else (10**9, 1.0)
@@ -94,7 +96,7 @@ def _with_gpu(cost: Cost, part: Part, sign: int) -> Cost:
     )  # fmt: skip
 
 
-def _hosted(cost: Cost) -> Cost:
+def _hosted(cost: RaceCost) -> RaceCost:
     """Nothing on the GPU yet, and what was on the CPU beside it."""
     host = replace(cost, bytes_per_unit=0.0, beside_cycles=0.0, commit_cycles=0.0)
     return replace(
@@ -103,12 +105,12 @@ def _hosted(cost: Cost) -> Cost:
     )  # fmt: skip
 
 
-def _cores(cost: Cost, part: Part, us: float, sign: int) -> float:
+def _cores(cost: RaceCost, part: KernelPart, us: float, sign: int) -> float:
     """Busy on average, with the part or without it, of a cost that takes `us`."""
     return (cost.cores * us + sign * part.cpu_us) / max(1.0, us + sign * part.us)
 
 
-class Placing:
+class PlacementPrices:
     """`edged.placement.placement.Prices` of a board, in a daemon as in the simulator."""
 
     def __init__(
@@ -120,7 +122,7 @@ class Placing:
         self._model = CostModel(tariff)
         self._running, self._look = running, look
 
-    def beat_j(self, part: Part, instead: Part | None) -> float | None:
+    def beat_j(self, part: KernelPart, instead: KernelPart | None) -> float | None:
         """Joules above idle of a beat with a kernel `instead` of the one that runs (None: that one
         is not known); None where a part of it has no figure, or where no plan is in time."""
         seen = self._look()

@@ -21,8 +21,8 @@ operating points' voltages are public; elsewhere it is relative to the highest c
 assumed shape of the profile.  Figures and errors are the profile's.  What has no public figure is
 left out and named (`unpriced`); errors are taken as independent.
 
-The daemon's own work counts as busy cores: its cycles a second over the clock (`Daemon`,
-measured: `DAEMON`; `Load.daemon_cycles_per_s`; `daemon_joules` prices it alone).
+The daemon's own work counts as busy cores: its cycles a second over the clock (`DaemonOverhead`,
+measured: `DAEMON`; `BoardLoad.daemon_cycles_per_s`; `daemon_joules` prices it alone).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from governors.profile import Cluster, Profile, Volts
+from governors.profile import BoardProfile, Cluster, Volts
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class BoardLoad:
     """What a board does, as means over some time."""
 
     cluster_hz: tuple[int, ...]
@@ -56,7 +56,7 @@ class Load:
     uplink_watts: float = 0.0
     gpu_wakeups_per_s: float = 0.0
     daemon_cycles_per_s: float = 0.0
-    """What the daemon itself computes, on a core of the first cluster (see `Daemon`)."""
+    """What the daemon itself computes, on a core of the first cluster (see `DaemonOverhead`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Influence:
 
 
 @dataclass(frozen=True, slots=True)
-class Daemon:
+class DaemonOverhead:
     """What edged itself computes beside the kernels, in CPU cycles."""
 
     cycles_per_beat: float
@@ -101,7 +101,7 @@ class Daemon:
         return beats * self.cycles_per_beat + seconds * self.cycles_per_s
 
 
-DAEMON = Daemon(12.9e6, 0.0, 4.3e6, 3.6e6)
+DAEMON = DaemonOverhead(12.9e6, 0.0, 4.3e6, 3.6e6)
 """Measured on one machine (a virtual one on an AMD EPYC of family 26, Zen 5, at 3.57 GHz; Python
 3.11), in its cycles: CPU seconds of the process times the clock.
 
@@ -134,18 +134,18 @@ def volts(cluster: Cluster, hz: float, shape: Volts | None) -> float:
 class PowerModel:
     """The model of one board."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: BoardProfile) -> None:
         self.profile = profile
         self._idle = {t.rail: t.figure for t in profile.figures("idle")}
         self._terms = [t for t in profile.terms if t.name != "idle"]
         self._wholes = {rail.name: _wholes(profile, rail.name) for rail in profile.rails}
 
     @classmethod
-    def from_profile(cls, profile: Profile) -> PowerModel:
+    def from_profile(cls, profile: BoardProfile) -> PowerModel:
         """The model with the profile's figures."""
         return cls(profile)
 
-    def amounts(self, load: Load) -> dict[str, float]:
+    def amounts(self, load: BoardLoad) -> dict[str, float]:
         """What each term's figure is multiplied by."""
         p = self.profile
         dynamic = busy_share = 0.0
@@ -170,7 +170,7 @@ class PowerModel:
             "wake": load.wakeups_per_s,
         }
 
-    def watts(self, load: Load) -> dict[str, float]:
+    def watts(self, load: BoardLoad) -> dict[str, float]:
         """Power of every rail whose idle power is known, W.
 
         The uplink hangs on the carrier board: it is in `input_watts` and on no rail.
@@ -185,7 +185,7 @@ class PowerModel:
                     watts[rail] += term.figure.value * amounts[term.name]
         return watts
 
-    def input_watts(self, load: Load) -> float:
+    def input_watts(self, load: BoardLoad) -> float:
         """What the board draws, as far as `profile.input` covers it, W."""
         watts = self.watts(load)
         return sum(watts.get(rail, 0.0) for rail in self.profile.input) + load.uplink_watts
@@ -194,7 +194,7 @@ class PowerModel:
         """Input power with nothing running, at the lowest clocks, W."""
         return self.input_watts(self.idle_load())
 
-    def error_watts(self, load: Load) -> float:
+    def error_watts(self, load: BoardLoad) -> float:
         """One standard deviation of `input_watts`, W."""
         amounts = {**self.amounts(load), "idle": 1.0}
         variance = (self.profile.residual.error or 0.0) ** 2 * amounts["awake"]
@@ -204,7 +204,7 @@ class PowerModel:
                 variance += (term.figure.error * amounts[term.name]) ** 2
         return math.sqrt(variance)
 
-    def unpriced(self, load: Load) -> list[str]:
+    def unpriced(self, load: BoardLoad) -> list[str]:
         """Terms that this load has and for which the board has no figure."""
         amounts = self.amounts(load)
         known = {t.name for t in self._terms if t.figure.value is not None}
@@ -214,10 +214,10 @@ class PowerModel:
         idle = (self._idle.get(rail) for rail in self.profile.input)
         return missing + ["idle"] * any(f is None or f.value is None for f in idle)
 
-    def idle_load(self, highest: bool = False) -> Load:
+    def idle_load(self, highest: bool = False) -> BoardLoad:
         """Nothing runs: all at its lowest and asleep, or all at its highest and held awake."""
         p, at = self.profile, -1 if highest else 0
-        return Load(
+        return BoardLoad(
             cluster_hz=tuple(cluster.opps[at].hz for cluster in p.clusters),
             busy_cores=(0.0,) * len(p.clusters),
             awake_share=1.0 if highest else 0.0,
@@ -229,7 +229,7 @@ class PowerModel:
             memory_gbytes_per_s=0.0,
         )
 
-    def full_load(self, hz: Mapping[int, int] | None = None, highest: bool = False) -> Load:
+    def full_load(self, hz: Mapping[int, int] | None = None, highest: bool = False) -> BoardLoad:
         """Every core busy at the lowest or the highest clocks; `hz` overrides clusters by index.
 
         The GPU does not work: it is powered where everything is at its highest.
@@ -259,7 +259,7 @@ class PowerModel:
         acted = sum(idle[name] for name in tops)
         return Influence(idle_min, idle_max, full_min, full_max, acted)
 
-    def _within(self, load: Load, limits: Mapping[str, tuple[int, int]]) -> Load:
+    def _within(self, load: BoardLoad, limits: Mapping[str, tuple[int, int]]) -> BoardLoad:
         def clip(name: str, hz: int) -> int:
             low, high = limits.get(name, (hz, hz))
             return min(max(hz, low), high)
@@ -322,7 +322,7 @@ class PowerModel:
         return min(1.0, (work_us + delay_us) / period_us)
 
 
-def _wholes(profile: Profile, rail: str) -> list[str]:
+def _wholes(profile: BoardProfile, rail: str) -> list[str]:
     """The rail and all that it is a part of."""
     found, at = [], rail
     while at not in found:

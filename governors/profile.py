@@ -16,15 +16,10 @@ drawn by the rail that it is a part of as well, so that no term is told twice.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 from governors.energy import Rail
-from governors.errors import ProfileError
 
-DIRECTORY = Path(__file__).parent / "profiles"
 TERMS = (
     "idle", "awake", "step", "core_dynamic", "core_busy", "gpu_awake", "gpu_dynamic", "gpu_wake",
     "memory_clock", "memory_traffic", "wake",
@@ -111,7 +106,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Dram:
     """DRAM; the bandwidth is the specified peak at the highest clock."""
 
     bytes: int | None
@@ -188,7 +183,7 @@ class Mode:
 
 
 @dataclass(frozen=True, slots=True)
-class Uplink:
+class UplinkFigures:
     """The radio's or modem's energy; None where it depends on what is plugged in."""
 
     fixed_joules: float | None
@@ -212,7 +207,7 @@ class Volts:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class BoardProfile:
     """A board."""
 
     name: str
@@ -223,7 +218,7 @@ class Profile:
     notes: tuple[str, ...]
     clusters: tuple[Cluster, ...]
     gpu: Gpu | None
-    memory: Memory
+    memory: Dram
     idle_states: tuple[IdleState, ...]
     transitions: tuple[Transition, ...]
     rails: tuple[Rail, ...]
@@ -238,7 +233,7 @@ class Profile:
     volts: Volts | None
     residual: Figure
     """What the model is off by beside the errors of its figures, W."""
-    uplink: Uplink
+    uplink: UplinkFigures
     modes: tuple[Mode, ...] = ()
     default_mode: int | None = None
 
@@ -259,26 +254,3 @@ class Profile:
     def figures(self, term: str) -> list[Term]:
         """All terms of that name."""
         return [t for t in self.terms if t.name == term]
-
-
-def names() -> list[str]:
-    """The profiles that there are."""
-    return sorted(path.stem for path in DIRECTORY.glob("*.toml"))
-
-
-@cache
-def load(name: str) -> Profile:
-    """The profile of that name.  Raises ProfileError."""
-    if name not in names():
-        near = difflib.get_close_matches(name, names(), 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names())}"
-        raise ProfileError(f"no board profile {name!r}: {hint}")
-    path = DIRECTORY / f"{name}.toml"
-    return parse(path.read_text(), path.name)
-
-
-def parse(text: str, where: str) -> Profile:
-    """Read a profile's text.  Raises ProfileError that names `where` and the key."""
-    from governors.profile_reader import read  # which builds what is defined above
-
-    return read(text, where)

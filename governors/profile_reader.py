@@ -1,4 +1,4 @@
-"""Reads board profiles: `profiles/<name>.toml` into `governors.profile.Profile`.
+"""Reads board profiles: `profiles/<name>.toml` into `governors.profile.BoardProfile`.
 
 The reader is strict (`governors.tables`): a key that it does not know is an error that names the
 nearest one.  `unknown` instead of a value becomes None.
@@ -6,28 +6,31 @@ nearest one.  `unknown` instead of a value becomes None.
 
 from __future__ import annotations
 
+import difflib
 import math
 import sys
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 from governors.energy import Rail
 from governors.errors import ProfileError
 from governors.profile import (
     FEEDS,
     TERMS,
+    BoardProfile,
     Channel,
     Cluster,
+    Dram,
     Figure,
     Gpu,
     IdleState,
-    Memory,
     Mode,
     Opp,
-    Profile,
     Sensor,
     Term,
     Transition,
-    Uplink,
+    UplinkFigures,
     Volts,
 )
 from governors.tables import Table
@@ -38,7 +41,26 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 
-def read(text: str, where: str) -> Profile:
+DIRECTORY = Path(__file__).parent / "profiles"
+
+
+def names() -> list[str]:
+    """The profiles that there are."""
+    return sorted(path.stem for path in DIRECTORY.glob("*.toml"))
+
+
+@cache
+def load(name: str) -> BoardProfile:
+    """The profile of that name.  Raises ProfileError."""
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), 1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names())}"
+        raise ProfileError(f"no board profile {name!r}: {hint}")
+    path = DIRECTORY / f"{name}.toml"
+    return parse(path.read_text(), path.name)
+
+
+def parse(text: str, where: str) -> BoardProfile:
     """Read a profile's text.  Raises ProfileError that names `where` and the key."""
     try:
         document = tomllib.loads(text)
@@ -49,7 +71,7 @@ def read(text: str, where: str) -> Profile:
     return profile
 
 
-def _profile(t: Table) -> Profile:
+def _profile(t: Table) -> BoardProfile:
     fixed = t.take("format", int)
     if fixed != 1:
         raise t.fail("format", f"is {fixed}; this version of edged reads 1")
@@ -59,7 +81,7 @@ def _profile(t: Table) -> Profile:
     step_hz, volts, residual, terms = power.read(_power)
     gpu = t.table("gpu").read(_gpu) if "gpu" in t.content else None
     t.asked.add("gpu")
-    return Profile(
+    return BoardProfile(
         name=t.take("name", str),
         title=t.take("title", str),
         soc=t.take("soc", str),
@@ -147,8 +169,8 @@ def _gpu(t: Table) -> Gpu:
     )  # fmt: skip
 
 
-def _memory(t: Table) -> Memory:
-    return Memory(
+def _memory(t: Table) -> Dram:
+    return Dram(
         t.maybe("bytes", int),
         t.many("table_hz", int) if t.maybe("table_hz", list) else (),
         t.maybe("peak_gbytes_per_s", float),
@@ -193,8 +215,8 @@ def _channel(t: Table) -> Channel:
     )
 
 
-def _uplink(t: Table) -> Uplink:
-    return Uplink(
+def _uplink(t: Table) -> UplinkFigures:
+    return UplinkFigures(
         t.maybe("fixed_joules", float),
         t.maybe("joules_per_byte", float),
         t.maybe("tail_joules", float),
@@ -215,7 +237,7 @@ def _modes(t: Table) -> tuple[tuple[Mode, ...], int | None]:
     return modes, t.take("default", int)
 
 
-def _check(profile: Profile, where: str) -> None:
+def _check(profile: BoardProfile, where: str) -> None:
     """What the reader cannot see in one table alone."""
     rails = [rail.name for rail in profile.rails]
     named = [("input", name) for name in profile.input]

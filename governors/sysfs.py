@@ -51,7 +51,7 @@ class Busy(SysfsError):
     """Not now."""
 
 
-class Refused(SysfsError):
+class KernelRefused(SysfsError):
     """The kernel refused, or the device failed."""
 
 
@@ -64,7 +64,7 @@ _KINDS: dict[int | None, type[SysfsError]] = {
 
 def error(path: str, problem: OSError) -> SysfsError:
     """The kind of error that an OSError is."""
-    return _KINDS.get(problem.errno, Refused)(path, problem)
+    return _KINDS.get(problem.errno, KernelRefused)(path, problem)
 
 
 class Sysfs:
@@ -97,7 +97,7 @@ class Sysfs:
         if _INTEGER.fullmatch(text) and INT_MIN <= (value := int(text)) <= INT_MAX:
             return value
         garbled = OSError(errno.EINVAL, f"holds {text[:40]!r}, which is no integer of 64 bits")
-        raise Refused(path, garbled)
+        raise KernelRefused(path, garbled)
 
     def get(self, path: str) -> str | None:
         """The content, or None where it cannot be read, for whatever reason."""

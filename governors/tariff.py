@@ -1,204 +1,93 @@
-"""What a board charges for races, wakes, bytes and sleeps, for the cost model.  Sans-IO.
-
-`ModelTariff` asks the board's power model; `MeasuredTariff` puts the watts that `edged calibrate`
-measured of CPU and GPU in their place, at the number of cores that it measured with.  What the
-profile does not price is zero here, as in the model, which names it.
-
-While a race runs all cores are awake and the memory runs at the highest clock that is allowed; when
-it is over it is at its lowest.  That is an assumption: the memory clock follows votes of CPU and
-GPU that no public source gives in full.
-"""
+"""What a board charges for races, wakes, bytes and sleeps: the cost model's prices.  Sans-IO."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Protocol
 
-from governors.cost import Gating, Radio, Sleep, Tariff
-from governors.curve import CalibrationCurve
-from governors.power import Load, PowerModel
-from governors.profile import IdleState, Profile
+import numpy as np
+import numpy.typing as npt
 
-
-class ModelTariff:
-    """By the power model of a board."""
-
-    def __init__(
-        self,
-        model: PowerModel,
-        sleeps: tuple[Sleep, ...] = (),
-        memory_hz: int | None = None,
-        idle_hz: int | None = None,
-        radio: Radio | None = None,
-    ) -> None:
-        """`sleeps`: what may be asked for; `memory_hz`: the memory clock in a race, by default the
-        highest; `idle_hz`: the CPU clock that is left standing between races, by default the
-        lowest; `radio`: the uplink's figures, by default the profile's."""
-        self.model, self.sleeps = model, sleeps
-        p = model.profile
-        self.memory_hz = memory_hz or (p.memory.table_hz[-1] if p.memory.table_hz else 0)
-        idle = model.idle_load()
-        if idle_hz is not None:
-            idle = replace(idle, cluster_hz=(idle_hz,) * len(p.clusters))
-        self.idle_load = idle
-        self.idle_watts = model.input_watts(idle)
-        self.wake_j = model.input_watts(replace(idle, wakeups_per_s=1.0)) - self.idle_watts
-        moved = model.input_watts(replace(idle, memory_gbytes_per_s=1.0))
-        self.byte_j = (moved - self.idle_watts) / 1e9
-        up = p.uplink
-        self.radio = radio or Radio(
-            (up.fixed_joules or 0.0) + (up.tail_joules or 0.0), up.joules_per_byte or 0.0
-        )
-        self.awake_watts = model.input_watts(replace(idle, awake_share=1.0)) - self.idle_watts
-        self.states = _states(p.idle_states, self.awake_watts, self.wake_j)
-        self.gating = _gating(model)
-        self._watts: dict[tuple[str, int, float, int | None, int | None], float] = {}
-        beside_hz = p.clusters[0].floor_hz
-        self.cycle_j = (self.race_watts("cpu", beside_hz, 1.0) - self.idle_watts) / beside_hz
-
-    def race_watts(
-        self, device: str, hz: int, cores: float, memory_hz: int | None = None,
-        cpu_hz: int | None = None,
-    ) -> float:  # fmt: skip
-        """While `cores` are busy at a clock, spread over the clusters by their size."""
-        key = (device, hz, cores, memory_hz, cpu_hz)
-        if key not in self._watts:
-            load = self.race_load(device, hz, cores, cpu_hz)
-            if memory_hz is not None:
-                load = replace(load, memory_hz=min(memory_hz, load.memory_hz))
-            self._watts[key] = self.model.input_watts(load)
-        return self._watts[key]
-
-    def standing_watts(self, high_hz: int, low_hz: int) -> float:
-        """What the model says of idle cores at two clocks."""
-        high, low = (
-            replace(self.idle_load, cluster_hz=(hz,) * len(self.idle_load.cluster_hz))
-            for hz in (high_hz, low_hz)
-        )
-        return self.model.input_watts(high) - self.model.input_watts(low)
-
-    def race_load(self, device: str, hz: int, cores: float, cpu_hz: int | None = None) -> Load:
-        """The load of a race, without its memory traffic; on a GPU cores wait at `cpu_hz`."""
-        p, idle = self.model.profile, self.idle_load
-        part = min(1.0, cores / p.core_count)
-        busy = tuple(part * len(c.cores) for c in p.clusters)
-        awake = replace(idle, awake_share=1.0, memory_hz=self.memory_hz, busy_cores=busy)
-        if device == "gpu":
-            busy_gpu = replace(awake, gpu_hz=hz, gpu_busy=1.0, gpu_awake=1.0)
-            return busy_gpu if cpu_hz is None else replace(busy_gpu, cluster_hz=_clocks(p, cpu_hz))
-        return replace(awake, cluster_hz=_clocks(p, hz))
+Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a calibration measured of a processor over its clocks."""
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """A sleep that must be asked for, as it was measured."""
 
-    curve: CalibrationCurve
-    cores: float
-    """How many were busy meanwhile; beside a GPU, those that wait for it."""
+    name: str
+    watts: float
+    """Saved while it lasts."""
+    us: float
+    """To enter and to leave."""
+    joules: float
+    """To enter and to leave."""
 
-    def watts(self, hz: int) -> float:
-        """Above idle: as measured, or by the fitted law."""
-        watts = next((p.watts for p in self.curve.points if p.hz == hz), None)
-        told = self.curve.fitted(hz).watts if watts is None else watts
-        return told - self.curve.idle_watts
+    def saves(self, idle_us: Floats) -> Floats:
+        """Joules saved in idle times; negative where it does not pay."""
+        return self.watts * np.maximum(0.0, idle_us - self.us) / 1e6 - self.joules
 
 
-class MeasuredTariff:
-    """A tariff with the watts of a calibration for races."""
+@dataclass(frozen=True, slots=True)
+class Gating:
+    """What a GPU costs beside its work."""
 
-    def __init__(self, base: Tariff, cpu: Measured, gpu: Measured | None = None) -> None:
-        """`gpu`: of kernels on a GPU, where those were calibrated too."""
-        self._base, self._cpu, self._gpu = base, cpu, gpu
-        self.idle_watts = cpu.curve.idle_watts
-        self.wake_j, self.byte_j, self.cycle_j = base.wake_j, base.byte_j, base.cycle_j
-        self.sleeps, self.radio = base.sleeps, base.radio
-        self.awake_watts, self.states, self.gating = base.awake_watts, base.states, base.gating
+    watts: float = 0.0
+    """Powered, above gated."""
+    us: float = 0.0
+    """It stays powered after its last work."""
+    wake_j: float | None = 0.0
+    """To wake it when it was gated; None: not known."""
+    priced: bool = True
+    """Whether there are figures of a GPU that works and of one that is powered."""
+
+    def joules(self, busy_us: Floats, period_us: Floats) -> Floats:
+        """Of periods, beside the GPU's work in each; at least, where the wake is not known."""
+        rests_us = np.maximum(0.0, period_us - busy_us)
+        woken = np.where(rests_us > self.us, self.wake_j or 0.0, 0.0)
+        return self.watts * np.minimum(rests_us, self.us) / 1e6 + woken
+
+    def known(self, busy_us: Floats, period_us: Floats) -> npt.NDArray[np.bool_]:
+        """Whether that is all of it."""
+        gated_or_known = (period_us - busy_us <= self.us) | (self.wake_j is not None)
+        return gated_or_known & self.priced
+
+
+@dataclass(frozen=True, slots=True)
+class RadioPrice:
+    """What the uplink costs."""
+
+    joules: float
+    """Per upload: connecting, and the tail after the last byte."""
+    joules_per_byte: float
+
+
+class Tariff(Protocol):
+    """What a board charges, whole input."""
+
+    idle_watts: float
+    wake_j: float
+    """For one wakeup."""
+    byte_j: float
+    """For a byte of memory traffic."""
+    cycle_j: float
+    """Above idle, for a cycle of one core beside the wait, at the clock of an idle board."""
+    awake_watts: float
+    """Idle cores that are in no idle state but the shallowest, above idle."""
+    states: tuple[Sleep, ...]
+    """Idle states that the kernel enters by itself, against staying awake; the wake is in them."""
+    sleeps: tuple[Sleep, ...]
+    """Those that must be asked for, against the deepest state."""
+    gating: Gating
+    radio: RadioPrice
 
     def race_watts(
         self, device: str, hz: int, cores: float, memory_hz: int | None = None,
         cpu_hz: int | None = None,
     ) -> float:  # fmt: skip
-        """Measured, or by the fitted law; other numbers of cores as the model has them beside those
-        that were measured, since memory and what is awake draw as much for one; what a memory cap
-        saves as modelled.  A GPU was measured with the cores that wait for it, at the clock that
-        they had."""
-        if memory_hz is not None:
-            free, capped = (
-                self._base.race_watts(device, hz, cores, m, cpu_hz) for m in (None, memory_hz)
-            )
-            whole = self.race_watts(device, hz, cores, None, cpu_hz)
-            return max(self.idle_watts, whole - (free - capped))
-        if device == "cpu":
-            return self.idle_watts + self._cpu.watts(hz) * self._share(hz, cores)
-        if self._gpu is not None:
-            return self.idle_watts + self._gpu.watts(hz)
-        above = self._base.race_watts(device, hz, cores, None, cpu_hz) - self._base.idle_watts
-        return self.idle_watts + above
-
-    def _share(self, hz: int, cores: float) -> float:
-        """Above idle, of what was measured at a clock."""
-        mine, theirs = (
-            self._base.race_watts("cpu", hz, n) - self._base.idle_watts
-            for n in (cores, self._cpu.cores)
-        )
-        return mine / theirs if theirs > 0 else cores / self._cpu.cores
+        """While `cores` of it are busy at a clock, without memory traffic; `memory_hz`: where the
+        memory clock is capped; `cpu_hz`: the clock of the cores that wait for a GPU, by default the
+        lowest."""
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
-        """As modelled: it was not measured."""
-        return self._base.standing_watts(high_hz, low_hz)
-
-
-class Unpriced:
-    """The tariff of a board without a model, for policies that ask for no price."""
-
-    def __init__(self) -> None:
-        self.idle_watts = self.wake_j = self.byte_j = self.cycle_j = 0.0
-        self.awake_watts = 0.0
-        self.states: tuple[Sleep, ...] = ()
-        self.sleeps: tuple[Sleep, ...] = ()
-        self.gating, self.radio = Gating(), Radio(0.0, 0.0)
-
-    def race_watts(
-        self, device: str, hz: int, cores: float, memory_hz: int | None = None,
-        cpu_hz: int | None = None,
-    ) -> float:  # fmt: skip
-        """None is known."""
-        return 0.0
-
-    def standing_watts(self, high_hz: int, low_hz: int) -> float:
-        """None is known."""
-        return 0.0
-
-
-def _clocks(profile: Profile, hz: int) -> tuple[int, ...]:
-    """Of each cluster; one that does not reach a clock runs at its highest."""
-    return tuple(min(max(hz, c.opps[0].hz), c.opps[-1].hz) for c in profile.clusters)
-
-
-def _states(states: Sequence[IdleState], awake_watts: float, wake_j: float) -> tuple[Sleep, ...]:
-    """The deepest idle state, which is what the idle board is in: against the shallowest it saves
-    what being awake draws, and takes a wake.  What lies between has no public figure.
-
-    Where the profile does not say how long it takes to leave, that is in the wake's joules only.
-    """
-    if len(states) < 2 or not awake_watts:
-        return ()
-    deepest = states[-1]
-    return (Sleep(deepest.name, awake_watts, deepest.exit_us or 0.0, wake_j),)
-
-
-def _gating(model: PowerModel) -> Gating:
-    """Of the profile's GPU; nothing where there is none."""
-    p = model.profile
-    if p.gpu is None:
-        return Gating()
-    idle = model.idle_load()
-    powered = model.input_watts(replace(idle, gpu_awake=1.0)) - model.input_watts(idle)
-    wakes = [t.figure.value for t in p.figures("gpu_wake") if t.figure.value is not None]
-    priced = all(
-        any(t.figure.value is not None for t in p.figures(term))
-        for term in ("gpu_dynamic", "gpu_awake")
-    )
-    delay_us = 1e3 * (p.gpu.railgate_delay_ms or 0.0)
-    return Gating(powered, delay_us, sum(wakes) if wakes else None, priced)
+        """What idle cores save at the lower of two maxima; none where they are clock-gated."""

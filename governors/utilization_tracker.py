@@ -9,16 +9,13 @@ alone.  Beats that only commit are too short to count.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from governors.operating_points import clocks_within
+from governors.policies.base import Decision, Observation
 from governors.schedutil import Schedutil, Utilisation
 
-if TYPE_CHECKING:
-    from governors.policies.base import Decision, Observation
 
-
-class Followed:
+class UtilizationTracker:
     """The cores' utilisation, from race to race."""
 
     def __init__(self) -> None:

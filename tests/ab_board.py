@@ -18,8 +18,8 @@ from governors.detect import detect
 from governors.energy import Provenance
 from governors.meters.base import open_meters
 from governors.meters.sampler import Sampler
-from governors.meters.settings import Settings
-from governors.simulated.board import Work, from_name
+from governors.meters.settings import MeterSettings
+from governors.simulated.board import BoardWork, from_name
 
 BOARD = "simulated:orin-nano"
 CYCLES_PER_S, CORES, RATE = 1.5e9, 6.0, 1_000_000
@@ -35,7 +35,7 @@ class Host:
     def __init__(self, directory: Path, seed: int) -> None:
         self.board = from_name(BOARD, directory, seed=seed)
         found = detect(self.board.sysfs)
-        settings = Settings(provenance=Provenance.SIMULATED)
+        settings = MeterSettings(provenance=Provenance.SIMULATED)
         self.sampler = Sampler(open_meters(self.board.sysfs, found, settings), lambda: 0.0)
         self.policy, self.settings = "hands_off", {}
         self.saved = [self._limits(policy) for policy in (0, 4)]
@@ -90,7 +90,7 @@ class Host:
             self.board.advance(self.at_us)
             if self.at_us >= beat_us:
                 self.beat += 1
-                work = Work(cycles=CYCLES_PER_S / BEATS_PER_S, cores=CORES)
+                work = BoardWork(cycles=CYCLES_PER_S / BEATS_PER_S, cores=CORES)
                 self.board.advance(self.at_us, work)
             if due is not None and self.at_us >= due:
                 self.sampler.sample(self.at_us, 0.0)

@@ -19,9 +19,9 @@ from edged.cli.ab import _show, command
 from edged.control.door import ask
 from edged.energy import policy_comparison
 from edged.errors import ConfigError
+from governors.board_tariffs import ModelTariff
 from governors.power import PowerModel
-from governors.profile import load
-from governors.tariff import ModelTariff
+from governors.profile_reader import load
 from tests import ab_board
 from tests.beat.support import Daemon
 from tests.energy.common import switch
@@ -31,7 +31,7 @@ FINITE = st.floats(-100, 100, allow_nan=False)
 
 def reading(at_s=0.0, joules=0.0, tuples=0, gap_s=0.0):
     us = round(1e6 * at_s)
-    return policy_comparison.Reading(
+    return policy_comparison.EnergyReading(
         us, tuples, joules, us, round(1e6 * gap_s), "simulated", "VDD_IN"
     )
 

@@ -25,20 +25,20 @@ from edged.cli import cli
 from edged.errors import ConfigError
 from edged.joins.base import load_joins
 from edged.placement import profile
-from edged.placement.placement import Profile
+from edged.placement.placement import KernelProfile
 from governors.actuators.base import discover
 from governors.actuators.ownership import Ownership
 from governors.actuators.writers import Direct
+from governors.board_tariffs import ModelTariff
 from governors.detect import detect
 from governors.energy import Provenance
 from governors.errors import TakenOver
 from governors.meters.base import survey
 from governors.meters.sampler import Sampler
-from governors.meters.settings import Settings
-from governors.power import Load, PowerModel
-from governors.profile import load
+from governors.meters.settings import MeterSettings
+from governors.power import BoardLoad, PowerModel
+from governors.profile_reader import load
 from governors.simulated.board import from_name
-from governors.tariff import ModelTariff
 from tests.governors.trees import CPU, plant
 
 POLICY = f"{CPU}/cpufreq/policy0"
@@ -52,7 +52,7 @@ class Bench:
         self.clock = VirtualClock()
         self.board = from_name(f"simulated:{name}", directory / "board", self.clock)
         sysfs = self.board.sysfs
-        found = survey(sysfs, detect(sysfs), Settings(provenance=Provenance.SIMULATED))
+        found = survey(sysfs, detect(sysfs), MeterSettings(provenance=Provenance.SIMULATED))
         self.knobs = tuple(k for k in discover(sysfs, detect(sysfs)) if k.kind == "cpu")
         self.site = Site(
             sysfs, self.knobs, Sampler(found.meters, cpu_us=lambda: 0.0),
@@ -99,7 +99,7 @@ def nano_joules(hz):
     profile = load("jetson-nano")
     model = PowerModel(profile)
     total, longest = 430e3 + 34 * UNITS, 430e3 + 34 * UNITS / NANO_CORES
-    racing = Load((hz,), (total / longest,), 1.0, 0.0, 0, 0.0, 0.0, 1_600_000_000, 0.0)
+    racing = BoardLoad((hz,), (total / longest,), 1.0, 0.0, 0, 0.0, 0.0, 1_600_000_000, 0.0)
     return (model.input_watts(racing) - model.idle_watts()) * nano_us(hz) / 1e6
 
 
@@ -144,13 +144,13 @@ def test_leaving_it_is_a_candidate_and_the_answer_where_a_race_is_short(tmp_path
 
 
 def test_placement_gets_the_watts_of_a_busy_core_and_from_where(nano):
-    empty = Profile(4, {}, {})
+    empty = KernelProfile(4, {}, {})
     found = with_calibration(empty, nano)
     best, kernel = nano.optimum("chain").best, nano.kernels["chain"]
     assert found.watts["cpu"] == (best.watts - kernel.curve.idle_watts) / kernel.cores
     assert found.watts_from == {"cpu": "simulated"}
-    assert Profile.decode(found.encode(), "") == found
-    told = Profile(4, {}, {"cpu": 2.0})
+    assert KernelProfile.decode(found.encode(), "") == found
+    told = KernelProfile(4, {}, {"cpu": 2.0})
     assert with_calibration(told, nano) == told
 
 

@@ -27,19 +27,19 @@ from edged.cli import cli
 from edged.energy.tariffs import calibrated_tariff
 from edged.joins.base import load_joins
 from edged.placement import profile
-from edged.placement.placement import Curve, Profile
+from edged.placement.placement import Curve, KernelProfile
 from edged.simulate import gpu as on_gpu
 from governors.actuators import nvml
 from governors.actuators.base import discover
+from governors.board_tariffs import ModelTariff
 from governors.detect import detect
 from governors.energy import Provenance
 from governors.errors import TakenOver
 from governors.meters.nvml import look
 from governors.meters.sampler import Sampler
 from governors.power import PowerModel
-from governors.profile import load
+from governors.profile_reader import load
 from governors.simulated.board import from_name
-from governors.tariff import ModelTariff
 from kernels.cuda import gpu
 from tests.governors.test_meters_nvml import Library
 from tests.governors.trees import plant
@@ -341,13 +341,13 @@ def test_placement_gets_the_watts_of_a_busy_gpu_without_those_of_the_core_that_w
         name: Curve(device, *axes, ((5.0, 9.0),), ((5.0, 9.0),), 0.1)
         for name, device in (("chain", "cpu"), ("chain-cuda", "cuda"))
     }
-    found = with_calibration(Profile(6, curves), orin[0])
+    found = with_calibration(KernelProfile(6, curves), orin[0])
     best, curve = orin[0].optimum("chain-cuda").best, orin[0].kernels["chain-cuda"].curve
     both = found.watts["cuda"] + found.watts["cpu"] * orin[0].kernels["chain-cuda"].cores
     assert both == pytest.approx(best.watts - curve.idle_watts)
     assert found.watts_from == {"cpu": "simulated", "cuda": "simulated"}
     assert found.kernels["chain-cuda"].stalled == pytest.approx(curve.memory_bound())
-    assert Profile.decode(found.encode(), "") == found
+    assert KernelProfile.decode(found.encode(), "") == found
 
 
 def test_the_curve_of_a_gpu_is_drawn_in_a_row_of_its_own(orin, tmp_path):
@@ -380,7 +380,7 @@ def test_the_command_keeps_rows_of_a_simulated_gpu(tmp_path, monkeypatch):
 
 def test_whose_times_and_of_which_clocks_is_told_of_a_board(tmp_path):
     sysfs = plant(tmp_path, "orin-nano-r36")
-    found = of_board(Profile(1, {}), sysfs)
+    found = of_board(KernelProfile(1, {}), sysfs)
     assert (found.board, found.clocks["cuda"]) == ("orin-nano", 918_000_000)
     assert found.clocks["cpu"] == 1000 * int(
         sysfs.read("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq")

@@ -14,8 +14,8 @@ from edged.placement.placement import (
     DECIDE_BEATS,
     DEFAULT,
     Curve,
+    KernelProfile,
     Placer,
-    Profile,
     choose,
     outline,
 )
@@ -35,7 +35,7 @@ GPU = curve(200, 0.001, device="cuda", cpu=0.1)
 
 
 def profile(watts=None, **kernels):
-    return Profile(2, {k.replace("_", "-"): c for k, c in kernels.items()}, watts or {})
+    return KernelProfile(2, {k.replace("_", "-"): c for k, c in kernels.items()}, watts or {})
 
 
 def test_without_a_profile_it_is_the_default():
@@ -178,7 +178,7 @@ def test_a_kernel_that_could_not_be_switched_to_is_not_tried_again():
 
 def test_a_profile_reads_back_as_it_was_written():
     p = profile({"cpu": 1.5}, chain=CHAIN, chain_cuda=GPU)
-    assert Profile.decode(p.encode(), "here") == p
+    assert KernelProfile.decode(p.encode(), "here") == p
 
 
 @pytest.mark.parametrize(
@@ -199,6 +199,6 @@ def test_a_profile_that_is_none_is_named(change, text):
     document = json.loads(profile(chain=CHAIN).encode())
     change(document)
     with pytest.raises(ConfigError, match=f"(?s)/store/placement.json.*{text}"):
-        Profile.decode(json.dumps(document), "/store/placement.json")
+        KernelProfile.decode(json.dumps(document), "/store/placement.json")
     with pytest.raises(ConfigError):
-        Profile.decode("{", "here")
+        KernelProfile.decode("{", "here")

@@ -32,7 +32,7 @@ from edged.data.workers import Workers
 from edged.job.changes import PAUSED, Change
 from edged.job.plan import Promises
 from edged.pages.sealed import SealedPage
-from edged.placement.placement import Profile
+from edged.placement.placement import KernelProfile
 from edged.platform.clock import Clock
 from edged.platform.event_loop import Waiter
 from edged.sinks.base import Flush
@@ -78,7 +78,7 @@ class Heart:
         beat: int,
         directory: Path,
         snapshot_bytes: int = SNAPSHOT_BYTES,
-        profile: Profile | None = None,
+        profile: KernelProfile | None = None,
     ) -> None:
         self.jobs, self.sources = book.list, inputs.sources
         self.changes = Changes(book, inputs, clock)

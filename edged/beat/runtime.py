@@ -28,7 +28,7 @@ from edged.job.changes import DRAINING, PAUSED, RUNNING, About
 from edged.job.plan import JobPlan, StreamPlan
 from edged.operators.base import Operator, Placed
 from edged.pages.sealed import SealedPage
-from edged.placement.placement import Placer, Profile
+from edged.placement.placement import KernelProfile, Placer
 from edged.sinks.base import Flush, Sink, SinkContext
 
 
@@ -254,7 +254,7 @@ class JobRuntime:
                 crc = zlib.crc32(values, crc)
         return 1 << 32 | crc
 
-    def place_by(self, profile: Profile | None) -> None:
+    def place_by(self, profile: KernelProfile | None) -> None:
         """From now on kernels are chosen by what was measured on this machine."""
         self.placers = {}
         for name, operator in self.operators.items():

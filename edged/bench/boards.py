@@ -16,7 +16,7 @@ import numpy as np
 from edged.console.figures import GREEN, GREY, ORANGE, PURPLE, RED, new_figure, save
 from governors import fit_nano
 from governors.power import PowerModel
-from governors.profile import load, names
+from governors.profile_reader import load, names
 
 BUSY = "#a8cbd9"
 CORES = (PURPLE, GREEN, ORANGE, RED)

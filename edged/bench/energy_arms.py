@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import governors.profile
+import governors.profile_reader
 from edged.bench import energy_ecojoin, energy_gpu
 from edged.bench.energy_memory import chain_ns
 from edged.bench.energy_published import WINDOW_S
@@ -35,8 +35,9 @@ from edged.simulate.bounds import SYSTEM_BYTES, Bounds, find_bounds
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Setup
 from edged.simulate.work import STATE_BYTES, JobWork, Load, job_work
-from governors.policies.base import Act, Cost, Decision, Setting
-from governors.profile import Profile
+from governors.policies.base import Act, ClockSetting, Decision
+from governors.profile import BoardProfile
+from governors.work import RaceCost
 
 GPU_VARIANTS = ("HELLS", "ecoJoin GPU")
 ECOJOIN_VARIANTS = ("ecoJoin", "AB+FS", "AB", "FB")
@@ -71,9 +72,9 @@ class Run:
     """Least and most W, where they are no better known."""
 
 
-def paper_nano() -> Profile:
+def paper_nano() -> BoardProfile:
     """The Nano with the clocks that the paper's system offered."""
-    board = governors.profile.load("jetson-nano")
+    board = governors.profile_reader.load("jetson-nano")
     clusters = tuple(
         replace(c, opps=tuple(o for o in c.opps if o.hz <= TOP_HZ)) for c in board.clusters
     )
@@ -86,14 +87,14 @@ def window(rate: float) -> int:
     return max(1, round(WINDOW_S * rate))
 
 
-def join_work(cost: Cost, rate: float, row_bytes: float = 0.0) -> JobWork:
+def join_work(cost: RaceCost, rate: float, row_bytes: float = 0.0) -> JobWork:
     """A join alone, whose tuples lie in memory."""
     rows = STREAMS * rate
     state = rows * WINDOW_S * (ROW_BYTES + STATE_BYTES)
     return JobWork(cost, rows, min(rows, 1e6), window(rate), state, row_bytes, 0.0, 0.0, ())
 
 
-def setup(work: JobWork, board: Profile, policy: str) -> Setup:
+def setup(work: JobWork, board: BoardProfile, policy: str) -> Setup:
     """The engine's settings for a work."""
     memory = board.memory.bytes or 1 << 32
     return Setup(work, LATENCY_US, LATENCY_US, memory, policy, seconds=SECONDS)
@@ -109,12 +110,12 @@ def batched(made: Setup, device: Device) -> Run:
                o.wakes / o.seconds)  # fmt: skip
 
 
-def fixed_batches(device: Device, cost: Cost, rate: float, batch: int, hz: int = 0) -> Run:
+def fixed_batches(device: Device, cost: RaceCost, rate: float, batch: int, hz: int = 0) -> Run:
     """A race as soon as a batch of one stream is there; at a pinned clock, or left alone (0)."""
     period_us = 1e6 * batch / rate / STREAMS
     races = max(20, min(RACES_MAX, round(SECONDS * 1e6 / period_us)))
     if hz:
-        device.apply(Decision("", {device.dials[0].name: Setting(Act.PIN, hz)}))
+        device.apply(Decision("", {device.dials[0].name: ClockSetting(Act.PIN, hz)}))
     began_us, longest = device.at_us, 0.0
     for i in range(races):
         ready_us = began_us + (i + 1) * period_us
@@ -205,7 +206,7 @@ class Nano:
         room = (self.board.memory.bytes or 0) - SYSTEM_BYTES
         return energy_ecojoin.table_bytes(held) <= room
 
-    def _ecojoin_cost(self, rate: float) -> Cost:
+    def _ecojoin_cost(self, rate: float) -> RaceCost:
         cycles = self._cycles * self.service.row_cycles("bucket", self.board)
         cost = energy_ecojoin.cost(cycles, rate, window(rate), self.board.core_count)
         return replace(cost, stall_us_per_unit=self._waits * cost.stall_us_per_unit)
@@ -227,7 +228,7 @@ class Nano:
             return replace(work, cost=replace(work.cost, stall_us_per_unit=waits_us))
         return join_work(self._cost(variant, rate), rate, row_bytes)
 
-    def _cost(self, variant: str, rate: float) -> Cost:
+    def _cost(self, variant: str, rate: float) -> RaceCost:
         member = {"edged": "chain", "nested loop": "nested_loop", "Handshake": "handshake"}
         return self.service.cost(member[variant], self.board, window(rate))
 
@@ -248,7 +249,7 @@ class Orin:
     """Four arms of the whole daemon on the simulated Orin Nano."""
 
     def __init__(self) -> None:
-        self.board = governors.profile.load("orin-nano")
+        self.board = governors.profile_reader.load("orin-nano")
         self.plan = daemon_plan()
 
     def run(self, arm: str, rate: float) -> Run:
@@ -277,7 +278,7 @@ class Orin:
         without a beat's fixed part, commit and pages."""
         load = Load(rate, rate, window(rate) / 2**31)
         work = job_work(self.plan, self.board, load, cores=1).cost
-        each = Cost(0.0, work.cycles_per_unit, 0.0, work.stall_us_per_unit)
+        each = RaceCost(0.0, work.cycles_per_unit, 0.0, work.stall_us_per_unit)
         return fixed_batches(Device(self.board), each, rate, 1)
 
 

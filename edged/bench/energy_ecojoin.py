@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from edged.bench.energy_memory import L2_BYTES, LINE_BYTES, TWO_AT_ONCE, read_ns, stream_ns
 from edged.simulate.device import Device
-from governors.policies.base import Act, Cost, Decision, Setting
+from governors.policies.base import Act, ClockSetting, Decision
+from governors.work import RaceCost
 
 RACE_KHZ = {
     16_384: 204_000, 32_768: 403_200, 65_536: 518_400, 131_072: 614_400, 262_144: 825_600,
@@ -78,17 +79,19 @@ def wait_ns(rate: float, window: int) -> float:
     return build + probe + stream_ns(swept_bytes, table) + stream_ns(INPUT_BYTES, table + L2_BYTES)
 
 
-def cost(row_cycles: float, rate: float, window: int, threads: int) -> Cost:
+def cost(row_cycles: float, rate: float, window: int, threads: int) -> RaceCost:
     """A race over a batch of both streams, by tuples; `row_cycles`: of one core."""
     counting = 2 * buckets(window) / 8 * COUNT_CYCLES
     stall_us = wait_ns(rate, window) / 1e3 / threads
-    return Cost(counting, row_cycles / threads, 0.0, stall_us, float(threads))
+    return RaceCost(counting, row_cycles / threads, 0.0, stall_us, float(threads))
 
 
 class Rounds:
     """Rounds of a batch of each stream: a race, the workers' spinning, sleep."""
 
-    def __init__(self, device: Device, race: Cost, rate: float, batch: int, hz: int = 0) -> None:
+    def __init__(
+        self, device: Device, race: RaceCost, rate: float, batch: int, hz: int = 0
+    ) -> None:
         """`hz`: set for races, and the lowest clock after them; 0 leaves clocks to the kernel."""
         device.log = []
         self.device, self.cost, self.batch, self.hz = device, race, batch, hz
@@ -118,9 +121,9 @@ class Rounds:
 
     def _pin(self, hz: int) -> None:
         if hz:
-            self.device.apply(Decision("", {self.device.dials[0].name: Setting(Act.PIN, hz)}))
+            self.device.apply(Decision("", {self.device.dials[0].name: ClockSetting(Act.PIN, hz)}))
 
     def _spin(self, until_us: float, hz: int) -> None:
         us = min(1e6 * SPIN_CYCLES / hz, until_us - self.device.at_us)
         if us > 0:
-            self.device.race(Cost(0.0, 0.0, us, 0.0, float(WORKERS)), 0.0)
+            self.device.race(RaceCost(0.0, 0.0, us, 0.0, float(WORKERS)), 0.0)

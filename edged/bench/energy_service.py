@@ -35,7 +35,7 @@ import governors.profile
 from edged.bench.energy_memory import chain_ns
 from edged.errors import ConfigError
 from edged.simulate.work import CORES, HOST_HZ, HOST_WIDTH
-from governors.policies.base import Cost
+from governors.work import RaceCost
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,8 +103,12 @@ class Service:
     members: dict[str, Member]
 
     def cost(
-        self, name: str, board: governors.profile.Profile, window: int, threads: int | None = None
-    ) -> Cost:
+        self,
+        name: str,
+        board: governors.profile.BoardProfile,
+        window: int,
+        threads: int | None = None,
+    ) -> RaceCost:
         """A race of the member on a board, by rows of both sides; `threads`: by default one a core.
 
         Raises ConfigError where the member was not measured or the cores are not known.
@@ -118,12 +122,12 @@ class Service:
             cycles, waits_us = wider * _along(law, window), 0.0
         else:
             cycles, waits_us = self.row_cycles(name, board), chain_ns(window) / 1e3
-        return Cost(
+        return RaceCost(
             (law.fixed_us + handing_over) * wider, cycles * longest, 0.0, waits_us * longest,
             1 / longest,
         )  # fmt: skip
 
-    def row_cycles(self, name: str, board: governors.profile.Profile) -> float:
+    def row_cycles(self, name: str, board: governors.profile.BoardProfile) -> float:
         """Cycles of one of the board's cores for a row where tables fit the caches."""
         return wider_cycles(board) * min(self._member(name).law.each_us)
 
@@ -134,7 +138,7 @@ class Service:
         return self.members[name]
 
 
-def wider_cycles(board: governors.profile.Profile) -> float:
+def wider_cycles(board: governors.profile.BoardProfile) -> float:
     """Cycles of a board's core for what takes the machine measured a microsecond."""
     core = board.clusters[0].core.partition(" (")[0]
     if core not in CORES:

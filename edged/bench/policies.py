@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import governors.profile
+import governors.profile_reader
 from edged.console.figures import BLUE, GREEN, GREY, PURPLE, RED, new_figure, save
 from edged.job.plan import load_job, parse_job
 from edged.simulate.report import Question, sweep
@@ -60,7 +60,7 @@ JOB = {
 def run(job: Path | None, board: str = "orin-nano") -> dict[str, list[dict[str, Any]]]:
     """The simulator's answers over RATES, by policy with its settings."""
     plan = parse_job(JOB) if job is None else load_job(str(job))
-    profile = governors.profile.load(board)
+    profile = governors.profile_reader.load(board)
     found = {}
     for name, settings in POLICIES:
         asked = Question(plan, profile, Load(RATES[0]), name, settings, seconds=SECONDS)

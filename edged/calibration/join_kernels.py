@@ -16,7 +16,7 @@ from edged.bench.join_measure import MemberDriver, section
 from edged.errors import ConfigError
 from edged.joins.base import WindowJoin, find_join, load_joins
 from edged.operators.interval_join import PARALLEL_ROWS
-from edged.placement.placement import Curve, Profile
+from edged.placement.placement import Curve, KernelProfile
 from edged.placement.profile import EnergyCalibration, KernelCurve
 from governors.actuators.base import discover
 from governors.detect import detect
@@ -67,10 +67,10 @@ def calibrate(
     windows: Sequence[int] = WINDOWS,
     rows: Sequence[int] = ROWS,
     say: Say = lambda _: None,
-) -> Profile:
+) -> KernelProfile:
     """Measure all members at all sizes; see `runnable`."""
     kernels = {m.name: _curve(m, threads, windows, rows, say) for m in members}
-    return Profile(threads, kernels, watts)
+    return KernelProfile(threads, kernels, watts)
 
 
 def _curve(
@@ -110,7 +110,7 @@ def _point(
     return 1e6 * run.wall_s / beats, 1e6 * cpu_s / beats, carry_us
 
 
-def of_board(profile: Profile, sysfs: Sysfs) -> Profile:
+def of_board(profile: KernelProfile, sysfs: Sysfs) -> KernelProfile:
     """Measured here: with the board's name and the clocks that kernels met, which are the highest
     that it allows."""
     board = detect(sysfs)
@@ -125,7 +125,7 @@ def of_board(profile: Profile, sysfs: Sysfs) -> Profile:
     return replace(profile, board=board.name, clocks=clocks)
 
 
-def with_calibration(profile: Profile, energy: EnergyCalibration) -> Profile:
+def with_calibration(profile: KernelProfile, energy: EnergyCalibration) -> KernelProfile:
     """The profile with what was found over the clocks: what a busy core draws, and beside it a busy
     GPU, each at the clock that was cheapest (watts that somebody told stay), and the share of a
     GPU's time that its clock does not shorten."""

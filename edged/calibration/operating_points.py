@@ -32,12 +32,12 @@ from edged.errors import ConfigError
 from edged.placement.profile import KernelCurve
 from governors.actuators.base import Knob
 from governors.actuators.ownership import Ownership
-from governors.curve import CalibrationCurve, Point
+from governors.board_tariffs import ModelTariff
+from governors.curve import CalibrationCurve, CurvePoint
 from governors.energy import Provenance
 from governors.meters.rails import Key
 from governors.meters.sampler import Sampler
 from governors.sysfs import Sysfs
-from governors.tariff import ModelTariff
 
 SETTLE_S, POINT_S, POINT_NO_METER_S = 1.5, 6.0, 0.5
 """A point's least times; sensors refresh in tenths of a second, and an account needs 5 s."""
@@ -212,7 +212,9 @@ class _Run:
         if self._told.provenance is not None and not metered:
             self._note(f"{self._told.name} told nothing at some points: modelled")
         watts, source = (self._metered if metered else self._modelled)(idle, alone, spells, cores)
-        points = tuple(Point(hz, s.us / s.beats, watts[hz]) for hz, s in sorted(spells.items()))
+        points = tuple(
+            CurvePoint(hz, s.us / s.beats, watts[hz]) for hz, s in sorted(spells.items())
+        )
         name = self._knobs[0].name if self._knobs else self._processor
         curve = CalibrationCurve(
             name, self._bench.units, points, watts[0], source,

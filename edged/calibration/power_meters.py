@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from governors.actuators.base import SCHEMES, Knob, readable
-from governors.energy import Energy, Provenance
+from governors.energy import Provenance, RailEnergy
 from governors.meters.base import Meter
 from governors.meters.rails import Key, Whole
 from governors.meters.sampler import Sampler
@@ -66,7 +66,7 @@ class Watts:
             parts.append(f"{rails} (NVML: the GPU's card{lack})")
         return " + ".join(parts)
 
-    def since(self, mark: Mapping[Key, Energy]) -> float | None:
+    def since(self, mark: Mapping[Key, RailEnergy]) -> float | None:
         """Mean watts since `sampler.totals` were `mark`; None where one of the parts has none."""
         parts = []
         if self.whole is not None:
@@ -78,7 +78,7 @@ class Watts:
         return sum(known) if known and len(known) == len(watts) else None
 
 
-def _mean(energy: Energy) -> float | None:
+def _mean(energy: RailEnergy) -> float | None:
     if energy.provenance is Provenance.MODELLED:
         return None
     covered_us = energy.until_us - energy.since_us - energy.gap_us

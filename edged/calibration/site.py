@@ -31,22 +31,22 @@ from edged.joins.base import WindowJoin
 from edged.placement.profile import EnergyCalibration, KernelCurve
 from edged.simulate import gpu
 from governors.actuators.base import Knob, discover, readable
+from governors.actuators.journal import OwnedElsewhere
 from governors.actuators.ownership import Ownership
-from governors.actuators.restoring import Owned
 from governors.actuators.writers import Direct, Writer, choose_writer
+from governors.board_tariffs import ModelTariff
 from governors.detect import detect
 from governors.energy import Provenance
 from governors.errors import NotPermitted
 from governors.meters.base import Meter, survey
 from governors.meters.rails import wholes
 from governors.meters.sampler import Sampler
-from governors.meters.settings import Settings
+from governors.meters.settings import MeterSettings
 from governors.power import PowerModel
-from governors.profile import load
+from governors.profile_reader import load
 from governors.simulated.board import PREFIX, SimulatedBoard, from_name
 from governors.simulated.kernel import open_root
 from governors.sysfs import Sysfs
-from governors.tariff import ModelTariff
 
 WINDOW, UNITS = 100_000, 131_072
 """Tuples a side of the window, and of both sides of a beat."""
@@ -66,7 +66,7 @@ class Asked:
     threads: int
     bounds: Bounds
     """Of all members together."""
-    meters: Settings = field(default_factory=Settings)
+    meters: MeterSettings = field(default_factory=MeterSettings)
 
 
 def why_fixed(root: str, helper: Path) -> str:
@@ -164,7 +164,7 @@ class _Opened:
             return stack.enter_context(
                 Ownership(self.site.sysfs, self.writer, self.journal, knobs)
             ), ""
-        except Owned:
+        except OwnedElsewhere:
             raise
         except NotPermitted as problem:
             return None, str(problem)
@@ -200,7 +200,7 @@ def _simulated(asked: Asked) -> Iterator[_Opened]:
         board = from_name(asked.board, Path(directory) / "board", clock)
         benches = _modelled(names, board, clock)
         sysfs, profile = board.sysfs, board.profile
-        found = survey(sysfs, detect(sysfs), Settings(provenance=Provenance.SIMULATED))
+        found = survey(sysfs, detect(sysfs), MeterSettings(provenance=Provenance.SIMULATED))
         sampler = Sampler(found.meters, cpu_us=lambda: 0.0)
         on_gpu = [name for name in names if name in gpu.offered(profile)]
         site = Site(

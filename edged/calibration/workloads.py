@@ -21,8 +21,8 @@ from edged.joins.base import WindowJoin
 from edged.simulate import gpu as on_gpu
 from edged.simulate.work import CORES, HOST_WIDTH, OPERATORS, stall_ns
 from governors.energy import Provenance
-from governors.profile import Profile
-from governors.simulated.board import SimulatedBoard, Work
+from governors.profile import BoardProfile
+from governors.simulated.board import BoardWork, SimulatedBoard
 from governors.simulated.clocks import look
 from kernels.cuda import gpu
 
@@ -138,7 +138,7 @@ class SimulatedBench:
     def burst(self, beats: int) -> Burst:
         """Charge the board with them, and let time pass until it is done."""
         one, began_us = self._beat, self._clock.now_us
-        work = Work(one.cycles * beats, one.memory_bytes * beats, one.cores, wakeups=1.0)
+        work = BoardWork(one.cycles * beats, one.memory_bytes * beats, one.cores, wakeups=1.0)
         self._board.advance(began_us, work)
         self._finish()
         us = self._clock.now_us - began_us
@@ -176,20 +176,20 @@ class SimulatedGpuBench(SimulatedBench):
         """Charge the board with them, and let time pass until it is done."""
         cost, began_us = self._cost, self._clock.now_us
         if cost.host is not None:
-            launches = Work(beats * cost.host.cycles, 0.0, cost.host.cores, wakeups=1.0)
+            launches = BoardWork(beats * cost.host.cycles, 0.0, cost.host.cores, wakeups=1.0)
             self._board.advance(began_us, launches)
             self._finish()
         rows, top_hz = beats * self.units, self._board.profile.gpu_top_hz
         cycles = beats * cost.cycles + rows * cost.cycles_per_unit
         stall_us = beats * cost.stall_us + rows * cost.stall_us_per_unit
-        asked = Work(gpu_us=1e6 * cycles / top_hz, gpu_stall_us=stall_us, gpu_cores=cost.cores)
+        asked = BoardWork(gpu_us=1e6 * cycles / top_hz, gpu_stall_us=stall_us, gpu_cores=cost.cores)
         self._board.advance(self._clock.now_us, asked)
         self._finish()
         us = self._clock.now_us - began_us
         return Burst(us, us)
 
 
-def modelled_beat(board: Profile, window: int, units: int, cores: int) -> Work:
+def modelled_beat(board: BoardProfile, window: int, units: int, cores: int) -> BoardWork:
     """What a beat of the join asks of a board.
 
     What it waits for memory is the same time at every CPU clock; as bytes at the specified peak,
@@ -206,4 +206,4 @@ def modelled_beat(board: Profile, window: int, units: int, cores: int) -> Work:
     total = scale * (a_beat + units * a_row)
     stall_us = units * stall_ns(board, window) / 1e3 / cores
     peak = board.memory.peak_gbytes_per_s or 0.0
-    return Work(total, stall_us * peak * 1e3, total / longest)
+    return BoardWork(total, stall_us * peak * 1e3, total / longest)

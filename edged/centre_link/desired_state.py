@@ -194,10 +194,10 @@ class Applier:
             compile_expressions(plan, lambda *_: None)
 
     def _judge_policy(self, policy: Mapping[str, Any]) -> None:
+        from governors.board_tariffs import Unpriced
         from governors.cost import CostModel
         from governors.errors import GovernorError
         from governors.policies.running import Running
-        from governors.tariff import Unpriced
 
         if self._status["energy"] is None:
             raise JobError("policy", "this device watches no board")

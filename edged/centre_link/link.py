@@ -19,7 +19,7 @@ from edged.centre_link.follower import DesiredStateFollower
 from edged.centre_link.reporter import AfterAcks, Reporter
 from edged.config.sections import TelemetrySection
 from edged.energy.policies import CENTRE, COMMAND
-from edged.energy.runtime import Energy
+from edged.energy.runtime import EnergyGovernor
 from edged.errors import EdgedError
 from edged.events.log import Events
 from edged.platform.clock import Clock
@@ -45,7 +45,7 @@ class CentreLink:
         event_loop: Waiter,
         clock: Clock,
         events: Events,
-        energy: Energy | None,
+        energy: EnergyGovernor | None,
         run_on_commit_thread: Callable[[Callable[[], object]], None],
         snapshot: Callable[[], dict[str, Any]],
         reports_go_first: Callable[[], bool],

@@ -71,15 +71,15 @@ def describe(sysfs: Sysfs, helper: Path, simulated: bool) -> dict[str, Any]:
     from governors.detect import detect
     from governors.energy import Provenance
     from governors.meters.base import survey
-    from governors.meters.settings import Settings
+    from governors.meters.settings import MeterSettings
     from governors.power import PowerModel
-    from governors.profile import load
+    from governors.profile_reader import load
 
     board = detect(sysfs)
     found = findings(sysfs, board)
     writer = choose_writer(sysfs, found, helper)
     source = Provenance.SIMULATED if simulated else Provenance.MEASURED
-    meters = survey(sysfs, board, Settings(provenance=source))
+    meters = survey(sysfs, board, MeterSettings(provenance=source))
     model = PowerModel(load(board.profile_name)) if board.profile_name else None
     try:
         return {

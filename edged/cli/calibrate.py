@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edged.calibration.operating_points import Bounds
     from edged.calibration.site import Asked
     from edged.joins.base import WindowJoin
-    from edged.placement.placement import Profile
+    from edged.placement.placement import KernelProfile
     from edged.placement.profile import EnergyCalibration
 
 NONE = "none"
@@ -110,15 +110,15 @@ def _asked(
     """With the journal of a daemon of this store: one owner a board."""
     from edged.calibration.site import Asked
     from edged.energy.settings import EnergySettings, read_meters
-    from governors.meters.settings import Settings
+    from governors.meters.settings import MeterSettings
 
     journal = EnergySettings(board).journal(directory)
-    meters = Settings() if meters_file is None else read_meters(meters_file)
+    meters = MeterSettings() if meters_file is None else read_meters(meters_file)
     return Asked(board, journal, helper, members, threads, bounds, meters)
 
 
 def _keep(
-    profile: Profile, energy: EnergyCalibration | None, directory: Path, plot: Path | None,
+    profile: KernelProfile, energy: EnergyCalibration | None, directory: Path, plot: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Write, draw and print it all."""
@@ -174,7 +174,7 @@ def _over_clocks(asked: Asked, console: Console) -> EnergyCalibration:
             raise ConfigError(f"{problem}; clocks are as they were before") from problem
 
 
-def _beside(members: Any, threads: int, watts: dict[str, float], console: Console) -> Profile:
+def _beside(members: Any, threads: int, watts: dict[str, float], console: Console) -> KernelProfile:
     from edged.calibration.join_kernels import calibrate
 
     with console.status("measuring") as status:
@@ -183,12 +183,12 @@ def _beside(members: Any, threads: int, watts: dict[str, float], console: Consol
         )
 
 
-def _of_board(profile: Profile, names: Sequence[str], board: str) -> Profile:
+def _of_board(profile: KernelProfile, names: Sequence[str], board: str) -> KernelProfile:
     """Whose times these are.  Those of a simulated board are this machine's, scaled to its cores,
     and of its GPU what its figures come to."""
     from edged.calibration.join_kernels import of_board
     from edged.simulate.rows import simulated_rows
-    from governors.profile import load
+    from governors.profile_reader import load
     from governors.simulated.board import PREFIX
     from governors.simulated.kernel import open_root
 

@@ -133,7 +133,7 @@ def restore(
     without the right to write.
     """
     from governors.actuators.base import findings
-    from governors.actuators.restoring import Owned
+    from governors.actuators.journal import OwnedElsewhere
     from governors.actuators.restoring import restore as put_back
     from governors.actuators.writers import choose_writer
     from governors.detect import detect
@@ -149,7 +149,7 @@ def restore(
             writer = choose_writer(sysfs, findings(sysfs, detect(sysfs)), helper)
             with closing(writer):
                 lines = put_back(sysfs, writer, journal)
-    except Owned as raised:
+    except OwnedElsewhere as raised:
         code, problem = EX_TEMPFAIL, str(raised)
     except NotPermitted as raised:
         code, problem = EX_NOPERM, str(raised)
@@ -246,7 +246,7 @@ def _describe(root: Path, journal: Path, helper: Path) -> dict[str, Any]:
 
 
 def _knob(sysfs: Any, knob: Any) -> dict[str, Any]:
-    from governors.actuators.base import Limits, limits_now
+    from governors.actuators.base import ClockLimits, limits_now
     from governors.errors import ActuatorError
 
     now, problem = None, ""
@@ -262,7 +262,7 @@ def _knob(sysfs: Any, knob: Any) -> dict[str, Any]:
         "min_hz": now.min_hz if now else None,
         "max_hz": now.max_hz if now else None,
         "problem": problem,
-        "range": str(Limits(knob.floor_hz, knob.ceiling_hz)),
+        "range": str(ClockLimits(knob.floor_hz, knob.ceiling_hz)),
         "steps": len(knob.table_hz),
         "optional": knob.optional,
     }

@@ -70,7 +70,7 @@ def command(
     """
     from rich.console import Console
 
-    import governors.profile
+    import governors.profile_reader
     from edged.energy.predict import policy_of
     from edged.job.plan import load_job
     from edged.placement.profile import load_energy, load_profile
@@ -85,7 +85,7 @@ def command(
     try:
         asked = report.Question(
             plan=plan,
-            board=governors.profile.load(board),
+            board=governors.profile_reader.load(board),
             load=Load(_number("--rate", rate), sends, matches),
             policy=name,
             settings=settings,

@@ -16,8 +16,8 @@ from edged.control.door import Later
 from edged.daemon.reload import Reloader
 from edged.daemon.status import picture
 from edged.energy import status
-from edged.energy.policies import COMMAND, Choice
-from edged.energy.runtime import Energy
+from edged.energy.policies import COMMAND, PolicyChoice
+from edged.energy.runtime import EnergyGovernor
 from edged.errors import CommandError, EdgedError
 from edged.events.log import EVENTS_MAX, LEVELS
 from edged.job.changes import API, CENTRE, DRAINING, FILE, PAUSED, RUNNING, Change
@@ -214,14 +214,16 @@ class Control:
         if origin not in (COMMAND, CENTRE) or not isinstance(keep, bool):
             do = f"origin is {COMMAND} or {CENTRE}, keep is true or false"
             raise CommandError("invalid", f"{origin!r}, {keep!r}", where="origin, keep", do=do)
-        chosen = self._daemon.unchosen() if name == NONE else Choice(str(name), settings, origin)
+        chosen = (
+            self._daemon.unchosen() if name == NONE else PolicyChoice(str(name), settings, origin)
+        )
         told = side.switch(chosen.policy, chosen.settings, chosen.origin)
         facts = {"policy": told["policy"], "was": told["was"], "settings": dict(chosen.settings)}
         text = f"policy {name}; {told['policy']} runs"
         self._daemon.events.add("policy.switched", text, facts=facts)
         return self._keep(side, told) if keep else told
 
-    def _keep(self, side: Energy, told: Request) -> Later:
+    def _keep(self, side: EnergyGovernor, told: Request) -> Later:
         """Have the planning thread keep a command's choice over restarts, or no more: a disk takes
         longer than a beat may wait."""
         kept, own, later = self._daemon.kept, side.policies.own, Later()
@@ -238,7 +240,9 @@ class Control:
         self._daemon.planner.submit(write)
         return later
 
-    def _steer_job(self, side: Energy, job: JobRuntime, policy: str, settings: Request) -> Later:
+    def _steer_job(
+        self, side: EnergyGovernor, job: JobRuntime, policy: str, settings: Request
+    ) -> Later:
         """A job's policy is another from the next beat on; `none`: its document's again, if that
         names one.  The answer is the job's choice, when it is durable."""
         name, later, governor = job.plan.name, Later(), None
@@ -258,7 +262,7 @@ class Control:
         self._post(Posted(change, done=done))
         return later
 
-    def _side(self) -> Energy:
+    def _side(self) -> EnergyGovernor:
         if self._daemon.energy is None:
             do = "start the daemon with --board"
             raise CommandError("conflict", "no board is watched", do=do)

@@ -28,17 +28,17 @@ from edged.job.check import NICENESS, compile_expressions
 from edged.job.coexistence import check_listeners, check_room, check_together
 from edged.job.plan import JobPlan, faults, parse_job
 from governors.actuators.base import discover
+from governors.board_tariffs import Unpriced
 from governors.cost import CostModel
 from governors.detect import detect
 from governors.errors import GovernorError
 from governors.meters import settings as meters
 from governors.policies.base import load_all as load_policies
 from governors.policies.running import Running
-from governors.profile import load as load_profile
+from governors.profile_reader import load as load_profile
 from governors.simulated.board import from_name
 from governors.simulated.kernel import open_root
 from governors.sysfs import Sysfs
-from governors.tariff import Unpriced
 
 _PATTERN = frozenset("*?[")
 SWITCHES = (OFFLINE, GPU_PM, UCLAMP)

@@ -30,9 +30,9 @@ from edged.daemon.status import picture
 from edged.daemon.systemd import Service
 from edged.data.workers import Workers
 from edged.energy.board import open_site
-from edged.energy.policies import CENTRE, Choice
-from edged.energy.policy_store import Kept
-from edged.energy.runtime import Energy, board_tariff
+from edged.energy.policies import CENTRE, PolicyChoice
+from edged.energy.policy_store import PolicyStore
+from edged.energy.runtime import EnergyGovernor, board_tariff
 from edged.energy.settings import NO_BOARD
 from edged.events.log import Events, Log
 from edged.events.publisher import Telling
@@ -77,7 +77,7 @@ class Daemon:
         self.store = self._open_store()
         self.events = Events(self.clock, self.log, self.store.session[0], self.store.device_epoch)
         self.energy = self._open_board()
-        self.kept = Kept(settings.directory)
+        self.kept = PolicyStore(settings.directory)
         """The policy that a command chose."""
         self.context = self._sink_context()
         self.recovered = self._recover(plans, origins)
@@ -198,13 +198,13 @@ class Daemon:
             if room(directory)[0] > free:
                 return
 
-    def _open_board(self) -> Energy | None:
+    def _open_board(self) -> EnergyGovernor | None:
         settings = self.settings.energy
         if settings.board == NO_BOARD:
             return None
         site = open_site(settings, self.settings.directory, self.clock.monotonic_us)
         tariff = board_tariff(site, self.settings.directory, settings.meters.radio)
-        return Energy(settings, site, tariff, self.clock, self.settings.workers)
+        return EnergyGovernor(settings, site, tariff, self.clock, self.settings.workers)
 
     def _sink_context(self) -> SinkContext:
         sinks = str(self.settings.directory / "sinks")
@@ -348,14 +348,14 @@ class Daemon:
         self.committer.call(self.committer.take_acks)
         self.committer.call(partial(self.waiter.call, then))
 
-    def unchosen(self) -> Choice:
+    def unchosen(self) -> PolicyChoice:
         """The daemon's policy where no command has chosen one: the centre's, or the
         configuration's.  With a board only."""
         assert self.energy is not None
         wanted = None if self.centre is None else self.centre.follower.policy
         if wanted is None:
             return self.energy.configured
-        return Choice(wanted["name"], wanted["settings"], CENTRE)
+        return PolicyChoice(wanted["name"], wanted["settings"], CENTRE)
 
     def retry_uplink(self) -> None:
         """Send now whatever waits, for better times or for an upload window."""

@@ -5,27 +5,24 @@ What is measured goes to the books (`watch`), into the law that policies price r
 and, of a board that is not there, to that board as work.  A kernel on a GPU is no cycles of a core:
 the time that its calibration says is taken out of the law, and put back as waiting (`cost`).
 
-Where nothing is set, beats are only counted (`Tally`), one in SAMPLE with its CPU time, and booked
-when somebody reads.
+Where nothing is set, beats are only counted (`HandsOffTotals`), one in SAMPLE with its CPU time,
+and booked when somebody reads.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from edged.energy.board import Site
+from edged.beat.runtime import JobRuntime
+from edged.energy.board import BoardSite
 from edged.energy.cost_fit import RaceLaw, row_bytes, width_scale
-from edged.energy.hands_off_totals import Tally
-from edged.energy.metering import Spent, Watch, cpu_seconds
+from edged.energy.hands_off_totals import HandsOffTotals
+from edged.energy.metering import Metering, Spent, cpu_seconds
 from edged.platform.clock import Clock
 from governors.base import Done
-from governors.placement_prices import Part, with_part
-from governors.policies.base import Cost
-
-if TYPE_CHECKING:
-    from edged.beat.runtime import JobRuntime
+from governors.placement_prices import KernelPart, with_part
+from governors.work import RaceCost
 
 CLOCK_US = 1_000_000
 """The clock of races that are left alone is read so often."""
@@ -40,7 +37,7 @@ class Accounts:
     """Told before a race, after its ingest and after it."""
 
     def __init__(
-        self, site: Site, watch: Watch, clock: Clock, workers: int,
+        self, site: BoardSite, watch: Metering, clock: Clock, workers: int,
         set_hz: Callable[[], int], now_hz: Callable[[], int | None], wakes: Callable[[], int],
     ) -> None:  # fmt: skip
         """`set_hz`: the CPU clock that is pinned, or 0; `now_hz`: as it can be read; `wakes`: of
@@ -63,7 +60,7 @@ class Accounts:
         self._woken = 0
         self._hz = (0, 0)
         """When the clock of races was read, and what it was."""
-        self._tally = Tally()
+        self._tally = HandsOffTotals()
 
     def attach(self, jobs: Sequence[JobRuntime]) -> None:
         """The jobs are others."""
@@ -102,7 +99,7 @@ class Accounts:
 
     def settle(self) -> bool:
         """Book what was only counted, as that many like races; whether there was any."""
-        tally, self._tally = self._tally, Tally()
+        tally, self._tally = self._tally, HandsOffTotals()
         self._watch.beats += tally.beats
         self._watch.tuples += tally.taken
         n, now_us = tally.races, self._clock.monotonic_us()
@@ -179,7 +176,7 @@ class Accounts:
 
     # what it has come to -----------------------------------------------------------------------
 
-    def cost(self) -> dict[str, Cost]:
+    def cost(self) -> dict[str, RaceCost]:
         """What a race takes, by the processor that it runs on."""
         cost, away = self._race_law().cost(), self._away()
         for part in away:
@@ -228,7 +225,7 @@ class Accounts:
         away_us = sum(part.at_us(rows) for part in self._away())
         return max(0.0, us - self._stall_us(moved_bytes) - away_us) * hz / 1e6
 
-    def _away(self) -> list[Part]:
+    def _away(self) -> list[KernelPart]:
         """The parts of a beat that run on a GPU."""
         placed = (placer.runs for job in self._jobs for placer in job.placers.values())
         return [part for part in placed if part is not None and part.device != "cpu"]

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from edged.energy.limits import Owned
+from edged.energy.limits import OwnedLimits
 from edged.energy.policies import Policies
-from governors.actuators.ownership import Change
+from governors.actuators.ownership import ForeignChange
 from governors.base import Steer
 from governors.policies.base import Decision, Observation
 from governors.policies.running import BUSY_CORES
@@ -35,10 +35,10 @@ class Windows(Protocol):
         """Send them with the beat's."""
 
 
-class Acting:
+class Actuation:
     """Sets what the policy that runs decides."""
 
-    def __init__(self, policies: Policies, limits: Owned) -> None:
+    def __init__(self, policies: Policies, limits: OwnedLimits) -> None:
         self.steer = Steer()
         self.reason = ""
         """Of the last decision before a race."""
@@ -92,7 +92,7 @@ class Acting:
             self._policies.running.lost(dial)
         return again
 
-    def _taken(self, change: Change) -> None:
+    def _taken(self, change: ForeignChange) -> None:
         """Somebody else has changed a limit that was ours."""
         text = f"{change.text}; planning goes on inside it"
         self._policies.tell("limits.taken_over", "warning", text, {"name": change.name})

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import governors.profile
+import governors.profile_reader
 from edged.energy.cost_fit import width_scale
 from edged.energy.settings import EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, Sleeps, parse_allowed
@@ -25,14 +25,14 @@ from edged.errors import ConfigError
 from edged.simulate.work import HOST_HZ
 from governors.actuators.base import Knob, discover, switches
 from governors.actuators.writers import Chosen
-from governors.detect import Board, detect
+from governors.detect import DetectedBoard, detect
 from governors.energy import Provenance
 from governors.errors import GovernorError
 from governors.meters.base import Found, survey
-from governors.meters.settings import Settings as MeterSettings
+from governors.meters.settings import MeterSettings
 from governors.power import PowerModel
-from governors.profile import Profile
-from governors.simulated.board import SimulatedBoard, Work, from_name
+from governors.profile import BoardProfile
+from governors.simulated.board import BoardWork, SimulatedBoard, from_name
 from governors.simulated.kernel import open_root
 from governors.sysfs import Sysfs
 
@@ -40,12 +40,12 @@ AHEAD_US = 1_000_000
 
 
 @dataclass
-class Site:
+class BoardSite:
     """Everything that is known of the board."""
 
     sysfs: Sysfs
-    board: Board
-    profile: Profile | None
+    board: DetectedBoard
+    profile: BoardProfile | None
     model: PowerModel | None
     knobs: list[Knob]
     writer: Chosen
@@ -78,11 +78,11 @@ class SimulatedWork:
     def pass_time(self, now_us: int, beside_us: float, wakes: int) -> None:
         """Time up to now, with CPU time beside the races in it, on one core."""
         cycles = self.cycles(beside_us)
-        self.board.advance(now_us, Work(cycles=cycles, cores=1.0, wakeups=wakes))
+        self.board.advance(now_us, BoardWork(cycles=cycles, cores=1.0, wakeups=wakes))
 
     def race(self, now_us: int, cpu_us: float, cores: float, memory_bytes: float) -> float:
         """A race that began at `now_us`; how long it takes on the board (µs)."""
-        work = Work(cycles=self.cycles(cpu_us), memory_bytes=memory_bytes, cores=cores)
+        work = BoardWork(cycles=self.cycles(cpu_us), memory_bytes=memory_bytes, cores=cores)
         before = self.board.charged_us
         self.board.advance(self.board.now_us, work)
         us = self.board.charged_us - before
@@ -97,7 +97,7 @@ class SimulatedWork:
         return self._asked_us / max(1, now_us - self._started_us)
 
 
-def open_site(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) -> Site:
+def open_site(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) -> BoardSite:
     """Look at the board; nothing is written.  Raises ConfigError."""
     try:
         return _open(settings, store, clock_us)
@@ -105,7 +105,7 @@ def open_site(settings: EnergySettings, store: Path, clock_us: Callable[[], int]
         raise ConfigError(f"--board {settings.board}: {problem}") from problem
 
 
-def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) -> Site:
+def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) -> BoardSite:
     simulated = None
     if settings.simulated:
         root = settings.root(store)
@@ -116,7 +116,7 @@ def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) ->
     else:
         sysfs = open_root(settings.root(store))
     board = detect(sysfs)
-    profile = governors.profile.load(board.profile_name) if board.profile_name else None
+    profile = governors.profile_reader.load(board.profile_name) if board.profile_name else None
     allowed = parse_allowed(settings.allowed)
     knobs = [k for k in discover(sysfs, board) if not k.optional or k.name in allowed]
     missing = allowed.keys() - {k.name for k in knobs} - {OFFLINE, GPU_PM, UCLAMP}
@@ -126,7 +126,7 @@ def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) ->
         )
     sleeps = Sleeps(sysfs, switches(sysfs, board), allowed, simulated is not None)
     source = Provenance.MEASURED if simulated is None else Provenance.SIMULATED
-    return Site(
+    return BoardSite(
         sysfs,
         board,
         profile,

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
-from governors.actuators.base import Cost
+from governors.actuators.base import WriteCost
 from governors.actuators.uclamp import FULL, Clamp, UtilClamp
 from governors.errors import ActuatorError
 from governors.sysfs import Sysfs
@@ -54,7 +54,7 @@ class Clamps:
         self._now: Clamp | None = None
         self.tasks: Callable[[], Sequence[int]] = lambda: ()
         """Threads that race beside the calling one."""
-        self.entering, self.leaving = Cost(), Cost()
+        self.entering, self.leaving = WriteCost(), WriteCost()
         """Measured, of all threads together."""
 
     def ask(self, domain: str, hz: int) -> None:

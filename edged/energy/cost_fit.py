@@ -4,7 +4,7 @@ Least squares over the races so far, the older the lighter (MEMORY), around the 
 `edged.simulate.work` measured once, which counts as PRIOR races: a job whose beats are all of one
 size tells only their sum.  No coefficient is below zero.
 
-A `Cost` is a key of the cost model's plans, so it stays the same object until what it says of
+A `RaceCost` is a key of the cost model's plans, so it stays the same object until what it says of
 typical races is off by more than TOLERANCE.
 """
 
@@ -22,8 +22,8 @@ from edged.simulate.work import (
     RACE_CYCLES,
     ROW_CYCLES,
 )
-from governors.policies.base import Cost
-from governors.profile import Profile
+from governors.profile import BoardProfile
+from governors.work import RaceCost
 
 MEMORY = 0.97
 PRIOR = 2.0
@@ -61,7 +61,7 @@ class RaceLaw:
         each = max(0.0, cycles - commits * self._commit) / (1 + commits)
         self._beside += WEIGHT * (each - self._beside)
 
-    def cost(self) -> Cost:
+    def cost(self) -> RaceCost:
         """The law, the same object as long as it holds."""
         new, old = self._fitted(), self._cost
         for rows in (0.0, self._rows):
@@ -77,20 +77,20 @@ class RaceLaw:
         terms = (1.0, rows, rows * rows, cycles, rows * cycles)
         self._sums = [s + weight * t for s, t in zip(self._sums, terms, strict=True)]
 
-    def _fitted(self) -> Cost:
+    def _fitted(self) -> RaceCost:
         n, x, xx, y, xy = self._sums
         spread = n * xx - x * x
         each = max(0.0, (n * xy - x * y) / spread) if spread > 0 else self._prior[1]
         fixed = (y - each * x) / n
         if fixed < 0:
             fixed, each = 0.0, xy / xx
-        return Cost(
+        return RaceCost(
             fixed, each, 0.0, self._stall_us, self._cores, self._bytes, self._beside,
             self._commit,
         )  # fmt: skip
 
 
-def width_scale(profile: Profile | None) -> float:
+def width_scale(profile: BoardProfile | None) -> float:
     """Cycles of a board's cores for one of this machine's, by the width of their front ends (see
     `edged.simulate.work`); 1 where the cores are not known."""
     core = profile.clusters[0].core.partition(" (")[0] if profile is not None else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Tally:
+class HandsOffTotals:
     """Since the last booking."""
 
     races: int = 0

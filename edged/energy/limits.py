@@ -15,22 +15,23 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edged.energy.board import Site
+from edged.energy.board import BoardSite
 from edged.energy.sleeps import AGAIN_US, UCLAMP
-from governors.actuators.base import Knob, Limits, Switch, limits_now, readable
-from governors.actuators.journal import Owned as OwnedByAnother
-from governors.actuators.ownership import Change, Ownership, restore
-from governors.cost import Tariff
+from governors.actuators.base import ClockLimits, Knob, Switch, limits_now, readable
+from governors.actuators.journal import OwnedElsewhere
+from governors.actuators.ownership import ForeignChange, Ownership, restore
 from governors.errors import ActuatorError, NotPermitted
-from governors.policies.base import Act, Dial, Setting
+from governors.policies.base import Act, ClockSetting
+from governors.tariff import Tariff
+from governors.work import Dial
 
 CHANGES_MAX = 16
 
 
-class Owned:
+class OwnedLimits:
     """The board's limits, as far as this daemon has them."""
 
-    def __init__(self, site: Site, tariff: Tariff | None) -> None:
+    def __init__(self, site: BoardSite, tariff: Tariff | None) -> None:
         self.dials: tuple[Dial, ...] = ()
         self.write_us = self.write_j = 0.0
         """Of setting all CPU clocks and letting them go again."""
@@ -38,7 +39,7 @@ class Owned:
         """What others did to limits, and what could not be set; the last ones."""
         self.taken_over = 0
         """How often somebody else has changed a limit that was ours."""
-        self.taken: Callable[[Change], None] = lambda _: None
+        self.taken: Callable[[ForeignChange], None] = lambda _: None
         """Told of each such change."""
         self.restored: list[str] = []
         """What an earlier process had left, and what was done about it."""
@@ -79,7 +80,7 @@ class Owned:
         try:
             ours.take()
         except NotPermitted as problem:
-            if not self.clamped or isinstance(problem, OwnedByAnother):
+            if not self.clamped or isinstance(problem, OwnedElsewhere):
                 raise
         else:
             self._ours = ours
@@ -95,7 +96,7 @@ class Owned:
         self.sleeps.released()
         return [] if ours is None else ours.release()
 
-    def watch(self, at_us: int) -> list[Change]:
+    def watch(self, at_us: int) -> list[ForeignChange]:
         """What has become of limits that are ours since the last look: what somebody else has
         changed, what is gone, back, or may be set by now.  Raises ActuatorError."""
         found = [] if self._ours is None else self._ours.watch()
@@ -120,7 +121,7 @@ class Owned:
         files = (setting.files().values() for setting in self._settings)
         return any(not any(map(self._site.writer.refusal, paths)) for paths in files)
 
-    def apply(self, clocks: Mapping[str, Setting], at_us: int) -> tuple[list[str], bool]:
+    def apply(self, clocks: Mapping[str, ClockSetting], at_us: int) -> tuple[list[str], bool]:
         """Set what was decided; the dials that could not be, and whether that is because somebody
         else changed one of them meanwhile, so that it is worth deciding again."""
         lost, again = [], False
@@ -187,7 +188,7 @@ class Owned:
             "hz": hz(knob.current_path), "min_hz": hz(knob.min_path), "max_hz": hz(knob.max_path)
         }  # fmt: skip
 
-    def _set(self, knob: Knob, setting: Setting) -> None:
+    def _set(self, knob: Knob, setting: ClockSetting) -> None:
         clamps = self.sleeps.clamps if knob.kind == "cpu" else None
         if clamps is not None and setting.act is Act.PIN:
             clamps.ask(knob.name, setting.hz)
@@ -202,7 +203,7 @@ class Owned:
             self._ours.pin(knob, setting.hz)
         else:
             least = self._ours.allowed(knob).min_hz
-            self._ours.limit(knob, Limits(min(least, setting.hz), setting.hz))
+            self._ours.limit(knob, ClockLimits(min(least, setting.hz), setting.hz))
 
     def _look(self) -> None:
         """The dials as they may be set now."""
@@ -268,7 +269,7 @@ class Owned:
             return set(self._knobs) if self.clamped else set()
         return self._knobs.keys() - self._ours.refused.keys() - self._ours.dormant.keys()
 
-    def _ask_again(self, at_us: int) -> list[Change]:
+    def _ask_again(self, at_us: int) -> list[ForeignChange]:
         """Where something may not be set, or could not be: whether somebody may by now."""
         ours = self._ours
         lacking = self._unset or (ours is not None and ours.refused)

@@ -17,17 +17,17 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
-from edged.energy.board import Site
+from edged.energy.board import BoardSite
 from edged.platform.clock import Clock
 from edged.platform.timers import TimerFd
 from governors.actuators.residency import Residency
 from governors.actuators.sleep import IdleStates, idle_between
-from governors.cost import Tariff
-from governors.energy import Energy, Provenance, Rail
-from governors.ledger import OTHER, Account, Ledger, Report
+from governors.energy import Provenance, Rail, RailEnergy
+from governors.ledger import OTHER, Ledger, LedgerAccount, Report
 from governors.meters.busy import BusyCores
 from governors.meters.rails import Key
 from governors.meters.sampler import Sampler, thread_time_us
+from governors.tariff import Tariff
 
 Spent = Mapping[tuple[str, str], int]
 """By job and operator, wall ns so far."""
@@ -39,10 +39,10 @@ that goes offline loses its own only since then."""
 MODEL = Rail("model", ("input",))
 
 
-class Watch:
+class Metering:
     """One board's figures since the process began."""
 
-    def __init__(self, site: Site, tariff: Tariff | None, clock: Clock) -> None:
+    def __init__(self, site: BoardSite, tariff: Tariff | None, clock: Clock) -> None:
         # what reading a simulated board takes here is no cost of a board's
         cpu_us = thread_time_us if site.simulated is None else lambda: 0.0
         self.sampler = Sampler(site.meters.meters, cpu_us)
@@ -78,7 +78,7 @@ class Watch:
         the first from before it."""
         self._unseen_j = 0.0
         """Of those, what the last reading may not tell of yet."""
-        self._mark: dict[Key, Energy] = {}
+        self._mark: dict[Key, RailEnergy] = {}
         self._pending: dict[tuple[str, str], float] = {}
         """By phase and clock, modelled joules above idle since the last reading."""
         self._core_us = 0.0
@@ -160,7 +160,7 @@ class Watch:
         energy = self.sampler.input_energy(self._mark)
         modelled = self._modelled(now)
         if energy is None:
-            energy = Energy(
+            energy = RailEnergy(
                 MODEL, modelled - self._anchor[1], Provenance.MODELLED, self.at_us, now
             )  # fmt: skip
         self._book(energy, now, spent)
@@ -190,23 +190,23 @@ class Watch:
         self.others_cores = 0.0 if busy is None else max(0.0, busy - own)
         return busy
 
-    def _book(self, energy: Energy, now: int, spent: Spent) -> None:
+    def _book(self, energy: RailEnergy, now: int, spent: Spent) -> None:
         pending, self._pending = self._pending, {}
         shares = self._shares(spent)
         if self.ledger is None or now <= self.at_us:
             return
         for (phase, opp), joules in pending.items():
             if phase != "race":
-                self.ledger.book(Account(phase), joules, self.at_us, now, opp)
+                self.ledger.book(LedgerAccount(phase), joules, self.at_us, now, opp)
                 continue
             for (job, operator), share in shares.items():
-                account = Account("race", job, operator)
+                account = LedgerAccount("race", job, operator)
                 self.ledger.book(account, share * joules, self.at_us, now, opp)
         if self.others_cores and self._tariff is not None:
             hz = max(self.clocks_us, default=0)
             above = self._tariff.race_watts("cpu", hz, 1.0) - self._tariff.idle_watts if hz else 0.0
             joules = max(0.0, above) * self.others_cores * (now - self.at_us) / 1e6
-            self.ledger.book(Account(OTHER), joules, self.at_us, now)
+            self.ledger.book(LedgerAccount(OTHER), joules, self.at_us, now)
         self.ledger.measure(energy)
 
     def _shares(self, spent: Spent) -> dict[tuple[str, str], float]:

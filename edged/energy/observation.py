@@ -7,21 +7,24 @@ from typing import Any
 
 from edged.energy.accounts import Accounts
 from edged.energy.actuation import Windows
-from edged.energy.board import Site
-from edged.energy.limits import Owned
-from edged.energy.metering import Watch
+from edged.energy.board import BoardSite
+from edged.energy.limits import OwnedLimits
+from edged.energy.metering import Metering
 from governors.base import Forecast
 from governors.meters.battery import batteries, state
-from governors.policies.base import Battery, Observation, Work
+from governors.policies.base import Battery, Observation
+from governors.work import Work
 
 BATTERY_US = 5_000_000
 """A battery is looked at so often."""
 
 
-class Sight:
+class ObservationBuilder:
     """Puts an `Observation` together."""
 
-    def __init__(self, site: Site, watch: Watch, limits: Owned, accounts: Accounts) -> None:
+    def __init__(
+        self, site: BoardSite, watch: Metering, limits: OwnedLimits, accounts: Accounts
+    ) -> None:
         self._site, self._watch, self._limits, self._accounts = site, watch, limits, accounts
         self._battery: tuple[int, Battery | None] = (-BATTERY_US, None)
 

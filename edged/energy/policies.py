@@ -19,17 +19,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edged.energy.board import Site
-from edged.energy.limits import Owned
+from edged.energy.board import BoardSite
+from edged.energy.limits import OwnedLimits
 from edged.energy.settings import HANDS_OFF
 from edged.errors import ConfigError
-from governors.actuators.journal import Owned as OwnedByAnother
-from governors.cost import CostModel, Tariff
+from governors.actuators.journal import OwnedElsewhere
+from governors.board_tariffs import Unpriced
+from governors.cost import CostModel
 from governors.errors import GovernorError, NotPermitted
 from governors.meters.battery import batteries, state
-from governors.policies.base import BATTERY, VOLTS, Policy, Settings, load_all
+from governors.policies.base import BATTERY, VOLTS, Policy, PolicySettings, load_all
 from governors.policies.running import Running
-from governors.tariff import Unpriced
+from governors.tariff import Tariff
 
 RETRY_US = 2_000_000
 DEFAULT, CONFIGURATION, COMMAND, DOCUMENT = "default", "configuration", "command", "document"
@@ -41,11 +42,11 @@ Tell = Callable[[str, str, str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Choice:
+class PolicyChoice:
     """A policy that somebody has chosen."""
 
     policy: str
-    settings: Settings = field(default_factory=dict)
+    settings: PolicySettings = field(default_factory=dict)
     origin: str = DEFAULT
 
     def told(self) -> dict[str, Any]:
@@ -56,13 +57,15 @@ class Choice:
 class Policies:
     """What was chosen and what of it runs.  Between beats only: one thread."""
 
-    def __init__(self, site: Site, tariff: Tariff | None, limits: Owned, own: Choice) -> None:
+    def __init__(
+        self, site: BoardSite, tariff: Tariff | None, limits: OwnedLimits, own: PolicyChoice
+    ) -> None:
         """Raises ConfigError where the daemon's policy or one of its settings does not exist."""
         self._site, self._tariff, self._limits = site, tariff, limits
         self.model = CostModel(tariff or Unpriced())
         self.running = Running(HANDS_OFF, {}, self.model, chosen=False)
         self.own = own
-        self.jobs: dict[str, Choice] = {}
+        self.jobs: dict[str, PolicyChoice] = {}
         """By job."""
         self.unheard: dict[str, str] = {}
         """Jobs whose choice cannot run here, and why."""
@@ -77,7 +80,7 @@ class Policies:
         """Of problems, the last that was told of; empty once a policy has begun."""
         self._retried_us = 0
         self._begun = False
-        self._applied: tuple[Choice, dict[str, Choice]] = (Choice(HANDS_OFF), {})
+        self._applied: tuple[PolicyChoice, dict[str, PolicyChoice]] = (PolicyChoice(HANDS_OFF), {})
         self.check(own.policy, own.settings)
 
     @property
@@ -85,7 +88,7 @@ class Policies:
         """Whether what runs may set anything."""
         return self.running.policy.name != HANDS_OFF
 
-    def check(self, name: str, settings: Settings) -> Policy:
+    def check(self, name: str, settings: PolicySettings) -> Policy:
         """The policy, which is not asked.  Raises ConfigError for one that can never run here."""
         try:
             policy = Running(name, settings, self.model).policy
@@ -98,7 +101,7 @@ class Policies:
             )
         return policy
 
-    def admit(self, name: str, settings: Settings) -> None:
+    def admit(self, name: str, settings: PolicySettings) -> None:
         """Raise ConfigError for a policy that cannot run here, or not now: somebody is choosing
         it, and can choose another."""
         if lacks := self._lacks(self.check(name, settings)):
@@ -124,13 +127,13 @@ class Policies:
         self._begun = True
         self._enter()
 
-    def switch(self, own: Choice) -> None:
+    def switch(self, own: PolicyChoice) -> None:
         """The daemon's own policy is another.  Raises ConfigError, and the old one goes on."""
         self.admit(own.policy, own.settings)
         self.own = own
         self._enter()
 
-    def of_jobs(self, chosen: Mapping[str, Choice]) -> bool:
+    def of_jobs(self, chosen: Mapping[str, PolicyChoice]) -> bool:
         """These jobs have chosen these, all others none; whether that is news.  A choice that
         cannot run here is not heard: the job runs all the same."""
         if chosen == self.jobs:
@@ -157,7 +160,7 @@ class Policies:
     def fall_back(self, why: str) -> None:
         """Nothing is set any more, for nobody, until somebody chooses anew."""
         self.problem = why
-        self._apply(Choice(HANDS_OFF), {})
+        self._apply(PolicyChoice(HANDS_OFF), {})
         self._let_go()
         if why != self._told:
             text = f"the clocks are left alone: {why}"
@@ -210,12 +213,12 @@ class Policies:
             self._limits.take()
         except GovernorError as problem:
             self.awaits = isinstance(problem, NotPermitted)
-            self._waits_for = OTHER if isinstance(problem, OwnedByAnother) else RIGHTS
+            self._waits_for = OTHER if isinstance(problem, OwnedElsewhere) else RIGHTS
             self.fall_back(str(problem))
         else:
             self._told = ""
 
-    def _apply(self, own: Choice, jobs: Mapping[str, Choice]) -> None:
+    def _apply(self, own: PolicyChoice, jobs: Mapping[str, PolicyChoice]) -> None:
         """Let these be heard; a policy that was heard before keeps what it has learnt."""
         was, were = self._applied
         for job in were.keys() - jobs.keys():

@@ -53,7 +53,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Reading:
+class EnergyReading:
     """The daemon's cumulative figures at one moment (its command `energy`)."""
 
     at_us: int
@@ -72,8 +72,8 @@ class Block:
     """One arm for a while."""
 
     arm: str
-    first: Reading
-    last: Reading
+    first: EnergyReading
+    last: EnergyReading
 
     @property
     def seconds(self) -> float:
@@ -118,7 +118,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Interval:
+class MeanDifference:
     """A mean difference B − A with its confidence interval."""
 
     mean: float
@@ -186,7 +186,9 @@ def differences(values: Sequence[Sequence[float]]) -> list[float]:
     return [(b1 + b2) / 2 - (a1 + a2) / 2 for a1, b1, b2, a2 in values]
 
 
-def interval(values: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> Interval | None:
+def interval(
+    values: Sequence[Sequence[float]], confidence: float = CONFIDENCE
+) -> MeanDifference | None:
     """The mean difference of quads of values; None where there are fewer than two."""
     found = differences(values)
     n = len(found)
@@ -196,7 +198,7 @@ def interval(values: Sequence[Sequence[float]], confidence: float = CONFIDENCE) 
     deviation = math.sqrt(math.fsum((d - mean) ** 2 for d in found) / (n - 1))
     half = t_quantile((1 + confidence) / 2, n - 1) * deviation / math.sqrt(n)
     a_mean = math.fsum(v[0] + v[3] for v in values) / (2 * n)
-    return Interval(mean, half, n, a_mean)
+    return MeanDifference(mean, half, n, a_mean)
 
 
 @cache
@@ -255,7 +257,7 @@ def _shown(block: Block) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def reading(answer: Mapping[str, Any]) -> Reading:
+def reading(answer: Mapping[str, Any]) -> EnergyReading:
     """From the door's answer to `energy`.  Raises ConfigError where no meter tells the input."""
     whole = answer["input"]
     if whole is None:
@@ -263,7 +265,7 @@ def reading(answer: Mapping[str, Any]) -> Reading:
             "no meter of this daemon tells the whole input, so nothing can be compared;"
             " `edged board` says what is missing"
         )
-    return Reading(
+    return EnergyReading(
         answer["at_us"], answer["tuples"], whole["joules"], whole["until_us"], whole["gap_us"],
         whole["provenance"], whole["covers"],
     )  # fmt: skip

@@ -13,25 +13,25 @@ import json
 from pathlib import Path
 from typing import Any
 
-from edged.energy.policies import COMMAND, Choice
+from edged.energy.policies import COMMAND, PolicyChoice
 from edged.platform.disk import SystemDisk, write_whole
 
 NAME = "policy.json"
 
 
-class Kept:
+class PolicyStore:
     """That file of one store."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
         self._disk = SystemDisk()
 
-    def load(self, configured: Choice) -> tuple[Choice | None, str]:
+    def load(self, configured: PolicyChoice) -> tuple[PolicyChoice | None, str]:
         """The choice that still counts beside `configured`, and a line for people where one that
         was kept does not.  Raises OSError where the file cannot be read or removed."""
         try:
             told = json.loads(self.path.read_bytes())
-            choice = Choice(str(told["policy"]), dict(told["settings"]), COMMAND)
+            choice = PolicyChoice(str(told["policy"]), dict(told["settings"]), COMMAND)
             over = told["over"]
         except FileNotFoundError:
             return None, ""
@@ -46,7 +46,7 @@ class Kept:
             f" says {configured.policy} since"
         )
 
-    def save(self, choice: Choice | None, configured: Choice) -> None:
+    def save(self, choice: PolicyChoice | None, configured: PolicyChoice) -> None:
         """Keep the choice, or none, durably; any thread.  Raises OSError."""
         if choice is not None:
             text = json.dumps({**_plain(choice), "over": _plain(configured)}) + "\n"
@@ -56,5 +56,5 @@ class Kept:
             self._disk.sync_directory(str(self.path.parent))
 
 
-def _plain(choice: Choice) -> dict[str, Any]:
+def _plain(choice: PolicyChoice) -> dict[str, Any]:
     return {"policy": choice.policy, "settings": dict(choice.settings)}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-import governors.profile
+import governors.profile_reader
 from edged.energy.settings import HANDS_OFF
 from edged.errors import ConfigError
 from edged.job.plan import JobPlan
 from edged.simulate.report import Question, answer
 from edged.simulate.work import Load
 from governors.errors import GovernorError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECONDS = 120.0
 """Simulated."""
@@ -35,7 +33,7 @@ def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -
     own.  Raises ConfigError."""
     name, settings = policy_of(plan, policy, {})
     try:
-        profile = governors.profile.load(board.removeprefix("simulated:"))
+        profile = governors.profile_reader.load(board.removeprefix("simulated:"))
         found = answer(Question(plan, profile, Load(rate), name, settings, seconds=SECONDS))
     except GovernorError as problem:
         raise ConfigError(str(problem)) from problem

@@ -19,47 +19,45 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edged.beat.runtime import JobRuntime
 from edged.energy.accounts import Accounts
-from edged.energy.actuation import Acting, Windows
-from edged.energy.board import Site
-from edged.energy.limits import Owned
-from edged.energy.metering import Watch
-from edged.energy.observation import Sight
+from edged.energy.actuation import Actuation, Windows
+from edged.energy.board import BoardSite
+from edged.energy.limits import OwnedLimits
+from edged.energy.metering import Metering
+from edged.energy.observation import ObservationBuilder
 from edged.energy.policies import (
     COMMAND,
     CONFIGURATION,
     DEFAULT,
     DOCUMENT,
-    Choice,
     Policies,
+    PolicyChoice,
     Tell,
     complain,
 )
-from edged.energy.policy_store import Kept
+from edged.energy.policy_store import PolicyStore
 from edged.energy.settings import HANDS_OFF, EnergySettings
 from edged.energy.tariffs import board_tariff, prices
 from edged.errors import ConfigError
 from edged.platform.clock import Clock
 from governors.base import Done, Forecast, Steer
-from governors.cost import Tariff
 from governors.errors import GovernorError
-from governors.policies.base import Observation, Settings
+from governors.policies.base import Observation, PolicySettings
+from governors.tariff import Tariff
 
-if TYPE_CHECKING:
-    from edged.beat.runtime import JobRuntime
-
-__all__ = ["Energy", "board_tariff", "chosen_by"]
+__all__ = ["EnergyGovernor", "board_tariff", "chosen_by"]
 
 
-class Energy:
+class EnergyGovernor:
     """Implements `governors.base.Governor`.  Between beats and in its hooks only: one thread."""
 
     def __init__(
         self,
         settings: EnergySettings,
-        site: Site,
+        site: BoardSite,
         tariff: Tariff | None,
         clock: Clock,
         workers: int,
@@ -68,15 +66,15 @@ class Energy:
         self.settings, self.site, self.tariff = settings, site, tariff
         self.configured = _configured(settings.policy, settings.settings)
         """The daemon's policy as the configuration has it."""
-        self.watch = Watch(site, tariff, clock)
-        self.limits = Owned(site, tariff)
+        self.watch = Metering(site, tariff, clock)
+        self.limits = OwnedLimits(site, tariff)
         self.policies = Policies(site, tariff, self.limits, self.configured)
-        self.acting = Acting(self.policies, self.limits)
+        self.acting = Actuation(self.policies, self.limits)
         self.accounts = Accounts(
             site, self.watch, clock, workers, self.policies.pinned_hz, self.limits.clock_hz,
             lambda: self.wakes(),
         )  # fmt: skip
-        self._sight = Sight(site, self.watch, self.limits, self.accounts)
+        self._sight = ObservationBuilder(site, self.watch, self.limits, self.accounts)
         self._forecast = Forecast(0, 0, 0, 1, 0)
         self._prices = prices(site, tariff, self.policies.running, self._placed)
         self.uplink_pid: Callable[[], int | None] = lambda: None
@@ -129,7 +127,7 @@ class Energy:
             return [f"limits were not restored: {problem}"]
         return list(self.limits.restored)
 
-    def recall(self, kept: Kept) -> list[str]:
+    def recall(self, kept: PolicyStore) -> list[str]:
         """Before `start`: what a command chose in an earlier process counts, unless the
         configuration has changed since; lines for people where it does not."""
         try:
@@ -162,19 +160,19 @@ class Energy:
 
     # the policy --------------------------------------------------------------------------------
 
-    def check(self, name: str, settings: Settings) -> None:
+    def check(self, name: str, settings: PolicySettings) -> None:
         """Raise ConfigError for a policy that somebody chooses and that cannot run here."""
         self.policies.admit(name, settings)
 
-    def switch(self, name: str, settings: Settings, origin: str = COMMAND) -> dict[str, Any]:
+    def switch(self, name: str, settings: PolicySettings, origin: str = COMMAND) -> dict[str, Any]:
         """Go on with a policy; what runs then.  Raises ConfigError, and the old one goes on."""
         was = self.policies.running.policy.name
         self.settle()
-        self.policies.switch(Choice(name, dict(settings), origin))
+        self.policies.switch(PolicyChoice(name, dict(settings), origin))
         self._entered()
         return {**self.policy(), "was": was}
 
-    def configure(self, name: str, settings: Settings) -> None:
+    def configure(self, name: str, settings: PolicySettings) -> None:
         """The configuration has another policy now, which is the last word.  Raises ConfigError."""
         configured = _configured(name, settings)
         self.switch(name, settings, configured.origin)
@@ -303,13 +301,13 @@ class Energy:
         return self._sight.seen(self._forecast, now_us, self.acting.held)
 
 
-def chosen_by(job: JobRuntime) -> Choice | None:
+def chosen_by(job: JobRuntime) -> PolicyChoice | None:
     """A job's policy: the one that a command named last, else that of its document."""
     told, written = job.about.governor, job.plan.governor
     if told is not None:
-        return Choice(told["policy"], told["settings"], COMMAND)
-    return None if written is None else Choice(written.policy, written.settings, DOCUMENT)
+        return PolicyChoice(told["policy"], told["settings"], COMMAND)
+    return None if written is None else PolicyChoice(written.policy, written.settings, DOCUMENT)
 
 
-def _configured(policy: str, settings: Settings) -> Choice:
-    return Choice(policy, dict(settings), DEFAULT if policy == HANDS_OFF else CONFIGURATION)
+def _configured(policy: str, settings: PolicySettings) -> PolicyChoice:
+    return PolicyChoice(policy, dict(settings), DEFAULT if policy == HANDS_OFF else CONFIGURATION)

@@ -44,7 +44,7 @@ class EnergySettings:
     """Of the policy."""
     allowed: tuple[str, ...] = ()
     """Optional knobs that may be set all the same."""
-    meters: meters.Settings = field(default_factory=meters.Settings)
+    meters: meters.MeterSettings = field(default_factory=meters.MeterSettings)
     helper: Path = HELPER
 
     @property
@@ -77,12 +77,12 @@ def asked(
         policy,
         settings,
         tuple(name for name in allowed.split(",") if name),
-        meters.Settings() if meters_file is None else read_meters(meters_file),
+        meters.MeterSettings() if meters_file is None else read_meters(meters_file),
         helper,
     )
 
 
-def read_meters(path: Path) -> meters.Settings:
+def read_meters(path: Path) -> meters.MeterSettings:
     """The settings of a file's `[meters]` table.  Raises ConfigError."""
     try:
         return meters.parse(meters_table(path))

@@ -24,12 +24,12 @@ from typing import Any
 
 from edged.energy.clamps import Clamps
 from edged.errors import ConfigError
-from governors.actuators.base import Cost, Switch
+from governors.actuators.base import Switch, WriteCost
 from governors.actuators.cpufreq import cpu_list
 from governors.actuators.ownership import Ownership
-from governors.cost import Sleep, Tariff
 from governors.errors import ActuatorError
 from governors.sysfs import Sysfs
+from governors.tariff import Sleep, Tariff
 
 OFFLINE, GPU_PM, UCLAMP = "offline", "gpu_pm", "uclamp"
 GPU_POWER = "gpu.power"
@@ -93,7 +93,7 @@ class Sleeps:
         self.entered = 0
         self._unused: tuple[int, int, int] = (-1, 0, AGAIN_US)
         """How often cores had been asleep when they were last priced, when, and for how long."""
-        self.costs: dict[str, tuple[Cost, Cost]] = {}
+        self.costs: dict[str, tuple[WriteCost, WriteCost]] = {}
         """By switch, measured: to enter its sleep, and to leave it."""
 
     @property
@@ -206,7 +206,7 @@ class Sleeps:
         except ActuatorError as problem:
             self.refused[switch.name], self._refused_us[switch.name] = str(problem), at_us
             return False
-        costs = self.costs.setdefault(switch.name, (Cost(), Cost()))
+        costs = self.costs.setdefault(switch.name, (WriteCost(), WriteCost()))
         costs[value in (ON, GPU_ON)].note((perf_counter_ns() - started) / 1000)
         return True
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from edged.energy.runtime import Energy
-from governors.energy import Energy as Joules
-from governors.energy import Provenance
-from governors.ledger import Entry, Figure, Report
+from edged.energy.runtime import EnergyGovernor
+from governors.energy import Provenance, RailEnergy
+from governors.ledger import JoulesEstimate, LedgerEntry, Report
 from governors.meters.rails import input_watts
 
 
-def energy(side: Energy, now_us: int) -> dict[str, Any]:
+def energy(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
     """Cumulative figures since the process began (the door's `energy`; see the package)."""
     watch = side.watch
     side.settle()
@@ -36,7 +35,7 @@ def energy(side: Energy, now_us: int) -> dict[str, Any]:
     }
 
 
-def status(side: Energy, now_us: int) -> dict[str, Any]:
+def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
     """The section of the status."""
     figures = energy(side, now_us)
     watch, site = side.watch, side.site
@@ -86,7 +85,7 @@ def status(side: Energy, now_us: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _sleep(side: Energy) -> dict[str, Any] | None:
+def _sleep(side: EnergyGovernor) -> dict[str, Any] | None:
     """Since the process began: core-seconds in each idle state and awake, and wakeups."""
     watch = side.watch
     if not watch.core_s:
@@ -96,11 +95,11 @@ def _sleep(side: Energy) -> dict[str, Any] | None:
     return {"awake": round(awake_s, 6), "states": states, "wakeups": round(watch.wakeups)}
 
 
-def _input(told: Joules, covers: str) -> dict[str, Any]:
+def _input(told: RailEnergy, covers: str) -> dict[str, Any]:
     return {"rail": told.rail.name, "covers": covers, **_joules(told)}
 
 
-def _joules(told: Joules) -> dict[str, Any]:
+def _joules(told: RailEnergy) -> dict[str, Any]:
     return {
         "joules": told.joules,
         "provenance": told.provenance.value,
@@ -110,7 +109,7 @@ def _joules(told: Joules) -> dict[str, Any]:
     }
 
 
-def _modelled(side: Energy, now_us: int) -> dict[str, Any]:
+def _modelled(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
     """Where no meter tells the input: the idle board and edged's own work."""
     watch, profile = side.watch, side.site.profile
     covers = "" if profile is None else profile.input_is
@@ -122,7 +121,7 @@ def _modelled(side: Energy, now_us: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rails(side: Energy) -> list[dict[str, Any]]:
+def _rails(side: EnergyGovernor) -> list[dict[str, Any]]:
     sampler = side.watch.sampler
     problems, watts = sampler.problems(), sampler.watts
     return [
@@ -135,7 +134,7 @@ def _rails(side: Energy) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _watts(side: Energy) -> dict[str, Any] | None:
+def _watts(side: EnergyGovernor) -> dict[str, Any] | None:
     """Of the whole input now, as the best meter last read it; None where no meter tells it."""
     for whole in side.watch.sampler.wholes:
         watts = input_watts(whole, side.watch.sampler.watts)
@@ -179,7 +178,7 @@ def _books(report: Report | None) -> dict[str, Any] | None:
     }
 
 
-def _entry(account: Any, entry: Entry) -> dict[str, Any]:
+def _entry(account: Any, entry: LedgerEntry) -> dict[str, Any]:
     return {
         "phase": account.phase, "job": account.job, "operator": account.operator,
         "above_idle": _figure(entry.above_idle), "whole_input": _figure(entry.whole_input),
@@ -187,5 +186,5 @@ def _entry(account: Any, entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _figure(figure: Figure) -> dict[str, float]:
+def _figure(figure: JoulesEstimate) -> dict[str, float]:
     return {"joules": figure.joules, "error_j": figure.error_j}

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from edged.energy.board import Site
+from edged.energy.board import BoardSite
 from edged.placement.profile import EnergyCalibration, load_energy
-from governors.cost import Radio, Tariff
+from governors.board_tariffs import Measured, MeasuredTariff, ModelTariff
 from governors.meters import settings as meters
-from governors.placement_prices import Placing
+from governors.placement_prices import PlacementPrices
 from governors.policies.base import Observation
 from governors.policies.running import Running
-from governors.tariff import Measured, MeasuredTariff, ModelTariff
+from governors.tariff import RadioPrice, Tariff
 
 
 def board_tariff(
-    site: Site, directory: Path | None = None, radio: meters.Radio | None = None
+    site: BoardSite, directory: Path | None = None, radio: meters.RadioSettings | None = None
 ) -> Tariff | None:
     """What the board charges: by its power model, and for races by what `edged calibrate` measured
     there, if it did; `radio`: the uplink's, where a person described it, else the profile's.  None
     where there is no model.  Raises ConfigError."""
     if site.model is None:
         return None
-    uplink = None if radio is None else Radio(radio.tail_joules, radio.joules_per_byte)
+    uplink = None if radio is None else RadioPrice(radio.tail_joules, radio.joules_per_byte)
     tariff = ModelTariff(site.model, radio=uplink)
     energy = None if directory is None else load_energy(directory)
     if energy is None or energy.board != site.board.name:
@@ -43,8 +43,8 @@ def calibrated_tariff(tariff: Tariff, energy: EnergyCalibration) -> Tariff:
 
 
 def prices(
-    site: Site, tariff: Tariff | None, running: Running, look: Callable[[], Observation]
-) -> Placing | None:
+    site: BoardSite, tariff: Tariff | None, running: Running, look: Callable[[], Observation]
+) -> PlacementPrices | None:
     """What placement compares kernels by; None where there is no power model.  Kernels were
     measured at the highest clock that the board allows; `look`: what is seen now."""
     if tariff is None:
@@ -52,4 +52,4 @@ def prices(
     knobs = [k for k in site.knobs if k.kind == "cpu" and k.max_path]
     now = (site.sysfs.get_int(k.max_path) for k in knobs)
     tops = [hz * k.unit_hz for hz, k in zip(now, knobs, strict=True) if hz]
-    return Placing(tariff, max(tops, default=10**9), running, look)
+    return PlacementPrices(tariff, max(tops, default=10**9), running, look)

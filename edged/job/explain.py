@@ -23,14 +23,14 @@ from edged.data.flow import Link
 from edged.data.schema import Field, Schema
 from edged.documents.units import show_duration, show_size
 from edged.job.plan import JobPlan, StreamPlan, warnings
-from edged.placement.placement import Profile, outline
+from edged.placement.placement import KernelProfile, outline
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.tree import Tree
 
 
-def explain(plan: JobPlan, profile: Profile | None = None) -> dict[str, Any]:
+def explain(plan: JobPlan, profile: KernelProfile | None = None) -> dict[str, Any]:
     """The plan as JSON values: promises, every part with its lines and schema, and warnings.
 
     With the `profile` of a machine also which kernels would run there.
@@ -73,7 +73,7 @@ def explain(plan: JobPlan, profile: Profile | None = None) -> dict[str, Any]:
     }
 
 
-def show(plan: JobPlan, console: Console, profile: Profile | None = None) -> None:
+def show(plan: JobPlan, console: Console, profile: KernelProfile | None = None) -> None:
     """Print the plan: promises, graph, every part, and warnings."""
     from rich.text import Text
 
@@ -131,7 +131,7 @@ def graph(plan: JobPlan) -> Tree:
     return root
 
 
-def _placement(plan: JobPlan, id: str, profile: Profile | None) -> list[str]:
+def _placement(plan: JobPlan, id: str, profile: KernelProfile | None) -> list[str]:
     if not plan.operators[id].placed:
         return []
     return outline(profile, plan.promises.latency_us)

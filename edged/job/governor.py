@@ -17,11 +17,11 @@ from typing import Any
 
 from edged.documents import reader as doc
 from edged.errors import JobError
+from governors.board_tariffs import Unpriced
 from governors.cost import CostModel
 from governors.errors import GovernorError
 from governors.policies.base import load_all
 from governors.policies.running import Running
-from governors.tariff import Unpriced
 
 KEYS = ("policy", "settings")
 

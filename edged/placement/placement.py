@@ -1,10 +1,10 @@
 """Placement: which kernel, and so which processor, runs a join.  Sans-IO.
 
 `edged calibrate` measures every kernel that the daemon may run on this machine: the time that a
-beat takes over the tuples in it and the tuples in the window.  That is a `Profile`.  From it and
-from what the last beats were like a `Placer` picks the kernel that costs least energy among those
-whose race takes no more than half the latency tolerance (the bound of every race), and where none
-does, the fastest.  Without a profile, and where nothing is known to be better, it is `chain`.
+beat takes over the tuples in it and the tuples in the window.  That is a `KernelProfile`.  From it
+and from what the last beats were like a `Placer` picks the kernel that costs least energy among
+those whose race takes no more than half the latency tolerance (the bound of every race), and where
+none does, the fastest.  Without a profile, and where nothing is known to be better, it is `chain`.
 
 Energy is that of the board's cost model where there is one (`Prices`: all of the input above idle,
 with a GPU that is woken and stays powered; under a policy that plans, with the waits, clocks and
@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from edged.errors import ConfigError
-from governors.placement_prices import Part
+from governors.placement_prices import KernelPart
 
 FORMAT = 1
 AUTO = "auto"
@@ -98,7 +98,7 @@ class Cost:
 class Prices(Protocol):
     """What beats take on this board (`governors.placement_prices.Placing`)."""
 
-    def beat_j(self, part: Part, instead: Part | None) -> float | None:
+    def beat_j(self, part: KernelPart, instead: KernelPart | None) -> float | None:
         """Joules above idle of a beat with a kernel `instead` of the one that runs, where that is
         known; None where a part of it is not known."""
 
@@ -107,7 +107,7 @@ class Prices(Protocol):
 
 
 @dataclass(frozen=True)
-class Profile:
+class KernelProfile:
     """What was measured on this machine, and the watts that somebody told."""
 
     threads: int
@@ -131,14 +131,14 @@ class Profile:
             return None
         return (cost.cpu_us * self.watts["cpu"] + cost.us * self.watts[curve.device]) / 1e6
 
-    def part(self, kernel: str, window: int, rows: int) -> Part:
+    def part(self, kernel: str, window: int, rows: int) -> KernelPart:
         """What a kernel takes of a beat, around `rows` tuples; a row more adds what it does from
         half as many on."""
         curve, half = self.kernels[kernel], rows // 2
         cost = curve.cost(window, rows)
         each_us = (cost.us - curve.cost(window, half).us) / (rows - half)
         each_us, hz = max(0.0, each_us), self.clocks.get(curve.device, 0)
-        return Part(curve.device, rows, cost.us, cost.cpu_us, each_us, hz, curve.stalled)
+        return KernelPart(curve.device, rows, cost.us, cost.cpu_us, each_us, hz, curve.stalled)
 
     def encode(self) -> str:
         """The JSON text of the file."""
@@ -163,7 +163,7 @@ class Profile:
         return json.dumps(document, indent=1)
 
     @classmethod
-    def decode(cls, text: str, where: str) -> Profile:
+    def decode(cls, text: str, where: str) -> KernelProfile:
         """The inverse of `encode`.  Raises ConfigError that names `where` the text came from."""
         try:
             document = json.loads(text)
@@ -192,7 +192,7 @@ class Placement:
 
 
 def choose(
-    profile: Profile | None,
+    profile: KernelProfile | None,
     without: Collection[str],
     window: int,
     rows: int,
@@ -223,8 +223,8 @@ def choose(
 
 
 def _joules(
-    profile: Profile, prices: Prices | None, kernel: str, window: int, rows: int,
-    instead: Part | None,
+    profile: KernelProfile, prices: Prices | None, kernel: str, window: int, rows: int,
+    instead: KernelPart | None,
 ) -> float | None:  # fmt: skip
     if prices is None:
         return profile.joules(kernel, profile.kernels[kernel].cost(window, rows))
@@ -234,7 +234,7 @@ def _joules(
 class Placer:
     """Places one running join, from beat to beat."""
 
-    def __init__(self, profile: Profile | None, latency_us: int, kernel: str) -> None:
+    def __init__(self, profile: KernelProfile | None, latency_us: int, kernel: str) -> None:
         self.kernel = kernel
         """What runs now."""
         self.pinned = False
@@ -243,7 +243,7 @@ class Placer:
         """Kernels that could not be switched to, and why: they are not tried again."""
         self.prices: Prices | None = None
         """The board's, where there is a cost model of it."""
-        self.runs: Part | None = None
+        self.runs: KernelPart | None = None
         """What the kernel that runs takes of a beat like the last ones, where it was measured."""
         self._profile, self._latency_us = profile, latency_us
         self._beats = self._rows = 0
@@ -280,7 +280,7 @@ class Placer:
         self.kernel = self._candidate = running
         self.runs = None
 
-    def _wanted(self, profile: Profile, rows: int, window: int) -> str:
+    def _wanted(self, profile: KernelProfile, rows: int, window: int) -> str:
         best = choose(
             profile, self.problems, window, rows, self._latency_us, self.prices, self.kernel
         )
@@ -303,7 +303,7 @@ class Placer:
         return best.kernel if gains else self.kernel
 
 
-def outline(profile: Profile | None, latency_us: int) -> list[str]:
+def outline(profile: KernelProfile | None, latency_us: int) -> list[str]:
     """Lines for `edged explain`: what would run at which sizes of beat and window."""
     if profile is None:
         return [f"placement: {DEFAULT}; `edged calibrate` measures what is better here"]

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from edged.errors import ConfigError
-from edged.placement.placement import DEFAULT, Profile
+from edged.placement.placement import DEFAULT, KernelProfile
 from edged.platform.disk import SystemDisk, write_whole
+from governors.board_tariffs import Measured
 from governors.curve import CalibrationCurve, Optimum
 from governors.energy import Provenance
 from governors.errors import ProfileError
-from governors.tariff import Measured
 
 FILE = "placement.json"
 ENERGY_FILE = "energy.json"
@@ -147,13 +147,13 @@ def _unless_trifling(found: Optimum) -> Optimum:
     return replace(found, best=alone, why=why)
 
 
-def load_profile(directory: Path) -> Profile | None:
+def load_profile(directory: Path) -> KernelProfile | None:
     """The profile of a state directory, if it has one.  Raises ConfigError."""
     text = _read(directory / FILE)
-    return None if text is None else Profile.decode(text, str(directory / FILE))
+    return None if text is None else KernelProfile.decode(text, str(directory / FILE))
 
 
-def save_profile(profile: Profile, directory: Path) -> Path:
+def save_profile(profile: KernelProfile, directory: Path) -> Path:
     """Write the profile into a state directory, whole or not at all.  Raises ConfigError."""
     return _write(directory / FILE, profile.encode())
 

@@ -38,18 +38,27 @@ from edged.sinks.base import Flush, Sink, SinkContext, SinkPlan, sink
 from edged.sources.base import Source, SourcePlan, source
 from governors.energy import Provenance, Rail
 from governors.meters.base import BoardLike, Found, Missing, PlainMeter, Reading, opener
-from governors.meters.settings import Settings as MeterSettings
-from governors.policies.base import Act, Decision, Observation, Policy, PolicyError, Setting, policy
+from governors.meters.settings import MeterSettings
+from governors.policies.base import (
+    Act,
+    ClockSetting,
+    Decision,
+    Observation,
+    Policy,
+    PolicyError,
+    policy,
+)
 from governors.sysfs import Sysfs, SysfsError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 __all__ = [
-    "WATERMARK_MAX_US", "WATERMARK_MIN_US", "Act", "Batch", "BeatContext", "BoardLike", "Column",
-    "ConfigError", "Decision", "Field", "Flow", "Flush", "Found", "JobError", "Link",
+    "WATERMARK_MAX_US", "WATERMARK_MIN_US", "Act", "Batch", "BeatContext", "BoardLike",
+    "ClockSetting", "Column", "ConfigError", "Decision", "Field", "Flow", "Flush", "Found",
+    "JobError", "Link",
     "MeterSettings", "Missing", "Observation", "Operator", "OperatorPlan", "PageKey", "PlainMeter",
     "Policy", "PolicyError", "Provenance", "Rail", "Reading", "Schema", "Scratch", "SealedPage",
-    "Setting", "Sink", "SinkContext", "SinkPlan", "Source", "SourcePlan", "Staging", "State",
+    "Sink", "SinkContext", "SinkPlan", "Source", "SourcePlan", "Staging", "State",
     "Sysfs", "SysfsError", "TimerFd", "Workers", "empty_batch", "function", "opener", "operator",
     "policy", "read", "sink", "source", "take",
 ]  # fmt: skip

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from governors.cost import Tariff
+from governors.board_tariffs import Measured, MeasuredTariff, ModelTariff
 from governors.errors import ProfileError
-from governors.operating_points import Away
-from governors.policies.base import Act, Cost, Decision, Dial
+from governors.operating_points import GpuWait
+from governors.policies.base import Act, Decision
 from governors.power import PowerModel
-from governors.profile import Cluster, Mode, Profile
+from governors.profile import BoardProfile, Cluster, Mode
 from governors.schedutil import Schedutil, Utilisation
-from governors.tariff import Measured, MeasuredTariff, ModelTariff
+from governors.tariff import Tariff
+from governors.work import Dial, RaceCost
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class Piece:
 class Device:
     """A board with one mode's limits, driven from beat to beat."""
 
-    profile: Profile
+    profile: BoardProfile
     mode: str | None = None
     log: list[Piece] | None = None
     """Every piece, where somebody wants to add them up again."""
@@ -153,7 +154,7 @@ class Device:
             watts = self.tariff.race_watts("cpu", self.dials[0].min_hz, 1.0)
             self._spend(self.write_us, "write", self.dials[0].min_hz, watts)
 
-    def race(self, cost: Cost, units: float, device: str = "cpu") -> float:
+    def race(self, cost: RaceCost, units: float, device: str = "cpu") -> float:
         """Run a race on `cpu` or `gpu`, there with what the CPU does beside it first; how long it
         took (µs)."""
         if device == "gpu":
@@ -165,7 +166,7 @@ class Device:
         self.busy_us += us
         return us
 
-    def _race_on_cpu(self, cost: Cost, units: float) -> float:
+    def _race_on_cpu(self, cost: RaceCost, units: float) -> float:
         cycles = cost.cycles + cost.cycles_per_unit * units
         stall_us = self._stretch() * (cost.stall_us + cost.stall_us_per_unit * units)
         if self._pinned is not None:
@@ -181,7 +182,7 @@ class Device:
             spent += us
         return spent
 
-    def fastest_us(self, cost: Cost, units: float, device: str = "cpu") -> float:
+    def fastest_us(self, cost: RaceCost, units: float, device: str = "cpu") -> float:
         """A race at the highest clocks that the mode allows."""
         host_hz = self.dials[0].max_hz
         if device != "gpu" or self._gpu_dial is None:
@@ -195,7 +196,7 @@ class Device:
             return 1.0
         return next(d.max_hz for d in self.dials if d.kind == "memory") / self._memory_hz
 
-    def _race_on_gpu(self, cost: Cost, units: float) -> float:
+    def _race_on_gpu(self, cost: RaceCost, units: float) -> float:
         assert self._gpu_dial is not None, "only a board with a GPU is given such work"
         if self.at_us >= self._gpu_until_us:
             self.gpu_wakes += 1
@@ -207,7 +208,7 @@ class Device:
         cpu_hz = self._last_hz if cost.host is not None else None
         watts = self.tariff.race_watts("gpu", hz, cost.cores, self._memory_hz, cpu_hz)
         if cost.host is not None:
-            Away(us, cost.cores).wait(self._kernel, self._last_hz, self._used)
+            GpuWait(us, cost.cores).wait(self._kernel, self._last_hz, self._used)
         self._spend(us, "race on gpu", 0, watts)
         self.gpu_clocks_us[hz] = self.gpu_clocks_us.get(hz, 0.0) + us
         self._gpu_until_us = self.at_us + self.tariff.gating.us
@@ -233,7 +234,7 @@ class Device:
         return next((name for name, least in reversed(self._states) if us >= least), "awake")
 
 
-def _gpu_dial(profile: Profile, mode: Mode | None) -> Dial | None:
+def _gpu_dial(profile: BoardProfile, mode: Mode | None) -> Dial | None:
     """The GPU's clock within the limits that a mode leaves; None where there is no GPU."""
     if profile.gpu is None:
         return None

@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 
 from edged.beat.batcher import Batcher, Beaten
-from edged.placement.placement import DEFAULT, Placer
-from edged.placement.placement import Profile as Calibrated
+from edged.placement.placement import DEFAULT, KernelProfile, Placer
 from edged.simulate.device import Device
 from edged.simulate.work import COMMIT_US, JobWork
 from governors.cost import CostModel
 from governors.energy import Provenance
-from governors.placement_prices import Placing
-from governors.policies.base import Battery, Cost, Decision, Observation, Work
+from governors.placement_prices import PlacementPrices
+from governors.policies.base import Battery, Decision, Observation
 from governors.policies.running import Running
+from governors.work import RaceCost, Work
 
 BUFFER_BYTES = 6 << 20
 """The senders' buffers: Linux's largest receive buffer (tcp_rmem), a connection a stream."""
@@ -56,7 +56,7 @@ class Setup:
     battery_j: float | None = None
     day_us: int = 0
     upload_within_us: int = 0
-    calibrated: Calibrated | None = None
+    calibrated: KernelProfile | None = None
     """Times of the kernels on the board, for the placer (`rows`)."""
     kernels: Mapping[str, JobWork] = field(default_factory=dict)
     """The work with other kernels of the join than the default."""
@@ -102,7 +102,7 @@ class Engine:
         self.batcher = Batcher(setup.latency_us, setup.ack_within_us)
         self.policy = Running(setup.policy, setup.settings, CostModel(device.tariff))
         self.placer = Placer(setup.calibrated, setup.latency_us, DEFAULT)
-        self.placer.prices = Placing(
+        self.placer.prices = PlacementPrices(
             device.tariff, device.dials[0].max_hz, self.policy, lambda: self._seen(device.at_us)
         )
         self._random = random.Random(setup.seed)
@@ -178,7 +178,7 @@ class Engine:
         if not race:
             self._unraced_us = oldest_us if self._unraced_us is None else self._unraced_us
             self._cut = False
-            d.race(Cost(cost.commit_cycles, 0.0), 0)
+            d.race(RaceCost(cost.commit_cycles, 0.0), 0)
             d.beside(cost.beside_cycles)
             self.batcher.committed(COMMIT_US)
             return

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from edged.placement.placement import Curve
 from governors.energy import Provenance
-from governors.policies.base import Cost
-from governors.profile import Profile
+from governors.profile import BoardProfile
+from governors.work import RaceCost
 
 LAUNCH_HZ = 4e9
 LAUNCH_CYCLES, ARRAY_CYCLES = 6.6e-6 * LAUNCH_HZ, 3.75e-6 * LAUNCH_HZ
@@ -61,7 +61,7 @@ KERNELS = {
 PROVENANCE = "modelled from its data sheet, off by two either way; no GPU has run these kernels"
 
 
-def offered(board: Profile) -> tuple[str, ...]:
+def offered(board: BoardProfile) -> tuple[str, ...]:
     """Kernels that the board's GPU has figures for; none where it lacks them or CUDA."""
     gpu, peak = board.gpu, board.memory.peak_gbytes_per_s
     if gpu is None or not gpu.multiprocessors or not peak or board.release in NOT_THERE:
@@ -69,25 +69,25 @@ def offered(board: Profile) -> tuple[str, ...]:
     return tuple(KERNELS)
 
 
-def cost(board: Profile, kernel: str) -> Cost:
+def cost(board: BoardProfile, kernel: str) -> RaceCost:
     """Of one of `offered`, by rows of both sides: the GPU's part, for which a core waits, and as
     `host` what its launches take on the CPU."""
     gpu, peak = board.gpu, board.memory.peak_gbytes_per_s
     assert gpu is not None and gpu.multiprocessors and peak, "it is offered"
     k = KERNELS[kernel]
     waits = k.row_waits * LATENCY_CYCLES / (gpu.multiprocessors * THREADS)
-    host = Cost(k.launches * LAUNCH_CYCLES + k.arrays * ARRAY_CYCLES, 0.0)
-    return Cost(0.0, waits, 0.0, k.row_bytes / (peak * 1e3), cores=1.0, host=host)
+    host = RaceCost(k.launches * LAUNCH_CYCLES + k.arrays * ARRAY_CYCLES, 0.0)
+    return RaceCost(0.0, waits, 0.0, k.row_bytes / (peak * 1e3), cores=1.0, host=host)
 
 
-def stalled(board: Profile, kernel: str, hz: int) -> float:
+def stalled(board: BoardProfile, kernel: str, hz: int) -> float:
     """Of a large beat's time on the GPU at a clock, the share that the clock does not shorten."""
     one = cost(board, kernel)
     return one.stall_us_per_unit / one.us(1, hz)
 
 
 def curve(
-    board: Profile, kernel: str, windows: tuple[int, ...], rows: tuple[int, ...], cpu_hz: int,
+    board: BoardProfile, kernel: str, windows: tuple[int, ...], rows: tuple[int, ...], cpu_hz: int,
     gpu_hz: int,
 ) -> Curve:  # fmt: skip
     """As `edged calibrate` would keep it, at two clocks; the window makes no difference here."""

@@ -15,14 +15,14 @@ import governors.profile
 from edged.console.figures import BLUE, RED, new_figure, save
 from edged.documents.units import show_size
 from edged.job.plan import JobPlan
-from edged.placement.placement import Profile as Calibrated
+from edged.placement.placement import KernelProfile
 from edged.placement.profile import EnergyCalibration
 from edged.simulate.bounds import LINK_BITS_PER_S, find_bounds, memory_room
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Outcome, Setup
 from edged.simulate.rows import clocks_of, on_board
 from edged.simulate.work import Load, job_work
-from governors.tariff import Measured
+from governors.board_tariffs import Measured
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +33,7 @@ class Question:
     """What is asked: a job on a board."""
 
     plan: JobPlan
-    board: governors.profile.Profile
+    board: governors.profile.BoardProfile
     load: Load
     policy: str = "hands_off"
     settings: dict[str, Any] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Question:
     battery_j: float | None = None
     day_us: int = 0
     upload_within_us: int = 0
-    calibrated: Calibrated | None = None
+    calibrated: KernelProfile | None = None
     """Times of kernels, of this board or of another machine (`rows`)."""
     energy: EnergyCalibration | None = None
     """Watts over the clocks; heeded where they are this board's."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import governors.profile
 from edged.operators.interval_join import PARALLEL_ROWS
-from edged.placement.placement import DEFAULT, Curve, Profile
+from edged.placement.placement import DEFAULT, Curve, KernelProfile
 from edged.simulate import gpu
 from edged.simulate.work import HOST_HZ, KERNEL_CYCLES, cache_ratio, scale_of, stall_ns
 from governors.energy import Provenance
@@ -27,12 +27,12 @@ WINDOWS = (10_000, 100_000, 1_000_000)
 ROWS = (256, 2_048, 16_384, 131_072)
 
 
-def default_mode(board: governors.profile.Profile) -> Mode | None:
+def default_mode(board: governors.profile.BoardProfile) -> Mode | None:
     """The power mode that a board boots in."""
     return next((m for m in board.modes if m.id == board.default_mode), None)
 
 
-def clocks_of(board: governors.profile.Profile, mode: Mode | None) -> dict[str, int]:
+def clocks_of(board: governors.profile.BoardProfile, mode: Mode | None) -> dict[str, int]:
     """The highest clocks of a mode, by device."""
     found = {"cpu": board.clusters[0].opps[-1].hz}
     if mode is not None:
@@ -44,12 +44,12 @@ def clocks_of(board: governors.profile.Profile, mode: Mode | None) -> dict[str, 
 
 
 def on_board(
-    calibrated: Profile | None,
-    board: governors.profile.Profile,
+    calibrated: KernelProfile | None,
+    board: governors.profile.BoardProfile,
     clocks: dict[str, int],
     cores: int,
     on_gpu: bool = False,
-) -> tuple[Profile | None, list[str]]:
+) -> tuple[KernelProfile | None, list[str]]:
     """The kernels' times on a board at `clocks`, and what is to be said of them; None where nothing
     was calibrated and no GPU is asked for.  Raises ProfileError."""
     if calibrated is None and not on_gpu:
@@ -73,12 +73,12 @@ def on_board(
     threads = cores if calibrated is None else calibrated.threads
     watts = {} if calibrated is None else calibrated.watts
     sources = {} if calibrated is None else calibrated.watts_from
-    return Profile(threads, kernels, watts, sources, board.name, clocks), notes
+    return KernelProfile(threads, kernels, watts, sources, board.name, clocks), notes
 
 
 def simulated_rows(
-    measured: Profile, board: governors.profile.Profile, names: Collection[str]
-) -> Profile:
+    measured: KernelProfile, board: governors.profile.BoardProfile, names: Collection[str]
+) -> KernelProfile:
     """What `edged calibrate` keeps for a simulated board in the mode that it boots in: this
     machine's times converted, and those of a GPU's kernels modelled.  Raises ProfileError."""
     clocks = clocks_of(board, default_mode(board))
@@ -89,7 +89,7 @@ def simulated_rows(
     return replace(measured, kernels=kernels, board=board.name, clocks=clocks)
 
 
-def _there(calibrated: Profile, clocks: dict[str, int]) -> dict[str, Curve]:
+def _there(calibrated: KernelProfile, clocks: dict[str, int]) -> dict[str, Curve]:
     """At another clock of the CPU its kernels take as much longer as it is slower, at most."""
     slower = calibrated.clocks.get("cpu", clocks["cpu"]) / clocks["cpu"]
     return {
@@ -99,7 +99,7 @@ def _there(calibrated: Profile, clocks: dict[str, int]) -> dict[str, Curve]:
 
 
 def _converted(
-    measured: Profile, board: governors.profile.Profile, cpu_hz: int
+    measured: KernelProfile, board: governors.profile.BoardProfile, cpu_hz: int
 ) -> tuple[dict[str, Curve], list[str]]:
     """CPU kernels as they would be at a clock of the board, and which kernels are no such.
 
@@ -142,7 +142,7 @@ def _slower(curve: Curve, factor: float) -> Curve:
 
 
 def _modelled(
-    board: governors.profile.Profile, clocks: dict[str, int], names: Collection[str],
+    board: governors.profile.BoardProfile, clocks: dict[str, int], names: Collection[str],
     beside: Mapping[str, Curve],
 ) -> dict[str, Curve]:  # fmt: skip
     """Kernels of the GPU, at the windows that those beside them have."""
@@ -152,7 +152,7 @@ def _modelled(
     }
 
 
-def _chain(board: governors.profile.Profile, cpu_hz: int, cores: int) -> Curve:
+def _chain(board: governors.profile.BoardProfile, cpu_hz: int, cores: int) -> Curve:
     """The kernel of the default join alone; carrying a tuple over is taken as joining it."""
     cycles_us = 1e6 * scale_of(board)[0] * KERNEL_CYCLES / cpu_hz
     cpu_us = tuple(

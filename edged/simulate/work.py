@@ -32,9 +32,9 @@ import governors.profile
 from edged.data.schema import Schema
 from edged.job.plan import JobPlan
 from edged.operators.interval_join import PARALLEL_ROWS, IntervalJoinPlan
-from edged.placement.placement import Curve, Profile
+from edged.placement.placement import Curve, KernelProfile
 from governors.errors import ProfileError
-from governors.policies.base import Cost
+from governors.work import RaceCost
 
 HOST_HZ = 3.57e9
 HOST_CACHE_BYTES = 32 << 20
@@ -87,7 +87,7 @@ class Load:
 class JobWork:
     """A job on a board at a load."""
 
-    cost: Cost
+    cost: RaceCost
     """Of a race, by rows of all streams."""
     rows_per_s: float
     messages_per_s: float
@@ -106,9 +106,9 @@ class JobWork:
 
 def job_work(
     plan: JobPlan,
-    board: governors.profile.Profile,
+    board: governors.profile.BoardProfile,
     load: Load,
-    calibrated: Profile | None = None,
+    calibrated: KernelProfile | None = None,
     kernel: str = "chain",
     cores: int | None = None,
 ) -> JobWork:
@@ -123,7 +123,7 @@ def job_work(
     messages = min(load.sends_per_s, load.rate) * len(plan.streams)
     per_row = ROW_CYCLES + MESSAGE_CYCLES * messages / rows_per_s
     fixed, parallel, stall_us = RACE_CYCLES, 0.0, 0.0
-    away = Cost(0.0, 0.0, cores=0.0)
+    away = RaceCost(0.0, 0.0, cores=0.0)
     notes = [scaled]
     for id, operator in plan.operators.items():
         read = sum(rates[name] for name in plan.inputs[id]) / rows_per_s
@@ -141,7 +141,7 @@ def job_work(
     threads = (cores or board.core_count) if beat >= PARALLEL_ROWS else 1
     longest = scale * (per_row + parallel / threads)
     total = scale * (per_row + parallel)
-    cost = Cost(
+    cost = RaceCost(
         scale * fixed, longest, 0.0, stall_us / threads,
         (scale * fixed + beat * total) / (scale * fixed + beat * longest), MOVES * row_bytes,
         scale * BESIDE_CYCLES, scale * COMMIT_CYCLES,
@@ -159,7 +159,7 @@ def job_work(
     )  # fmt: skip
 
 
-def on_gpu(rest: Cost, away: Cost) -> Cost:
+def on_gpu(rest: RaceCost, away: RaceCost) -> RaceCost:
     """A beat whose kernel is on the GPU: `away` there, `rest` on the CPU before it."""
     host = replace(rest, bytes_per_unit=0.0, beside_cycles=0.0, commit_cycles=0.0)
     return replace(
@@ -168,7 +168,7 @@ def on_gpu(rest: Cost, away: Cost) -> Cost:
     )  # fmt: skip
 
 
-def scale_of(board: governors.profile.Profile) -> tuple[float, str]:
+def scale_of(board: governors.profile.BoardProfile) -> tuple[float, str]:
     """Cycles of a board's cores for one of those that were measured, and on what that rests.
 
     Raises ProfileError for cores that are not known.
@@ -214,13 +214,13 @@ class _Join:
     cycles_per_unit: float
     """Of the board's cores."""
     stall_us_per_unit: float
-    gpu: Cost | None = None
+    gpu: RaceCost | None = None
 
 
 def _join(
-    board: governors.profile.Profile,
+    board: governors.profile.BoardProfile,
     window: int,
-    calibrated: Profile | None,
+    calibrated: KernelProfile | None,
     kernel: str,
     default: float,
 ) -> _Join:
@@ -236,19 +236,19 @@ def _join(
     return _Join(rest + 1e-6 * least * hz, max(0.0, _each_us(curve, window) - least))
 
 
-def _gpu_cost(curve: Curve, window: int, hz: int) -> Cost:
+def _gpu_cost(curve: Curve, window: int, hz: int) -> RaceCost:
     """What a GPU's kernel takes, as it was measured at a clock (0: not known); what a beat takes
     without rows is launches, which the GPU's clock does not shorten."""
     few, many = (curve.cost(window, n) for n in (curve.rows[0], curve.rows[-1]))
     each_us = max(0.0, (many.us - few.us) / (curve.rows[-1] - curve.rows[0]))
     fixed_us = max(0.0, few.us - each_us * curve.rows[0])
     stalled = curve.stalled if hz else 1.0
-    return Cost(
+    return RaceCost(
         0.0, (1 - stalled) * each_us * hz / 1e6, fixed_us, stalled * each_us, many.cpu_us / many.us
     )
 
 
-def _and(cost: Cost, more: Cost | None, rows: float) -> Cost:
+def _and(cost: RaceCost, more: RaceCost | None, rows: float) -> RaceCost:
     """Another join on the GPU, which reads so many rows for one that arrives."""
     if more is None:
         return cost
@@ -267,14 +267,14 @@ def _each_us(curve: Curve, window: int) -> float:
     return max(0.0, each)
 
 
-def cache_ratio(board: governors.profile.Profile) -> float:
+def cache_ratio(board: governors.profile.BoardProfile) -> float:
     """How many times the measured machine's last cache is the board's; 1 at least."""
     cluster = board.clusters[0]
     cache = max(cluster.l3_bytes or 0, cluster.l2_bytes or 0) or HOST_CACHE_BYTES
     return max(1.0, HOST_CACHE_BYTES / cache)
 
 
-def stall_ns(board: governors.profile.Profile, window: int) -> float:
+def stall_ns(board: governors.profile.BoardProfile, window: int) -> float:
     """What a row waits for memory in a join, beyond the smallest window: begins at windows that are
     smaller as the board's last cache is smaller than that of the machine that was measured."""
     here = max(1.0, window * cache_ratio(board))

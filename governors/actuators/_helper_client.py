@@ -38,8 +38,8 @@ class HelperWriter:
     def __init__(
         self, path: Path, settings: Iterable[Setting], told: Mapping[str, Any] | None = None
     ) -> None:
-        """`told`: what it may write, where it has said so already (`Call`); else it is asked, and
-        waited for.  Raises NotPermitted where no helper answers."""
+        """`told`: what it may write, where it has said so already (`HelperProbe`); else it is
+        asked, and waited for.  Raises NotPermitted where no helper answers."""
         self._path = path
         self._socket: socket.socket | None = None
         self._parts = {
@@ -123,7 +123,7 @@ class HelperWriter:
         return reply
 
 
-class Call:
+class HelperProbe:
     """Asks at a socket whether a helper is there and what it may write, and waits for nothing: a
     look asks, and one of the next ones finds the answer.  One that starts meanwhile has its time.
     """

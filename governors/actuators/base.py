@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from governors.detect import Board
+from governors.detect import DetectedBoard
 from governors.errors import ActuatorError
 from governors.sysfs import Sysfs, SysfsError
 
@@ -28,7 +28,7 @@ DIGITS_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClockLimits:
     """The lowest and the highest clock."""
 
     min_hz: int
@@ -77,9 +77,9 @@ class Knob:
                  for part, path in zip(("min", "max"), pair, strict=True))  # fmt: skip
         return {part: path for part, path in named if path}
 
-    def snap(self, hz: int, within: Limits) -> int:
+    def snap(self, hz: int, within: ClockLimits) -> int:
         """The nearest clock (the higher of two) that the hardware has inside of `within`."""
-        clipped = Limits(self.floor_hz, self.ceiling_hz).clip(within.clip(hz))
+        clipped = ClockLimits(self.floor_hz, self.ceiling_hz).clip(within.clip(hz))
         inside = [entry for entry in self.table_hz if within.min_hz <= entry <= within.max_hz]
         if not inside:
             return clipped // self.unit_hz * self.unit_hz
@@ -149,7 +149,7 @@ class Switch:
 
 
 Setting = Knob | Switch
-Finder = Callable[[Sysfs, Board], Iterable[Setting]]
+Finder = Callable[[Sysfs, DetectedBoard], Iterable[Setting]]
 FINDERS: list[Finder] = []
 
 
@@ -159,7 +159,7 @@ def finder(function: Finder) -> Finder:
     return function
 
 
-def findings(sysfs: Sysfs, board: Board) -> list[Setting]:
+def findings(sysfs: Sysfs, board: DetectedBoard) -> list[Setting]:
     """All that can be set here, by name.  A device node may appear late after boot (hardware.md
     1.6): look again rather than remember that there was none."""
     package = __name__.rpartition(".")[0]
@@ -172,17 +172,17 @@ def findings(sysfs: Sysfs, board: Board) -> list[Setting]:
     return [found[name] for name in sorted(found)]
 
 
-def discover(sysfs: Sysfs, board: Board) -> list[Knob]:
+def discover(sysfs: Sysfs, board: DetectedBoard) -> list[Knob]:
     """The board's knobs, by name."""
     return [setting for setting in findings(sysfs, board) if isinstance(setting, Knob)]
 
 
-def switches(sysfs: Sysfs, board: Board) -> list[Switch]:
+def switches(sysfs: Sysfs, board: DetectedBoard) -> list[Switch]:
     """The board's switches, by name."""
     return [setting for setting in findings(sysfs, board) if isinstance(setting, Switch)]
 
 
-def limits_now(sysfs: Sysfs, knob: Knob) -> Limits:
+def limits_now(sysfs: Sysfs, knob: Knob) -> ClockLimits:
     """Its limits as they stand.  Raises ActuatorError where they cannot be read."""
     texts = {}
     for part, path in (("min", knob.min_path), ("max", knob.max_path)):
@@ -192,7 +192,7 @@ def limits_now(sysfs: Sysfs, knob: Knob) -> Limits:
             texts[part] = sysfs.read(path) if path else knob.text(knob.floor_hz)
         except SysfsError as problem:
             raise ActuatorError(f"{knob.name}: {problem}") from problem
-    return Limits(knob.hz(texts["min"]), knob.hz(texts["max"]))
+    return ClockLimits(knob.hz(texts["min"]), knob.hz(texts["max"]))
 
 
 def ordered(wanted: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -209,7 +209,7 @@ def ordered(wanted: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 @dataclass(slots=True)
-class Cost:
+class WriteCost:
     """What it takes to write, measured."""
 
     count: int = 0

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 
 from governors.actuators.base import Knob, finder
-from governors.detect import Board
+from governors.detect import DetectedBoard
 from governors.sysfs import Sysfs, SysfsError
 
 CPU = "/sys/devices/system/cpu"
@@ -22,7 +22,7 @@ CLUSTERED = "tegra194"
 
 
 @finder
-def policies(sysfs: Sysfs, board: Board) -> Iterator[Knob]:
+def policies(sysfs: Sysfs, board: DetectedBoard) -> Iterator[Knob]:
     """One knob a clock.  A policy whose files are missing or garbled (all of its cores may be
     offline) is left out."""
     del board

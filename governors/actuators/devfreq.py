@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from governors.actuators.base import Knob, Setting, Switch, finder
-from governors.detect import Board
+from governors.detect import DetectedBoard
 from governors.sysfs import Sysfs, SysfsError
 
 DEVFREQ = "/sys/class/devfreq"
@@ -26,7 +26,7 @@ RAILGATE_DELAYS_MS = ("50", "100", "200", "500", "1000", "2000")
 
 
 @finder
-def nodes(sysfs: Sysfs, board: Board) -> Iterator[Setting]:
+def nodes(sysfs: Sysfs, board: DetectedBoard) -> Iterator[Setting]:
     """`gpu`, `gpu.video`, `emc`, and the switches of the GPU's power management."""
     del board
     for node in sysfs.list(DEVFREQ):

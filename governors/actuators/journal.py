@@ -44,12 +44,12 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class Owned(NotPermitted):
+class OwnedElsewhere(NotPermitted):
     """Another process owns the board's limits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JournalRecord:
     """One file of the board."""
 
     name: str
@@ -85,7 +85,7 @@ class Lock:
             os.close(self._fd)
 
 
-class Journal:
+class LimitJournal:
     """The file at `path`, held by this process."""
 
     def __init__(self, path: Path) -> None:
@@ -99,7 +99,7 @@ class Journal:
             self._lock = Lock(str(lock), create=True)
         except BlockingIOError:
             owner = lock.read_text("ascii", "replace").strip() or "?"
-            raise Owned(
+            raise OwnedElsewhere(
                 f"{path} is held by process {owner}, which owns this board's limits: they are left "
                 "to it; stop it, or run only one daemon a board with control"
             ) from None
@@ -109,7 +109,7 @@ class Journal:
                 "directory to the daemon's user"
             ) from problem
 
-    def create(self, boot: str, records: Sequence[Record]) -> None:
+    def create(self, boot: str, records: Sequence[JournalRecord]) -> None:
         """Make it durable, in place of what there was.  Raises ActuatorError."""
         temporary = self.path.with_name(f"{self.path.name}.new")
         files = [{"name": r.name, "part": r.part, "path": r.path, "original": r.original}
@@ -139,7 +139,7 @@ class Journal:
         if self._fd is not None:
             os.pwrite(self._fd, _slot(before, after), self._start + index * SLOT)
 
-    def load(self) -> tuple[str, list[Record]] | None:
+    def load(self) -> tuple[str, list[JournalRecord]] | None:
         """Boot id and records; None where there is no journal.  Raises ActuatorError."""
         try:
             content = self.path.read_bytes()
@@ -205,8 +205,8 @@ def _slot(*texts: str) -> bytes:
     return " ".join(text for text in texts if text).encode().ljust(SLOT - 1)[: SLOT - 1] + b"\n"
 
 
-def _record(entry: dict[str, str]) -> Record:
+def _record(entry: dict[str, str]) -> JournalRecord:
     name, part, path, original = (entry[key] for key in ("name", "part", "path", "original"))
     if not all(isinstance(text, str) for text in (name, part, path, original)):
         raise TypeError("a file's entry holds what is no text")
-    return Record(name, part, path, original)
+    return JournalRecord(name, part, path, original)

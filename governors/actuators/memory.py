@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from governors.actuators.base import Knob, finder
-from governors.detect import Board
+from governors.detect import DetectedBoard
 from governors.sysfs import Sysfs
 
 CAPS = ("/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
@@ -18,7 +18,7 @@ RATES_HZ = {"tegra234": (204_000_000, 665_600_000, 2_133_000_000, 3_199_000_000)
 
 
 @finder
-def caps(sysfs: Sysfs, board: Board) -> Iterator[Knob]:
+def caps(sysfs: Sysfs, board: DetectedBoard) -> Iterator[Knob]:
     """`emc`, where the SoC's rates are known and the file is there."""
     rates = RATES_HZ.get(board.soc)
     for path in CAPS:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from governors.actuators.base import SCHEMES, Knob, finder
-from governors.detect import Board
+from governors.detect import DetectedBoard
 from governors.sysfs import Sysfs, error
 
 PCI = "/sys/bus/pci/devices"
@@ -31,7 +31,7 @@ _ERRNO = {3: errno.ENOTSUP, 4: errno.EPERM, 6: errno.ENOENT, 15: errno.ENODEV, 2
 
 
 @finder
-def locks(sysfs: Sysfs, board: Board) -> Iterator[Knob]:
+def locks(sysfs: Sysfs, board: DetectedBoard) -> Iterator[Knob]:
     """`gpu.nvml0`, ...; optional, since a GPU's clock is everybody's."""
     if board.tegra or sysfs.root != Path("/") or not _awake(sysfs):
         return

@@ -24,18 +24,26 @@ from pathlib import Path
 from time import perf_counter_ns
 from types import TracebackType
 
-from governors.actuators.base import Cost, Knob, Limits, Setting, Switch, ordered, readable
-from governors.actuators.journal import Journal, Lock, Owned, Record, boot_id
+from governors.actuators.base import (
+    ClockLimits,
+    Knob,
+    Setting,
+    Switch,
+    WriteCost,
+    ordered,
+    readable,
+)
+from governors.actuators.journal import JournalRecord, LimitJournal, Lock, OwnedElsewhere, boot_id
 from governors.actuators.restoring import give_back, recover, restore, settle
 from governors.actuators.writers import Writer
 from governors.errors import ActuatorError, NotPermitted, TakenOver
 from governors.sysfs import Absent, Busy, Denied, Sysfs, SysfsError
 
-__all__ = ["Change", "Ownership", "restore"]
+__all__ = ["ForeignChange", "Ownership", "restore"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ForeignChange:
     """What somebody else did to a knob or switch."""
 
     name: str
@@ -43,7 +51,7 @@ class Change:
     """changed, gone or back."""
     text: str
     """For people."""
-    allowed: Limits | None
+    allowed: ClockLimits | None
     """Inside which its knob may be set now; None for switches and for what is gone."""
 
 
@@ -85,17 +93,17 @@ class Ownership:
         """Settings that may not be written, and why."""
         self.dormant: dict[str, str] = {}
         """Settings whose files are gone for now, and which."""
-        self.costs: dict[str, Cost] = {}
+        self.costs: dict[str, WriteCost] = {}
         """What it takes to set each."""
-        self.leaving: dict[str, Cost] = {}
+        self.leaving: dict[str, WriteCost] = {}
         """What it takes to go back to the original."""
         self.restored: list[str] = []
         """What `take` found of a process that had died, and did about it."""
         self._sysfs, self._path = sysfs, journal_path
-        self._journal: Journal | None = None
+        self._journal: LimitJournal | None = None
         self._locks: dict[str, Lock] = {}
         self._places: dict[str, list[_Place]] = {}
-        self._kept: list[Record] = []
+        self._kept: list[JournalRecord] = []
 
     def __enter__(self) -> Ownership:
         self.take()
@@ -116,7 +124,7 @@ class Ownership:
         """
         if self._journal is not None:
             return
-        self._journal = Journal(self._path)
+        self._journal = LimitJournal(self._path)
         try:
             self.restored, self._kept = recover(self._sysfs, self.writer, self._journal)
             for setting in self.settings.values():
@@ -129,7 +137,7 @@ class Ownership:
             self._let_go()
             raise
 
-    def allowed(self, knob: Knob) -> Limits:
+    def allowed(self, knob: Knob) -> ClockLimits:
         """Inside which it may be set: what stood there before us."""
         if knob.name not in self._places:
             self._own(knob)
@@ -139,7 +147,7 @@ class Ownership:
                 low = max(low, knob.hz(place.original))
             else:
                 high = min(high, knob.hz(place.original))
-        return Limits(min(low, high), high)
+        return ClockLimits(min(low, high), high)
 
     def pin(self, knob: Knob, hz: int) -> int:
         """Run at one clock (a cap: at most at it): the nearest that exists and is allowed.
@@ -147,9 +155,9 @@ class Ownership:
         Returns what was read back.  Raises TakenOver where somebody else wrote since (`watch` then
         says what, and what is allowed now), NotPermitted, ActuatorError.
         """
-        return self.limit(knob, Limits(hz, hz)).max_hz
+        return self.limit(knob, ClockLimits(hz, hz)).max_hz
 
-    def limit(self, knob: Knob, limits: Limits) -> Limits:
+    def limit(self, knob: Knob, limits: ClockLimits) -> ClockLimits:
         """Run between two clocks; as `pin`."""
         started = perf_counter_ns()
         places = self._own(knob)
@@ -160,16 +168,18 @@ class Ownership:
         }
         wrote = self._write(knob.name, places, {p.part: texts[p.part[:3]] for p in places})
         if wrote:
-            self.costs.setdefault(knob.name, Cost()).note((perf_counter_ns() - started) / 1000)
+            self.costs.setdefault(knob.name, WriteCost()).note((perf_counter_ns() - started) / 1000)
         held = {p.part: knob.hz(p.expected) for p in places}
-        return Limits(held.get("min", knob.floor_hz), held["max"])
+        return ClockLimits(held.get("min", knob.floor_hz), held["max"])
 
     def loosen(self, knob: Knob) -> None:
         """Let go between beats: back to the original limits, still owned."""
         started = perf_counter_ns()
         places = self._own(knob)
         if self._write(knob.name, places, {p.part: p.original for p in places}):
-            self.leaving.setdefault(knob.name, Cost()).note((perf_counter_ns() - started) / 1000)
+            self.leaving.setdefault(knob.name, WriteCost()).note(
+                (perf_counter_ns() - started) / 1000
+            )
 
     def set(self, switch: Switch, value: str) -> str:
         """Set a switch; returns what was read back.  Raises as `pin`."""
@@ -179,14 +189,14 @@ class Ownership:
             raise ActuatorError(f"{switch.name} takes {', '.join(switch.values)}, not {value!r}")
         if self._write(switch.name, [place], {place.part: value}):
             costs = self.leaving if value == place.original else self.costs
-            costs.setdefault(switch.name, Cost()).note((perf_counter_ns() - started) / 1000)
+            costs.setdefault(switch.name, WriteCost()).note((perf_counter_ns() - started) / 1000)
         return place.expected
 
-    def measure(self, setting: Setting, times: int = 3) -> Cost:
+    def measure(self, setting: Setting, times: int = 3) -> WriteCost:
         """What writing it takes, by writing what stands there already: nothing changes, and going
         back takes as much."""
-        cost = self.costs.setdefault(setting.name, Cost())
-        leaving = self.leaving.setdefault(setting.name, Cost())
+        cost = self.costs.setdefault(setting.name, WriteCost())
+        leaving = self.leaving.setdefault(setting.name, WriteCost())
         places = [place for place in self._own(setting) if readable(place.path)]
         for _ in range(times):
             started = perf_counter_ns()
@@ -199,7 +209,7 @@ class Ownership:
             leaving.note(spent_us)
         return cost
 
-    def watch(self) -> list[Change]:
+    def watch(self) -> list[ForeignChange]:
         """What somebody else changed since the last look; reads the files that are ours, no more.
         What they wrote counts as the original from now on.
 
@@ -217,7 +227,7 @@ class Ownership:
             self._save()
         return changes
 
-    def ask_again(self) -> list[Change]:
+    def ask_again(self) -> list[ForeignChange]:
         """Own what was refused and may be written by now.  Raises as `watch`."""
         names = [
             name for name in self.refused
@@ -227,7 +237,7 @@ class Ownership:
             del self.refused[name]
             try:
                 self._adopt(self.settings[name])
-            except Owned as problem:
+            except OwnedElsewhere as problem:
                 self.refused[name] = str(problem)
         fresh = [name for name in names if name in self._places]
         if fresh:
@@ -250,7 +260,7 @@ class Ownership:
             return []
         result = give_back(self._sysfs, self.writer, self._records())
         for name, spent_us in result.spent_us.items():
-            self.leaving.setdefault(name, Cost()).note(spent_us)
+            self.leaving.setdefault(name, WriteCost()).note(spent_us)
         try:
             settle(self._sysfs, self._journal, result)
         except ActuatorError as problem:
@@ -288,7 +298,7 @@ class Ownership:
         self._places[setting.name] = places
 
     def _found(
-        self, setting: Setting, part: str, path: str, before: Mapping[str, Record]
+        self, setting: Setting, part: str, path: str, before: Mapping[str, JournalRecord]
     ) -> _Place:
         if not readable(path):
             return _Place(part, path, setting.uncapped if isinstance(setting, Knob) else "")
@@ -308,7 +318,7 @@ class Ownership:
         try:
             self._locks[setting.name] = Lock(self._sysfs.place(path))
         except BlockingIOError:
-            raise Owned(
+            raise OwnedElsewhere(
                 f"{setting.name} belongs to another daemon on this board, which keeps another "
                 "journal: limits are left to it"
             ) from None
@@ -371,7 +381,7 @@ class Ownership:
             self.dormant[name] = str(problem)
             raise
 
-    def _look(self, name: str, places: list[_Place]) -> Change | None:
+    def _look(self, name: str, places: list[_Place]) -> ForeignChange | None:
         """One setting of `watch`."""
         was_dormant = name in self.dormant
         try:
@@ -379,7 +389,7 @@ class Ownership:
         except ActuatorError as problem:
             if was_dormant or name not in self.dormant:
                 return None
-            return Change(name, "gone", str(problem), None)
+            return ForeignChange(name, "gone", str(problem), None)
         foreign = [
             (p, text) for p, text in zip(places, now, strict=True) if not p.is_ours(text)
         ]  # fmt: skip
@@ -392,15 +402,15 @@ class Ownership:
             return self._change(name, "back", f"{name} is back" + (f": {says}" if says else ""))
         return self._change(name, "changed", says) if foreign else None
 
-    def _change(self, name: str, what: str, text: str) -> Change:
+    def _change(self, name: str, what: str, text: str) -> ForeignChange:
         setting = self.settings[name]
         allowed = self.allowed(setting) if isinstance(setting, Knob) else None
-        return Change(name, what, text, allowed)
+        return ForeignChange(name, what, text, allowed)
 
-    def _records(self) -> list[Record]:
+    def _records(self) -> list[JournalRecord]:
         return [
             *(
-                Record(
+                JournalRecord(
                     name,
                     p.part,
                     p.path,

@@ -13,13 +13,13 @@ from pathlib import Path
 from time import perf_counter_ns
 
 from governors.actuators.base import findings, ordered, readable
-from governors.actuators.journal import Journal, Owned, Record, boot_id
+from governors.actuators.journal import JournalRecord, LimitJournal, boot_id
 from governors.actuators.writers import Writer
 from governors.detect import detect
 from governors.errors import ActuatorError, NotPermitted
 from governors.sysfs import Absent, Denied, Sysfs, SysfsError
 
-__all__ = ["Owned", "Result", "give_back", "recover", "restore", "settle"]
+__all__ = ["Result", "give_back", "recover", "restore", "settle"]
 
 
 def restore(sysfs: Sysfs, writer: Writer, journal_path: Path) -> list[str]:
@@ -30,7 +30,7 @@ def restore(sysfs: Sysfs, writer: Writer, journal_path: Path) -> list[str]:
     """
     if not journal_path.exists():
         return []
-    journal = Journal(journal_path)
+    journal = LimitJournal(journal_path)
     try:
         lines, kept = recover(sysfs, writer, journal)
         return [*lines, *(f"{r.path} is gone; {journal_path} is kept for it" for r in kept)]
@@ -47,9 +47,9 @@ class Result:
     left: list[str] = field(default_factory=list)
     """Not ours any more."""
     failed: list[str] = field(default_factory=list)
-    unrestored: list[Record] = field(default_factory=list)
+    unrestored: list[JournalRecord] = field(default_factory=list)
     """Those that failed."""
-    gone: list[Record] = field(default_factory=list)
+    gone: list[JournalRecord] = field(default_factory=list)
     """Whose files are not there for now."""
     spent_us: dict[str, float] = field(default_factory=dict)
     """By knob or switch."""
@@ -57,7 +57,9 @@ class Result:
     """Whether the right to write was missing."""
 
 
-def recover(sysfs: Sysfs, writer: Writer, journal: Journal) -> tuple[list[str], list[Record]]:
+def recover(
+    sysfs: Sysfs, writer: Writer, journal: LimitJournal
+) -> tuple[list[str], list[JournalRecord]]:
     """Restore from a journal that a dead process left; what was done, and what is gone for now."""
     loaded = journal.load()
     if loaded is None:
@@ -76,7 +78,9 @@ def recover(sysfs: Sysfs, writer: Writer, journal: Journal) -> tuple[list[str], 
     return [*result.done, *result.left, *wrong], result.gone
 
 
-def _checked(sysfs: Sysfs, records: Iterable[Record]) -> tuple[list[str], list[Record]]:
+def _checked(
+    sysfs: Sysfs, records: Iterable[JournalRecord]
+) -> tuple[list[str], list[JournalRecord]]:
     """Lines on what is not believed, and the rest."""
     found = {
         (setting.name, part, path): setting
@@ -95,7 +99,7 @@ def _checked(sysfs: Sysfs, records: Iterable[Record]) -> tuple[list[str], list[R
     return wrong, trusted
 
 
-def settle(sysfs: Sysfs, journal: Journal, result: Result) -> None:
+def settle(sysfs: Sysfs, journal: LimitJournal, result: Result) -> None:
     """Keep of the journal what is still to be restored."""
     later = [*result.unrestored, *result.gone]
     if later:
@@ -104,10 +108,10 @@ def settle(sysfs: Sysfs, journal: Journal, result: Result) -> None:
         journal.remove()
 
 
-def give_back(sysfs: Sysfs, writer: Writer, records: Iterable[Record]) -> Result:
+def give_back(sysfs: Sysfs, writer: Writer, records: Iterable[JournalRecord]) -> Result:
     """Restore files that hold what we wrote; never raises for a file."""
     result = Result()
-    by_name: dict[str, list[Record]] = {}
+    by_name: dict[str, list[JournalRecord]] = {}
     for record in records:
         if record.ours:
             by_name.setdefault(record.name, []).append(record)
@@ -120,7 +124,9 @@ def give_back(sysfs: Sysfs, writer: Writer, records: Iterable[Record]) -> Result
     return result
 
 
-def _give_back_one(sysfs: Sysfs, writer: Writer, group: list[Record], result: Result) -> None:
+def _give_back_one(
+    sysfs: Sysfs, writer: Writer, group: list[JournalRecord], result: Result
+) -> None:
     now: dict[str, str] = {}
     wanted: dict[str, str] = {}
     for record in group:
@@ -161,7 +167,7 @@ def _fit(wanted: dict[str, str], now: dict[str, str]) -> None:
             wanted[part] = now[other]
 
 
-def _fail(result: Result, record: Record, problem: Exception) -> None:
+def _fail(result: Result, record: JournalRecord, problem: Exception) -> None:
     result.denied |= isinstance(problem, (Denied, NotPermitted))
     result.unrestored.append(record)
     result.failed.append(f"{record.path} could not be restored to {record.original}: {problem}")

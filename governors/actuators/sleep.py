@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter_ns
 
-from governors.actuators.base import Cost, Switch, finder
-from governors.detect import Board
+from governors.actuators.base import Switch, WriteCost, finder
+from governors.detect import DetectedBoard
 from governors.sysfs import Sysfs
 
 CPU = "/sys/devices/system/cpu"
 
 
 @finder
-def cores(sysfs: Sysfs, board: Board) -> Iterator[Switch]:
+def cores(sysfs: Sysfs, board: DetectedBoard) -> Iterator[Switch]:
     """`core.N`: 1 online, 0 offline."""
     del board
     for core in _numbered(sysfs, CPU, "cpu"):
@@ -98,7 +98,7 @@ class IdleStates:
     def __init__(self, sysfs: Sysfs) -> None:
         self._sysfs = sysfs
         self._names: dict[int, dict[str, str]] = {}
-        self.cost = Cost()
+        self.cost = WriteCost()
         """What one reading takes."""
         for core in _numbered(sysfs, CPU, "cpu"):
             at = f"{CPU}/cpu{core}/cpuidle"

@@ -15,7 +15,7 @@ import platform
 from dataclasses import dataclass
 from time import perf_counter_ns
 
-from governors.actuators.base import Cost
+from governors.actuators.base import WriteCost
 from governors.errors import ActuatorError
 
 FULL = 1024
@@ -65,7 +65,7 @@ class UtilClamp:
         self._set, self._get = numbers
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._saved: dict[int, Clamp] = {}
-        self.entering, self.leaving = Cost(), Cost()
+        self.entering, self.leaving = WriteCost(), WriteCost()
         self.clamp(0, self.read(0))
         self._saved.clear()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from governors.actuators._helper_client import Call, HelperWriter
+from governors.actuators._helper_client import HelperProbe, HelperWriter
 from governors.actuators.base import Setting, put, refusal
 from governors.errors import NotPermitted
 from governors.sysfs import Sysfs
@@ -54,7 +54,7 @@ class Direct:
         """Holds nothing."""
 
 
-class Nobody:
+class NoWriter:
     """Nothing may be written."""
 
     name = "none"
@@ -93,7 +93,7 @@ class Chosen:
 
     def __init__(self, sysfs: Sysfs, settings: Sequence[Setting], helper_socket: Path) -> None:
         self._sysfs, self._settings, self._path = sysfs, settings, helper_socket
-        self._call = Call(helper_socket)
+        self._call = HelperProbe(helper_socket)
         self._writer = choose_writer(sysfs, settings, helper_socket)
 
     @property
@@ -152,13 +152,13 @@ class _Lacking:
         if len(self.refusals) < len(self.paths):
             why = f"this process may write the rest, but {self.refusals[0]}{more}; {helper}"
             return Direct(sysfs, why)
-        return Nobody(f"{self.refusals[0]}{more}; {helper}")
+        return NoWriter(f"{self.refusals[0]}{more}; {helper}")
 
 
 def _direct(sysfs: Sysfs, settings: Sequence[Setting]) -> Writer | _Lacking:
     """This process, where it may write everything."""
     if not settings:
-        return Nobody("there is nothing on this board that could be set")
+        return NoWriter("there is nothing on this board that could be set")
     paths = tuple(path for setting in settings for path in setting.files().values())
     refusals = tuple(why for path in paths if (why := refusal(sysfs, path)))
     if refusals:

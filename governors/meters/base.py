@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from governors.energy import Provenance, Rail
-from governors.meters.settings import Settings
+from governors.meters.settings import MeterSettings
 from governors.registry import Registry
-from governors.sysfs import Refused, Sysfs, SysfsError
+from governors.sysfs import KernelRefused, Sysfs, SysfsError
 
 COUNTER_SPAN_US = 600_000_000
 """A counter that cannot wrap tells afterwards what was missed, but after so long without a reading
@@ -139,7 +139,7 @@ class Found:
     missing: tuple[Missing, ...] = ()
 
 
-Opener = Callable[[Sysfs, BoardLike, Settings], Found]
+Opener = Callable[[Sysfs, BoardLike, MeterSettings], Found]
 OPENERS: Registry[Opener] = Registry("edged.meters", "governors.meters", "meter")
 
 
@@ -153,10 +153,10 @@ def opener(name: str) -> Callable[[Opener], Opener]:
     return register
 
 
-def survey(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None) -> Found:
+def survey(sysfs: Sysfs, board: BoardLike, settings: MeterSettings | None = None) -> Found:
     """Every meter of the board, and what is missing."""
     OPENERS.load()
-    asked = settings or Settings()
+    asked = settings or MeterSettings()
     found = [OPENERS[name](sysfs, board, asked) for name in sorted(OPENERS)]
     meters = tuple(meter for part in found for meter in part.meters)
     missing = [missing for part in found for missing in part.missing]
@@ -164,7 +164,9 @@ def survey(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None) -> 
     return Found(meters, tuple(missing))
 
 
-def open_meters(sysfs: Sysfs, board: BoardLike, settings: Settings | None = None) -> list[Meter]:
+def open_meters(
+    sysfs: Sysfs, board: BoardLike, settings: MeterSettings | None = None
+) -> list[Meter]:
     """Every meter of the board."""
     return list(survey(sysfs, board, settings).meters)
 
@@ -190,7 +192,7 @@ def read_integer(sysfs: Sysfs, path: str) -> int:
     """An integer as the kernel has them, of 64 bits.  Raises SysfsError."""
     value = sysfs.read_int(path)
     if abs(value) > INTEGER_MAX:
-        raise Refused(path, OSError(errno.EINVAL, "holds more than 64 bits"))
+        raise KernelRefused(path, OSError(errno.EINVAL, "holds more than 64 bits"))
     return value
 
 

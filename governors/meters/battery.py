@@ -31,7 +31,7 @@ from governors.meters.base import (
     read_integer,
     told,
 )
-from governors.meters.settings import Settings
+from governors.meters.settings import MeterSettings
 from governors.sysfs import Sysfs, SysfsError
 
 SUPPLIES = "/sys/class/power_supply"
@@ -138,7 +138,7 @@ class _Gauge:
         return abs(microamperes) * read_integer(self.sysfs, f"{self.place}/voltage_now") / 1e12
 
 
-class Battery(PlainMeter):
+class BatteryMeter(PlainMeter):
     """All batteries of the board, as one rail."""
 
     name = "battery"
@@ -178,7 +178,7 @@ def _gauge(sysfs: Sysfs, place: str) -> _Gauge:
 
 
 @opener("battery")
-def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
     """The batteries that feed the board."""
     names = batteries(sysfs)
-    return Found((Battery(sysfs, names, settings.provenance),)) if names else Found()
+    return Found((BatteryMeter(sysfs, names, settings.provenance),)) if names else Found()

@@ -34,13 +34,13 @@ from governors.meters.base import (
     told,
 )
 from governors.meters.external_mqtt import MqttFeed
-from governors.meters.settings import External, Settings
+from governors.meters.settings import External, MeterSettings
 from governors.sysfs import Sysfs, SysfsError
 
 WORD = re.compile(r"[\s:=,;]+")
 
 
-class Feed(Protocol):
+class TextFeed(Protocol):
     """Where figures come from; never blocks, never raises."""
 
     problem: str
@@ -91,7 +91,7 @@ class FileFeed:
 class ExternalMeter(PlainMeter):
     """One figure of one feed."""
 
-    def __init__(self, external: External, feed: Feed, provenance: Provenance) -> None:
+    def __init__(self, external: External, feed: TextFeed, provenance: Provenance) -> None:
         self.name, self.provenance = f"external:{external.name}", provenance
         self.rails: tuple[Rail, ...] = (Rail(external.name, external.feeds),)
         self.interval_us = int(external.interval_s * 1e6)
@@ -161,10 +161,10 @@ def _in_lines(text: str, key: str) -> str | None:
 
 
 @opener("external")
-def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
     """What a person named."""
     meters: list[Meter] = []
     for external in settings.externals:
-        feed: Feed = FileFeed(sysfs, external.file) if external.file else MqttFeed(external)
+        feed: TextFeed = FileFeed(sysfs, external.file) if external.file else MqttFeed(external)
         meters.append(ExternalMeter(external, feed, settings.provenance))
     return Found(tuple(meters))

@@ -21,7 +21,7 @@ from governors.meters.base import (
     told,
 )
 from governors.meters.rails import rail
-from governors.meters.settings import Settings
+from governors.meters.settings import MeterSettings
 from governors.sysfs import Absent, Denied, Sysfs, SysfsError
 
 RAIL = "VIN"
@@ -72,7 +72,7 @@ class Ina238(PlainMeter):
 
 
 @opener("ina238")
-def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
     """The first such chip; boards with a second one are not known."""
     for place in chips(sysfs):
         try:

@@ -35,8 +35,8 @@ from governors.meters.base import (
     told,
 )
 from governors.meters.rails import rail
-from governors.meters.settings import Settings
-from governors.sysfs import Absent, Denied, Refused, Sysfs, SysfsError
+from governors.meters.settings import MeterSettings
+from governors.sysfs import Absent, Denied, KernelRefused, Sysfs, SysfsError
 
 INTERVAL_US_MIN = 500_000
 """Chips can refresh every few ms; what is asked of them are watts over seconds, and each read wakes
@@ -133,7 +133,7 @@ class IioChip:
         try:
             millivolts, milliamperes = (int(word) for word in text.split())
         except ValueError:
-            raise Refused(
+            raise KernelRefused(
                 path, OSError(errno.EINVAL, f"holds {text[:40]!r}, not two integers")
             ) from None
         return millivolts * milliamperes / 1e6
@@ -223,7 +223,7 @@ class Ina3221(PlainMeter):
 
 
 @opener("ina3221")
-def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
     """The chips that a driver has."""
     chips: list[HwmonChip | IioChip] = []
     for kind in (HwmonChip, IioChip):
@@ -256,7 +256,7 @@ def _elsewhere(sysfs: Sysfs) -> set[str]:
 
 
 def _labels(
-    chips: list[HwmonChip | IioChip], settings: Settings
+    chips: list[HwmonChip | IioChip], settings: MeterSettings
 ) -> tuple[list[tuple[HwmonChip | IioChip, int, str]], list[Missing]]:
     """Connected channels with the names that they shall have, each once."""
     named: list[tuple[HwmonChip | IioChip, int, str]] = []
@@ -271,7 +271,7 @@ def _labels(
             except Denied as problem:
                 missing.append(Missing("ina3221", f"{label}: {problem}", "make it readable"))
                 continue
-            except Refused:
+            except KernelRefused:
                 continue
             except SysfsError:
                 pass  # EAGAIN, or gone just now: the meter will see

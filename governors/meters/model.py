@@ -16,7 +16,7 @@ from governors.meters.base import (
     Reading,
     opener,
 )
-from governors.meters.settings import Modelled, Settings
+from governors.meters.settings import MeterSettings, Modelled
 from governors.sysfs import Sysfs
 
 
@@ -48,7 +48,7 @@ class Model(PlainMeter):
 
 
 @opener("model")
-def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
     """The model that somebody gave."""
     if settings.model is not None:
         return Found((Model(settings.model),))

@@ -28,7 +28,7 @@ from governors.meters.base import (
     opener,
     told,
 )
-from governors.meters.settings import Settings
+from governors.meters.settings import MeterSettings
 from governors.sysfs import Sysfs
 
 INTERVAL_US = 1_000_000
@@ -85,7 +85,7 @@ class Nvml(PlainMeter):
 
 
 @opener("nvml")
-def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
     """The GPUs that NVML can tell of."""
     if settings.provenance is Provenance.SIMULATED or tegra_gpu(sysfs):
         return Found()

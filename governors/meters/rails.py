@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from governors.energy import Energy, Provenance, Rail
+from governors.energy import Provenance, Rail, RailEnergy
 from governors.meters.base import Meter
 
 Key = tuple[str, str]
@@ -129,7 +129,7 @@ def input_watts(whole: Whole, watts: Mapping[Key, float | None]) -> float | None
     return sum(w for w in told if w is not None) if None not in told else None
 
 
-def input_energy(found: Iterable[Whole], energies: Mapping[Key, Energy]) -> Energy | None:
+def input_energy(found: Iterable[Whole], energies: Mapping[Key, RailEnergy]) -> RailEnergy | None:
     """What the whole input took, by the first of `found` that has the least gap.
 
     Several rails are read one after another: the time is that of the first, the gap the largest.
@@ -138,9 +138,9 @@ def input_energy(found: Iterable[Whole], energies: Mapping[Key, Energy]) -> Ener
     return min(told, key=lambda e: (e.provenance is Provenance.MODELLED, e.gap_us), default=None)
 
 
-def _added(whole: Whole, parts: list[Energy]) -> Energy:
+def _added(whole: Whole, parts: list[RailEnergy]) -> RailEnergy:
     first = parts[0]
     rail = Rail(whole.name, ("input",))
     gap_us = max(p.gap_us for p in parts)
     joules = sum(p.joules for p in parts)
-    return Energy(rail, joules, whole.provenance, first.since_us, first.until_us, gap_us)
+    return RailEnergy(rail, joules, whole.provenance, first.since_us, first.until_us, gap_us)

@@ -32,7 +32,7 @@ from governors.meters.base import (
     opener,
     read_integer,
 )
-from governors.meters.settings import Settings
+from governors.meters.settings import MeterSettings
 from governors.sysfs import Denied, Sysfs, SysfsError
 
 POWERCAP = "/sys/class/powercap"
@@ -117,7 +117,7 @@ class Rapl(PlainMeter):
 
 
 @opener("rapl")
-def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
     """The zones there are, as far as they may be read."""
     missing: list[Missing] = []
     zones: list[_Zone] = []

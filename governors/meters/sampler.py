@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from governors.energy import Energy
+from governors.energy import RailEnergy
 from governors.meters.base import Meter, Reading, failed
 from governors.meters.rails import Key, Whole, input_energy, wholes
 from governors.meters.totals import Total, difference
@@ -53,7 +53,7 @@ class Schedule:
 
 
 @dataclass(slots=True)
-class _Read:
+class _SampledMeter:
     meter: Meter
     totals: dict[str, Total]
     due_us: int | None = None
@@ -88,7 +88,9 @@ class Sampler:
         self._booking_us, self._bookings = 0.0, 0
         self.cpu_us = 0.0
         """CPU time of all reads so far."""
-        self._reads = [_Read(m, {r.name: _total(m, r.name) for r in m.rails}) for m in meters]
+        self._reads = [
+            _SampledMeter(m, {r.name: _total(m, r.name) for r in m.rails}) for m in meters
+        ]
         self.wholes: list[Whole] = wholes(meters)
         """What tells the whole input, the best first."""
 
@@ -106,7 +108,7 @@ class Sampler:
                 readings += self._read(read, now_us, busy_cores)
         return readings
 
-    def _read(self, read: _Read, now_us: int, busy_cores: float | None) -> list[Reading]:
+    def _read(self, read: _SampledMeter, now_us: int, busy_cores: float | None) -> list[Reading]:
         before_us = self._cpu_us()
         got = {reading.rail.name: reading for reading in read.meter.read(now_us)}
         cost_us = self._cpu_us() - before_us
@@ -129,7 +131,7 @@ class Sampler:
         self._bookings += 1
         self._booking_us += max(COST_WEIGHT, 1 / self._bookings) * (us - self._booking_us)
 
-    def _interval_us(self, read: _Read) -> int:
+    def _interval_us(self, read: _SampledMeter) -> int:
         return read.interval_us(self._share_max, self._booking_us)
 
     def close(self) -> None:
@@ -138,7 +140,7 @@ class Sampler:
             read.meter.close()
 
     @property
-    def totals(self) -> dict[Key, Energy]:
+    def totals(self) -> dict[Key, RailEnergy]:
         """Each rail's joules since its first reading."""
         found = {}
         for read in self._reads:
@@ -148,11 +150,11 @@ class Sampler:
                     found[read.meter.name, name] = energy
         return found
 
-    def energies(self, since: Mapping[Key, Energy]) -> dict[Key, Energy]:
+    def energies(self, since: Mapping[Key, RailEnergy]) -> dict[Key, RailEnergy]:
         """What each rail took since `totals` were `since`."""
         return {key: difference(now, since.get(key)) for key, now in self.totals.items()}
 
-    def input_energy(self, since: Mapping[Key, Energy]) -> Energy | None:
+    def input_energy(self, since: Mapping[Key, RailEnergy]) -> RailEnergy | None:
         """What the whole input took since `totals` were `since`, by the meter with the least gap;
         None where nothing tells it."""
         return input_energy(self.wholes, self.energies(since))

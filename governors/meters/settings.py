@@ -56,7 +56,7 @@ class External:
 
 
 @dataclass(frozen=True, slots=True)
-class Radio:
+class RadioSettings:
     """What a radio costs: fixed watts while it is up, joules a byte, and a tail after each burst
     in which it stays awake."""
 
@@ -77,18 +77,18 @@ class Modelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MeterSettings:
     """All of it.  `provenance` is what readings of the board's own sensors are: SIMULATED where
     the tree is a simulated board's."""
 
     provenance: Provenance = Provenance.MEASURED
     labels: Mapping[str, str] = field(default_factory=dict)
     externals: tuple[External, ...] = ()
-    radio: Radio | None = None
+    radio: RadioSettings | None = None
     model: Modelled | None = None
 
 
-def parse(document: Mapping[str, Any], where: str = "meters") -> Settings:
+def parse(document: Mapping[str, Any], where: str = "meters") -> MeterSettings:
     """Settings of a `[meters]` table.  Raises MeterError that names the key."""
     _only(document, {"labels", "external", "radio"}, where)
     labels = document.get("labels", {})
@@ -102,7 +102,7 @@ def parse(document: Mapping[str, Any], where: str = "meters") -> Settings:
     if len(set(names)) < len(names):
         raise MeterError(f"{where}.external: two have one name; give each its own")
     radio = document.get("radio")
-    return Settings(
+    return MeterSettings(
         labels=dict(labels),
         externals=externals,
         radio=None if radio is None else _radio(radio, f"{where}.radio"),
@@ -142,7 +142,7 @@ def _external(table: Any, where: str) -> External:
     )
 
 
-def _radio(table: Any, where: str) -> Radio:
+def _radio(table: Any, where: str) -> RadioSettings:
     _only(table, {"interface", "watts_up", "joules_per_byte", "tail_joules", "tail_s"}, where)
     interface = table.get("interface")
     if not isinstance(interface, str) or not interface or "/" in interface:
@@ -153,7 +153,7 @@ def _radio(table: Any, where: str) -> Radio:
         raise MeterError(f"{where}: tail_joules and tail_s belong together")
     watts_up = _number(table, "watts_up", where, default=0.0)
     per_byte = _number(table, "joules_per_byte", where, default=0.0)
-    return Radio(interface, watts_up, per_byte, tail_j, tail_s)
+    return RadioSettings(interface, watts_up, per_byte, tail_j, tail_s)
 
 
 def _only(table: Any, keys: set[str], where: str) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from governors.energy import Energy, Provenance, Rail
+from governors.energy import Provenance, Rail, RailEnergy
 from governors.meters.base import WATTS_MAX, Reading
 
 FROZEN_READINGS = 8
@@ -60,11 +60,11 @@ class Total:
         """The value (W or J) at `_until_us`, to go on from."""
         self._same = deque[tuple[float, float | None, int]](maxlen=FROZEN_READINGS)
 
-    def energy(self) -> Energy | None:
+    def energy(self) -> RailEnergy | None:
         """What was counted; None before the first reading."""
         if self._since_us is None:
             return None
-        return Energy(
+        return RailEnergy(
             self._rail, self._joules, self._provenance, self._since_us, self._until_us, self._gap_us
         )
 
@@ -126,11 +126,11 @@ class Total:
         return self.frozen_since_us is not None
 
 
-def difference(now: Energy, before: Energy | None) -> Energy:
+def difference(now: RailEnergy, before: RailEnergy | None) -> RailEnergy:
     """What came between two totals of one rail."""
     if before is None:
         return now
-    return Energy(
+    return RailEnergy(
         now.rail,
         now.joules - before.joules,
         now.provenance,

@@ -22,7 +22,7 @@ from governors.meters.base import (
     opener,
     read_integer,
 )
-from governors.meters.settings import Radio, Settings
+from governors.meters.settings import MeterSettings, RadioSettings
 from governors.sysfs import Sysfs, SysfsError
 
 INTERVAL_US = 1_000_000
@@ -32,7 +32,7 @@ NET = "/sys/class/net"
 class RadioModel:
     """Counts a radio's joules from what was sent and received.  Sans-IO."""
 
-    def __init__(self, radio: Radio) -> None:
+    def __init__(self, radio: RadioSettings) -> None:
         self.joules = 0.0
         self._radio = radio
         self._tail_us = int(radio.tail_s * 1e6)
@@ -53,14 +53,14 @@ class RadioModel:
             self.joules += (until_us - since_us) / 1e6 * self._radio.watts_up
 
 
-class Uplink(PlainMeter):
+class UplinkMeter(PlainMeter):
     """One interface's radio as a meter."""
 
     name = "uplink"
     provenance = Provenance.MODELLED
     interval_us = INTERVAL_US
 
-    def __init__(self, sysfs: Sysfs, radio: Radio) -> None:
+    def __init__(self, sysfs: Sysfs, radio: RadioSettings) -> None:
         self.rails: tuple[Rail, ...] = (Rail(f"radio-{radio.interface}", ("radio",)),)
         self.span_us: int | None = COUNTER_SPAN_US
         self._sysfs, self._place = sysfs, f"{NET}/{radio.interface}"
@@ -89,9 +89,9 @@ class Uplink(PlainMeter):
 
 
 @opener("uplink")
-def find(sysfs: Sysfs, board: BoardLike, settings: Settings) -> Found:
+def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
     """The radio that a person described."""
     if settings.radio is None:
         what = "what the radio costs is not known"
         return Found(missing=(Missing("uplink", what, "describe it in [meters.radio]"),))
-    return Found((Uplink(sysfs, settings.radio),))
+    return Found((UplinkMeter(sysfs, settings.radio),))

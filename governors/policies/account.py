@@ -13,7 +13,7 @@ KEEP_US = 600_000_000
 SAMPLES_MAX = 4096
 
 
-class Account:
+class EnergyAccount:
     """Samples of (time, cumulative joules), ascending in both."""
 
     def __init__(self) -> None:

@@ -22,125 +22,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from governors.cost import CostModel
 from governors.energy import Provenance
 from governors.errors import GovernorError
+from governors.operating_points import RaceOption
+from governors.policies.account import EnergyAccount
 from governors.registry import Registry
-
-if TYPE_CHECKING:
-    from governors.cost import CostModel
-    from governors.operating_points import Way
-    from governors.policies.account import Account
-    from governors.schedutil import Utilisation
+from governors.schedutil import Utilisation
+from governors.work import Dial, Work
 
 NUMBER_MAX = 1e12
 """Largest setting: what is made of it, hertz or microseconds, is a number of 64 bits."""
 BATTERY, VOLTS = "a battery that tells what it holds", "a battery that tells its voltage"
-STEPS = 9
-"""Choices of a dial without a table, evenly spaced."""
-Settings = Mapping[str, Any]
+PolicySettings = Mapping[str, Any]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class PolicyError(GovernorError):
     """A policy or a setting of one does not exist or makes no sense."""
-
-
-@lru_cache(maxsize=64)
-def _choices(table_hz: tuple[int, ...], min_hz: int, max_hz: int) -> tuple[int, ...]:
-    if table_hz:
-        return tuple(hz for hz in table_hz if min_hz <= hz <= max_hz)
-    step = (max_hz - min_hz) / (STEPS - 1)
-    return tuple(sorted({round(min_hz + i * step) for i in range(STEPS)}))
-
-
-@dataclass(frozen=True, slots=True)
-class Dial:
-    """A clock that could be set, as far as a policy needs to know it."""
-
-    name: str
-    """As the actuator calls it: cpu.policy0."""
-    kind: str
-    """cpu, gpu or memory."""
-    table_hz: tuple[int, ...]
-    """Ascending; empty where the range is continuous."""
-    min_hz: int
-    max_hz: int
-    """What the limits that others set allow now."""
-    writable: bool = True
-    write_us: float | None = None
-    """Measured, of setting it and letting it go again; None: of a CPU's clock it is in
-    `Observation.write_us`, and another's is taken to be as dear, but for a memory cap, which is set
-    along."""
-
-    def choices_hz(self) -> tuple[int, ...]:
-        """What may be set now, ascending; none where nothing may."""
-        if not self.writable or self.min_hz > self.max_hz:
-            return ()
-        return _choices(self.table_hz, self.min_hz, self.max_hz)
-
-    def nearest(self, hz: int) -> int | None:
-        """The lowest choice at or above `hz`, else the highest; None where there is none."""
-        choices = self.choices_hz()
-        return next((c for c in choices if c >= hz), choices[-1] if choices else None)
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What work takes on one device: `cycles / f + stall`, with a part per race and one per unit.
-
-    Cycles are those of the longest thread; `stall` is time that no clock of ours shortens: memory,
-    and all of the work on a device whose clock is left alone.
-    """
-
-    cycles: float
-    cycles_per_unit: float
-    stall_us: float = 0.0
-    stall_us_per_unit: float = 0.0
-    cores: float = 1.0
-    """Busy on average while it runs."""
-    bytes_per_unit: float = 0.0
-    """Memory traffic."""
-    beside_cycles: float = 0.0
-    """Of one CPU core, per race, beside the wait: commits and acks."""
-    commit_cycles: float = 0.0
-    """Of a beat that only commits."""
-    host: Cost | None = None
-    """Of work on a GPU: what the CPU does before and after it, at a clock of its own; `cycles`,
-    `stall_us` and `cores` are then of the time in which the GPU works.  None: nothing."""
-
-    def us(self, units: float, hz: int) -> float:
-        """How long a race of `units` takes at a clock."""
-        cycles = self.cycles + self.cycles_per_unit * units
-        return 1e6 * cycles / hz + self.stall_us + self.stall_us_per_unit * units
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is to be done, now and from here on."""
-
-    units: float
-    """Waiting for the next race."""
-    units_per_s: float
-    """Arriving."""
-    costs: Mapping[str, Cost]
-    """By device, where a race could run: `cpu` or `gpu`.  A running join has one at a time, which
-    placement chooses by the plans that it would come to (`governors.placement_prices`)."""
-    latency_us: int
-    """The tolerance: from arrival to sealed."""
-    commit_us: float = 0.0
-    """Of the tolerance, what the commit and the margins take beside the race."""
-    upload_bytes_per_s: float = 0.0
-    upload_within_us: int = 0
-    """How long results may wait for an upload window; 0: they are sent with every beat."""
-    period_us_max: float = math.inf
-    """From one race to the next, what buffers leave: the batcher's `fill_us`, and a race."""
-    commit_every_us: float = 0.0
-    """How often what waits is committed without a race, so that senders have their acks; 0: only
-    with races."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +92,14 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ClockSetting:
     """An act and its clock (0 for a release)."""
 
     act: Act
     hz: int = 0
 
 
-RELEASE = Setting(Act.RELEASE)
+RELEASE = ClockSetting(Act.RELEASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +107,7 @@ class Decision:
     """What a policy answers."""
 
     reason: str
-    clocks: Mapping[str, Setting] = field(default_factory=dict)
+    clocks: Mapping[str, ClockSetting] = field(default_factory=dict)
     wait_share: float = 1.0
     """Of the latency tolerance, what the batcher may spend (0 to 1)."""
     race_us: float = 0.0
@@ -239,7 +141,7 @@ class Policy(ABC):
     """Base of all policies."""
 
     name: ClassVar[str]
-    defaults: ClassVar[Settings] = _NOTHING
+    defaults: ClassVar[PolicySettings] = _NOTHING
     """Every setting and its default; None: must be given."""
     needs: tuple[str, ...] = ()
     """Of a board, what it cannot run without: BATTERY (its joules), VOLTS (a battery's)."""
@@ -248,7 +150,7 @@ class Policy(ABC):
     plans: ClassVar[bool] = True
     """Whether its waits are planned; a policy that plans none has no say where others do."""
 
-    def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:
+    def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
         self.model = model
         self.account = account
         """What was spent; handed from one policy to the next."""
@@ -270,7 +172,7 @@ class Policy(ABC):
         """The budget that is kept, where there is one and it is known."""
         return None
 
-    def ways(self, seen: Observation) -> tuple[Way, ...]:
+    def ways(self, seen: Observation) -> tuple[RaceOption, ...]:
         """All ways to run the race at hand, leaving it alone first."""
         return self.model.ways_now(seen.work, seen.dials, seen.write_us, seen.used)
 
@@ -310,7 +212,7 @@ def find_policy(name: str) -> type[Policy]:
     return found
 
 
-def _checked(owner: Policy, given: Settings) -> Settings:
+def _checked(owner: Policy, given: PolicySettings) -> PolicySettings:
     unknown = sorted(set(given) - set(owner.defaults))
     if unknown:
         known = ", ".join(sorted(owner.defaults)) or "none"

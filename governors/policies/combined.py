@@ -27,12 +27,12 @@ from governors.policies.base import (
     RELEASE,
     Act,
     Budget,
+    ClockSetting,
     Decision,
-    Dial,
     Observation,
     Policy,
-    Setting,
 )
+from governors.work import Dial
 
 DAEMON = ""
 """Who the daemon's own policy speaks for, among the names of jobs."""
@@ -98,7 +98,7 @@ def heard(chosen: Mapping[str, Policy], own: Policy, own_chosen: bool) -> Policy
     return Combined({DAEMON: own, **chosen} if own_chosen else chosen)
 
 
-def _agreed(dial: Dial, answers: Sequence[Decision]) -> Setting:
+def _agreed(dial: Dial, answers: Sequence[Decision]) -> ClockSetting:
     """The highest clock of all, where all set it; a cap only where all cap."""
     asked = [d.clocks.get(dial.name, RELEASE) for d in answers]
     if any(s.act is Act.RELEASE for s in asked):

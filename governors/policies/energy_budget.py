@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from governors.cost import CostModel
-from governors.policies.account import Account
+from governors.policies.account import EnergyAccount
 from governors.policies.base import (
     BATTERY,
     RELEASE,
@@ -40,7 +40,7 @@ from governors.policies.base import (
     Observation,
     Policy,
     PolicyError,
-    Settings,
+    PolicySettings,
     policy,
 )
 from governors.policies.race_to_idle import Uploads, raced
@@ -85,7 +85,7 @@ class EnergyBudget(Policy):
         "stop_volts": None, "resume_volts": None,
     }  # fmt: skip
 
-    def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:
+    def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
         super().__init__(settings, model, account)
         given = self.settings
         if (given["joules_per_day"] is None) == (given["until"] is None):

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from governors.cost import CostModel
-from governors.policies.account import Account
+from governors.policies.account import EnergyAccount
 from governors.policies.base import (
     Act,
+    ClockSetting,
     Decision,
     Observation,
     Policy,
     PolicyError,
-    Setting,
-    Settings,
+    PolicySettings,
     policy,
 )
 
@@ -35,7 +35,7 @@ class Fixed(Policy):
     needs_model = False
     defaults: ClassVar[Mapping[str, Any]] = {f"{kind}_mhz": None for kind in KINDS}
 
-    def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:
+    def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
         super().__init__(settings, model, account)
         given = [kind for kind in KINDS if self.settings[f"{kind}_mhz"] is not None]
         if not given:
@@ -45,7 +45,9 @@ class Fixed(Policy):
     def race(self, seen: Observation) -> Decision:
         """Hold the clocks."""
         clocks = {
-            d.name: Setting(Act.PIN, self._hz[d.kind]) for d in seen.dials if d.kind in self._hz
+            d.name: ClockSetting(Act.PIN, self._hz[d.kind])
+            for d in seen.dials
+            if d.kind in self._hz
         }
         chosen = ", ".join(f"{kind} {hz / 1e6:g} MHz" for kind, hz in self._hz.items())
         return Decision(f"held: {chosen}", clocks)

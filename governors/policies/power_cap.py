@@ -31,9 +31,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from governors.cost import SHARES, CostModel, Fit
-from governors.policies.account import Account
-from governors.policies.base import RELEASE, Decision, Observation, Policy, Settings, policy
+from governors.cost import SHARES, CostModel, RaceFit
+from governors.policies.account import EnergyAccount
+from governors.policies.base import RELEASE, Decision, Observation, Policy, PolicySettings, policy
 from governors.policies.race_to_idle import Uploads, raced
 
 DOUBT = 2.0
@@ -99,7 +99,7 @@ class PowerCap(Policy):
     name = "power_cap"
     defaults: ClassVar[Mapping[str, Any]] = {"watts": None, "window_s": 10.0, "comfort": 0.5}
 
-    def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:
+    def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
         super().__init__(settings, model, account)
         self.cap_watts = self.number("watts")
         self.window_us = round(1e6 * self.number("window_s"))
@@ -165,7 +165,7 @@ class PowerCap(Policy):
         reason = f"{decision.reason}; room for {fit.share:.0%} of what waits"
         return replace(decision, reason=reason)
 
-    def _growing(self, fit: Fit, units: float, room_j: float) -> Fit:
+    def _growing(self, fit: RaceFit, units: float, room_j: float) -> RaceFit:
         """The same race of `units`, no larger than those before allow."""
         each_j = fit.way.most_j_per_unit
         first = FIRST_SHARE * room_j / each_j if each_j > 0 else math.inf

@@ -18,17 +18,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from governors.cost import CostModel, Fit, Plan
-from governors.operating_points import Way
-from governors.policies.account import Account
+from governors.cost import CostModel, RaceFit, RacePlan
+from governors.operating_points import RaceOption
+from governors.policies.account import EnergyAccount
 from governors.policies.base import (
     RELEASE,
     Act,
+    ClockSetting,
     Decision,
     Observation,
     Policy,
-    Setting,
-    Settings,
+    PolicySettings,
     policy,
 )
 from governors.policies.running import BUSY_CORES
@@ -41,7 +41,7 @@ class RaceToIdle(Policy):
     name = "race_to_idle"
     defaults: ClassVar[Mapping[str, Any]] = {"lower_between": False, "sleep": False}
 
-    def __init__(self, settings: Settings, model: CostModel, account: Account) -> None:
+    def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
         super().__init__(settings, model, account)
         self.uploads = Uploads()
 
@@ -67,7 +67,7 @@ class RaceToIdle(Policy):
             upload=self.uploads.after_beat(seen, plan),
         )
 
-    def _lowered(self, seen: Observation, idle_us: float) -> dict[str, Setting]:
+    def _lowered(self, seen: Observation, idle_us: float) -> dict[str, ClockSetting]:
         """Lower maxima where the clock that is left standing costs more than the writes do."""
         cpus = [d for d in seen.dials if d.kind == "cpu" and d.choices_hz()]
         if not cpus:
@@ -75,7 +75,7 @@ class RaceToIdle(Policy):
         saved_w = self.model.tariff.standing_watts(cpus[0].max_hz, cpus[0].choices_hz()[0])
         if saved_w * idle_us / 1e6 <= seen.write_j:
             return {}
-        return {d.name: Setting(Act.CAP, d.choices_hz()[0]) for d in cpus}
+        return {d.name: ClockSetting(Act.CAP, d.choices_hz()[0]) for d in cpus}
 
 
 class Uploads:
@@ -84,7 +84,7 @@ class Uploads:
     def __init__(self) -> None:
         self._sent_us: int | None = None
 
-    def after_beat(self, seen: Observation, plan: Plan) -> bool:
+    def after_beat(self, seen: Observation, plan: RacePlan) -> bool:
         """Whether the uplink may send after this beat: the next one would be too late."""
         if self._sent_us is None:
             self._sent_us = seen.at_us
@@ -95,11 +95,11 @@ class Uploads:
         return True
 
 
-def raced(seen: Observation, fit: Fit, alone: Way) -> Decision:
+def raced(seen: Observation, fit: RaceFit, alone: RaceOption) -> Decision:
     """The decision that a fit is, said in words."""
     kinds = {d.name: d.kind for d in seen.dials}
     clocks = {
-        name: Setting(Act.CAP if kinds[name] == "memory" else Act.PIN, hz)
+        name: ClockSetting(Act.CAP if kinds[name] == "memory" else Act.PIN, hz)
         for name, hz in fit.way.clocks
     }
     units = fit.share * seen.work.units

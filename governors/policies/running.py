@@ -17,19 +17,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from governors.cost import CostModel
-from governors.policies.account import Account
+from governors.policies.account import EnergyAccount
 from governors.policies.base import (
     RELEASE,
     Act,
+    ClockSetting,
     Decision,
     Observation,
     Policy,
-    Setting,
-    Settings,
+    PolicySettings,
     find_policy,
 )
 from governors.policies.combined import heard
-from governors.utilization_tracker import Followed
+from governors.utilization_tracker import UtilizationTracker
 
 BUSY_CORES = 0.1
 """Other processes are busy from this many cores on."""
@@ -39,32 +39,32 @@ class Running:
     """Asks one policy and remembers what is set.  Not thread-safe: between beats only."""
 
     def __init__(
-        self, name: str, settings: Settings, model: CostModel, chosen: bool = True
+        self, name: str, settings: PolicySettings, model: CostModel, chosen: bool = True
     ) -> None:
         """The daemon's own policy; `chosen`: whether a person did, or it is the default.
 
         Raises PolicyError where there is no such policy or a setting is wrong.
         """
-        self._model, self.account = model, Account()
+        self._model, self.account = model, EnergyAccount()
         self._own: Policy = find_policy(name)(settings, model, self.account)
         self._own_chosen = chosen
         self.jobs: dict[str, Policy] = {}
         """By job, the policies that jobs have chosen."""
         self.policy: Policy = self._own
         """What is asked."""
-        self.standing: dict[str, Setting] = {}
+        self.standing: dict[str, ClockSetting] = {}
         """By dial, what edged has set and not released."""
         self._leftover: set[str] = set()
-        self._kernel = Followed()
+        self._kernel = UtilizationTracker()
 
-    def switch(self, name: str, settings: Settings, chosen: bool = True) -> None:
+    def switch(self, name: str, settings: PolicySettings, chosen: bool = True) -> None:
         """The daemon's own policy is another from now on; `chosen`: by a person.  Raises
         PolicyError, and then the old one goes on."""
         self._own = find_policy(name)(settings, self._model, self.account)
         self._own_chosen = chosen
         self._hear()
 
-    def choose(self, job: str, name: str, settings: Settings) -> None:
+    def choose(self, job: str, name: str, settings: PolicySettings) -> None:
         """A job chooses a policy.  Raises PolicyError, and then all goes on as it was."""
         self.jobs[job] = find_policy(name)(settings, self._model, self.account)
         self._hear()
@@ -102,7 +102,7 @@ class Running:
         return next((s.hz for s in cpus if s is not None and s.act is Act.PIN), 0)
 
     def _inside(self, wanted: Decision, seen: Observation) -> Decision:
-        clocks: dict[str, Setting] = {}
+        clocks: dict[str, ClockSetting] = {}
         for dial in seen.dials:
             setting = wanted.clocks.get(dial.name)
             if setting is None and dial.name in self._leftover:
@@ -112,7 +112,7 @@ class Running:
             if setting.act is not Act.RELEASE:
                 hz = dial.nearest(setting.hz)
                 busy = setting.act is Act.CAP and seen.others_cores >= BUSY_CORES
-                setting = RELEASE if hz is None or busy else Setting(setting.act, hz)
+                setting = RELEASE if hz is None or busy else ClockSetting(setting.act, hz)
             if setting.act is Act.RELEASE and dial.name not in self.standing:
                 continue
             if setting != self.standing.get(dial.name):
@@ -129,7 +129,7 @@ class Running:
             admit_share=min(1.0, max(0.0, wanted.admit_share)),
         )
 
-    def _note(self, clocks: dict[str, Setting]) -> None:
+    def _note(self, clocks: dict[str, ClockSetting]) -> None:
         for name, setting in clocks.items():
             if setting.act is Act.RELEASE:
                 del self.standing[name]

@@ -30,8 +30,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from governors.errors import ProfileError
-from governors.power import Load, PowerModel
-from governors.profile import Profile, load
+from governors.power import BoardLoad, PowerModel
+from governors.profile import BoardProfile
+from governors.profile_reader import load
 from governors.schedutil import Utilisation
 from governors.simulated import clocks, layout
 from governors.simulated.commands import Commands
@@ -47,7 +48,7 @@ _TIMES_US, _TICK_US = 100_000, 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BoardWork:
     """What was asked of the board since the last step."""
 
     cycles: float = 0.0
@@ -79,7 +80,7 @@ class SimulatedBoard(Commands):
 
     def __init__(
         self,
-        profile: Profile,
+        profile: BoardProfile,
         directory: Path,
         clock_us: Callable[[], int] | None = None,
         seed: int = 0,
@@ -115,7 +116,7 @@ class SimulatedBoard(Commands):
         """By cluster, time at each clock."""
         self._clocked_at_us = self.now_us
         self._milli_c = float(layout.TEMPERATURE)
-        self._cache: dict[Load, dict[str, float]] = {}
+        self._cache: dict[BoardLoad, dict[str, float]] = {}
         self._lock = threading.RLock()
         self._clock_us = clock_us
         if clock_us is not None:
@@ -128,7 +129,7 @@ class SimulatedBoard(Commands):
 
     # --- time and work
 
-    def advance(self, now_us: int, work: Work | None = None) -> None:
+    def advance(self, now_us: int, work: BoardWork | None = None) -> None:
         """Serve what is waiting and `work` up to `now_us`, then renew clocks and sensors.
 
         Without time in between, work only joins the queue.
@@ -179,7 +180,7 @@ class SimulatedBoard(Commands):
         found = clocks.stretches(self.profile, allowed, race, memory) if race.cycles else []
         return sum(us for _, us in found)
 
-    def _take(self, work: Work, allowed: clocks.Allowed) -> None:
+    def _take(self, work: BoardWork, allowed: clocks.Allowed) -> None:
         asked = clocks.Race(work.cycles, work.memory_bytes, work.cores)
         self.charged_us += self._duration_us(asked, allowed)
         left = self._race
@@ -227,7 +228,7 @@ class SimulatedBoard(Commands):
         now: clocks.Clocks | None,
         traffic: float,
         wakeups_per_s: float,
-    ) -> Load:
+    ) -> BoardLoad:
         """What the board does, racing at the clocks `now` or not."""
         p, back = self.profile, self.background
         total = sum(allowed.online)
@@ -236,7 +237,7 @@ class SimulatedBoard(Commands):
         waiting = self._gpu_cores if works and not now else 0.0
         busy = min(total, racing + waiting + back.cores)
         held = bool(now) or waiting > 0 or not allowed.deep
-        return Load(
+        return BoardLoad(
             cluster_hz=now or clocks.idle_clocks(p, allowed, self._utilisation),
             busy_cores=tuple(busy * n / total for n in allowed.online),
             awake_share=1.0 if held else min(1.0, back.cores),
@@ -269,7 +270,7 @@ class SimulatedBoard(Commands):
     def _gpu_powered(self, allowed: clocks.Allowed) -> bool:
         return self.now_us < self._gpu_until_us or allowed.gpu_delay_us == math.inf
 
-    def _spend(self, us: int, load: Load, allowed: clocks.Allowed) -> None:
+    def _spend(self, us: int, load: BoardLoad, allowed: clocks.Allowed) -> None:
         """So much time at one load."""
         watts = self._cache.get(load)
         if watts is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from governors.profile import Cluster, Profile
+from governors.profile import BoardProfile, Cluster
 from governors.schedutil import Schedutil, Utilisation
 from governors.simulated import layout
 from governors.simulated.kernel import SimulatedSysfs, snap
@@ -32,7 +32,7 @@ class Allowed:
     """How long it stays powered; infinite where it may not be gated."""
 
 
-def look(profile: Profile, sysfs: SimulatedSysfs) -> Allowed:
+def look(profile: BoardProfile, sysfs: SimulatedSysfs) -> Allowed:
     """Read the tree."""
     gpu_hz, delay_us = _gpu(profile, sysfs)
     idle_hz, race_hz = _memory(profile, sysfs)
@@ -63,7 +63,7 @@ def busy_cores(race_cores: float, allowed: Allowed) -> float:
 
 
 def stretches(
-    profile: Profile, allowed: Allowed, race: Race, utilisation: Utilisation
+    profile: BoardProfile, allowed: Allowed, race: Race, utilisation: Utilisation
 ) -> list[tuple[Clocks, float]]:
     """Clocks and how long (µs) each is held in a race; the governor's memory moves on.
 
@@ -87,7 +87,7 @@ def stretches(
     return found
 
 
-def idle_clocks(profile: Profile, allowed: Allowed, utilisation: Utilisation) -> Clocks:
+def idle_clocks(profile: BoardProfile, allowed: Allowed, utilisation: Utilisation) -> Clocks:
     """What the governor lets stand while nothing runs."""
     asked = 1.25 * utilisation.now
     return tuple(
@@ -96,7 +96,7 @@ def idle_clocks(profile: Profile, allowed: Allowed, utilisation: Utilisation) ->
     )
 
 
-def stall(profile: Profile, allowed: Allowed, memory_bytes: float) -> float:
+def stall(profile: BoardProfile, allowed: Allowed, memory_bytes: float) -> float:
     """How long (µs) bytes take at the specified peak, at the memory clock of a race."""
     memory = profile.memory
     if not memory_bytes or memory.peak_gbytes_per_s is None:
@@ -132,7 +132,7 @@ def _online(cluster: Cluster, sysfs: SimulatedSysfs) -> int:
     return sum(not sysfs.exists(path) or sysfs.peek(path) != "0" for path in paths)
 
 
-def _memory(profile: Profile, sysfs: SimulatedSysfs) -> tuple[int, int]:
+def _memory(profile: BoardProfile, sysfs: SimulatedSysfs) -> tuple[int, int]:
     table = profile.memory.table_hz
     if not table:
         return 0, 0
@@ -146,7 +146,7 @@ def _memory(profile: Profile, sysfs: SimulatedSysfs) -> tuple[int, int]:
     return allowed[0], allowed[-1]
 
 
-def _gpu(profile: Profile, sysfs: SimulatedSysfs) -> tuple[int, float]:
+def _gpu(profile: BoardProfile, sysfs: SimulatedSysfs) -> tuple[int, float]:
     if profile.gpu is None:
         return 0, 0.0
     device, node = layout.gpu_paths(profile)

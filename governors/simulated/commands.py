@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from governors.errors import ProfileError
-from governors.profile import Profile
+from governors.profile import BoardProfile
 from governors.simulated import clocks, layout
 from governors.simulated.kernel import PRIVATE, SimulatedSysfs
 from governors.simulated.sensors import Sensors
@@ -18,7 +18,7 @@ from governors.simulated.sensors import Sensors
 class Commands:
     """The part of a board that is there for its commands."""
 
-    profile: Profile
+    profile: BoardProfile
     sysfs: SimulatedSysfs
     sensors: Sensors
     _lock: threading.RLock

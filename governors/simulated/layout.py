@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from governors.errors import ProfileError
-from governors.profile import Channel, Cluster, Gpu, Profile
+from governors.profile import BoardProfile, Channel, Cluster, Gpu
 
 CPU = "/sys/devices/system/cpu"
 DEVFREQ = "/sys/class/devfreq"
@@ -92,7 +92,7 @@ class Tree:
             place.symlink_to(posixpath.relpath(target, posixpath.dirname(path)))
 
 
-def tree(profile: Profile) -> Tree:
+def tree(profile: BoardProfile) -> Tree:
     """The whole tree.  Raises ProfileError for a board whose layout is not known."""
     made = Tree()
     if profile.soc == "x86-64":
@@ -124,13 +124,13 @@ def policy_path(cluster: Cluster) -> str:
     return f"{CPU}/cpufreq/{cluster.name.removeprefix('cpu.')}"
 
 
-def gpu_paths(profile: Profile) -> tuple[str, str]:
+def gpu_paths(profile: BoardProfile) -> tuple[str, str]:
     """The GPU's device directory and its devfreq node."""
     device = GPU_DEVICE[profile.release]
     return device, f"{device}/devfreq/{posixpath.basename(device)}"
 
 
-def channel_path(profile: Profile, channel: Channel) -> str:
+def channel_path(profile: BoardProfile, channel: Channel) -> str:
     """The directory with a channel's files."""
     if profile.sensor.meter == "rapl":
         return f"{POWERCAP}/{channel.device}"
@@ -141,7 +141,7 @@ def channel_path(profile: Profile, channel: Channel) -> str:
     return f"{bus}/hwmon/hwmon{chips.index(channel.device) + 3}"
 
 
-def _device_tree(made: Tree, profile: Profile) -> None:
+def _device_tree(made: Tree, profile: BoardProfile) -> None:
     made.files["/proc/device-tree/model"] = f"{_MODEL[profile.name]}\0"
     names = _COMPATIBLE[profile.name]
     made.files["/proc/device-tree/compatible"] = "".join(f"{name}\0" for name in names)
@@ -158,7 +158,7 @@ def _x86(made: Tree) -> None:
     made.add(f"{CPU}/intel_pstate", status="active", no_turbo=0, max_perf_pct=100)
 
 
-def _cores(made: Tree, profile: Profile) -> None:
+def _cores(made: Tree, profile: BoardProfile) -> None:
     last = profile.core_count - 1
     made.add(CPU, online=f"0-{last}", present=f"0-{last}", possible=f"0-{last}")
     for index, cluster in enumerate(profile.clusters):
@@ -173,7 +173,7 @@ def _cores(made: Tree, profile: Profile) -> None:
             made.links[f"{at}/cpufreq"] = policy_path(cluster)
 
 
-def _policy(made: Tree, profile: Profile, cluster: Cluster) -> None:
+def _policy(made: Tree, profile: BoardProfile, cluster: Cluster) -> None:
     low, high = cluster.opps[0].hz // 1000, cluster.opps[-1].hz // 1000
     listed = " ".join(map(str, cluster.cores))
     at = policy_path(cluster)
@@ -210,7 +210,7 @@ def _policy(made: Tree, profile: Profile, cluster: Cluster) -> None:
     )
 
 
-def _gpu(made: Tree, profile: Profile, gpu: Gpu) -> None:
+def _gpu(made: Tree, profile: BoardProfile, gpu: Gpu) -> None:
     device, at = gpu_paths(profile)
     table = [opp.hz for opp in gpu.opps]
     mode = next((m for m in profile.modes if m.id == profile.default_mode), None)
@@ -234,7 +234,7 @@ def _gpu(made: Tree, profile: Profile, gpu: Gpu) -> None:
     made.links[_GPU_ALIAS[profile.release]] = device
 
 
-def _sensors(made: Tree, profile: Profile) -> None:
+def _sensors(made: Tree, profile: BoardProfile) -> None:
     meter, channels = profile.sensor.meter, profile.sensor.channels
     for channel in channels:
         at = channel_path(profile, channel)
@@ -270,7 +270,7 @@ def _sensors(made: Tree, profile: Profile) -> None:
         _not_connected(made, profile)
 
 
-def _not_connected(made: Tree, profile: Profile) -> None:
+def _not_connected(made: Tree, profile: BoardProfile) -> None:
     """Channels of a chip that nothing hangs on: named NC, and they answer EIO."""
     for channel in profile.sensor.channels:
         at = channel_path(profile, channel)

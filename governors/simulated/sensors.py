@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from governors.profile import Channel, Profile
+from governors.profile import BoardProfile, Channel
 from governors.simulated.kernel import SimulatedSysfs
 from governors.simulated.layout import RAPL_RANGE_UJ, channel_path
 
@@ -26,7 +26,7 @@ class Sensors:
     """All channels of a board."""
 
     def __init__(
-        self, profile: Profile, sysfs: SimulatedSysfs, watts: Mapping[str, float], now_us: int,
+        self, profile: BoardProfile, sysfs: SimulatedSysfs, watts: Mapping[str, float], now_us: int,
         seed: int, noise: bool,
     ) -> None:  # fmt: skip
         """`watts`: what the rails draw before anything happens."""

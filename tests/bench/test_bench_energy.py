@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import governors.profile
+import governors.profile_reader
 from edged.bench import (
     boards,
     energy,
@@ -30,7 +30,7 @@ from edged.bench.energy_arms import Nano, fixed_batches, paper_nano
 from edged.bench.energy_service import load
 from edged.errors import ConfigError
 from edged.simulate.device import Device
-from governors.policies.base import Cost
+from governors.work import RaceCost
 
 SERVICE = load()
 NANO = paper_nano()
@@ -116,14 +116,14 @@ class TestNothingIsFitted:
         assert names <= {"WINDOW_S"}
 
     def test_the_boards_profile_names_no_figure_of_the_paper_but_the_idle_power(self):
-        assert governors.profile.load("jetson-nano").figures("idle")[0].figure.value == 1.03
+        assert governors.profile_reader.load("jetson-nano").figures("idle")[0].figure.value == 1.03
         assert energy_published.IDLE_W == 1.03
 
 
 class TestFixedBatches:
     """At a pinned clock a period is a race and a rest."""
 
-    COST = Cost(cycles=2e6, cycles_per_unit=400.0, stall_us_per_unit=0.05, cores=4.0)
+    COST = RaceCost(cycles=2e6, cycles_per_unit=400.0, stall_us_per_unit=0.05, cores=4.0)
     HZ = 1_224_000_000
 
     @settings(max_examples=30, deadline=None)
@@ -194,7 +194,7 @@ class TestTheAuthorsProgram:
     def test_a_round_is_a_race_spinning_and_sleep(self, rate, seconds):
         device, hz = Device(NANO), 1_428_000_000
         batch = max(1, round(rate * seconds))
-        cost = Cost(1e5, 300.0, 0.0, 0.02, 4.0)
+        cost = RaceCost(1e5, 300.0, 0.0, 0.02, 4.0)
         rounds = energy_ecojoin.Rounds(device, cost, rate, batch, hz)
         assert rounds.run()
         race_us, spin_us = cost.us(2 * batch, hz), 600_000 / 102

@@ -19,7 +19,7 @@ from edged.energy import clamps as module
 from edged.energy import status
 from edged.energy.board import open_site
 from edged.energy.clamps import Clamps
-from edged.energy.runtime import Energy
+from edged.energy.runtime import EnergyGovernor
 from edged.energy.settings import EnergySettings
 from edged.energy.tariffs import board_tariff
 from governors.actuators import uclamp
@@ -83,7 +83,7 @@ class Side:
         asked = EnergySettings(str(path / "tree"), policy, settings, ("uclamp",))
         self.clock, self.workers = StepClock(), Workers(3)
         self.site = open_site(asked, path, self.clock.monotonic_us)
-        self.energy = Energy(asked, self.site, board_tariff(self.site), self.clock, 3)
+        self.energy = EnergyGovernor(asked, self.site, board_tariff(self.site), self.clock, 3)
         self.energy.tasks = self.workers.tasks
 
     def __enter__(self):

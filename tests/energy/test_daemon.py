@@ -13,7 +13,7 @@ from api.routes.governor import view
 from edged.control.door import ask
 from edged.daemon.commands import Control
 from edged.energy.board import open_site
-from edged.energy.runtime import Energy
+from edged.energy.runtime import EnergyGovernor
 from edged.energy.settings import EnergySettings, asked
 from edged.energy.tariffs import board_tariff
 from edged.errors import CommandError, ConfigError
@@ -387,7 +387,9 @@ def test_a_board_or_a_policy_that_does_not_exist_is_refused_before_anything_star
         open_site(EnergySettings("simulated:cray"), tmp_path, lambda: 0)
     site = open_site(EnergySettings(BOARD[1]), tmp_path, lambda: 0)
     with pytest.raises(ConfigError, match="hands_off"):
-        Energy(EnergySettings(BOARD[1], "turbo"), site, board_tariff(site), SystemClock(), 1)
+        EnergyGovernor(
+            EnergySettings(BOARD[1], "turbo"), site, board_tariff(site), SystemClock(), 1
+        )
     (tmp_path / "job.json").write_text(json.dumps(JOB))
     done = edged("run", tmp_path / "job.json", "--store", tmp_path / "s", "--board", "nowhere")
     assert done.returncode == 78 and "--board" in done.stderr

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.control.door import ask
-from edged.energy.policies import COMMAND, CONFIGURATION, DEFAULT, Choice
-from edged.energy.policy_store import NAME, Kept
+from edged.energy.policies import COMMAND, CONFIGURATION, DEFAULT, PolicyChoice
+from edged.energy.policy_store import NAME, PolicyStore
 from edged.errors import CommandError
 from tests.energy.common import energy, feed, limits, running, switch
 
-DEFAULTS = Choice("hands_off", {}, DEFAULT)
-CHOSEN = Choice("fixed", {"cpu_mhz": 960.0}, COMMAND)
+DEFAULTS = PolicyChoice("hands_off", {}, DEFAULT)
+CHOSEN = PolicyChoice("fixed", {"cpu_mhz": 960.0}, COMMAND)
 FREE, SLOW = (729_600, 1_344_000), (960_000, 960_000)
 
 
@@ -80,7 +80,7 @@ FILES = st.binary(max_size=40) | st.dictionaries(KEYS, JSON).map(lambda d: json.
 
 @given(FILES)
 def test_whatever_the_file_holds_the_daemon_starts(tmp_path_factory, content):
-    kept = Kept(tmp_path_factory.getbasetemp())
+    kept = PolicyStore(tmp_path_factory.getbasetemp())
     kept.path.write_bytes(content)
     choice, line = kept.load(DEFAULTS)
     assert choice is None and line and not kept.path.exists()
@@ -88,15 +88,15 @@ def test_whatever_the_file_holds_the_daemon_starts(tmp_path_factory, content):
 
 
 SETTINGS = st.dictionaries(st.text(max_size=6), st.floats(allow_nan=False) | st.text(max_size=6))
-CHOICES = st.builds(Choice, st.text(max_size=9), SETTINGS, st.just(COMMAND))
-CONFIGURED = st.builds(Choice, st.text(max_size=9), SETTINGS, st.just(CONFIGURATION))
+CHOICES = st.builds(PolicyChoice, st.text(max_size=9), SETTINGS, st.just(COMMAND))
+CONFIGURED = st.builds(PolicyChoice, st.text(max_size=9), SETTINGS, st.just(CONFIGURATION))
 
 
 @given(CHOICES, CONFIGURED, CONFIGURED)
 def test_what_was_kept_is_told_back_as_long_as_the_configuration_is_the_same(
     tmp_path_factory, choice, first, second
 ):
-    kept = Kept(tmp_path_factory.getbasetemp())
+    kept = PolicyStore(tmp_path_factory.getbasetemp())
     kept.save(choice, first)
     assert kept.load(first) == (choice, "")
     same = (first.policy, first.settings) == (second.policy, second.settings)

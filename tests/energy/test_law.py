@@ -11,7 +11,7 @@ from edged.energy.settings import asked, setting
 from edged.errors import ConfigError
 from edged.job.plan import parse_job
 from edged.simulate.work import MOVES, RACE_CYCLES, ROW_CYCLES
-from governors.profile import load
+from governors.profile_reader import load
 from tests.beat.support import copy_job
 
 

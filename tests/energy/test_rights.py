@@ -9,7 +9,7 @@ import pytest
 
 from edged.energy import status
 from edged.energy.board import open_site
-from edged.energy.runtime import Energy
+from edged.energy.runtime import EnergyGovernor
 from edged.energy.settings import EnergySettings
 from edged.energy.tariffs import board_tariff
 from governors.actuators.writers import Chosen
@@ -43,7 +43,7 @@ class Side:
         self.site = open_site(settings, path, self.clock.monotonic_us)
         self.site.sysfs = self.sysfs
         self.site.writer = Chosen(self.sysfs, self.site.knobs, settings.helper)
-        self.energy = Energy(settings, self.site, board_tariff(self.site), self.clock, 2)
+        self.energy = EnergyGovernor(settings, self.site, board_tariff(self.site), self.clock, 2)
         self.energy.tell = lambda *told: self.events.append(told[0])
         self.energy.start()
 

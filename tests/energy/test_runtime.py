@@ -9,7 +9,7 @@ import pytest
 
 from edged.energy import status
 from edged.energy.board import open_site
-from edged.energy.runtime import Energy
+from edged.energy.runtime import EnergyGovernor
 from edged.energy.settings import EnergySettings
 from edged.energy.tariffs import board_tariff
 from edged.placement.placement import Placer
@@ -17,10 +17,10 @@ from edged.placement.profile import EnergyCalibration, KernelCurve, save_energy
 from edged.platform.clock import SystemClock
 from governors import cost
 from governors.base import Done, Forecast, LeaveAlone
-from governors.curve import CalibrationCurve, Point
+from governors.curve import CalibrationCurve, CurvePoint
 from governors.energy import Provenance
-from governors.meters.settings import Radio
-from governors.placement_prices import Part
+from governors.meters.settings import RadioSettings
+from governors.placement_prices import KernelPart
 from governors.policies.base import Decision
 from tests.beat.support import SECOND
 from tests.governors.trees import plant
@@ -43,7 +43,7 @@ class Bench:
         asked = EnergySettings("simulated:orin-nano", policy, settings, allowed)
         self.site = open_site(asked, path, self.clock.monotonic_us)
         self.board = self.site.simulated.board
-        self.side = Energy(asked, self.site, board_tariff(self.site), self.clock, 2)
+        self.side = EnergyGovernor(asked, self.site, board_tariff(self.site), self.clock, 2)
         if begin:
             self.side.start()
 
@@ -153,7 +153,7 @@ def test_what_reading_meters_takes_is_bounded_with_all_that_is_booked(tmp_path, 
     plant(tmp_path / "board", "orin-nano-r36")
     clock, asked = StepClock(), EnergySettings(str(tmp_path / "board"))
     site = open_site(asked, tmp_path, clock.monotonic_us)
-    side = Energy(asked, site, board_tariff(site), clock, 2)
+    side = EnergyGovernor(asked, site, board_tariff(site), clock, 2)
     book = side.watch._book
     monkeypatch.setattr(side.watch, "_book", lambda *told: (spin(0.002), book(*told)))
     side.read()
@@ -245,7 +245,7 @@ def test_a_hook_of_hands_off_costs_no_more_than_a_thousandth_of_a_beats_work(tmp
     asked = EnergySettings("/")
     clock = SystemClock()
     site = open_site(asked, tmp_path, clock.monotonic_us)
-    side = Energy(asked, site, board_tariff(site), clock, 2)
+    side = EnergyGovernor(asked, site, board_tariff(site), clock, 2)
     side.start()
     try:
         costs = {}
@@ -271,7 +271,7 @@ def test_what_beats_only_counted_is_booked_when_somebody_asks(tmp_path):
     plant(tmp_path / "tree", "orin-nano-r36")
     asked, clock = EnergySettings(str(tmp_path / "tree")), StepClock()
     site = open_site(asked, tmp_path, clock.monotonic_us)
-    side = Energy(asked, site, board_tariff(site), clock, 2)
+    side = EnergyGovernor(asked, site, board_tariff(site), clock, 2)
     try:
         side.start()
         for _ in range(16):
@@ -303,7 +303,7 @@ def test_admitting_nothing_holds_the_beat_until_the_time_that_was_said(tmp_path)
 
 
 def test_a_calibration_of_this_board_prices_races_and_one_of_another_does_not(tmp_path, bench):
-    points = (Point(729_600_000, 2000.0, 4.0), Point(1_344_000_000, 1000.0, 9.0))
+    points = (CurvePoint(729_600_000, 2000.0, 4.0), CurvePoint(1_344_000_000, 1000.0, 9.0))
     curve = CalibrationCurve("cpu", 1000, points, 3.0, Provenance.SIMULATED)
     for board, watts in (("orin-nano", 9.0), ("orin-nx", None)):
         kernels = {"chain": KernelCurve(curve, 2.0)}
@@ -319,11 +319,13 @@ def test_placement_asks_for_the_boards_joules_at_the_pace_of_the_arrivals(bench)
     bench.side.attach([a_job(placers={"o": placer})])
     for _ in range(30):
         bench.beat(rows=10_000, cpu_s=0.0)
-    short, long = (Part("cuda", rows, 1e4, 1e3) for rows in (1_000, 20_000))
+    short, long = (KernelPart("cuda", rows, 1e4, 1e3) for rows in (1_000, 20_000))
     price = placer.prices.beat_j(short, None)
     assert price > 0
     assert placer.prices.beat_j(long, None) == pytest.approx(20 * price, rel=0.01), "a row's share"
-    assert placer.prices.beat_j(Part("cpu", 1_000, 1e4, 1e4), None) < price, "no GPU stays powered"
+    assert placer.prices.beat_j(KernelPart("cpu", 1_000, 1e4, 1e4), None) < price, (
+        "no GPU stays powered"
+    )
 
 
 def test_the_policy_is_told_what_buffers_and_acks_leave(tmp_path):
@@ -338,7 +340,7 @@ def test_the_policy_is_told_what_buffers_and_acks_leave(tmp_path):
 
 
 def test_the_uplinks_radio_is_the_one_that_a_person_described(bench):
-    described = Radio("wwan0", 0.1, 2e-6, tail_joules=1.5, tail_s=4.0)
+    described = RadioSettings("wwan0", 0.1, 2e-6, tail_joules=1.5, tail_s=4.0)
     assert board_tariff(bench.site, radio=described).radio == cost.Radio(1.5, 2e-6)
 
 
@@ -348,7 +350,7 @@ def test_a_jobs_policy_that_cannot_run_on_this_board_is_told_and_the_job_runs_wi
     plant(tmp_path / "tree", "no-control")
     asked, clock = EnergySettings(str(tmp_path / "tree")), StepClock()
     site = open_site(asked, tmp_path, clock.monotonic_us)
-    side = Energy(asked, site, None, clock, 2)
+    side = EnergyGovernor(asked, site, None, clock, 2)
     try:
         side.start()
         job = a_job()
@@ -367,7 +369,7 @@ def test_a_policy_that_somebody_asks_for_meanwhile_is_not_overridden_later(tmp_p
     with Bench(tmp_path / "first", "fixed", clock=clock, cpu_mhz=960) as first:
         asked = EnergySettings(str(tmp_path / "first" / "board"), "fixed", {"cpu_mhz": 729.6})
         site = open_site(asked, tmp_path, clock.monotonic_us)
-        side = Energy(asked, site, board_tariff(site), clock, 2)
+        side = EnergyGovernor(asked, site, board_tariff(site), clock, 2)
         side.start()
         told = side.policy()
         assert (told["policy"], told["awaited"]) == ("hands_off", "fixed")
@@ -389,7 +391,7 @@ def test_a_jobs_policy_waits_for_a_board_that_another_daemon_owns_and_then_count
         tree = str(tmp_path / "first" / "board")
         asked = EnergySettings(tree)
         site = open_site(asked, tmp_path, clock.monotonic_us)
-        side = Energy(asked, site, board_tariff(site), clock, 2)
+        side = EnergyGovernor(asked, site, board_tariff(site), clock, 2)
         job = a_job()
         job.about.governor = {"policy": "fixed", "settings": {"cpu_mhz": 729.6}}
         side.start()

@@ -9,7 +9,7 @@ import pytest
 from edged.energy import sleeps as sleeps_module
 from edged.energy import status
 from edged.energy.board import open_site
-from edged.energy.runtime import Energy
+from edged.energy.runtime import EnergyGovernor
 from edged.energy.settings import EnergySettings
 from edged.energy.sleeps import Sleeps, parse_allowed
 from edged.energy.tariffs import board_tariff
@@ -193,7 +193,7 @@ def test_what_each_sleep_takes_to_enter_and_to_leave_is_measured_when_a_policy_b
     allowed = ("offline:0.5", "gpu_pm", "emc")
     settings = EnergySettings(str(sysfs.root), "fixed", {"memory_mhz": 2133}, allowed)
     site = open_site(settings, tmp_path, clock.monotonic_us)
-    side = Energy(settings, site, board_tariff(site), clock, 2)
+    side = EnergyGovernor(settings, site, board_tariff(site), clock, 2)
     side.start()
     told = status.status(side, clock.now)
     for name in ("core.1", "core.5", "gpu.power", "emc", "gpu", "cpu.policy0"):

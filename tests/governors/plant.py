@@ -11,17 +11,18 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from governors.board_tariffs import ModelTariff
 from governors.cost import CostModel
 from governors.energy import Provenance
-from governors.policies.base import Act, Battery, Cost, Decision, Dial, Observation, Setting, Work
+from governors.policies.base import Act, Battery, ClockSetting, Decision, Observation
 from governors.policies.running import Running
 from governors.power import PowerModel
-from governors.profile import load
-from governors.tariff import ModelTariff
+from governors.profile_reader import load
+from governors.work import Dial, RaceCost, Work
 
 MODELS = {name: PowerModel(load(name)) for name in ("jetson-nano", "orin-nano")}
 TARIFFS = {name: ModelTariff(model) for name, model in MODELS.items()}
-COST = Cost(cycles=4e5, cycles_per_unit=300.0, stall_us_per_unit=0.05, cores=4.0)
+COST = RaceCost(cycles=4e5, cycles_per_unit=300.0, stall_us_per_unit=0.05, cores=4.0)
 
 
 def dials(
@@ -43,7 +44,7 @@ class Plant:
     policy: str
     settings: Mapping[str, object]
     latency_us: int = 1_000_000
-    cost: Cost = COST
+    cost: RaceCost = COST
     at_us: int = 0
     joules: float = 0.0
     waiting: float = 0.0
@@ -134,7 +135,7 @@ class Plant:
         last = self.times[-1]
         return max(1e6 * (energy(t) - energy(t - window_us)) / window_us for t in ends if t <= last)
 
-    def _clock(self, clocks: Mapping[str, Setting]) -> int:
+    def _clock(self, clocks: Mapping[str, ClockSetting]) -> int:
         pinned = [s.hz for s in clocks.values() if s.act is Act.PIN]
         standing = [s.hz for s in self.running.standing.values() if s.act is Act.PIN]
         dial = self.dials[0]

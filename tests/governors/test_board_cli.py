@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from edged.cli import cli
 from edged.errors import ConfigError
 from governors.power import PowerModel
-from governors.profile import load, names
+from governors.profile_reader import load, names
 from governors.simulated.board import SimulatedBoard
 from governors.sysfs import Sysfs
 from tests.governors import trees

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from governors.cost import BUCKETS, SHARES, CostModel, Gating, Radio, Sleep
+from governors.cost import BUCKETS, SHARES, CostModel
 from governors.energy import Provenance
-from governors.policies.base import Cost, Decision, Dial, Observation, Work
+from governors.policies.base import Decision, Observation
 from governors.policies.running import Running
 from governors.schedutil import Schedutil, Utilisation
+from governors.tariff import Gating, RadioPrice, Sleep
+from governors.work import Dial, RaceCost, Work
 from tests.governors.plant import TARIFFS, dials
 
 TABLE = (400_000_000, 800_000_000, 1_200_000_000)
@@ -41,7 +43,7 @@ class Flat:
         Sleep("deeper", 0.1, 90_000, 0.02),
     )
     gating: Gating = field(default_factory=lambda: Gating(0.3, 200_000, 0.01))
-    radio: Radio = field(default_factory=lambda: Radio(0.05, 1e-7))
+    radio: RadioPrice = field(default_factory=lambda: RadioPrice(0.05, 1e-7))
 
     def race_watts(self, device, hz, cores, memory_hz=None) -> float:
         ghz = hz / 1e9
@@ -110,13 +112,15 @@ works = st.builds(
     costs=st.fixed_dictionaries(
         {
             "cpu": st.builds(
-                Cost, st.floats(0, 1e6), st.floats(1, 2000), st.floats(0, 500), st.floats(0, 0.5),
+                RaceCost, st.floats(0, 1e6), st.floats(1, 2000), st.floats(0, 500),
+                st.floats(0, 0.5),
                 st.floats(1, 4), st.floats(0, 500), st.floats(0, 1e6), st.floats(0, 1e6),
             )
         },
         optional={
             "gpu": st.builds(
-                Cost, st.floats(0, 1e6), st.floats(1, 300), st.floats(0, 3000), st.floats(0, 0.2)
+                RaceCost, st.floats(0, 1e6), st.floats(1, 300), st.floats(0, 3000),
+                st.floats(0, 0.2),
             )
         },
     ),
@@ -151,12 +155,12 @@ def _log2(x: float) -> float:
 
 
 def test_wait_sleep_and_upload_are_decided_together():
-    calm = Work(0, 100, {"cpu": Cost(1e5, 300)}, 2_000_000, 0, 100.0, 60_000_000)
+    calm = Work(0, 100, {"cpu": RaceCost(1e5, 300)}, 2_000_000, 0, 100.0, 60_000_000)
     plan = CostModel(Flat()).plan(calm, DIALS)
     assert plan.share == 1.0
     assert plan.sleeps == ("deep", "deeper")
     assert plan.upload_us == pytest.approx(60_000_000 // plan.period_us * plan.period_us)
-    hasty = Work(0, 100, {"cpu": Cost(1e5, 300)}, 10_000, 0, 100.0, 0)
+    hasty = Work(0, 100, {"cpu": RaceCost(1e5, 300)}, 10_000, 0, 100.0, 0)
     plan = CostModel(Flat()).plan(hasty, DIALS)
     assert plan.sleeps == () and plan.upload_us == plan.period_us
 
@@ -165,7 +169,7 @@ def test_wait_sleep_and_upload_are_decided_together():
 def test_a_gpus_clock_is_set_only_where_that_saves_more_than_its_own_writing_takes(write_us, sets):
     """13 to 57 ms a write were seen on Thor; what setting the CPU's clocks takes is not asked."""
     gpu = Dial("gpu", "gpu", GPU, GPU[0], GPU[-1], write_us=write_us)
-    work = Work(1000.0, 1e4, {"gpu": Cost(1e6, 1000, stall_us=2e4)}, 1_000_000)
+    work = Work(1000.0, 1e4, {"gpu": RaceCost(1e6, 1000, stall_us=2e4)}, 1_000_000)
     model = CostModel(Flat(gating=Gating(0.0, 0, 0.0)))
     write_j = 1e-6 if write_us is None else 1e6
     best = model.fit(model.ways(work, (gpu,)), work, 900_000, math.inf, write_j).way
@@ -174,7 +178,7 @@ def test_a_gpus_clock_is_set_only_where_that_saves_more_than_its_own_writing_tak
 
 def test_a_memory_cap_is_priced_with_its_own_writing():
     cpu, memory = DIALS[0], Dial("emc", "memory", GPU, GPU[0], GPU[-1], write_us=3000.0)
-    work = Work(1000.0, 1e4, {"cpu": Cost(1e6, 1000)}, 1_000_000)
+    work = Work(1000.0, 1e4, {"cpu": RaceCost(1e6, 1000)}, 1_000_000)
     capped = [w for w in CostModel(Flat()).ways(work, (cpu, memory), 100.0) if len(w.clocks) == 2]
     plain = [w for w in CostModel(Flat()).ways(work, (cpu,), 100.0) if w.clocks]
     one_w = Flat().race_watts("cpu", TABLE[0], 1.0) - Flat().idle_watts
@@ -186,7 +190,7 @@ def test_a_memory_cap_is_priced_with_its_own_writing():
 
 
 def test_the_gpu_is_taken_where_it_is_cheaper_and_not_where_its_start_is_not_paid():
-    costs = {"cpu": Cost(1e4, 4000, cores=4), "gpu": Cost(0, 100, stall_us=3000)}
+    costs = {"cpu": RaceCost(1e4, 4000, cores=4), "gpu": RaceCost(0, 100, stall_us=3000)}
     few = CostModel(Flat()).plan(Work(0, 10, costs, 1_000_000), DIALS)
     many = CostModel(Flat()).plan(Work(0, 200_000, costs, 1_000_000), DIALS)
     assert few.way.device == "cpu" and many.way.device == "gpu"
@@ -195,7 +199,8 @@ def test_the_gpu_is_taken_where_it_is_cheaper_and_not_where_its_start_is_not_pai
 def test_where_no_clock_may_be_set_leaving_it_alone_is_all_there_is():
     model = CostModel(TARIFFS["orin-nano"])
     ways = model.ways(
-        Work(0, 1e4, {"cpu": Cost(1e5, 300, cores=6)}, 10**6), dials("orin-nano", writable=False)
+        Work(0, 1e4, {"cpu": RaceCost(1e5, 300, cores=6)}, 10**6),
+        dials("orin-nano", writable=False),
     )
     assert [w.clocks for w in ways] == [()]
 
@@ -203,14 +208,16 @@ def test_where_no_clock_may_be_set_leaving_it_alone_is_all_there_is():
 @given(jitter=st.lists(st.floats(0.96, 1.04), min_size=2, max_size=60))
 def test_a_rate_that_jitters_changes_the_plan_once_at_most(jitter):
     model = CostModel(Flat())
-    plans = [model.plan(Work(0, 5e4 * j, {"cpu": Cost(1e5, 300)}, 10**6), DIALS) for j in jitter]
+    plans = [
+        model.plan(Work(0, 5e4 * j, {"cpu": RaceCost(1e5, 300)}, 10**6), DIALS) for j in jitter
+    ]
     assert sum(a is not b for a, b in itertools.pairwise(plans)) <= 1
 
 
 @settings(max_examples=100, deadline=None)
 @given(
     units=st.floats(1, 1e6), left_us=st.floats(1, 1e6), room=st.floats(0, 2),
-    cost=st.builds(Cost, st.floats(0, 1e6), st.floats(1, 2000), st.floats(0, 500)),
+    cost=st.builds(RaceCost, st.floats(0, 1e6), st.floats(1, 2000), st.floats(0, 500)),
 )  # fmt: skip
 def test_a_fit_never_takes_more_than_there_is_room_for(units, left_us, room, cost):
     board = Flat()
@@ -229,7 +236,7 @@ def test_a_fit_never_takes_more_than_there_is_room_for(units, left_us, room, cos
 
 def test_a_new_plan_takes_well_under_a_millisecond_and_a_kept_one_some_microseconds():
     model = CostModel(TARIFFS["orin-nano"])
-    costs, clocks = {"cpu": Cost(1e5, 300, cores=6)}, dials("orin-nano")
+    costs, clocks = {"cpu": RaceCost(1e5, 300, cores=6)}, dials("orin-nano")
     fresh, kept = [], []
     for i in range(20):
         work = Work(0, 100.0 * 2**i, costs, 10**6)
@@ -245,7 +252,7 @@ def test_a_new_plan_takes_well_under_a_millisecond_and_a_kept_one_some_microseco
 def test_a_race_that_is_left_alone_takes_what_schedutil_makes_of_races_at_that_period(share):
     """Run for forty periods of that length; the model knows five lengths and what is between."""
     board, rate, latency_us = TARIFFS["orin-nano"], 50_000.0, 1_000_000
-    cost = Cost(12e6, 700.0, 0.0, 0.01, cores=3.0)
+    cost = RaceCost(12e6, 700.0, 0.0, 0.01, cores=3.0)
     alone = CostModel(board).ways(Work(0, rate, {"cpu": cost}, latency_us), dials("orin-nano"))[0]
     rate = 2.0 ** (round(BUCKETS * math.log2(rate)) / BUCKETS)
     units, used = rate * share * latency_us / 1e6, Utilisation()
@@ -264,7 +271,7 @@ def test_a_race_that_is_left_alone_takes_what_schedutil_makes_of_races_at_that_p
 def test_a_short_race_after_long_ones_is_priced_at_the_clock_that_those_left_behind():
     """The daemon's policy sees races only; the truth is schedutil's law run beside it."""
     board, clocks = TARIFFS["orin-nano"], dials("orin-nano")
-    cost, dial = Cost(12e6, 700.0, cores=3.0), clocks[0]
+    cost, dial = RaceCost(12e6, 700.0, cores=3.0), clocks[0]
     running = Running("race_to_idle", {}, CostModel(board))
     kernel, used = Schedutil(dial.choices_hz(), dial.table_hz[-1]), Utilisation()
     priced: list[Observation] = []

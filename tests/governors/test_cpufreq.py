@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governors.actuators.base import Knob, Limits, discover, ordered
+from governors.actuators.base import ClockLimits, Knob, discover, ordered
 from governors.actuators.cpufreq import cpu_list
 from governors.detect import detect
 from tests.governors import trees
@@ -94,7 +94,7 @@ def knob(table=TABLE, unit=1000):
 @st.composite
 def ranges(draw):
     low, high = sorted(draw(st.tuples(*[st.integers(50_000_000, 2_000_000_000)] * 2)))
-    return Limits(low, high)
+    return ClockLimits(low, high)
 
 
 class TestSnapping:

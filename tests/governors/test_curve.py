@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governors.curve import CalibrationCurve, Point
+from governors.curve import CalibrationCurve, CurvePoint
 from governors.energy import Provenance
 from governors.errors import ProfileError
 
@@ -22,7 +22,7 @@ SECOND_US = 1e6
 def nano(cycles: float, stall_us: float, idle: float, **more: object) -> CalibrationCurve:
     """A beat of so many cycles and so much waiting on the paper's board."""
     points = tuple(
-        Point(khz * 1000, 1e3 * cycles / khz + stall_us, watts)
+        CurvePoint(khz * 1000, 1e3 * cycles / khz + stall_us, watts)
         for khz, watts in NANO_4_CORES.items()
     )
     return CalibrationCurve("cpu.policy0", 1, points, idle, Provenance.MEASURED, **more)
@@ -99,7 +99,7 @@ def test_the_time_law_finds_cycles_and_stall_again(cycles, stall_us):
 @given(noise=st.lists(st.floats(0.9, 1.1), min_size=14, max_size=14))
 def test_noisy_watts_never_make_a_law_that_falls_with_the_clock(noise):
     points = tuple(
-        Point(khz * 1000, 1000.0, watts * n)
+        CurvePoint(khz * 1000, 1000.0, watts * n)
         for (khz, watts), n in zip(NANO_4_CORES.items(), noise, strict=True)
     )
     curve = CalibrationCurve("cpu.policy0", 1, points, 1.5, Provenance.MEASURED)

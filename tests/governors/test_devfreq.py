@@ -2,7 +2,7 @@
 
 import pytest
 
-from governors.actuators.base import Limits, discover, switches
+from governors.actuators.base import ClockLimits, discover, switches
 from governors.actuators.ownership import Ownership
 from governors.actuators.writers import Direct
 from governors.detect import detect
@@ -139,7 +139,7 @@ class TestPinning:
         sysfs.write(gpu.max_path, "640000000")
         assert sysfs.read_int(gpu.max_path) == 614_400_000
         with Ownership(sysfs, Direct(sysfs), tmp_path / "journal", [gpu]) as ours:
-            assert ours.allowed(gpu) == Limits(76_800_000, 614_400_000)
+            assert ours.allowed(gpu) == ClockLimits(76_800_000, 614_400_000)
             assert ours.pin(gpu, 640_000_000) == 614_400_000
 
     def test_the_memory_clock_is_capped_and_given_back(self, tmp_path):

@@ -26,7 +26,7 @@ from governors.actuators.allow import AllowList
 from governors.actuators.base import discover, findings
 from governors.actuators.ownership import Ownership
 from governors.actuators.restoring import restore
-from governors.actuators.writers import Direct, Nobody, choose_writer
+from governors.actuators.writers import Direct, NoWriter, choose_writer
 from governors.detect import detect
 from governors.errors import NotPermitted
 from governors.sysfs import Absent, Sysfs
@@ -445,7 +445,7 @@ class TestDying:
             ours.pin(knob, 0)
         ours._let_go()  # as by a crash
         with pytest.raises(NotPermitted) as told:
-            restore(sysfs, Nobody("the helper at /run/edged/governor.sock is gone"), journal)
+            restore(sysfs, NoWriter("the helper at /run/edged/governor.sock is gone"), journal)
         text = str(told.value)
         assert len(text) < 400 and text.count("could not be restored") == 1
         assert "more; " in text and "restore again" in text and str(journal) in text
@@ -507,7 +507,7 @@ class TestDying:
         sysfs = Unprivileged(plant(tmp_path, "orin-nano-r36").root)
         knobs = discover(sysfs, detect(sysfs))
         writer = choose_writer(sysfs, knobs, tmp_path / "none.sock")
-        assert isinstance(writer, Nobody)
+        assert isinstance(writer, NoWriter)
         assert "no right to write" in writer.why
         assert "start edged-governor-helper" in writer.why
 

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governors.attribution import Column, effects
-from governors.energy import Energy, Provenance, Rail
-from governors.ledger import HISTORY, OTHER, SLOTS_MAX, Account, Ledger
+from governors.attribution import ModelColumn, effects
+from governors.energy import Provenance, Rail, RailEnergy
+from governors.ledger import HISTORY, OTHER, SLOTS_MAX, Ledger, LedgerAccount
 from governors.meters.base import PlainMeter, Reading
 from governors.meters.sampler import Sampler
 
 RAIL = Rail("VDD_IN", ("input",))
 TICK_US = 10_000
-JOIN = Account("race", "wind", "join")
-SUMS = Account("race", "wind", "sums")
-INGEST = Account("ingest", "wind")
+JOIN = LedgerAccount("race", "wind", "join")
+SUMS = LedgerAccount("race", "wind", "sums")
+INGEST = LedgerAccount("ingest", "wind")
 
 VOLTS = {0.52: 0.85, 0.92: 0.98, 1.22: 1.08, 1.43: 1.09}
 """GHz -> V: hardware.md 2.2, rounded."""
@@ -181,7 +181,7 @@ class TestRecovery:
                 ledger.book(account, told, at, at + 5_000_000)
                 truth[account] += scale * told
                 joules += scale * told
-            ledger.measure(Energy(RAIL, joules, Provenance.MEASURED, at, at + 5_000_000))
+            ledger.measure(RailEnergy(RAIL, joules, Provenance.MEASURED, at, at + 5_000_000))
         report = ledger.report()
         for account, true in truth.items():
             figure = report.entries[account].above_idle
@@ -198,7 +198,7 @@ class TestPairs:
         busy = {
             JOIN: beats(rng, 100_000, 0.3, 0.1),
             INGEST: beats(rng, 100_000, 0.1, 0.05),
-            Account(OTHER): beats(rng, 1_000_000, 0.1, 0.05),
+            LedgerAccount(OTHER): beats(rng, 1_000_000, 0.1, 0.05),
         }
         rig.run(60, busy, dict.fromkeys(busy, 1.0), dict.fromkeys(busy, 0.8), "a")
         report = rig.ledger.report()
@@ -226,7 +226,7 @@ class TestPairs:
 
 def _energy(since_s, until_s, joules, provenance=Provenance.MEASURED, gap_s=0.0):
     times = int(since_s * 1e6), int(until_s * 1e6), int(gap_s * 1e6)
-    return Energy(RAIL, joules, provenance, *times)
+    return RailEnergy(RAIL, joules, provenance, *times)
 
 
 class TestGaps:
@@ -303,8 +303,8 @@ class TestBookings:
         ledger.book(JOIN, joules, since_us, since_us + length_us)
         edges = [0, *sorted(cuts), 30_000_000]
         for begin, end in pairwise(edges):
-            ledger.measure(Energy(RAIL, 1.0, Provenance.MEASURED, begin, end))
-        ledger.measure(Energy(RAIL, 1.0, Provenance.MEASURED, 30_000_000, 40_000_000))
+            ledger.measure(RailEnergy(RAIL, 1.0, Provenance.MEASURED, begin, end))
+        ledger.measure(RailEnergy(RAIL, 1.0, Provenance.MEASURED, 30_000_000, 40_000_000))
         entries = ledger.report().entries
         assert entries[JOIN].modelled_j == pytest.approx(joules, rel=1e-9, abs=1e-12)
 
@@ -342,7 +342,7 @@ class TestBookings:
 
     def test_a_phase_that_is_none_is_refused_with_those_that_are(self):
         with pytest.raises(ValueError, match="ingest, race, commit, ship"):
-            Account("lunch")
+            LedgerAccount("lunch")
 
     @given(
         st.lists(
@@ -351,7 +351,7 @@ class TestBookings:
         )
     )
     def test_priors_are_those_of_the_docstring(self, named):
-        columns = [Column(account, opp, part) for account, opp, part in named]
+        columns = [ModelColumn(account, opp, part) for account, opp, part in named]
         moved = effects(columns, 0.1)
         covariance = moved @ moved.T
         assert covariance[0, 0] == pytest.approx(0.01)

@@ -11,7 +11,7 @@ from governors.energy import Provenance, Rail
 from governors.meters import battery, rails
 from governors.meters.base import open_meters, survey
 from governors.meters.sampler import Sampler
-from governors.meters.settings import Modelled, Settings
+from governors.meters.settings import MeterSettings, Modelled
 from tests.governors.faults import Failing, nobody, open_tree
 from tests.governors.trees import BOARDS, plant
 
@@ -118,7 +118,7 @@ def test_boards_without_a_sensor_have_no_meter_and_no_error(tmp_path, board):
 
 def test_a_model_steps_in_where_nothing_is_measured(tmp_path):
     model = Modelled((Rail("input", ("input",)),), lambda now_us: {"input": 3.5})
-    meters = meters_of(tmp_path, "raspberry-pi-5", Settings(model=model))
+    meters = meters_of(tmp_path, "raspberry-pi-5", MeterSettings(model=model))
     sampler = Sampler(meters, cpu_us=lambda: 0.0)
     for second in range(11):
         sampler.sample(second * SECOND)
@@ -128,7 +128,7 @@ def test_a_model_steps_in_where_nothing_is_measured(tmp_path):
 
 def test_a_measured_input_is_preferred_to_the_modelled_one(tmp_path):
     model = Modelled((Rail("VDD_IN", ("input",)),), lambda now_us: {"VDD_IN": 100.0})
-    meters = meters_of(tmp_path, "orin-nano-r36", Settings(model=model))
+    meters = meters_of(tmp_path, "orin-nano-r36", MeterSettings(model=model))
     sampler = Sampler(meters, cpu_us=lambda: 0.0)
     for second in range(11):
         sampler.sample(second * SECOND)
@@ -139,7 +139,7 @@ def test_a_measured_input_is_preferred_to_the_modelled_one(tmp_path):
 
 
 def test_readings_of_a_simulated_tree_are_marked_simulated(tmp_path):
-    settings = Settings(provenance=Provenance.SIMULATED)
+    settings = MeterSettings(provenance=Provenance.SIMULATED)
     meters = meters_of(tmp_path, "thor-r38", settings)
     assert {meter.provenance for meter in meters} == {Provenance.SIMULATED}
 

@@ -12,7 +12,7 @@ from governors.errors import MeterError
 from governors.meters.base import open_meters
 from governors.meters.external import number
 from governors.meters.sampler import Sampler
-from governors.meters.settings import External, Radio, Settings, parse
+from governors.meters.settings import External, MeterSettings, RadioSettings, parse
 from governors.sysfs import Sysfs
 
 SECOND = 1_000_000
@@ -33,7 +33,7 @@ class File:
 
 def meter_of(tmp_path, **external):
     sysfs = Sysfs(tmp_path)
-    settings = Settings(externals=(External(name="plug", file="/meter", **external),))
+    settings = MeterSettings(externals=(External(name="plug", file="/meter", **external),))
     (meter,) = open_meters(sysfs, detect(sysfs), settings)
     return meter
 
@@ -137,7 +137,7 @@ class TestFreshness:
         place = tmp_path / "sys/class/hwmon/hwmon2"
         place.mkdir(parents=True)
         (place / "power1_input").write_text("4200000\n")
-        settings = Settings(
+        settings = MeterSettings(
             externals=(External("plug", file="/sys/class/hwmon/hwmon2/power1_input", scale=1e-6),)
         )
         sysfs = Sysfs(tmp_path)
@@ -203,8 +203,8 @@ class TestSettings:
             External("plug", file="/run/plug", key="P", scale=0.001),
             External("bat", topic="N/1/P", broker="10.0.0.2"),
         )
-        assert settings.radio == Radio("wwan0", 0.4, 0.0, 6.0, 4.0)
-        assert parse({}) == Settings()
+        assert settings.radio == RadioSettings("wwan0", 0.4, 0.0, 6.0, 4.0)
+        assert parse({}) == MeterSettings()
 
     @pytest.mark.parametrize(
         ("document", "where"),

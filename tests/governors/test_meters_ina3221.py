@@ -10,7 +10,7 @@ from governors.detect import detect
 from governors.meters.base import open_meters, survey
 from governors.meters.rails import rail
 from governors.meters.sampler import Sampler
-from governors.meters.settings import Settings
+from governors.meters.settings import MeterSettings
 from governors.sysfs import Sysfs
 from tests.governors.faults import Failing, busy
 from tests.governors.trees import Tree, ina3221, ina3221x, plant
@@ -193,7 +193,7 @@ class TestLabels:
         tree = Tree()
         ina3221x(tree, "6-0040", self.MODULE_X)
         right = {"6-0040/0": "POM_5V_GPU", "6-0040/1": "POM_5V_IN"}
-        meter = meter_of(tree.plant(tmp_path), Settings(labels=right))
+        meter = meter_of(tree.plant(tmp_path), MeterSettings(labels=right))
         for now_us in range(5):
             meter.read(now_us)
         assert meter.doubts == ()

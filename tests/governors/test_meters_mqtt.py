@@ -22,7 +22,7 @@ from governors.meters.external_mqtt import (
     published,
     split,
 )
-from governors.meters.settings import External, Settings
+from governors.meters.settings import External, MeterSettings
 from governors.sysfs import Sysfs
 
 SECOND = 1_000_000
@@ -131,7 +131,7 @@ class TestMosquitto:
     def test_a_message_is_a_reading(self, broker, tmp_path):
         external = External("plug", topic="plug/power", port=broker.port, key="apower")
         sysfs = Sysfs(tmp_path)
-        (meter,) = open_meters(sysfs, detect(sysfs), Settings(externals=(external,)))
+        (meter,) = open_meters(sysfs, detect(sysfs), MeterSettings(externals=(external,)))
         publisher = Publisher(broker.port)
 
         def arrives():

@@ -8,13 +8,13 @@ from governors.detect import detect
 from governors.energy import Provenance
 from governors.meters.base import open_meters, survey
 from governors.meters.sampler import Sampler
-from governors.meters.settings import Radio, Settings
+from governors.meters.settings import MeterSettings, RadioSettings
 from governors.meters.uplink import RadioModel
 from governors.sysfs import Sysfs
 from tests.governors.trees import Tree
 
 SECOND = 1_000_000
-LTE = Radio("wwan0", watts_up=0.4, joules_per_byte=2e-6, tail_joules=6.0, tail_s=4.0)
+LTE = RadioSettings("wwan0", watts_up=0.4, joules_per_byte=2e-6, tail_joules=6.0, tail_s=4.0)
 NET = "/sys/class/net/wwan0"
 
 
@@ -59,7 +59,9 @@ class TestMeter:
 
     def test_it_counts_what_the_interface_counts_and_is_modelled(self, tmp_path):
         sysfs = self.tree(tmp_path)
-        (meter,) = open_meters(sysfs, detect(sysfs), Settings(radio=Radio("wwan0", 0.4, 2e-6)))
+        (meter,) = open_meters(
+            sysfs, detect(sysfs), MeterSettings(radio=RadioSettings("wwan0", 0.4, 2e-6))
+        )
         assert meter.provenance is Provenance.MODELLED
         sampler = Sampler([meter], cpu_us=lambda: 0.0)
         sampler.sample(0)
@@ -73,7 +75,7 @@ class TestMeter:
 
     def test_an_interface_that_was_unplugged_is_a_gap(self, tmp_path):
         sysfs = self.tree(tmp_path)
-        (meter,) = open_meters(sysfs, detect(sysfs), Settings(radio=LTE))
+        (meter,) = open_meters(sysfs, detect(sysfs), MeterSettings(radio=LTE))
         sampler = Sampler([meter], cpu_us=lambda: 0.0)
         sampler.sample(0)
         sysfs.write(f"{NET}/statistics/tx_bytes", "0")  # plugged in again: it counts from 0

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.cli.governor import command
-from governors.actuators.base import Limits, discover, switches
-from governors.actuators.journal import Owned
+from governors.actuators.base import ClockLimits, discover, switches
+from governors.actuators.journal import OwnedElsewhere
 from governors.actuators.ownership import Ownership
 from governors.actuators.restoring import restore
-from governors.actuators.writers import Direct, Nobody, choose_writer
+from governors.actuators.writers import Direct, NoWriter, choose_writer
 from governors.detect import detect
 from governors.errors import ActuatorError, NotPermitted, TakenOver
 from governors.sysfs import Denied
@@ -88,14 +88,14 @@ class TestPinning:
 
     def test_it_stays_inside_of_what_stood_there(self, bench):
         with bench.owner() as ours:
-            assert ours.allowed(bench.knob) == Limits(729_600_000, 1_344_000_000)
+            assert ours.allowed(bench.knob) == ClockLimits(729_600_000, 1_344_000_000)
             assert ours.pin(bench.knob, 115_200_000) == 729_600_000
             assert ours.pin(bench.knob, 1_728_000_000) == 1_344_000_000
 
     def test_a_range_is_set_as_a_range(self, bench):
         with bench.owner() as ours:
-            got = ours.limit(bench.knob, Limits(900 * MHZ, 1200 * MHZ))
-            assert got == Limits(883_200_000, 1_190_400_000)
+            got = ours.limit(bench.knob, ClockLimits(900 * MHZ, 1200 * MHZ))
+            assert got == ClockLimits(883_200_000, 1_190_400_000)
 
     def test_letting_go_between_beats_goes_back_to_the_originals(self, bench):
         with bench.owner() as ours:
@@ -130,7 +130,7 @@ class TestPinning:
             for knob in bench.knobs:
                 for pair in asked:
                     low, high = sorted(pair)
-                    got = ours.limit(knob, Limits(low, high))
+                    got = ours.limit(knob, ClockLimits(low, high))
                     allowed = ours.allowed(knob)
                     assert allowed.min_hz <= got.min_hz <= got.max_hz <= allowed.max_hz
         assert limits(bench.sysfs) == bench.before
@@ -199,7 +199,7 @@ class TestRefusals:
     def test_a_board_without_control_has_nobody_who_writes(self, tmp_path):
         sysfs = plant(tmp_path, "no-control")
         writer = choose_writer(sysfs, knobs_of(sysfs), tmp_path / "none.sock")
-        assert isinstance(writer, Nobody)
+        assert isinstance(writer, NoWriter)
         with pytest.raises(NotPermitted, match="no limit can be set"):
             Ownership(sysfs, writer, tmp_path / "journal", []).take()
 
@@ -313,7 +313,7 @@ class TestOthers:
                 ours.pin(bench.knob, 1_190_400_000)
             (change,) = ours.watch()
             assert (change.name, change.what) == (bench.knob.name, "changed")
-            assert change.allowed == Limits(729_600_000, 960_000_000)
+            assert change.allowed == ClockLimits(729_600_000, 960_000_000)
             assert ours.pin(bench.knob, 1_190_400_000) == 960_000_000
         assert bench.sysfs.read(bench.knob.max_path) == "960000"
 
@@ -415,7 +415,7 @@ class TestHotplug:
         with bench.owner() as ours:
             at.with_name("offline").rename(at)
             (change,) = ours.watch()
-            assert change.allowed == Limits(729_600_000, 1_344_000_000)
+            assert change.allowed == ClockLimits(729_600_000, 1_344_000_000)
         assert limits(bench.sysfs) == bench.before
         assert not bench.journal.exists()
 
@@ -573,13 +573,13 @@ class TestTheJournal:
 
 class TestTwoDaemons:
     def test_the_second_at_the_same_journal_is_told_who_has_it(self, bench):
-        with bench.owner(), pytest.raises(Owned, match=f"process {os.getpid()}"):
+        with bench.owner(), pytest.raises(OwnedElsewhere, match=f"process {os.getpid()}"):
             bench.owner().take()
 
     def test_the_second_with_another_journal_is_kept_off_the_same_knobs(self, bench, tmp_path):
         with (
             bench.owner() as ours,
-            pytest.raises(Owned, match="another daemon"),
+            pytest.raises(OwnedElsewhere, match="another daemon"),
         ):
             ours.pin(bench.knob, 883_200_000)
             bench.owner(journal=tmp_path / "other.journal").take()
@@ -590,7 +590,7 @@ class TestTwoDaemons:
     def test_nothing_is_restored_under_a_running_daemon(self, bench):
         with bench.owner() as ours:
             ours.pin(bench.knob, 883_200_000)
-            with pytest.raises(Owned):
+            with pytest.raises(OwnedElsewhere):
                 restore(bench.sysfs, Direct(bench.sysfs), bench.journal)
             assert bench.sysfs.read(bench.knob.max_path) == "883200"
 

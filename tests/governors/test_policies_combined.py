@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from governors.cost import CostModel
-from governors.policies.base import Act, Decision, PolicyError, Setting
+from governors.policies.base import Act, ClockSetting, Decision, PolicyError
 from governors.policies.combined import Combined
 from governors.policies.running import Running
 from tests.governors.plant import TARIFFS, Plant
 
 IDLE = TARIFFS["orin-nano"].idle_watts
 FIXED_MHZ = (960.0, 1344.0)
-acts = st.builds(Setting, st.sampled_from(list(Act)), st.sampled_from([729_600_000, 1_344_000_000]))
+acts = st.builds(
+    ClockSetting, st.sampled_from(list(Act)), st.sampled_from([729_600_000, 1_344_000_000])
+)
 answers = st.builds(
     Decision,
     st.just("why"),
@@ -62,7 +64,7 @@ def test_one_answer_is_never_less_strict_than_any_of_those_it_is_made_of(given_a
         assert set(one.sleep) <= set(answer.sleep)
         assert one.upload or not answer.upload
         for dial, setting in one.clocks.items():
-            asked = answer.clocks.get(dial, Setting(Act.RELEASE))
+            asked = answer.clocks.get(dial, ClockSetting(Act.RELEASE))
             if setting.act is Act.RELEASE:
                 continue
             assert asked.act is not Act.RELEASE, "one of them would leave it alone"

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from governors.policies.base import Act, Cost, Dial, PolicyError, Setting, find_policy, load_all
+from governors.policies.base import Act, ClockSetting, PolicyError, find_policy, load_all
+from governors.work import Dial, RaceCost
 from tests.governors.plant import TARIFFS, Plant, dials
 
-COMPUTING = Cost(cycles=0, cycles_per_unit=300.0, cores=4.0)
-WAITING = Cost(cycles=0, cycles_per_unit=300.0, stall_us_per_unit=2.0, cores=4.0)
+COMPUTING = RaceCost(cycles=0, cycles_per_unit=300.0, cores=4.0)
+WAITING = RaceCost(cycles=0, cycles_per_unit=300.0, stall_us_per_unit=2.0, cores=4.0)
 NANO = dials("jetson-nano", low=403_200_000)
 
 
-def pins(clocks: dict[str, Setting]) -> set[int]:
+def pins(clocks: dict[str, ClockSetting]) -> set[int]:
     """The clocks that a decision pins."""
     return {s.hz for s in clocks.values() if s.act is Act.PIN}
 

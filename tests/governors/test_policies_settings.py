@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from governors.board_tariffs import Unpriced
 from governors.cost import CostModel
 from governors.errors import GovernorError
 from governors.policies.base import load_all
 from governors.policies.running import Running
-from governors.tariff import Unpriced
 
 LARGE = st.sampled_from([1e13, 1e308, 10**400, float("inf"), float("nan")])
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | LARGE

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from edged.simulate import work
 from governors import fit_nano
 from governors.errors import ProfileError
-from governors.power import DAEMON, Daemon, PowerModel, volts
-from governors.profile import load, names
+from governors.power import DAEMON, DaemonOverhead, PowerModel, volts
+from governors.profile_reader import load, names
 
 MODELS = {name: PowerModel.from_profile(load(name)) for name in names()}
 NANO = MODELS["jetson-nano"]
@@ -279,7 +279,7 @@ def test_the_daemons_cycles_cost_a_core_and_beside_a_race_only_its_work():
     awake_and_step = 0.505 + 0.648
     assert alone - beside == pytest.approx(awake_and_step, abs=1e-9)
     assert beside == pytest.approx(0.450 * 1.479 * 1.070**2 + 0.047, abs=1e-9)
-    daemon = Daemon(cycles_per_beat=1000, cycles_per_s=50)
+    daemon = DaemonOverhead(cycles_per_beat=1000, cycles_per_s=50)
     assert daemon.cycles(beats=3, seconds=10) == 3500
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from governors.errors import ProfileError
 from governors.meters.rails import rail as known_rail
 from governors.power import PowerModel
-from governors.profile import DIRECTORY, load, names, parse
-from governors.profile_reader import tomllib
+from governors.profile_reader import DIRECTORY, load, names, parse, tomllib
 from tests.governors import trees
 
 REPOSITORY = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governors.energy import Energy, Provenance, Rail
+from governors.energy import Provenance, Rail, RailEnergy
 from governors.meters.base import PlainMeter, Reading
 from governors.meters.sampler import SHARE_MAX, Sampler
 from governors.meters.totals import Total
@@ -172,7 +172,7 @@ class TestGaps:
         total = Total(IN, Provenance.MEASURED, counts=False)
         for second, value in enumerate((5.0, 5.0, None, 5.0, 5.0)):
             total.take(watts(second * SECOND, value, "" if value else "EAGAIN"), 5 * SECOND)
-        assert total.energy() == Energy(
+        assert total.energy() == RailEnergy(
             IN, 10.0, Provenance.MEASURED, 0, 4 * SECOND, gap_us=2 * SECOND
         )
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from governors.curve import CalibrationCurve, Point
+from governors.board_tariffs import Measured, MeasuredTariff
+from governors.curve import CalibrationCurve, CurvePoint
 from governors.energy import Provenance
 from governors.schedutil import Schedutil, Utilisation
-from governors.tariff import Measured, MeasuredTariff
 from tests.governors.plant import MODELS, TARIFFS
 
 TABLE = tuple(hz * 100_000_000 for hz in range(2, 16))
@@ -79,7 +79,7 @@ def test_a_tariff_charges_what_the_model_says(board):
 
 def test_measured_watts_take_the_place_of_modelled_ones():
     base = TARIFFS["jetson-nano"]
-    points = (Point(10**9, 50.0, 3.0), Point(2 * 10**9, 30.0, 6.0))
+    points = (CurvePoint(10**9, 50.0, 3.0), CurvePoint(2 * 10**9, 30.0, 6.0))
     curve = CalibrationCurve("cpu.policy0", 1, points, 1.2, Provenance.MEASURED)
     measured = MeasuredTariff(base, Measured(curve, 4))
     assert measured.race_watts("cpu", 10**9, 4) == pytest.approx(3.0)

@@ -14,11 +14,11 @@ from governors.actuators.writers import Direct, choose_writer
 from governors.detect import detect
 from governors.errors import ProfileError
 from governors.meters.base import survey
-from governors.profile import load, names
-from governors.simulated.board import SimulatedBoard, Work
+from governors.profile_reader import load, names
+from governors.simulated.board import BoardWork, SimulatedBoard
 from governors.simulated.kernel import is_simulated
 from governors.simulated.layout import EMC_CAP
-from governors.sysfs import Absent, Busy, Denied, Refused, Sysfs
+from governors.sysfs import Absent, Busy, Denied, KernelRefused, Sysfs
 from tests.governors import trees
 from tests.governors.simulated import GPU, POLICY, SECOND, pinned
 
@@ -85,10 +85,10 @@ def test_a_tree_is_gone_on_with_and_never_taken_for_another_board(tmp_path):
 
 def test_a_minimum_above_the_maximum_is_refused_at_every_write(orin):
     assert orin.sysfs.read_int(f"{POLICY}/scaling_max_freq") == 1_344_000
-    with pytest.raises(Refused) as problem:
+    with pytest.raises(KernelRefused) as problem:
         orin.sysfs.write(f"{POLICY}/scaling_min_freq", "1420800")
     assert problem.value.errno == errno.EINVAL
-    with pytest.raises(Refused):
+    with pytest.raises(KernelRefused):
         orin.sysfs.write(f"{POLICY}/scaling_max_freq", "115200")
     orin.sysfs.write(f"{POLICY}/scaling_max_freq", "1420800")
     orin.sysfs.write(f"{POLICY}/scaling_min_freq", "1420800")
@@ -117,17 +117,17 @@ def test_gpu_limits_snap_to_the_table_as_captured_on_a_nano(tmp_path):
 @pytest.mark.parametrize(
     ("path", "value", "kind"),
     [
-        (f"{POLICY}/scaling_max_freq", "fast", Refused),
-        (f"{POLICY}/scaling_max_freq", "-1", Refused),
-        (f"{POLICY}/scaling_max_freq", "", Refused),
-        (f"{POLICY}/scaling_governor", "turbo", Refused),
-        (f"{POLICY}/scaling_setspeed", "960000", Refused),
+        (f"{POLICY}/scaling_max_freq", "fast", KernelRefused),
+        (f"{POLICY}/scaling_max_freq", "-1", KernelRefused),
+        (f"{POLICY}/scaling_max_freq", "", KernelRefused),
+        (f"{POLICY}/scaling_governor", "turbo", KernelRefused),
+        (f"{POLICY}/scaling_setspeed", "960000", KernelRefused),
         (f"{POLICY}/cpuinfo_max_freq", "960000", Denied),
-        ("/sys/devices/system/cpu/cpu1/online", "2", Refused),
+        ("/sys/devices/system/cpu/cpu1/online", "2", KernelRefused),
         ("/sys/devices/system/cpu/cpu0/online", "0", Absent),
         (f"{GPU}/device/tpc_pg_mask", "240", Busy),
-        (f"{GPU}/governor", "schedutil", Refused),
-        (f"{GPU}/device/power/control", "off", Refused),
+        (f"{GPU}/governor", "schedutil", KernelRefused),
+        (f"{GPU}/device/power/control", "off", KernelRefused),
         ("/proc/device-tree/model", "x", Denied),
     ],
 )
@@ -162,7 +162,7 @@ def test_whatever_is_written_the_clock_stays_in_the_table_and_inside_the_limits(
     for name, part, value in writes:
         try:
             orin.sysfs.write(name.format(part), str(value))
-        except Refused as problem:
+        except KernelRefused as problem:
             assert problem.errno == errno.EINVAL
         low, high, now = (orin.sysfs.read_int(name.format(p)) for p in ("min", "max", "cur"))
         assert low <= high
@@ -187,7 +187,7 @@ def test_limits_are_taken_and_refused_as_by_a_plain_twin(tmp_path_factory, write
             try:
                 sysfs.write(f"{POLICY}/scaling_{part}_freq", str(khz))
                 outcomes.append(0)
-            except Refused as problem:
+            except KernelRefused as problem:
                 outcomes.append(problem.errno)
         assert outcomes[0] == outcomes[1]
         for end in ("min", "max"):
@@ -196,11 +196,11 @@ def test_limits_are_taken_and_refused_as_by_a_plain_twin(tmp_path_factory, write
 
 
 def test_the_clock_follows_the_load_under_the_kernels_governor_and_falls_asleep_with_it(orin):
-    orin.advance(SECOND, Work(cycles=9e9))
+    orin.advance(SECOND, BoardWork(cycles=9e9))
     assert orin.sysfs.read_int(f"{POLICY}/scaling_cur_freq") == 1_344_000
     orin.advance(3 * SECOND)
     assert orin.sysfs.read_int(f"{POLICY}/scaling_cur_freq") == 729_600
-    orin.advance(3 * SECOND + 1000, Work(gpu_us=500_000))
+    orin.advance(3 * SECOND + 1000, BoardWork(gpu_us=500_000))
     assert orin.sysfs.read_int(f"{GPU}/cur_freq") == 918_000_000
     orin.advance(5 * SECOND)
     assert orin.sysfs.read_int(f"{GPU}/cur_freq") == 306_000_000
@@ -214,7 +214,7 @@ def test_a_policy_without_cores_vanishes_and_comes_back_with_its_limits(orin):
     orin.hotplug(5, False)
     with pytest.raises(Absent):
         orin.sysfs.read(f"{at}/scaling_max_freq")
-    orin.advance(SECOND, Work(cycles=1e8))
+    orin.advance(SECOND, BoardWork(cycles=1e8))
     orin.hotplug(5, True)
     assert orin.sysfs.read_int(f"{at}/scaling_max_freq") == 960_000
 
@@ -227,7 +227,7 @@ def test_zones_of_blocks_without_power_answer_eagain(orin):
     for kind in ("cv0-thermal", "gpu-thermal"):
         with pytest.raises(Busy):
             orin.sysfs.read(kinds[kind])
-    orin.advance(SECOND, Work(gpu_us=900_000))
+    orin.advance(SECOND, BoardWork(gpu_us=900_000))
     assert 25_000 < orin.sysfs.read_int(kinds["gpu-thermal"]) < 60_000
 
 
@@ -239,9 +239,9 @@ def test_commanded_faults_hold_until_they_are_healed(orin):
     with pytest.raises(Denied):
         orin.sysfs.write(f"{POLICY}/scaling_max_freq", "960000")
     orin.fault("*/policy0/*", "EIO", "r")
-    with pytest.raises(Refused):
+    with pytest.raises(KernelRefused):
         orin.sysfs.read(f"{POLICY}/scaling_max_freq")
-    orin.advance(SECOND, Work(cycles=1e8))
+    orin.advance(SECOND, BoardWork(cycles=1e8))
     orin.heal()
     assert orin.sysfs.writable(f"{POLICY}/scaling_max_freq")
 
@@ -330,7 +330,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert done.returncode == -9
     assert orin.sysfs.read_int(f"{POLICY}/scaling_max_freq") == 960_000
-    orin.advance(SECOND, Work(cycles=1e9))
+    orin.advance(SECOND, BoardWork(cycles=1e9))
     lines = restore(orin.sysfs, Direct(orin.sysfs), tmp_path / "limits")
     assert lines
     assert orin.sysfs.read_int(f"{POLICY}/scaling_min_freq") == 729_600

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from governors.detect import detect
 from governors.meters.base import survey
-from governors.profile import load
-from governors.simulated.board import Background, SimulatedBoard, Work
+from governors.profile_reader import load
+from governors.simulated.board import Background, BoardWork, SimulatedBoard
 from governors.simulated.kernel import open_root
 from governors.simulated.layout import RAPL_RANGE_UJ
 from governors.sysfs import SysfsError
@@ -36,7 +36,7 @@ def test_two_reads_within_a_refresh_are_the_same_and_a_jump_shows_after_it(tmp_p
     board = SimulatedBoard(load("orin-nano"), tmp_path, noise=True)
     seen = []
     for i in range(1, 45):
-        board.advance(i * 100_000, Work(cycles=8e8 if i > 20 else 0))
+        board.advance(i * 100_000, BoardWork(cycles=8e8 if i > 20 else 0))
         seen.append(channels(board)["VDD_IN"])
     changes = [i for i, (a, b) in enumerate(pairwise(seen)) if a != b]
     assert all(later - earlier >= 4 for earlier, later in pairwise(changes))
@@ -60,7 +60,7 @@ def test_readings_without_noise_integrate_to_the_models_energy(tmp_path_factory,
     told = dict.fromkeys(board.joules, 0.0)
     first = {r.rail.name: r.joules for r in meter.read(0)}
     for us, cycles, gpu_us in steps:
-        board.advance(board.now_us, Work(cycles=cycles, gpu_us=gpu_us))
+        board.advance(board.now_us, BoardWork(cycles=cycles, gpu_us=gpu_us))
         until = board.now_us + us
         if refresh_us:  # up to whole refreshes, each read once
             until = -(-until // refresh_us) * refresh_us
@@ -102,7 +102,7 @@ def test_a_nanos_conversions_find_a_load_of_one_half_about_half_of_the_time(tmp_
     pinned(board, 1_428_000)
     told = []
     for i in range(1, 401):
-        board.advance(i * 100_000, Work(cycles=4 * 1.428e9 * 0.05))
+        board.advance(i * 100_000, BoardWork(cycles=4 * 1.428e9 * 0.05))
         told.append(meter.read(board.now_us)[0].watts)
     mean = board.input_joules / 40
     assert 2.5 < mean < 3.5
@@ -119,7 +119,7 @@ def test_rapls_counter_wraps_and_the_meter_undoes_it(tmp_path):
     start = meter.read(board.now_us)[0].joules
     before = board.joules["package-0"]
     for i in range(2, 8):
-        board.advance(i * SECOND, Work(cycles=1e9))
+        board.advance(i * SECOND, BoardWork(cycles=1e9))
         raw.append(board.sysfs.read_int("/sys/class/powercap/intel-rapl:0/energy_uj"))
         read = meter.read(board.now_us)[0].joules
     assert min(raw[1:]) < raw[0]
@@ -128,7 +128,7 @@ def test_rapls_counter_wraps_and_the_meter_undoes_it(tmp_path):
 
 def test_counters_go_on_where_the_process_before_left_them(tmp_path):
     board = SimulatedBoard(load("generic-x86"), tmp_path)
-    board.advance(SECOND, Work(cycles=1e9, wakeups=40))
+    board.advance(SECOND, BoardWork(cycles=1e9, wakeups=40))
     paths = (
         "/sys/class/powercap/intel-rapl:0/energy_uj",
         "/sys/devices/system/cpu/cpu0/cpuidle/state2/time",
@@ -137,7 +137,7 @@ def test_counters_go_on_where_the_process_before_left_them(tmp_path):
     before = [board.sysfs.read_int(path) for path in paths]
     again = SimulatedBoard(load("generic-x86"), tmp_path)
     assert [again.sysfs.read_int(path) for path in paths] == before
-    again.advance(SECOND, Work(wakeups=40))
+    again.advance(SECOND, BoardWork(wakeups=40))
     after = [again.sysfs.read_int(path) for path in paths]
     assert after[0] - before[0] == pytest.approx(again.joules["package-0"] * 1e6, abs=2)
     assert after[1] - before[1] == SECOND and after[2] - before[2] == 10
@@ -155,7 +155,7 @@ def test_a_frozen_sensor_goes_on_telling_what_it_told(orin):
     orin.advance(SECOND)
     before = channels(orin)
     orin.freeze("1-0040")
-    orin.advance(10 * SECOND, Work(cycles=5e10))
+    orin.advance(10 * SECOND, BoardWork(cycles=5e10))
     assert channels(orin) == before
     orin.thaw("1-0040")
     orin.background = Background(cores=3.0)

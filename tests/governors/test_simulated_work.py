@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from governors.profile import load
-from governors.simulated.board import Background, SimulatedBoard, Work
+from governors.profile_reader import load
+from governors.simulated.board import Background, BoardWork, SimulatedBoard
 from governors.simulated.layout import EMC_CAP
 from tests.governors.simulated import GPU, SECOND, pinned
 
@@ -42,7 +42,7 @@ def test_the_kernels_governor_takes_longer_for_a_short_race_than_a_pinned_clock(
 def test_work_that_does_not_fit_waits_and_is_told_as_overload(orin):
     pinned(orin, 729_600)
     cycles = 6 * 729_600e3 * 1.5
-    orin.advance(SECOND, Work(cycles=cycles))
+    orin.advance(SECOND, BoardWork(cycles=cycles))
     assert orin.busy_share == pytest.approx(1.5)
     assert orin.backlog_us == pytest.approx(0.5 * SECOND, rel=1e-6)
     busy = orin.joules["VDD_CPU_GPU_CV"]
@@ -58,7 +58,7 @@ def test_the_same_work_costs_the_same_however_time_is_cut(tmp_path):
     joules = []
     for n in (1, 7, 50):
         board = pinned(SimulatedBoard(load("orin-nano"), tmp_path / str(n)), 1_344_000)
-        board.advance(1, Work(cycles=4e9, memory_bytes=1e8, gpu_us=300_000))
+        board.advance(1, BoardWork(cycles=4e9, memory_bytes=1e8, gpu_us=300_000))
         for i in range(1, n + 1):
             board.advance(1 + 2 * SECOND * i // n)
         joules.append(board.input_joules)
@@ -67,7 +67,7 @@ def test_the_same_work_costs_the_same_however_time_is_cut(tmp_path):
 
 def test_a_race_costs_what_the_model_says_for_its_time(orin):
     pinned(orin, 1_344_000)
-    orin.advance(SECOND, Work(cycles=6 * 1.344e9 * 0.25))
+    orin.advance(SECOND, BoardWork(cycles=6 * 1.344e9 * 0.25))
     model = orin.model
     busy = model.full_load({0: 1_344_000_000, 1: 1_344_000_000})
     racing = model.input_watts(
@@ -78,14 +78,14 @@ def test_a_race_costs_what_the_model_says_for_its_time(orin):
 
 
 def test_a_gpu_stays_powered_for_its_railgate_delay(orin):
-    orin.advance(100_000, Work(gpu_us=50_000))
+    orin.advance(100_000, BoardWork(gpu_us=50_000))
     assert orin.sysfs.read(f"{GPU}/device/power/runtime_status") == "active"
     assert orin.sysfs.read(f"{GPU}/device/is_railgated") == "no"
     orin.advance(SECOND)
     assert orin.sysfs.read(f"{GPU}/device/power/runtime_status") == "suspended"
     start = orin.joules["VDD_CPU_GPU_CV"]
     orin.sysfs.write(f"{GPU}/device/railgate_delay", "100")
-    orin.advance(2 * SECOND, Work(gpu_us=1))
+    orin.advance(2 * SECOND, BoardWork(gpu_us=1))
     awake_j = orin.joules["VDD_CPU_GPU_CV"] - start - 0.56
     assert awake_j == pytest.approx(0.57 * 0.1, rel=0.02)
 
@@ -98,7 +98,7 @@ def test_background_and_uplink_are_part_of_the_input(orin):
 
 def test_idle_counters_tell_sleep_and_wakeups(orin):
     pinned(orin, 1_344_000)
-    orin.advance(SECOND, Work(cycles=6 * 1.344e9 * 0.25, wakeups=60))
+    orin.advance(SECOND, BoardWork(cycles=6 * 1.344e9 * 0.25, wakeups=60))
     at = "/sys/devices/system/cpu/cpu3/cpuidle/state1"
     assert orin.sysfs.read_int(f"{at}/time") == pytest.approx(750_000, abs=10)
     assert orin.sysfs.read_int(f"{at}/usage") == 10

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governors.actuators import nvml, uclamp
-from governors.actuators.base import Limits, discover, switches
+from governors.actuators.base import ClockLimits, discover, switches
 from governors.actuators.ownership import Ownership
 from governors.actuators.sleep import IdleCounts, IdleStates, State, idle_between
 from governors.actuators.uclamp import Clamp, UtilClamp
 from governors.actuators.writers import Direct
-from governors.detect import Board, detect
+from governors.detect import DetectedBoard, detect
 from governors.errors import ActuatorError
 from governors.sysfs import Sysfs
 from tests.governors.trees import BOARDS, CPU, Tree, plant
@@ -245,7 +245,7 @@ def machine(tmp_path):
 
 def found(machine, library, monkeypatch, board=None):
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    return list(nvml.locks(machine, board or Board("x86", "", "", "", None)))
+    return list(nvml.locks(machine, board or DetectedBoard("x86", "", "", "", None)))
 
 
 class TestNvml:
@@ -257,7 +257,7 @@ class TestNvml:
         assert (knob.floor_hz, knob.ceiling_hz, knob.optional) == (210 * 10**6, 1980 * 10**6, True)
         monkeypatch.setattr(nvml.os, "geteuid", lambda: 0)
         with Ownership(machine, Direct(machine), tmp_path / "journal", [knob]) as ours:
-            assert ours.allowed(knob) == Limits(210 * 10**6, 1980 * 10**6)
+            assert ours.allowed(knob) == ClockLimits(210 * 10**6, 1980 * 10**6)
             assert ours.pin(knob, 1000 * 10**6) == 900 * 10**6
             assert library.lock == (210, 900)
             assert ours.watch() == []
@@ -274,7 +274,7 @@ class TestNvml:
 
     def test_a_tegras_is_never_asked(self, machine, monkeypatch):
         library = FakeNvml()
-        board = Board("orin-nano", "", "tegra234", "R36.4.3", "orin-nano")
+        board = DetectedBoard("orin-nano", "", "tegra234", "R36.4.3", "orin-nano")
         assert found(machine, library, monkeypatch, board) == []
         assert not library.asked
 

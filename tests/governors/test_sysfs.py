@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from governors.sysfs import Refused, Sysfs
+from governors.sysfs import KernelRefused, Sysfs
 
 PATH = "/value"
 
@@ -33,7 +33,7 @@ def test_integers_of_64_bits_are_read_and_no_others(tree, value):
 @pytest.mark.parametrize("text", ["1_000", "١٢", "0x10", "1 2", "1e3", "--1", "", "9" * 60_000])
 def test_what_only_python_or_nobody_takes_for_a_decimal_is_garbled(tree, text):
     assert held(tree, text.encode()) is None
-    with pytest.raises(Refused, match="no integer of 64 bits"):
+    with pytest.raises(KernelRefused, match="no integer of 64 bits"):
         tree.read_int(PATH)
 
 

@@ -8,7 +8,7 @@ from edged.beat.jobs import Jobs
 from edged.beat.runtime import JobRuntime
 from edged.data.workers import Workers
 from edged.documents.reader import loads
-from edged.energy.policies import COMMAND, DOCUMENT, Choice
+from edged.energy.policies import COMMAND, DOCUMENT, PolicyChoice
 from edged.energy.runtime import chosen_by
 from edged.errors import JobError
 from edged.job.builder import Job
@@ -83,11 +83,11 @@ def book(tmp_path):
 
 def test_a_commands_choice_counts_before_the_documents_and_none_gives_it_back(book):
     book.put(CAP)
-    assert book.chosen() == Choice("power_cap", {"watts": 5}, DOCUMENT)
+    assert book.chosen() == PolicyChoice("power_cap", {"watts": 5}, DOCUMENT)
     book.command(FIXED)
-    assert book.chosen() == Choice("fixed", {"cpu_mhz": 960}, COMMAND)
+    assert book.chosen() == PolicyChoice("fixed", {"cpu_mhz": 960}, COMMAND)
     book.command(None)
-    assert book.chosen() == Choice("power_cap", {"watts": 5}, DOCUMENT)
+    assert book.chosen() == PolicyChoice("power_cap", {"watts": 5}, DOCUMENT)
 
 
 def test_a_commands_choice_outlives_a_new_document_that_says_the_same_of_its_governor(book):
@@ -97,7 +97,7 @@ def test_a_commands_choice_outlives_a_new_document_that_says_the_same_of_its_gov
     book.put({**CAP, "settings": {"watts": 5.0}})
     assert book.chosen().origin == COMMAND
     book.put({**CAP, "settings": {"watts": 6}})
-    assert book.chosen() == Choice("power_cap", {"watts": 6}, DOCUMENT), "the last word holds"
+    assert book.chosen() == PolicyChoice("power_cap", {"watts": 6}, DOCUMENT), "the last word holds"
 
 
 def test_a_commands_choice_is_in_the_snapshot_and_an_older_ones_facts_have_none(book, tmp_path):
@@ -107,7 +107,7 @@ def test_a_commands_choice_is_in_the_snapshot_and_an_older_ones_facts_have_none(
     again = Book(tmp_path)
     again.jobs = Jobs([again.build(facts["jobs"]["copying"])])
     again.jobs.load(facts)
-    assert again.chosen() == Choice("fixed", {"cpu_mhz": 960}, COMMAND)
+    assert again.chosen() == PolicyChoice("fixed", {"cpu_mhz": 960}, COMMAND)
     del facts["about"]["copying"]["governor"]
     again.jobs.load(facts)
     assert again.chosen() is None and again.jobs.get("copying").about.state == RUNNING

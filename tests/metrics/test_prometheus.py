@@ -31,7 +31,7 @@ from edged.errors import EdgedError
 from edged.metrics.central import FLEET
 from edged.metrics.device import DEVICE
 from edged.platform.processes import free_port
-from governors.actuators.journal import Journal
+from governors.actuators.journal import LimitJournal
 from governors.simulated.kernel import SimulatedSysfs, open_root
 from tests.central.support import make_page
 from tests.energy.common import POLICY0
@@ -274,7 +274,7 @@ class TestAlerts:
 
     def test_a_policy_that_another_daemon_keeps_from_the_board(self, plant, fires):
         plant.ask("governor", policy="hands_off")
-        journal = Journal(plant.store / JOURNAL.name)
+        journal = LimitJournal(plant.store / JOURNAL.name)
         try:
             plant.ask("governor", policy="race_to_idle")
             fires("EdgedPolicyFellBack")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import governors.profile
+import governors.profile_reader
 from edged.job.plan import JobPlan, parse_job
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Outcome, Setup
 from edged.simulate.report import Question
 from edged.simulate.work import JobWork, Load
-from governors.policies.base import Cost
+from governors.work import RaceCost
 
-ORIN = governors.profile.load("orin-nano")
+ORIN = governors.profile_reader.load("orin-nano")
 
 
 def join_plan(
@@ -45,7 +45,7 @@ def question(rate: float = 10_000, latency: str = "100ms", **more: Any) -> Quest
     return replace(Question(join_plan(latency), ORIN, load, seconds=60.0), **more)
 
 
-def plain_work(rate: float, messages: float, cost: Cost) -> JobWork:
+def plain_work(rate: float, messages: float, cost: RaceCost) -> JobWork:
     """Work that is made up."""
     return JobWork(cost, rate, messages, 0, 0.0, 16.0, 0.0, 0.5, ())
 

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import governors.profile
+import governors.profile_reader
 from edged.beat.batcher import MARGIN_US_MIN
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Setup, percentiles
 from edged.simulate.report import _setup, answer
 from edged.simulate.work import COMMIT_US
-from governors.policies.base import Cost
+from governors.work import RaceCost
 from tests.simulate.common import ORIN, join_plan, plain_work, question, simulated
 
 STEADY = 1e6
@@ -27,7 +28,7 @@ STEADY = 1e6
 class TestAgainstClosedForms:
     """Even arrivals and a fixed clock leave nothing to chance."""
 
-    COST = Cost(cycles=4e6, cycles_per_unit=200.0, cores=2.0)
+    COST = RaceCost(cycles=4e6, cycles_per_unit=200.0, cores=2.0)
     HZ = 1_036_800_000
 
     def run(self, rate: float, latency_us: int, seconds: float = 60.0):
@@ -180,7 +181,7 @@ class TestAnswers:
         assert long["wakeups_per_s"] < short["wakeups_per_s"]
 
     def test_upload_windows_save_the_radio_s_fixed_joules(self, monkeypatch):
-        up = governors.profile.Uplink(0.5, 1e-6, 1.0, "made up")
+        up = governors.profile.UplinkFigures(0.5, 1e-6, 1.0, "made up")
         board = replace(ORIN, uplink=up)
         sent = {}
         for within in (0, 30_000_000):
@@ -188,9 +189,9 @@ class TestAnswers:
             sent[within] = answer(replace(asked, board=board))["watts"]["above_idle"]
         assert sent[30_000_000] < sent[0] - 1.0
 
-    @pytest.mark.parametrize("name", governors.profile.names())
+    @pytest.mark.parametrize("name", governors.profile_reader.names())
     def test_every_board_can_be_asked(self, name):
-        result = answer(replace(question(1_000), board=governors.profile.load(name)))
+        result = answer(replace(question(1_000), board=governors.profile_reader.load(name)))
         assert result["tuples"]["processed"] > 0
         assert result["watts"]["error"] >= 0
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import governors.profile
+import governors.profile_reader
 from edged.beat.batcher import MARGIN_US_MIN
 from edged.calibration.site import calibrate_board
 from edged.cli.simulate import command
 from edged.operators.interval_join import PARALLEL_ROWS
-from edged.placement.placement import Curve, Profile
+from edged.placement.placement import Curve, KernelProfile
 from edged.placement.profile import save_energy, save_profile
 from edged.simulate import gpu
 from edged.simulate.device import Device
@@ -23,7 +23,7 @@ from edged.simulate.report import _setup, answer
 from edged.simulate.rows import clocks_of, default_mode, on_board, simulated_rows
 from edged.simulate.work import COMMIT_US, KERNEL_CYCLES, OPERATORS, Load, job_work
 from governors.cost import PLAN_ERROR, CostModel
-from governors.policies.base import Cost, Dial, Work
+from governors.work import Dial, RaceCost, Work
 from tests.simulate.common import ORIN, join_plan, plain_work, question
 from tests.simulate.test_placement_by_energy import priced
 from tests.test_calibration_gpu import asked
@@ -43,13 +43,13 @@ def line(device: str, fixed_us: float, each_us: float, most: int = 1, **more) ->
     return Curve(device, WINDOWS, ROWS, (us, us), (cpu_us, cpu_us), 0.0, **more)
 
 
-def rows(cpu_row_us: float = 1.0, cores: int = 6) -> Profile:
+def rows(cpu_row_us: float = 1.0, cores: int = 6) -> KernelProfile:
     """As calibrated on an Orin Nano: a GPU that is slow to start and quick with many rows."""
     kernels = {
         "chain": line("cpu", 0.0, cpu_row_us, cores),
         "chain-cuda": line("cuda", LAUNCH_US, ROW_US, stalled=STALLED),
     }
-    return Profile(6, kernels, {}, {}, "orin-nano", CLOCKS)
+    return KernelProfile(6, kernels, {}, {}, "orin-nano", CLOCKS)
 
 
 # --- joules, by hand
@@ -60,8 +60,8 @@ VOLTS = 0.77 + 0.23 * (1344 / 1728 - 0.34) / 0.66
 CORE = 0.45 * 1.344 * VOLTS**2
 GPU = 1.0 * 0.918
 """W, of the profile; the GPU's watt a GHz and what waking it takes are the test's (`priced`)."""
-HOST = Cost(cycles=2e6, cycles_per_unit=100.0)
-ON_GPU = Cost(
+HOST = RaceCost(cycles=2e6, cycles_per_unit=100.0)
+ON_GPU = RaceCost(
     0.0, (1 - STALLED) * ROW_US * GPU_HZ / 1e6, LAUNCH_US, STALLED * ROW_US, 1.0, host=HOST
 )
 
@@ -81,7 +81,7 @@ def beat(rate: float, latency_us: int) -> tuple[float, float, float]:
 def test_a_beat_that_is_placed_on_the_gpu_takes_what_a_hand_calculation_says(latency_us):
     """At 2 s the GPU is gated 500 ms after each race and woken for the next; at 200 ms never."""
     rate, cpu_row_us = 200_000.0, 2.0
-    cpu = plain_work(rate, 1e6, Cost(2e6, 100.0 + cpu_row_us * CPU_HZ / 1e6))
+    cpu = plain_work(rate, 1e6, RaceCost(2e6, 100.0 + cpu_row_us * CPU_HZ / 1e6))
     cpu = replace(cpu, window=1_000, row_bytes=4.0)
     made = Setup(
         cpu, latency_us, latency_us, 1 << 30, "fixed",
@@ -171,7 +171,7 @@ def test_without_a_figure_of_what_waking_takes_a_gpu_that_would_be_gated_is_not_
 
 
 def test_a_board_that_has_no_figure_of_a_busy_gpu_is_given_none_for_nothing():
-    nano = governors.profile.load("jetson-nano")
+    nano = governors.profile_reader.load("jetson-nano")
     device = Device(nano)
     assert not device.tariff.gating.priced
     calibrated = replace(rows(), board="jetson-nano", clocks={"cpu": 1479 * 10**6})
@@ -229,7 +229,7 @@ def test_kernels_are_modelled_by_the_data_sheet_only_where_that_is_asked_for():
     assert set(found.kernels) == {"chain", "chain-cuda", "bucket-cuda"}
     assert {c.times_from for c in found.kernels.values()} == {"modelled"}
     assert notes == [f"kernels of the GPU {gpu.PROVENANCE}"]
-    nano = governors.profile.load("jetson-nano")
+    nano = governors.profile_reader.load("jetson-nano")
     _, notes = on_board(None, nano, {"cpu": CPU_HZ, "cuda": GPU_HZ}, 4, on_gpu=True)
     assert notes == ["the GPU of jetson-nano has no figures: CPU only"]
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import governors.profile
-from edged.placement.placement import DECIDE_BEATS, Curve, Profile
+from edged.placement.placement import DECIDE_BEATS, Curve, KernelProfile
 from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Outcome, Setup
 from governors.cost import PLAN_ERROR, CostModel
-from governors.placement_prices import Part
-from governors.policies.base import Cost
+from governors.placement_prices import KernelPart
 from governors.profile import Figure, Term
+from governors.work import RaceCost
 from tests.simulate.common import ORIN, plain_work
 
 WINDOW, ROWS = (1_000,), tuple(round(100 * 2 ** (i / 2)) for i in range(27))
@@ -26,7 +26,7 @@ CPU_CYCLES = 20_000.0
 GPU_US = 0.5
 
 
-def priced(wake_j: float | None) -> governors.profile.Profile:
+def priced(wake_j: float | None) -> governors.profile.BoardProfile:
     """An Orin Nano whose GPU takes so much to wake, and 1 W/GHz while it works: made up."""
     others = tuple(t for t in ORIN.terms if t.name not in ("gpu_wake", "gpu_dynamic"))
     source = "made up"
@@ -44,19 +44,20 @@ def curve(device: str, fixed_us: float, each_us: float, cpu_us: float) -> Curve:
 
 def setup(rate: float, policy: str = "hands_off") -> Setup:
     """A join that takes 20 000 cycles a row on one core, or half a microsecond on the GPU."""
-    cpu = replace(plain_work(rate, 40.0, Cost(1e6, CPU_CYCLES)), window=1_000)
-    gpu = replace(cpu, cost=Cost(0.0, 0.0, 3_000.0, GPU_US, cores=0.1), device="gpu")
+    cpu = replace(plain_work(rate, 40.0, RaceCost(1e6, CPU_CYCLES)), window=1_000)
+    gpu = replace(cpu, cost=RaceCost(0.0, 0.0, 3_000.0, GPU_US, cores=0.1), device="gpu")
     kernels = {
         "chain": curve("cpu", 1e6 * 1e6 / TOP_HZ, 1e6 * CPU_CYCLES / TOP_HZ, 1.0),
         "chain-cuda": curve("cuda", 3_000.0, GPU_US, 0.1),
     }
     return Setup(
-        cpu, LATENCY_US, LATENCY_US, 1 << 30, policy, seconds=60.0, calibrated=Profile(1, kernels),
+        cpu, LATENCY_US, LATENCY_US, 1 << 30, policy, seconds=60.0,
+        calibrated=KernelProfile(1, kernels),
         kernels={"chain": cpu, "chain-cuda": gpu},
     )  # fmt: skip
 
 
-def run(made: Setup, board: governors.profile.Profile, kernel: str | None) -> Outcome:
+def run(made: Setup, board: governors.profile.BoardProfile, kernel: str | None) -> Outcome:
     """Simulate with a kernel that is pinned, or placed."""
     engine = Engine(made, Device(board))
     if kernel is not None:
@@ -143,7 +144,7 @@ def test_a_wake_that_nobody_published_is_not_guessed(latency_us, known):
     made = replace(setup(1_000.0, "hands_off"), latency_us=latency_us)
     engine = Engine(made, Device(ORIN))
     engine._rows = 100.0
-    part = Part("cuda", 100, 3_050.0, 305.0, GPU_US)
+    part = KernelPart("cuda", 100, 3_050.0, 305.0, GPU_US)
     assert (engine.placer.prices.beat_j(part, None) is not None) is known
 
 

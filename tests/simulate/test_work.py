@@ -8,7 +8,8 @@ import pytest
 
 import edged.simulate.work as work_module
 import governors.profile
-from edged.placement.placement import Curve, Profile
+import governors.profile_reader
+from edged.placement.placement import Curve, KernelProfile
 from edged.simulate.report import answer
 from edged.simulate.rows import clocks_of, on_board
 from edged.simulate.work import HOST_HZ, HOST_WIDTH, KERNEL_CYCLES, Load, job_work
@@ -18,7 +19,7 @@ from tests.simulate.common import ORIN, join_plan, question
 PLAN = join_plan()
 
 
-def here(monkeypatch) -> governors.profile.Profile:
+def here(monkeypatch) -> governors.profile.BoardProfile:
     """A board with this machine's core and cache."""
     monkeypatch.setitem(work_module.CORES, "here", HOST_WIDTH)
     cluster = replace(ORIN.clusters[0], core="here", l3_bytes=work_module.HOST_CACHE_BYTES)
@@ -40,7 +41,7 @@ def test_on_the_machine_that_was_measured_it_is_what_was_measured(monkeypatch):
 
 
 def test_a_wider_core_takes_fewer_cycles_and_an_unknown_one_is_refused():
-    nano = job_work(PLAN, governors.profile.load("jetson-nano"), Load(100))
+    nano = job_work(PLAN, governors.profile_reader.load("jetson-nano"), Load(100))
     orin = job_work(PLAN, ORIN, Load(100))
     assert nano.cost.cycles / orin.cost.cycles == pytest.approx(4 / 3)
     other = replace(ORIN, clusters=(replace(ORIN.clusters[0], core="Z80"),))
@@ -68,7 +69,7 @@ def test_a_calibration_of_this_machine_takes_the_place_of_the_kernels_constants(
         ((200.0, 10_100.0), (500.0, 40_100.0)), ((200.0, 10_100.0), (500.0, 40_100.0)), 0.01,
     )  # fmt: skip
     gpu = replace(curve, device="cuda")
-    calibrated = Profile(2, {"chain": curve, "chain_cuda": gpu})
+    calibrated = KernelProfile(2, {"chain": curve, "chain_cuda": gpu})
     rows, notes = on_board(calibrated, ORIN, clocks_of(ORIN, None), 6)
     assert set(rows.kernels) == {"chain"}
     assert any("chain_cuda is left out" in note for note in notes)
@@ -84,11 +85,11 @@ def test_the_placer_runs_the_kernel_that_the_calibration_found_cheapest():
     axes = ((10_000, 1_000_000), (1_000, 100_000))
     slow = Curve("cpu", *axes, ((400.0, 20_000.0),) * 2, ((400.0, 20_000.0),) * 2, 0.001)
     quick = Curve("cpu", *axes, ((90.0, 4_000.0),) * 2, ((90.0, 4_000.0),) * 2, 0.001)
-    calibrated = Profile(2, {"chain": slow, "bucket": quick})
+    calibrated = KernelProfile(2, {"chain": slow, "bucket": quick})
     placed = answer(question(20_000, calibrated=calibrated))
     assert placed["kernel"] == "bucket"
     assert answer(question(20_000))["kernel"] == "chain"
-    stayed = answer(question(20_000, calibrated=Profile(2, {"chain": slow})))
+    stayed = answer(question(20_000, calibrated=KernelProfile(2, {"chain": slow})))
     assert placed["busy_share"] < stayed["busy_share"]
 
 

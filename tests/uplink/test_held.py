@@ -15,13 +15,13 @@ from edged.pages.format import verify
 from edged.pages.sealed import PageKey
 from edged.store.backlog import PageRef
 from edged.uplink.upload_coalescer import UploadCoalescer
-from governors.meters.settings import Radio
+from governors.meters.settings import RadioSettings
 from governors.meters.uplink import RadioModel
 from tests.beat.loop import batch
 from tests.beat.support import SECOND, Daemon, HandClock, changed, copy_job
 from tests.central.support import by_partition, collecting
 
-LTE = Radio("wwan0", 0.0, 2e-6, tail_joules=1.5, tail_s=0.3)
+LTE = RadioSettings("wwan0", 0.0, 2e-6, tail_joules=1.5, tail_s=0.3)
 
 
 def plan(within, stream="rows"):
