@@ -1,4 +1,4 @@
-"""`python -m edged.uplink FD`: the uplink's process, started by `edged.uplink.handle.Uplink`."""
+"""`python -m edged.uplink FD`: the uplink process; `edged.uplink.handle.Uplink` starts it."""
 
 import sys
 

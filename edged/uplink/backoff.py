@@ -1,4 +1,4 @@
-"""When to try again: exponential backoff with full jitter, without a clock or a random source."""
+"""Exponential backoff with full jitter, independent of any clock or random source."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ CAP_S = 30.0
 
 
 class Backoff:
-    """After the n-th failure in a row, wait between 0 and min(cap, base * 2**(n-1)) seconds.
+    """The wait after the n-th consecutive failure is between 0 and min(cap, base * 2**(n-1))
+    seconds.
 
-    `random` gives numbers in [0, 1).
+    `random` returns numbers in [0, 1).
     """
 
     def __init__(
@@ -23,11 +24,11 @@ class Backoff:
         self._ceiling_s = base_s
 
     def failed(self) -> float:
-        """Count a failure; seconds to wait before the next try."""
+        """Count a failure; returns the seconds to wait before the next try."""
         delay_s = self._random() * self._ceiling_s
         self._ceiling_s = min(self._cap_s, 2 * self._ceiling_s)
         return delay_s
 
     def succeeded(self) -> None:
-        """Begin anew."""
+        """Reset after a success."""
         self._ceiling_s = self._base_s

@@ -1,21 +1,20 @@
-"""The uplink's process: the daemon's socket on one side, lanes to the centre on the other.
+"""The uplink process: the daemon's socket on one side, lanes (threads) to the centre on the other.
 
-From the daemon, a line of JSON each: first `{"config": {...}}`, then
-`{"offer": [[file, [[stream, partition, seq, offset, length], ...]], ...]}`, `{"retry": true}`,
-`{"token": "..."}`, `{"schemas": [[stream, version, text], ...]}`,
-`{"report": {"seq", "values", "bytes_max", "first"}}` (edged/uplink/telemetry.py) or
-`{"windows": [[from_s, until_s], ...]}`, further ones.  To the daemon, after an answer that
-acknowledged pages or changed the state:
-`{"acked": [[stream, partition, seq], ...], "status": {...}}`.
+The daemon sends JSON lines: first `{"config": {...}}`, then any of `{"offer": [[file, [[stream,
+partition, seq, offset, length], ...]], ...]}`, `{"retry": true}`, `{"token": "..."}`, `{"schemas":
+[[stream, version, text], ...]}`, `{"report": {"seq", "values", "bytes_max", "first"}}`
+(edged/uplink/telemetry.py) or `{"windows": [[from_s, until_s], ...]}`.  After each answer that
+acknowledged pages or changed the state the child sends `{"acked": [[stream, partition, seq], ...],
+"status": {...}}`.
 
-A desired state that comes is written to `desired_file`, whole or not at all, before the daemon is
-told its version; the eventfd `news` wakes it then, and when it has left so many lines unread that
-the socket takes no more.
+A desired state is written to `desired_file` atomically before its version is sent to the daemon.
+The eventfd `notice` then wakes the daemon.  It also does so when the socket is full of unread
+lines.
 
-Threads: this one reads the daemon's socket and nothing else; each lane asks the sender for a task,
-carries it out on blocking sockets, and hands back the result.  Idle means: every thread sleeps in
-the kernel without a timer.  Of idle lanes the one that worked last is woken, so that few pages use
-one warm connection.  The process ends when the daemon's end of the socket closes.
+Threads: the main thread only reads the daemon's socket.  Each lane takes a task from the sender,
+executes it on blocking sockets and returns the result.  An idle process sleeps in the kernel
+without timers.  Of the idle lanes the most recently used is woken, so that few pages use one warm
+connection.  The process ends when the daemon's end of the socket closes.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ import time
 from typing import Any
 
 from edged.uplink import telemetry
-from edged.uplink.client import Client
+from edged.uplink.client import CollectorClient
 from edged.uplink.pages import PageReader, WrongPage
-from edged.uplink.send_queue import Place
+from edged.uplink.send_queue import PageLocation
 from edged.uplink.sender import Sender
-from edged.uplink.tasks import Batch, NoReply, Register, Reply, Result, Task, Unreadable
+from edged.uplink.tasks import NoReply, RegisterSchema, Reply, Result, SendPages, Task, Unreadable
 from edged.uplink.upload_schedule import opens_in_s
 
 _READ_BYTES = 1 << 18
 
 
 class Child:
-    """The sender, its lock, and what both sides share."""
+    """The sender, its lock, and the state that the lanes share."""
 
     def __init__(
-        self, channel: socket.socket, config: dict[str, Any], news: int | None = None
+        self, channel: socket.socket, config: dict[str, Any], notice: int | None = None
     ) -> None:
-        self._channel, self._news = channel, news
+        self._channel, self._notice = channel, notice
         self._config = config
         self._token = str(config["token"] or "")
         self._sender = Sender(
@@ -58,12 +57,12 @@ class Child:
         self._sender.desired_version = int(config.get("desired_version", 0))
         self._windows = config.get("windows", [])
         self._opened = False
-        """Whether `retry` has opened the windows until all that waits is sent."""
+        """Whether `retry` has opened the upload windows until all waiting pages are sent."""
         self._lock = threading.Lock()
         self._idle: list[threading.Condition] = []
         self._writing = threading.Lock()
         self._returning = 0
-        """Lanes on their way from a finished task to the next: they see new work by themselves."""
+        """Lanes between two tasks: they will find new work without being woken."""
 
     def start(self) -> None:
         """Start the lanes."""
@@ -71,13 +70,13 @@ class Child:
             threading.Thread(target=self._lane, name=f"lane-{i}", daemon=True).start()
 
     def command(self, message: dict[str, Any]) -> None:
-        """Take in a line from the daemon."""
+        """Execute one line of the daemon."""
         with self._lock:
             for stream, version, text in message.get("schemas", ()):
                 self._sender.register(stream, int(version), text)
             for file, pages in message.get("offer", ()):
                 for stream, partition, seq, offset, length in pages:
-                    self._sender.offer(Place(stream, partition, seq, file, offset, length))
+                    self._sender.offer(PageLocation(stream, partition, seq, file, offset, length))
             if "token" in message:
                 self._token = str(message["token"] or "")
                 self._sender.retry()
@@ -97,13 +96,13 @@ class Child:
         self._sender.report(telemetry.page(device, epoch, seq, values, bytes_max))
 
     def _wake(self) -> None:
-        """Wake the lane that fell idle last; the lock is held."""
+        """Wake the lane that became idle last.  The lock is held."""
         if self._idle:
             self._idle.pop().notify()
 
     def _lane(self) -> None:
         woken = threading.Condition(self._lock)
-        client = Client(
+        client = CollectorClient(
             self._config["url"], self._headers(), self._config["ca"], self._config["timeout_s"]
         )
         reader = PageReader()
@@ -113,7 +112,7 @@ class Child:
             task = self._wait(woken)
             client.headers = self._headers()
             try:
-                result = _carry_out(task, client, reader)
+                result = _execute(task, client, reader)
             except Exception as problem:
                 result = NoReply(f"{type(problem).__name__}: {problem}")
             self._done(task, result)
@@ -132,14 +131,14 @@ class Child:
         return headers
 
     def _wait(self, woken: threading.Condition) -> Task:
-        """The next task; wakes another lane where there is another task."""
+        """Block until there is a task; wakes another lane if there is a second one."""
         with self._lock:
             self._returning -= 1
             while True:
                 now_s = time.monotonic()
-                self._look_at_windows(now_s)
+                self._apply_windows(now_s)
                 task = self._sender.next(now_s)
-                if isinstance(task, Register | Batch):
+                if isinstance(task, RegisterSchema | SendPages):
                     if self._sender.more(now_s):
                         self._wake()
                     return task
@@ -148,8 +147,8 @@ class Child:
                 if woken in self._idle:
                     self._idle.remove(woken)
 
-    def _look_at_windows(self, now_s: float) -> None:
-        self._opened = self._opened and self._sender.backlog.pages > 0
+    def _apply_windows(self, now_s: float) -> None:
+        self._opened = self._opened and self._sender.queue.pages > 0
         wait_s = None if self._opened else opens_in_s(self._windows, time.time())
         self._sender.closed_until_s = None if wait_s is None else now_s + wait_s
 
@@ -159,22 +158,22 @@ class Child:
                 self._returning += 1
                 self._sender.done(task, result, time.monotonic())
                 acks = self._sender.take_acks()
-                if not acks and not self._sender.news:
+                if not acks and not self._sender.status_changed:
                     return
-                self._sender.news = False
+                self._sender.status_changed = False
                 status = self._sender.status()
                 document, self._sender.document = self._sender.document, None
             if document is not None:
-                _write_whole(self._config["desired_file"], document)
-            self._tell(json.dumps({"acked": acks, "status": status}).encode() + b"\n")
+                _replace(self._config["desired_file"], document)
+            self._send_line(json.dumps({"acked": acks, "status": status}).encode() + b"\n")
             if document is not None:
                 self._wake_daemon()
 
-    def _tell(self, line: bytes) -> None:
-        """Send the line to the daemon, which reads when it wakes for something else; where it has
-        slept through so many that there is no room for this one, it is woken."""
+    def _send_line(self, line: bytes) -> None:
+        """Send a line to the daemon, which reads it at its next wake.  If the socket is full, the
+        daemon is woken to make room."""
         rest = memoryview(line)
-        with contextlib.suppress(ConnectionError):  # the daemon has died, and so will this
+        with contextlib.suppress(ConnectionError):  # the daemon died; this process ends too
             with contextlib.suppress(BlockingIOError):
                 rest = rest[self._channel.send(rest, socket.MSG_DONTWAIT) :]
             if rest:
@@ -182,12 +181,14 @@ class Child:
                 self._channel.sendall(rest)
 
     def _wake_daemon(self) -> None:
-        if self._news is not None:
-            os.eventfd_write(self._news, 1)
+        if self._notice is not None:
+            os.eventfd_write(self._notice, 1)
 
 
-def _carry_out(task: Task, client: Client, reader: PageReader) -> Reply | NoReply | Unreadable:
-    if isinstance(task, Register):
+def _execute(
+    task: Task, client: CollectorClient, reader: PageReader
+) -> Reply | NoReply | Unreadable:
+    if isinstance(task, RegisterSchema):
         return client.put_schema(task.stream, task.version, task.text)
     try:
         pages = reader.read(task.places)
@@ -196,9 +197,9 @@ def _carry_out(task: Task, client: Client, reader: PageReader) -> Reply | NoRepl
     return client.post_pages(pages, task.report)
 
 
-def _write_whole(path: str | None, document: dict[str, Any]) -> None:
-    """Put the document there so that whoever reads sees all of it; a full disk keeps it away, and
-    it comes again with the next process."""
+def _replace(path: str | None, document: dict[str, Any]) -> None:
+    """Replace the file atomically.  On a full disk it is not written; the centre sends the document
+    again to the next process."""
     if path is None:
         return
     with contextlib.suppress(OSError):
@@ -209,9 +210,9 @@ def _write_whole(path: str | None, document: dict[str, Any]) -> None:
         os.replace(f"{path}.new", path)  # noqa: PTH105
 
 
-def run(fd: int, news: int | None = None) -> None:
-    """Serve the daemon at the other end of socket `fd` until it closes; `news` is an eventfd."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the daemon's to handle
+def run(fd: int, notice: int | None = None) -> None:
+    """Serve the daemon at the other end of socket `fd` until it closes; `notice` is an eventfd."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is handled by the daemon
     channel = socket.socket(fileno=fd)
     child: Child | None = None
     rest = b""
@@ -226,7 +227,7 @@ def run(fd: int, news: int | None = None) -> None:
         for line in lines:
             message = json.loads(line)
             if child is None:
-                child = Child(channel, message["config"], news)
+                child = Child(channel, message["config"], notice)
                 child.start()
             else:
                 child.command(message)

@@ -1,4 +1,4 @@
-"""One connection to the centre, kept open, made anew when it is gone."""
+"""An HTTP client of the collector with one persistent connection."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from edged.uplink.tasks import NoReply, Reply
 _REPLY_BYTES_MAX = 4 << 20
 
 
-class Client:
-    """Requests one after the other; `headers` may be changed in between.  Never raises for what
-    the network or the centre does: that is a NoReply.  `timeout_s` is how long either may be
-    silent."""
+class CollectorClient:
+    """Sends requests one after the other; `headers` may be changed in between.  Errors of the
+    network or the centre are returned as NoReply, never raised.  `timeout_s` limits each read and
+    write."""
 
     def __init__(
         self, url: str, headers: Mapping[str, str], ca: str | None, timeout_s: float
@@ -43,7 +43,7 @@ class Client:
         return self._send("PUT", f"/v1/schemas/{quote(stream)}/{version}", [body], guard)
 
     def post_pages(self, *pages: memoryview | bytes) -> Reply | NoReply:
-        """Send pages, which stand in buffers, one behind the other."""
+        """Send pages, each buffer after the other in one body."""
         return self._send("POST", "/v1/pages", pages, self._check("pages", b""))
 
     def _check(self, what: str, body: bytes) -> str:
@@ -83,7 +83,7 @@ class Client:
             for part in body:
                 connection.send(part)
         except (BrokenPipeError, ConnectionResetError):
-            sent = 0  # it may have answered without reading all: 401, 413
+            sent = 0  # the answer may precede the end of the body: 401, 413
         response = connection.getresponse()
         data = response.read(_REPLY_BYTES_MAX)
         if response.will_close or not response.isclosed():
@@ -91,11 +91,11 @@ class Client:
         if response.getheader(integrity.HEADER, integrity.body_check(data)) != integrity.body_check(
             data
         ):
-            raise ValueError("the answer was damaged on its way")
-        said, device = _json(data), self.headers.get("X-Edged-Device")
-        if said.get("device", device) != device:
-            raise ValueError("the answer is another device's: a proxy mixes them up")
-        return Reply(response.status, said, sent)
+            raise ValueError("the answer does not match its checksum: it was damaged in transit")
+        reply, device = _json(data), self.headers.get("X-Edged-Device")
+        if reply.get("device", device) != device:
+            raise ValueError("the answer is for another device: a proxy mixed up two connections")
+        return Reply(response.status, reply, sent)
 
 
 def _json(data: bytes) -> dict[str, Any]:

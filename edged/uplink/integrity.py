@@ -1,16 +1,16 @@
-"""What guards a request's headers and an answer against flipped bits on a line without TLS.
+"""Checksums of request headers and answers, against bit errors on a connection without TLS.
 
-Pages carry their own checksum; the session, the epoch, a schema's text and an answer's acks do not,
-and one flipped digit there could fence a device or make it forget pages that never landed.  So
-both sides send `X-Edged-Check`, the CRC-32 (as zlib's) in 8 hex digits
+Pages carry their own checksum; the session, the epoch, a schema's text and the acks of an answer do
+not.  One flipped digit there could fence a device, or acknowledge pages that never landed.  Both
+sides therefore send `X-Edged-Check`, a CRC-32 (zlib's) in 8 hex digits:
 
-    of a request:  of the UTF-8 text of device, epoch, session and what it is about, each with a
-                   newline behind it, and of a schema's body; the first three as in the headers, the
-                   last is `pages` or `<stream>@<version>`
+    of a request:  of the UTF-8 text of device, epoch, session and subject, each followed by a
+                   newline, and of a schema's body; the first three as in the headers, the
+                   subject is `pages` or `<stream>@<version>`
     of an answer:  of its body
 
-Whoever gets one that is wrong takes nothing from the message.  Without the header nothing is
-checked.  It is no defence against people: that is what TLS is for.
+A message with a wrong checksum is discarded.  A message without the header is not checked.  This
+does not protect against attackers; TLS does.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What the daemon has to tell its uplink's child, for as long as that does not read.
+"""The daemon's output queue to the uplink child, bounded while the child does not read.
 
-A child that hangs, or was stopped, may not read for days.  What waits for it meanwhile is bounded
-by what the store holds:
+A hung or stopped child may not read for days.  The queue is bounded by the content of the store:
 
-1. A page waits once, whatever becomes of it: a new place takes the place of the older one.  A
-   command waits once too, behind everything that came before its last repetition.
-2. All else keeps the order in which it was said.
-3. One line at a time exists as bytes.
+1. A page waits once; a new location replaces the older one.  A command waits once too, at the
+   position of its last repetition.
+2. Everything else keeps its order.
+3. At most one line exists as bytes.
 """
 
 from __future__ import annotations
@@ -23,45 +22,45 @@ if TYPE_CHECKING:
 REFS_A_LINE = 256
 
 
-class Outgoing:
-    """See the module's docstring.  `len` counts what waits, a line that is half sent as one."""
+class Outbox:
+    """See the module's docstring.  `len` counts what waits; a partly sent line counts as one."""
 
     def __init__(self) -> None:
         self._line = memoryview(b"")
-        """What is left of the line that is being sent."""
+        """The rest of the line that is being sent."""
         self._pages: dict[Hashable, PageRef] = {}
         self._messages: dict[Hashable, dict[str, Any]] = {}
         self._order: dict[Hashable, None] = {}
-        """Keys of both, oldest first."""
+        """Keys of pages and messages, oldest first."""
 
     def __len__(self) -> int:
         return bool(self._line) + len(self._order)
 
     @property
     def bytes(self) -> int:
-        """Bytes of lines that exist as such."""
+        """Bytes of the line that is being sent."""
         return len(self._line)
 
-    def say(self, message: dict[str, Any], key: Hashable) -> None:
-        """A command, in place of one of the same key that waits."""
+    def put(self, message: dict[str, Any], key: Hashable) -> None:
+        """Queue a command; it replaces a queued one with the same key."""
         self._order.pop(key, None)
         self._order[key] = None
         self._messages[key] = message
 
     def offer(self, refs: Iterable[PageRef]) -> None:
-        """Pages, or new places of pages."""
+        """Queue pages, or new locations of pages."""
         for ref in refs:
             self._order.setdefault(ref.key)
             self._pages[ref.key] = ref
 
     def clear(self) -> None:
-        """Whoever was to be told is dead."""
+        """Drop everything: the child is dead."""
         self._line = memoryview(b"")
         for waiting in (self._pages, self._messages, self._order):
             waiting.clear()
 
     def send(self, channel: socket.socket) -> None:
-        """Send what the channel, which does not block, takes.  Raises ConnectionError."""
+        """Send as much as the non-blocking channel takes.  Raises ConnectionError."""
         try:
             while self._line or self._order:
                 if not self._line:
@@ -71,7 +70,7 @@ class Outgoing:
             return
 
     def _next(self) -> dict[str, Any]:
-        """The oldest message, or the pages that come before the next one."""
+        """The oldest message, or all pages queued before the next message."""
         key = next(iter(self._order))
         if key in self._messages:
             del self._order[key]

@@ -1,8 +1,8 @@
-"""Reading pages from the places that the daemon named, and knowing when they are not there.
+"""Reads pages from their locations on disk, and detects pages that are no longer there.
 
-A place may be out of date: the page has moved, its file is gone or holds something else by now.
-`edged/pages/format.py` says what a header is; the few fields that tell a page from another are read
-here by themselves, because that module brings pyarrow along.
+A location may be stale: the page has moved, or its file is gone or holds something else.  The
+header is defined in `edged/pages/format.py`; this module unpacks only the few identifying fields,
+because that module imports pyarrow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from edged.uplink.send_queue import Place
+from edged.uplink.send_queue import PageLocation
 
 _HEADER = struct.Struct("<4s8xI12xI8xQ8xI100x64s")
 _HEADER_BYTES = 224
@@ -21,24 +21,25 @@ _FILES_MAX = 8
 
 
 class WrongPage(Exception):
-    """`place` does not hold the page that it should."""
+    """`place` does not hold the expected page."""
 
-    def __init__(self, place: Place, detail: str) -> None:
+    def __init__(self, place: PageLocation, detail: str) -> None:
         super().__init__(detail)
         self.place, self.detail = place, detail
 
 
 class PageReader:
-    """Reads batches into one buffer that it keeps; at most `_FILES_MAX` files are open a batch."""
+    """Reads batches of pages into one reused buffer, with at most `_FILES_MAX` files open per
+    batch."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def read(self, places: Sequence[Place]) -> memoryview:
+    def read(self, places: Sequence[PageLocation]) -> memoryview:
         """The pages of `places` end to end, valid until the next call.
 
-        Stops before the first page that is not at its place; WrongPage where that is the first.
-        The checksum of a page that is read alone is checked too.
+        Stops before the first page that is not at its location, and raises WrongPage if that is
+        the very first.  A page read alone also has its checksum verified.
         """
         size = sum(p.length for p in places)
         if size > len(self._buffer):
@@ -49,7 +50,7 @@ class PageReader:
         try:
             for place in places:
                 target = view[at : at + place.length]
-                problem = _read(files, place, target) or _other(place, target)
+                problem = _read(files, place, target) or _mismatch(place, target)
                 if not problem and len(places) == 1:
                     problem = _damage(target)
                 if problem and at == 0:
@@ -63,12 +64,12 @@ class PageReader:
         return view[:at]
 
 
-def _name(place: Place) -> str:
+def _name(place: PageLocation) -> str:
     return f"{place.stream} partition {place.partition} seq {place.seq}"
 
 
-def _read(files: dict[str, int], place: Place, target: memoryview) -> str:
-    """Fill `target`; what is wrong, empty where nothing is."""
+def _read(files: dict[str, int], place: PageLocation, target: memoryview) -> str:
+    """Fill `target`; returns the problem, empty without one."""
     try:
         fd = files.get(place.file)
         if fd is None:
@@ -86,8 +87,8 @@ def _read(files: dict[str, int], place: Place, target: memoryview) -> str:
     return ""
 
 
-def _other(place: Place, page: memoryview) -> str:
-    """Whether the bytes are another page or none."""
+def _mismatch(place: PageLocation, page: memoryview) -> str:
+    """The problem if the bytes are not this page, else an empty text."""
     if len(page) < _HEADER_BYTES:
         return "shorter than a header"
     magic, stored_bytes, _, seq, partition, stream = _HEADER.unpack_from(page)

@@ -1,4 +1,4 @@
-"""Partitions with which something is wrong: each is held by itself, with a backoff of its own."""
+"""Per-partition backoff: a partition with a problem is held back alone."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from edged.uplink.send_queue import Partition
 
 BASE_S, CAP_S = 1.0, 300.0
 FILE_BASE_S = 0.05
-"""A page that cannot be read has most likely just moved."""
+"""An unreadable page has most likely just moved."""
 
 Route = tuple[str, int]
 """Stream and partition."""
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _Held:
     backoff: Backoff
     problem: str
     detail: str
     expected: int | None = None
-    """The number that the centre waits for, where it said so."""
+    """The sequence number that the centre expects, if it said so."""
 
 
-class Troubles:
-    """Those of one sender."""
+class PartitionBackoffs:
+    """The partitions of one sender that are held back."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
-        self._of: dict[Route, _Trouble] = {}
+        self._of: dict[Route, _Held] = {}
 
     def __contains__(self, route: Route) -> bool:
         return route in self._of
 
-    def met(
+    def hold(
         self, part: Partition, problem: str, detail: str, now_s: float, expected: int | None
     ) -> None:
-        """Hold the partition, for longer each time that it meets the same problem."""
+        """Hold the partition; each repetition of the same problem holds it longer."""
         route = (part.stream, part.partition)
-        trouble = self._of.get(route)
-        if trouble is None or trouble.problem != problem:
+        held = self._of.get(route)
+        if held is None or held.problem != problem:
             base_s = FILE_BASE_S if problem in ("unreadable", "damaged") else BASE_S
-            trouble = _Trouble(Backoff(self._random, base_s, CAP_S), problem, detail)
-            self._of[route] = trouble
-        trouble.detail, trouble.expected = detail, expected
-        part.hold_until_s = now_s + trouble.backoff.failed()
+            held = _Held(Backoff(self._random, base_s, CAP_S), problem, detail)
+            self._of[route] = held
+        held.detail, held.expected = detail, expected
+        part.hold_until_s = now_s + held.backoff.failed()
 
-    def over(self, route: Route) -> None:
-        """The centre has taken a page of it."""
+    def release(self, route: Route) -> None:
+        """Release the partition: the centre has accepted one of its pages."""
         self._of.pop(route, None)
 
-    def ends_with(self, route: Route, seq: int) -> bool:
-        """Whether a page, or a newer place of it, may be what the partition waits for."""
-        trouble = self._of.get(route)
-        return trouble is not None and (trouble.problem == "unreadable" or trouble.expected == seq)
+    def resolved_by(self, route: Route, seq: int) -> bool:
+        """Whether this page, or a new location of it, may resolve the partition's problem."""
+        held = self._of.get(route)
+        return held is not None and (held.problem == "unreadable" or held.expected == seq)
 
     def stuck(self) -> list[dict[str, Any]]:
         """For `status`."""

@@ -1,7 +1,7 @@
-"""What waits to be sent: places of pages, never pages.  28 bytes a page plus its file's name once.
+"""The queue of unacknowledged pages, by location: 28 bytes a page plus each file name once.
 
-Invariants: within a partition, seqs rise and none is at or below what was acknowledged; a partition
-is in at most one batch at a time.
+Invariants: within a partition, seqs rise and all are above the acknowledged one; a partition is in
+at most one batch at a time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _COMPACT = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a page lies: `length` bytes from `offset` on in `file`."""
+class PageLocation:
+    """Location of a page: `length` bytes at `offset` of `file`."""
 
     stream: str
     partition: int
@@ -27,7 +27,7 @@ class Place:
 
 
 class _Files:
-    """Numbers for file names, each kept as long as a page lies in it."""
+    """Interns file names as numbers; a name lives as long as a page refers to it."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -59,7 +59,7 @@ class _Files:
 
 @dataclass(slots=True)
 class Partition:
-    """One (stream, partition): its pages from `head` on are unacknowledged."""
+    """One (stream, partition); its pages from index `head` on are unacknowledged."""
 
     stream: str
     partition: int
@@ -76,8 +76,8 @@ class Partition:
         return len(self.seqs) - self.head
 
 
-class Backlog:
-    """All that is unacknowledged, by partition in the order of their first page."""
+class SendQueue:
+    """All unacknowledged pages, by partition, in the order in which the partitions appeared."""
 
     def __init__(self) -> None:
         self.partitions: dict[tuple[str, int], Partition] = {}
@@ -85,8 +85,8 @@ class Backlog:
         self.bytes = 0
         self._files = _Files()
 
-    def offer(self, place: Place) -> bool:
-        """Take in a page, or the newer place of a known one; False where it is acknowledged."""
+    def offer(self, place: PageLocation) -> bool:
+        """Add a page, or update the location of a known one; False if already acknowledged."""
         key = (place.stream, place.partition)
         part = self.partitions.get(key)
         if part is None:
@@ -112,7 +112,7 @@ class Backlog:
         return True
 
     def acked(self, stream: str, partition: int, seq: int) -> int:
-        """Let go of the pages up to `seq`; how many there were."""
+        """Drop the pages up to `seq`; returns their number."""
         part = self.partitions.get((stream, partition))
         if part is None or seq <= part.acked:
             return 0
@@ -130,14 +130,14 @@ class Backlog:
             part.head = 0
         return count
 
-    def first(self, part: Partition, bytes_max: int) -> Iterator[Place]:
-        """The first pages of `part` that fit into `bytes_max`, at least one where there is one."""
+    def first(self, part: Partition, bytes_max: int) -> Iterator[PageLocation]:
+        """The first pages of `part` within `bytes_max`, at least one if there is one."""
         size = 0
         for i in range(part.head, len(part.seqs)):
             size += part.lengths[i]
             if size > bytes_max and i > part.head:
                 return
-            yield Place(
+            yield PageLocation(
                 part.stream,
                 part.partition,
                 part.seqs[i],

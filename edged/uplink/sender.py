@@ -1,26 +1,25 @@
-"""What to send next and what to make of the answer: decisions only, no sockets, clock or threads.
+"""The sender: decides what to send next and how to react to each answer.  A pure state machine
+without sockets, clock or threads.
 
-1. Schemas are registered before the first page; again when the centre does not know one.
-   A schema that the centre refuses keeps its stream's pages back, until `retry`.
-2. A partition's pages go in order of seq, at most one request at a time has pages of it.  A request
-   takes pages of as many partitions as fit, so that few pages make one request, and many use every
-   lane.
-3. Network trouble (no answer, or 5xx, 408, 429) holds everything with one backoff; then one request
-   goes ahead, and when it is answered, all go.  Where a request did not arrive whole (no answer, or
-   408), the next ones are half as large, down to REQUEST_BYTES_MIN; they double with each answer
-   within QUICK_S.  Over a slow link a large one is not through before the centre gives it up.
-4. A wrong token holds everything for `UNAUTHORIZED_S`.
-5. `fenced` stops the sender for good: another process speaks for this device.
-6. Trouble with one partition (gap, conflict, limit, schema, damage, missing file) holds that one
-   with its own slower backoff, and its next request has only its first page.
-7. `retry` ends every hold at once.  So does a page's newer place for its partition.
-8. A report of telemetry goes with the next request, behind its pages, so that no page waits for
-   what becomes of it; by itself where there are no pages, or with `reports_first`.  At most one
-   waits, the newest.  One that did not arrive is sent again only along with pages: else the next
-   report, which comes soon, is the next try.
-9. Outside of the upload windows (`closed_until_s`) pages wait, and reports go.
-10. An answer acknowledges pages of its own request and no others, whatever it says: nothing that a
-   confused centre or proxy claims makes pages go that were never sent.
+1. Schemas are registered before the first page, and again when the centre lacks one.  A refused
+   schema holds back its stream's pages until `retry`.
+2. A partition's pages are sent in order of seq, in at most one request at a time.  A request takes
+   pages of as many partitions as fit: few pages make one request, many use every lane.
+3. Network trouble (no answer, or 5xx, 408, 429) holds everything with one backoff.  Then one probe
+   request is sent; its answer releases the rest.  If a request did not arrive whole (no answer, or
+   408), the next ones are half as large, down to REQUEST_BYTES_MIN; the size doubles with each
+   answer within QUICK_S.  On a slow link a large request would exceed the centre's time limit.
+4. A rejected token holds everything for `UNAUTHORIZED_S`.
+5. `fenced` stops the sender permanently: another process sends for this device.
+6. A problem with one partition (gap, conflict, limit, schema, damage, missing file) holds that
+   partition with a slower backoff of its own; its next request carries only its first page.
+7. `retry` ends every hold.  A new location of a page ends the hold of its partition.
+8. A telemetry report is sent behind the pages of the next request, so that no page depends on it;
+   alone if there are no pages, or with `reports_first`.  At most one report waits, the newest.  A
+   lost report is repeated only together with pages; otherwise the next report replaces it.
+9. Outside the upload windows (`closed_until_s`) pages wait and reports are sent.
+10. An answer acknowledges only pages of its own request.  A faulty centre or proxy cannot make
+   pages disappear that were never sent.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from edged.uplink.backoff import Backoff
-from edged.uplink.partition_backoff import Troubles
-from edged.uplink.schema_registration import Schemas
-from edged.uplink.send_queue import Backlog, Partition, Place
+from edged.uplink.partition_backoff import PartitionBackoffs
+from edged.uplink.schema_registration import SchemaRegistration
+from edged.uplink.send_queue import PageLocation, Partition, SendQueue
 from edged.uplink.tasks import (
-    Batch,
     Counters,
     NoReply,
-    Register,
+    RegisterSchema,
     Reply,
     Result,
+    SendPages,
     Task,
     Unreadable,
 )
@@ -47,7 +46,7 @@ REPORTS = "edged.telemetry"
 """The stream of reports, as in edged/uplink/telemetry.py."""
 UNAUTHORIZED_S = 30.0
 REQUEST_BYTES_MIN = 64 << 10
-"""No request is made smaller for the sake of a slow link; a page always goes whole."""
+"""Requests do not shrink below this on a slow link; a page is never split."""
 QUICK_S = 10.0
 _ERROR_TEXT_MAX = 500
 
@@ -56,7 +55,7 @@ SENDING, DOWN, UNAUTHORIZED, FENCED = "sending", "down", "unauthorized", "fenced
 
 
 class Sender:
-    """The state machine.  `now_s` is a monotonic clock's reading in seconds."""
+    """The state machine.  `now_s` is a monotonic clock in seconds."""
 
     def __init__(
         self,
@@ -64,44 +63,44 @@ class Sender:
         random: Callable[[], float],
         request_bytes: int,
     ) -> None:
-        self.backlog = Backlog()
+        self.queue = SendQueue()
         self.counters = Counters()
         self.state = SENDING
         self.last_error = ""
         self.desired: Any = None
-        """What the centre wants, as it last said, without the document."""
+        """The desired state as last announced by the centre, without its document."""
         self.desired_version = 0
-        """The newest document that has come."""
+        """Version of the newest document received."""
         self.document: dict[str, Any] | None = None
-        """That document with its version, until somebody takes it away."""
+        """That document with its version, until the caller takes it."""
         self.reports_first = False
         self.closed_until_s: float | None = None
-        """When the next upload window opens; None: pages may go."""
-        self.news = False
+        """When the next upload window opens; None: pages may be sent."""
+        self.status_changed = False
         self._report = b""
         self._request_bytes = self._request_bytes_max = request_bytes
-        self._schemas = Schemas(schemas)
+        self._schemas = SchemaRegistration(schemas)
         self._backoff = Backoff(random)
         self._hold_until_s = 0.0
         self._probe: Task | None = None
-        self._troubles = Troubles(random)
+        self._held = PartitionBackoffs(random)
         self._acks: dict[tuple[str, int], int] = {}
 
-    # -- what comes in
+    # -- input
 
-    def offer(self, place: Place) -> None:
-        """A page to send, or the newer place of one."""
-        self.backlog.offer(place)
-        if self._troubles.ends_with((place.stream, place.partition), place.seq):
-            self.backlog.partitions[place.stream, place.partition].hold_until_s = 0.0
+    def offer(self, place: PageLocation) -> None:
+        """Add a page to send, or a new location of one."""
+        self.queue.offer(place)
+        if self._held.resolved_by((place.stream, place.partition), place.seq):
+            self.queue.partitions[place.stream, place.partition].hold_until_s = 0.0
 
     def register(self, stream: str, version: int, text: str) -> None:
-        """A schema to register before the next page, in place of one of the same name."""
+        """Add a schema to register before the next page; it replaces one with the same name."""
         self._schemas.add(stream, version, text)
-        self.news = True
+        self.status_changed = True
 
     def report(self, page: bytes) -> None:
-        """A report, in place of one that still waits."""
+        """Set the report to send; it replaces a waiting one."""
         if REPORTS not in self._schemas.streams_refused():
             self._report = page
 
@@ -109,13 +108,14 @@ class Sender:
         """End every hold."""
         self._hold_until_s = 0.0
         self._schemas.retry()
-        for part in self.backlog.partitions.values():
+        for part in self.queue.partitions.values():
             part.hold_until_s = 0.0
 
-    # -- what goes out
+    # -- tasks
 
     def next(self, now_s: float) -> Task | float | None:
-        """A task; or when to ask again, if nothing happens before; None: when something happens."""
+        """The next task; or the time of the next call if nothing happens before; or None: no time
+        is known."""
         if self.state == FENCED or not self._has_work():
             return None
         if self.state != SENDING:
@@ -124,7 +124,7 @@ class Sender:
             if now_s < self._hold_until_s:
                 return self._hold_until_s
         task = self._next_task(now_s)
-        if self.state != SENDING and isinstance(task, Register | Batch):
+        if self.state != SENDING and isinstance(task, RegisterSchema | SendPages):
             self._probe = task
         return task
 
@@ -137,7 +137,7 @@ class Sender:
         return not self._schemas.under_way and bool(self._report or self._ready(now_s)[0])
 
     def _has_work(self) -> bool:
-        return bool(self._schemas or self._report) or self.backlog.pages > 0
+        return bool(self._schemas or self._report) or self.queue.pages > 0
 
     def _next_task(self, now_s: float) -> Task | float | None:
         if self._schemas:
@@ -145,25 +145,25 @@ class Sender:
         if self._schemas.under_way:
             return None
         if self._report and self.reports_first:
-            return Batch((), self._take_report(), now_s)
+            return SendPages((), self._take_report(), now_s)
         ready, wake_s = self._ready(now_s)
-        places: list[Place] = []
+        places: list[PageLocation] = []
         room = self._request_bytes
         for part in ready:
-            troubled = (part.stream, part.partition) in self._troubles
-            if troubled and places:
+            held = (part.stream, part.partition) in self._held
+            if held and places:
                 continue
-            taken = list(self.backlog.first(part, 0 if troubled else room))
+            taken = list(self.queue.first(part, 0 if held else room))
             size = sum(p.length for p in taken)
             if places and size > room:
                 continue
             self._take(part)
             places += taken
             room -= size
-            if room <= 0 or troubled:
+            if room <= 0 or held:
                 break
         if places or self._report:
-            return Batch(places, self._take_report(), now_s)
+            return SendPages(places, self._take_report(), now_s)
         return wake_s
 
     def _take_report(self) -> bytes:
@@ -171,19 +171,19 @@ class Sender:
         return report
 
     def _take(self, part: Partition) -> None:
-        """Mark `part` as in flight, and let it be the last next time."""
+        """Mark `part` as in flight and move it to the end of the queue."""
         part.in_flight = True
         key = (part.stream, part.partition)
-        self.backlog.partitions[key] = self.backlog.partitions.pop(key)
+        self.queue.partitions[key] = self.queue.partitions.pop(key)
 
     def _ready(self, now_s: float) -> tuple[list[Partition], float | None]:
-        """Partitions that may be sent, the longest waiting first; else when the next may be."""
+        """Sendable partitions, longest waiting first; without one, when the next one will be."""
         if self.closed_until_s is not None and self.closed_until_s > now_s:
-            return [], self.closed_until_s if self.backlog.pages else None
+            return [], self.closed_until_s if self.queue.pages else None
         ready = []
         refused = self._schemas.streams_refused()
         wake_s: float | None = None
-        for part in self.backlog.partitions.values():
+        for part in self.queue.partitions.values():
             if part.in_flight or not len(part) or part.stream in refused:
                 continue
             if part.hold_until_s > now_s:
@@ -192,13 +192,13 @@ class Sender:
                 ready.append(part)
         return ready, wake_s
 
-    # -- what comes back
+    # -- results
 
     def done(self, task: Task, result: Result, now_s: float) -> None:
-        """Take in the result of a task that `next` gave."""
-        if isinstance(task, Batch):
+        """Process the result of a task returned by `next`."""
+        if isinstance(task, SendPages):
             for place in task.places:
-                self.backlog.partitions[place.stream, place.partition].in_flight = False
+                self.queue.partitions[place.stream, place.partition].in_flight = False
         else:
             self._schemas.under_way -= 1
         probe = task is self._probe
@@ -206,67 +206,69 @@ class Sender:
             self._probe = None
         if isinstance(result, Unreadable):
             place = result.place
-            if isinstance(task, Batch):
+            if isinstance(task, SendPages):
                 self._report = self._report or task.report
-            self._trouble(place.stream, place.partition, "unreadable", result.detail, now_s)
+            self._hold(place.stream, place.partition, "unreadable", result.detail, now_s)
             return
         if isinstance(result, NoReply):
             self._shrink(task)
-            self._failed(task, DOWN, result.detail, now_s, probe)
+            self._on_failure(task, DOWN, result.detail, now_s, probe)
             return
         try:
-            self._replied(task, result, now_s, probe)
+            self._on_reply(task, result, now_s, probe)
         except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as problem:
-            # JSON, but not what the centre says: some proxy, or a defect there
-            detail = f"an answer without sense: {type(problem).__name__}: {problem}"
-            self._failed(task, DOWN, detail, now_s, probe)
+            # valid JSON of the wrong shape: a proxy, or a defect at the centre
+            detail = f"malformed answer: {type(problem).__name__}: {problem}"
+            self._on_failure(task, DOWN, detail, now_s, probe)
 
-    def _replied(self, task: Task, result: Reply, now_s: float, probe: bool) -> None:
+    def _on_reply(self, task: Task, result: Reply, now_s: float, probe: bool) -> None:
         self.counters.requests += 1
         self.counters.bytes += result.sent_bytes
-        self.counters.pages += len(task.places) if isinstance(task, Batch) else 0
+        self.counters.pages += len(task.places) if isinstance(task, SendPages) else 0
         if result.status == 401:
-            self._failed(task, UNAUTHORIZED, _detail(result), now_s, probe)
+            self._on_failure(task, UNAUTHORIZED, _detail(result), now_s, probe)
         elif result.status in (408, 429) or result.status >= 500:
             self._take_acks(task, result)
             if result.status == 408:
                 self._shrink(task)
-            self._failed(task, DOWN, _detail(result), now_s, probe)
+            self._on_failure(task, DOWN, _detail(result), now_s, probe)
         else:
-            self._answered(task, result, now_s)
+            self._on_answer(task, result, now_s)
             self._backoff.succeeded()
 
-    def _failed(self, task: Task, state: str, detail: str, now_s: float, probe: bool) -> None:
+    def _on_failure(self, task: Task, state: str, detail: str, now_s: float, probe: bool) -> None:
         self.counters.failures += 1
-        if isinstance(task, Register):
+        if isinstance(task, RegisterSchema):
             self._schemas.again(task.stream, task.version)
         elif task.places:
             self._report = self._report or task.report
         if self.state == SENDING or probe or state == UNAUTHORIZED:
             delay_s = UNAUTHORIZED_S if state == UNAUTHORIZED else self._backoff.failed()
             self._hold_until_s = now_s + delay_s
-        self._say(state, detail)
+        self._set_state(state, detail)
 
-    def _say(self, state: str, detail: str) -> None:
-        self.news = self.news or state != self.state or detail not in ("", self.last_error)
+    def _set_state(self, state: str, detail: str) -> None:
+        self.status_changed = (
+            self.status_changed or state != self.state or detail not in ("", self.last_error)
+        )
         if self.state != FENCED:
             self.state = state
         if detail:
             self.last_error = detail[:_ERROR_TEXT_MAX]
 
-    def _answered(self, task: Task, result: Reply, now_s: float) -> None:
-        self._say(SENDING, "")
-        if isinstance(task, Register):
-            self._registered(task, result)
+    def _on_answer(self, task: Task, result: Reply, now_s: float) -> None:
+        self._set_state(SENDING, "")
+        if isinstance(task, RegisterSchema):
+            self._on_registered(task, result)
             return
         self._take_desired(result.body)
         arrived = self._take_acks(task, result)
         if task.report and not arrived and result.body.get("stream", REPORTS) != REPORTS:
-            self._report = self._report or task.report  # trouble with a page before it
+            self._report = self._report or task.report  # a problem with a page before the report
         if result.status == 413:
             self._too_large(task, _detail(result), now_s)
         elif result.status != 200:
-            self._problem(task, result, now_s)
+            self._on_problem(task, result, now_s)
         else:
             if now_s - task.begun_s < QUICK_S:
                 self._request_bytes = min(self._request_bytes_max, 2 * self._request_bytes)
@@ -280,22 +282,23 @@ class Sender:
             if isinstance(version, int) and self.desired_version < version < 1 << 53:
                 self.desired_version = version
                 self.document = {"version": version, "document": body["desired"]["document"]}
-                self.news = True
+                self.status_changed = True
         self.desired = desired
 
-    def _registered(self, task: Register, result: Reply) -> None:
+    def _on_registered(self, task: RegisterSchema, result: Reply) -> None:
         detail = f"schema {task.stream}@{task.version}: {_detail(result)}"
-        self._schemas.answered(task, result.status, detail)
+        self._schemas.on_answer(task, result.status, detail)
         if REPORTS in self._schemas.streams_refused():
             self._report = b""
         if result.status >= 300:
-            self._say(SENDING, detail)
+            self._set_state(SENDING, detail)
 
-    def _expect_acks(self, task: Batch, now_s: float) -> None:
-        """A 200 acknowledges all; whoever says it without (some proxy) is not trusted for long."""
+    def _expect_acks(self, task: SendPages, now_s: float) -> None:
+        """A 200 must acknowledge all pages; a proxy may answer 200 without, so the partition is
+        held."""
         for place in task.places:
-            if self.backlog.partitions[place.stream, place.partition].acked < place.seq:
-                self._trouble(
+            if self.queue.partitions[place.stream, place.partition].acked < place.seq:
+                self._hold(
                     place.stream,
                     place.partition,
                     "unacknowledged",
@@ -305,38 +308,38 @@ class Sender:
                 return
 
     def _shrink(self, task: Task) -> None:
-        """The request did not arrive whole: where it had pages, the next ones are smaller."""
-        if isinstance(task, Batch) and task.places:
+        """The request did not arrive whole: halve the size of the next ones."""
+        if isinstance(task, SendPages) and task.places:
             half = max(REQUEST_BYTES_MIN, sum(p.length for p in task.places) // 2)
             self._request_bytes = min(self._request_bytes, half)
 
-    def _too_large(self, task: Batch, detail: str, now_s: float) -> None:
+    def _too_large(self, task: SendPages, detail: str, now_s: float) -> None:
         if len(task.places) > 1:
             self._request_bytes_max = sum(p.length for p in task.places) // 2
             self._request_bytes = min(self._request_bytes, self._request_bytes_max)
         elif task.places:
             place = task.places[0]
-            self._trouble(place.stream, place.partition, "too_large", detail, now_s)
+            self._hold(place.stream, place.partition, "too_large", detail, now_s)
 
-    def _problem(self, task: Batch, result: Reply, now_s: float) -> None:
+    def _on_problem(self, task: SendPages, result: Reply, now_s: float) -> None:
         body = result.body
         problem = str(body.get("problem", f"status {result.status}"))
         self.counters.alarms += problem in ALARMS
         stream, partition = body.get("stream"), body.get("partition")
         if problem == "fenced":
-            self._say(FENCED, _detail(result))
+            self._set_state(FENCED, _detail(result))
             return
         if problem == "unknown_schema":
             self._schemas.again(stream, body.get("version"))
         if stream == REPORTS or not task.places:
-            self._say(self.state, f"{problem}: {_detail(result)}")
+            self._set_state(self.state, f"{problem}: {_detail(result)}")
             return
         if (stream, partition) not in {(p.stream, p.partition) for p in task.places}:
             stream, partition = task.places[0].stream, task.places[0].partition
         expected = body.get("expected")
-        self._trouble(str(stream), int(str(partition)), problem, _detail(result), now_s, expected)
+        self._hold(str(stream), int(str(partition)), problem, _detail(result), now_s, expected)
 
-    def _trouble(
+    def _hold(
         self,
         stream: str,
         partition: int,
@@ -345,14 +348,14 @@ class Sender:
         now_s: float,
         expected: int | None = None,
     ) -> None:
-        part = self.backlog.partitions[stream, partition]
-        self._troubles.met(part, problem, detail, now_s, expected)
-        self._say(self.state, f"{problem}: {detail}")
+        part = self.queue.partitions[stream, partition]
+        self._held.hold(part, problem, detail, now_s, expected)
+        self._set_state(self.state, f"{problem}: {detail}")
 
     def _take_acks(self, task: Task, result: Reply) -> bool:
-        """Whether a report has arrived."""
+        """Process the acks of an answer; returns whether a report has arrived."""
         arrived = False
-        places = task.places if isinstance(task, Batch) else ()
+        places = task.places if isinstance(task, SendPages) else ()
         sent = {(p.stream, p.partition): p.seq for p in places}
         for stream, partition, seq in result.body.get("acked", ()):
             if stream == REPORTS:
@@ -360,15 +363,15 @@ class Sender:
                 self.counters.reports += 1
                 continue
             upto = min(int(seq), sent.get((stream, partition), 0))
-            count = self.backlog.acked(stream, partition, upto)
+            count = self.queue.acked(stream, partition, upto)
             if count:
                 self.counters.acked_pages += count
                 self._acks[stream, partition] = upto
-                self._troubles.over((stream, partition))
-                self.backlog.partitions[stream, partition].hold_until_s = 0.0
+                self._held.release((stream, partition))
+                self.queue.partitions[stream, partition].hold_until_s = 0.0
         return arrived
 
-    # -- what the daemon is told
+    # -- output to the daemon
 
     def take_acks(self) -> list[tuple[str, int, int]]:
         """Cumulative acks since the last call."""
@@ -380,8 +383,8 @@ class Sender:
         """Figures and states for people."""
         return {
             "state": self.state,
-            "backlog_pages": self.backlog.pages,
-            "backlog_bytes": self.backlog.bytes,
+            "backlog_pages": self.queue.pages,
+            "backlog_bytes": self.queue.bytes,
             "hold_until_s": None if self.state == SENDING else self._hold_until_s,
             "requests": self.counters.requests,
             "sent_pages": self.counters.pages,
@@ -391,7 +394,7 @@ class Sender:
             "reports": self.counters.reports,
             "failures": self.counters.failures,
             "last_error": self.last_error,
-            "stuck": self._troubles.stuck(),
+            "stuck": self._held.stuck(),
             "refused_streams": sorted({stream for stream, _ in self._schemas.refused}),
             "desired": self.desired,
         }

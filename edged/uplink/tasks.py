@@ -1,4 +1,4 @@
-"""What a sender wants done, and what came of it."""
+"""The sender's tasks and their results."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edged.uplink.send_queue import Place
+from edged.uplink.send_queue import PageLocation
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class RegisterSchema:
     """Task: PUT this schema."""
 
     stream: str
@@ -19,10 +19,10 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Task: POST these pages, and behind them a report."""
+class SendPages:
+    """Task: POST these pages, followed by a report."""
 
-    places: Sequence[Place]
+    places: Sequence[PageLocation]
     report: bytes = b""
     begun_s: float = field(default=0.0, compare=False)
 
@@ -38,26 +38,26 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
-    """Result: it did not."""
+    """Result: no answer arrived."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Result: nothing was sent, because the page at `place` cannot be read as what it should be."""
+    """Result: nothing was sent, because the page at `place` is unreadable or another one."""
 
-    place: Place
+    place: PageLocation
     detail: str
 
 
-Task = Register | Batch
+Task = RegisterSchema | SendPages
 Result = Reply | NoReply | Unreadable
 
 
 @dataclass(slots=True)
 class Counters:
-    """What has been done since the start."""
+    """Totals since the start."""
 
     requests: int = 0
     pages: int = 0
@@ -67,4 +67,4 @@ class Counters:
     reports: int = 0
     """Reports acknowledged."""
     alarms: int = 0
-    """Answers that should never come: other bytes under a page's name, or another process."""
+    """Answers that must not occur: other bytes under a page's name, or a second sending process."""

@@ -1,22 +1,22 @@
-"""Telemetry: what a device tells the centre of itself, as rows of a built-in stream of pages.
+"""Telemetry: reports of a device about itself, as rows of a built-in stream of pages.
 
-    daemon: row(snapshot) ──► Uplink.report ──► uplink's process: page(…) ──► collector, landing
+    daemon: row(snapshot) ──► Uplink.report ──► uplink process: page(…) ──► collector, landing
 
-The stream is `edged.telemetry`; the dot keeps it apart from every job's streams.  Its pages
-are of the ordinary format (`edged/pages/format.py`), one row each, its schema is registered like
-any, so Spark reads it like any: `SELECT at, watts, backlog_bytes FROM telemetry`.
+The stream is `edged.telemetry`; the dot keeps its name apart from every job's streams.  Its pages
+have the ordinary format (`edged/pages/format.py`), one row each, and its schema is registered like
+any other.  Spark reads it like any stream: `SELECT at, watts, backlog_bytes FROM telemetry`.
 
-A report is not durable on the device, and the newest wins: one that waits is replaced by the next,
-so a backlog of reports is never built up.  The stream's sequence therefore has gaps, which the
-collector allows here and nowhere else (`edged/central/admission.py`), and its numbers are
+A report is not durable on the device, and the newest wins: it replaces a waiting one, so reports
+never queue up.  The stream's sequence therefore has gaps, which the collector allows for this
+stream only (`edged/central/admission.py`).  Its numbers are
 
     seq = session << 40 | n        n = 1, 2, … in the daemon's process
 
-The store's session counter rises with every start and is durable before the daemon does anything,
-so a number is never given to two reports, whoever is killed when, though nothing is kept for it:
-what has landed lands never again, and what comes late, behind a newer one, does not land at all.
+The store's session counter rises with every start and is durable before the daemon does anything.
+No number is therefore used twice, even after a kill.  A landed report never lands again, and a
+report that arrives after a newer one is dropped.
 
-This module and what it imports are the standard library's: the uplink's process makes the pages.
+This module and its imports belong to the standard library only: the uplink process makes the pages.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Any
 
 STREAM, VERSION = "edged.telemetry", 2
 INTERVALS_SILENT = 3
-"""A device that has not been heard of for so many of its intervals is silent."""
+"""A device is silent after this many intervals without a report."""
 TEXT_BYTES_MAX = 512
-"""Longer texts are cut, but for `jobs`, which is left empty where it does not fit."""
+"""Longer texts are cut, except `jobs`, which is left empty if it does not fit."""
 JOBS_MAX = 32
 
 COLUMNS: tuple[tuple[str, str, bool], ...] = (
@@ -76,9 +76,9 @@ COLUMNS: tuple[tuple[str, str, bool], ...] = (
 )
 """Name, type and whether it may be null.  Counters count since `started_at`; `latency_s` is the
 99th percentile of the last 1024 beats, arrival to durable; `energy_source` is measured, modelled or
-simulated; `jobs` is JSON, `{name: {"state", "version", "rows"}}`; `rails_silent` are those whose
-meters cannot be read any more; `budget_forecast_joules` is what the policy's budget has left at its
-end at the present power."""
+simulated; `jobs` is JSON, `{name: {"state", "version", "rows"}}`; `rails_silent` is the number of
+rails whose meters cannot be read any more; `budget_forecast_joules` is the rest of the policy's
+budget at its end, at the present power."""
 
 _COLUMNS_OF = {1: 36, VERSION: len(COLUMNS)}
 SCHEMAS = {
@@ -105,7 +105,7 @@ def number(session: int, count: int) -> int:
 
 
 def row(snapshot: Mapping[str, Any], interval_s: float, desired: Mapping[str, Any]) -> list[Any]:
-    """A report's values, in the order of COLUMNS, of a daemon's snapshot (docs/control.md).
+    """The values of a report, in the order of COLUMNS, from a daemon's snapshot (docs/control.md).
 
     `desired` has `version`, `applied` and `problem` (`edged.centre_link.desired_state`).
     """
@@ -134,31 +134,31 @@ def _daemon(s: Mapping[str, Any], interval_s: float) -> list[Any]:
     ]  # fmt: skip
 
 
-def _energy(told: Mapping[str, Any] | None) -> list[Any]:
-    if told is None:
+def _energy(energy: Mapping[str, Any] | None) -> list[Any]:
+    if energy is None:
         return [None] * 7
-    total, now = told["input"], told["watts"]
+    total, now = energy["input"], energy["watts"]
     return [
-        told["board"]["name"], told["policy"]["policy"],
+        energy["board"]["name"], energy["policy"]["policy"],
         None if now is None else now["input"],
         None if total is None else total["joules"],
         None if total is None else total["provenance"],
-        told["taken_over"], len(told["missing"]),
+        energy["taken_over"], len(energy["missing"]),
     ]  # fmt: skip
 
 
-def _warnings(told: Mapping[str, Any] | None) -> list[Any]:
-    if told is None:
+def _warnings(energy: Mapping[str, Any] | None) -> list[Any]:
+    if energy is None:
         return [None] * 2
-    budget = told["policy"]["budget"]
+    budget = energy["policy"]["budget"]
     return [
-        sum(bool(rail["problem"]) for rail in told["rails"]),
+        sum(bool(rail["problem"]) for rail in energy["rails"]),
         None if budget is None else budget["forecast_j"],
     ]
 
 
 def _jobs(jobs: Mapping[str, Any]) -> str:
-    told = {
+    found = {
         name: {
             "state": job["state"],
             "version": job["version"],
@@ -166,14 +166,14 @@ def _jobs(jobs: Mapping[str, Any]) -> str:
         }
         for name, job in list(jobs.items())[:JOBS_MAX]
     }
-    return json.dumps(told, separators=(",", ":"))
+    return json.dumps(found, separators=(",", ":"))
 
 
 def page(
     device: str, epoch: int, seq: int, values: Sequence[Any], bytes_max: int = _CAPACITY
 ) -> bytes:
-    """The page of a report, at most `bytes_max` bytes; without `jobs` where that does not fit, and
-    nothing at all where that does not help."""
+    """The page of a report, at most `bytes_max` bytes.  If it is too large, `jobs` is emptied; if
+    it is still too large, the result is empty."""
     made = _page(device, epoch, seq, values)
     if len(made) > bytes_max:
         made = _page(device, epoch, seq, [*values[:_JOBS_AT], "{}", *values[_JOBS_AT + 1 :]])
@@ -194,7 +194,7 @@ def _page(device: str, epoch: int, seq: int, values: Sequence[Any]) -> bytes:
 
 
 def _tuple(values: Sequence[Any]) -> bytes:
-    """A slotted tuple: presence bitmap, fixed columns, ends of the variable ones, their bytes."""
+    """A slotted tuple: presence bitmap, fixed columns, ends of variable ones, their bytes."""
     bitmap = bytearray(-(-len(COLUMNS) // 8))
     fixed, ends, texts = bytearray(), bytearray(), bytearray()
     for i, ((name, kind, _), value) in enumerate(zip(COLUMNS, values, strict=True)):

@@ -1,20 +1,20 @@
-"""Upload windows of jobs: pages that may wait are offered to the uplink together, so that a radio
-is woken, and stays awake for its tail, once for all of them.
+"""The upload coalescer: offers delayable pages to the uplink together, so that a radio wakes, and
+stays awake for its tail, once for all of them.
 
-A job that promises `upload_within` lets its sealed, durable pages wait for so long.  All that waits
-is offered at once, in the order in which it was sealed, as soon as
+A job that promises `upload_within` allows its sealed, durable pages to wait that long.  All waiting
+pages are offered at once, in the order in which they were sealed, as soon as
 
-    a page has waited for as long as its job allows (a timer)
-    a page is offered that may not wait: the radio is on anyway
-    the policy says that the next beat would be too late, so that no wake is spent on sending
-    what waits is an eighth of the store, or the store is full
-    somebody waits for the centre to have it: a drain, `POST /v1/uplink:retry`
+    a page has waited for its job's whole `upload_within` (timer)
+    a page arrives that must not wait: the radio is on anyway
+    the policy predicts that the next beat comes too late, so that no wake is spent on sending alone
+    the waiting pages are an eighth of the store, or the store is full
+    the pages are needed at the centre: a drain, `POST /v1/uplink:retry`
 
-Whatever is pending when the daemon starts is offered at once: how long it has waited is not known.
-The promise of latency, from arrival to the sealed page, has nothing to do with any of this.
+Pages that are pending when the daemon starts are offered at once, because their age is not known.
+The latency promise ends at the sealed page and is not affected.
 
-Invariant: a page is either held here or was offered, and of a (stream, partition) nothing that is
-held has a lower sequence number than what was offered.
+Invariant: each page is either waiting here or offered.  Within a (stream, partition) no waiting
+page has a lower sequence number than an offered one.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ if TYPE_CHECKING:
     from edged.store.backlog import PageRef
 
 STORE_SHARE = 8
-"""Of the store, 1 / this may wait."""
+"""Waiting pages take at most 1 / STORE_SHARE of the store."""
 
 
 class UploadCoalescer:
-    """Stands between a committer and its uplink; the commit thread's, but for `soon` and figures.
+    """Stands between the committer and its uplink.  Belongs to the commit thread; only
+    `release_soon` and the figures are safe on other threads.
 
-    `release` wants to be called when the timer is readable.
+    Call `release` when `timer` is readable.
     """
 
     def __init__(
         self, uplink: Uplink, clock: Clock, store_bytes: int | None, pending: Iterable[PageRef]
     ) -> None:
-        """`store_bytes`: the store's bound; `pending`: what an earlier process has left."""
+        """`store_bytes` is the store's limit; `pending` are pages that an earlier process left."""
         self.timer = TimerFd()
-        """Readable when what waits is due."""
+        """Readable when the waiting pages are due."""
         self.releases = 0
         self.offered_bytes = 0
         self._uplink, self._clock = uplink, clock
@@ -56,12 +57,12 @@ class UploadCoalescer:
         self._bytes = 0
         self._due_us: int | None = None
         self._last: dict[tuple[str, int], int] = {}
-        """By stream and partition, the last page that was offered."""
-        self._through = self._soon = False
+        """The last page offered, by (stream, partition)."""
+        self._bypassed = self._soon = False
         self._pass(list(pending))
 
     def set_jobs(self, plans: Sequence[JobPlan]) -> None:
-        """What the jobs allow from now on; what was held under other promises goes at once."""
+        """Apply the jobs' promises.  If they changed, all waiting pages are offered at once."""
         within_us = {
             stream: plan.promises.upload_within_us
             for plan in plans
@@ -74,24 +75,24 @@ class UploadCoalescer:
             self.release()
 
     def offer(self, refs: Iterable[PageRef]) -> None:
-        """New pages, or the new places of pages; each partition's in the order of seq."""
-        through, new = [], False
+        """Add new pages, or new locations of known pages, in order of seq within each partition."""
+        moved, new = [], False
         for ref in refs:
             key = ref.key
             if key.seq <= self._last.get((key.stream, key.partition), 0):
-                through.append(ref)  # it has moved
+                moved.append(ref)  # the store has moved it
             elif key in self._pages:
                 self._pages[key] = ref
             else:
                 new |= key.stream not in self._within_us
                 self._hold(ref)
-        self._uplink.offer(through)
+        self._uplink.offer(moved)
         full = self._bytes_max is not None and self._bytes >= self._bytes_max
-        if new or full or self._soon or self._through:
+        if new or full or self._soon or self._bypassed:
             self.release()
 
     def release(self) -> None:
-        """Offer all that waits."""
+        """Offer all waiting pages."""
         refs = list(self._pages.values())
         self._pages, self._bytes, self._soon = {}, 0, False
         if self._due_us is not None:
@@ -102,38 +103,38 @@ class UploadCoalescer:
             self._pass(refs)
 
     def bypass(self, wanted: bool) -> None:
-        """Somebody waits for the centre to have all pages, so that nothing is held, and the
-        uplink's `watch_fileno` tells of acks; or nobody does any more."""
-        self._through = wanted
+        """Switch coalescing off or on.  While it is off no page waits, and the uplink's
+        `watch_fileno` signals acks."""
+        self._bypassed = wanted
         if wanted:
             self.release()
         self._uplink.watch_acks(wanted)
 
     @property
     def bypassed(self) -> bool:
-        """Whether somebody waits for the centre to have all pages."""
-        return self._through
+        """Whether coalescing is off because the pages are needed at the centre."""
+        return self._bypassed
 
     def release_soon(self) -> None:
-        """Release with the next pages that are offered; any thread."""
+        """Release with the next pages offered.  Safe on any thread."""
         self._soon = True
 
     @property
     def within_us(self) -> int:
-        """How long whatever is shipped may wait; 0 where some of it may not."""
+        """The shortest `upload_within` of all jobs in µs; 0 without one."""
         return min(self._within_us.values(), default=0)
 
     def status(self) -> dict[str, Any]:
-        """Pages and bytes that wait, until when (monotonic µs), and how often some were sent."""
+        """Waiting pages and bytes, their due time (monotonic µs), and the number of releases."""
         return {
             "pages": len(self._pages), "bytes": self._bytes, "due_us": self._due_us,
             "releases": self.releases,
         }  # fmt: skip
 
-    # what the committer knows of an uplink -----------------------------------------------------
+    # the uplink interface that the committer uses ----------------------------------------------
 
     def fileno(self) -> int:
-        """The uplink's."""
+        """The uplink's descriptor."""
         return self._uplink.fileno()
 
     def poll(self) -> list[tuple[str, int, int]]:
@@ -141,11 +142,11 @@ class UploadCoalescer:
         return self._uplink.poll()
 
     def restart_if_dead(self) -> bool:
-        """Whether a new child was started: it knows of no pages."""
+        """Whether a new child was started.  A new child has no pages."""
         return self._uplink.restart_if_dead()
 
     def close(self) -> None:
-        """Release the timer; pages that wait are the next process's."""
+        """Release the timer.  Waiting pages stay in the store for the next process."""
         self.timer.close()
 
     def _hold(self, ref: PageRef) -> None:
@@ -153,7 +154,7 @@ class UploadCoalescer:
         self._bytes += ref.length
         within_us = self._within_us.get(ref.key.stream)
         if within_us is None:
-            return  # it goes at once
+            return  # it is offered at once
         due_us = self._clock.monotonic_us() + within_us
         if self._due_us is None or due_us < self._due_us:
             self._due_us = due_us

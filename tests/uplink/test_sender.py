@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.uplink.schema_registration import TRIES_MAX
-from edged.uplink.send_queue import Place
+from edged.uplink.send_queue import PageLocation
 from edged.uplink.sender import REPORTS, UNAUTHORIZED_S, Sender
-from edged.uplink.tasks import Batch, NoReply, Register, Reply, Unreadable
-from edged.uplink.upload_schedule import LOOK_S, opens_in_s
+from edged.uplink.tasks import NoReply, RegisterSchema, Reply, SendPages, Unreadable
+from edged.uplink.upload_schedule import RECHECK_S, opens_in_s
 
 SCHEMAS = [("s", 1, "[1]"), ("t", 1, "[2]")]
 
 
 def place(seq, stream="s", partition=0, length=100, file="f"):
-    return Place(stream, partition, seq, file, 0, length)
+    return PageLocation(stream, partition, seq, file, 0, length)
 
 
 def sender(*places, schemas=(), request_bytes=1000, jitter=1.0):
@@ -43,7 +43,9 @@ def names(task):
 def test_schemas_go_first_and_pages_wait_for_them():
     s = sender(place(1), schemas=SCHEMAS)
     tasks = [s.next(0.0), s.next(0.0)]
-    assert {t.stream for t in tasks} == {"s", "t"} and all(isinstance(t, Register) for t in tasks)
+    assert {t.stream for t in tasks} == {"s", "t"} and all(
+        isinstance(t, RegisterSchema) for t in tasks
+    )
     assert s.next(0.0) is None
     s.done(tasks[0], Reply(204, {}), 0.0)
     assert s.next(0.0) is None
@@ -57,7 +59,7 @@ def test_a_schema_that_comes_later_goes_before_the_next_page():
     s.register(*SCHEMAS[1])
     s.offer(place(1, stream="t"))
     task = s.next(0.0)
-    assert task == Register(*SCHEMAS[1])
+    assert task == RegisterSchema(*SCHEMAS[1])
     assert s.next(0.0) is None
     s.done(task, Reply(204, {}), 0.0)
     assert names(s.next(0.0)) == [("s", 0, 1), ("t", 0, 1)]
@@ -69,7 +71,7 @@ def test_a_schema_that_was_refused_may_be_replaced_by_another():
     assert s.next(0.0) is None and s.status()["refused_streams"] == ["s"]
     s.register("s", 1, "[3]")
     task = s.next(0.0)
-    assert task == Register("s", 1, "[3]")
+    assert task == RegisterSchema("s", 1, "[3]")
     s.done(task, Reply(204, {}), 0.0)
     assert names(s.next(0.0)) == [("s", 0, 1)] and s.status()["refused_streams"] == []
 
@@ -122,7 +124,7 @@ def test_network_trouble_backs_off_and_one_goes_ahead():
     waits, now = [], 10.25
     for _ in range(9):
         probe = s.next(now)
-        assert isinstance(probe, Batch) and s.next(now) is None
+        assert isinstance(probe, SendPages) and s.next(now) is None
         s.done(probe, NoReply("refused"), now)
         waits.append(s.next(now) - now)
         now = s.next(now)
@@ -130,7 +132,7 @@ def test_network_trouble_backs_off_and_one_goes_ahead():
     probe = s.next(now)
     s.done(probe, ok((*names(probe)[0],)), now)
     assert s.state == "sending"
-    assert isinstance(s.next(now), Batch) and isinstance(s.next(now), Batch)
+    assert isinstance(s.next(now), SendPages) and isinstance(s.next(now), SendPages)
 
 
 def test_a_server_error_is_network_trouble_but_its_acks_count():
@@ -196,8 +198,8 @@ def test_an_unknown_schema_is_registered_again():
     s = sender(place(1), schemas=SCHEMAS[:1])
     s.done(s.next(0.0), Reply(204, {}), 0.0)
     s.done(s.next(0.0), problem("unknown_schema", version=1), 0.0)
-    assert s.next(0.0) == Register("s", 1, "[1]")
-    s.done(Register("s", 1, "[1]"), Reply(204, {}), 0.0)
+    assert s.next(0.0) == RegisterSchema("s", 1, "[1]")
+    s.done(RegisterSchema("s", 1, "[1]"), Reply(204, {}), 0.0)
     wake = s.next(0.0)
     assert 0 < wake <= 1.0
     task = s.next(wake)
@@ -310,7 +312,7 @@ def test_over_a_slow_link_requests_become_small_enough_to_arrive(answer):
             acked = task.places[-1].seq
             s.done(task, ok(("s", 0, acked)), now)
     assert [size > 240_000 for size in sizes] == [True] * 5 + [False] * (len(sizes) - 5)
-    while not isinstance(task := s.next(now), Batch):  # a link that has become fast
+    while not isinstance(task := s.next(now), SendPages):  # a link that has become fast
         s.offer(place(pages + 1, length=20_000))
     for q in range(pages + 2, 5 * pages):
         s.offer(place(q, length=20_000))
@@ -340,7 +342,7 @@ class Centre:
         luck = self.rng.random()
         if luck < 0.15:
             return NoReply("lost on the way there")
-        if isinstance(task, Register):
+        if isinstance(task, RegisterSchema):
             self.known.add((task.stream, task.version))
             return Reply(204, {})
         if luck < 0.2:
@@ -404,7 +406,7 @@ def test_a_report_goes_behind_the_pages_of_the_next_request_and_alone_where_ther
     s.done(task, ok(["s", 0, 2], [REPORTS, 0, 5]), 0.0)
     assert s.next(0.0) is None and s.status()["reports"] == 1 and not s.status()["stuck"]
     s.report(b"r2")
-    assert s.next(0.0) == Batch([], b"r2")
+    assert s.next(0.0) == SendPages([], b"r2")
 
 
 def test_of_reports_that_wait_only_the_newest_is_kept_and_first_means_before_any_page():
@@ -412,7 +414,7 @@ def test_of_reports_that_wait_only_the_newest_is_kept_and_first_means_before_any
     s.reports_first = True
     s.report(b"r1")
     s.report(b"r2")
-    assert s.next(0.0) == Batch((), b"r2")
+    assert s.next(0.0) == SendPages((), b"r2")
     task = s.next(0.0)
     assert names(task) == [("s", 0, 1)] and not task.report
 
@@ -442,7 +444,7 @@ def test_trouble_with_a_report_holds_no_page_and_trouble_with_a_page_keeps_the_r
     s.offer(place(2))
     s.report(b"r2")
     s.done(s.next(0.0), problem("gap", expected=1), 0.0)
-    assert s.next(0.0) == Batch([], b"r2")
+    assert s.next(0.0) == SendPages([], b"r2")
 
 
 def test_a_centre_that_knows_no_reports_gets_none():
@@ -459,7 +461,7 @@ def test_outside_of_a_window_pages_wait_for_it_and_reports_go():
     s.closed_until_s = 50.0
     assert s.next(0.0) == 50.0 and not s.more(0.0)
     s.report(b"r1")
-    assert s.next(0.0) == Batch([], b"r1")
+    assert s.next(0.0) == SendPages([], b"r1")
     assert names(s.next(50.0)) == [("s", 0, 1)]
 
 
@@ -488,6 +490,6 @@ def test_windows_are_those_of_a_clock_that_is_looked_at_minute_by_minute(windows
     wait_s = opens_in_s([[60 * a, 60 * b] for a, b in windows], wall_s)
     assert (wait_s is None) == is_open(wall_s)
     if wait_s is not None:
-        assert 0 < wait_s <= LOOK_S
-        assert is_open(wall_s + wait_s) or wait_s == LOOK_S
+        assert 0 < wait_s <= RECHECK_S
+        assert is_open(wall_s + wait_s) or wait_s == RECHECK_S
         assert not any(is_open(t) for t in range(wall_s, int(wall_s + wait_s), 60))

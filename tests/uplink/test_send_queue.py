@@ -1,14 +1,14 @@
-"""Backlog and backoff: what waits, and for how long."""
+"""The send queue and the backoff."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.uplink.backoff import CAP_S, Backoff
-from edged.uplink.send_queue import Backlog, Place
+from edged.uplink.send_queue import PageLocation, SendQueue
 
 
 def place(seq, stream="s", partition=0, file="f", length=10):
-    return Place(stream, partition, seq, file, seq * 100, length)
+    return PageLocation(stream, partition, seq, file, seq * 100, length)
 
 
 _ops = st.one_of(
@@ -22,7 +22,7 @@ _ops = st.one_of(
 
 @given(st.lists(_ops, max_size=40), st.integers(1, 200))
 def test_it_is_a_sorted_map_without_what_was_acked(ops, room):
-    backlog, model, acked = Backlog(), {}, {0: 0, 1: 0}
+    backlog, model, acked = SendQueue(), {}, {0: 0, 1: 0}
     for kind, partition, seq, *more in ops:
         if kind == "offer":
             p = place(seq, partition=partition, file=more[0], length=more[1])
@@ -47,7 +47,7 @@ def test_it_is_a_sorted_map_without_what_was_acked(ops, room):
 
 
 def test_a_long_run_keeps_memory_small():
-    backlog = Backlog()
+    backlog = SendQueue()
     for seq in range(1, 20_001):
         backlog.offer(place(seq, file=f"f{seq // 100}"))
         if seq > 100:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edged.pages.sealed import PageKey
 from edged.store.backlog import PageRef
-from edged.uplink.outbox import REFS_A_LINE, Outgoing
+from edged.uplink.outbox import REFS_A_LINE, Outbox
 
 
 def ref(seq, offset=0, file="log"):
@@ -45,7 +45,7 @@ def told(lines):
 
 
 def test_messages_and_pages_keep_their_order():
-    out, channel = Outgoing(), Channel()
+    out, channel = Outbox(), Channel()
     out.say({"config": 1}, "config")
     out.offer([ref(1), ref(2, file="other"), ref(3)])
     out.say({"retry": True}, "retry")
@@ -59,7 +59,7 @@ def test_messages_and_pages_keep_their_order():
 
 
 def test_a_line_has_no_more_pages_than_it_may():
-    out, channel = Outgoing(), Channel()
+    out, channel = Outbox(), Channel()
     out.offer(ref(seq) for seq in range(1, 3 * REFS_A_LINE))
     out.send(channel)
     sizes = [sum(len(pages) for _, pages in line["offer"]) for line in channel.lines()]
@@ -75,7 +75,7 @@ STEP = st.one_of(
 
 @given(st.lists(STEP, max_size=60))
 def test_whatever_repeats_the_child_ends_up_with_the_last_of_everything(steps):
-    out, channel = Outgoing(), Channel(0)
+    out, channel = Outbox(), Channel(0)
     said = []
     for kind, what, value in steps:
         if kind == "offer":
@@ -105,7 +105,7 @@ def test_whatever_repeats_the_child_ends_up_with_the_last_of_everything(steps):
 def test_a_child_that_is_gone_leaves_nothing_behind():
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    out = Outgoing()
+    out = Outbox()
     out.offer(ref(seq) for seq in range(1, 100_000))
     out.send(ours)
     assert len(out) > 0 and out.bytes > 0
