@@ -11,7 +11,7 @@ import threading
 
 from edged.data.flow import State
 from edged.store import SnapshotTask, Store, StoreFull
-from edged.store.backlog import PageRef
+from edged.store.page_index import PageRef
 
 SNAPSHOT_BYTES = 512 << 20
 """Log since the last snapshot that makes the next one due: it bounds the recovery time."""

@@ -1,8 +1,8 @@
 """The durable part of a device: log, snapshots and spool behind `Store`.  See docs/store.md."""
 
 from edged.platform.disk import Buffer, Disk, SystemDisk
-from edged.store.backlog import PageRef
 from edged.store.errors import StoreFull
+from edged.store.page_index import PageRef
 from edged.store.records import BeatRecord, Encoded
 from edged.store.snapshot_files import SnapshotTask
 from edged.store.snapshots import Snapshot

@@ -1,8 +1,8 @@
-"""The file of acks: what the centre confirmed, so that a restart sends less again.
+"""The file of acks: what the centre has confirmed, so that a restart offers fewer pages again.
 
 `acks` is two lines: JSON `{"epoch": "<16 hex digits>", "acks": [[stream, partition, seq], …]}`, and
-the CRC-32 of the first line in decimal.  It is a hint: written without a sync, it may lag, be
-missing or be garbage, and then pages are offered once more and the centre drops them.
+the CRC-32 of the first line in decimal.  It is a hint, written without a sync.  If it is stale,
+missing or damaged, pages are offered once more and the centre drops them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import json
 import zlib
 
 from edged.platform.disk import DISK_FULL, Disk, write_whole
-from edged.store.backlog import Route
+from edged.store.page_index import Route
 
 
 def read_acks(disk: Disk, path: str, epoch: int) -> dict[Route, int]:
-    """The acked sequence number of each (stream, partition); nothing where the file is no good."""
+    """The acked sequence number of each (stream, partition); empty if the file is missing or
+    damaged."""
     if not disk.exists(path):
         return {}
     file = disk.open(path)
@@ -33,7 +34,7 @@ def read_acks(disk: Disk, path: str, epoch: int) -> dict[Route, int]:
 
 
 def write_acks(disk: Disk, path: str, epoch: int, acked: dict[Route, int]) -> None:
-    """Replace the file; a full disk is no reason to fail."""
+    """Replace the file.  A full disk is ignored."""
     acks = [[s, p, q] for (s, p), q in sorted(acked.items())]
     body = json.dumps({"epoch": f"{epoch:016x}", "acks": acks}).encode()
     crc = str(zlib.crc32(body)).encode()

@@ -1,4 +1,4 @@
-"""The store's own error, beside `StoreFailed`, `StoreBusy` and `StoreCorrupt` of edged.errors."""
+"""The store's own error, besides `StoreFailed`, `StoreBusy` and `StoreCorrupt` of edged.errors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from edged.platform.disk import DISK_FULL
 
 
 class StoreFull(StoreError):
-    """There is no room for this; nothing was written and the store is as it was before.
+    """The store has no room for this; nothing was written, and the store is unchanged.
 
-    Snapshot and acks free room, and so do people; then the same call may be tried again.
+    A snapshot, acks, or freed disk space make room; the same call may then be repeated.
     """
 
 
 @contextmanager
 def no_room(what: str) -> Iterator[None]:
-    """Makes StoreFull of a disk that is full; `what` says what it has no room for, and where."""
+    """Raise StoreFull for a full disk; `what` names what needs the room, and where."""
     try:
         yield
     except OSError as problem:

@@ -1,12 +1,13 @@
-"""Who a store is: the device epoch for its life, and the session that counts its openings.
+"""A store's identity: the device epoch, for its whole life, and the session, counted at each
+opening.
 
 `identity` is one line of JSON, written once: `{"format": 1, "epoch": "<16 hex digits>", "crc":
-CRC-32 of "<format> <epoch>"}`.  A format that is not known is refused before anything is touched.
+CRC-32 of "<format> <epoch>"}`.  An unknown format is refused before anything is changed.
 
 `session` holds two slots of 4096 bytes, written in turn and made durable before the store is used:
 u64 counter, u64 random nonce, u64 device epoch, u32 CRC-32 of the 24 bytes before, little-endian.
-The larger valid counter counts.  Where one slot is damaged it may have been the larger by one, so
-that one is skipped: the counter never goes back.
+The larger valid counter is current.  A damaged slot may have held the next one, so that number is
+skipped: the counter never goes back.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def read_identity(disk: Disk, path: str) -> int:
     if version != FORMAT:
         raise StoreError(
             f"{path}: the store has format {version}, this edged knows format {FORMAT}; nothing "
-            "was touched: use the edged that wrote it, or another directory"
+            "was changed: use the edged that wrote it, or another directory"
         )
     if crc != zlib.crc32(f"{version} {epoch}".encode()):
         raise StoreCorrupt(f"{path}: damaged; see docs/store.md, 'When the store is damaged'")
@@ -70,7 +71,9 @@ def next_session(disk: Disk, path: str, epoch: int) -> tuple[int, int]:
         slots = [file.pread(_SLOT.size, i * _SLOT_BYTES) for i in (0, 1)]
         counters = [_counter(slot, epoch, path) for slot in slots]
         if max(c or 0 for c in counters) > 1:
-            counters = [c or None for c in counters]  # no slot stays empty beyond the first two
+            counters = [
+                c or None for c in counters
+            ]  # after the first two openings no valid slot is empty
         valid = [c for c in counters if c is not None]
         if not valid:
             raise StoreCorrupt(

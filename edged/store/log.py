@@ -1,20 +1,20 @@
-"""The write-ahead log: numbered segment files of records, appended and retired as a whole.
+"""The write-ahead log: numbered segment files of records, appended in order and retired as a whole.
 
 A segment is `log/<number:016d>.log`: a block of 4096 bytes whose first 64 are its header, then
 records (see edged/store/records.py) without gaps.  Header, little-endian: u32 magic 0x4C676445
-("EdgL"), u16 version 1, u16 zero, u64 number, u64 random nonce, u64 device epoch, u64 beat of
-the record before its first one, 20 zero bytes, u32 CRC-32 of the 60 bytes before.
+("EdgL"), u16 version 1, u16 zero, u64 number, u64 random nonce, u64 device epoch, u64 beat of the
+record before its first one, 20 zero bytes, u32 CRC-32 of the 60 bytes before.
 
 Invariants:
 
-1. A file has a segment's name only after its header is durable; the name is durable before the
+1. A file gets a segment's name only after its header is durable; the name is durable before the
    first record is written.
-2. A segment is preallocated, so an append needs no new space; a record that is larger than a
-   segment gets one of its own.
-3. Numbers are never used twice with the same nonce.  A retired file is reused under a new name,
+2. A segment is preallocated, so an append needs no new space.  A record larger than a segment gets
+   a segment of its own.
+3. A number is never used twice with the same nonce.  A retired file is reused under a new name,
    number and nonce, and only after its old name is durably gone.
-4. Records are written in order, and one that asked for it is durable before the next begins.
-   Each says which record precedes it, which one was known durable, and the newest snapshot.
+4. Records are written in order.  A record appended with `sync` is durable before the next one is
+   written.  Each names its predecessor, the newest durable record, and the newest snapshot.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ import numpy as np
 from edged.errors import StoreCorrupt
 from edged.platform.disk import DISK_FULL, Disk, File
 from edged.store import identity
-from edged.store.backlog import Holder
 from edged.store.errors import no_room
+from edged.store.page_index import Holder
 from edged.store.records import (
     ALIGN,
     HEADER_BYTES,
     RECORD_MAGIC,
     BeatRecord,
     Encoded,
-    Entry,
     Lineage,
+    RecordEntry,
     RecordReader,
     parse_header,
 )
@@ -46,9 +46,9 @@ SEGMENT_MAGIC = 0x4C676445
 _HEADER = struct.Struct("<IHHQQQQ20xI")
 _VERSION = 1
 _SPARES_MAX = 12
-"""Retired files that wait to be written again: with 64 MiB each they hold the log between two
-snapshots.  Overwriting costs 0.13 CPU-s/GB and 9 ms a 16 MiB record, a fresh file 1.75 CPU-s/GB
-and stalls of 100 ms (2-core VM, ext4 on virtio)."""
+"""Retired files kept for reuse.  With 64 MiB each they hold the log between two snapshots.
+Overwriting costs 0.13 CPU-s/GB and 9 ms per 16 MiB record; a fresh file costs 1.75 CPU-s/GB and
+stalls of 100 ms (2-core VM, ext4 on virtio)."""
 _CHUNK = 1 << 20
 
 
@@ -69,16 +69,16 @@ class Segment(Holder):
 
 @dataclass
 class Scanned:
-    """A segment as it was found: the valid records from its start, and the largest `durable` that
-    a record behind the first invalid one vouches for."""
+    """The content of a segment after a scan: the valid records from its start, and in `proof` the
+    largest `durable` claimed by a record after the first invalid one."""
 
     segment: Segment
-    entries: list[Entry]
+    entries: list[RecordEntry]
     proof: int
 
 
 def _proof(file: File, segment: Segment) -> int:
-    """The largest `durable` of the headers behind the segment's valid end; 0: there are none."""
+    """The largest `durable` in the headers after the segment's valid end; 0 without any."""
     proof = 0
     for start in range(segment.end, segment.size, _CHUNK):
         data = file.pread(min(_CHUNK, segment.size - start), start)
@@ -90,7 +90,7 @@ def _proof(file: File, segment: Segment) -> int:
     return proof
 
 
-class Log:
+class SegmentLog:
     """The segments of a store.  Used by one thread at a time."""
 
     def __init__(self, disk: Disk, directory: str, epoch: int, segment_bytes: int) -> None:
@@ -99,15 +99,15 @@ class Log:
         self._active: File | None = None
         self._spares: list[str] = []
         self.syncs = 0
-        """How often records, or a new segment's header, were made durable."""
+        """Number of syncs of records and of segment headers."""
         self._next_number = 1
         self.segments: list[Segment] = []
         self.last = 0
         """Newest beat in the log."""
         self.durable = 0
-        """Newest beat that is known durable."""
+        """Newest beat known to be durable."""
         self.snapshots = 0
-        """One more than the beat of the newest snapshot, 0 without one; records say it."""
+        """Beat of the newest snapshot plus 1, 0 without one; stored in each record."""
 
     @property
     def bytes(self) -> int:
@@ -115,13 +115,13 @@ class Log:
         return sum(s.size for s in self.segments) + len(self._spares) * self._segment_bytes
 
     def sealed(self) -> list[Segment]:
-        """The segments that nothing more is written to, oldest first."""
+        """The closed segments, oldest first."""
         return self.segments[:-1] if self._active else list(self.segments)
 
     # -- start ---------------------------------------------------------------------------------
 
     def scan(self) -> list[Scanned]:
-        """Read and check every segment.  Spare and half-made files are removed."""
+        """Read and check every segment.  Spare and incomplete files are deleted."""
         found = []
         for name in self._disk.listdir(self._directory):
             path = f"{self._directory}/{name}"
@@ -166,9 +166,10 @@ class Log:
         )
 
     def adopt(self, segments: list[Segment], last: int, durable: int) -> None:
-        """Go on behind these segments, with `last` as the newest beat in use.
+        """Continue after these segments; `last` is the newest beat in use.
 
-        What they hold beyond their valid end is cut off, which gives preallocated room back."""
+        Each file is truncated to its valid end, which frees preallocated space.
+        """
         self.segments, self.last, self.durable = segments, last, durable
         for segment in segments:
             if segment.size > segment.end:
@@ -186,8 +187,8 @@ class Log:
         if segments:
             self._disk.sync_directory(self._directory)
 
-    def read(self, segment: Segment, entry: Entry) -> BeatRecord:
-        """The record behind `entry`, in memory of its own."""
+    def read(self, segment: Segment, entry: RecordEntry) -> BeatRecord:
+        """The record of `entry`, in memory of its own."""
         file = self._disk.open(segment.path)
         try:
             record = RecordReader(file, segment.number, segment.seed, segment.size).record(entry)
@@ -195,7 +196,7 @@ class Log:
             file.close()
         if record is None:
             raise StoreCorrupt(
-                f"{segment.path}: the record at offset {entry.offset} was valid a moment ago and "
+                f"{segment.path}: the record at offset {entry.offset} was valid at the scan and "
                 "no longer is; check the medium (dmesg)"
             )
         return record
@@ -203,7 +204,7 @@ class Log:
     # -- append --------------------------------------------------------------------------------
 
     def growth(self, length: int) -> int:
-        """Bytes of disk that appending a record of `length` needs beyond what is held."""
+        """Bytes of new disk space that appending a record of `length` needs."""
         if self._active and self.segments[-1].end + length <= self.segments[-1].size:
             return 0
         size = max(self._segment_bytes, ALIGN + length)
@@ -211,13 +212,12 @@ class Log:
 
     def append(
         self, record: Encoded, sync: bool, copy: bool = False, small: bool = False
-    ) -> tuple[Segment, Entry]:
-        """Write a record, with one fdatasync where `sync`.  Returns where it stands.
+    ) -> tuple[Segment, RecordEntry]:
+        """Write a record, with one fdatasync if `sync`.  Returns its location.
 
-        `copy` says that an older segment holds it as well, without proof that it is durable there;
-        with `small` a new segment, where one is needed, holds no more than this record.
-
-        Raises StoreFull, with nothing that counts written, where there is no room.
+        `copy`: an older segment also holds the record, without proof that it is durable there.
+        `small`: a new segment, if one is needed, gets room for this record only. Raises StoreFull
+        if there is no room; nothing valid is written then.
         """
         segment = self.segments[-1] if self._active else None
         if segment is None or segment.end + record.length > segment.size:
@@ -225,7 +225,9 @@ class Log:
         assert self._active is not None
         lineage = Lineage(self.last, self.durable, self.snapshots, sync, copy)
         buffers = record.buffers(segment.number, segment.seed, lineage)
-        with no_room(f"{segment.path}: no room for beat {record.number}"):  # a disk that copies
+        with no_room(
+            f"{segment.path}: no room for beat {record.number}"
+        ):  # copy-on-write file systems allocate here
             self._active.pwritev(buffers, segment.end)
         if sync:
             self._active.sync()
@@ -237,7 +239,7 @@ class Log:
         return segment, entry
 
     def sync(self) -> None:
-        """Make durable what was appended without."""
+        """Make records durable that were appended without sync."""
         if self._active and self.durable < self.last:
             self._active.sync()
             self.syncs += 1
@@ -277,7 +279,7 @@ class Log:
         return segment
 
     def _allocate(self, file: File, path: str, size: int, size_min: int) -> None:
-        """Reserve `size` bytes, or where the disk has less no more than the record needs."""
+        """Reserve `size` bytes, or only `size_min` if the disk has no more."""
         try:
             file.allocate(size)
         except OSError as problem:
@@ -293,9 +295,9 @@ class Log:
     # -- retire --------------------------------------------------------------------------------
 
     def retire(self, segments: list[Segment], reusable: list[Segment]) -> None:
-        """Give up the oldest segments: nothing in them is needed any more.
+        """Drop the oldest segments, whose content is no longer needed.
 
-        Those that are also `reusable` (nobody may be reading them) may become spare files.
+        Those that are also `reusable` (no reader has them open) may become spare files.
         """
         spares: list[str] = []
         for segment in segments:
@@ -312,7 +314,7 @@ class Log:
         self.segments = self.segments[len(segments) :]
 
     def drop_spares(self) -> None:
-        """Delete the spare files, to give their room back."""
+        """Delete the spare files to free their space."""
         while self._spares:
             self._disk.unlink(self._spares[-1])
             self._spares.pop()

@@ -1,17 +1,17 @@
-"""What a log record is, byte by byte.
+"""The layout of a log record.
 
-All numbers are little-endian.  A record starts at a multiple of 4096 in its segment and fills
-whole blocks of 4096, so that writing one never touches a sector or page that holds another:
+All numbers are little-endian.  A record starts at a multiple of 4096 in its segment and fills whole
+blocks of 4096, so that writing one never touches a sector or page of another:
 
-| offset | type | what |
+| offset | type | content |
 |---|---|---|
 | 0 | u32 | magic 0x52676445, "EdgR" |
 | 4 | u16 | version of this layout: 1 |
-| 6 | u16 | flags: bit 0 the commit asked for an fdatasync, bit 1 a copy that a restart made |
+| 6 | u16 | flags: bit 0 the commit asked for an fdatasync, bit 1 a copy made by a restart |
 | 8 | u64 | number of the segment that it was written to |
 | 16 | u64 | beat number, from 1 |
 | 24 | u64 | beat number of the record before it in the log; 0: it is the first of all |
-| 32 | u64 | the newest beat that was known durable when this record was written |
+| 32 | u64 | the newest beat known durable when this record was written |
 | 40 | u64 | one more than the beat of the newest snapshot at that time; 0: there was none |
 | 48 | u64 | length of the record with header and padding, a multiple of 4096 |
 | 56 | u32 | number of inputs |
@@ -21,12 +21,12 @@ whole blocks of 4096, so that writing one never touches a sector or page that ho
 | 72 | | the table: u64 length of the facts, u64 length of each input, a page entry for each page |
 | | | facts, inputs and pages, each padded with zeros to a multiple of 8 |
 
-A page entry is 88 bytes: u64 sequence number, u64 length, u32 partition, u32 CRC-32 of the page,
-64 bytes of stream name (UTF-8, at most 63, padded with zeros).  Every byte is under exactly one
-checksum but padding behind pages, so that a commit reads its data once.
+A page entry is 88 bytes: u64 sequence number, u64 length, u32 partition, u32 CRC-32 of the page, 64
+bytes of stream name (UTF-8, at most 63, padded with zeros).  Every byte except padding after pages
+is under exactly one checksum, so that a commit reads its data once.
 
-Both checksums of a record start from the CRC-32 of its segment's random nonce: what an older life
-of a recycled file left behind, or what a page's content imitates, is never taken for a record.
+Both checksums of a record start from the CRC-32 of its segment's random nonce.  Leftovers in a
+recycled file, or page content that imitates a record, are therefore never taken for a record.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ _ZEROS = bytes(ALIGN)
 
 @dataclass
 class BeatRecord:
-    """One beat as the log keeps it.  `number` grows from record to record."""
+    """One beat in the log.  `number` grows from record to record."""
 
     number: int
     facts: bytes = b""
-    """What the loop decided (JSON or whatever the loop likes; opaque here)."""
+    """The heart's decisions: JSON, opaque here."""
     inputs: list[Buffer] = field(default_factory=list)
-    """The rows that came in; recovery returns each as a writable uint8 array."""
+    """The rows received; recovery returns each as a writable uint8 array."""
     pages: list[SealedPage] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class PageEntry:
-    """A page's line in a table: its name, CRC-32 and where its bytes stand in the file."""
+    """A page's entry in a table: its key, its CRC-32 and the location of its bytes in the file."""
 
     key: PageKey
     offset: int
@@ -78,7 +78,7 @@ class PageEntry:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a record knows of what came before it, and its flags; see the header."""
+    """A record's references to earlier records, and its flags; see the header."""
 
     previous: int
     durable: int
@@ -100,7 +100,7 @@ class RecordHeader:
 
 
 @dataclass(frozen=True)
-class Entry:
+class RecordEntry:
     """A valid record in a segment: its header, offset and pages (offsets in the file)."""
 
     header: RecordHeader
@@ -109,12 +109,12 @@ class Entry:
 
 
 def padding(length: int, to: int = 8) -> int:
-    """Bytes that are missing to a multiple of `to`."""
+    """Bytes missing to a multiple of `to`."""
     return -length % to
 
 
 def pack_page(key: PageKey, length: int, crc: int) -> bytes:
-    """A page entry.  Raises StoreError where the stream's name is too long."""
+    """A page entry.  Raises StoreError if the stream's name is too long."""
     name = key.stream.encode()
     if not 0 < len(name) <= 63:
         raise StoreError(
@@ -138,7 +138,7 @@ PAGE_ENTRY_BYTES = _PAGE.size
 
 
 class Encoded:
-    """A record as buffers ready to be written at `offset`; pages are not copied."""
+    """A record as buffers ready to be written; pages are not copied."""
 
     def __init__(self, record: BeatRecord) -> None:
         inputs = [flat(b) for b in record.inputs]
@@ -173,14 +173,14 @@ class Encoded:
         header += struct.pack("<I", zlib.crc32(header, seed))
         return [header + self._head, *self._inputs, *self._pages, _ZEROS[: self._tail]]
 
-    def entry(self, offset: int, lineage: Lineage) -> Entry:
-        """What a scan would find once the record is written at file `offset`."""
+    def entry(self, offset: int, lineage: Lineage) -> RecordEntry:
+        """The entry that a scan finds once the record is written at file `offset`."""
         places, at = [], offset + self._pages_at
         for key, length, crc in self._keys:
             places.append(PageEntry(key, at, length, crc))
             at += length + padding(length)
         header = RecordHeader(self.number, lineage, self.length, *self._counts, crc=0)
-        return Entry(header, offset, tuple(places))
+        return RecordEntry(header, offset, tuple(places))
 
 
 def _padded(parts: Sequence[memoryview]) -> list[Buffer]:
@@ -193,7 +193,7 @@ def _padded(parts: Sequence[memoryview]) -> list[Buffer]:
 
 
 def parse_header(data: bytes | memoryview, segment: int, seed: int) -> RecordHeader | None:
-    """The header in `data[:64]` where it is one of this segment, else None."""
+    """The header in `data[:72]` if it is one of this segment, else None."""
     if len(data) < _HEADER.size:
         return None
     magic, version, flags, number_of, beat, *rest = _HEADER.unpack_from(data)
@@ -208,14 +208,14 @@ def parse_header(data: bytes | memoryview, segment: int, seed: int) -> RecordHea
 
 
 class RecordReader:
-    """Reads and checks records of one segment through one buffer that it reuses."""
+    """Reads and checks records of one segment through one reused buffer."""
 
     def __init__(self, file: File, segment: int, seed: int, size: int) -> None:
         self._file, self._segment, self._seed, self._size = file, segment, seed, size
         self._buffer = bytearray(1 << 16)
 
-    def entry(self, offset: int) -> Entry | None:
-        """The record at `offset`, every byte of it checked; None where there is no valid one."""
+    def entry(self, offset: int) -> RecordEntry | None:
+        """The record at `offset`, every byte of it checked; None if there is no valid one."""
         header = self._header(offset)
         if header is None:
             return None
@@ -226,8 +226,8 @@ class RecordReader:
                 return None
             return self._check(header, view, offset)
 
-    def record(self, entry: Entry) -> BeatRecord | None:
-        """The record behind `entry` in memory of its own; None where it no longer is valid."""
+    def record(self, entry: RecordEntry) -> BeatRecord | None:
+        """The record of `entry` in memory of its own; None if it is no longer valid."""
         data: npt.NDArray[np.uint8] = np.empty(entry.header.length, np.uint8)
         view = data.data
         if self._file.preadinto(view, entry.offset) < entry.header.length:
@@ -257,7 +257,7 @@ class RecordReader:
             return None
         return header
 
-    def _check(self, header: RecordHeader, view: memoryview, offset: int) -> Entry | None:
+    def _check(self, header: RecordHeader, view: memoryview, offset: int) -> RecordEntry | None:
         body = _body(header)
         if body > header.length:
             return None
@@ -274,7 +274,7 @@ class RecordReader:
             if zlib.crc32(view[page.offset : page.offset + page.length]) != page.crc:
                 return None
         moved = (PageEntry(p.key, p.offset + offset, p.length, p.crc) for p in pages)
-        return Entry(header, offset, tuple(moved))
+        return RecordEntry(header, offset, tuple(moved))
 
 
 def _body(header: RecordHeader) -> int:

@@ -1,22 +1,20 @@
-"""From what lies on the disk after a crash to what is true: pure rules over scanned segments.
+"""Recovery: the pure rules that decide which scanned records are valid after a crash.
 
 Records form a chain: each names the beat of the record before it (`previous`) and the newest beat
 that was durable when it was written (`durable`).  `base` is the beat of the snapshot in use.
 
-1. A record whose `previous` is the newest one of the chain extends it.
-2. One whose `previous` is older replaces what came after that: a tail that a restart gave up.  A
-   copy that a restart made of a record in the chain stands in for that one alone, because the
-   restart may have died before it copied the next.
-3. One whose `previous` is newer reveals a hole.  A hole that ends at or below `base` is what
-   retired segments leave.  Where `durable` reaches into the hole, something that was durable is
-   gone: StoreCorrupt.  Otherwise the hole was never durable (commits without fdatasync, lost in a
-   power cut), and what follows it is given up.
-4. A record that stands behind the first invalid one of its segment and vouches for that one
-   (`durable` reaches it) means the same: StoreCorrupt.  An invalid record that nobody vouches for
-   is the torn tail.
-5. The chain must reach the beat of every newer snapshot that turned out damaged; and a record that
-   was written on top of a snapshot needs that one or a newer one, unless the records lead up to
-   it from an older snapshot.
+1. A record whose `previous` is the newest record of the chain extends it.
+2. A record whose `previous` is older replaces everything after that: a restart had given up that
+   tail.  A copy made by a restart replaces only the record that it copies, because the restart may
+   have died before it copied the next one.
+3. A record whose `previous` is newer reveals a hole.  A hole that ends at or below `base` is left
+   by retired segments.  If `durable` reaches into the hole, durable beats are lost: StoreCorrupt.
+   Otherwise the hole was never durable (commits without fdatasync, lost in a power cut), and the
+   records after it are dropped.
+4. A record after the first invalid one of its segment may prove that one durable (`durable` reaches
+   it): StoreCorrupt.  Without such proof the invalid record is the torn tail.
+5. The chain must reach the beat of every newer, damaged snapshot.  A record written on top of a
+   snapshot needs that snapshot or a newer one, unless the records lead to it from an older one.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ from dataclasses import dataclass
 
 from edged.errors import StoreCorrupt
 from edged.store.log import Scanned, Segment
-from edged.store.records import Entry
+from edged.store.records import RecordEntry
 
 _ADVICE = "nothing was changed; see docs/store.md, 'When the store is damaged'"
 
 
 @dataclass(frozen=True)
 class Linked:
-    """A record of the chain and the segment that it stands in."""
+    """A record of the chain and its segment."""
 
     segment: Segment
-    entry: Entry
+    entry: RecordEntry
 
     @property
     def number(self) -> int:
@@ -47,7 +45,7 @@ class Linked:
 def link(scanned: Sequence[Scanned], base: int, based: bool) -> list[Linked]:
     """The chain of records, oldest first.  Raises StoreCorrupt, naming file and offset.
 
-    `based` says whether there is a snapshot at `base`; without one `base` is 0.
+    `based`: there is a snapshot at `base`; without one `base` is 0.
     """
     chain: list[Linked] = []
     for part in scanned:
@@ -66,7 +64,9 @@ def _newest(chain: Sequence[Linked]) -> int:
     return chain[-1].number if chain else 0
 
 
-def _extend(chain: list[Linked], segment: Segment, entry: Entry, base: int, based: bool) -> None:
+def _extend(
+    chain: list[Linked], segment: Segment, entry: RecordEntry, base: int, based: bool
+) -> None:
     header, lineage = entry.header, entry.header.lineage
     if lineage.copy:
         for i in range(len(chain) - 1, -1, -1):
@@ -97,18 +97,18 @@ def _extend(chain: list[Linked], segment: Segment, entry: Entry, base: int, base
     chain.append(Linked(segment, entry))
 
 
-def doubtful(chain: Sequence[Linked], base: int) -> list[Linked]:
-    """The end of the chain that nothing proves to be durable; it has to be written once more.
+def unproven(chain: Sequence[Linked], base: int) -> list[Linked]:
+    """The end of the chain without proof of durability; it has to be written again.
 
-    After a failed fdatasync the kernel may show a record though the medium does not have it; and
-    a commit without fdatasync may be what a later, durable one will stand on.
+    After a failed fdatasync the kernel may return a record that the medium does not have; and a
+    later, durable commit must not depend on one without fdatasync.
     """
     proven = max([base, *(x.entry.header.lineage.durable for x in chain)])
     return [x for x in chain if x.number > proven]
 
 
 def check_reach(chain: Sequence[Linked], base: int, damaged: dict[int, str]) -> None:
-    """Rule 5.  `damaged` maps the beats of damaged snapshots to what is wrong with them."""
+    """Check rule 5.  `damaged` maps the beats of damaged snapshots to their problems."""
     reached = max(base, _newest(chain))
     for beat, problem in damaged.items():
         if beat > reached:

@@ -1,8 +1,8 @@
-"""The directory of snapshots: which there are, the newest, and a spare file for the next one.
+"""The directory of snapshots: the existing files, the newest, and a spare file for the next one.
 
-Kept are the newest, and the one before it while the log still leads on from there.  One of the
-others stays as a spare file that the next snapshot overwrites, which is far cheaper than writing
-anew (see `edged.store.log`).
+The newest is kept, and the one before it while the log still leads on from there.  One retired file
+stays as a spare that the next snapshot overwrites, which costs much less than a new file (see
+`edged.store.log`).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from edged.store.snapshots import Array, Snapshot
 
 @dataclass
 class SnapshotTask:
-    """A snapshot that is being taken; made by `Store.begin_snapshot`."""
+    """A snapshot in progress; made by `Store.begin_snapshot`."""
 
     beat: int
     path: str
     log_bytes: int
-    """Bytes of the log's records that the snapshot makes superfluous."""
+    """Bytes of the log's records that the snapshot replaces."""
     over: str | None
-    """A file that is overwritten for it."""
+    """The spare file that it overwrites."""
     disk: Disk
     epoch: int
     size: int = 0
     problem: BaseException | None = None
 
     def write(self, facts: bytes, arrays: Mapping[str, Array]) -> None:
-        """Make the file; what goes wrong, whatever it is, is raised by `Store.end_snapshot`: a
-        snapshot that is not there must not count."""
+        """Write the file.  Any error is stored and raised by `Store.end_snapshot`, so that a failed
+        snapshot never counts."""
         try:
             self.size = snapshots.write_snapshot(
                 self.disk, self.path, self.epoch, self.beat, facts, arrays, self.over
@@ -42,14 +42,14 @@ class SnapshotTask:
 
 
 class SnapshotFiles:
-    """The files of one store; `bytes` may be read from any thread."""
+    """The snapshot files of one store; `bytes` is safe on any thread."""
 
     def __init__(self, disk: Disk, directory: str, epoch: int) -> None:
         self._disk, self._directory, self._epoch = disk, directory, epoch
         self._sizes: dict[int, int] = {}  # beat -> bytes, oldest first
         self._spare_bytes = 0
         self.beat = 0
-        """Of the newest; 0: there is none."""
+        """Beat of the newest; 0: there is none."""
 
     @property
     def bytes(self) -> int:
@@ -58,12 +58,12 @@ class SnapshotFiles:
 
     @property
     def next_bytes(self) -> int:
-        """Bytes that one like the newest would take beyond what is held."""
+        """Additional bytes for a snapshot as large as the newest."""
         return max(0, self._sizes.get(self.beat, 0) - self._spare_bytes)
 
     def scan(self) -> tuple[Snapshot | None, dict[int, str]]:
-        """The newest that is whole, and what is wrong with the newer ones, by beat.  Half-made and
-        spare files are removed."""
+        """The newest valid snapshot, and the problems of newer ones, by beat.  Incomplete and spare
+        files are deleted."""
         found, damaged = None, {}
         for name in reversed(self._disk.listdir(self._directory)):
             path = f"{self._directory}/{name}"
@@ -85,27 +85,27 @@ class SnapshotFiles:
         return found, damaged
 
     def set_aside(self, damaged: Mapping[int, str], directory: str) -> None:
-        """Move the damaged ones there, for a person to look at."""
+        """Move damaged snapshots to `directory` for inspection."""
         for beat in damaged:
             old = snapshots.path_of(self._directory, beat)
             self._disk.rename(old, snapshots.path_of(directory, beat))
 
     def begin(self, beat: int, log_bytes: int) -> SnapshotTask:
-        """A task for the snapshot after `beat`, which replaces so much of the log."""
+        """A task for the snapshot after `beat`, which replaces `log_bytes` of the log."""
         path = snapshots.path_of(self._directory, beat)
         over = self._spare if self._spare_bytes else None
         self._spare_bytes = 0
         return SnapshotTask(beat, path, log_bytes, over, self._disk, self._epoch)
 
-    def took(self, task: SnapshotTask) -> None:
-        """The task's is the newest now."""
+    def finish(self, task: SnapshotTask) -> None:
+        """Record the task's snapshot as the newest."""
         self._sizes[task.beat] = task.size
         self.beat = task.beat
 
     def forget(self, first: int, barrier: bool) -> None:
-        """Give up those that nothing starts from any more; the log leads on from beat `first`.
+        """Delete snapshots that recovery no longer needs; the log leads on from beat `first`.
 
-        With `barrier` nothing may start from any but the newest, and that is durable on return.
+        With `barrier` only the newest may serve a recovery, and that is durable on return.
         """
         older = sorted(self._sizes)[:-1]
         keep = [] if barrier else [beat for beat in older[-1:] if first <= beat]
@@ -122,7 +122,7 @@ class SnapshotFiles:
             self._disk.sync_directory(self._directory)
 
     def drop_spare(self) -> None:
-        """Delete the spare file, to give its room back."""
+        """Delete the spare file to free its space."""
         if self._spare_bytes:
             self._disk.unlink(self._spare)
             self._spare_bytes = 0

@@ -1,12 +1,13 @@
-"""Snapshots: the loop's state after one beat, as named arrays in one file.
+"""Snapshots: the heart's state after one beat, as named arrays in one file.
 
 `snapshots/<beat:016d>.snap`, little-endian: u32 magic 0x53676445 ("EdgS"), u16 version 1, u16 zero,
 u64 beat, u64 device epoch, u64 length of the table, u64 length of the facts, 20 zero bytes, u32
 CRC-32 of the 60 bytes before, of the table and of the facts, in that order; then table, facts and
-the arrays, each padded with zeros to a multiple of 64.  The table is JSON: a list of
-`{"name", "dtype" (numpy's descr), "shape", "crc" (CRC-32 of the bytes)}`, in the arrays' order.
+the arrays, each padded with zeros to a multiple of 64.  The table is JSON: a list of `{"name",
+"dtype" (numpy's descr), "shape", "crc" (CRC-32 of the bytes)}`, in the arrays' order.
 
-The file is made durable under a temporary name and then renamed: it is there wholly or not at all.
+The file is made durable under a temporary name and then renamed, so that it exists completely or
+not at all.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _PAD = 64
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state after `beat`; the arrays are writable and belong to whoever has the snapshot."""
+    """The state after `beat`; the arrays are writable and belong to the caller."""
 
     beat: int
     facts: bytes
@@ -41,7 +42,7 @@ class Snapshot:
 
 
 class Damaged(Exception):
-    """A snapshot file that cannot be used; the text says why."""
+    """A snapshot file is unusable; the text says why."""
 
 
 def path_of(directory: str, beat: int) -> str:
@@ -58,7 +59,7 @@ def write_snapshot(
     arrays: Mapping[str, Array],
     over: str | None = None,
 ) -> int:
-    """Write a snapshot durably, from the arrays as they lie; returns the file's size in bytes.
+    """Write a snapshot durably, without copying the arrays; returns the file's size in bytes.
 
     `over` is a file in the same directory that may be overwritten for it.
     """
@@ -99,7 +100,7 @@ def _read(file: File, epoch: int) -> Snapshot:
         raise Damaged("it is shorter than its header")
     magic, version, _, beat, owner, table_bytes, facts_bytes, crc = _HEADER.unpack(head)
     if magic != _MAGIC or version != _VERSION or owner != epoch:
-        raise Damaged("its header is none of this store")
+        raise Damaged("its header does not belong to this store")
     at = _HEADER.size
     if at + table_bytes + facts_bytes > size:
         raise Damaged("it is shorter than its header says")
@@ -138,7 +139,7 @@ def _array(file: File, at: int, row: dict[str, Any], size: int) -> Array:
 
 
 def _tuples(descr: list[Any]) -> list[Any]:
-    """A structured dtype's descr as numpy wants it: JSON made lists of its tuples."""
+    """A structured dtype's descr with the tuples that JSON turned into lists."""
     fields = []
     for name, kind, *shape in descr:
         inner = _tuples(kind) if isinstance(kind, list) else kind

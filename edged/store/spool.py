@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from edged.errors import StoreCorrupt
 from edged.platform.disk import Buffer, Disk, File
-from edged.store.backlog import Holder, Place
 from edged.store.errors import StoreFull, no_room
+from edged.store.page_index import Holder, PendingPage
 from edged.store.records import PAGE_ENTRY_BYTES, PageEntry, pack_page, padding, unpack_pages
 
 _MAGIC = 0x50676445
@@ -47,7 +47,7 @@ class Spool:
         return sum(f.size for f in list(self._files.values()))
 
     def scan(self) -> list[tuple[SpoolFile, tuple[PageEntry, ...]]]:
-        """What the files hold, oldest first.  Half-made files are removed."""
+        """The content of the files, oldest first.  Incomplete files are deleted."""
         found = []
         for name in self._disk.listdir(self._directory):
             path = f"{self._directory}/{name}"
@@ -81,10 +81,10 @@ class Spool:
             "see docs/store.md, 'When the store is damaged'"
         )
 
-    def write(self, places: Sequence[Place]) -> list[tuple[SpoolFile, list[PageEntry]]]:
-        """Copy pages out of the log, durably, checking each.  Returns where they stand now.
+    def write(self, places: Sequence[PendingPage]) -> list[tuple[SpoolFile, list[PageEntry]]]:
+        """Copy pages out of the log, durably, verifying each.  Returns their new locations.
 
-        Raises StoreFull with nothing left behind, StoreCorrupt where a page is damaged.
+        Raises StoreFull, leaving nothing behind, and StoreCorrupt for a damaged page.
         """
         written = []
         for group in _groups(places, self._file_bytes):
@@ -99,7 +99,7 @@ class Spool:
             self._disk.sync_directory(self._directory)
         return written
 
-    def _write(self, places: Sequence[Place]) -> tuple[SpoolFile, list[PageEntry]]:
+    def _write(self, places: Sequence[PendingPage]) -> tuple[SpoolFile, list[PageEntry]]:
         number, path = self._next, f"{self._directory}/{self._next:016d}.pages"
         table = b"".join(pack_page(p.key, p.length, p.crc) for p in places)
         head = _HEADER.pack(_MAGIC, _VERSION, 0, number, self._epoch, len(places), 0)[:-4]
@@ -123,7 +123,9 @@ class Spool:
         self._files[path] = spool = SpoolFile(path, size)
         return spool, entries
 
-    def _copy(self, file: File, places: Sequence[Place], entries: Sequence[PageEntry]) -> None:
+    def _copy(
+        self, file: File, places: Sequence[PendingPage], entries: Sequence[PageEntry]
+    ) -> None:
         opened: dict[str, File] = {}
         try:
             for place, entry in zip(places, entries, strict=True):
@@ -148,8 +150,8 @@ class Spool:
             self._disk.unlink(spool.path)
 
 
-def _groups(places: Sequence[Place], bytes_max: int) -> list[list[Place]]:
-    groups: list[list[Place]] = []
+def _groups(places: Sequence[PendingPage], bytes_max: int) -> list[list[PendingPage]]:
+    groups: list[list[PendingPage]] = []
     filled = bytes_max
     for place in places:
         if filled + place.length > bytes_max:

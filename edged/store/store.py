@@ -1,29 +1,29 @@
-"""The store: makes beats durable, keeps their sealed pages until they are acked.
+"""The store: makes beats durable and keeps their sealed pages until they are acked.
 
-    STORE/lock          flock held while the store is open; holds the pid, for people
+    STORE/lock          flock held while the store is open; holds the pid, for diagnosis
     STORE/identity      format version and device epoch (edged/store/identity.py)
-    STORE/session       how often the store was opened
+    STORE/session       number of openings
     STORE/log/          the write-ahead log (edged/store/log.py, records.py)
     STORE/snapshots/    operator state after a beat (edged/store/snapshots.py)
     STORE/spool/        unacked pages of retired segments (edged/store/spool.py)
-    STORE/acks          what was acked: JSON, a hint that may lag or be missing
-    STORE/quarantine/   damaged files that were not needed, kept for a person to look at
+    STORE/acks          acked sequence numbers: JSON, a hint that may be stale or missing
+    STORE/quarantine/   damaged files that were not needed, kept for inspection
 
-Invariants, beside those of the parts:
+Invariants, besides those of the parts:
 
 1. When `commit` returns, the record survives kill and power cut (with `sync=False`: kill only).
-   It costs one write and one fdatasync, two more syncs where a segment begins.
+   It costs one write and one fdatasync, and two more syncs where a segment begins.
 2. A file is unlinked only after everything in it that is still needed is durable elsewhere.
-3. After the first error of a write or sync every call raises StoreFailed, for good: what the
-   kernel says afterwards about the same bytes is worth nothing.  The process has to end; the next
-   `open` writes the tail that is in doubt once more.
-4. StoreFull is raised before anything that counts is written; the store goes on.  A full disk is
-   no failed one: only where a sync says it is the error of point 3, because what was written is
-   in doubt then.
-5. `open` changes nothing but `session` before it knows that the store is whole.
+3. After the first failed write or sync every call raises StoreFailed permanently, because later
+   answers of the kernel about the same bytes are unreliable.  The process has to end; the next
+   `open` rewrites the unproven tail.
+4. StoreFull is raised before anything valid is written, and the store stays usable.  A full disk is
+   not a failed one; only a sync that reports it falls under point 3, because the written data is
+   unproven then.
+5. `open` changes only `session` before it has verified that the store is whole.
 
-`commit`, `snapshot` and its parts belong to one thread, but for `SnapshotTask.write`, which may run
-beside commits; `acked`, `pending` and the figures may be used from any other at the same time.
+`commit`, `snapshot` and its parts belong to one thread, except `SnapshotTask.write`, which may run
+beside commits.  `acked`, `pending` and the figures are safe on other threads at the same time.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from edged.pages.format import HEADER_BYTES, SEALED_AT_OFFSET
 from edged.platform.disk import DISK_FULL, Disk, File, SystemDisk
 from edged.store import identity, recovery
 from edged.store.acks import read_acks, write_acks
-from edged.store.backlog import Backlog, Holder, PageRef
 from edged.store.errors import StoreFull, no_room
-from edged.store.log import Log, Segment
-from edged.store.records import ALIGN, BeatRecord, Encoded, Entry, PageEntry
+from edged.store.log import Segment, SegmentLog
+from edged.store.page_index import Holder, PageIndex, PageRef
+from edged.store.records import ALIGN, BeatRecord, Encoded, PageEntry, RecordEntry
 from edged.store.recovery import Linked
 from edged.store.snapshot_files import SnapshotFiles, SnapshotTask
 from edged.store.snapshots import Array, Snapshot
@@ -54,10 +54,11 @@ _DIRECTORIES = ("log", "snapshots", "spool", "quarantine")
 
 @dataclass
 class Recovery:
-    """What to start from: the newest usable snapshot, and the records after it, oldest first.
+    """The starting point of a recovery: the newest valid snapshot, and the records after it, oldest
+    first.
 
-    The records are read one at a time as the iterator is advanced, and must be consumed before
-    the next `snapshot`.
+    The records are read one by one as the iterator advances, and must be consumed before the next
+    `snapshot`.
     """
 
     snapshot: Snapshot | None
@@ -65,7 +66,7 @@ class Recovery:
 
 
 class Store:
-    """An open store; make one with `Store.open`."""
+    """An open store; create one with `Store.open`."""
 
     device_epoch: int
     session: tuple[int, int]
@@ -78,7 +79,7 @@ class Store:
         self._recovered: Snapshot | None = None
         self._replay: list[Linked] = []
         self.log_bytes_since_snapshot = 0
-        """Bytes of the log's records that a restart would have to replay."""
+        """Bytes of the log's records that a restart would replay."""
 
     # -- start and end -------------------------------------------------------------------------
 
@@ -91,12 +92,12 @@ class Store:
         segment_bytes: int = SEGMENT_BYTES,
         bytes_max: int | None = None,
     ) -> Store:
-        """Open the store in directory `path`, or make one there.
+        """Open the store in directory `path`, or create one there.
 
-        Raises StoreBusy where it is in use, StoreCorrupt where something durable is damaged,
-        StoreError where its format is unknown, StoreFailed where the disk fails, StoreFull where it
-        has no room for a new store or for a copy of the end of the log: nothing is lost by trying
-        again later.
+        Raises StoreBusy if it is in use, StoreCorrupt if durable data is damaged, StoreError for
+        an unknown format, StoreFailed if the disk fails, StoreFull if there is no room for a new
+        store or for a copy of the log's end.  After StoreFull the call may be repeated later;
+        nothing is lost.
         """
         where = os.path.abspath(os.fspath(path))  # noqa: PTH100 - links must stay as they are
         store = cls(where, disk or SystemDisk(), segment_bytes, bytes_max)
@@ -109,7 +110,7 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Close and release the lock.  Nothing is lost by not calling it."""
+        """Close and release the lock.  Omitting it loses nothing."""
         if self._lock is None:
             return
         try:
@@ -147,11 +148,11 @@ class Store:
             disk.mkdir(f"{self._path}/{name}")
         self.session = identity.next_session(disk, f"{self._path}/session", self.device_epoch)
         disk.sync_directory(self._path)
-        self._log = Log(disk, f"{self._path}/log", self.device_epoch, self._segment_bytes)
+        self._log = SegmentLog(disk, f"{self._path}/log", self.device_epoch, self._segment_bytes)
         spool = f"{self._path}/spool"
         self._spool = Spool(disk, spool, self.device_epoch, self._segment_bytes)
         acks = f"{self._path}/acks"
-        self._backlog = Backlog(read_acks(disk, acks, self.device_epoch))
+        self._index = PageIndex(read_acks(disk, acks, self.device_epoch))
         self._snapshots = SnapshotFiles(disk, f"{self._path}/snapshots", self.device_epoch)
         self._recover()
 
@@ -168,7 +169,7 @@ class Store:
         try:
             lock.pwritev([f"{os.getpid():<20}\n".encode()], 0)
         except OSError as problem:
-            if problem.errno not in DISK_FULL:  # it is only for people
+            if problem.errno not in DISK_FULL:  # the pid is only for diagnosis
                 raise
 
     def _create(self, known: str) -> None:
@@ -189,7 +190,7 @@ class Store:
         recovery.check_reach(chain, base, damaged)
         for holder, pages in self._spool.scan():
             self._date(holder, pages)
-            self._backlog.add(holder, pages)
+            self._index.add(holder, pages)
             if not holder.places:
                 self._spool.delete(holder)
         self._snapshots.set_aside(damaged, f"{self._path}/quarantine")
@@ -198,14 +199,14 @@ class Store:
         self._recovered = snapshot
 
     def _adopt(self, segments: list[Segment], chain: list[Linked], base: int) -> None:
-        tail = recovery.doubtful(chain, base)
+        tail = recovery.unproven(chain, base)
         certain = chain[: len(chain) - len(tail)]
         kept: dict[int, Segment] = {}
         for x in certain:
             kept[x.segment.number] = x.segment
             x.segment.last = x.number
             self._date(x.segment, x.entry.pages)
-            self._backlog.add(x.segment, x.entry.pages)
+            self._index.add(x.segment, x.entry.pages)
         proven = max([0, *(x.entry.header.lineage.durable for x in chain)])
         last = tail[0].entry.header.lineage.previous if tail else 0
         last = certain[-1].number if certain else last
@@ -214,14 +215,14 @@ class Store:
             again = Encoded(self._log.read(x.segment, x.entry))
             segment, entry = self._log.append(again, sync=i == len(tail) - 1, copy=True)
             self._date(segment, entry.pages)
-            self._backlog.add(segment, entry.pages)
+            self._index.add(segment, entry.pages)
             certain.append(Linked(segment, entry))
         self._log.remove([s for s in segments if s.number not in kept])
         self._replay = [x for x in certain if x.number > base]
         self.log_bytes_since_snapshot = sum(x.entry.header.length for x in self._replay)
 
     def _date(self, holder: Holder, pages: Sequence[PageEntry]) -> None:
-        """Since when the pages of a file that was found have waited: since its first was sealed."""
+        """Date the pages of a file found at start: they wait since its first page was sealed."""
         if holder.since_us or not pages or pages[0].length < HEADER_BYTES:
             return
         file = self._disk.open(holder.path)
@@ -232,7 +233,7 @@ class Store:
         holder.since_us = int.from_bytes(field, "little", signed=True)
 
     def recover(self) -> Recovery:
-        """What to start from.  Call it once, before the first commit."""
+        """The starting point.  Call it once, before the first commit."""
         snapshot, self._recovered = self._recovered, None
         replay, self._replay = self._replay, []
         return Recovery(snapshot, self._read_back(replay))
@@ -248,13 +249,12 @@ class Store:
     def commit(
         self, record: BeatRecord | Encoded, sync: bool = True, at_us: int = 0
     ) -> list[PageRef]:
-        """Append a beat, durable on return where `sync`.  Returns where its pages are.
+        """Append a beat, durable on return if `sync`.  Returns the locations of its pages.
 
-        `at_us` is the wall clock: since when the pages wait, for `oldest_page_us` and `acked`.
-        Whoever may have to try often encodes the record once.
-
-        Raises StoreFull, with nothing written, where there is no room: take a snapshot, wait for
-        acks, try again.  Raises StoreFailed where the disk fails: the process has to end.
+        `at_us` is the wall clock from which the pages wait, for `oldest_page_us` and `acked`.  A
+        caller that may have to repeat the call encodes the record once. Raises StoreFull, with
+        nothing written, if there is no room: take a snapshot, wait for acks, try again.  Raises
+        StoreFailed if the disk fails: the process has to end.
         """
         with self._latching(f"committing beat {record.number}"):
             newest = max(self._log.last, self._snapshots.beat)
@@ -269,11 +269,11 @@ class Store:
                 self._snapshots.drop_spare()
                 segment, entry = self._append(encoded, sync)
         self.log_bytes_since_snapshot += encoded.length
-        return self._backlog.add(segment, entry.pages, at_us)
+        return self._index.add(segment, entry.pages, at_us)
 
-    def _append(self, record: Encoded, sync: bool) -> tuple[Segment, Entry]:
-        """Where the log has to grow, a snapshot must have room beside it; on the disk also the copy
-        of the log's end that a restart may have to make.  Raises StoreFull."""
+    def _append(self, record: Encoded, sync: bool) -> tuple[Segment, RecordEntry]:
+        """Append a record.  If the log has to grow, room for a snapshot must remain; on the disk
+        also room for the copy of the log's end that a restart may make.  Raises StoreFull."""
         growth, snapshot = self._log.growth(record.length), self._snapshots.next_bytes
         if growth == 0:
             return self._log.append(record, sync)
@@ -295,11 +295,11 @@ class Store:
     def snapshot(
         self, beat: int, facts: bytes, arrays: Mapping[str, Array], *, barrier: bool = False
     ) -> list[PageRef]:
-        """Make the state after `beat` durable; retire the log segments that it replaces.
+        """Make the state after `beat` durable and retire the log segments that it replaces.
 
-        Returns the new places of unacked pages that moved to the spool.  Raises StoreFull, with
-        the former snapshot and the log as they were, where there is no room.  With `barrier` no
-        replay may ever start before this beat (the job was replaced): older snapshots go.
+        Returns the new locations of unacked pages that moved to the spool.  Raises StoreFull if
+        there is no room; the previous snapshot and the log are unchanged then.  With `barrier` no
+        replay may ever start before this beat (the job was replaced): older snapshots are deleted.
         """
         task = self.begin_snapshot(beat)
         task.write(facts, arrays)
@@ -308,8 +308,8 @@ class Store:
     def begin_snapshot(self, beat: int) -> SnapshotTask:
         """Begin a snapshot of the state after `beat`, the last one committed.
 
-        `SnapshotTask.write` may then run on another thread while commits go on; `end_snapshot`
-        must follow before the next one begins.
+        `SnapshotTask.write` may then run on another thread beside commits; `end_snapshot` must
+        follow before the next snapshot begins.
         """
         with self._latching(f"beginning the snapshot of beat {beat}"):
             if beat < self._snapshots.beat:
@@ -318,12 +318,12 @@ class Store:
         return self._snapshots.begin(beat, self.log_bytes_since_snapshot)
 
     def end_snapshot(self, task: SnapshotTask, *, barrier: bool = False) -> list[PageRef]:
-        """Take over a snapshot that was written; see `snapshot`."""
+        """Take over a written snapshot; see `snapshot`."""
         with self._latching(f"writing the snapshot of beat {task.beat}"):
             if task.problem is not None:
                 with no_room(f"{task.path}: no room for a snapshot"):
                     raise task.problem
-            self._snapshots.took(task)
+            self._snapshots.finish(task)
             self._log.snapshots = task.beat + 1
             self.log_bytes_since_snapshot -= task.log_bytes
             self._write_acks()
@@ -333,22 +333,22 @@ class Store:
         return moved
 
     def _retire(self, move: bool) -> list[PageRef]:
-        """Give up the oldest segments that the snapshot covers; with `move` their unacked pages
-        go to the spool first, else the first segment that has some ends it."""
+        """Retire the oldest segments that the snapshot covers.  With `move` their unacked pages go
+        to the spool first; without it the first segment with unacked pages ends the list."""
         old: list[Segment] = []
         for segment in self._log.sealed():
             if segment.last > self._snapshots.beat or (segment.places and not move):
                 break
             old.append(segment)
         reusable = [s for s in old if not s.places]
-        places = self._backlog.places(old)
+        places = self._index.places(old)
         refs: list[PageRef] = []
         try:
             written = self._spool.write(places)
         except StoreFull:
             return self._retire(move=False)
         for spool, entries in written:
-            self._backlog.move(spool, entries, old)
+            self._index.move(spool, entries, old)
             refs += [PageRef(e.key, spool.path, e.offset, e.length) for e in entries]
             if not spool.places:
                 self._spool.delete(spool)
@@ -358,11 +358,11 @@ class Store:
     # -- pages ---------------------------------------------------------------------------------
 
     def acked(self, stream: str, partition: int, seq: int) -> list[int]:
-        """The centre has everything of (stream, partition) up to `seq`; cumulative.
+        """Record that the centre has everything of (stream, partition) up to `seq`; cumulative.
 
-        Returns since when (wall clock, µs) each of the pages that this covers had been durable.
+        Returns for each page covered the wall clock (µs) since which it had been durable.
         """
-        holders, since = self._backlog.ack(stream, partition, seq)
+        holders, since = self._index.ack(stream, partition, seq)
         for holder in holders:
             if isinstance(holder, SpoolFile):
                 with self._latching(f"deleting {holder.path}"):
@@ -371,51 +371,51 @@ class Store:
 
     def pending(self) -> list[PageRef]:
         """All unacked pages in (stream, partition, seq) order."""
-        return self._backlog.pending()
+        return self._index.pending()
 
     def pending_of(self, streams: Iterable[str]) -> int:
         """Number of unacked pages of these streams."""
-        return self._backlog.pending_of(streams)
+        return self._index.pending_of(streams)
 
     @property
     def oldest_page_us(self) -> int | None:
-        """Since when (wall clock, µs) the oldest unacked page has waited; None: there is none."""
-        return self._backlog.oldest_us()
+        """Wall clock (µs) since which the oldest unacked page waits; None without one."""
+        return self._index.oldest_us()
 
     @property
     def syncs(self) -> int:
-        """How often the log was made durable since the start."""
+        """Number of syncs of the log since the start."""
         return self._log.syncs
 
     @property
     def bytes_max(self) -> int | None:
-        """Bytes that the store may take; None: as many as the disk has."""
+        """The store's limit in bytes; None: limited by the disk only."""
         return self._bytes_max
 
     @property
     def capacity(self) -> int:
-        """Bytes that the store can take as things stand: what it has and what is free on the disk,
-        within `bytes_max`."""
+        """The bytes that the store can take now: its own plus those free on the disk, within
+        `bytes_max`."""
         held = self.bytes_used + self._disk.free(self._path)
         return held if self._bytes_max is None else min(held, self._bytes_max)
 
     @property
     def backlog_bytes(self) -> int:
         """Bytes of unacked pages."""
-        return self._backlog.bytes
+        return self._index.bytes
 
     @property
     def backlog_pages(self) -> int:
         """Number of unacked pages."""
-        return self._backlog.pages
+        return self._index.pages
 
     @property
     def bytes_used(self) -> int:
-        """Bytes on disk: log with what is preallocated, spool and snapshots."""
+        """Bytes on disk: log with preallocated space, spool and snapshots."""
         return self._log.bytes + self._spool.bytes + self._snapshots.bytes
 
     def _write_acks(self) -> None:
-        acked = self._backlog.high_water()
+        acked = self._index.high_water()
         write_acks(self._disk, f"{self._path}/acks", self.device_epoch, acked)
 
     @contextmanager
@@ -427,6 +427,6 @@ class Store:
         except OSError as problem:
             self._failed = (
                 f"{self._path}: {doing} failed: {problem}; the process has to end and start again; "
-                "look at the medium (dmesg) if it goes on"
+                "check the medium (dmesg) if it fails again"
             )
             raise StoreFailed(self._failed) from problem

@@ -29,7 +29,7 @@ from edged.uplink.outbox import Outbox
 from edged.uplink.sender import SENDING, Sender
 
 if TYPE_CHECKING:
-    from edged.store.backlog import PageRef
+    from edged.store.page_index import PageRef
 
 REQUEST_BYTES = 4 << 20
 LANES = 4

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edged.store.backlog import PageRef
+    from edged.store.page_index import PageRef
 
 REFS_A_LINE = 256
 

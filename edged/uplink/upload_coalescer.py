@@ -29,7 +29,7 @@ from edged.uplink.handle import Uplink
 
 if TYPE_CHECKING:
     from edged.pages.sealed import PageKey
-    from edged.store.backlog import PageRef
+    from edged.store.page_index import PageRef
 
 STORE_SHARE = 8
 """Waiting pages take at most 1 / STORE_SHARE of the store."""

@@ -8,7 +8,7 @@ import threading
 import time
 
 from edged.pages.sealed import PageKey
-from edged.store.backlog import PageRef
+from edged.store.page_index import PageRef
 from edged.uplink import Uplink
 from tests.central.support import DEVICE, EPOCH, SCHEMA, by_partition, make_page
 

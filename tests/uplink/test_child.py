@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edged.central import segments
 from edged.pages.sealed import PageKey
-from edged.store.backlog import PageRef
+from edged.store.page_index import PageRef
 from tests.central.support import (
     DEVICE,
     SCHEMA,

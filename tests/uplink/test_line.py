@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from edged.errors import ConfigError
-from edged.store.backlog import PageRef
+from edged.store.page_index import PageRef
 from edged.uplink import Uplink
 from tests.central.support import (
     Collector,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.pages.sealed import PageKey
-from edged.store.backlog import PageRef
+from edged.store.page_index import PageRef
 from edged.uplink.outbox import REFS_A_LINE, Outbox
 
 

@@ -5,7 +5,7 @@ import signal
 import time
 
 from edged.central.tokens import token_line
-from edged.store.backlog import PageRef
+from edged.store.page_index import PageRef
 from tests.central.support import (
     DEVICE,
     SCHEMA,

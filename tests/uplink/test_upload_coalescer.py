@@ -13,7 +13,7 @@ from edged.errors import JobError
 from edged.job.plan import parse_job
 from edged.pages.format import verify
 from edged.pages.sealed import PageKey
-from edged.store.backlog import PageRef
+from edged.store.page_index import PageRef
 from edged.uplink.upload_coalescer import UploadCoalescer
 from governors.meters.settings import RadioSettings
 from governors.meters.uplink import RadioModel

@@ -1,13 +1,13 @@
-"""Which sealed pages are not acked yet, and where each one's bytes stand.
+"""The index of sealed pages that are not acked yet, and the location of each one's bytes.
 
 Invariants:
 
 1. A page is pending from the commit that made it durable until an ack covers its sequence number.
-2. An ack is cumulative for a (stream, partition); the high water never falls.
-3. Every pending page has exactly one place, in exactly one holder (a log segment or spool file);
-   a holder without places may be deleted.
+2. An ack is cumulative for a (stream, partition); the high-water mark never falls.
+3. Every pending page has exactly one location, in exactly one holder (a log segment or spool file);
+   a holder without pages may be deleted.
 
-All methods may be called from any thread.
+All methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from edged.pages.sealed import PageKey
 from edged.store.records import PageEntry
 
 Route = tuple[str, int]
-"""(stream, partition): what is in order and acked together."""
+"""(stream, partition): the unit of order and acks."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRef:
-    """Where a sealed page's bytes are: `length` bytes at `offset` of `file` (absolute path).
+    """Location of a sealed page: `length` bytes at `offset` of `file` (absolute path).
 
-    Between getting a reference and reading it the page may have moved: where the file is gone or
-    the bytes are not this page, wait for the new place.
+    The page may move before it is read.  If the file is gone or the bytes are not this page, wait
+    for the new location.
     """
 
     key: PageKey
@@ -39,18 +39,18 @@ class PageRef:
 
 
 class Holder:
-    """A file that pages stand in."""
+    """A file that contains pages."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.places: dict[PageKey, Place] = {}
+        self.places: dict[PageKey, PendingPage] = {}
         self.since_us = 0
-        """Wall clock when the oldest page that was found in it was sealed; 0: none was found."""
+        """Wall clock when its oldest page was sealed, if a restart found it; else 0."""
 
 
 @dataclass
-class Place:
-    """A pending page's current place."""
+class PendingPage:
+    """A pending page and its current location."""
 
     key: PageKey
     holder: Holder
@@ -58,28 +58,29 @@ class Place:
     length: int
     crc: int
     at_us: int
-    """Wall clock when it became durable; of a page that a restart found, when the oldest one in
-    its file was sealed; 0: not known."""
+    """Wall clock when it became durable; for a page found by a restart, when the oldest page of its
+    file was sealed; 0: unknown."""
 
     def ref(self) -> PageRef:
         """The reference that is handed out."""
         return PageRef(self.key, self.holder.path, self.offset, self.length)
 
 
-class Backlog:
+class PageIndex:
     """The pending pages; see the module's invariants."""
 
     def __init__(self, acked: dict[Route, int]) -> None:
         self._lock = threading.Lock()
         self._acked = dict(acked)
-        self._queues: dict[Route, deque[Place]] = {}
+        self._queues: dict[Route, deque[PendingPage]] = {}
         self.bytes = 0
         self.pages = 0
 
     def add(self, holder: Holder, entries: Iterable[PageEntry], at_us: int = 0) -> list[PageRef]:
-        """Pages that became durable in `holder`, at `at_us` on the wall clock or some time ago.
+        """Add pages that became durable in `holder`, at `at_us` on the wall clock (0: before this
+        process).
 
-        Those that are acked or known are left out.
+        Acked or known pages are left out.
         """
         refs = []
         with self._lock:
@@ -90,7 +91,7 @@ class Backlog:
                 if e.key.seq <= newest:
                     continue
                 at = at_us or holder.since_us
-                place = Place(e.key, holder, e.offset, e.length, e.crc, at)
+                place = PendingPage(e.key, holder, e.offset, e.length, e.crc, at)
                 queue.append(place)
                 holder.places[e.key] = place
                 self.bytes += e.length
@@ -99,8 +100,8 @@ class Backlog:
         return refs
 
     def ack(self, stream: str, partition: int, seq: int) -> tuple[list[Holder], list[int]]:
-        """Everything up to `seq` has arrived.  Returns the holders that this emptied, and since
-        when each of the pages had been durable."""
+        """Drop everything up to `seq`.  Returns the holders without pages now, and since when each
+        page dropped had been durable."""
         emptied, since = [], []
         with self._lock:
             route = (stream, partition)
@@ -117,19 +118,19 @@ class Backlog:
         return emptied, since
 
     def oldest_us(self) -> int | None:
-        """Since when the oldest pending page has been durable; None where there is none."""
+        """Since when the oldest pending page has been durable; None without one."""
         with self._lock:
             heads = (q[0].at_us for q in self._queues.values() if q)
             return min((at_us for at_us in heads if at_us), default=None)
 
     def pending_of(self, streams: Iterable[str]) -> int:
-        """How many pages of these streams are pending."""
+        """Number of pending pages of these streams."""
         wanted = set(streams)
         with self._lock:
             return sum(len(q) for (stream, _), q in self._queues.items() if stream in wanted)
 
     def move(self, holder: Holder, moved: Sequence[PageEntry], old: Sequence[Holder]) -> None:
-        """The pages `moved` now stand in `holder`; what was acked meanwhile does not count."""
+        """Record that the pages `moved` now are in `holder`; pages acked meanwhile are ignored."""
         with self._lock:
             for entry in moved:
                 for before in old:
@@ -138,8 +139,8 @@ class Backlog:
                         place.holder, place.offset = holder, entry.offset
                         holder.places[entry.key] = place
 
-    def places(self, holders: Sequence[Holder]) -> list[Place]:
-        """The pending pages of some holders, in the order in which they were added."""
+    def places(self, holders: Sequence[Holder]) -> list[PendingPage]:
+        """The pending pages of these holders, in the order in which they were added."""
         with self._lock:
             return [place for holder in holders for place in holder.places.values()]
 
