@@ -72,7 +72,7 @@ def test_the_command_keeps_a_profile_that_explain_shows(tmp_path):
 )
 def test_what_cannot_be_is_refused_before_anything_is_measured(tmp_path, monkeypatch, words, says):
     monkeypatch.setattr(
-        "edged.console.compile.compile_kernels", lambda **_: pytest.fail("it began")
+        "edged.daemon.compilation.compile_kernels", lambda **_: pytest.fail("it began")
     )
     (tmp_path / "file").write_text("")
     asked = ["calibrate", "--store", str(tmp_path), "--board", "none", "--kernel", "chain"]

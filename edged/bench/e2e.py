@@ -238,7 +238,7 @@ def command(
     """Throughput, cost and latency of the whole way of a tuple."""
     from rich.console import Console
 
-    from edged.console.compile import compile_kernels
+    from edged.daemon.compilation import compile_kernels
 
     console = Console(stderr=True)
     compile_kernels(quiet=False)

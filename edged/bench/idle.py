@@ -99,7 +99,7 @@ def command(seconds: float, warm: float, path: Path | None) -> None:
     """CPU, wakeups and memory of a daemon that has little to do."""
     from rich.console import Console
 
-    from edged.console.compile import compile_kernels
+    from edged.daemon.compilation import compile_kernels
 
     console = Console(stderr=True)
     compile_kernels(quiet=False)

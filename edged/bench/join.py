@@ -295,7 +295,7 @@ def command(
     """
     from rich.console import Console
 
-    from edged.console.compile import compile_kernels
+    from edged.daemon.compilation import compile_kernels
 
     console = Console(stderr=True)
     if not console.is_terminal:

@@ -76,7 +76,7 @@ def command(
 
     from edged.calibration.join_kernels import offered, runnable, with_calibration
     from edged.calibration.operating_points import Bounds
-    from edged.console.compile import compile_kernels
+    from edged.daemon.compilation import compile_kernels
 
     members = offered(names)
     here, left_out = runnable(members)

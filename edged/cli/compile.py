@@ -16,10 +16,12 @@ TOLD_EVERY = 10
 @click.option("--json", "as_json", is_flag=True, help="Report as JSON.")
 def command(as_json: bool) -> None:
     """Compile all kernels into the on-disk cache: about a minute once, then milliseconds."""
-    from edged.console.compile import compile_kernels
+    from edged.daemon.compilation import compile_kernels
 
     lines = not as_json and not sys.stderr.isatty()
-    count, seconds = compile_kernels(quiet=as_json, tell=_counter() if lines else lambda _: None)
+    count, seconds = compile_kernels(
+        quiet=as_json, on_ready=_counter() if lines else lambda _: None
+    )
     if as_json:
         click.echo(json.dumps({"kernels": count, "seconds": round(seconds, 3)}))
     else:

@@ -43,7 +43,7 @@ def command(build: Path, seconds: float, kills: int, board: str | None, as_json:
     """
     from rich.console import Console
 
-    from edged.console.compile import compile_kernels
+    from edged.daemon.compilation import compile_kernels
     from edged.demo.story import Story
 
     console = Console(stderr=as_json, quiet=as_json)

@@ -110,8 +110,8 @@ def command(
     every operator whose id, type and schema are unchanged.
     """
     from edged.config import load
-    from edged.console.compile import compile_kernels
     from edged.daemon import configuration
+    from edged.daemon.compilation import compile_kernels
     from edged.daemon.daemon import Daemon
     from edged.daemon.reload import Reloader
     from edged.daemon.systemd import Service
@@ -128,7 +128,7 @@ def command(
     origins = {str(file.document["name"]): f"{FILE}{file.path}" for file in files}
     settings = configuration.settings(config)
     service = Service(SystemClock())
-    compile_kernels(quiet=not sys.stderr.isatty(), tell=service.starting)
+    compile_kernels(quiet=not sys.stderr.isatty(), on_ready=service.starting)
     daemon = Daemon(settings, plans, Log(writer(), config.log.level), service, origins)
     daemon.reloader = Reloader(daemon, config, config_file, flags)
     _say_ready(daemon, as_json)

@@ -18,7 +18,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
-from edged.data.schema import TIMESTAMP, TYPES, Field, Schema
 from edged.documents.units import duration_us, size_bytes
 from edged.errors import JobError
 
@@ -29,10 +28,7 @@ else:
 
 ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 """Names of jobs, streams, operators and sinks."""
-COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-"""Names of columns."""
 _HALVES = re.compile("[\ud800-\udfff]")
-COLUMNS_MAX = 1000
 DOCUMENT_BYTES_MAX = 512 << 10
 """Three times a job of 6000 columns."""
 
@@ -230,45 +226,6 @@ def size(
 ) -> int:
     """A size in bytes, at least `least`; `default` is written like a value."""
     return size_bytes(below(path, key), _present(path, document, key, default), least=least)
-
-
-def columns(path: str, document: Mapping[str, Any], key: str = "columns") -> Schema:
-    """A schema written as `{ name = "type", other = "type?" }`; `?` means that nulls may stand."""
-    given = table(path, document, key)
-    path = below(path, key)
-    if not given:
-        raise JobError(path, "is empty", "name at least the time column")
-    if len(given) > COLUMNS_MAX:
-        raise JobError(path, f"holds {len(given)} columns", f"at most {COLUMNS_MAX}")
-    fields: list[Field] = []
-    lower: dict[str, str] = {}
-    for name in given:
-        where = below(path, name)
-        if not COLUMN.fullmatch(name):
-            advice = "letters, digits and _, no digit first, at most 63"
-            raise JobError(where, f"{name!r} is not a column's name", advice)
-        other = lower.setdefault(name.lower(), name)
-        if other != name:
-            raise JobError(where, f"differs from {other} only in case", "SQL ignores case")
-        kind = text(path, given, name)
-        dtype = TYPES.get(kind.removesuffix("?"))
-        if dtype is None:
-            raise JobError(where, f"{kind!r} is not a type", did_you_mean(kind, TYPES))
-        fields.append(Field(name, dtype, kind.endswith("?")))
-    return Schema.of(fields)
-
-
-def time_column(path: str, document: Mapping[str, Any], schema: Schema) -> str:
-    """The name of the event-time column: a timestamp of `schema` that is not nullable."""
-    name = text(path, document, "time")
-    where = below(path, "time")
-    if name not in schema:
-        raise JobError(where, f"no column is called {name}", did_you_mean(name, schema.names))
-    column = schema.field(name)
-    if column.dtype is not TIMESTAMP or column.nullable:
-        given = column.dtype.name + ("?" if column.nullable else "")
-        raise JobError(where, f"{name} is {given}", "the time column must be timestamp, not null")
-    return name
 
 
 def _present(path: str, document: Mapping[str, Any], key: str, default: Any) -> Any:

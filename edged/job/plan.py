@@ -25,6 +25,7 @@ from typing import Any, TypeVar, cast
 
 from edged.data.flow import Link
 from edged.data.schema import Schema
+from edged.data.schema_document import columns, time_column
 from edged.documents import reader as doc
 from edged.errors import JobError
 from edged.job import governor
@@ -252,8 +253,8 @@ class _Reader:
             self.links[f"{name}.late"] = None
         document = _entry(path, document)
         self.unknown(path, document, _STREAM_KEYS)
-        schema = doc.columns(path, document)
-        time = doc.time_column(path, document, schema)
+        schema = columns(path, document)
+        time = time_column(path, document, schema)
         plan = StreamPlan(
             name,
             schema,

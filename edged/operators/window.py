@@ -54,6 +54,7 @@ from edged.data.columns import empty_batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link, State
 from edged.data.hashing import hash_columns
 from edged.data.schema import FLOAT64, INT64, TIMESTAMP, DType, Field, Schema
+from edged.data.schema_document import COLUMN
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.documents import reader as doc
@@ -267,7 +268,7 @@ def _measure(path: str, name: str, call: object, schema: Schema) -> Measure:
     match = _CALL.fullmatch(call) if isinstance(call, str) else None
     if match is None:
         raise JobError(path, f"{call!r} is not an aggregate", "write e.g. mean(power_kw)")
-    if not doc.COLUMN.fullmatch(name):
+    if not COLUMN.fullmatch(name):
         raise JobError(path, f"{name!r} cannot name a column")
     function, column = match[1].lower(), match[2]
     if function not in _FUNCTIONS:

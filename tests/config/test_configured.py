@@ -94,7 +94,7 @@ def test_settings_are_those_of_the_flags_that_they_replace(tmp_path):
         ('[uplink]\nurl = "https://c:1"\nca = "ca.pem"\n', "ca.pem cannot be read: No such file"),
         ('[api]\ntls_cert = "bad.toml"\ntls_key = "k"\n', "api.tls_key: "),
         ('[store]\nbytes_max = "1MiB"\n[run]\njobs = ["twice1.toml"]\n', "store of"),
-        ("[energy]\nmeters = { external = 5 }\n", "energy.meters: meters.external: a list"),
+        ("[energy]\nmeters = { external = 5 }\n", "energy.meters: meters.external: expected list"),
         ('[energy]\nboard = "/nowhere"\n', "energy.board: /nowhere is no directory (name a"),
         ('[uplink]\ntoken_file = "t"\n', "t cannot be read: No such file or directory [file:"),
         ('[run]\njobs = ["a.toml"]\n', "a.toml is no file (name job documents) [file:"),

@@ -1,4 +1,7 @@
-"""Compiling all kernels with progress; shared by `edged compile` and `edged run`."""
+"""Compilation of everything that a daemon runs as machine code, with a progress bar.
+
+Shared by `edged compile`, `edged run`, the demo and the benches.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ import time
 from collections.abc import Callable
 
 
-def compile_kernels(quiet: bool, tell: Callable[[str], None] = lambda _: None) -> tuple[int, float]:
-    """Compile or load every kernel, and the TCP source's calls; how many kernels, and seconds.
+def compile_kernels(
+    quiet: bool, on_ready: Callable[[str], None] = lambda _: None
+) -> tuple[int, float]:
+    """Compile or load every kernel and the TCP source's calls.
 
-    `tell` hears of each kernel that is ready.
+    `on_ready` is called with `kernel NAME` for each kernel.  Returns the number of kernels and the
+    seconds.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -30,6 +36,6 @@ def compile_kernels(quiet: bool, tell: Callable[[str], None] = lambda _: None) -
         task = bar.add_task("compile", total=total, name="")
         for name in registry.compile_all():
             bar.update(task, advance=1, name=name)
-            tell(f"kernel {name}")
+            on_ready(f"kernel {name}")
         _tcp_calls.prepare()
     return total, time.monotonic() - started

@@ -1,0 +1,60 @@
+"""Reads a schema and its event-time column from a table of a job document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from edged.data.schema import TIMESTAMP, TYPES, Field, Schema
+from edged.documents.reader import below, did_you_mean, table, text
+from edged.errors import JobError
+
+COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+"""Names of columns."""
+COLUMNS_MAX = 1000
+
+
+def columns(path: str, document: Mapping[str, Any], key: str = "columns") -> Schema:
+    """A schema written as `{ name = "type", other = "type?" }`; `?` marks a nullable column.
+
+    Raises JobError at the first column that is wrong.
+    """
+    given = table(path, document, key)
+    path = below(path, key)
+    if not given:
+        raise JobError(path, "is empty", "name at least the time column")
+    if len(given) > COLUMNS_MAX:
+        raise JobError(path, f"holds {len(given)} columns", f"at most {COLUMNS_MAX}")
+    fields: list[Field] = []
+    lower: dict[str, str] = {}
+    for name in given:
+        where = below(path, name)
+        if not COLUMN.fullmatch(name):
+            advice = "letters, digits and _, no digit first, at most 63"
+            raise JobError(where, f"{name!r} is not a column's name", advice)
+        other = lower.setdefault(name.lower(), name)
+        if other != name:
+            raise JobError(where, f"differs from {other} only in case", "SQL ignores case")
+        kind = text(path, given, name)
+        dtype = TYPES.get(kind.removesuffix("?"))
+        if dtype is None:
+            raise JobError(where, f"{kind!r} is not a type", did_you_mean(kind, TYPES))
+        fields.append(Field(name, dtype, kind.endswith("?")))
+    return Schema.of(fields)
+
+
+def time_column(path: str, document: Mapping[str, Any], schema: Schema) -> str:
+    """The name of the event-time column, which is a timestamp of `schema` that is not nullable.
+
+    Raises JobError.
+    """
+    name = text(path, document, "time")
+    where = below(path, "time")
+    if name not in schema:
+        raise JobError(where, f"no column is called {name}", did_you_mean(name, schema.names))
+    column = schema.field(name)
+    if column.dtype is not TIMESTAMP or column.nullable:
+        given = column.dtype.name + ("?" if column.nullable else "")
+        raise JobError(where, f"{name} is {given}", "the time column must be timestamp, not null")
+    return name
