@@ -52,7 +52,7 @@ def command(
 
 def _document(file: Path) -> dict[str, Any]:
     """The document with its jobs in it.  Raises JobError."""
-    from edged.centre_link.desired_state import judge_jobs, parse
+    from edged.centre_link.desired_state import check_jobs, parse
     from edged.documents.reader import load_document
 
     document = load_document(file)
@@ -61,7 +61,7 @@ def _document(file: Path) -> dict[str, Any]:
         document["jobs"] = [
             load_document(file.parent / job) if isinstance(job, str) else job for job in jobs
         ]
-    judge_jobs(parse(document).jobs or ())
+    check_jobs(parse(document).jobs or ())
     return document
 
 

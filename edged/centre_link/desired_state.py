@@ -1,4 +1,5 @@
-"""The desired state of a device: what the centre wants of it, judged whole, then applied.
+"""The desired state of a device: the document in which the centre configures it, and its
+application.
 
 At the centre: `LANDING/desired/<device>.json`; on the device: `STORE/desired.received.json`:
 
@@ -7,20 +8,19 @@ At the centre: `LANDING/desired/<device>.json`; on the device: `STORE/desired.re
         "policy": {"name": "power_cap", "settings": {"watts": 5.0}},
         "windows": [{"from": "22:00", "until": "06:00"}]}}
 
-- `jobs`: all jobs that the centre wants.  Those that it wanted before and does not list any more
-  are drained and go.  Jobs of files and of the API are never touched: one of the same name is
-  refused.
-- `policy`: as `edged governor policy`.  `windows`: when pages may be sent, UTC; [] is always.
-- What a document does not name stays as it is; a document that is null wants nothing any more.
+- `jobs`: all jobs of the centre.  A job of the previous version that is no longer listed is drained
+  and deleted.  Jobs of files and of the API are never changed; a job with the same name is refused.
+- `policy`: as in `edged governor policy`.  `windows`: when pages may be sent, UTC; [] is always.
+- A missing key leaves its part unchanged; a null document leaves everything unchanged.
 
-`python -m edged.centre_link.desired_state STORE DOOR` is a process of the daemon's
-(`edged.centre_link.follower`).  It checks everything that can be known before anything is changed,
-then gives the commands that anybody can give through the door.  One that fails all the same takes
-those before it back.  It writes `STORE/desired.json` and prints it:
+`python -m edged.centre_link.desired_state STORE DOOR` is a child process of the daemon
+(`edged.centre_link.follower`).  It checks everything that can be checked before it changes
+anything, then sends ordinary commands to the control door.  If one fails, the previous ones are
+undone.  It writes `STORE/desired.json` and prints it:
 
     {"version", "applied", "problem", "windows", "policy", "done": [text]}
 
-`applied` is the last version that was.
+`applied` is the last version that was applied.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ BYTES_MAX = 1 << 20
 JOBS_MAX = 64
 WINDOWS_MAX = 16
 BUSY_S_MAX = 60.0
-"""How long a command is tried again while the daemon says that it is busy."""
-_BACK = {"paused": "job.pause", "draining": "job.drain", "drained": "job.drain"}
-"""What gives a job its state back."""
+"""How long a command is repeated while the daemon answers that it is busy."""
+_RESTORE = {"paused": "job.pause", "draining": "job.drain", "drained": "job.drain"}
+"""The command that restores a job's state."""
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 
-Ask = Callable[..., Any]
+SendCommand = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A document's content, its shape checked; None: not named."""
+class DesiredState:
+    """A checked document; None: the key is missing."""
 
     jobs: tuple[dict[str, Any], ...] | None
     policy: dict[str, Any] | None
@@ -62,7 +62,7 @@ class Wanted:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is none."""
+    """The JSON object in a file; empty if there is none."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -70,10 +70,10 @@ def read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def parse(document: Any) -> Wanted:
-    """The shape of a document.  Raises JobError; the jobs in it are not judged."""
+def parse(document: Any) -> DesiredState:
+    """Check a document's shape.  Raises JobError; the jobs in it are not checked."""
     if document is None:
-        return Wanted(None, None, None)
+        return DesiredState(None, None, None)
     if not isinstance(document, Mapping):
         raise JobError("document", "is not a table", "with jobs, policy, windows")
     if unknown := sorted(set(document) - {"jobs", "policy", "windows"}):
@@ -84,7 +84,7 @@ def parse(document: Any) -> Wanted:
         if names.index(name) != i:
             raise JobError(f"jobs[{i}].name", f"{name!r} is listed twice")
     windows = _list(document, "windows", WINDOWS_MAX)
-    return Wanted(
+    return DesiredState(
         None if jobs is None else tuple(jobs),
         _policy(document.get("policy")),
         None if windows is None else [_window(i, w) for i, w in enumerate(windows)],
@@ -107,9 +107,9 @@ def _policy(policy: Any) -> dict[str, Any] | None:
         return None
     settings = policy.get("settings", {}) if isinstance(policy, dict) else None
     if not isinstance(settings, dict) or not isinstance(policy.get("name"), str):
-        raise JobError("policy", "is not a table of name and settings")
+        raise JobError("policy", "is not a table with name and settings")
     if set(policy) - {"name", "settings"}:
-        raise JobError("policy", "has other keys than name and settings")
+        raise JobError("policy", "has unknown keys")
     return {"name": policy["name"], "settings": settings}
 
 
@@ -119,12 +119,12 @@ def _window(i: int, window: Mapping[str, Any]) -> list[int]:
         raise JobError(path, "needs from and until", "as 22:00, UTC")
     found = [_TIME.fullmatch(str(window[key])) for key in ("from", "until")]
     if None in found:
-        raise JobError(path, "has a time that is none", "as 22:00, UTC")
+        raise JobError(path, "has an invalid time", "as 22:00, UTC")
     return [3600 * int(m[1]) + 60 * int(m[2]) for m in found if m is not None]
 
 
-def judge_jobs(jobs: Sequence[Mapping[str, Any]]) -> None:
-    """Raise JobError for the first thing that is wrong with a job's document."""
+def check_jobs(jobs: Sequence[Mapping[str, Any]]) -> None:
+    """Raise JobError for the first fault in a job document."""
     from edged.job.plan import faults
 
     for i, document in enumerate(jobs):
@@ -138,28 +138,28 @@ def judge_jobs(jobs: Sequence[Mapping[str, Any]]) -> None:
 
 
 class Applier:
-    """Judges against what runs behind the door, and applies."""
+    """Checks a desired state against the running daemon, and applies it."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-        self._status = ask("status")
-        self._running = {job["name"]: job for job in ask("jobs")["jobs"]}
+    def __init__(self, send: SendCommand) -> None:
+        self._send = send
+        self._status = send("status")
+        self._running = {job["name"]: job for job in send("jobs")["jobs"]}
         self._undo: list[Callable[[], Any]] = []
         self.done: list[str] = []
-        """What was changed, for people."""
+        """The changes made, as text."""
 
-    def judge(self, wanted: Wanted) -> None:
-        """Raise EdgedError for all that can be known to go wrong; changes nothing but that
-        expressions are compiled into the cache."""
-        if wanted.jobs is not None:
-            self._judge_jobs(wanted.jobs)
-        if wanted.policy is not None:
-            self._judge_policy(wanted.policy)
+    def check(self, desired: DesiredState) -> None:
+        """Raise EdgedError for everything that can be known to fail.  Changes nothing, except that
+        compiled expressions are cached."""
+        if desired.jobs is not None:
+            self._check_jobs(desired.jobs)
+        if desired.policy is not None:
+            self._check_policy(desired.policy)
 
-    def apply(self, wanted: Wanted) -> None:
-        """Give the commands.  Raises EdgedError when everything is as it was before."""
+    def apply(self, desired: DesiredState) -> None:
+        """Send the commands.  Raises EdgedError after undoing those that had succeeded."""
         try:
-            self._apply(wanted)
+            self._apply(desired)
         except EdgedError:
             for undo in reversed(self._undo):
                 with contextlib.suppress(EdgedError):
@@ -167,33 +167,35 @@ class Applier:
             self.done = []
             raise
 
-    def _judge_jobs(self, jobs: Sequence[dict[str, Any]]) -> None:
+    def _check_jobs(self, jobs: Sequence[dict[str, Any]]) -> None:
         from edged.job.check import compile_expressions
         from edged.job.coexistence import check_listeners, check_room, check_together
         from edged.job.plan import parse_job
         from edged.job.state_carryover import compare
 
-        judge_jobs(jobs)
+        check_jobs(jobs)
         names = {job["name"] for job in jobs}
         plans = [parse_job(job) for job in jobs]
-        stay = []
+        others = []
         for name, job in self._running.items():
             if job["origin"] == "centre":
                 continue
             if name in names:
                 made = job["origin"].partition(":")[0] or "api"
-                raise JobError(f"jobs.{name}", f"this device has a job {name} of its own ({made})")
-            stay.append(parse_job(job["document"]))
-        check_together([*stay, *plans])
-        check_listeners([*stay, *plans])
+                raise JobError(
+                    f"jobs.{name}", f"this device already has a job {name} (origin: {made})"
+                )
+            others.append(parse_job(job["document"]))
+        check_together([*others, *plans])
+        check_listeners([*others, *plans])
         bytes_max = self._status["store"]["bytes_max"]
-        check_room(bytes_max, [*stay, *plans])
+        check_room(bytes_max, [*others, *plans])
         for plan in plans:
             if (old := self._running.get(plan.name)) is not None:
                 compare(parse_job(old["document"]), plan).check()
             compile_expressions(plan, lambda *_: None)
 
-    def _judge_policy(self, policy: Mapping[str, Any]) -> None:
+    def _check_policy(self, policy: Mapping[str, Any]) -> None:
         from governors.board_tariffs import Unpriced
         from governors.cost import CostModel
         from governors.errors import GovernorError
@@ -206,35 +208,35 @@ class Applier:
         except GovernorError as problem:
             raise JobError("policy", str(problem)) from problem
 
-    def _apply(self, wanted: Wanted) -> None:
-        if wanted.policy is not None:
-            self._switch(wanted.policy)
-        for job in wanted.jobs or ():
+    def _apply(self, desired: DesiredState) -> None:
+        if desired.policy is not None:
+            self._switch(desired.policy)
+        for job in desired.jobs or ():
             self._put(job)
-        if wanted.jobs is not None:
-            names = {job["name"] for job in wanted.jobs}
-            self._dismiss([
+        if desired.jobs is not None:
+            names = {job["name"] for job in desired.jobs}
+            self._delete([
                 job for name, job in self._running.items()
                 if job["origin"] == "centre" and name not in names
             ])  # fmt: skip
 
-    def _dismiss(self, jobs: Sequence[Mapping[str, Any]]) -> None:
-        """Have jobs drained and go: none before all have been told to drain, which can be taken
-        back; one that went can only be there again, empty."""
+    def _delete(self, jobs: Sequence[Mapping[str, Any]]) -> None:
+        """Drain and delete jobs.  All drain before the first is deleted: a drain can be undone, but
+        a deleted job comes back without its state."""
         for job in jobs:
             self._command("job.drain", name=job["name"])
-            self._undo.append(partial(self._bring_back, job))
+            self._undo.append(partial(self._restore, job))
         for job in jobs:
             self._command("job.delete", name=job["name"], drain=True)
-            self.done.append(f"job {job['name']} drains and goes")
+            self.done.append(f"job {job['name']} is drained and deleted")
 
     def _switch(self, policy: Mapping[str, Any]) -> None:
-        runs = self._ask("governor")
+        runs = self._send("governor")
         was = {key: runs["own"][key] for key in ("policy", "settings")}
-        asked = {"policy": policy["name"], "settings": policy["settings"]}
-        if was == asked and not runs["problem"]:
+        target = {"policy": policy["name"], "settings": policy["settings"]}
+        if was == target and not runs["problem"]:
             return
-        self._command("governor", **asked, origin="centre")
+        self._command("governor", **target, origin="centre")
         origin = runs["own"]["origin"]
         chosen = origin in ("command", "centre")
         before = {**was, "origin": origin} if chosen else {"policy": "none"}
@@ -250,7 +252,7 @@ class Applier:
                 return
             self._command("job.resume", name=name)
             self._undo.append(partial(self._command, "job.drain", name=name))
-            self.done.append(f"job {name} goes on")
+            self.done.append(f"job {name} resumed")
             return
         self._command("job.put", document=document, origin="centre")
         if old is None:
@@ -260,11 +262,11 @@ class Applier:
             self._undo.append(lambda: self._command("job.put", document=before, origin="centre"))
         self.done.append(f"job {name} {'created' if old is None else 'replaced'}")
 
-    def _bring_back(self, job: Mapping[str, Any]) -> None:
-        """A job that was told to drain is as it was; one that went is there again, empty."""
+    def _restore(self, job: Mapping[str, Any]) -> None:
+        """Undo a drain; a job already deleted is created again, without its state."""
         name = job["name"]
         try:
-            self._command(_BACK.get(job["state"], "job.resume"), name=name)
+            self._command(_RESTORE.get(job["state"], "job.resume"), name=name)
         except CommandError as problem:
             if problem.kind != "missing":
                 raise
@@ -274,7 +276,7 @@ class Applier:
         until = time.monotonic() + BUSY_S_MAX
         while True:
             try:
-                return self._ask(cmd, **arguments)
+                return self._send(cmd, **arguments)
             except CommandError as problem:
                 wait_s = problem.retry_s or 1.0
                 if problem.kind != "busy" or time.monotonic() + wait_s > until:
@@ -282,9 +284,9 @@ class Applier:
             time.sleep(wait_s)
 
 
-def follow(directory: Path, ask: Ask) -> dict[str, Any]:
-    """Judge and apply what was received; the result.  Raises CommandError where no daemon
-    answers: then nothing was decided."""
+def follow(directory: Path, send: SendCommand) -> dict[str, Any]:
+    """Check and apply the received document; returns the result.  Raises CommandError if no daemon
+    answers: nothing was decided then."""
     received, before = read(directory / RECEIVED), read(directory / RESULT)
     result = {
         "version": int(received.get("version", 0)), "applied": before.get("applied", 0),
@@ -294,22 +296,22 @@ def follow(directory: Path, ask: Ask) -> dict[str, Any]:
     try:
         if "document" not in received:
             raise JobError(RECEIVED, "could not be read", "is the disk full?")
-        applier, wanted = Applier(ask), parse(received["document"])
-        applier.judge(wanted)
-        applier.apply(wanted)
+        applier, desired = Applier(send), parse(received["document"])
+        applier.check(desired)
+        applier.apply(desired)
     except EdgedError as problem:
         if isinstance(problem, CommandError) and problem.kind == "unreachable":
             raise
         return result | {"problem": str(problem)}
-    if wanted.windows is not None:
-        result["windows"] = wanted.windows
-        applier.done.append(f"{len(wanted.windows)} upload windows")
-    result["policy"] = wanted.policy or result["policy"]
+    if desired.windows is not None:
+        result["windows"] = desired.windows
+        applier.done.append(f"{len(desired.windows)} upload windows")
+    result["policy"] = desired.policy or result["policy"]
     return result | {"applied": result["version"], "done": applier.done}
 
 
 def main(store: str, door: str) -> None:
-    """Follow once; see the module's docstring."""
+    """Apply once; see the module's docstring."""
     from edged.control.door import ask
 
     os.nice(10)

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from edged.data.schema import Schema
 from edged.errors import ConfigError, PageError
-from edged.pages.format import LAYOUT_DENSE, Found, Header, scan_pages
+from edged.pages.format import LAYOUT_DENSE, Header, ScannedPage, scan_pages
 from edged.pages.read import read_page, read_weights
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -91,7 +91,7 @@ def _stream(header: Header) -> str:
     return f"{header.stream}@{header.version}"
 
 
-def _seen(found: Found, schemas: _Schemas, rows: int) -> dict[str, Any]:
+def _seen(found: ScannedPage, schemas: _Schemas, rows: int) -> dict[str, Any]:
     """A page, or the damage, as JSON has it."""
     if found.header is None or found.problem is not None:
         return {"offset": found.offset, "bytes": len(found.data), "problem": str(found.problem)}
@@ -108,7 +108,7 @@ def _seen(found: Found, schemas: _Schemas, rows: int) -> dict[str, Any]:
     return entry
 
 
-def _rows(found: Found, schema: Schema, count: int) -> list[dict[str, Any]]:
+def _rows(found: ScannedPage, schema: Schema, count: int) -> list[dict[str, Any]]:
     batch = read_page(found.data, schema).slice(0, count)
     columns = {}
     for i, f in enumerate(schema):

@@ -1,1 +1,1 @@
-"""Pages: the format (its spec is `format`'s docstring), the reader for Arrow, and the writer."""
+"""Pages: the format (specified in `format`'s docstring), the reader for Arrow, and the writer."""

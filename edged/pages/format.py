@@ -1,7 +1,7 @@
 """The page format, version 1, byte by byte.  This text is the specification.
 
 A page is a self-contained block of rows ("tuples") of one stream.  All numbers are little-endian,
-nothing is aligned, and pages may stand one behind the other in a file or a request.
+nothing is aligned, and pages may follow each other in a file or a request.
 
     page = header (224 bytes) | body
     body = dense rows, or slots and tuple data; LZ4-compressed where flag bit 0 says so
@@ -16,13 +16,13 @@ Header
          7    1 u8        reserved       0
          8    4 u32       capacity       size the writer allowed, header included; raw_bytes <=
                                          capacity <= 16777216
-        12    4 u32       stored_bytes   size of this page as it stands here, header included: the
-                                         next page begins so many bytes after this one's magic
+        12    4 u32       stored_bytes   size of this page as stored, header included: the
+                                         next page begins this many bytes after this magic
         16    4 u32       raw_bytes      size with the body uncompressed, header included
         20    4 u32       tuples         number of rows
         24    4 u32       stride         dense: bytes a row; slotted: bytes a slot
         28    4 u32       checksum       see below
-        32    8 u64       epoch          which store of the device: changes only with a new store
+        32    8 u64       epoch          the store's number: changes only with a new store
         40    8 u64       seq            1, 2, 3, ... per (device, epoch, stream, partition)
         48    8 u64       beat           the beat of the device that sealed the page
         56    4 u32       partition      0 .. partitions-1
@@ -65,7 +65,7 @@ the bits beyond the last column are 0.  A null fixed-width value occupies its by
 null variable value has no bytes.
 
 Weight.  Only with flag bit 1: an i32 a tuple that says by how much the tuple's multiplicity changes
-(+1 inserts it, -1 takes it back).  Without the flag every tuple has weight +1.
+(+1 inserts it, -1 deletes it).  Without the flag every tuple has weight +1.
 
 Layout 1, dense: every column is of fixed width.  Row k begins at 224 + k * stride and is
 
@@ -74,7 +74,7 @@ Layout 1, dense: every column is of fixed width.  Row k begins at 224 + k * stri
 so stride = 4 (with a weight) + bitmap + the columns' widths, and raw_bytes = 224 + tuples *
 stride.
 
-Layout 2, slotted: at least one column is variable.  Slots grow up behind the header, tuple data
+Layout 2, slotted: at least one column is variable.  Slots grow up from the header, tuple data
 grows down from the page's end.  Slot k begins at 224 + k * stride, stride = 12 (16 with a weight):
 
     u32 key     the lower 32 bits of the partition columns' hash (0 without such columns)
@@ -89,7 +89,7 @@ A tuple's data is
     for every variable column, in schema order: u32 end
     the variable columns' bytes, in schema order without padding
 
-where `end` is the end of that column's bytes, counted from the first byte behind the last `end`;
+where `end` is the end of that column's bytes, counted from the first byte after the last `end`;
 the column begins at the `end` before it, the first at 0.  The last `end` is the size of all.
 
 There are no gaps: offset of slot 0 is its length, offset of slot k is that of slot k-1 plus its own
@@ -128,7 +128,7 @@ WEIGHT_BYTES = 4
 
 _HEADER = struct.Struct("<4sBBBBIIIIIIQQQIIqqqII64s64s")
 SEALED_AT_OFFSET = 80
-"""Where `sealed_at_us` stands in a page."""
+"""Offset of `sealed_at_us` in a page."""
 _CHECKSUM_AT = 28
 _NO_CHECKSUM = bytes(4)
 
@@ -168,7 +168,7 @@ class Header:
 
     @property
     def name(self) -> str:
-        """The page's name for people."""
+        """The page's name for messages."""
         return (
             f"page {self.stream}@{self.version} partition {self.partition} seq {self.seq} "
             f"of device {self.device} epoch {self.epoch}"
@@ -186,18 +186,19 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class TupleLayout:
-    """Where the parts of a tuple stand, counted from its first byte (dense row or tuple data)."""
+    """Offsets of a tuple's parts from its first byte (dense row or tuple data)."""
 
     bitmap_at: int
     bitmap_bytes: int
     places: tuple[int, ...]
-    """Per column: a fixed-width column's place; a variable column's place of its u32 end."""
+    """Per column: the offset of a fixed-width value, or of a variable column's u32 end."""
     fixed_bytes: int
-    """Everything before the variable bytes; a dense row's stride."""
+    """Size of everything before the variable bytes; a dense row's stride."""
 
 
 def tuple_layout(schema: Schema, weighted: bool = False) -> TupleLayout:
-    """The layout of `schema`'s tuples; `weighted` moves only dense rows (slots hold theirs)."""
+    """The layout of `schema`'s tuples; `weighted` shifts only dense rows (slots hold the
+    weight)."""
     at = WEIGHT_BYTES if weighted and schema.fixed_width else 0
     bitmap_at = at
     bitmap_bytes = (len(schema) + 7) // 8 if any(f.nullable for f in schema) else 0
@@ -215,9 +216,9 @@ def tuple_layout(schema: Schema, weighted: bool = False) -> TupleLayout:
 
 
 def encode_name(name: str) -> bytes:
-    """A device's or stream's name as it stands in a header, without the padding.
+    """A device's or stream's name as stored in a header, without the padding.
 
-    Raises PageError where it is longer than 63 bytes or holds a zero byte.
+    Raises PageError if it is longer than 63 bytes or contains a zero byte.
     """
     data = name.encode()
     if len(data) > NAME_BYTES_MAX or b"\0" in data:
@@ -235,9 +236,9 @@ def checksum(page: Any) -> int:
 
 
 def parse_header(buffer: Any, offset: int = 0) -> Header:
-    """The header that begins at `offset`; raises PageError for what cannot be one.
+    """The header at `offset`; raises PageError for invalid bytes.
 
-    Says nothing about the body: see `verify`.
+    The body is not checked: see `verify`.
     """
     view = memoryview(buffer).cast("B")
     if len(view) - offset < HEADER_BYTES:
@@ -271,7 +272,7 @@ def parse_header(buffer: Any, offset: int = 0) -> Header:
 
 
 def verify(buffer: Any) -> Header:
-    """The header of the one page that is all of `buffer`, its sizes and checksum checked."""
+    """The header of the one page that fills `buffer`, its sizes and checksum checked."""
     view = memoryview(buffer).cast("B")
     header = parse_header(view)
     if len(view) != header.stored_bytes:
@@ -286,9 +287,9 @@ def verify(buffer: Any) -> Header:
 
 
 def iter_pages(buffer: Any) -> Iterator[tuple[Header, memoryview]]:
-    """The pages that stand one behind the other in `buffer`, as views; checksums are not checked.
+    """The consecutive pages in `buffer`, as views; checksums are not checked.
 
-    Raises PageError at the first place that is no page or is cut off.
+    Raises PageError at the first offset without a valid header or with an incomplete page.
     """
     view = memoryview(buffer).cast("B")
     offset = 0
@@ -305,8 +306,8 @@ def iter_pages(buffer: Any) -> Iterator[tuple[Header, memoryview]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What `scan_pages` came upon: a sound page, or a damaged stretch with what failed."""
+class ScannedPage:
+    """One result of `scan_pages`: a valid page, or a damaged range and its problem."""
 
     offset: int
     data: memoryview
@@ -314,11 +315,11 @@ class Found:
     problem: PageError | None
 
 
-def scan_pages(buffer: Any) -> Iterator[Found]:
-    """Like `iter_pages` with checksums checked, but goes on behind damage.
+def scan_pages(buffer: Any) -> Iterator[ScannedPage]:
+    """Like `iter_pages`, but checksums are checked, and the scan continues after damage.
 
-    After a damaged page the scan resumes where its header says that it ends if a page (or the end)
-    stands there, else at the next magic.
+    After a damaged page the scan resumes at the end given in its header if a page (or the end of
+    the buffer) follows there, else at the next magic.
     """
     view = memoryview(buffer).cast("B")
     whole = bytes(view)
@@ -329,10 +330,10 @@ def scan_pages(buffer: Any) -> Iterator[Found]:
             header = parse_header(view, offset)
             verify(view[offset : offset + header.stored_bytes])
             end = offset + header.stored_bytes
-            yield Found(offset, view[offset:end], header, None)
+            yield ScannedPage(offset, view[offset:end], header, None)
         except PageError as problem:
             end = _resume(whole, offset, header)
-            yield Found(offset, view[offset:end], header, problem)
+            yield ScannedPage(offset, view[offset:end], header, problem)
         offset = end
 
 

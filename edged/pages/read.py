@@ -1,11 +1,13 @@
-"""From pages to Arrow record batches, with numpy and pyarrow alone: this runs on Spark's executors.
+"""The page reader: decodes pages into Arrow record batches, with numpy and pyarrow only, because it
+runs on Spark's executors.
 
 `read_page` reads one page.  `PageDecoder` is the fast way for many: pages of one schema are decoded
-into growing column arrays, and come out as one large batch; only the columns asked for are touched.
+into growing column arrays and returned as one large batch; only the requested columns are decoded.
 
 Invariants
-1. A page is taken whole or not at all: header, sizes, checksum and the structure of every tuple are
-   checked before a row of it counts.  What is wrong raises PageError with the page's name.
+
+1. A page is read completely or not at all: header, sizes, checksum and the structure of every tuple
+   are checked before any of its rows counts.  Faults raise PageError with the page's name.
 2. No Python runs per tuple.  Fixed columns are strided copies (dense) or one gather (slotted).  The
    values of a variable column lie in the page in reverse row order with gaps between them, so the
    page's bytes are one Arrow array of value, gap, value, ...: `take` copies the values out.
@@ -38,14 +40,14 @@ _BYTE = np.dtype("u1")
 _LZ4 = pa.Codec("lz4_raw")
 
 BATCH_BYTES = 32 << 20
-"""Page bytes that `read_pages` gathers into one batch."""
+"""Page bytes that `read_pages` decodes into one batch."""
 
 
 def read_page(buffer: Any, schema: Schema, columns: Sequence[str] | None = None) -> pa.RecordBatch:
     """One page's rows as an Arrow batch, types as `schema.to_arrow()`.
 
-    `columns` picks and orders columns (default: all).  Raises PageError for a page that is damaged
-    or does not fit the schema, KeyError for an unknown column.
+    `columns` selects and orders columns (default: all).  Raises PageError for a page that is
+    damaged or does not fit the schema, KeyError for an unknown column.
     """
     decoder = PageDecoder(schema, columns)
     decoder.add(buffer)
@@ -59,9 +61,9 @@ def read_pages(
     *,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Many pages' rows in order, as few large batches of about `batch_bytes` of pages each.
+    """The rows of many pages in order, as few large batches of about `batch_bytes` of pages each.
 
-    Raises PageError at the first bad page; what was yielded before it is sound.
+    Raises PageError at the first bad page; the batches before it are valid.
     """
     decoder = PageDecoder(schema, columns)
     for buffer in buffers:
@@ -73,7 +75,7 @@ def read_pages(
 
 
 def read_weights(buffer: Any) -> npt.NDArray[np.int32]:
-    """The change weight of every tuple of a page, int32; all 1 where the page carries none."""
+    """The change weight of every tuple of a page, int32; all 1 if the page carries none."""
     header = verify(buffer)
     if not header.weighted:
         return np.ones(header.tuples, np.int32)
@@ -83,7 +85,7 @@ def read_weights(buffer: Any) -> npt.NDArray[np.int32]:
 
 
 class PageDecoder:
-    """Gathers the rows of pages of one schema, and gives them out as Arrow batches."""
+    """Collects the rows of pages of one schema and returns them as Arrow batches."""
 
     def __init__(self, schema: Schema, columns: Sequence[str] | None = None) -> None:
         """Decode `columns` (default: all; at least one).  KeyError for an unknown column."""
@@ -92,22 +94,22 @@ class PageDecoder:
             raise ValueError("ask for at least one column: a batch of none has no row count")
         self.schema = schema
         self.rows = 0
-        """Rows gathered since the last `finish`."""
+        """Rows collected since the last `finish`."""
         self.raw_bytes = 0
-        """Uncompressed bytes of the pages gathered since the last `finish`."""
+        """Uncompressed bytes of the pages collected since the last `finish`."""
         self._indices = [schema.index(n) for n in names]
         picked = [schema.fields[i] for i in self._indices]
         self._arrow = Schema.of(picked).to_arrow()
-        self._gathered = [_Gathered(f) for f in picked]
+        self._buffers = [_ColumnBuffer(f) for f in picked]
         self._layout = tuple_layout(schema)
         self._weighted_layout = tuple_layout(schema, weighted=True)
 
     def add(self, buffer: Any, verified: Header | None = None) -> Header:
-        """Decode one page behind what is gathered; returns its header.
+        """Decode one page after those collected; returns its header.
 
-        `verified` is what `verify` has just returned for this page: it is not checked again.
-        Raises PageError and gathers nothing where the page is damaged or does not fit the schema.
-        The page's bytes are copied: `buffer` may be used again.
+        `verified` is the header that `verify` returned for this page; the check is then not
+        repeated. Raises PageError, and collects nothing, if the page is damaged or does not fit
+        the schema.  The page's bytes are copied: `buffer` may be reused.
         """
         header = verify(buffer) if verified is None else verified
         body = _body(buffer, header)
@@ -120,8 +122,8 @@ class PageDecoder:
         return header
 
     def finish(self) -> pa.RecordBatch:
-        """All rows gathered, as one batch; the decoder is empty again."""
-        arrays = [g.finish(self.rows) for g in self._gathered]
+        """All collected rows as one batch; the decoder is empty afterwards."""
+        arrays = [g.finish(self.rows) for g in self._buffers]
         self.rows = self.raw_bytes = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
@@ -133,7 +135,7 @@ class PageDecoder:
                 f"makes {layout.fixed_bytes}"
             )
         n, at = header.tuples, self.rows
-        for i, g in zip(self._indices, self._gathered, strict=True):
+        for i, g in zip(self._indices, self._buffers, strict=True):
             g.reserve(at, n)
             values = _strided(body, g.little, layout.places[i], header.stride, n)
             g.values[at : at + n] = values
@@ -148,8 +150,8 @@ class PageDecoder:
         starts = _tuple_starts(header, body, layout.fixed_bytes)
         ends = _variable_ends(self.schema, header, body, starts)
         n, at = header.tuples, self.rows
-        chunks: list[tuple[_Gathered, pa.Array]] = []
-        for i, g in zip(self._indices, self._gathered, strict=True):
+        chunks: list[tuple[_ColumnBuffer, pa.Array]] = []
+        for i, g in zip(self._indices, self._buffers, strict=True):
             g.reserve(at, n)
             if g.variable:
                 chunks.append((g, _take_variable(body, *ends[i], g.field.dtype.arrow)))
@@ -161,32 +163,32 @@ class PageDecoder:
             g.chunks.append(chunk)
 
 
-class _Gathered:
-    """One column's rows so far: an array that grows, or Arrow chunks where it is variable."""
+class _ColumnBuffer:
+    """One column's rows so far: a growing array, or Arrow chunks if it is variable."""
 
     def __init__(self, field: Field) -> None:
         self.field = field
         self.variable, self.nullable = field.dtype.variable, field.nullable
         self.little = field.dtype.numpy.newbyteorder("<")
-        self.values = _room(0, field.dtype.numpy)
-        self.valid = _room(0, _BYTE)
+        self.values = _allocate(0, field.dtype.numpy)
+        self.valid = _allocate(0, _BYTE)
         self.chunks: list[pa.Array] = []
-        self.usual = 0
-        """Rows that the last batch had: the next begins with room for as many."""
+        self.rows_hint = 0
+        """Rows of the last batch, allocated at once for the next."""
 
     def reserve(self, rows: int, more: int) -> None:
-        """Room for `more` rows behind the first `rows`."""
+        """Make room for `more` rows after the first `rows`."""
         if not self.variable:
-            self.values = _grown(self.values, rows, more, self.usual)
+            self.values = _grown(self.values, rows, more, self.rows_hint)
         if self.nullable:
-            self.valid = _grown(self.valid, rows, more, self.usual)
+            self.valid = _grown(self.valid, rows, more, self.rows_hint)
 
     def set_valid(self, at: int, rows: int, bitmap: Array, column: int) -> None:
-        """Presence of `rows` rows, from the byte of their bitmaps that holds this column's bit."""
+        """Set the presence of `rows` rows from the bitmap bytes that contain this column's bit."""
         np.bitwise_and(bitmap, np.uint8(1 << (column % 8)), out=self.valid[at : at + rows])
 
     def finish(self, rows: int) -> pa.Array:
-        """The first `rows` rows as an Arrow array; empties this."""
+        """The first `rows` rows as an Arrow array; the column is empty afterwards."""
         mask = None
         if self.nullable:
             mask = pa.py_buffer(np.packbits(self.valid[:rows], bitorder="little"))
@@ -199,29 +201,29 @@ class _Gathered:
             array = pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(bits)])
         else:
             array = pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(self.values[:rows])])
-        self.values = _room(0, self.values.dtype)
-        self.valid = _room(0, _BYTE)
+        self.values = _allocate(0, self.values.dtype)
+        self.valid = _allocate(0, _BYTE)
         self.chunks = []
-        self.usual = rows
+        self.rows_hint = rows
         return array
 
 
-def _room(rows: int, dtype: np.dtype[Any]) -> Array:
-    """Writable memory from Arrow's pool, which keeps the pages that the last batch had."""
+def _allocate(rows: int, dtype: np.dtype[Any]) -> Array:
+    """Writable memory from Arrow's pool, which retains the memory pages of the last batch."""
     whole: Array = np.frombuffer(pa.allocate_buffer(rows * dtype.itemsize), dtype)
     return whole
 
 
-def _grown(array: Array, rows: int, more: int, usual: int) -> Array:
+def _grown(array: Array, rows: int, more: int, rows_hint: int) -> Array:
     if array.size >= rows + more:
         return array
-    larger = _room(max(rows + more, 2 * array.size, usual), array.dtype)
+    larger = _allocate(max(rows + more, 2 * array.size, rows_hint), array.dtype)
     larger[:rows] = array[:rows]
     return larger
 
 
 def _body(buffer: Any, header: Header) -> Array:
-    """The page's bytes behind its header, uncompressed; offsets in the format count 224 more."""
+    """The page's bytes after its header, uncompressed; offsets in the format count 224 more."""
     stored = np.frombuffer(buffer, np.uint8, offset=HEADER_BYTES)
     if not header.compressed:
         return stored
@@ -248,7 +250,7 @@ def _gather(raw: Array, dtype: np.dtype[Any], at: Array) -> Array:
 
 
 def _tuple_starts(header: Header, body: Array, fixed_bytes: int) -> Array:
-    """Where each tuple's data begins in a slotted page's body, int64; checks every slot."""
+    """The offset of each tuple's data in a slotted page's body, int64; checks every slot."""
     n = header.tuples
     if header.stride != SLOT_BYTES + (WEIGHT_BYTES if header.weighted else 0):
         raise PageError(f"{header.name} has slots of {header.stride} bytes")
@@ -268,7 +270,7 @@ def _tuple_starts(header: Header, body: Array, fixed_bytes: int) -> Array:
 def _variable_ends(
     schema: Schema, header: Header, body: Array, starts: Array
 ) -> dict[int, tuple[Array, Array]]:
-    """Per variable column: where each row's value begins and ends in the body; checks them all."""
+    """Per variable column, begin and end of each row's value in the body; checks them all."""
     layout = tuple_layout(schema)
     found: dict[int, tuple[Array, Array]] = {}
     if header.tuples == 0:

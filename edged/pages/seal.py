@@ -1,11 +1,12 @@
-"""Sealing: the bytes of a finished page, trimmed, compressed where that pays, checksummed.
+"""Sealing: turns a finished page into its stored bytes: trimmed, compressed if that pays,
+checksummed.
 
-Whether compression pays is guessed from a sample before any is tried: SAMPLE_BYTES bytes in
-SAMPLE_PIECES pieces spread over the body, their entropy in bits a byte.  Above ENTROPY_BITS_MAX
-the body is left alone.  Below it is compressed (a large one only if a PROBE_BYTES piece from its
-middle gains), and the result is used if it is smaller by a tenth.  All of this depends on the body
-alone, so equal rows give equal pages.  (The compressor is the lz4 package: Arrow's `lz4_raw`, which
-the reader uses, finds only the shortest matches in rows that repeat at a fixed distance.)
+A sample decides whether compression is tried: the entropy of SAMPLE_BYTES bytes in SAMPLE_PIECES
+pieces spread over the body, in bits per byte.  Above ENTROPY_BITS_MAX the body is stored raw.
+Otherwise it is compressed (a large one only if a PROBE_BYTES piece from its middle shrinks), and
+the result is used if it is smaller by a tenth.  All of this depends on the body alone, so equal
+rows give equal pages.  The compressor is the lz4 package: Arrow's `lz4_raw`, which the reader uses,
+finds only the shortest matches in rows that repeat at a fixed distance.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from edged.pages.format import FLAG_LZ4, HEADER_BYTES, Header, checksum
 
 SAMPLE_BYTES, SAMPLE_PIECES = 4096, 16
 COMPRESS_BYTES_MIN = 256
-"""Bodies below this are not worth a try."""
+"""Smaller bodies are stored raw."""
 PROBE_BYTES = 1 << 15
-"""Bodies of eight times this are tried on a piece of this first."""
+"""Bodies of at least eight times this size are probed with a piece of this size."""
 ENTROPY_BITS_MAX = 7.0
-"""Bits a byte in the sample above which LZ4 finds nothing."""
+"""Entropy of the sample in bits per byte above which LZ4 finds nothing."""
 GAIN = 0.9
-"""A compressed body must be at most this share of the raw one."""
+"""Largest share of the raw body that a compressed one may have."""
 _CHECKSUM = slice(28, 32)
 
 
 def seal_page(header: Header, page: npt.NDArray[np.uint8], *, compress: bool = True) -> bytes:
     """The stored bytes of a page.
 
-    `page` is its bytes uncompressed, trimmed, the first 224 of them scratch for the header: they
-    are overwritten.  `header`'s sizes, checksum and compression flag are filled in.
+    `page` is its uncompressed bytes, trimmed; the first 224 are overwritten by the header.
+    `header`'s sizes, checksum and compression flag are filled in.
     """
     size = page.size
     body = _compressed(page[HEADER_BYTES:]) if compress else None
@@ -53,7 +54,7 @@ def seal_page(header: Header, page: npt.NDArray[np.uint8], *, compress: bool = T
 
 
 def sampled_entropy_bits(body: npt.NDArray[np.uint8]) -> float:
-    """Shannon entropy, in bits a byte (0..8), of a sample spread over `body`."""
+    """Shannon entropy, in bits per byte (0..8), of a sample spread over `body`."""
     if body.size > SAMPLE_BYTES:
         piece = SAMPLE_BYTES // SAMPLE_PIECES
         starts = np.linspace(0, body.size - piece, SAMPLE_PIECES).astype(np.int64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PageKey:
-    """What names a page within a device and epoch; `seq` counts from 1 per stream, partition."""
+    """The key of a page within a device and epoch; `seq` counts from 1 per (stream, partition)."""
 
     stream: str
     partition: int
@@ -16,7 +16,7 @@ class PageKey:
 
 @dataclass(frozen=True, slots=True)
 class SealedPage:
-    """A sealed page's bytes (exactly as they go over the wire) and its name."""
+    """A sealed page: its key and its bytes exactly as sent."""
 
     key: PageKey
     data: bytes

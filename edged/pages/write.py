@@ -1,16 +1,17 @@
-"""The page writer: batches in, sealed pages out, one open page a partition.
+"""The page writer: turns batches into sealed pages, with one open page per partition.
 
 Invariants
-1. The bytes of the pages depend on the rows, their order and the calls of `seal` alone: not on how
+
+1. The bytes of the pages depend only on the rows, their order and the calls of `seal`; not on how
    rows are cut into batches, nor on the workers.  (The header also names the beat and its time.)
 2. A page is sealed when the next row does not fit, or on flush; a dense page also at the end of
-   the beat when no row can fit any more.  Pages come out in (partition, seq) order.
-3. A row is copied once, into its open page.  Buffers are allocated when a partition gets its first
-   row, and used again for its next page.
-4. A row that alone needs more than 16 MiB is not written; `rows_too_large` counts it.  One that
-   only needs more than the stream's capacity gets a page with a larger capacity (whole KiB).
+   the beat when no further row can fit.  Pages are returned in (partition, seq) order.
+3. A row is copied once, into its open page.  A partition's buffer is allocated with its first row
+   and reused for its next page.
+4. A row that alone needs more than 16 MiB is not written; `rows_too_large` counts it.  A row that
+   only exceeds the stream's capacity gets a page with a larger capacity (whole KiB).
 
-Partitions are dealt to the workers in ranges of about equal rows; a range is one worker's alone.
+Each worker gets a range of partitions with about equal rows.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from edged.pages.seal import seal_page
 from kernels.cpu import pages as kernels
 
 PARALLEL_ROWS = 16_384
-"""Fewer rows than this are written on the calling thread: waking another costs more."""
+"""Fewer rows are written on the calling thread: waking another one costs more."""
 PARALLEL_BYTES = 1 << 18
-"""Fewer bytes than this are sealed on the calling thread."""
+"""Fewer bytes are sealed on the calling thread."""
 _TIME_MIN_NONE, _TIME_MAX_NONE = 2**63 - 1, -(2**63)
 _NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 _NO_HASHES: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
@@ -56,7 +57,7 @@ _SAVED = (kernels.CAPACITY, kernels.TUPLES, kernels.DATA, kernels.TIME_MIN, kern
 
 @dataclass(frozen=True, slots=True)
 class PageStream:
-    """What all pages of a stream have in common; the fields are those of the header."""
+    """The common part of all pages of a stream; the fields are those of the header."""
 
     device: str
     epoch: int
@@ -84,7 +85,7 @@ class WrittenPage:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """One batch on its way into pages, as the kernels want it."""
+    """One batch prepared for the kernels."""
 
     columns: npt.NDArray[np.int64]
     shape: npt.NDArray[np.int64]
@@ -116,15 +117,15 @@ class PageWriter:
     def write(
         self, beat: BeatContext, batch: Batch, weights: npt.NDArray[np.int32] | None = None
     ) -> None:
-        """Copy the rows of `batch` into the open pages; `seal` gives out those that got full.
+        """Copy the rows of `batch` into the open pages; `seal` returns those that became full.
 
-        `weights` (int32[rows], writable) is needed where the stream is weighted.
+        `weights` (int32[rows], writable) is required if the stream is weighted.
         """
         if batch.rows == 0:
             return
         before = int(self._too_large.sum())
-        rows = self._deal(batch, weights, beat.workers)
-        self._give_buffers(rows)
+        rows = self._prepare(batch, weights, beat.workers)
+        self._allocate_buffers(rows)
         calls = [partial(self._fill, beat, rows, a, b) for a, b in self._ranges(rows, beat.workers)]
         for sealed in beat.workers.run(calls):
             self._full += sealed
@@ -133,7 +134,7 @@ class PageWriter:
         self.rows_written += batch.rows - refused
 
     def seal(self, beat: BeatContext, flush: bool) -> list[WrittenPage]:
-        """The pages that are full, or with `flush` every page that holds rows."""
+        """The full pages, or with `flush` every page with rows."""
         tuples = self._state[:, kernels.TUPLES]
         ready = tuples > 0
         if not flush:
@@ -152,11 +153,11 @@ class PageWriter:
         return sealed
 
     def open_rows(self) -> int:
-        """Rows written to pages that are not sealed."""
+        """Rows in unsealed pages."""
         return int(self._state[:, kernels.TUPLES].sum())
 
     def open_bytes(self) -> int:
-        """Memory that the open pages' buffers occupy."""
+        """Memory of the open pages' buffers in bytes."""
         return sum(b.nbytes for b in self._buffers.values())
 
     def save(self) -> State:
@@ -172,7 +173,7 @@ class PageWriter:
         }
 
     def load(self, state: State) -> None:
-        """Take over what `save` of a writer for an equal stream returned."""
+        """Restore what `save` of a writer for an equal stream returned."""
         self._buffers.clear()
         self._full.clear()
         self._seq[:] = state["seq"]
@@ -190,7 +191,7 @@ class PageWriter:
             at += slots + data
 
     def skip(self, last: Mapping[int, int]) -> None:
-        """Forget the open pages, and go on behind the page `last[partition]` in each partition."""
+        """Drop the open pages, and continue after page `last[partition]` in each partition."""
         self._state[:, kernels.TUPLES] = self._state[:, kernels.DATA] = 0
         self._state[:, kernels.TIME_MIN] = _TIME_MIN_NONE
         self._state[:, kernels.TIME_MAX] = _TIME_MAX_NONE
@@ -202,8 +203,10 @@ class PageWriter:
         last: list[int] = (self._seq - 1).tolist()
         return last
 
-    def _deal(self, batch: Batch, weights: npt.NDArray[np.int32] | None, workers: Workers) -> _Rows:
-        """Find every row's partition, and lay out what the kernels need."""
+    def _prepare(
+        self, batch: Batch, weights: npt.NDArray[np.int32] | None, workers: Workers
+    ) -> _Rows:
+        """Compute every row's partition, and prepare the arguments of the kernels."""
         stream, scratch = self.stream, self._scratch
         columns, shape = batch.addresses(), self._shape
         if stream.weighted:
@@ -224,13 +227,13 @@ class PageWriter:
             edges[1:] = batch.rows
         return _Rows(columns, shape, order, hashes, edges[:-1].copy(), edges)
 
-    def _give_buffers(self, rows: _Rows) -> None:
-        wanting = (rows.edges[1:] > rows.edges[:-1]) & (self._state[:, kernels.BUFFER] == 0)
-        for p in np.flatnonzero(wanting):
+    def _allocate_buffers(self, rows: _Rows) -> None:
+        missing = (rows.edges[1:] > rows.edges[:-1]) & (self._state[:, kernels.BUFFER] == 0)
+        for p in np.flatnonzero(missing):
             self._open(int(p), self.stream.capacity)
 
     def _ranges(self, rows: _Rows, workers: Workers) -> Sequence[tuple[int, int]]:
-        """Ranges of partitions with about equal rows, one a worker."""
+        """Ranges of partitions with about equal rows, one per worker."""
         total, partitions = int(rows.edges[-1]), self.stream.partitions
         if workers.count == 1 or partitions == 1 or total < PARALLEL_ROWS:
             return [(0, partitions)]
@@ -239,7 +242,7 @@ class PageWriter:
         return [(a, b) for a, b in pairwise([0, *map(int, cuts), partitions]) if a < b]
 
     def _fill(self, beat: BeatContext, rows: _Rows, first: int, last: int) -> list[WrittenPage]:
-        """Write the rows of partitions first..last-1, sealing each page that gets full."""
+        """Write the rows of partitions first..last-1, sealing each page that becomes full."""
         sealed: list[WrittenPage] = []
         while True:
             if self._dense:
@@ -263,7 +266,7 @@ class PageWriter:
                 self._open(first, -(-int(self._state[first, kernels.NEED]) // 1024) * 1024)
 
     def _open(self, partition: int, capacity: int) -> npt.NDArray[np.uint8]:
-        """A buffer of `capacity` bytes for the partition's page, which is empty."""
+        """A buffer of `capacity` bytes for the partition's empty page."""
         buffer = np.empty(capacity, np.uint8)
         self._buffers[partition] = buffer
         self._state[partition, kernels.BUFFER] = address(buffer)
@@ -278,7 +281,7 @@ class PageWriter:
         return used
 
     def _page(self, partition: int) -> npt.NDArray[np.uint8]:
-        """The page trimmed: a view where it is dense, else a copy with the data moved up."""
+        """The trimmed page: a view if it is dense, else a copy with its data moved up."""
         page, buffer = self._state[partition], self._buffers[partition]
         slots = HEADER_BYTES + int(page[kernels.TUPLES] * self._shape[kernels.STRIDE])
         data = int(page[kernels.DATA])
@@ -287,7 +290,7 @@ class PageWriter:
         return np.concatenate((buffer[:slots], buffer[buffer.size - data :]))
 
     def _seal(self, beat: BeatContext, partition: int) -> WrittenPage:
-        """Seal the partition's open page and make its buffer ready for the next."""
+        """Seal the partition's open page and reset its buffer for the next."""
         stream, page = self.stream, self._state[partition]
         seq = int(self._seq[partition])
         header = Header(
@@ -330,6 +333,6 @@ def _shape_of(stream: PageStream) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
 
 
 def stride_bytes(schema: Schema, weighted: bool = False) -> int:
-    """The least bytes that a tuple of `schema` takes in a page."""
+    """The least number of bytes of a tuple of `schema` in a page."""
     slot = 0 if schema.fixed_width else SLOT_BYTES + (WEIGHT_BYTES if weighted else 0)
     return slot + tuple_layout(schema, weighted).fixed_bytes

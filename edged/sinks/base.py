@@ -1,4 +1,4 @@
-"""What a sink is: the end of a job's graph.  One self-registering file a kind."""
+"""Sinks: the ends of a job's graph.  One self-registering file per kind."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from governors.registry import Registry
 
 
 class Flush(IntEnum):
-    """How much of what is open a beat must seal."""
+    """Which open pages a beat must seal."""
 
     NO = 0
     PROMPT = 1
-    """Rows that the job's latency promise covers would be late in the next beat."""
+    """Rows under the job's latency promise would be late in the next beat."""
     ALL = 2
     """Nothing may stay open: the daemon stops, the streams have ended, or inputs are not logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a sink is built with beyond its own plan."""
+    """What a sink needs besides its own plan."""
 
     device: str
     epoch: int
     directory: str
-    """Where a sink that writes files of its own may write: the store's `sinks/<id>`."""
+    """Directory for a sink's own files: the store's `sinks/<id>`."""
     workers: Workers
 
 
@@ -47,10 +47,10 @@ class Sink(ABC):
 
     @abstractmethod
     def seal(self, beat: BeatContext, flush: Flush) -> list[SealedPage]:
-        """End the beat: the pages that are full, or all that hold rows where `flush` asks for it.
+        """End the beat: return the full pages, or all pages with rows if `flush` demands it.
 
-        What is returned becomes durable with the beat.  A sink with no pages returns none, and
-        must write its files so that doing it again in a replay of the same beat changes nothing.
+        The returned pages become durable with the beat.  A sink without pages returns an empty
+        list and writes its files idempotently, because a replay repeats the beat.
         """
 
     @abstractmethod
@@ -58,7 +58,8 @@ class Sink(ABC):
         """Rows taken but not sealed yet."""
 
     def due_in_us(self, wall_us: int) -> int | None:
-        """How long open rows may stay open from `wall_us` on, where the sink itself limits it."""
+        """How long open rows may still stay open at `wall_us`, if the sink has a limit of its
+        own."""
         return None
 
     @abstractmethod
@@ -67,23 +68,23 @@ class Sink(ABC):
 
     @abstractmethod
     def load(self, state: State) -> None:
-        """Take over a saved state."""
+        """Restore a saved state."""
 
     @abstractmethod
     def skip(self, beat: int, keys: Sequence[PageKey]) -> None:
-        """A recovery passes over a durable beat whose inputs were not logged.
+        """Skip a durable beat whose inputs were not logged; called by recovery.
 
-        What it sealed stands, the pages of these names too: the next ones are numbered after them.
-        Rows that were not sealed before it are forgotten, since it may have sealed them.
+        What that beat sealed is valid, including the pages with these keys; later pages are
+        numbered after them.  Rows unsealed before it are dropped, because it may have sealed them.
         """
 
     def numbers(self) -> Mapping[str, list[int]]:
-        """For each stream of pages that it ships, the number of each partition's last sealed page
-        (0: none yet)."""
+        """For each page stream of the sink, the number of each partition's last sealed page (0:
+        none)."""
         return {}
 
     def counters(self) -> Mapping[str, int | float]:
-        """Figures for people."""
+        """Figures for the status."""
         return {}
 
 
@@ -110,14 +111,14 @@ class SinkPlan(ABC):
 
     @abstractmethod
     def signature(self) -> str:
-        """Equal signatures mean: the state can be carried over to a replaced job."""
+        """With equal signatures the state can be carried over to a replaced job."""
 
     def schemas(self) -> Sequence[tuple[str, int, str]]:
-        """(stream, version, schema JSON) that the centre must know before it gets pages."""
+        """(stream, version, schema JSON) that the centre needs before it receives pages."""
         return ()
 
     def claims(self) -> Sequence[str]:
-        """What no other sink of the daemon may write to, as people call it."""
+        """Targets that no other sink of the daemon may write to, for messages."""
         return [f"pages of {stream}" for stream, _, _ in self.schemas()]
 
 

@@ -1,28 +1,28 @@
-"""The `file` sink: rows end in files of a directory, as Parquet or as NDJSON.
+"""The `file` sink: writes rows to files of a directory, as Parquet or NDJSON.
 
     [sinks.copy]
     type = "file"
     input = "daily"
     path = "out/daily"        # absolute, or below the sink's own directory in the store
     format = "parquet"        # default; or "ndjson"
-    every = "10min"           # a file is finished when it is this old (default: 1min)
-    rows = 1000000            # or at the end of the beat that reaches this,
-    bytes = "64MiB"           # or this much (in memory, not encoded)
+    every = "10min"           # a file is finished at this age (default: 1min),
+    rows = 1000000            # or at the end of the beat that reaches this number,
+    bytes = "64MiB"           # or this size (in memory, not encoded)
 
-`every` takes the place of the job's latency promise: rows that are committed but in no file yet are
-in the store.  With durability `results` they would not be, so every beat with rows finishes a file.
-So does a daemon that stops, and the end of all streams.
+`every` replaces the job's latency promise: rows that are committed but not yet in a file are in the
+store.  With durability `results` they are not, so every beat with rows finishes a file.  A stop of
+the daemon and the end of all streams also finish the file.
 
 Files are `part-<sink>-<epoch>-<first beat>-<last beat>.<format>`.  Invariants:
 
-1. A file appears whole, under its name, and durable, before its last beat is committed.
+1. A file appears complete, under its name, and durable, before its last beat is committed.
 2. Name and bytes depend on the beats alone: a replay writes the same file again.
-3. Rows stand in exactly one file or in the saved state: a file whose beat was never committed
-   (the process died in between) is removed in the same call that would bring its rows again.
-4. On a full disk the beat waits for room, and with it all others: which rows a file has does not
-   depend on the disk.
+3. A row is either in exactly one file or in the saved state.  A file whose beat was never committed
+   (the process died in between) is deleted in the same call that would write its rows again.
+4. On a full disk the beat waits for room, and all other work with it, so that the rows of a file do
+   not depend on the disk.
 
-NDJSON, one object a row: numbers and booleans as such; NaN, Infinity and -Infinity as strings of
+NDJSON, one object per row: numbers and booleans as such; NaN, Infinity and -Infinity as strings of
 that spelling; timestamps as `"2026-11-21T09:00:00.000000Z"`; binary as hex; nulls as null.
 """
 
@@ -54,11 +54,11 @@ _HEX = np.frombuffer(b"".join(b"%02x" % i for i in range(256)), np.uint16)
 
 
 class FileSink(Sink):
-    """Rows gathered as Arrow batches until the file is finished at the end of a beat."""
+    """Collects rows as Arrow batches until the file is finished at the end of a beat."""
 
     prompt = False
 
-    def __init__(self, plan: FilePlan, context: SinkContext, disk: Disk) -> None:
+    def __init__(self, plan: FileSinkPlan, context: SinkContext, disk: Disk) -> None:
         self._plan, self._disk = plan, disk
         self._directory = str(Path(context.directory, plan.path))
         self._prefix = f"part-{plan.id}-{context.epoch:016x}-"
@@ -79,13 +79,13 @@ class FileSink(Sink):
         self._bytes += flow.batch.nbytes()
 
     def seal(self, beat: BeatContext, flush: Flush) -> list[SealedPage]:
-        """Finish the file if it is time; never returns pages."""
+        """Finish the file if it is due; never returns pages."""
         name, data = "", []
         if self._batches and (flush == Flush.ALL or self._due(beat.wall_us)):
             name = f"{self._prefix}{self._first_beat:012d}-{beat.number:012d}.{self._plan.format}"
             data = self._encoded()
         while not self._done(beat, name, data):
-            pass  # there may be room now
+            pass  # retry: there may be room now
         if name:
             self._counts["rows"] += self._rows
             self._counts["files"] += 1
@@ -94,7 +94,7 @@ class FileSink(Sink):
         return []
 
     def _done(self, beat: BeatContext, name: str, data: Sequence[memoryview]) -> bool:
-        """Write the file, where it has a name; False where there was no room, and may be now."""
+        """Write the file, if it has a name; False if there was no room but may be now."""
         try:
             self._disk.mkdir(self._directory)
             self._sweep(beat.number, name)
@@ -106,7 +106,7 @@ class FileSink(Sink):
                 return False
             raise StoreError(
                 f"sinks.{self._plan.id}: writing to {self._directory} failed: {problem}; "
-                "the rows are kept and come again after a restart"
+                "the rows are kept and written again after a restart"
             ) from problem
         return True
 
@@ -120,7 +120,7 @@ class FileSink(Sink):
         return _parquet(table) if self._plan.format == "parquet" else ndjson(table)
 
     def _sweep(self, beat: int, name: str) -> None:
-        """Remove what an earlier process wrote for beats up to this one but did not commit."""
+        """Delete what an earlier process wrote for beats up to this one without committing them."""
         if self._unconfirmed is None:
             pattern = re.compile(re.escape(self._prefix) + r"[0-9]+-([0-9]+)\.[a-z]+(\.tmp)?")
             found = [pattern.fullmatch(n) for n in self._disk.listdir(self._directory)]
@@ -139,7 +139,7 @@ class FileSink(Sink):
         return self._rows
 
     def due_in_us(self, wall_us: int) -> int | None:
-        """What is left of `every`, also where the wall clock was set back."""
+        """The rest of `every`, also if the wall clock was set back."""
         if not self._batches:
             return None
         return max(0, self._plan.every_us - abs(wall_us - self._opened_us))
@@ -157,7 +157,7 @@ class FileSink(Sink):
         }
 
     def load(self, state: State) -> None:
-        """Take over a saved state."""
+        """Restore a saved state."""
         with pa.ipc.open_stream(pa.py_buffer(state["open"].tobytes())) as reader:
             self._batches = list(reader)
         first, opened_us, rows, size, sealed = (int(n) for n in state["numbers"])
@@ -165,7 +165,7 @@ class FileSink(Sink):
         self._rows, self._bytes, self._sealed_beat = rows, size, sealed
 
     def skip(self, beat: int, keys: Sequence[PageKey]) -> None:
-        """Forget the open file's rows; files up to this beat are committed."""
+        """Drop the open file's rows; files up to this beat are committed."""
         self._batches, self._rows, self._bytes = [], 0, 0
         self._sealed_beat = beat
 
@@ -202,7 +202,7 @@ def _text(lines: pa.Array) -> bytes:
 
 
 def _json(column: pa.Array) -> pa.Array:
-    """Each value as JSON text, null where it is null."""
+    """Each value as JSON text, null if it is null."""
     kind = column.type
     if pa.types.is_string(kind):
         return _quoted(_escaped(column))
@@ -251,7 +251,7 @@ def _hex(column: pa.Array) -> pa.Array:
 
 @sink("file")
 @dataclass(frozen=True)
-class FilePlan(SinkPlan):
+class FileSinkPlan(SinkPlan):
     """A checked `file` sink."""
 
     keys = frozenset({"path", "format", "rows", "bytes", "every"})
@@ -265,7 +265,7 @@ class FilePlan(SinkPlan):
     every_us: int
 
     @classmethod
-    def parse(cls, path: str, id: str, document: Mapping[str, Any], input: Link) -> FilePlan:
+    def parse(cls, path: str, id: str, document: Mapping[str, Any], input: Link) -> FileSinkPlan:
         """Check `document`; raises JobError."""
         where = doc.text(path, document, "path")
         if ".." in PurePath(where).parts:
@@ -285,7 +285,7 @@ class FilePlan(SinkPlan):
         return FileSink(self, context, SystemDisk())
 
     def claims(self) -> Sequence[str]:
-        """Its files' names begin with its id."""
+        """The names of its files begin with its id."""
         return [f"files {PurePath(self.path, self.id)}"]
 
     def describe(self) -> list[str]:
@@ -297,6 +297,6 @@ class FilePlan(SinkPlan):
         ]
 
     def signature(self) -> str:
-        """What the rows of the open file depend on: the schema; where they end may change."""
+        """The schema, on which the open file's rows depend; the limits of a file may change."""
         facts = [self.kind, self.version, self.input.schema.to_json()]
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The `pages` sink: rows leave for the centre in slotted pages.
+"""The `pages` sink: rows are sent to the centre in pages.
 
     [sinks.curve]
     type = "pages"
@@ -6,10 +6,10 @@
     stream = "curve"            # default: the sink's id
     version = 1                 # of the schema; default 1
     partitions = 4              # default 1
-    partition_by = ["turbine"]  # default: none, and then everything is partition 0
+    partition_by = ["turbine"]  # default: none; all rows are in partition 0 then
     page = "1MiB"               # capacity, 4KiB..16MiB; default 1MiB
 
-The format is `edged.pages.format`; the work is `edged.pages.write`.
+The format is defined in `edged.pages.format`; `edged.pages.write` writes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PARTITIONS_MAX = 4096
 
 
 class PagesSink(Sink):
-    """Open pages of one stream, sealed when full or on flush."""
+    """The open pages of one stream, sealed when full or on flush."""
 
     def __init__(self, stream: PageStream) -> None:
         self._name = stream.stream
@@ -44,14 +44,14 @@ class PagesSink(Sink):
         self._writer.write(beat, flow.batch)
 
     def seal(self, beat: BeatContext, flush: Flush) -> list[SealedPage]:
-        """The pages that are full, or all that hold rows, in (partition, seq) order."""
+        """The full pages, or all pages with rows, in (partition, seq) order."""
         return [
             SealedPage(PageKey(self._name, page.partition, page.seq), page.data)
             for page in self._writer.seal(beat, flush != Flush.NO)
         ]
 
     def open_rows(self) -> int:
-        """Rows in pages that are not sealed."""
+        """Rows in unsealed pages."""
         return self._writer.open_rows()
 
     def save(self) -> State:
@@ -59,11 +59,11 @@ class PagesSink(Sink):
         return self._writer.save()
 
     def load(self, state: State) -> None:
-        """Take over a saved state."""
+        """Restore a saved state."""
         self._writer.load(state)
 
     def skip(self, beat: int, keys: Sequence[PageKey]) -> None:
-        """Forget what is open; go on behind the pages that are durable."""
+        """Drop the open pages; continue after the durable ones."""
         self._writer.skip({k.partition: k.seq for k in keys if k.stream == self._name})
 
     def numbers(self) -> Mapping[str, list[int]]:
@@ -71,7 +71,7 @@ class PagesSink(Sink):
         return {self._name: self._writer.last_seqs()}
 
     def counters(self) -> Mapping[str, int | float]:
-        """Rows, pages and bytes; `rows_too_large` were not written (16 MiB is the limit)."""
+        """Rows, pages and bytes; `rows_too_large` were not written (the limit is 16 MiB)."""
         w = self._writer
         return {
             "rows": w.rows_written,
@@ -110,7 +110,7 @@ class PagesPlan(SinkPlan):
                 raise JobError(f"{path}.partition_by[{i}]", f"no column {name!r} here", advice)
         if partitions > 1 and not partition_by:
             raise JobError(
-                f"{path}.partitions", "rows have nothing to be partitioned by", "set partition_by"
+                f"{path}.partitions", "rows have no partition columns", "set partition_by"
             )
         version = doc.integer(path, document, "version", 1, least=1, most=2**32 - 1)
         capacity = _capacity(path, document, input.schema)

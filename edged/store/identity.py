@@ -71,9 +71,8 @@ def next_session(disk: Disk, path: str, epoch: int) -> tuple[int, int]:
         slots = [file.pread(_SLOT.size, i * _SLOT_BYTES) for i in (0, 1)]
         counters = [_counter(slot, epoch, path) for slot in slots]
         if max(c or 0 for c in counters) > 1:
-            counters = [
-                c or None for c in counters
-            ]  # after the first two openings no valid slot is empty
+            # After the first two openings no valid slot is empty.
+            counters = [c or None for c in counters]
         valid = [c for c in counters if c is not None]
         if not valid:
             raise StoreCorrupt(

@@ -225,9 +225,8 @@ class SegmentLog:
         assert self._active is not None
         lineage = Lineage(self.last, self.durable, self.snapshots, sync, copy)
         buffers = record.buffers(segment.number, segment.seed, lineage)
-        with no_room(
-            f"{segment.path}: no room for beat {record.number}"
-        ):  # copy-on-write file systems allocate here
+        # A copy-on-write file system allocates here, in spite of the preallocation.
+        with no_room(f"{segment.path}: no room for beat {record.number}"):
             self._active.pwritev(buffers, segment.end)
         if sync:
             self._active.sync()

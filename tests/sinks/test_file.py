@@ -18,7 +18,7 @@ from edged.data.schema import TYPES, Field, Schema
 from edged.data.workers import Workers
 from edged.errors import JobError, StoreError
 from edged.sinks.base import SINKS, Flush, SinkContext
-from edged.sinks.file import FilePlan, FileSink, ndjson
+from edged.sinks.file import FileSink, FileSinkPlan, ndjson
 
 SCHEMA = Schema.of(
     [
@@ -32,8 +32,10 @@ SCHEMA = Schema.of(
 WORKERS = Workers(1)
 
 
-def plan(**document) -> FilePlan:
-    return FilePlan.parse("sinks.copy", "copy", {"path": "out", **document}, Link(SCHEMA, "time"))
+def plan(**document) -> FileSinkPlan:
+    return FileSinkPlan.parse(
+        "sinks.copy", "copy", {"path": "out", **document}, Link(SCHEMA, "time")
+    )
 
 
 def build(tmp_path, **document) -> FileSink:
@@ -70,7 +72,7 @@ def numbers(tmp_path) -> list[int]:
 
 
 def test_the_sink_is_registered():
-    assert SINKS["file"] is FilePlan
+    assert SINKS["file"] is FileSinkPlan
 
 
 @pytest.mark.parametrize("kind", ["parquet", "ndjson"])
