@@ -1,7 +1,6 @@
-"""What is said of the settings elsewhere, made from their one table: docs/config.md and the
-commented deploy/edged.toml.
+"""The documentation of the settings, made from their table: docs/config.md and deploy/edged.toml.
 
-    python -m edged.config.page        writes both, in the repository
+python -m edged.config.page        writes both files of the repository
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = Path("docs/config.md")
 COMMENTED = Path("deploy/edged.toml")
 _SET = {"run.jobs": '["jobs.d/*.toml"]'}
-"""What an installed daemon's file sets."""
+"""Settings that are not commented out in an installed daemon's file."""
 _HEAD = """\
 # Configuration
 
 <!-- Made by `python -m edged.config.page` from edged/config/sections.py: change that. -->
 
-Daemon and API read one TOML file; `edged run --config /etc/edged/edged.toml` names it, and an
-installed daemon's lies there. Every value may also stand in a drop-in, the environment or a flag.
-Later ones win:
+Daemon and API read one TOML file: `/etc/edged/edged.toml` of an installed daemon, else the file of
+`edged run --config`. Every value may also be set in a drop-in, the environment or a flag. Later
+rows override earlier ones:
 
 | from | for example |
 |---|---|
@@ -38,23 +37,23 @@ Later ones win:
 | the environment | `EDGED_STORE__DIRECTORY=/data/edged` |
 | a flag of `edged run` | `--store /data/edged` |
 
-A table, such as `energy.settings`, is one value and is replaced whole. Relative paths count from
-the directory of the file that they stand in; in the environment and in flags from the working
-directory. In the environment a list is `a,b` or `["a", "b"]`, a table `watts = 5.0` or
-`{ watts = 5.0 }`. Sizes are `64KiB`, `512MiB`, `2GiB`, or bytes.
+A table, such as `energy.settings`, is one value and is replaced as a whole. Relative paths start at
+the directory of their file; in the environment and in flags at the working directory. In the
+environment a list is `a,b` or `["a", "b"]`, a table `watts = 5.0` or `{ watts = 5.0 }`. Sizes are
+`64KiB`, `512MiB`, `2GiB`, or bytes.
 
 `edged validate /etc/edged/edged.toml` checks the file with its drop-ins, the environment, the
-board, the policy, the meters, the files that it names, and every job, alone and beside the others;
-with `--values` it shows each value and where it came from. A key that is not known is an error:
+board, the policy, the meters, the files that it names, and every job, alone and with the others.
+`--values` shows each value and its origin. An unknown key is an error:
 
     store.byte_max: unknown key (did you mean store.bytes_max?) [file:/etc/edged/edged.toml:9]
     run.url: unknown key (did you mean uplink.url?) [file:/etc/edged/edged.toml:12]
     EDGED_STORE_DIRECTORY: unknown variable (did you mean EDGED_STORE__DIRECTORY?)
     energy.settings: power_cap has no setting wats (did you mean watts?) [flag:--governor]
 
-`systemctl reload edged` (SIGHUP) reads everything anew and checks it first: if anything is wrong,
-nothing changes, and the log says what. What is marked *reload* below is then applied without losing
-a tuple; a change of anything else is told, and waits for the next start.
+`systemctl reload edged` (SIGHUP) reads and checks everything again. If anything is wrong, nothing
+changes, and the log names the fault. Otherwise changes of settings marked *reload* are applied
+without losing a tuple; changes of other settings are reported and wait for the next start.
 """
 
 
@@ -63,7 +62,7 @@ def document() -> str:
     parts = [_HEAD]
     for section, kind in SECTIONS.items():
         parts.append(f"\n## [{section}]\n\n{kind.__doc__}\n")
-        parts.append("| key | kind | default | | |\n|---|---|---|---|---|")
+        parts.append("| key | kind | default | meaning | |\n|---|---|---|---|---|")
         parts += [_row(setting) for setting in _of(section, kind)]
     return "\n".join(parts) + "\n"
 
@@ -72,7 +71,7 @@ def commented() -> str:
     """deploy/edged.toml: every setting with its default, commented out."""
     lines = [
         "# The configuration of edged and its API: docs/config.md.",
-        "# What is commented out is the default, or an example where the default says nothing.",
+        "# A commented line shows the default, or an example where the default is empty.",
         "# `edged validate /etc/edged/edged.toml` checks a change, `systemctl reload edged`",
         "# applies it.",
     ]
@@ -122,7 +121,7 @@ def _row(setting: Setting) -> str:
 
 
 def main() -> None:
-    """Write both."""
+    """Write both files."""
     (ROOT / DOCUMENT).write_text(document())
     (ROOT / COMMENTED).write_text(commented())
 

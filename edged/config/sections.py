@@ -1,8 +1,7 @@
-"""Every setting of the daemon and its API, once: default, kind, meaning, and whether a reload
-applies it.
+"""The settings of the daemon and its API: default, kind, meaning, effect of a reload.
 
-The reader, `edged validate`, `edged run`'s flags, docs/config.md and the commented
-deploy/edged.toml all come from these classes.
+This is the only table of settings.  The reader, `edged validate`, the flags of `edged run`,
+docs/config.md and the commented deploy/edged.toml are made from these classes.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from edged.config import kinds
 from edged.config.kinds import Kind
 
 SNAPSHOT_BYTES = 512 << 20
-"""As `edged.beat.heart`'s, which this package does not import: the API reads settings too."""
+"""Equals `edged.beat.snapshots.SNAPSHOT_BYTES`; the API, which reads settings, loads no beat."""
 LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one key."""
+    """One key."""
 
     key: str
     """`section.name`."""
@@ -31,11 +30,11 @@ class Setting:
     text: str
     default: Any
     example: str
-    """A value as TOML, for documentation, where the default shows no use of it."""
+    """A TOML value for the documentation, where the default is empty."""
     live: bool
-    """A reload applies it; else the next start does."""
+    """Whether a reload applies a change; else the next start does."""
     credential: str
-    """Name of the systemd credential that stands in for it where nothing else is set."""
+    """The systemd credential that is used where nothing else sets the key."""
 
 
 def _setting(
@@ -47,42 +46,44 @@ def _setting(
     live: bool = False,
     credential: str = "",
 ) -> Any:
-    told = {"kind": kind, "text": text, "example": example, "live": live, "credential": credential}
+    metadata = {
+        "kind": kind, "text": text, "example": example, "live": live, "credential": credential,
+    }  # fmt: skip
     if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=told)
-    return field(default=default, metadata=told)
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Device:
-    """Who this device is."""
+    """The device."""
 
     name: str = _setting(
-        kinds.text(), "", "Name under which the centre knows this device.  Empty: the host's name.",
+        kinds.text(), "", "The device's name at the centre.  Empty: the host name.",
         example='"turbine-7"',
     )  # fmt: skip
 
     @property
     def called(self) -> str:
-        """The name that counts."""
+        """The configured name, or the host name."""
         return self.name or socket.gethostname()
 
 
 @dataclass(frozen=True)
 class StoreSection:
-    """What is durable."""
+    """The durable state."""
 
     directory: str = _setting(
-        kinds.path(), "/var/lib/edged", "Directory of the durable state; created if missing."
+        kinds.path(), "/var/lib/edged", "Directory of the store; created if missing."
     )
     bytes_max: int = _setting(
         kinds.size(), 0,
-        "Bytes that the store may take; sources wait when it is full.  0: what the disk holds.",
+        "Upper bound of the store; sources wait when it is full.  0: the disk's size.",
         example='"8GiB"',
     )  # fmt: skip
     snapshot_bytes: int = _setting(
         kinds.size(1 << 16), SNAPSHOT_BYTES,
-        "Log between snapshots of the state; bounds the time that recovery takes.",
+        "Log between two snapshots of operator state; bounds the time of recovery.",
     )  # fmt: skip
 
 
@@ -91,25 +92,25 @@ class RunSection:
     """The daemon."""
 
     workers: int = _setting(
-        kinds.integer(0, 1024), 0, "Kernel threads.  0: one for each core.", example="2"
+        kinds.integer(0, 1024), 0, "Kernel threads.  0: one per core.", example="2"
     )
     jobs: tuple[str, ...] = _setting(
-        kinds.paths(), (), "Job documents to run: files, or patterns such as jobs.d/*.toml.",
+        kinds.paths(), (), "Job documents: files, or patterns such as jobs.d/*.toml.",
         example='["jobs.d/*.toml"]', live=True,
     )  # fmt: skip
     door: str = _setting(
-        kinds.path(), "", "Unix socket for control.  Empty: `door` in store.directory.",
+        kinds.path(), "", "The daemon's control socket.  Empty: `door` in store.directory.",
         example='"/run/edged/door"',
     )  # fmt: skip
     trace: str = _setting(
-        kinds.path(), "", "File to which one JSON line a beat is appended: sizes and stage times.",
+        kinds.path(), "", "File that gets one JSON line per beat: sizes and stage times.",
         example='"/var/log/edged/trace.jsonl"',
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class UplinkSection:
-    """The way to the centre."""
+    """The connection to the centre."""
 
     url: str = _setting(
         kinds.url(), "", "URL of the collector.  Empty: pages stay in the store.",
@@ -120,40 +121,40 @@ class UplinkSection:
         credential="uplink-token",
     )  # fmt: skip
     ca: str = _setting(
-        kinds.path(), "", "Certificates (PEM) that the collector's must be signed by.",
+        kinds.path(), "", "Certificate authorities (PEM) for the collector's certificate.",
         example='"/etc/edged/centre.pem"',
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class EnergySection:
-    """The energy side."""
+    """Board, meters and policy."""
 
     board: str = _setting(
         kinds.text(), "/",
-        "The board's tree (/: this machine's own), simulated:NAME (kept in the store), or none.",
+        "Root of the board's file tree (/: this machine), simulated:NAME, or none.",
         example='"simulated:orin-nano"',
     )  # fmt: skip
     policy: str = _setting(
-        kinds.text(), "hands_off", "Who decides on clocks; see docs/energy.md.",
+        kinds.text(), "hands_off", "The energy policy; see docs/energy.md, Policies.",
         example='"race_to_idle"', live=True,
     )  # fmt: skip
     settings: Mapping[str, Any] = _setting(
-        kinds.table(), {}, "The policy's settings.", example="{ watts = 5.0 }", live=True
+        kinds.table(), {}, "Settings of the policy.", example="{ watts = 5.0 }", live=True
     )
     allow: tuple[str, ...] = _setting(
         kinds.names(), (),
-        "What is set only if asked for: emc, offline:WATTS, gpu_pm, uclamp; see docs/energy.md.",
+        "Opt-in settings: emc, offline:WATTS, gpu_pm, uclamp; see docs/energy.md, Policies.",
         example='["emc"]',
     )  # fmt: skip
     meters: Mapping[str, Any] = _setting(
         kinds.table(), {},
-        "What is known of the board's meters: labels, external meters, the radio; see "
-        "docs/energy.md.", example='{ labels = { "6-0040/1" = "POM_5V_CPU" } }',
+        "Additions to the board's meters: labels, external meters, the radio; see "
+        "docs/energy.md, Meters.", example='{ labels = { "6-0040/1" = "POM_5V_CPU" } }',
     )  # fmt: skip
     helper: str = _setting(
         kinds.path(), "/run/edged/governor.sock",
-        "Socket of the root helper that sets limits.",
+        "Socket of the root helper that sets limits of clocks.",
     )  # fmt: skip
 
 
@@ -162,28 +163,28 @@ class ApiSection:
     """The REST API and the status page."""
 
     socket: str = _setting(
-        kinds.path(), "/run/edged/api.sock", "Unix socket, where systemd does not pass one."
+        kinds.path(), "/run/edged/api.sock", "Unix socket, unless systemd passes one."
     )
     group: str = _setting(kinds.text(), "edged", "Group that may open the socket (mode 0660).")
     listen: str = _setting(
         kinds.address(), "",
-        "TCP address beside the socket.  Empty: none.  Needs TLS and tokens or client "
-        "certificates, unless it is this machine's loopback.", example='"0.0.0.0:7443"',
+        "TCP address beside the socket.  Empty: none.  Beyond loopback it needs TLS, and "
+        "tokens or client certificates.", example='"0.0.0.0:7443"',
     )  # fmt: skip
     tls_cert: str = _setting(
         kinds.path(), "", "Certificate chain (PEM) of `listen`.",
         example='"/etc/edged/api.pem"', credential="api-tls-cert",
     )  # fmt: skip
     tls_key: str = _setting(
-        kinds.path(), "", "Its private key (PEM).", example='"/etc/edged/api.key"',
+        kinds.path(), "", "Private key (PEM) of `tls_cert`.", example='"/etc/edged/api.key"',
         credential="api-tls-key",
     )  # fmt: skip
     client_ca: str = _setting(
-        kinds.path(), "", "Certificates (PEM) that clients' must be signed by.",
+        kinds.path(), "", "Certificate authorities (PEM) for clients' certificates.",
         example='"/etc/edged/clients.pem"',
     )  # fmt: skip
     client_names: tuple[str, ...] = _setting(
-        kinds.names(), (), "Names in clients' certificates that are let in.",
+        kinds.names(), (), "Names in clients' certificates that are accepted.",
         example='["console.example"]',
     )  # fmt: skip
     tokens_file: str = _setting(
@@ -191,17 +192,17 @@ class ApiSection:
         credential="api-tokens",
     )  # fmt: skip
     hosts: tuple[str, ...] = _setting(
-        kinds.names(), (), "Host names that requests over TCP may be addressed to.",
+        kinds.names(), (), "Host names accepted in requests over TCP.",
         example='["turbine-7.example"]',
     )  # fmt: skip
     origins: tuple[str, ...] = _setting(
-        kinds.names(), (), "Origins from which browsers may change anything.",
+        kinds.names(), (), "Origins of web pages that may make changes.",
         example='["https://console.example"]',
     )  # fmt: skip
     body_bytes_max: int = _setting(kinds.size(1 << 10), 64 << 10, "Largest request.")
     ingest_bytes_max: int = _setting(kinds.size(1 << 10), 16 << 20, "Largest request with tuples.")
     concurrency_max: int = _setting(
-        kinds.integer(1, 1024), 64, "Requests served at a time; more are answered with 503."
+        kinds.integer(1, 1024), 64, "Requests served at a time; further ones are answered with 503."
     )
     door: str = _setting(kinds.path(), "", "The daemon's control socket.  Empty: run.door.",
                          example='"/run/edged/door"')  # fmt: skip
@@ -209,31 +210,33 @@ class ApiSection:
 
 @dataclass(frozen=True)
 class MetricsSection:
-    """For Prometheus."""
+    """The metrics for Prometheus."""
 
     listen: str = _setting(
-        kinds.address(), "127.0.0.1:9464", "Address of the read-only metrics.  Empty: none."
+        kinds.address(), "127.0.0.1:9464", "Address of the read-only listener.  Empty: none."
     )
 
 
 @dataclass(frozen=True)
 class TelemetrySection:
-    """What the device tells the centre of itself."""
+    """The device's reports to the centre."""
 
     interval_s: float = _setting(
-        kinds.number(0, 86400), 30.0, "Seconds between two reports.  0: none.", live=True
+        kinds.number(0, 86400), 30.0, "Seconds between two reports.  0: no reports.", live=True
     )
     bytes_max: int = _setting(kinds.size(1 << 10), 16 << 10, "Largest report.", live=True)
     first: bool = _setting(
-        kinds.boolean(), False, "Reports go ahead of data that waits.", live=True
+        kinds.boolean(), False, "Whether reports go before waiting pages.", live=True
     )
 
 
 @dataclass(frozen=True)
 class LogSection:
-    """What is said to the journal, or on standard error."""
+    """The log: the journal, or standard error."""
 
-    level: str = _setting(kinds.choice(LEVELS), "info", "The least level that is said.", live=True)
+    level: str = _setting(
+        kinds.choice(LEVELS), "info", "The lowest level that is logged.", live=True
+    )
 
 
 SECTIONS: Mapping[str, type[Any]] = {
@@ -268,7 +271,7 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def credential(setting: Setting, environ: Mapping[str, str]) -> str:
-    """The file that systemd passed for the setting (systemd.exec, LoadCredential=), or nothing."""
+    """Path of the setting's systemd credential (systemd.exec, LoadCredential=), or nothing."""
     directory = environ.get("CREDENTIALS_DIRECTORY", "")
     if not directory or not setting.credential:
         return ""
