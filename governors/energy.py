@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
+
+Feed = Literal["input", "cpu", "gpu", "cv", "soc", "memory", "system", "radio"]
+"""Part of a board that a rail supplies; `input` is all that the board draws."""
 
 
 class Provenance(str, Enum):

@@ -18,6 +18,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct, field
+
+from governors.documents import NotBlank
 from governors.energy import Rail
 
 TERMS = (
@@ -25,7 +28,6 @@ TERMS = (
     "memory_clock", "memory_traffic", "wake",
 )  # fmt: skip
 """Terms of the power model; `governors.power` has the equation."""
-FEEDS = ("input", "cpu", "gpu", "cv", "soc", "memory", "system", "radio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,30 +118,27 @@ class Dram:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class IdleState:
+class IdleState(Struct, frozen=True, forbid_unknown_fields=True):
     """A cpuidle state, shallow to deep."""
 
     name: str
     exit_us: float | None
     residency_us: float | None
     """Least stay that is worth it."""
-    source: str
+    source: NotBlank
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(Struct, frozen=True, forbid_unknown_fields=True):
     """What changing a clock costs."""
 
     kind: str
     """cpu, gpu or memory."""
     us: float | None
     joules: float | None
-    source: str
+    source: NotBlank
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(Struct, frozen=True, forbid_unknown_fields=True):
     """Where a rail is read on the board."""
 
     rail: str
@@ -152,8 +151,7 @@ class Channel:
     shunt_uohm: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Sensor:
+class Sensor(Struct, frozen=True, forbid_unknown_fields=True):
     """The board's own power sensor."""
 
     meter: str
@@ -163,12 +161,11 @@ class Sensor:
     """Smallest step of a power reading."""
     noise_mw: float | None
     """Standard deviation of a reading beside its quantisation."""
-    channels: tuple[Channel, ...]
-    source: str
+    source: NotBlank
+    channels: tuple[Channel, ...] = field(name="channel", default=())
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
+class Mode(Struct, frozen=True, forbid_unknown_fields=True):
     """A power mode of nvpmodel: the limits that choosing it writes."""
 
     id: int
@@ -182,8 +179,7 @@ class Mode:
     memory_max_hz: int
 
 
-@dataclass(frozen=True, slots=True)
-class UplinkFigures:
+class UplinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """The radio's or modem's energy; None where it depends on what is plugged in."""
 
     fixed_joules: float | None
@@ -191,11 +187,10 @@ class UplinkFigures:
     joules_per_byte: float | None
     tail_joules: float | None
     """Spent after the last byte, until the link sleeps."""
-    source: str
+    source: NotBlank
 
 
-@dataclass(frozen=True, slots=True)
-class Volts:
+class Volts(Struct, frozen=True, forbid_unknown_fields=True):
     """Shape of the voltage over the clock where no table is public: an assumption.
 
     V / V(highest) is `floor` up to `knee` of the highest clock and rises linearly to 1 there.
@@ -203,7 +198,7 @@ class Volts:
 
     knee: float
     floor: float
-    source: str
+    source: NotBlank
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Reads board profiles: `profiles/<name>.toml` into `governors.profile.BoardProfile`.
 
-The reader is strict (`governors.tables`): a key that it does not know is an error that names the
-nearest one.  `unknown` instead of a value becomes None.
+The Structs below are the tables of the file where they differ from `governors.profile`.  The reader
+is strict (`governors.documents`).  A value written as `unknown` becomes None.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any, Literal
 
-from governors.energy import Rail
+from msgspec import Struct, defstruct
+
+from governors.documents import NotBlank, convert
+from governors.energy import Feed, Rail
 from governors.errors import ProfileError
 from governors.profile import (
-    FEEDS,
     TERMS,
     BoardProfile,
-    Channel,
     Cluster,
     Dram,
     Figure,
@@ -33,7 +34,6 @@ from governors.profile import (
     UplinkFigures,
     Volts,
 )
-from governors.tables import Table
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,6 +42,8 @@ else:
 
 
 DIRECTORY = Path(__file__).parent / "profiles"
+UNKNOWN = "unknown"
+"""Written for a value that is not public."""
 
 
 def names() -> list[str]:
@@ -66,179 +68,188 @@ def parse(text: str, where: str) -> BoardProfile:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise ProfileError(f"{where} is not TOML: {problem}") from problem
-    profile = Table(document, where).read(_profile)
+    version = document.get("format")
+    if version != 1:
+        raise ProfileError(f"{where}: format is {version}; this version of edged reads 1")
+    profile = _profile(convert(_known(document), _Document, f"{where}: ", ProfileError))
     _check(profile, where)
     return profile
 
 
-def _profile(t: Table) -> BoardProfile:
-    fixed = t.take("format", int)
-    if fixed != 1:
-        raise t.fail("format", f"is {fixed}; this version of edged reads 1")
-    power = t.table("power")
-    modes = t.table("modes").read(_modes) if "modes" in t.content else ((), None)
-    t.asked.add("modes")
-    step_hz, volts, residual, terms = power.read(_power)
-    gpu = t.table("gpu").read(_gpu) if "gpu" in t.content else None
-    t.asked.add("gpu")
-    return BoardProfile(
-        name=t.take("name", str),
-        title=t.take("title", str),
-        soc=t.take("soc", str),
-        release=t.take("release", str),
-        notes=t.many("notes", str),
-        clusters=t.each("cluster", _cluster),
-        gpu=gpu,
-        memory=t.table("memory").read(_memory),
-        idle_states=t.each("idle_state", _idle_state),
-        transitions=t.each("transition", _transition),
-        rails=t.each("rail", _rail),
-        input=t.many("input", str),
-        input_is=t.take("input_is", str),
-        sensor=t.table("sensor").read(_sensor),
-        terms=terms,
-        step_hz=step_hz,
-        volts=volts,
-        residual=residual,
-        uplink=t.table("uplink").read(_uplink),
-        modes=modes[0],
-        default_mode=modes[1],
-    )
+class _Figure(Struct, frozen=True, forbid_unknown_fields=True):
+    value: float | None
+    error: float | None
+    unit: str
+    source: NotBlank
+
+    def __post_init__(self) -> None:
+        if (self.value is None) != (self.error is None):
+            raise ValueError("error and value: both are known or neither is")
+        if self.value is None or self.error is None:
+            return
+        if not (math.isfinite(self.value) and self.error >= 0):
+            raise ValueError(f"value {self.value} with error {self.error} is no figure")
+
+    @property
+    def figure(self) -> Figure:
+        return Figure(self.value, self.error, self.unit, self.source)
 
 
-def _figure(t: Table) -> Figure:
-    value = t.maybe("value", float)
-    error = t.maybe("error", float)
-    if (value is None) != (error is None):
-        raise t.fail("error", "and value: both are known or neither is")
-    if value is not None and error is not None and not (math.isfinite(value) and error >= 0):
-        raise t.fail("value", f"{value} with error {error} is no figure")
-    return Figure(value, error, t.take("unit", str), t.source())
+class _Term(_Figure, frozen=True, kw_only=True):
+    rail: str
 
 
-def _power(
-    t: Table,
-) -> tuple[int | None, Volts | None, Figure, tuple[Term, ...]]:
-    def term(name: str) -> Callable[[Table], Term]:
-        return lambda one: Term(name, one.take("rail", str), _figure(one))
+class _Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    name: str
+    cores: tuple[int, ...]
+    core: str
+    opps_khz: tuple[int, ...]
+    volts: tuple[float, ...] | None
+    continuous: bool = False
+    floor_khz: int | None = None
+    l1d_bytes: int | None
+    l2_bytes: int | None
+    l2_shared: bool = False
+    l3_bytes: int | None
+    source: NotBlank
 
-    terms = tuple(found for name in TERMS for found in t.each(name, term(name)))
-    step = t.take("step_khz", int) * 1000 if "step_khz" in t.content else None
-    volts = t.table("volts").read(_volts) if "volts" in t.content else None
-    t.asked |= {"step_khz", "volts"}
-    return step, volts, t.table("residual").read(_figure), terms
+    def __post_init__(self) -> None:
+        _check_opps(self.opps_khz, self.volts)
 
-
-def _volts(t: Table) -> Volts:
-    return Volts(t.take("knee", float), t.take("floor", float), t.source())
-
-
-def _opps(t: Table, hz_per_unit: int, key: str) -> tuple[Opp, ...]:
-    clocks = t.many(key, int)
-    if not clocks or list(clocks) != sorted({*clocks}):
-        raise t.fail(key, "is empty or does not rise")
-    known = t.maybe("volts", list)
-    if known is not None and len(known) != len(clocks):
-        raise t.fail("volts", f"has {len(known)} entries for {len(clocks)} clocks")
-    volts = t.many("volts", float) if known is not None else (None,) * len(clocks)
-    return tuple(Opp(hz * hz_per_unit, v) for hz, v in zip(clocks, volts, strict=True))
-
-
-def _cluster(t: Table) -> Cluster:
-    opps = _opps(t, 1000, "opps_khz")
-    return Cluster(
-        name=t.take("name", str),
-        cores=t.many("cores", int),
-        core=t.take("core", str),
-        opps=opps,
-        continuous=t.take("continuous", bool, False),
-        floor_hz=t.take("floor_khz", int, opps[0].hz // 1000) * 1000,
-        l1d_bytes=t.maybe("l1d_bytes", int),
-        l2_bytes=t.maybe("l2_bytes", int),
-        l2_shared=t.take("l2_shared", bool, False),
-        l3_bytes=t.maybe("l3_bytes", int),
-        source=t.source(),
-    )
-
-
-def _gpu(t: Table) -> Gpu:
-    opps = _opps(t, 1, "opps_hz")
-    return Gpu(
-        t.take("name", str), opps, t.maybe("multiprocessors", int),
-        t.maybe("railgate_delay_ms", float), t.source(),
-    )  # fmt: skip
-
-
-def _memory(t: Table) -> Dram:
-    return Dram(
-        t.maybe("bytes", int),
-        t.many("table_hz", int) if t.maybe("table_hz", list) else (),
-        t.maybe("peak_gbytes_per_s", float),
-        t.source(),
-    )
-
-
-def _idle_state(t: Table) -> IdleState:
-    exit_us, residency_us = t.maybe("exit_us", float), t.maybe("residency_us", float)
-    return IdleState(t.take("name", str), exit_us, residency_us, t.source())
-
-
-def _transition(t: Table) -> Transition:
-    us, joules = t.maybe("us", float), t.maybe("joules", float)
-    return Transition(t.take("kind", str), us, joules, t.source())
-
-
-def _rail(t: Table) -> Rail:
-    part_of = t.take("part_of", str) if "part_of" in t.content else None
-    t.asked.add("part_of")
-    return Rail(t.take("name", str), t.many("feeds", str), part_of)
-
-
-def _sensor(t: Table) -> Sensor:
-    return Sensor(
-        t.take("meter", str),
-        t.maybe("refresh_ms", float),
-        t.maybe("lsb_mw", float),
-        t.maybe("noise_mw", float),
-        t.each("channel", _channel),
-        t.source(),
-    )
-
-
-def _channel(t: Table) -> Channel:
-    return Channel(
-        t.take("rail", str),
-        t.take("device", str),
-        t.take("index", int),
-        t.maybe("volts", float),
-        t.maybe("shunt_uohm", int),
-    )
-
-
-def _uplink(t: Table) -> UplinkFigures:
-    return UplinkFigures(
-        t.maybe("fixed_joules", float),
-        t.maybe("joules_per_byte", float),
-        t.maybe("tail_joules", float),
-        t.source(),
-    )
-
-
-def _modes(t: Table) -> tuple[tuple[Mode, ...], int | None]:
-    def mode(one: Table) -> Mode:
-        numbers = (
-            "cores", "cpu_min_khz", "cpu_max_khz", "gpu_min_hz", "gpu_max_hz", "memory_max_hz",
+    @property
+    def cluster(self) -> Cluster:
+        floor_khz = self.opps_khz[0] if self.floor_khz is None else self.floor_khz
+        return Cluster(
+            self.name, self.cores, self.core, _opps(self.opps_khz, self.volts, 1000),
+            self.continuous, floor_khz * 1000, self.l1d_bytes, self.l2_bytes, self.l2_shared,
+            self.l3_bytes, self.source,
         )  # fmt: skip
-        values = [one.take(key, int) for key in numbers]
-        return Mode(one.take("id", int), one.take("name", str), *values)
 
-    modes = t.each("mode", mode)
-    t.source()
-    return modes, t.take("default", int)
+
+class _Gpu(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    opps_hz: tuple[int, ...]
+    volts: tuple[float, ...] | None
+    multiprocessors: int | None
+    railgate_delay_ms: float | None
+    source: NotBlank
+
+    def __post_init__(self) -> None:
+        _check_opps(self.opps_hz, self.volts)
+
+    @property
+    def gpu(self) -> Gpu:
+        opps = _opps(self.opps_hz, self.volts, 1)
+        return Gpu(self.name, opps, self.multiprocessors, self.railgate_delay_ms, self.source)
+
+
+class _Dram(Struct, frozen=True, forbid_unknown_fields=True):
+    bytes: int | None
+    table_hz: tuple[int, ...] | None
+    peak_gbytes_per_s: float | None
+    source: NotBlank
+
+
+class _Rail(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    feeds: tuple[Feed, ...]
+    part_of: str | None = None
+
+
+class _Modes(Struct, frozen=True, forbid_unknown_fields=True):
+    source: NotBlank
+    default: int
+    mode: tuple[Mode, ...] = ()
+
+
+_Power: Any = defstruct(
+    "_Power",
+    [
+        ("residual", _Figure),
+        ("step_khz", int | None, None),
+        ("volts", Volts | None, None),
+        *((term, tuple[_Term, ...], ()) for term in TERMS),
+    ],
+    frozen=True,
+    forbid_unknown_fields=True,
+)
+
+
+class _Document(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    format: Literal[1]
+    name: str
+    title: str
+    soc: str
+    release: str
+    notes: tuple[str, ...]
+    cluster: tuple[_Cluster, ...] = ()
+    gpu: _Gpu | None = None
+    memory: _Dram
+    idle_state: tuple[IdleState, ...] = ()
+    transition: tuple[Transition, ...] = ()
+    rail: tuple[_Rail, ...] = ()
+    input: tuple[str, ...]
+    input_is: str
+    sensor: Sensor
+    power: _Power
+    uplink: UplinkFigures
+    modes: _Modes | None = None
+
+
+def _known(value: Any) -> Any:
+    """A copy of a document with None for each `unknown`."""
+    if isinstance(value, dict):
+        return {key: _known(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_known(inner) for inner in value]
+    return None if value == UNKNOWN else value
+
+
+def _check_opps(clocks: tuple[int, ...], volts: tuple[float, ...] | None) -> None:
+    if not clocks or list(clocks) != sorted({*clocks}):
+        raise ValueError("the list of clocks is empty or does not rise")
+    if volts is not None and len(volts) != len(clocks):
+        raise ValueError(f"volts has {len(volts)} entries for {len(clocks)} clocks")
+
+
+def _opps(
+    clocks: tuple[int, ...], volts: tuple[float, ...] | None, hz_per_unit: int
+) -> tuple[Opp, ...]:
+    pairs = zip(clocks, volts or (None,) * len(clocks), strict=True)
+    return tuple(Opp(clock * hz_per_unit, v) for clock, v in pairs)
+
+
+def _profile(d: _Document) -> BoardProfile:
+    terms = ((term, one) for term in TERMS for one in getattr(d.power, term))
+    step_khz = d.power.step_khz
+    memory = d.memory
+    return BoardProfile(
+        name=d.name,
+        title=d.title,
+        soc=d.soc,
+        release=d.release,
+        notes=d.notes,
+        clusters=tuple(one.cluster for one in d.cluster),
+        gpu=None if d.gpu is None else d.gpu.gpu,
+        memory=Dram(memory.bytes, memory.table_hz or (), memory.peak_gbytes_per_s, memory.source),
+        idle_states=d.idle_state,
+        transitions=d.transition,
+        rails=tuple(Rail(r.name, r.feeds, r.part_of) for r in d.rail),
+        input=d.input,
+        input_is=d.input_is,
+        sensor=d.sensor,
+        terms=tuple(Term(term, one.rail, one.figure) for term, one in terms),
+        step_hz=None if step_khz is None else step_khz * 1000,
+        volts=d.power.volts,
+        residual=d.power.residual.figure,
+        uplink=d.uplink,
+        modes=() if d.modes is None else d.modes.mode,
+        default_mode=None if d.modes is None else d.modes.default,
+    )
 
 
 def _check(profile: BoardProfile, where: str) -> None:
-    """What the reader cannot see in one table alone."""
+    """Raise ProfileError where two tables contradict each other."""
     rails = [rail.name for rail in profile.rails]
     named = [("input", name) for name in profile.input]
     named += [("rail: part_of", r.part_of) for r in profile.rails if r.part_of is not None]
@@ -248,9 +259,6 @@ def _check(profile: BoardProfile, where: str) -> None:
         if name not in rails:
             raise ProfileError(f"{where}: {key} is {name!r}; the rails are {', '.join(rails)}")
     for rail in profile.rails:
-        for part in rail.feeds:
-            if part not in FEEDS:
-                raise ProfileError(f"{where}: rail {rail.name} feeds {part!r}, not one of {FEEDS}")
         if rail.part_of is not None and rail.name in profile.input:
             raise ProfileError(f"{where}: input counts {rail.name} and {rail.part_of}, its whole")
     if profile.step_hz is None and profile.figures("step"):

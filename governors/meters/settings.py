@@ -26,23 +26,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from sys import float_info
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from governors.documents import convert
-from governors.energy import Provenance, Rail
+from governors.documents import NotBlank, convert
+from governors.energy import Feed, Provenance, Rail
 from governors.errors import MeterError
 
-Feed = Literal["input", "cpu", "gpu", "cv", "soc", "memory", "system", "radio"]
-FEEDS = get_args(Feed)
 MQTT_PORT = 1883
 
 _Finite = Annotated[float, Meta(ge=-float_info.max, le=float_info.max)]
 _NotNegative = Annotated[float, Meta(ge=0, le=float_info.max)]
 _Positive = Annotated[float, Meta(gt=0, le=float_info.max)]
-_Name = Annotated[str, Meta(min_length=1)]
 
 
 class External(Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +48,7 @@ class External(Struct, frozen=True, forbid_unknown_fields=True):
     Raises ValueError unless exactly one of `file` and `topic` is given.
     """
 
-    name: _Name
+    name: NotBlank
     file: str = ""
     topic: str = ""
     broker: str = "127.0.0.1"
@@ -80,7 +77,7 @@ class RadioSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Energy model of a radio: constant watts while the link is up, joules a byte, and a tail of
     `tail_joules` over `tail_s` after each burst, in which the radio stays awake."""
 
-    interface: _Name
+    interface: NotBlank
     watts_up: _NotNegative = 0.0
     joules_per_byte: _NotNegative = 0.0
     tail_joules: _NotNegative = 0.0
