@@ -1,12 +1,13 @@
-"""`python -m api.generate`: docs/openapi.json, and from it the typed client's edged/rest/_made.py.
+"""`python -m api.generate`: docs/openapi.json, and from it the client edged/rest/_methods.py.
 
-Both are committed; a test says when they are not current.  The client's part is TypedDicts of the
-answers and a method for each operation; ready-made generators make a package of hundreds of files
-of such a document, with dependencies that a device has no use for.
+Both files are committed; tests/api/test_rest.py fails when they are out of date.  The client has a
+method for each operation; the types of its answers are those of the API (`edged.rest.answers`).
+Ready-made generators write hundreds of files for such a document, with dependencies that a device
+does not need.
 
-How an operation becomes a method: its id is the name; parameters become arguments, those of a JSON
-body too; any other body is `body` and `content_type`.  One that may answer 202 with an operation
-waits for it, and tells `on_progress` how far it is.
+An operation becomes a method named for its operationId.  Its parameters and the fields of its JSON
+body become arguments; any other body becomes `body` and `content_type`.  A method whose operation
+may answer 202 polls until it has ended and calls `on_progress` with each state.
 """
 
 from __future__ import annotations
@@ -23,21 +24,25 @@ from api.app import routes
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "openapi.json"
-MADE = ROOT / "edged" / "rest" / "_made.py"
+METHODS = ROOT / "edged" / "rest" / "_methods.py"
 _HEAD = '''\
-"""Made by `python -m api.generate` from docs/openapi.json: do not edit."""
+"""Written by `python -m api.generate` from docs/openapi.json: do not edit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 from edged.rest.transport import Transport, path_of
 
+if TYPE_CHECKING:  # importing pydantic takes 0.2 s of a command
+    from edged.rest.answers import %s
+
+
+class Methods(Transport):
+    """One method for each operation of the API."""
 '''
 _PLAIN = {"integer": "int", "number": "float", "string": "str", "boolean": "bool", "null": "None"}
-_NO_ANSWERS = ("KernelChange", "GovernorChange", "LogChange")
-_RAW = "text/event-stream"
 
 
 def document() -> str:
@@ -49,28 +54,20 @@ def client(text: str) -> str:
     """The client's module for an OpenAPI document."""
     made = json.loads(text)
     schemas = made["components"]["schemas"]
-    parts = [_HEAD]
-    parts += [_type(n, s) for n, s in sorted(schemas.items()) if n not in _NO_ANSWERS]
-    parts.append('class Methods(Transport):\n    """One method for each operation of the API."""\n')
-    for path, methods in sorted(made["paths"].items()):
-        parts += [_method(path, verb, op, schemas) for verb, op in sorted(methods.items())]
-    return _formatted("\n\n".join(parts))
+    methods = "\n".join(
+        _method(path, verb, operation, schemas)
+        for path, operations in sorted(made["paths"].items())
+        for verb, operation in sorted(operations.items())
+    )
+    used = sorted(name for name in schemas if re.search(rf"(-> |\[\[){name}\b", methods))
+    return _formatted(_HEAD % ", ".join(used) + "\n" + methods)
 
 
 def main() -> None:
     """Write both files."""
     text = document()
     DOCUMENT.write_text(text, encoding="utf-8")
-    MADE.write_text(client(text), encoding="utf-8")
-
-
-def _type(name: str, schema: dict[str, Any]) -> str:
-    lines = [f"class {name}(TypedDict):", f'    """{_prose(schema["description"], 4)}"""', ""]
-    for field, told in schema["properties"].items():
-        lines.append(f"    {field}: {_python(told)}")
-        if "description" in told:
-            lines.append(f'    """{_prose(told["description"], 4)}"""')
-    return "\n".join(lines)
+    METHODS.write_text(client(text), encoding="utf-8")
 
 
 def _method(path: str, verb: str, op: dict[str, Any], schemas: dict[str, Any]) -> str:
@@ -160,7 +157,7 @@ def _prose(text: str, indent: int) -> str:
 
 
 def _formatted(text: str) -> str:
-    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(MADE), "-"]
+    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(METHODS), "-"]
     done = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True, cwd=ROOT)
     return done.stdout
 

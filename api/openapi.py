@@ -11,11 +11,14 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
 
-from api import links, models
+from api import links
 from api.problems import KINDS, MEDIA_TYPE, Problem
+from api.requests import RequestBody
 from api.security import PUBLIC_SCOPE, Route
 from edged import __version__
+from edged.rest import answers
 
 _BY_STATUS: dict[int, list[str]] = {}
 for _name, _kind in KINDS.items():
@@ -54,7 +57,7 @@ def tagged(location: bool = False) -> dict[str, Any]:
 
 LONG: Responses = {
     202: {
-        "model": models.Operation,
+        "model": answers.Operation,
         "description": "It takes longer: ask for the operation",
         "headers": {"Location": _LOCATION, "Retry-After": RETRY_AFTER},
     }
@@ -83,14 +86,19 @@ def _complete(app: FastAPI) -> dict[str, Any]:
         separate_input_output_schemas=True,
     )
     schemas = made["components"]["schemas"]
-    for model in (models.Problem, models.Operation):
-        found = model.model_json_schema(
+    shared: tuple[type[Any], ...] = (answers.Problem, answers.Operation)
+    for model in shared:
+        found = TypeAdapter(model).json_schema(
             ref_template="#/components/schemas/{model}", mode="serialization"
         )
         schemas.update(found.pop("$defs", {}))
         schemas[model.__name__] = found
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    bodies = {kind.__name__ for kind in RequestBody.__subclasses__()}
+    for name, schema in schemas.items():
+        if name not in bodies:  # an answer: the API sends every key
+            schema["required"] = list(schema["properties"])
     made["components"]["schemas"] = dict(sorted(schemas.items()))
     made["components"]["securitySchemes"] = {
         "token": {

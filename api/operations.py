@@ -20,8 +20,9 @@ from fastapi import Header
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from api.models import Operation
+from api.answers import validated
 from api.problems import Problem, defect, of_status
+from edged.rest.answers import Operation
 
 WAIT_S = 10.0
 LOOK_S = 1
@@ -83,7 +84,7 @@ class Operations:
         if one.response is not None:
             return one.response
         return JSONResponse(
-            self.get(one.id).model_dump(mode="json"),
+            self.get(one.id),
             202,
             {"Location": f"/v1/operations/{one.id}", "Retry-After": str(LOOK_S)},
         )
@@ -140,7 +141,7 @@ def _resource(one: _Running) -> Operation:
             state, result = "done", body
         else:
             state, problem = "failed", body
-    return Operation.model_validate(
+    return validated(Operation,
         {
             "id": one.id,
             "kind": one.kind,

@@ -5,9 +5,10 @@ from typing import Any
 from fastapi import Request
 
 from api import context
-from api.models import Board
+from api.answers import validated
 from api.openapi import says
 from api.security import read
+from edged.rest.answers import Board
 
 _read = read()
 ROUTERS = (_read,)
@@ -23,9 +24,9 @@ def view(snapshot: dict[str, Any]) -> Board:
     """The resource of a snapshot."""
     energy = snapshot.get("energy")
     if not energy:
-        return Board.model_validate({"present": False})
-    return Board.model_validate(
-        {**energy, **energy["board"], "present": True, "clocks": clocks(energy)}
+        return validated(Board, {"present": False})
+    return validated(
+        Board, {**energy, **energy["board"], "present": True, "clocks": clocks(energy)}
     )
 
 

@@ -4,10 +4,12 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from api import context
-from api.models import Config, Log, LogChange, Reloaded
+from api.answers import validated
 from api.openapi import LONG, says
 from api.operations import Progress
+from api.requests import LogChange
 from api.security import control, read
+from edged.rest.answers import Config, Log, Reloaded
 
 _read, _control = read(), control()
 ROUTERS = (_read, _control)
@@ -18,7 +20,7 @@ RELOAD_S = 600.0
 @_read.get("/v1/config", responses=says(), tags=["config"])
 async def config(request: Request) -> Config:
     """Every value that the daemon runs with, and its origin; secrets are masked."""
-    return Config.model_validate(await context.of(request).door.ask("config"))
+    return validated(Config, await context.of(request).door.ask("config"))
 
 
 @_control.post(
@@ -38,7 +40,7 @@ async def reload_config(request: Request) -> Response:
         progress("check", 0, 1)
         told = await shared.door.ask("reload", within_s=RELOAD_S)
         progress("check", 1, 1)
-        return JSONResponse(Reloaded.model_validate(told).model_dump(mode="json"))
+        return JSONResponse(validated(Reloaded, told))
 
     return await shared.operations.run("config.reload", None, work)
 
@@ -46,10 +48,10 @@ async def reload_config(request: Request) -> Response:
 @_read.get("/v1/log", responses=says(), tags=["config"])
 async def log(request: Request) -> Log:
     """The least level that is logged."""
-    return Log.model_validate(await context.of(request).door.ask("log"))
+    return validated(Log, await context.of(request).door.ask("log"))
 
 
 @_control.put("/v1/log", responses=says(408, 413, 415, 422, 504), tags=["config"])
 async def set_log(request: Request, change: LogChange) -> Log:
     """Log from this level on, until the daemon starts again."""
-    return Log.model_validate(await context.of(request).door.ask("log", level=change.level))
+    return validated(Log, await context.of(request).door.ask("log", level=change.level))

@@ -5,10 +5,10 @@ from typing import Any
 from fastapi import Request
 
 from api import context
-from api.models import Device
-from api.models.base import figures
+from api.answers import figures, validated
 from api.openapi import says
 from api.security import read
+from edged.rest.answers import Device
 
 _read = read()
 ROUTERS = (_read,)
@@ -23,7 +23,8 @@ async def device(request: Request) -> Device:
 
 def view(snapshot: dict[str, Any]) -> Device:
     """The resource of a snapshot."""
-    return Device.model_validate(
+    return validated(
+        Device,
         {
             **snapshot,
             "build": snapshot.get("build") or {},
@@ -32,7 +33,7 @@ def view(snapshot: dict[str, Any]) -> Device:
             "batch_rows": _histogram(snapshot.get("batch_rows", {})),
             "drops": figures(snapshot.get("drops") or {}),
             "jobs": sorted(snapshot.get("jobs", {})),
-        }
+        },
     )
 
 

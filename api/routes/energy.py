@@ -5,9 +5,10 @@ from typing import Any
 from fastapi import Request
 
 from api import context
-from api.models import Energy
+from api.answers import validated
 from api.openapi import says
 from api.security import read
+from edged.rest.answers import Energy
 
 _read = read()
 ROUTERS = (_read,)
@@ -22,4 +23,4 @@ async def energy(request: Request) -> Energy:
 def view(snapshot: dict[str, Any]) -> Energy:
     """The resource of a snapshot."""
     told = snapshot.get("energy")
-    return Energy.model_validate({**told, "present": True} if told else {"present": False})
+    return validated(Energy, {**told, "present": True} if told else {"present": False})

@@ -6,10 +6,11 @@ from fastapi import Header, Request
 from fastapi.responses import Response
 
 from api import context, paging, sse
-from api.models import Event, Events
+from api.answers import validated
 from api.openapi import says
 from api.problems import Fault, Problem
 from api.security import read
+from edged.rest.answers import Event, Events
 
 _read = read()
 ROUTERS = (_read,)
@@ -58,9 +59,9 @@ def _since(cursor: str | None) -> int:
 
 
 def _page(told: dict[str, Any], since: int, limit: int) -> Events:
-    items = [Event.model_validate(event) for event in told.get("events", [])]
+    items = [validated(Event, event) for event in told.get("events", [])]
     return Events(
         items=items,
-        next=paging.encode(str(items[-1].id)) if len(items) == limit else None,
+        next=paging.encode(str(items[-1]["id"])) if len(items) == limit else None,
         missed=int(told.get("missed", 0)) if since else 0,
     )

@@ -5,10 +5,12 @@ from typing import Any
 from fastapi import Request
 
 from api import context
-from api.models import Governor, GovernorChange
+from api.answers import validated
 from api.openapi import says
+from api.requests import GovernorChange
 from api.routes.board import clocks
 from api.security import control, read
+from edged.rest.answers import Governor
 
 _read, _control = read(), control()
 ROUTERS = (_read, _control)
@@ -33,9 +35,10 @@ def view(snapshot: dict[str, Any]) -> Governor:
     """The resource of a snapshot."""
     energy = snapshot.get("energy")
     if not energy:
-        return Governor.model_validate({"problem": "the daemon watches no board: set energy.board"})
+        return validated(Governor, {"problem": "the daemon watches no board: set energy.board"})
     told = {key: value for key, value in energy.items() if key != "policy"}
-    return Governor.model_validate(
+    return validated(
+        Governor,
         {
             **told,
             **energy.get("policy", {}),
@@ -45,7 +48,7 @@ def view(snapshot: dict[str, Any]) -> Governor:
                 {"name": name, "how": told["how"], "at": _opps(told["at"])}
                 for name, told in energy.get("clock_s", {}).items()
             ],
-        }
+        },
     )
 
 

@@ -3,10 +3,10 @@
 from fastapi import Request
 
 from api import context
-from api.models import Health
 from api.openapi import says
 from api.problems import Problem
 from api.security import public
+from edged.rest.answers import Health
 
 _public = public()
 ROUTERS = (_public,)

@@ -11,14 +11,15 @@ from typing import Annotated, Any
 from fastapi import Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from api import context, models, paging
+from api import context, paging
+from api.answers import validated
 from api.drains import Drain
-from api.models import Explanation, Job, Jobs, Name, Verdict
-from api.models.jobs import DOCUMENT
 from api.openapi import LONG, body, says, tagged
 from api.operations import Prefer, Progress, is_long
 from api.problems import Fault, Problem
 from api.security import control, read
+from edged.rest.answers import Explanation, Job, Jobs, Name, Verdict
+from edged.rest.answers.jobs import DOCUMENT
 
 _read, _control = read(), control()
 ROUTERS = (_read, _control)
@@ -76,8 +77,8 @@ Waits = Annotated[
 async def jobs(request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None) -> Jobs:
     """All jobs, by name."""
     told = await context.of(request).door.ask("jobs")
-    found = [Job.model_validate(job) for job in told["jobs"]]
-    items, after = paging.cut(found, lambda job: job.name, cursor, limit)
+    found = [_job(job) for job in told["jobs"]]
+    items, after = paging.cut(found, lambda job: job["name"], cursor, limit)
     return Jobs(items=items, next=after)
 
 
@@ -85,7 +86,7 @@ async def jobs(request: Request, limit: paging.Limit = 100, cursor: paging.Curso
 async def job(request: Request, response: Response, name: Name) -> Job:
     """One job, with its definition; its ETag names this version of it."""
     found = await _get(request, name)
-    response.headers["ETag"] = found.etag
+    response.headers["ETag"] = found["etag"]
     return found
 
 
@@ -125,7 +126,7 @@ async def put_job(
         progress("apply", 0, 1)
         told = await _ask(request, "job.put", meant, document=document, origin="api")
         progress("apply", 1, 1)
-        found = Job.model_validate({**told["job"], "notes": told.get("notes", [])})
+        found = _job({**told["job"], "notes": told.get("notes", [])})
         return _answer(found, 201 if told.get("created") else 200)
 
     return await shared.operations.run("jobs.put", prefer, work)
@@ -154,7 +155,7 @@ async def delete_job(
     if drain and is_long(prefer):
         return await _drain(request, "job.delete", name, meant, prefer, drain=True)
     told = await _ask(request, "job.delete", meant, name=name, drain=drain)
-    return JSONResponse(Job.model_validate(told["job"]).model_dump(mode="json"))
+    return JSONResponse(_job(told["job"]))
 
 
 @_control.post("/v1/jobs/{name}/pause", responses=_CHANGED, tags=["jobs"])
@@ -190,7 +191,7 @@ async def drain_job(
     if is_long(prefer):
         return await _drain(request, "job.drain", name, meant, prefer)
     told = await _ask(request, "job.drain", meant, name=name)
-    return _answer(Job.model_validate(told["job"]), 200)
+    return _answer(_job(told["job"]), 200)
 
 
 @_read.post(
@@ -207,11 +208,13 @@ async def validate_job(request: Request, prefer: Prefer = None) -> Response:
 
     async def work(progress: Progress) -> Response:
         told = await shared.checker.ask(text, format, progress, compile=False)
-        faults = [models.Fault(**fault.document()) for fault in told.faults]
-        verdict = Verdict(
-            valid=not faults, name=told.name, faults=faults, warnings=list(told.warnings)
-        )
-        return JSONResponse(verdict.model_dump(mode="json"))
+        verdict = {
+            "valid": not told.faults,
+            "name": told.name,
+            "faults": [fault.document() for fault in told.faults],
+            "warnings": list(told.warnings),
+        }
+        return JSONResponse(validated(Verdict, verdict))
 
     return await shared.operations.run("jobs.validate", prefer, work)
 
@@ -231,7 +234,7 @@ async def explain_job(request: Request, prefer: Prefer = None) -> Response:
     async def work(progress: Progress) -> Response:
         told = await shared.checker.ask(text, format, progress, compile=False, explain=True)
         told.insist()
-        return JSONResponse(Explanation(plan=told.plan or {}).model_dump(mode="json"))
+        return JSONResponse(Explanation(plan=told.plan or {}))
 
     return await shared.operations.run("jobs.explain", prefer, work)
 
@@ -247,7 +250,7 @@ async def _drain(
         await Drain(shared.door, name, goes, progress).wait()
         if not goes:
             return _answer(await _get(request, name), 200)
-        return JSONResponse(Job.model_validate(told["job"]).model_dump(mode="json"))
+        return JSONResponse(_job(told["job"]))
 
     kind = "jobs.delete" if goes else "jobs.drain"
     return await shared.operations.run(kind, prefer, work, waits=True)
@@ -257,8 +260,8 @@ async def _change(
     request: Request, response: Response, cmd: str, name: str, if_match: str | None
 ) -> Job:
     told = await _ask(request, cmd, await _meant(request, name, if_match), name=name)
-    found = Job.model_validate(told["job"])
-    response.headers["ETag"] = found.etag
+    found = _job(told["job"])
+    response.headers["ETag"] = found["etag"]
     return found
 
 
@@ -277,7 +280,7 @@ async def _ask(request: Request, cmd: str, meant: Meant, **arguments: Any) -> di
 
 async def _get(request: Request, name: str) -> Job:
     told = await context.of(request).door.ask("job", name=name)
-    return Job.model_validate(told.get("job", told))
+    return _job(told.get("job", told))
 
 
 async def _document(request: Request) -> tuple[str, str]:
@@ -324,13 +327,19 @@ async def _meant(
 async def _etag(request: Request, name: str) -> str:
     """The job's ETag now; none where there is no such job."""
     try:
-        return (await _get(request, name)).etag
+        return (await _get(request, name))["etag"]
     except Problem as problem:
         if problem.kind != "not-found":
             raise
         return ""
 
 
+def _job(told: dict[str, Any]) -> Job:
+    """The job of the daemon's answer; its ETag is unique among all definitions of this name."""
+    etag = f'"{told.get("version", 1)}.{told.get("created_us", 0)}"'
+    return validated(Job, {**told, "etag": etag})
+
+
 def _answer(job: Job, status: int) -> Response:
-    headers = {"ETag": job.etag, "Location": f"/v1/jobs/{job.name}"}
-    return JSONResponse(job.model_dump(mode="json"), status, headers)
+    headers = {"ETag": job["etag"], "Location": f"/v1/jobs/{job['name']}"}
+    return JSONResponse(job, status, headers)

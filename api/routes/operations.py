@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from api import context, paging
-from api.models import Operation, Operations
 from api.openapi import RETRY_AFTER, says
 from api.operations import LOOK_S
 from api.security import read
+from edged.rest.answers import Operation, Operations
 
 _read = read()
 ROUTERS = (_read,)
@@ -20,7 +20,9 @@ async def operations(
 ) -> Operations:
     """Operations that run or ended lately."""
     found = context.of(request).operations.list()
-    items, after = paging.cut(found, lambda one: f"{one.started_us:020}{one.id}", cursor, limit)
+    items, after = paging.cut(
+        found, lambda one: f"{one['started_us']:020}{one['id']}", cursor, limit
+    )
     return Operations(items=items, next=after)
 
 
@@ -37,6 +39,6 @@ async def operation(
     While it runs Retry-After says when to look again.
     """
     found = context.of(request).operations.get(id)
-    if found.state == "running":
+    if found["state"] == "running":
         response.headers["Retry-After"] = str(LOOK_S)
     return found

@@ -6,11 +6,12 @@ from typing import Any
 from fastapi import Request
 
 from api import context, paging
-from api.models import KernelChange, KernelRuns, Name, Operator, Operators
-from api.models.base import figures
+from api.answers import figures, validated
 from api.openapi import says
 from api.problems import Problem
+from api.requests import KernelChange
 from api.security import control, read
+from edged.rest.answers import KernelRuns, Name, Operator, Operators
 
 _read, _control = read(), control()
 ROUTERS = (_read, _control)
@@ -22,7 +23,7 @@ async def operators(
 ) -> Operators:
     """All operators of all jobs: size of their state, what they count, the kernel they run."""
     found = views(await context.of(request).door.snapshot())
-    items, after = paging.cut(found, lambda o: f"{o.job}/{o.id}", cursor, limit)
+    items, after = paging.cut(found, lambda o: f"{o['job']}/{o['id']}", cursor, limit)
     return Operators(items=items, next=after)
 
 
@@ -30,7 +31,7 @@ async def operators(
 async def operator(request: Request, job: Name, id: Name) -> Operator:
     """One operator."""
     for found in views(await context.of(request).door.snapshot()):
-        if (found.job, found.id) == (job, id):
+        if (found["job"], found["id"]) == (job, id):
             return found
     raise Problem("not-found", f"there is no operator {id} in a job {job}", "GET /v1/operators")
 
@@ -45,12 +46,12 @@ async def set_kernel(request: Request, job: Name, id: Name, change: KernelChange
     door = context.of(request).door
     told = await door.ask("kernel", job=job, operator=id, kernel=change.kernel)
     door.forget()
-    return KernelRuns.model_validate(told)
+    return validated(KernelRuns, told)
 
 
 def views(snapshot: dict[str, Any]) -> Iterator[Operator]:
     """The resources of a snapshot."""
     for job, parts in snapshot.get("jobs", {}).items():
         for id, told in parts.get("operators", {}).items():
-            rest = figures(told, *Operator.model_fields)
-            yield Operator.model_validate({**told, "job": job, "id": id, "figures": rest})
+            rest = figures(told, Operator)
+            yield validated(Operator, {**told, "job": job, "id": id, "figures": rest})

@@ -5,9 +5,10 @@ from typing import Any
 from fastapi import Request
 
 from api import context
-from api.models import Store
+from api.answers import validated
 from api.openapi import says
 from api.security import read
+from edged.rest.answers import Store
 
 _read = read()
 ROUTERS = (_read,)
@@ -24,4 +25,4 @@ def view(snapshot: dict[str, Any]) -> Store:
     told, aside = snapshot.get("store", {}), snapshot.get("set_aside_rows", 0)
     oldest_us = told.get("oldest_page_us")
     age_s = None if oldest_us is None else max(0.0, (snapshot["wall_us"] - oldest_us) / 1e6)
-    return Store.model_validate({**told, "set_aside_rows": aside, "backlog_age_s": age_s})
+    return validated(Store, {**told, "set_aside_rows": aside, "backlog_age_s": age_s})

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 
 from api import context, paging
-from api.models import Name, Source, Sources, Stream, Streams
-from api.models.base import figures
+from api.answers import figures, validated
 from api.openapi import says
 from api.problems import Problem
 from api.rates import COUNTED, Rates
 from api.security import read
+from edged.rest.answers import Name, Source, Sources, Stream, Streams
 
 _read = read()
 ROUTERS = (_read,)
@@ -30,7 +30,7 @@ async def streams(
     The first request in a minute takes a second longer: rates are of two states.
     """
     found = views(*await context.of(request).door.rates())
-    items, after = paging.cut(found, lambda s: f"{s.job}/{s.name}", cursor, limit)
+    items, after = paging.cut(found, lambda s: f"{s['job']}/{s['name']}", cursor, limit)
     return Streams(items=items, next=after)
 
 
@@ -48,7 +48,7 @@ async def sources(
     """All sources: who is connected, what came and comes, how long they were not read."""
     snapshot, rates = await context.of(request).door.rates()
     found = [_source(told, rates) for told in snapshot.get("sources", [])]
-    items, after = paging.cut(found, lambda s: s.name, cursor, limit)
+    items, after = paging.cut(found, lambda s: s["name"], cursor, limit)
     return Sources(items=items, next=after)
 
 
@@ -56,14 +56,14 @@ def find(
     snapshot: dict[str, Any], name: str, job: str | None, rates: Rates | None = None
 ) -> Stream:
     """The stream of this name.  Raises Problem 404, or 409 where several jobs have one."""
-    found = [s for s in views(snapshot, rates) if s.name == name and job in (None, s.job)]
+    found = [s for s in views(snapshot, rates) if s["name"] == name and job in (None, s["job"])]
     if not found:
         where = f" in a job {job}" if job else ""
         raise Problem(
             "not-found", f"there is no stream {name}{where}", "GET /v1/streams lists them"
         )
     if len(found) > 1:
-        jobs = ", ".join(s.job for s in found)
+        jobs = ", ".join(s["job"] for s in found)
         raise Problem("conflict", f"{jobs} have a stream {name}", "say which with ?job=")
     return found[0]
 
@@ -79,7 +79,8 @@ def views(snapshot: dict[str, Any], rates: Rates | None = None) -> Iterator[Stre
         created = str(parts.get("created_us", 0))
         for name, told in parts.get("streams", {}).items():
             source = fed.get((job, name), {})
-            yield Stream.model_validate(
+            yield validated(
+                Stream,
                 {
                     **told,
                     "job": job,
@@ -87,12 +88,12 @@ def views(snapshot: dict[str, Any], rates: Rates | None = None) -> Iterator[Stre
                     "source": source.get("kind", ""),
                     "address": source.get("address", ""),
                     "rows_per_s": rates and rates.per_s("stream", job, created, name),
-                    "figures": figures(told, *Stream.model_fields),
-                }
+                    "figures": figures(told, Stream),
+                },
             )
 
 
 def _source(told: dict[str, Any], rates: Rates) -> Source:
-    rest = figures(told, *Source.model_fields)
+    rest = figures(told, Source)
     late = {f"{what}_per_s": rates.per_s("source", told["name"], what) for what in COUNTED}
-    return Source.model_validate({**told, **late, "figures": rest})
+    return validated(Source, {**told, **late, "figures": rest})

@@ -7,11 +7,11 @@ from fastapi.responses import JSONResponse, Response
 
 from api import context
 from api.ingest import ARROW, CSV, NDJSON, TYPES, Target
-from api.models import Accepted, Name
 from api.openapi import body, says
 from api.problems import Problem
 from api.routes.streams import OfJob, find
 from api.security import ingest
+from edged.rest.answers import Accepted, Name
 
 _ingest = ingest()
 ROUTERS = (_ingest,)
@@ -68,11 +68,11 @@ async def send_tuples(
         )
     snapshot = await shared.door.snapshot()
     found = find(snapshot, stream, job)
-    told = snapshot["jobs"][found.job]
+    told = snapshot["jobs"][found["job"]]
     if told.get("state", "running") != "running":
         raise Problem(
-            "busy", f"job {found.job} is {told['state']}",
-            f"POST /v1/jobs/{found.job}/resume, then try again", retry_after_s=RETRY_PAUSED_S,
+            "busy", f"job {found['job']} is {told['state']}",
+            f"POST /v1/jobs/{found['job']}/resume, then try again", retry_after_s=RETRY_PAUSED_S,
         )  # fmt: skip
     if snapshot.get("store", {}).get("full"):
         raise Problem(
@@ -84,9 +84,9 @@ async def send_tuples(
     most = shared.settings.ingest_bytes_max
     with shared.ingest.room(int(length) if length.isdecimal() else most):
         version, created_us = int(told.get("version", 1)), int(told.get("created_us", 0))
-        target = Target(found.job, stream, version, created_us)
+        target = Target(found["job"], stream, version, created_us)
         rows, replayed = await shared.ingest.accept(
             target, await request.body(), kind, idempotency_key
         )
     accepted = Accepted(stream=stream, rows=rows, replayed=replayed)
-    return JSONResponse(accepted.model_dump(mode="json"), 202)
+    return JSONResponse(accepted, 202)

@@ -5,10 +5,10 @@ from typing import Any
 from fastapi import Request
 
 from api import context
-from api.models import Uplink
-from api.models.base import figures
+from api.answers import figures, validated
 from api.openapi import says
 from api.security import control, read
+from edged.rest.answers import Uplink
 
 _read, _control = read(), control()
 ROUTERS = (_read, _control)
@@ -32,6 +32,6 @@ def view(snapshot: dict[str, Any]) -> Uplink:
     """The resource of a snapshot."""
     told = snapshot.get("uplink")
     if told is None:
-        return Uplink.model_validate({"configured": False})
-    rest = figures(told, *Uplink.model_fields)
-    return Uplink.model_validate({**told, "configured": True, "figures": rest})
+        return validated(Uplink, {"configured": False})
+    rest = figures(told, Uplink)
+    return validated(Uplink, {**told, "configured": True, "figures": rest})

@@ -8,8 +8,10 @@
 
     Client("https://turbine-7:7443", token, ca="ca.pem")       # over TCP
 
-Methods and the types of their answers are made from the API's OpenAPI document (`_made`); what the
-API refuses is raised as ApiError, with the problem's kind, faults and what to do.
+`_methods` is generated from docs/openapi.json: a method for each operation.  Answers are plain
+dictionaries, typed by the TypedDicts of `edged.rest.answers`, which the API serves; importing the
+client imports neither them nor pydantic.  A refusal raises ApiError with the problem's kind, its
+faults and what to do.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from edged.rest import _made
+from edged.rest import _methods
 from edged.rest.transport import DEFAULT, ApiError, Live
 
 
-class Client(_made.Methods):
+class Client(_methods.Methods):
     """A connection to the API; see the package's docstring, and `Transport` for the arguments."""
 
     def __enter__(self) -> Client:

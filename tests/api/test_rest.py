@@ -17,7 +17,7 @@ def test_document_and_client_are_current():
     text = generate.document()
     assert text == generate.document(), "not deterministic"
     assert generate.DOCUMENT.read_text() == text
-    assert generate.MADE.read_text() == generate.client(text)
+    assert generate.METHODS.read_text() == generate.client(text)
 
 
 def test_it_asks_what_its_methods_say(plant):

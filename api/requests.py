@@ -1,0 +1,49 @@
+"""Request bodies in JSON, as pydantic models; unknown keys are refused.
+
+The answers are in `edged.rest.answers`, which the typed client shares.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class RequestBody(BaseModel):
+    """A JSON body of a request."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KernelChange(RequestBody):
+    """Which kernel an operator is to run."""
+
+    kernel: str = Field(
+        pattern=r"^[a-z][a-z0-9_-]{0,62}$",
+        description="A kernel's name, or `auto`: placement chooses",
+        examples=["bucket"],
+    )
+
+
+class GovernorChange(RequestBody):
+    """Another policy, with its settings."""
+
+    policy: str = Field(
+        pattern=r"^[a-z][a-z0-9_]{0,62}$", examples=["race_to_idle"],
+        description="hands_off, race_to_idle, power_cap, energy_budget or fixed; none: what the"
+        " centre or the configuration says, or a job's document",
+    )  # fmt: skip
+    settings: dict[str, str | int | float | bool | list[Any] | dict[str, Any] | None] = Field(
+        default_factory=dict, examples=[{}]
+    )
+    job: str | None = Field(
+        None, pattern=r"^[a-z][a-z0-9_-]{0,62}$",
+        description="The choice of this job only",
+    )  # fmt: skip
+
+
+class LogChange(RequestBody):
+    """What is to be logged from now on, until the next start."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(examples=["debug"])

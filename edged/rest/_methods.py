@@ -1,0 +1,357 @@
+"""Written by `python -m api.generate` from docs/openapi.json: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from edged.rest.transport import Transport, path_of
+
+if TYPE_CHECKING:  # importing pydantic takes 0.2 s of a command
+    from edged.rest.answers import (
+        Accepted,
+        Board,
+        Config,
+        Device,
+        Energy,
+        Events,
+        Explanation,
+        Governor,
+        Health,
+        Job,
+        Jobs,
+        KernelRuns,
+        Log,
+        Operation,
+        Operations,
+        Operator,
+        Operators,
+        Reloaded,
+        Sources,
+        Store,
+        Stream,
+        Streams,
+        Uplink,
+        Verdict,
+    )
+
+
+class Methods(Transport):
+    """One method for each operation of the API."""
+
+    def health(self) -> Health:
+        """Whether the API lives, and whether the daemon answers; needs no token."""
+        answer: Health = self._call("GET", "/healthz")
+        return answer
+
+    def board(self) -> Board:
+        """The board, its clocks and meters, and what cannot be read here and why."""
+        answer: Board = self._call("GET", "/v1/board")
+        return answer
+
+    def config(self) -> Config:
+        """Every value that the daemon runs with, and its origin; secrets are masked."""
+        answer: Config = self._call("GET", "/v1/config")
+        return answer
+
+    def reload_config(self, *, on_progress: Callable[[Operation], None] | None = None) -> Reloaded:
+        """Read the files again, check everything, then apply what can be applied while running.
+
+        Expressions of changed jobs are compiled, which may take long.
+        """
+        answer: Reloaded = self._long("POST", "/v1/config:reload", on_progress=on_progress)
+        return answer
+
+    def device(self) -> Device:
+        """The device, its daemon, and how they are doing."""
+        answer: Device = self._call("GET", "/v1/device")
+        return answer
+
+    def energy(self) -> Energy:
+        """Power and energy by rail, phase, job and operator; each figure says where it comes
+        from.
+        """
+        answer: Energy = self._call("GET", "/v1/energy")
+        return answer
+
+    def events(
+        self, *, limit: int = 100, cursor: str | None = None, last_event_id: str | None = None
+    ) -> Events:
+        """The last events, up to 1000 of them; with `Accept: text/event-stream` live.
+
+        Live, the daemon's state comes once a second as `event: snapshot`.
+        """
+        answer: Events = self._call(
+            "GET",
+            "/v1/events",
+            query={"limit": limit, "cursor": cursor},
+            header={"last-event-id": last_event_id},
+        )
+        return answer
+
+    def governor(self) -> Governor:
+        """The policy and its last decision, limits, and the time raced at each clock."""
+        answer: Governor = self._call("GET", "/v1/governor")
+        return answer
+
+    def set_governor(
+        self,
+        policy: str,
+        *,
+        job: str | None | None = None,
+        settings: dict[str, str | int | float | bool | list[Any] | dict[str, Any] | None]
+        | None = None,
+    ) -> Governor:
+        """Go on with another policy, from the next beat; where it cannot run, the old one goes
+        on.
+        """
+        answer: Governor = self._call(
+            "PUT", "/v1/governor", document={"job": job, "policy": policy, "settings": settings}
+        )
+        return answer
+
+    def jobs(self, *, limit: int = 100, cursor: str | None = None) -> Jobs:
+        """All jobs, by name."""
+        answer: Jobs = self._call("GET", "/v1/jobs", query={"limit": limit, "cursor": cursor})
+        return answer
+
+    def operator(self, job: str, id: str) -> Operator:
+        """One operator."""
+        answer: Operator = self._call(
+            "GET", path_of("/v1/jobs/{job}/operators/{id}", job=job, id=id)
+        )
+        return answer
+
+    def set_kernel(self, job: str, id: str, kernel: str) -> KernelRuns:
+        """Go on with another kernel; the window is carried over, no result is lost or repeated."""
+        answer: KernelRuns = self._call(
+            "PUT",
+            path_of("/v1/jobs/{job}/operators/{id}/kernel", job=job, id=id),
+            document={"kernel": kernel},
+        )
+        return answer
+
+    def delete_job(
+        self,
+        name: str,
+        *,
+        drain: bool = True,
+        if_match: str | None = None,
+        prefer: str | None = None,
+        on_progress: Callable[[Operation], None] | None = None,
+    ) -> Job:
+        """Delete a job and its state; pages that are sealed are still sent to the centre.
+
+        One that drains first is answered as it drains; with Prefer when it is gone, or by an
+        operation.
+        """
+        answer: Job = self._long(
+            "DELETE",
+            path_of("/v1/jobs/{name}", name=name),
+            query={"drain": drain},
+            header={"if-match": if_match, "prefer": prefer},
+            on_progress=on_progress,
+        )
+        return answer
+
+    def job(self, name: str) -> Job:
+        """One job, with its definition; its ETag names this version of it."""
+        answer: Job = self._call("GET", path_of("/v1/jobs/{name}", name=name))
+        return answer
+
+    def put_job(
+        self,
+        name: str,
+        body: bytes,
+        content_type: str,
+        *,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+        prefer: str | None = None,
+        on_progress: Callable[[Operation], None] | None = None,
+    ) -> Job:
+        """Create a job, or replace it: every operator keeps its state whose id, type and schema
+        stay.
+
+        Durable before it is answered; after a restart the job goes on as it is defined here.
+        """
+        answer: Job = self._long(
+            "PUT",
+            path_of("/v1/jobs/{name}", name=name),
+            header={"if-match": if_match, "if-none-match": if_none_match, "prefer": prefer},
+            body=body,
+            content_type=content_type,
+            on_progress=on_progress,
+        )
+        return answer
+
+    def drain_job(
+        self,
+        name: str,
+        *,
+        if_match: str | None = None,
+        prefer: str | None = None,
+        on_progress: Callable[[Operation], None] | None = None,
+    ) -> Job:
+        """Take nothing new, race what was accepted, seal all pages; the state says when it is
+        done.
+
+        Answered as it drains; with Prefer when it is drained, or by an operation.
+        """
+        answer: Job = self._long(
+            "POST",
+            path_of("/v1/jobs/{name}/drain", name=name),
+            header={"if-match": if_match, "prefer": prefer},
+            on_progress=on_progress,
+        )
+        return answer
+
+    def pause_job(self, name: str, *, if_match: str | None = None) -> Job:
+        """Read its sources no more: producers wait, nothing is lost. Survives a restart."""
+        answer: Job = self._call(
+            "POST", path_of("/v1/jobs/{name}/pause", name=name), header={"if-match": if_match}
+        )
+        return answer
+
+    def resume_job(self, name: str, *, if_match: str | None = None) -> Job:
+        """Go on, after a pause or when it is drained."""
+        answer: Job = self._call(
+            "POST", path_of("/v1/jobs/{name}/resume", name=name), header={"if-match": if_match}
+        )
+        return answer
+
+    def explain_job(
+        self,
+        body: bytes,
+        content_type: str,
+        *,
+        prefer: str | None = None,
+        on_progress: Callable[[Operation], None] | None = None,
+    ) -> Explanation:
+        """What a job would do: graph, operators, state, schemas. Changes nothing."""
+        answer: Explanation = self._long(
+            "POST",
+            "/v1/jobs:explain",
+            header={"prefer": prefer},
+            body=body,
+            content_type=content_type,
+            on_progress=on_progress,
+        )
+        return answer
+
+    def validate_job(
+        self,
+        body: bytes,
+        content_type: str,
+        *,
+        prefer: str | None = None,
+        on_progress: Callable[[Operation], None] | None = None,
+    ) -> Verdict:
+        """Whether a job document is right, and everything that is wrong with it. Changes
+        nothing.
+        """
+        answer: Verdict = self._long(
+            "POST",
+            "/v1/jobs:validate",
+            header={"prefer": prefer},
+            body=body,
+            content_type=content_type,
+            on_progress=on_progress,
+        )
+        return answer
+
+    def log(self) -> Log:
+        """The least level that is logged."""
+        answer: Log = self._call("GET", "/v1/log")
+        return answer
+
+    def set_log(self, level: Literal["debug", "info", "warning", "error"]) -> Log:
+        """Log from this level on, until the daemon starts again."""
+        answer: Log = self._call("PUT", "/v1/log", document={"level": level})
+        return answer
+
+    def openapi_document(self) -> dict[str, Any]:
+        """This API as an OpenAPI document."""
+        answer: dict[str, Any] = self._call("GET", "/v1/openapi.json")
+        return answer
+
+    def operations(self, *, limit: int = 100, cursor: str | None = None) -> Operations:
+        """Operations that run or ended lately."""
+        answer: Operations = self._call(
+            "GET", "/v1/operations", query={"limit": limit, "cursor": cursor}
+        )
+        return answer
+
+    def operation(self, id: str) -> Operation:
+        """How far it is; when it has ended, its result or what went wrong.
+
+        While it runs Retry-After says when to look again.
+        """
+        answer: Operation = self._call("GET", path_of("/v1/operations/{id}", id=id))
+        return answer
+
+    def operators(self, *, limit: int = 100, cursor: str | None = None) -> Operators:
+        """All operators of all jobs: size of their state, what they count, the kernel they run."""
+        answer: Operators = self._call(
+            "GET", "/v1/operators", query={"limit": limit, "cursor": cursor}
+        )
+        return answer
+
+    def sources(self, *, limit: int = 100, cursor: str | None = None) -> Sources:
+        """All sources: who is connected, what came and comes, how long they were not read."""
+        answer: Sources = self._call("GET", "/v1/sources", query={"limit": limit, "cursor": cursor})
+        return answer
+
+    def store(self) -> Store:
+        """Size of the store and of its backlog, and whether sources wait for room."""
+        answer: Store = self._call("GET", "/v1/store")
+        return answer
+
+    def streams(self, *, limit: int = 100, cursor: str | None = None) -> Streams:
+        """All streams of all jobs: rows and their rate, watermarks, lateness, and what waits.
+
+        The first request in a minute takes a second longer: rates are of two states.
+        """
+        answer: Streams = self._call("GET", "/v1/streams", query={"limit": limit, "cursor": cursor})
+        return answer
+
+    def stream(self, stream: str, *, job: str | None = None) -> Stream:
+        """One stream."""
+        answer: Stream = self._call(
+            "GET", path_of("/v1/streams/{stream}", stream=stream), query={"job": job}
+        )
+        return answer
+
+    def send_tuples(
+        self,
+        stream: str,
+        body: bytes,
+        content_type: str,
+        *,
+        job: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Accepted:
+        """Send rows: all of them or none come in, and the answer comes when they are durable.
+
+        With an Idempotency-Key the same request may be sent again, whatever became of the
+        answer: its rows are counted once.
+        """
+        answer: Accepted = self._call(
+            "POST",
+            path_of("/v1/streams/{stream}/tuples", stream=stream),
+            query={"job": job},
+            header={"idempotency-key": idempotency_key},
+            body=body,
+            content_type=content_type,
+        )
+        return answer
+
+    def uplink(self) -> Uplink:
+        """How the uplink stands."""
+        answer: Uplink = self._call("GET", "/v1/uplink")
+        return answer
+
+    def retry_uplink(self) -> Uplink:
+        """Try now, whatever the back-off says."""
+        answer: Uplink = self._call("POST", "/v1/uplink:retry")
+        return answer

@@ -1,0 +1,249 @@
+"""The board, who decides on its clocks, and what it all takes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import Required, TypedDict
+
+from edged.rest.answers.base import Provenance
+
+
+class Clock(TypedDict, total=False):
+    """A clock domain: what it runs at, and the limits that stand."""
+
+    name: Required[Annotated[str, Field(examples=["cpu.policy0"])]]
+    hz: Annotated[int | None, Field(None, examples=[729600000])]
+    min_hz: Annotated[int | None, Field(None)]
+    max_hz: Annotated[int | None, Field(None)]
+
+
+class Knob(TypedDict, total=False):
+    """A clock domain whose limits may be set."""
+
+    name: Required[Annotated[str, Field(examples=["cpu.policy0"])]]
+    kind: Required[Annotated[str, Field(examples=["cpu"])]]
+    floor_hz: Required[
+        Annotated[int, Field(description="The lowest that the hardware has", examples=[115200000])]
+    ]
+    ceiling_hz: Required[Annotated[int, Field(description="The highest", examples=[1510400000])]]
+    steps_hz: Annotated[
+        list[int],
+        Field(default_factory=list, description="What it can run at; empty: anything between"),
+    ]
+
+
+class Switch(TypedDict, total=False):
+    """A sleep that may be had, where `energy.allow` asks for it."""
+
+    name: Required[Annotated[str, Field(examples=["core.3"])]]
+    kind: Required[Annotated[str, Field(examples=["core"])]]
+    values: Required[Annotated[list[str], Field(examples=[["0", "1"]])]]
+
+
+class Meter(TypedDict, total=False):
+    """A sensor that is read."""
+
+    name: Required[Annotated[str, Field(examples=["ina3221"])]]
+    interval_us: Annotated[int | None, Field(None)]
+    cost_us: Annotated[float | None, Field(None, description="CPU time of a read and its booking")]
+    reads: Annotated[int | None, Field(None)]
+
+
+class Rail(TypedDict, total=False):
+    """A supply rail as a meter tells it; energy since `since_us` of the monotonic clock."""
+
+    meter: Required[Annotated[str, Field(examples=["ina3221"])]]
+    rail: Required[Annotated[str, Field(examples=["VDD_IN"])]]
+    part_of: Annotated[str | None, Field(None, description="The rail that includes this one")]
+    feeds: Annotated[list[str], Field(default_factory=list, examples=[["cpu", "gpu", "cv"]])]
+    watts: Annotated[float | None, Field(None)]
+    joules: Annotated[float | None, Field(None)]
+    provenance: Required[Provenance]
+    since_us: Annotated[int | None, Field(None)]
+    until_us: Annotated[int | None, Field(None)]
+    gap_us: Annotated[int | None, Field(None, description="Time within that nobody read")]
+    problem: Annotated[str, Field("")]
+
+
+class Writer(TypedDict, total=False):
+    """Who may write limits."""
+
+    name: Annotated[str, Field("")]
+    why: Annotated[str, Field("")]
+
+
+class Board(TypedDict, total=False):
+    """What was detected, what may be read and what set."""
+
+    present: Required[Annotated[bool, Field(description="false: the daemon watches no board")]]
+    name: Annotated[str | None, Field(None, examples=["orin-nano"])]
+    model: Annotated[str | None, Field(None)]
+    simulated: Annotated[bool | None, Field(None)]
+    profile: Annotated[str | None, Field(None)]
+    writer: Annotated[Writer, Field({"name": "", "why": ""})]
+    clocks: Annotated[list[Clock], Field(default_factory=list, description="As they stand now")]
+    knobs: Annotated[
+        list[Knob], Field(default_factory=list, description="What may be set, by `writer`")
+    ]
+    switches: Annotated[list[Switch], Field(default_factory=list)]
+    meters: Annotated[list[Meter], Field(default_factory=list)]
+    missing: Annotated[
+        list[str], Field(default_factory=list, description="What cannot be read, and why")
+    ]
+
+
+class Opp(TypedDict, total=False):
+    """Time at an operating point."""
+
+    hz: Required[int]
+    seconds: Required[float]
+
+
+class Residency(TypedDict, total=False):
+    """Time of a clock domain at each of its operating points, since the daemon began."""
+
+    name: Required[Annotated[str, Field(examples=["cpu.policy0"])]]
+    how: Required[
+        Annotated[
+            str,
+            Field(
+                description="counted by the kernel, or seen: each reading of the clock counts for"
+                " the time since the previous one",
+                examples=["counted"],
+            ),
+        ]
+    ]
+    at: Required[list[Opp]]
+
+
+class Choice(TypedDict, total=False):
+    """A policy that somebody has chosen for the daemon."""
+
+    policy: Required[Annotated[str, Field(examples=["race_to_idle"])]]
+    settings: Annotated[dict[str, Any], Field(default_factory=dict, examples=[{"watts": 5.0}])]
+    origin: Required[
+        Annotated[
+            str,
+            Field(
+                description="command (kept over restarts), centre, configuration, or default",
+                examples=["command"],
+            ),
+        ]
+    ]
+
+
+class Governor(TypedDict, total=False):
+    """Who decides on clocks, and what was decided."""
+
+    policy: Annotated[str, Field("hands_off", examples=["race_to_idle"])]
+    settings: Annotated[dict[str, Any], Field(default_factory=dict, examples=[{"watts": 5.0}])]
+    own: Annotated[
+        Choice | None,
+        Field(None, description="The daemon's own, whatever runs; null: no board is watched"),
+    ]
+    awaited: Annotated[
+        str | None,
+        Field(
+            None,
+            examples=["race_to_idle"],
+            description="What begins as soon as it can: another process owns the board's clocks, or"
+            " nobody may set them yet; `problem` says which; null: nothing is in the way",
+        ),
+    ]
+    jobs: Annotated[
+        dict[str, Any], Field(default_factory=dict, description="Jobs that chose their own")
+    ]
+    reason: Annotated[str, Field("", description="Of the last decision")]
+    forecast: Annotated[Any, Field("")]
+    problem: Annotated[str, Field("", description="Why it fell back to hands_off")]
+    owned: Annotated[
+        list[str], Field(default_factory=list, description="Clocks whose limits are edged's")
+    ]
+    refused: Annotated[dict[str, Any], Field(default_factory=dict)]
+    restored: Annotated[list[Any], Field(default_factory=list)]
+    changes: Annotated[
+        list[Any], Field(default_factory=list, description="Limits that others changed")
+    ]
+    clocks: Annotated[list[Clock], Field(default_factory=list)]
+    raced: Annotated[
+        list[Opp], Field(default_factory=list, description="Of races, by the CPU's clock")
+    ]
+    residency: Annotated[
+        list[Residency], Field(default_factory=list, description="Of each clock domain")
+    ]
+    idle_states: Annotated[
+        dict[str, float] | None, Field(None, description="Share of the time in each")
+    ]
+    wakeups_per_s: Annotated[float | None, Field(None)]
+    overload: Annotated[bool | None, Field(None)]
+
+
+class Input(TypedDict, total=False):
+    """Energy of the whole input."""
+
+    rail: Required[str]
+    covers: Annotated[str, Field("", description="What stands behind this rail")]
+    joules: Annotated[float | None, Field(None)]
+    provenance: Required[Provenance]
+    since_us: Annotated[int | None, Field(None)]
+    until_us: Annotated[int | None, Field(None)]
+    gap_us: Annotated[int | None, Field(None)]
+
+
+class Watts(TypedDict, total=False):
+    """Power of the whole input, as last read."""
+
+    input: Required[float]
+    rail: Required[str]
+    provenance: Required[Provenance]
+
+
+class Pair(TypedDict, total=False):
+    """Joules of a million tuples: above the idle board, and all of it."""
+
+    above_idle: Required[float | None]
+    input: Required[float]
+    provenance: Required[Provenance]
+
+
+class Figure(TypedDict, total=False):
+    """An amount with its standard error."""
+
+    joules: Required[float]
+    error_j: Required[float]
+
+
+class Entry(TypedDict, total=False):
+    """What a phase, job or operator took."""
+
+    phase: Required[Annotated[str, Field(examples=["race"])]]
+    job: Annotated[str, Field("")]
+    operator: Annotated[str, Field("")]
+    above_idle: Required[Figure]
+    whole_input: Required[Figure]
+    modelled_j: Required[float]
+
+
+class Ledger(TypedDict, total=False):
+    """Who took what, of the time that a meter covers."""
+
+    provenance: Required[Provenance]
+    measured_s: Required[float]
+    unmeasured_s: Required[float]
+    input: Required[Figure]
+    baseline: Required[Figure]
+    unattributed: Required[Figure]
+    entries: Required[list[Entry]]
+
+
+class Energy(TypedDict, total=False):
+    """What it all takes.  Without a board everything is null."""
+
+    present: Required[Annotated[bool, Field(description="false: the daemon watches no board")]]
+    input: Annotated[Input | None, Field(None)]
+    watts: Annotated[Watts | None, Field(None)]
+    joules_per_mtuple: Annotated[Pair | None, Field(None)]
+    rails: Annotated[list[Rail], Field(default_factory=list)]
+    ledger: Annotated[Ledger | None, Field(None)]

@@ -1,0 +1,124 @@
+"""Jobs, and requests about them that take long."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import Required, TypedDict
+
+from edged.rest.answers.base import Cursor, Fault, Problem
+
+DOCUMENT: dict[str, Any] = {
+    "name": "power_curve",
+    "streams": {
+        "power": {
+            "source": {"type": "http"},
+            "columns": {"turbine": "string", "time": "timestamp", "power_kw": "float64?"},
+            "time": "time",
+        }
+    },
+    "operators": {
+        "producing": {"type": "filter", "input": "power", "where": "power_kw > 0"}
+    },
+    "sinks": {"curve": {"type": "pages", "input": "producing"}},
+}  # fmt: skip
+"""A job document, for examples."""
+
+
+class Job(TypedDict, total=False):
+    """A job: its definition and how it stands."""
+
+    name: Required[Annotated[str, Field(examples=["power_curve"])]]
+    version: Annotated[int, Field(1, description="Rises with every replacement", examples=[3])]
+    created_us: Annotated[
+        int, Field(0, description="Wall clock of its first definition", examples=[1795338538961019])
+    ]
+    state: Annotated[
+        str, Field("running", description="running, paused, draining, drained or failed")
+    ]
+    origin: Annotated[str, Field("", examples=["api", "file:/etc/edged/jobs.d/power_curve.toml"])]
+    since_us: Annotated[
+        int | None, Field(None, description="Wall clock of the last change of state")
+    ]
+    problem: Annotated[str, Field("")]
+    document: Required[Annotated[dict[str, Any], Field(examples=[DOCUMENT])]]
+    notes: Annotated[
+        list[str],
+        Field(
+            default_factory=list, description="What a replacement kept of the state, and what not"
+        ),
+    ]
+    etag: Required[
+        Annotated[
+            str,
+            Field(
+                description="The ETag, for If-Match",
+                examples=['"3.1795338538961019"'],
+                json_schema_extra={"readOnly": True},
+            ),
+        ]
+    ]
+
+
+class Jobs(TypedDict, total=False):
+    """A page of the jobs, by name."""
+
+    items: Required[list[Job]]
+    next: Cursor
+
+
+class Verdict(TypedDict, total=False):
+    """Whether a job document is right, and everything that is wrong with it."""
+
+    valid: Required[bool]
+    name: Annotated[str | None, Field(None, examples=["power_curve"])]
+    faults: Annotated[list[Fault], Field(default_factory=list)]
+    warnings: Annotated[
+        list[str],
+        Field(default_factory=list, examples=[["operators.joined: nobody reads what it makes"]]),
+    ]
+
+
+class Explanation(TypedDict, total=False):
+    """What a job would do, as `edged explain --json` says it."""
+
+    plan: Required[
+        Annotated[
+            dict[str, Any],
+            Field(
+                description="Promises, streams, order, operators, sinks, warnings",
+                examples=[{"name": "power_curve", "order": ["producing"]}],
+            ),
+        ]
+    ]
+
+
+class Step(TypedDict, total=False):
+    """How far an operation is."""
+
+    step: Required[Annotated[str, Field(examples=["expressions"])]]
+    done: Required[Annotated[int, Field(examples=[1])]]
+    of: Required[Annotated[int, Field(examples=[3])]]
+
+
+class Operation(TypedDict, total=False):
+    """A request that takes long."""
+
+    id: Required[Annotated[str, Field(examples=["5f2b1c0d9e8a7766"])]]
+    kind: Required[Annotated[str, Field(examples=["validate"])]]
+    state: Required[Literal["running", "done", "failed"]]
+    progress: Required[Step]
+    started_us: Required[int]
+    ended_us: Annotated[int | None, Field(None)]
+    result: Annotated[
+        Any, Field(None, description="What the request would have been answered with")
+    ]
+    problem: Annotated[Problem | None, Field(None)]
+
+
+class Operations(TypedDict, total=False):
+    """Operations that run or ended lately, newest first."""
+
+    items: Required[list[Operation]]
+    next: Cursor

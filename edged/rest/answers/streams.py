@@ -1,0 +1,123 @@
+"""Streams, sources, operators, and tuples that come in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import Required, TypedDict
+
+from edged.rest.answers.base import Cursor, Figures
+
+
+class Stream(TypedDict, total=False):
+    """A stream of a job."""
+
+    job: Required[Annotated[str, Field(examples=["power_curve"])]]
+    name: Required[Annotated[str, Field(examples=["power"])]]
+    source: Annotated[str, Field("", description="Kind of its source", examples=["tcp"])]
+    address: Annotated[
+        str, Field("", description="Where its source listens", examples=["127.0.0.1:7400"])
+    ]
+    rows: Annotated[int, Field(0, description="Rows raced")]
+    rows_per_s: Annotated[
+        float | None, Field(None, description="Rows raced a second, of late", examples=[1250.5])
+    ]
+    staged: Annotated[int, Field(0, description="Rows that wait for a beat")]
+    late: Annotated[int, Field(0, description="Rows that came behind the watermark")]
+    refused_ahead: Annotated[
+        int, Field(0, description="Rows refused since their time is far in the future")
+    ]
+    producers: Annotated[int, Field(0)]
+    watermark_us: Annotated[
+        int | None, Field(None, description="Event time up to which all is there")
+    ]
+    ended: Annotated[bool, Field(False, description="All producers have said the end")]
+    figures: Annotated[Figures, Field(default_factory=dict, description="Whatever else is counted")]
+
+
+class Streams(TypedDict, total=False):
+    """A page of the streams, by job and name."""
+
+    items: Required[list[Stream]]
+    next: Cursor
+
+
+class Fed(TypedDict, total=False):
+    """A stream that a source feeds."""
+
+    job: Required[Annotated[str, Field(examples=["power_curve"])]]
+    stream: Required[Annotated[str, Field(examples=["power"])]]
+
+
+class Source(TypedDict, total=False):
+    """What feeds one or more streams."""
+
+    name: Annotated[str, Field("", examples=["tcp:127.0.0.1:7400"])]
+    kind: Annotated[str, Field("", examples=["tcp"])]
+    address: Annotated[str, Field("", examples=["127.0.0.1:7400"])]
+    streams: Annotated[list[Fed], Field(default_factory=list)]
+    connected: Annotated[int | None, Field(None)]
+    bytes: Annotated[int | None, Field(None)]
+    bytes_per_s: Annotated[float | None, Field(None, description="Of late")]
+    rows: Annotated[int | None, Field(None)]
+    rows_per_s: Annotated[float | None, Field(None, description="Of late", examples=[1250.5])]
+    refused: Annotated[int | None, Field(None)]
+    backpressure_us: Annotated[
+        int | None, Field(None, description="How long input was left with its senders, in all")
+    ]
+    figures: Annotated[
+        Figures,
+        Field(
+            default_factory=dict,
+            description="Messages, duplicates, and what was refused, by reason",
+        ),
+    ]
+
+
+class Sources(TypedDict, total=False):
+    """A page of the sources, by name."""
+
+    items: Required[list[Source]]
+    next: Cursor
+
+
+class Operator(TypedDict, total=False):
+    """An operator of a job."""
+
+    job: Required[Annotated[str, Field(examples=["power_curve"])]]
+    id: Required[Annotated[str, Field(examples=["joined"])]]
+    type: Annotated[str, Field("", examples=["interval_join"])]
+    state_bytes: Annotated[int, Field(0)]
+    kernel: Annotated[str | None, Field(None, examples=["chain"])]
+    kernel_pinned: Annotated[bool | None, Field(None, description="Chosen by hand")]
+    figures: Annotated[
+        Figures,
+        Field(default_factory=dict, description="Rows, matches and whatever else it counts"),
+    ]
+
+
+class Operators(TypedDict, total=False):
+    """A page of the operators, by job and id."""
+
+    items: Required[list[Operator]]
+    next: Cursor
+
+
+class KernelRuns(TypedDict, total=False):
+    """Which kernel an operator runs."""
+
+    job: Required[str]
+    operator: Required[str]
+    kernel: Required[str]
+    pinned: Required[bool]
+
+
+class Accepted(TypedDict, total=False):
+    """Tuples that are durable."""
+
+    stream: Required[Annotated[str, Field(examples=["power"])]]
+    rows: Required[Annotated[int, Field(examples=[1000])]]
+    replayed: Annotated[
+        bool, Field(False, description="An earlier request with this Idempotency-Key brought them")
+    ]
