@@ -25,6 +25,9 @@ named in `merge`.  In append mode `sql` runs as one streaming query and its rows
 `watermark = { column = "time", delay = "1h" }` is then needed where `sql` aggregates.
 
 Every fault is a `JobError` with the dotted path to it.
+
+Not on msgspec: the getters of job documents give the same paths and suggestions, and the rules that
+remain (merge functions, keys that cross tables) are most of the 189 lines under either.
 """
 
 from __future__ import annotations

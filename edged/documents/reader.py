@@ -1,9 +1,12 @@
-"""Reading a job document: TOML or JSON of one shape, and checked access to its values.
+"""Reads job documents: TOML or JSON of one shape, and typed access to the values of a table.
 
-`load_document` gives the document as plain JSON values (a TOML date becomes ISO 8601 text), so that
-both notations and the Python builder end in the same thing.  The getters below are what plans of
-sources, operators and sinks read their tables with: each takes the dotted path of the table, and
-raises JobError at `path.key` for what is missing or of the wrong kind.
+`load_document` returns plain JSON values (a TOML date becomes ISO 8601 text), so that both
+notations and the Python builder give the same document.  Sources, operators and sinks read their
+tables with the getters below.  A getter takes the dotted path of the table and raises JobError at
+`path.key` for a key that is missing or of the wrong type.
+
+Not on msgspec or pydantic.  In a trial the table `promises` took 45 lines instead of 33: durations
+and sizes need a decoder each.  msgspec also stops at the first fault of a table; a job reports all.
 """
 
 from __future__ import annotations
