@@ -1,1 +1,1 @@
-"""edged.central"""
+"""The centre: the collector that lands pages, and the Spark side that reads and aggregates them."""

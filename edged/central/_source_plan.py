@@ -1,10 +1,10 @@
-"""Positions in a landing: how far Spark has read, what is new, and how it splits into tasks.
+"""Planning of a read: positions in a landing, what is new after them, and its split into tasks.
 
-A position is `{segment: rows of its index}`; a micro-batch is what lies between two positions.  All
-here are functions of the landing's files *below* the positions they are given, which never change:
+A position is `{segment: rows of its index}`; a micro-batch is the range between two positions.  All
+functions here depend only on landing files *below* the given positions, which never change:
 planning again, in another process or after a restart, gives the same tasks.
 
-Pages of other streams lie between those of the stream that is read: they cost one index row each.
+Pages of other streams lie between those of the requested stream and cost one index row each.
 """
 
 from __future__ import annotations
@@ -23,40 +23,46 @@ Slice = tuple[str, int, int]
 """(segment, first row, row after the last)."""
 
 TASK_BYTES_MIN = 4 << 20
-"""Input is split finer than asked for, down to this, so that a small batch uses several cores."""
-TASKS_WANTED = 8
+"""Input is split more finely than requested, down to this size, so that small batches use more
+cores."""
+TASKS_PER_BATCH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Upper bounds of one micro-batch's input; None: unbounded.  One page is always let through."""
+class BatchLimits:
+    """Upper bounds of one micro-batch's input; None: unbounded.  At least one page is always
+    admitted."""
 
     bytes: int | None = None
     pages: int | None = None
     rows: int | None = None
     rows_min: int = 0
-    """Wait until so many rows are there."""
+    """Wait until this many rows are available."""
 
 
 def canonical(position: Mapping[str, int]) -> Position:
-    """The one written form: sorted names, plain integers, no segment of which nothing is read."""
+    """The canonical form: sorted names, plain integers, no segment with zero rows."""
     return {name: int(position[name]) for name in sorted(position) if position[name]}
 
 
 def advance(
-    landing: str, wanted: int, start: Mapping[str, int], end: Mapping[str, int], limits: Limits
+    landing: str,
+    stream_hash: int,
+    start: Mapping[str, int],
+    end: Mapping[str, int],
+    limits: BatchLimits,
 ) -> Position:
-    """The furthest position from `start` towards `end` that keeps to `limits`.
+    """The furthest position from `start` towards `end` within `limits`.
 
-    `wanted` is the stream's hash.  Pages are taken in the order they landed over all segments, so
-    that no collector's segments starve.  Positions never go back.
+    `stream_hash` selects the stream.  Pages are taken in landing order over all segments, so that
+    no collector's segments starve.  Positions never go back.
     """
     target = {name: max(end.get(name, 0), start.get(name, 0)) for name in {*start, *end}}
     fresh = [
-        _Fresh.read(landing, name, start.get(name, 0), target[name]) for name in sorted(target)
+        _NewRows.read(landing, name, start.get(name, 0), target[name]) for name in sorted(target)
     ]
-    rows = _Fresh.merged([f for f in fresh if len(f.length)])
-    counted = rows.stream == np.uint64(wanted)
+    rows = _NewRows.merged([f for f in fresh if len(f.length)])
+    counted = rows.stream == np.uint64(stream_hash)
     if limits.rows_min and int(rows.tuples[counted].sum()) < limits.rows_min:
         return canonical(start)
     taken = _within(counted, rows, limits)
@@ -68,11 +74,11 @@ def advance(
     return canonical(reached)
 
 
-def forget_retired(landing: str, position: Mapping[str, int]) -> Position:
-    """`position` without segments that retention has removed.
+def drop_retired(landing: str, position: Mapping[str, int]) -> Position:
+    """`position` without segments that retention has deleted.
 
-    A segment counts as removed only where a later one of the same collector is still there: a
-    landing that is merely not mounted forgets nothing.
+    A segment counts as deleted only if a later one of the same collector still exists: an
+    unmounted landing changes nothing.
     """
     there = set(segments.list_segments(landing))
     latest: dict[str, int] = {}
@@ -89,22 +95,22 @@ def forget_retired(landing: str, position: Mapping[str, int]) -> Position:
 
 def tasks(
     landing: str,
-    wanted: int,
+    stream_hash: int,
     start: Mapping[str, int],
     end: Mapping[str, int],
     task_bytes: int,
 ) -> list[tuple[Slice, ...]]:
-    """What lies between the positions, as tasks of about `task_bytes` of the stream's pages."""
+    """The range between the positions, as tasks of about `task_bytes` of the stream's pages."""
     found: list[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
     for name in sorted(end):
         first = int(start.get(name, 0))
         if int(end[name]) > first:
             rows = _rows(landing, name, first, int(end[name]))
-            mine = np.flatnonzero(rows["stream_hash"] == np.uint64(wanted))
+            mine = np.flatnonzero(rows["stream_hash"] == np.uint64(stream_hash))
             if len(mine):
                 found.append((name, mine + first, rows["length"][mine].astype(np.int64)))
     total = sum(int(lengths.sum()) for _, _, lengths in found)
-    size = min(task_bytes, max(TASK_BYTES_MIN, -(-total // TASKS_WANTED)))
+    size = min(task_bytes, max(TASK_BYTES_MIN, -(-total // TASKS_PER_BATCH)))
     plan: list[tuple[Slice, ...]] = []
     for slices in _packed(found, size):
         plan.append(tuple(slices))
@@ -148,7 +154,7 @@ def _rows(landing: str, name: str, start: int, stop: int) -> segments.Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fresh:
+class _NewRows:
     """Index rows beyond a position, as columns."""
 
     name: npt.NDArray[np.object_]
@@ -159,14 +165,14 @@ class _Fresh:
     stream: npt.NDArray[np.uint64]
 
     @classmethod
-    def read(cls, landing: str, name: str, start: int, stop: int) -> _Fresh:
+    def read(cls, landing: str, name: str, start: int, stop: int) -> _NewRows:
         empty = np.zeros(0, segments.ROW)
         rows = _rows(landing, name, start, stop) if stop > start else empty
         landed = rows["landed_at_us"]
         return cls(
             np.full(len(rows), name, object),
             np.arange(start, start + len(rows)),
-            # A collector's clock may step back; its pages stay in order all the same.
+            # A collector's clock may step back; its pages keep their order.
             np.maximum.accumulate(landed) if len(landed) else landed,
             rows["length"].astype(np.int64),
             rows["tuples"].astype(np.int64),
@@ -174,7 +180,7 @@ class _Fresh:
         )
 
     @classmethod
-    def merged(cls, parts: list[_Fresh]) -> _Fresh:
+    def merged(cls, parts: list[_NewRows]) -> _NewRows:
         if not parts:
             parts = [cls.read("", "", 0, 0)]
         landed = np.concatenate([p.landed for p in parts])
@@ -189,8 +195,8 @@ class _Fresh:
         )
 
 
-def _within(counted: npt.NDArray[np.bool_], rows: _Fresh, limits: Limits) -> int:
-    """How many of `rows` may be taken."""
+def _within(counted: npt.NDArray[np.bool_], rows: _NewRows, limits: BatchLimits) -> int:
+    """The number of leading `rows` within the limits."""
     over = np.zeros(len(counted), np.bool_)
     for limit, amount in (
         (limits.bytes, rows.length),

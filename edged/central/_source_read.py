@@ -1,7 +1,7 @@
-"""Reading landed pages into Arrow batches of the types that Spark expects: runs on executors.
+"""Reads landed pages into Arrow batches of the types that Spark expects; runs on executors.
 
-What a column becomes: unsigned integers go to the next larger signed type, uint64 to
-decimal(20,0); all others keep theirs (see `edged.data.schema`).
+Unsigned integers become the next larger signed type, uint64 becomes decimal(20,0); all other
+columns keep their type (see `edged.data.schema`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from edged.pages.format import Header, verify
 from edged.pages.read import PageDecoder
 
 BATCH_BYTES = 2 << 20
-"""Page bytes that become one Arrow batch: 75 000 rows of 28 bytes, which stay in the cache."""
+"""Page bytes per Arrow batch: 75 000 rows of 28 bytes, which stay in the cache."""
 
 _WIDENED = {
     "uint8": pa.int16(),
@@ -42,7 +42,7 @@ METADATA: dict[str, pa.DataType] = {
     "_seq": pa.decimal128(20, 0),
     "_landed_at": pa.timestamp("us", tz="UTC"),
 }
-"""The columns that the option `metadata` adds: where each row came from."""
+"""The columns that the option `metadata` adds: the origin of each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Request:
     version: int
     schema: Schema
     columns: tuple[str, ...]
-    """The columns to give, in order; names of `METADATA` among them."""
+    """The requested columns, in order; may contain names of `METADATA`."""
     fail_on_corrupt: bool = False
 
     @property
-    def wanted(self) -> int:
+    def stream_hash(self) -> int:
         """The stream's hash in index rows."""
         return segments.stream_hash(self.stream, self.version)
 
@@ -74,7 +74,7 @@ class Request:
         return pa.field(name, METADATA[name], False)
 
     def decoded(self) -> list[str]:
-        """The columns to decode: those asked for, or the narrowest where none of them is data."""
+        """The columns to decode: the requested ones, or the narrowest if none of them is data."""
         names = [n for n in self.columns if n in self.schema]
         narrow = min(self.schema, key=lambda f: (f.dtype.variable, f.dtype.width))
         return names or [narrow.name]
@@ -82,7 +82,7 @@ class Request:
 
 def read(request: Request, slices: tuple[Slice, ...]) -> Iterator[pa.RecordBatch]:
     """The rows of the stream's pages in `slices`, in order, as large batches."""
-    _spare_the_collector()
+    _freeze_imports()
     out = request.arrow_schema()
     decoder = PageDecoder(request.schema, request.decoded())
     taken: list[tuple[Header, int]] = []
@@ -101,8 +101,8 @@ def read(request: Request, slices: tuple[Slice, ...]) -> Iterator[pa.RecordBatch
         yield _batch(decoder, taken, out)
 
 
-def _spare_the_collector() -> None:
-    """Once in a Spark worker: tell Python's garbage collector that what is imported stays.
+def _freeze_imports() -> None:
+    """Freeze the imported objects once per Spark worker.
 
     PySpark collects all garbage after each task, which walks every object of every module: 20 ms.
     """
@@ -114,21 +114,21 @@ def _pages(request: Request, slices: tuple[Slice, ...]) -> Iterator[tuple[str, A
     for segment, first, stop in slices:
         try:
             rows = segments.read_rows(request.landing, segment, first, stop)
-            rows = rows[rows["stream_hash"] == request.wanted]
+            rows = rows[rows["stream_hash"] == request.stream_hash]
             pages = segments.read_pages(request.landing, segment, rows)
             for row, page in zip(rows, pages, strict=True):
                 yield segment, row, page
         except FileNotFoundError as problem:
             raise CentralError(
-                f"{problem.filename}: gone while it was read; is retention ahead of this query?"
+                f"{problem.filename}: deleted while it was read; is retention ahead of it?"
             ) from problem
 
 
 def _add(request: Request, decoder: PageDecoder, row: Any, page: memoryview) -> Header:
     header = verify(page)
     found = (header.stream, header.version, header.partition, header.seq, header.epoch)
-    said = (request.stream, request.version, row["partition"], row["seq"], row["epoch"])
-    if found != said:
+    expected = (request.stream, request.version, row["partition"], row["seq"], row["epoch"])
+    if found != expected:
         raise PageError(f"{header.name} stands where the index has seq {row['seq']}")
     if header.weighted:
         raise CentralError(
@@ -151,7 +151,7 @@ def _batch(decoder: PageDecoder, taken: list[tuple[Header, int]], out: pa.Schema
 
 
 def _metadata(field: pa.Field, taken: list[tuple[Header, int]]) -> pa.Array:
-    """A metadata column: one value a page, repeated for each of its rows."""
+    """A metadata column: one value per page, repeated for each of its rows."""
     values = {
         "_device": [h.device for h, _ in taken],
         "_epoch": [h.epoch for h, _ in taken],
@@ -164,9 +164,10 @@ def _metadata(field: pa.Field, taken: list[tuple[Header, int]]) -> pa.Array:
 
 
 def mark_corrupt(request: Request, segment: str, row: Any, problem: PageError) -> None:
-    """Leave `corrupt/<segment>-<offset>.json` in the landing; nothing where it cannot be written.
+    """Write `corrupt/<segment>-<offset>.json` to the landing; skipped if the landing is not
+    writable.
 
-    The name and content depend on the page alone: marking again changes nothing.
+    Name and content depend only on the page: marking it again changes nothing.
     """
     place = Path(request.landing) / "corrupt" / f"{segment}-{int(row['offset'])}.json"
     content = {

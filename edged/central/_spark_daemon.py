@@ -1,9 +1,9 @@
-"""PySpark's worker daemon, started in a quarter of the time: `-m edged.central._spark_daemon`.
+"""PySpark's worker daemon with a fast start: `-m edged.central._spark_daemon`.
 
-Spark puts `pyspark.zip` in front of its Python processes' path.  Nothing that is imported from a
-zip is cached as bytecode, so each of the half dozen daemons that a streaming query starts compiles
-PySpark anew (0.7 s of CPU each; 0.15 s from the installed package).  Where that zip is part of the
-very package that is installed here, it is taken off the path; all else is PySpark's own daemon.
+Spark puts `pyspark.zip` first on the path of its Python processes.  Modules imported from a zip
+have no cached bytecode, so each of the half dozen daemons of a streaming query compiles PySpark
+again (0.7 s of CPU each; 0.15 s from the installed package).  If the zip belongs to the PySpark
+that is installed here, it is removed from the path; the rest is PySpark's own daemon.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def without_zip(path: list[str]) -> list[str]:
-    """`path` without PySpark's zips, where the same PySpark is found on it unzipped."""
+    """`path` without PySpark's zips, if the same PySpark is installed unzipped."""
     zips = [p for p in path if p.endswith(".zip") and Path(p).parent.name == "lib"]
     rest = [p for p in path if p not in zips]
     found = PathFinder.find_spec("pyspark", rest)

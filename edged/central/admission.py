@@ -1,16 +1,16 @@
-"""Which pages of a delivery may land: a pure decision over a device's high waters.
+"""Admission: the pure decision which pages of a delivery land, given a device's high-water marks.
 
 Rules, in order
+
  1. Session: within (device, epoch) the counter never falls, and one counter has one nonce.  A
-    delivery that breaks this comes from a clone or a zombie: `fenced`, nothing of it is looked at.
- 2. Pages are taken in the order of the delivery until the first that has a problem; what was
-    before it lands and is acknowledged, nothing after it is looked at.
+    delivery that breaks this comes from a cloned or stale process: `fenced`, its pages are ignored.
+ 2. Pages are processed in order up to the first with a problem.  Pages before it land and are
+    acknowledged; pages after it are ignored.
  3. seq = high water + 1 lands.  seq <= high water is a duplicate: acknowledged again, not landed;
-    where its checksum is known and differs it is a `conflict` (two histories under one name).
-    seq > high water + 1 is a `gap`; `expected` names what is missing.  Telemetry alone may have
-    gaps: its reports are not durable on the device, the newest wins, and numbers are never used
-    twice (`edged/uplink/telemetry.py`), so what is above the high water is new, and the rest is
-    not.
+    if its checksum is known and differs it is a `conflict` (two histories under one name).
+    seq > high water + 1 is a `gap`; `expected` is the missing number.  Only telemetry may have
+    gaps: its reports are not durable on the device, the newest wins, and numbers are never reused
+    (`edged/uplink/telemetry.py`), so a number above the high water is new and any other is old.
  4. A page whose stream@version is not registered is `unknown_schema`.
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from edged.central.highwater import Table
+from edged.central.highwater import HighWaterTable
 from edged.central.segments import digest64
 from edged.pages.format import Header
 from edged.uplink.telemetry import STREAM as TELEMETRY
@@ -29,7 +29,7 @@ DAMAGED, FULL, LIMIT, QUOTA = "damaged", "full", "limit", "quota"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PageProblem:
     """Why a delivery stopped.  Fields that do not apply are None."""
 
     problem: str
@@ -44,38 +44,38 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One request: its sender and its sound pages in order, up to the first damage (if any)."""
+    """One request: its sender and its valid pages in order, up to the first damage (if any)."""
 
     device: str
     epoch: int
     counter: int
     nonce: int
     pages: Sequence[tuple[Header, memoryview]]
-    damage: Problem | None = None
+    damage: PageProblem | None = None
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What became of a delivery.  `acked` holds the high water of every partition touched."""
+class DeliveryOutcome:
+    """The result of a delivery.  `acked` holds the high water of every partition in it."""
 
     acked: dict[tuple[str, int], int] = field(default_factory=dict)
     landed: list[tuple[Header, memoryview]] = field(default_factory=list)
     duplicates: int = 0
-    problem: Problem | None = None
+    problem: PageProblem | None = None
     new_session: bool = False
 
 
 def admit(
     delivery: Delivery,
-    table: Table,
+    table: HighWaterTable,
     registered: Callable[[str, int], bool],
     known_crc: Callable[[Header], int | None],
-) -> Outcome:
-    """Decide over `delivery`, raising the high waters in `table` for what lands.
+) -> DeliveryOutcome:
+    """Decide on `delivery`, raising the high waters in `table` for the pages that land.
 
-    `known_crc` gives the checksum under which a page has landed, where it is still known.
+    `known_crc` returns the checksum under which a page landed, if it is still known.
     """
-    outcome = Outcome()
+    outcome = DeliveryOutcome()
     outcome.problem = _fence(delivery, table, outcome)
     if outcome.problem is not None:
         return outcome
@@ -87,18 +87,20 @@ def admit(
     return outcome
 
 
-def _fence(delivery: Delivery, table: Table, outcome: Outcome) -> Problem | None:
+def _fence(
+    delivery: Delivery, table: HighWaterTable, outcome: DeliveryOutcome
+) -> PageProblem | None:
     counter, nonce = table.session(delivery.epoch)
     if not table.session_room(delivery.epoch):
-        return Problem(LIMIT, f"device {delivery.device} has had too many epochs and partitions")
+        return PageProblem(LIMIT, f"device {delivery.device} has too many epochs and partitions")
     if delivery.counter > counter:
         table.set_session(delivery.epoch, delivery.counter, delivery.nonce)
         outcome.new_session = True
     elif (delivery.counter, delivery.nonce) != (counter, nonce):
-        return Problem(
+        return PageProblem(
             FENCED,
-            f"device {delivery.device} epoch {delivery.epoch} speaks in session "
-            f"{delivery.counter}, but session {counter} of another process has been here: "
+            f"device {delivery.device} epoch {delivery.epoch} sends in session "
+            f"{delivery.counter}, but another process has already used session {counter}: "
             "two daemons run on copies of one store; stop one and give it a new store",
         )
     return None
@@ -107,14 +109,16 @@ def _fence(delivery: Delivery, table: Table, outcome: Outcome) -> Problem | None
 def _take(
     header: Header,
     page: memoryview,
-    table: Table,
+    table: HighWaterTable,
     registered: Callable[[str, int], bool],
     known_crc: Callable[[Header], int | None],
-    outcome: Outcome,
-) -> Problem | None:
+    outcome: DeliveryOutcome,
+) -> PageProblem | None:
     if not registered(header.stream, header.version):
         return _problem(
-            UNKNOWN_SCHEMA, header, f"{header.stream}@{header.version} is not registered: PUT it"
+            UNKNOWN_SCHEMA,
+            header,
+            f"{header.stream}@{header.version} is not registered: PUT its schema first",
         )
     stream = digest64(header.stream)
     high, crc = table.high(header.epoch, stream, header.partition)
@@ -128,7 +132,9 @@ def _take(
             )
         outcome.duplicates += 1
     elif not follows(header, high):
-        return _problem(GAP, header, f"{header.name} came, seq {high + 1} is next", high + 1)
+        return _problem(
+            GAP, header, f"{header.name} does not follow: seq {high + 1} is next", high + 1
+        )
     elif not table.room(header.epoch, stream, header.partition):
         return _problem(LIMIT, header, f"device {header.device} has too many partitions")
     else:
@@ -140,11 +146,11 @@ def _take(
 
 
 def follows(header: Header, high: int) -> bool:
-    """Whether the page may land behind the high water of its partition."""
+    """Whether the page may land after the high water of its partition."""
     return header.seq == high + 1 or (header.stream == TELEMETRY and header.seq > high)
 
 
-def _problem(kind: str, header: Header, detail: str, expected: int | None = None) -> Problem:
-    return Problem(
+def _problem(kind: str, header: Header, detail: str, expected: int | None = None) -> PageProblem:
+    return PageProblem(
         kind, detail, header.stream, header.version, header.partition, header.seq, expected
     )

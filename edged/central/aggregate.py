@@ -1,22 +1,22 @@
-"""Aggregation: streams of landed pages into tables, each row counted once.
+"""Aggregation: merges streams of landed pages into tables, counting each row once.
 
-One streaming query a table, with a checkpoint of its own at `CHECKPOINT/<table>`, and one directory
-at `OUTPUT/<table>` (see `edged.central.tables`).  Batch N makes version N from version N-1:
+Each table has one streaming query, with its checkpoint at `CHECKPOINT/<table>` and its directory at
+`OUTPUT/<table>` (see `edged.central.tables`).  Batch N makes version N from version N-1:
 
     offsets of N logged │ sql over the rows of N │ merge with v=N-1 │ write v=N │ publish │ commit N
                         ╰──────────────────────── repeated after a crash ───────╯
 
 Invariants
 
-1. A batch that Spark runs again has the offsets that were logged for it; version N therefore holds
-   the same rows, whoever wrote it.  It is computed from N-1, never from what a dead run left of N.
-2. Where N is published already, with the same offsets, doing it again changes nothing.
-3. Output and checkpoint belong together: a table that another checkpoint wrote, or a checkpoint
-   without its table, is refused, since going on would lose or repeat rows.
+1. A batch that Spark repeats has the offsets that were logged for it.  Version N therefore always
+   has the same rows.  It is computed from N-1, never from what an interrupted run left of N.
+2. If N is already published with the same offsets, repeating it changes nothing.
+3. Output and checkpoint belong together: a table written with another checkpoint, or a checkpoint
+   without its table, is refused, because going on would lose or repeat rows.
 4. One aggregation at a time writes to an output: it holds a lock on it.
 
-There is no watermark over the fleet in merge mode: rows of a device that was away for a day merge
-into their keys like any others.
+Merge mode has no watermark over the fleet: rows of a device that was offline for a day merge into
+their keys like any others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from edged.central.column_pruning import needed_columns
 from edged.central.datasource import EdgedDataSource, corrupt_pages
 from edged.central.merge import conform, merged, state_schema
 from edged.central.session import open_session, register_source
-from edged.central.spec import Spec, Table
+from edged.central.spec import Spec, TableSpec
 from edged.central.tables import FINAL, Manifest, TableDirectory
 from edged.errors import CentralError, EdgedError, JobError
 
@@ -51,27 +51,29 @@ _INITIALIZING_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How an aggregation is run; paths are seen by driver and executors alike."""
+class AggregateOptions:
+    """How an aggregation runs; driver and executors must see the same paths."""
 
     landing: str
     output: str
     checkpoint: str
     master: str = "local[*]"
     trigger_us: int | None = None
-    """Time between micro-batches; None: take all that has landed, then end."""
+    """Time between micro-batches; None: process everything landed, then end."""
     stop_when_idle_s: float | None = None
-    """End when nothing new has landed for so long; None: go on."""
+    """End when nothing new has landed for this time; None: never."""
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Spark settings over edged's own."""
+    """Spark settings that override edged's own."""
     source: Mapping[str, str] = field(default_factory=dict)
     """Further options of the data source, e.g. bytes_per_trigger."""
 
 
 class TableQuery:
-    """The streaming query that keeps one table."""
+    """The streaming query of one table."""
 
-    def __init__(self, spark: SparkSession, spec: Spec, table: Table, options: Options) -> None:
+    def __init__(
+        self, spark: SparkSession, spec: Spec, table: TableSpec, options: AggregateOptions
+    ) -> None:
         """Check the table's SQL against the stream's schema.  Raises JobError, CentralError."""
         from pyspark.errors import PySparkException
 
@@ -96,13 +98,13 @@ class TableQuery:
         return options, EdgedDataSource(options).schema()
 
     def _consumer(self) -> str:
-        """The name under which retention knows this query: its checkpoint's, nobody else's."""
+        """This query's name for retention, unique by its checkpoint."""
         base = self.options.source.get("consumer", "aggregate")
         place = hashlib.sha256(str(self._checkpoint().resolve()).encode()).hexdigest()[:8]
         return f"{base}-{self.table.name}-{place}" if base else ""
 
     def _checked(self, schema: StructType) -> StructType | None:
-        """The state's schema in merge mode, after a dry run over no rows."""
+        """The state's schema in merge mode, from a dry run over no rows."""
         empty = self.spark.createDataFrame([], schema)
         empty.createOrReplaceTempView(self.table.source)
         partial = self.spark.sql(self.table.sql)
@@ -126,10 +128,10 @@ class TableQuery:
             raise CentralError(
                 f"{self.directory.path}: was written with other keys, merge functions or column "
                 f"types than tables.{self.table.name} has now; its rows cannot be carried over: "
-                "give a new --output and a new --checkpoint, and all that is in the landing is "
-                "aggregated again"
+                "give a new --output and a new --checkpoint to aggregate everything in the landing "
+                "again"
             )
-        self.directory.settle(current)
+        self.directory.link_published(current)
 
     def start(self) -> Any:
         """Start the query; returns Spark's StreamingQuery."""
@@ -142,8 +144,8 @@ class TableQuery:
                 rows = rows.withWatermark(column, f"{delay_us} microseconds")
             rows.createOrReplaceTempView(self.table.source)
             rows = self.spark.sql(self.table.sql)
-        take = self.merge_batch if self.table.mode == "merge" else self.append_batch
-        writer = rows.writeStream.queryName(self.table.name).foreachBatch(self._guarded(take))
+        process = self.merge_batch if self.table.mode == "merge" else self.append_batch
+        writer = rows.writeStream.queryName(self.table.name).foreachBatch(self._guarded(process))
         writer = writer.option("checkpointLocation", str(self._checkpoint()))
         if self.options.trigger_us is None:
             return writer.trigger(availableNow=True).start()
@@ -174,11 +176,11 @@ class TableQuery:
         self._publish(batch, query, offset, self.directory.batch(batch))
 
     def write_state(self, state: DataFrame, batch: int) -> None:
-        """Write the merged rows of version `batch`, over what a dead run may have left of it."""
+        """Write the merged rows of version `batch`, overwriting what an interrupted run left."""
         state.write.mode("overwrite").parquet(str(self._state(batch)))
 
     def write_view(self, session: SparkSession, batch: int) -> None:
-        """Write what the view makes of version `batch`."""
+        """Write the view of version `batch`."""
         if self.table.view:
             state = session.read.schema(self.state).parquet(str(self._state(batch)))
             state.createOrReplaceTempView("this")
@@ -209,8 +211,8 @@ class TableQuery:
         self.directory.prune(manifest)
 
     def _published(self, batch: int, query: str, offset: str) -> bool:
-        """Whether `batch` is in the table already.  Raises CentralError where the table and the
-        checkpoint do not belong together."""
+        """Whether `batch` is in the table already.  Raises CentralError if table and checkpoint do
+        not belong together."""
         current = self.directory.current()
         if current is None and batch == 0:
             return False
@@ -224,7 +226,7 @@ class TableQuery:
         return current.version == batch and current.offset == offset
 
     def _offset(self, batch: int) -> str:
-        """The source offset that Spark logged for `batch`; empty where it cannot be read here."""
+        """The source offset that Spark logged for `batch`; empty if it is not readable here."""
         try:
             log = (self._checkpoint() / "offsets" / str(batch)).read_text("utf-8")
         except OSError:
@@ -240,12 +242,14 @@ class TableQuery:
     def _checkpoint(self) -> Path:
         return Path(self.options.checkpoint) / self.table.name
 
-    def _guarded(self, take: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """`take`, keeping its exception: Spark hands back only the text of it."""
+    def _guarded(
+        self, process: Callable[[DataFrame, int], None]
+    ) -> Callable[[DataFrame, int], None]:
+        """`process` with its exception kept: Spark returns only the exception's text."""
 
         def guarded(rows: DataFrame, batch: int) -> None:
             try:
-                take(rows, batch)
+                process(rows, batch)
             except BaseException as problem:
                 self.failure = problem
                 raise
@@ -254,9 +258,9 @@ class TableQuery:
 
 
 class Aggregation:
-    """All tables of a spec, running."""
+    """The running queries of all tables of a spec."""
 
-    def __init__(self, spark: SparkSession, spec: Spec, options: Options) -> None:
+    def __init__(self, spark: SparkSession, spec: Spec, options: AggregateOptions) -> None:
         self.options = options
         self.tables = {n: TableQuery(spark, spec, t, options) for n, t in spec.tables.items()}
         self.queries: dict[str, Any] = {}
@@ -294,7 +298,7 @@ class Aggregation:
         }
 
     def running(self) -> bool:
-        """Whether any query still runs; raises what ended one, as edged's own error."""
+        """Whether any query still runs; raises the cause of a failed one as edged's own error."""
         for name, query in self.queries.items():
             problem = query.exception()
             if problem is not None:
@@ -306,7 +310,7 @@ class Aggregation:
         return time.monotonic() - self._busy_at
 
     def stop(self) -> None:
-        """Stop all queries; what they were doing is done again after a restart."""
+        """Stop all queries; an unfinished batch is repeated after a restart."""
         for query in self.queries.values():
             query.stop()
 
@@ -319,13 +323,12 @@ class Aggregation:
 
 def aggregate(
     spec: Spec,
-    options: Options,
+    options: AggregateOptions,
     on_event: Callable[[Event], None] = lambda event: None,
     stop: threading.Event | None = None,
 ) -> Event:
-    """Run the aggregation until all that has landed is in the tables, it has been idle for
-    `stop_when_idle_s`, or `stop` is set.  Returns a summary: rows, seconds, corrupt pages.
-    """
+    """Run the aggregation until everything landed is in the tables, it has been idle for
+    `stop_when_idle_s`, or `stop` is set.  Returns a summary: rows, seconds, corrupt pages."""
     stop = stop or threading.Event()
     started = time.monotonic()
     with locked(options.output):
@@ -360,7 +363,7 @@ def _watch(run: Aggregation, on_event: Callable[[Event], None], stop: threading.
 
 @contextmanager
 def locked(output: str) -> Iterator[None]:
-    """Hold the output's lock.  Raises CentralError where another aggregation holds it."""
+    """Hold the output's lock.  Raises CentralError if another aggregation holds it."""
     place = Path(output)
     place.mkdir(parents=True, exist_ok=True)
     with open(place / ".lock", "a", encoding="utf-8") as file:
@@ -376,8 +379,8 @@ def locked(output: str) -> Iterator[None]:
 def _wait_until_initialized(query: Any) -> None:
     """Wait until Spark has made the query's source, or the query has ended.
 
-    Spark starts a Python process for each query's source and gives it 10 s, which several that
-    start at once on a busy machine may miss ("Python worker failed to connect back").
+    Spark starts a Python process for each query's source and gives it 10 s, which concurrent
+    starts on a busy machine may miss ("Python worker failed to connect back").
     """
     while query.isActive and query.status["message"].startswith("Initializing"):
         time.sleep(_INITIALIZING_POLL_S)

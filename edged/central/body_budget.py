@@ -1,4 +1,4 @@
-"""How much of requests' bodies is in memory at once: whoever wants some waits for its turn."""
+"""The memory budget of request bodies: a request waits until its body fits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Room:
-    """`size` bytes, of which one device has `share` at most: bodies are announced at once and may
-    come slowly, and those of one device must not keep all others waiting.  On one event loop."""
+class BodyBudget:
+    """`size` bytes, at most `share` of them for one device, because a body is reserved when
+    announced and may arrive slowly.  For one event loop."""
 
     def __init__(self, size: int, share: int) -> None:
         self._free, self._share = size, share
@@ -19,7 +19,7 @@ class Room:
 
     @asynccontextmanager
     async def take(self, device: str, size: int) -> AsyncIterator[None]:
-        """Hold `size` bytes for `device`, which come in the order of asking."""
+        """Hold `size` bytes for `device`; requests are served in order of arrival."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((device, size, turn))
         self._grant()
@@ -27,14 +27,14 @@ class Room:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._give(device, size)
+                self._release(device, size)
             raise
         try:
             yield
         finally:
-            self._give(device, size)
+            self._release(device, size)
 
-    def _give(self, device: str, size: int) -> None:
+    def _release(self, device: str, size: int) -> None:
         self._free += size
         self._held[device] -= size
         if self._held[device] <= 0:
@@ -42,14 +42,14 @@ class Room:
         self._grant()
 
     def _grant(self) -> None:
-        """Let those go on for whom there is room; whose device has its share is passed over."""
-        passed: list[tuple[str, int, asyncio.Future[None]]] = []
+        """Resume waiting requests that fit; requests of a device at its share are skipped."""
+        skipped: list[tuple[str, int, asyncio.Future[None]]] = []
         while self._waiting:
             device, size, turn = self._waiting[0]
             if not turn.done():
                 held = self._held[device]
                 if held and held + size > self._share:
-                    passed.append(self._waiting.popleft())
+                    skipped.append(self._waiting.popleft())
                     continue
                 if size > self._free:
                     break
@@ -57,4 +57,4 @@ class Room:
                 self._held[device] += size
                 turn.set_result(None)
             self._waiting.popleft()
-        self._waiting.extendleft(reversed(passed))
+        self._waiting.extendleft(reversed(skipped))

@@ -1,4 +1,4 @@
-"""`edged central aggregate`: keep tables up to date with what lands."""
+"""`edged central aggregate`: keeps tables up to date with the landing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from edged.central.aggregation_metrics import Batches
+from edged.central.aggregation_metrics import AggregationMetrics
 from edged.central.cli_collect import parse_listen
 from edged.central.metrics import listen
 from edged.central.spec import Spec, load_spec
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 @click.command("aggregate")
 @click.argument("spec", type=click.Path(dir_okay=False))
 @click.option("--landing", required=True, help="The collector's landing directory.")
-@click.option("--output", required=True, help="Where the tables lie: OUTPUT/<table>.")
-@click.option("--checkpoint", required=True, help="Where Spark keeps its position.")
+@click.option("--output", required=True, help="Directory of the tables: OUTPUT/<table>.")
+@click.option("--checkpoint", required=True, help="Directory of Spark's position.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 @click.option(
     "--trigger",
     default="available-now",
     show_default=True,
-    help="available-now: take all that has landed, then end; or a duration between batches: 1s.",
+    help="available-now: process everything landed, then end; or the time between batches: 1s.",
 )
-@click.option("--stop-when-idle", metavar="SECONDS", type=float, help="End after so long idle.")
+@click.option("--stop-when-idle", metavar="SECONDS", type=float, help="End after this idle time.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting (repeatable).")
 @click.option(
     "--source",
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     metavar="ADDRESS:PORT",
     help="Serve metrics for Prometheus here, at /metrics: batches, rows, how far behind.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a batch on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per batch on stdout.")
 def command(
     spec: str,
     landing: str,
@@ -65,17 +65,17 @@ def command(
 ) -> None:
     """Merge the streams in a landing into the tables that SPEC describes, each row once.
 
-    Killed at any moment and started again on the same checkpoint, it goes on where it was. Ctrl-C
-    and SIGTERM end it in order. See docs/spark.md for the spec.
+    Killed at any moment and started again on the same checkpoint, it continues without losing or
+    repeating rows. Ctrl-C and SIGTERM end it in order. See docs/spark.md for the spec.
     """
     from edged.central.session import check_pyspark
 
     document = load_spec(spec)
     interval = None if trigger == "available-now" else _interval_us(trigger)
     check_pyspark()
-    from edged.central.aggregate import Options, aggregate
+    from edged.central.aggregate import AggregateOptions, aggregate
 
-    options = Options(
+    options = AggregateOptions(
         landing=landing,
         output=output,
         checkpoint=checkpoint,
@@ -88,26 +88,26 @@ def command(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    batches = Batches(document, landing, output)
-    with _listening(metrics, batches), _Display(document, as_json) as display:
+    counts = AggregationMetrics(document, landing, output)
+    with _serving_metrics(metrics, counts), _Display(document, as_json) as display:
 
         def show(event: Event) -> None:
-            batches.note(event)
+            counts.on_event(event)
             display.show(event)
 
         try:
             display.show(aggregate(document, options, show, stop))
         except EdgedError:
-            batches.failed()
+            counts.on_failure()
             raise
 
 
 @contextmanager
-def _listening(metrics: str | None, batches: Batches) -> Iterator[None]:
+def _serving_metrics(metrics: str | None, counts: AggregationMetrics) -> Iterator[None]:
     if metrics is None:
         yield
         return
-    address, close = listen(*parse_listen(metrics, "--metrics"), batches.exposition)
+    address, close = listen(*parse_listen(metrics, "--metrics"), counts.exposition)
     click.echo(f"metrics on {address}", err=True)
     try:
         yield
@@ -116,19 +116,19 @@ def _listening(metrics: str | None, batches: Batches) -> Iterator[None]:
 
 
 class _Display:
-    """Progress on stderr for a person; with `--json`, events on stdout for a program."""
+    """Progress on stderr; with `--json`, events on stdout."""
 
     def __init__(self, spec: Spec, as_json: bool) -> None:
         self._json = as_json
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            TextColumn("{task.fields[news]}"),
+            TextColumn("{task.fields[text]}"),
             TimeElapsedColumn(),
             console=Console(stderr=True),
             disable=as_json,
         )
-        self._tasks = {n: self._progress.add_task(n, total=None, news="") for n in spec.tables}
+        self._tasks = {n: self._progress.add_task(n, total=None, text="") for n in spec.tables}
         self._rows = dict.fromkeys(spec.tables, 0)
 
     def __enter__(self) -> _Display:
@@ -139,19 +139,19 @@ class _Display:
         self._progress.stop()
 
     def show(self, event: Event) -> None:
-        """Take one event."""
+        """Display one event."""
         if self._json:
             click.echo(json.dumps(event, separators=(",", ":")))
         elif event["event"] == "batch":
             name = event["table"]
             self._rows[name] += event["rows"]
-            news = f"batch {event['batch']}: {self._rows[name]:,} rows in"
-            news += f", {event['rows_per_s'] or 0:,} rows/s, {event['table_rows']:,} in the table"
-            self._progress.update(self._tasks[name], news=news + _damage(event))
+            text = f"batch {event['batch']}: {self._rows[name]:,} rows in"
+            text += f", {event['rows_per_s'] or 0:,} rows/s, {event['table_rows']:,} in the table"
+            self._progress.update(self._tasks[name], text=text + _damage(event))
         else:
             rows = ", ".join(f"{n} {r:,}" for n, r in event["rows"].items())
-            news = f"done in {event['seconds']:.1f} s; rows taken: {rows}{_damage(event)}"
-            self._progress.console.print(news)
+            text = f"done in {event['seconds']:.1f} s; rows taken: {rows}{_damage(event)}"
+            self._progress.console.print(text)
 
 
 def _damage(event: Event) -> str:

@@ -1,4 +1,4 @@
-"""`edged central collect`: run a collector."""
+"""`edged central collect`: runs a collector."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _loopback(host: str) -> bool:
     "--landing",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory where pages land; made if missing. Collectors may share it.",
+    help="Directory where pages land; created if missing. Collectors may share it.",
 )
 @click.option(
     "--listen",
@@ -56,7 +56,7 @@ def _loopback(host: str) -> bool:
     default=64 << 20,
     show_default=True,
     type=click.IntRange(4096),
-    help="A segment of this size is closed.",
+    help="Size at which a segment is closed.",
 )
 @click.option(
     "--body-bytes",
@@ -70,22 +70,22 @@ def _loopback(host: str) -> bool:
     default=0.5,
     show_default=True,
     type=click.FloatRange(0, 1, min_open=True),
-    help="Part of the landing's file system that the pages of one device may take; 1: all of it.",
+    help="Share of the landing's file system that one device's pages may use; 1: no limit.",
 )
 @click.option(
     "--group-commit-ms",
     default=0.0,
     show_default=True,
     type=click.FloatRange(0, 1000),
-    help="How long a commit waits for company; what queues up during a commit is "
-    "taken together in any case.",
+    help="How long a commit waits for further pages; pages that arrive during a commit are "
+    "committed together in any case.",
 )
 @click.option(
     "--metrics",
     metavar="ADDRESS:PORT",
     help="Serve metrics for Prometheus here, at /metrics: this collector's and the fleet's.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Say `ready` as a line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the ready message as a line of JSON.")
 def command(
     landing: Path,
     listen: str,
@@ -100,8 +100,8 @@ def command(
     metrics: str | None,
     as_json: bool,
 ) -> None:
-    """Take in devices' pages, check them, and land each exactly once."""
-    from edged.central.serve import Settings, serve
+    """Receive devices' pages, verify them, and land each exactly once."""
+    from edged.central.serve import CollectorSettings, serve
     from edged.events.journal import log_to
 
     log_to("edged", "info")
@@ -110,16 +110,23 @@ def command(
         raise ConfigError("--tls-cert and --tls-key belong together")
     if not _loopback(host) and (tokens is None or (tls_cert is None and not plain)):
         raise ConfigError(
-            f"--listen {listen} can be reached from elsewhere: give --tokens, and --tls-cert and "
+            f"--listen {listen} is not a loopback address: give --tokens, and --tls-cert and "
             "--tls-key (or --plain behind a proxy that ends TLS)"
         )
 
-    def ready(address: str, told: str) -> None:
-        line = {"ready": True, "listen": address, "metrics": told, "landing": str(landing)}
-        text = f"collecting on {address} into {landing}" + (f", metrics on {told}" if told else "")
+    def ready(address: str, metrics_address: str) -> None:
+        line = {
+            "ready": True,
+            "listen": address,
+            "metrics": metrics_address,
+            "landing": str(landing),
+        }
+        text = f"collecting on {address} into {landing}" + (
+            f", metrics on {metrics_address}" if metrics_address else ""
+        )
         click.echo(json.dumps(line) if as_json else text)
 
-    settings = Settings(
+    settings = CollectorSettings(
         landing=landing, host=host, port=port, tokens=tokens, tls_cert=tls_cert, tls_key=tls_key,
         segment_bytes=segment_bytes, body_bytes_max=body_bytes, device_share=device_share,
         group_commit_us=int(group_commit_ms * 1000),

@@ -1,4 +1,4 @@
-"""`edged central desired`: what the centre wants of a device."""
+"""`edged central desired`: sets or shows a device's desired state."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from edged.errors import ConfigError, JobError
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The collectors' landing.",
 )
-@click.option("--clear", is_flag=True, help="Want nothing any more: all stays as it is there.")
-@click.option("--show", is_flag=True, help="Print the document, and what the device says of it.")
+@click.option(
+    "--clear", is_flag=True, help="Clear the desired state: the device keeps its jobs and settings."
+)
+@click.option("--show", is_flag=True, help="Print the document and the device's answer to it.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def command(
     device: str, file: str | None, landing: Path, clear: bool, show: bool, as_json: bool
 ) -> None:
-    """Want what FILE says of DEVICE: jobs, policy, upload windows (TOML or JSON).
+    """Set the desired state of DEVICE from FILE: jobs, policy, upload windows (TOML or JSON).
 
-    A text among its `jobs` names a job document's file beside FILE.  It is judged here, as far as
-    that can be done without the device, gets the next version, and goes with the collector's next
-    answer to the device, which judges it again.  See docs/central.md.
+    A string in `jobs` names a job document's file, relative to FILE.  The document is checked here
+    as far as possible without the device, gets the next version, and is sent to the device with
+    the collector's next answer.  The device checks it again.  See docs/central.md.
     """
     from edged.central.schemas import valid_id
 
@@ -43,15 +45,15 @@ def command(
         raise click.UsageError("give one of FILE, --clear, --show")
     if not show:
         _write(landing, device, None if file is None else _document(Path(str(file))))
-    told = _told(landing, device)
+    status = _status(landing, device)
     if as_json or show:
-        click.echo(json.dumps(told, indent=None if as_json else 1))
+        click.echo(json.dumps(status, indent=None if as_json else 1))
     else:
-        click.echo(f"version {told['version']} is wanted of {device}")
+        click.echo(f"version {status['version']} is the desired state of {device}")
 
 
 def _document(file: Path) -> dict[str, Any]:
-    """The document with its jobs in it.  Raises JobError."""
+    """The document with its jobs included.  Raises JobError."""
     from edged.centre_link.desired_state import check_jobs, parse
     from edged.documents.reader import load_document
 
@@ -79,7 +81,7 @@ def _write(landing: Path, device: str, document: dict[str, Any] | None) -> None:
 
 
 def _reported(landing: Path, device: str) -> int:
-    """The version that the device has: it takes only later ones, whatever was lost here."""
+    """The version that the device has, a lower bound: the device accepts only later ones."""
     from edged.central.fleet import Fleet
 
     known = Fleet(landing).device(device)
@@ -87,17 +89,17 @@ def _reported(landing: Path, device: str) -> int:
     return int(row.get("desired_version") or 0)
 
 
-def _told(landing: Path, device: str) -> dict[str, Any]:
+def _status(landing: Path, device: str) -> dict[str, Any]:
     from edged.central.fleet import Fleet
     from edged.centre_link.desired_state import read
 
-    wanted = read(landing / "desired" / f"{device}.json")
+    desired = read(landing / "desired" / f"{device}.json")
     known = Fleet(landing).device(device)
     row = (known.row if known is not None else None) or {}
     return {
         "device": device,
-        "version": int(wanted.get("version", 0)),
-        "document": wanted.get("document"),
+        "version": int(desired.get("version", 0)),
+        "document": desired.get("document"),
         "received": row.get("desired_version"),
         "applied": row.get("applied_version"),
         "problem": row.get("desired_problem") or "",
@@ -106,7 +108,7 @@ def _told(landing: Path, device: str) -> dict[str, Any]:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Versions are given one at a time."""
+    """Hold the lock under which versions are assigned."""
     directory.mkdir(parents=True, exist_ok=True)
     with open(directory / ".lock", "a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

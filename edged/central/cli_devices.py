@@ -1,4 +1,4 @@
-"""`edged central devices`: the fleet, device by device."""
+"""`edged central devices`: lists the devices of the fleet."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from edged.errors import ConfigError
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The collectors' landing.",
 )
-@click.option("--forget", metavar="DEVICE", help="Forget a device until it is heard of again.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a device.")
+@click.option("--forget", metavar="DEVICE", help="Forget a device until its next contact.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per device.")
 def command(landing: Path, forget: str | None, as_json: bool) -> None:
-    """List the devices: when each was heard of, its backlog and watts, its desired state."""
+    """List the devices: last contact, backlog and watts, desired state."""
     from edged.central.fleet import Fleet
 
     fleet = Fleet(landing)
     if forget is not None and not fleet.forget(forget):
-        raise ConfigError(f"no device {forget} was heard of; `edged central devices` lists them")
+        raise ConfigError(
+            f"there is no device {forget}; `edged central devices` lists the known ones"
+        )
     now_us = time.time_ns() // 1000
     rows = [_row(landing, device, now_us) for device in fleet.devices()]
     if as_json:
@@ -40,23 +42,23 @@ def command(landing: Path, forget: str | None, as_json: bool) -> None:
 def _row(landing: Path, device: Any, now_us: int) -> dict[str, Any]:
     from edged.centre_link.desired_state import read
 
-    told = device.row or {}
+    report = device.row or {}
     wanted = read(landing / "desired" / f"{device.name}.json").get("version", 0)
     return {
         "device": device.name,
         "up": device.up(now_us),
         "seen_s_ago": round((now_us - device.seen_us) / 1e6, 1),
-        "version": told.get("version"),
-        "state": told.get("state"),
-        "rows": told.get("rows"),
-        "backlog_bytes": told.get("backlog_bytes"),
-        "backlog_age_s": told.get("backlog_age_s"),
-        "watts": told.get("watts"),
-        "energy_source": told.get("energy_source"),
+        "version": report.get("version"),
+        "state": report.get("state"),
+        "rows": report.get("rows"),
+        "backlog_bytes": report.get("backlog_bytes"),
+        "backlog_age_s": report.get("backlog_age_s"),
+        "watts": report.get("watts"),
+        "energy_source": report.get("energy_source"),
         "desired": wanted,
-        "received": told.get("desired_version"),
-        "applied": told.get("applied_version"),
-        "problem": told.get("desired_problem") or "",
+        "received": report.get("desired_version"),
+        "applied": report.get("applied_version"),
+        "problem": report.get("desired_problem") or "",
     }
 
 
@@ -71,7 +73,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """What people are shown of a device; what it says of itself cannot steer their terminal."""
+    """The table cells of a device; control characters in its report are replaced."""
     seen = f"{row['seen_s_ago']:.0f} s ago" + ("" if row["up"] else ", silent")
     backlog = row["backlog_bytes"]
     cells = (

@@ -1,4 +1,4 @@
-"""`edged central expire`: delete old landed pages that nobody needs any more."""
+"""`edged central expire`: deletes old landed pages that every consumer has read."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from edged.errors import ConfigError, JobError
     help="The collectors' landing.",
 )
 @click.option(
-    "--older-than", required=True, metavar="DURATION", help="Since when it has landed, as 90d."
+    "--older-than", required=True, metavar="DURATION", help="Smallest age of a page, e.g. 90d."
 )
 @click.option(
     "--unread",
     multiple=True,
     metavar="STREAM",
-    help="A stream that nobody reads, as edged.telemetry (repeatable).",
+    help="A stream without consumers, e.g. edged.telemetry (repeatable).",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def command(
     landing: Path, older_than: str, unread: tuple[str, ...], dry_run: bool, as_json: bool
 ) -> None:
     """Delete landed segments that are old and that every consumer has read.
 
-    Consumers are the tables of `edged central aggregate`, and streaming queries of your own with
-    the option `consumer`.  What one of them has not processed stays.  Collectors and aggregations
-    may run meanwhile.  See docs/central.md.
+    Consumers are the tables of `edged central aggregate`, and your own streaming queries with the
+    option `consumer`.  A segment that a consumer has not processed stays.  Collectors and
+    aggregations may run meanwhile.  See docs/central.md.
     """
     from edged.central.expire import expire
 
@@ -52,16 +52,18 @@ def command(
     if as_json:
         click.echo(json.dumps({**asdict(found), "dry_run": dry_run}))
         return
-    verb = "would go" if dry_run else "gone"
+    verb = "to delete" if dry_run else "deleted"
     click.echo(
         f"{len(found.segments)} segments {verb}: {found.pages:,} pages, {found.bytes:,} bytes"
     )
     for why, count in sorted(found.kept.items()):
-        click.echo(f"{count} stay: {why}")
+        click.echo(f"{count} kept: {why}")
 
 
 def _owns(landing: Path) -> None:
-    """Summaries that are folded must be the collector's to read."""
+    """Require the collector's user, who must be able to read the folded summaries."""
     owner = landing.stat().st_uid
     if os.geteuid() != owner:
-        raise ConfigError(f"{landing} is user {owner}'s: run this as that user, as the collector")
+        raise ConfigError(
+            f"{landing} belongs to user {owner}: run this as that user, like the collector"
+        )

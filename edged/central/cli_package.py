@@ -1,4 +1,4 @@
-"""`edged central package`: the zip for Spark executors."""
+"""`edged central package`: writes the zip for Spark executors."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from edged.central.package import zip_edged
 @click.command("package")
 @click.argument("zip", type=click.Path(dir_okay=False))
 def command(zip: str) -> None:
-    """Write the zip that `spark-submit --py-files` takes: the page source for executors."""
+    """Write the zip for `spark-submit --py-files`: the page source for executors."""
     click.echo(str(zip_edged(zip)))

@@ -1,4 +1,4 @@
-"""`edged central token`: make a device's token."""
+"""`edged central token`: creates a device's token."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command(device: str, tokens: Path | None, as_json: bool) -> None:
 
 
 def _append(tokens: Path, line: str) -> None:
-    """Add a line durably, behind a last one that may lack its end: somebody has edited the file."""
+    """Append a line durably; the file's last line may lack its newline after manual editing."""
     try:
         fd = os.open(tokens, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "r+b", buffering=0) as file:

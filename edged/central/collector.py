@@ -1,30 +1,30 @@
-"""The collector's HTTP door: who may send what, and what comes back.
+"""The collector's HTTP interface: receives schemas and pages from devices, and answers with acks.
 
-    PUT  /v1/schemas/{stream}/{version}   schema JSON -> 204; 409 where another is registered
+    PUT  /v1/schemas/{stream}/{version}   schema JSON -> 204; 409 if another one is registered
     POST /v1/pages                        pages, end to end -> 200, or a problem with a status below
-    GET  /v1/stats                        counters; with a tokens file, only the asker's own device
-    GET  /health                          200 "ok", 503 where the landing has failed
+    GET  /v1/stats                        counters; with a tokens file, only the caller's own device
+    GET  /health                          200 "ok", 503 if the landing has failed
 
-Every request but /health names its device (`X-Edged-Device`; for counters only where there is a
-tokens file) and, where the collector has a tokens file, brings that device's token
-(`Authorization: Bearer ...`).  Pages also bring `X-Edged-Epoch` and
-`X-Edged-Session: <counter>:<nonce>`.  The answer to pages, always JSON, says what is durable:
+Every request but /health names its device (`X-Edged-Device`; for counters only with a tokens file)
+and, if the collector has a tokens file, carries that device's token (`Authorization: Bearer ...`).
+Pages also carry `X-Edged-Epoch` and `X-Edged-Session: <counter>:<nonce>`.  The answer to pages,
+always JSON, states what is durable:
 
     {"device": ..., "acked": [[stream, partition, seq], ...], "desired": {...} or null}
 
-`device` is whose request it answers; `seq` is cumulative.  `desired` is what the centre wants of
-the device (`edged/centre_link/desired_state.py`); without its `document` where `X-Edged-Desired`
-says that the device has that version.  Where pages had a
-problem, the same object has `problem`, `detail` and, where they apply, `stream`, `version`,
-`partition`, `seq`, `expected`, `offset`; what came before the problem in the request is landed and
-in `acked`, nothing after it was looked at:
+`device` is the requesting device; `seq` is cumulative.  `desired` is the desired state of the
+device (`edged/centre_link/desired_state.py`), without its `document` if `X-Edged-Desired` says that
+the device has that version.  If pages had a problem, the same object has `problem`, `detail` and,
+where they apply, `stream`, `version`, `partition`, `seq`, `expected`, `offset`.  Pages before the
+problem are landed and in `acked`; pages after it were ignored:
 
     409 fenced, gap, unknown_schema, conflict, limit    422 damaged    507 full, quota
 
-400 headers are missing or wrong, 401 token, 413 the body is too large, 503 the landing has failed.
-Both sides may send `X-Edged-Check` (see `edged/uplink/integrity.py`); answers to pages always
-carry it. A body is read only when there is room for it among `BODIES_BYTES_MAX`, of which one
-device has an eighth at most, so a slow disk closes the senders' TCP windows.
+400 missing or wrong headers, 401 token, 413 body too large, 503 the landing has failed.
+
+Both sides may send `X-Edged-Check` (see `edged/uplink/integrity.py`); answers to pages always carry
+it. A body is read only when it fits into `BODIES_BYTES_MAX`, of which one device gets an eighth at
+most, so a slow disk closes the senders' TCP windows.
 """
 
 from __future__ import annotations
@@ -43,15 +43,23 @@ from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edged.central.admission import DAMAGED, FENCED, FULL, QUOTA, Delivery, Outcome, Problem
-from edged.central.body_budget import Room
+from edged.central.admission import (
+    DAMAGED,
+    FENCED,
+    FULL,
+    QUOTA,
+    Delivery,
+    DeliveryOutcome,
+    PageProblem,
+)
+from edged.central.body_budget import BodyBudget
 from edged.central.fleet import Fleet
-from edged.central.group_commit import Committer
+from edged.central.group_commit import GroupCommitter
 from edged.central.landing import Landing
-from edged.central.log_throttle import Complaints
-from edged.central.metrics import Times, centre
+from edged.central.log_throttle import ProblemLog
+from edged.central.metrics import DurationHistogram, centre
 from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id, valid_stream
-from edged.central.stats import Stats
+from edged.central.stats import CollectorStats
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, PageError, SchemaMismatch
 from edged.metrics import Exposition
@@ -64,14 +72,14 @@ BODIES_BYTES_MAX = 256 << 20
 BODY_SECONDS_MAX = 120
 VERIFY_INLINE_BYTES = 64 << 10
 SCHEMAS_MAX = 256
-"""New schemas that a device may register while this process lives: they stay for ever."""
+"""New schemas that a device may register during this process; schemas are permanent."""
 _U64 = re.compile(r"\d{1,20}")
 _KNOWN = "known"
-"""In the state of a request: it is a device's."""
+"""Key in a request's state: the request is authenticated as a device's."""
 _CLOSE = (b"connection", b"close")
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is answered with `status` before its body is read."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -80,19 +88,19 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
-    """Who sends pages, by the request's headers."""
+class DeviceSession:
+    """The sending device and its session, from the request's headers."""
 
     device: str
     epoch: int
     counter: int
     nonce: int
     desired: int = 0
-    """The version of the desired state that it has."""
+    """The device's version of the desired state."""
 
 
 class Collector:
-    """The routes and what they share.  `failed` is set where the landing has failed."""
+    """The routes and their shared state.  `failed` is set when the landing has failed."""
 
     def __init__(
         self,
@@ -103,8 +111,8 @@ class Collector:
         pause_us: int,
         fleet: Fleet | None = None,
     ) -> None:
-        self.stats = Stats()
-        self.commits, self.syncs = Times(), Times()
+        self.stats = CollectorStats()
+        self.commits, self.syncs = DurationHistogram(), DurationHistogram()
         self._new_schemas: Counter[str] = Counter()
         self._fleet = fleet
         self.failed = asyncio.Event()
@@ -112,28 +120,27 @@ class Collector:
         self._tokens = tokens
         self._body_bytes_max = body_bytes_max
         share = max(BODIES_BYTES_MAX // 8, body_bytes_max)
-        self._room = Room(max(BODIES_BYTES_MAX, body_bytes_max), share)
-        self._committer = Committer(landing, self.failed.set, pause_us)
-        self._committer.took = self.commits.observe
+        self._budget = BodyBudget(max(BODIES_BYTES_MAX, body_bytes_max), share)
+        self._committer = GroupCommitter(landing, self.failed.set, pause_us, self.commits.observe)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="collector")
-        self._complaints = Complaints()
-        self._notes = ThreadPoolExecutor(1, thread_name_prefix="fleet")
-        """One thread: a device's reports stay in order."""
+        self._problem_log = ProblemLog()
+        self._fleet_thread = ThreadPoolExecutor(1, thread_name_prefix="fleet")
+        """One thread keeps a device's reports in order."""
 
     def close(self) -> None:
-        """Commit what waits; nothing may be asked afterwards."""
+        """Commit what waits; no further calls are allowed."""
         self._committer.close()
         self._threads.shutdown()
-        self._notes.shutdown()
+        self._fleet_thread.shutdown()
 
     def exposition(self) -> Exposition:
-        """The metrics of this collector and of the fleet; on any thread."""
+        """The metrics of this collector and of the fleet; safe on any thread."""
         devices = [] if self._fleet is None else self._fleet.devices()
-        told = centre(self.stats, self.commits, self.syncs, devices, time.time_ns() // 1000)
-        told.add("edged_collector_device_share_ratio", self._landing.largest_share())
+        metrics = centre(self.stats, self.commits, self.syncs, devices, time.time_ns() // 1000)
+        metrics.add("edged_collector_device_share_ratio", self._landing.largest_share())
         beyond = 0 if self._fleet is None else self._fleet.left_out
-        told.add("edged_collector_metrics_left_out", told.left_out + beyond)
-        return told
+        metrics.add("edged_collector_metrics_left_out", metrics.left_out + beyond)
+        return metrics
 
     def answered(self, code: int) -> None:
         """Count an answer by its status."""
@@ -162,9 +169,7 @@ class Collector:
         if self._landing.schema(stream, version) is None:
             self._new_schemas[device] += 1
             if self._new_schemas[device] > SCHEMAS_MAX:
-                detail = (
-                    f"{device} has registered {SCHEMAS_MAX} new schemas already: ask the centre"
-                )
+                detail = f"{device} has registered {SCHEMAS_MAX} new schemas, the limit"
                 return JSONResponse({"problem": "schema", "detail": detail}, 409)
         loop = asyncio.get_running_loop()
         try:
@@ -175,14 +180,16 @@ class Collector:
         except (CentralError, UnicodeDecodeError) as problem:
             return JSONResponse({"problem": "schema", "detail": str(problem)}, 422)
         except OSError as problem:
-            raise Refused(503, f"the landing takes no schema: {problem.strerror}") from problem
+            raise RequestRefused(
+                503, f"the landing takes no schema: {problem.strerror}"
+            ) from problem
         return Response(status_code=204)
 
     async def post_pages(self, request: Request) -> Response:
         """Land pages."""
         sender = self._sender(request)
         _guard(request, "pages")
-        async with self._room.take(sender.device, self._announced(request, self._body_bytes_max)):
+        async with self._budget.take(sender.device, self._announced(request, self._body_bytes_max)):
             body = await self._body(request, self._body_bytes_max)
             if len(body) > VERIFY_INLINE_BYTES:
                 loop = asyncio.get_running_loop()
@@ -192,10 +199,10 @@ class Collector:
             try:
                 outcome = await self._committer.commit(delivery)
             except CentralError as problem:
-                raise Refused(503, str(problem)) from problem
+                raise RequestRefused(503, str(problem)) from problem
         return self._answer(sender, outcome)
 
-    def _answer(self, sender: Sender, outcome: Outcome) -> Response:
+    def _answer(self, sender: DeviceSession, outcome: DeliveryOutcome) -> Response:
         self.stats.requests += 1
         now_us = time.time_ns() // 1000
         self.stats.count(sender.device, outcome, now_us)
@@ -203,7 +210,7 @@ class Collector:
         if self._fleet is not None and not fenced:
             reports = [page for page in outcome.landed if page[0].stream == telemetry.STREAM]
             newest = (reports[-1][0], memoryview(bytes(reports[-1][1]))) if reports else None
-            self._notes.submit(self._fleet.note, sender.device, newest, now_us)
+            self._fleet_thread.submit(self._fleet.on_contact, sender.device, newest, now_us)
         content: dict[str, Any] = {
             "device": sender.device,
             "acked": [
@@ -214,11 +221,11 @@ class Collector:
         problem = outcome.problem
         if problem is None:
             return _checked(content, 200)
-        self._complaints.tell(sender.device, problem)
+        self._problem_log.write(sender.device, problem)
         content |= {k: v for k, v in asdict(problem).items() if v is not None}
         return _checked(content, {DAMAGED: 422, FULL: 507, QUOTA: 507}.get(problem.problem, 409))
 
-    # -- what a request must bring
+    # -- request headers and bodies
 
     def _device(self, request: Request) -> str:
         device = request.headers.get("x-edged-device", "")
@@ -226,28 +233,31 @@ class Collector:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not self._tokens.allows(device, token.strip()):
                 self.stats.unauthorized += 1
-                raise Refused(401, "the token is missing or is not this device's")
+                raise RequestRefused(401, "the token is missing or is not this device's")
         if not valid_id(device):
-            raise Refused(400, "X-Edged-Device is missing or cannot name a device")
+            raise RequestRefused(400, "X-Edged-Device is missing or is not a valid device name")
         request.scope["state"][_KNOWN] = True
         return device
 
-    def _sender(self, request: Request) -> Sender:
+    def _sender(self, request: Request) -> DeviceSession:
         device = self._device(request)
         epoch = _u64(request.headers.get("x-edged-epoch", ""))
         counter, _, nonce = request.headers.get("x-edged-session", "").partition(":")
         session = (_u64(counter), _u64(nonce))
         if epoch is None or session[0] is None or session[1] is None or session[0] < 1:
-            raise Refused(400, "X-Edged-Epoch and X-Edged-Session (counter:nonce) are needed")
+            raise RequestRefused(
+                400, "X-Edged-Epoch and X-Edged-Session (counter:nonce) are needed"
+            )
         desired = _u64(request.headers.get("x-edged-desired", "0")) or 0
-        return Sender(device, epoch, session[0], session[1], desired)
+        return DeviceSession(device, epoch, session[0], session[1], desired)
 
     def _announced(self, request: Request, bytes_max: int) -> int:
-        """The body's size as announced, or the largest allowed; Refused where it is larger."""
+        """The body's announced size, or the largest allowed; raises RequestRefused if it is too
+        large."""
         text = request.headers.get("content-length")
         size = bytes_max if text is None else _u64(text)
         if size is None or size > bytes_max:
-            raise Refused(413, f"a body has at most {bytes_max} bytes")
+            raise RequestRefused(413, f"a body has at most {bytes_max} bytes")
         return size
 
     async def _body(self, request: Request, bytes_max: int) -> bytes | bytearray:
@@ -256,18 +266,20 @@ class Collector:
             with fail_after(BODY_SECONDS_MAX):
                 return await _read(request, bytes_max)
         except ClientDisconnect:
-            raise Refused(400, "the sender hung up") from None
+            raise RequestRefused(400, "the sender closed the connection") from None
         except TimeoutError:
-            raise Refused(408, f"the body took longer than {BODY_SECONDS_MAX} s") from None
+            raise RequestRefused(408, f"the body took longer than {BODY_SECONDS_MAX} s") from None
 
 
 def _guard(request: Request, what: str, body: bytes = b"") -> None:
-    """Refuse a request whose check says that it was damaged on its way."""
+    """Refuse a request whose checksum does not match."""
     sent = request.headers.get(HEADER)
     names = ("x-edged-device", "x-edged-epoch", "x-edged-session")
     device, epoch, session = (request.headers.get(name, "") for name in names)
     if sent is not None and sent != request_check(device, epoch, session, what, body):
-        raise Refused(400, "the request was damaged on its way: its X-Edged-Check is wrong")
+        raise RequestRefused(
+            400, "the request does not match its X-Edged-Check: it was damaged in transit"
+        )
 
 
 def _checked(content: dict[str, Any], status: int) -> Response:
@@ -281,7 +293,7 @@ async def _read(request: Request, bytes_max: int) -> bytearray:
     async for chunk in request.stream():
         body += chunk
         if len(body) > bytes_max:
-            raise Refused(413, f"a body has at most {bytes_max} bytes")
+            raise RequestRefused(413, f"a body has at most {bytes_max} bytes")
     return body
 
 
@@ -290,10 +302,10 @@ def _u64(text: str) -> int | None:
     return value if value < 1 << 64 else None
 
 
-def check(sender: Sender, body: bytes | bytearray) -> Delivery:
-    """The delivery that `body` holds: sound pages of `sender`, up to the first that is not."""
+def check(sender: DeviceSession, body: bytes | bytearray) -> Delivery:
+    """The delivery in `body`: valid pages of `sender`, up to the first invalid one."""
     pages: list[tuple[Header, memoryview]] = []
-    damage: Problem | None = None
+    damage: PageProblem | None = None
     offset = 0
     try:
         for header, page in iter_pages(body):
@@ -303,29 +315,31 @@ def check(sender: Sender, body: bytes | bytearray) -> Delivery:
             pages.append((header, page))
             offset += len(page)
     except PageError as problem:
-        damage = Problem(DAMAGED, str(problem), offset=offset)
+        damage = PageProblem(DAMAGED, str(problem), offset=offset)
     return Delivery(sender.device, sender.epoch, sender.counter, sender.nonce, pages, damage)
 
 
-def _damage(sender: Sender, header: Header, page: memoryview, offset: int) -> Problem | None:
+def _damage(
+    sender: DeviceSession, header: Header, page: memoryview, offset: int
+) -> PageProblem | None:
     detail = ""
     try:
         verify(page)
         if (header.device, header.epoch) != (sender.device, sender.epoch):
-            detail = f"{header.name} is not of the sender, device {sender.device}"
+            detail = f"{header.name} does not belong to the sender, device {sender.device}"
         elif not valid_stream(header.stream) or header.seq < 1:
-            detail = f"{header.name}: no such stream can be, or a seq below 1"
+            detail = f"{header.name}: invalid stream name, or seq below 1"
     except PageError as problem:
         detail = str(problem)
     if not detail:
         return None
-    return Problem(
+    return PageProblem(
         DAMAGED, detail, header.stream, header.version, header.partition, header.seq, None, offset
     )
 
 
 async def _refuse(_: Request, refused: Exception) -> Response:
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestRefused)
     return JSONResponse(
         {"problem": "refused", "detail": refused.detail, "acked": [], "desired": None},
         refused.status,
@@ -333,8 +347,9 @@ async def _refuse(_: Request, refused: Exception) -> Response:
     )
 
 
-class _Answers:
-    """Tells the collector the status of every answer; only devices' connections stay open."""
+class _AnswerCounter:
+    """ASGI middleware: counts every answer's status, and closes connections without a known
+    device."""
 
     def __init__(self, app: ASGIApp, collector: Collector) -> None:
         self._app, self._collector = app, collector
@@ -352,10 +367,10 @@ class _Answers:
 
 
 def application(collector: Collector) -> FastAPI:
-    """The ASGI application of `collector`; no docs pages, nothing but its routes."""
+    """The ASGI application of `collector`: its routes only, no docs pages."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_exception_handler(Refused, _refuse)
-    app.add_middleware(_Answers, collector=collector)
+    app.add_exception_handler(RequestRefused, _refuse)
+    app.add_middleware(_AnswerCounter, collector=collector)
     app.add_api_route("/health", collector.health, methods=["GET"])
     app.add_api_route("/v1/stats", collector.get_stats, methods=["GET"])
     app.add_api_route("/v1/schemas/{stream}/{version}", collector.put_schema, methods=["PUT"])

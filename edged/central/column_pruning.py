@@ -1,7 +1,8 @@
-"""Which of a stream's columns a query uses, so that only those are decoded.
+"""Column pruning: the columns of a stream that a query uses, so that only those are decoded.
 
-Spark does not tell a Python data source; the words of the query do.  Every word counts, whatever it
-means there, so the answer may hold a column too many, never one too few.
+Spark does not pass the used columns to a Python data source, so they are taken from the words of
+the query.  Every word counts, whatever its meaning, so the result may contain an unused column but
+never lacks a used one.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ _OPERANDS = (
 
 
 def needed_columns(sql: str, columns: Sequence[str], also: Sequence[str] = ()) -> list[str]:
-    """The `columns` that `sql` (Spark's dialect) or `also` names, in order; all where it is unsure.
+    """The `columns` named by `sql` (Spark's dialect) or by `also`, in order; all of them if
+    unclear.
 
-    A query that names none, as `count(*)` alone does, needs the first.
+    For a query that names none, such as `count(*)` alone, the first.
     """
     try:
         tokens = sqlglot.tokenize(sql, dialect="spark")
@@ -39,7 +41,7 @@ def needed_columns(sql: str, columns: Sequence[str], also: Sequence[str] = ()) -
 
 
 def _counts_or_multiplies(before: Sequence[sqlglot.tokens.Token]) -> bool:
-    """Whether a star behind these tokens is that of `count(*)` or of a product."""
+    """Whether a star after these tokens is that of `count(*)` or of a product."""
     if before and before[-1].token_type in _OPERANDS:
         return True
     return [t.text.lower() for t in before[-2:]] == ["count", "("]

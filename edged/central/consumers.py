@@ -1,12 +1,12 @@
-"""Who reads a landing, and how far each has got: what retention may not delete yet.
+"""Consumers: the readers of a landing and their positions, which retention must not delete beyond.
 
     LANDING/consumers/<name>.json    {"position": {segment: rows}, "stream": "<name>@<version>"}
 
-The directory is locked by whoever enters a consumer, and by whoever deletes.
+Registration of a consumer and deletion both hold the directory's lock.
 
-A consumer is entered before it looks at the landing for the first time.  Whatever is deleted after
-that it counts for, and what was deleted before it does not see.  All below its position has been
-processed and is not read again by it.
+A consumer is registered before its first look at the landing.  It therefore holds back every later
+deletion, and never sees what was deleted before.  Everything below its position is processed and
+not read again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from edged.central.tables import replace_file
 from edged.errors import CentralError
 
 _MODE, _PLAIN = 0o2770, 0o0770
-"""The group of whoever made it may write, too: Spark runs as another user.  The bit has its files
-stay the group's; where a unit may not set it, the directory is made ahead (systemd-tmpfiles)."""
+"""The creator's group may write too: Spark runs as another user.  The setgid bit keeps files in
+that group.  Where a unit must not set it, systemd-tmpfiles creates the directory beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class Consumer:
     stream: str
     """`name@version`."""
     position: Mapping[str, int]
-    """Rows per segment that it needs no more; of segments that are not named it needs all."""
+    """Rows per segment that it no longer needs; it needs all rows of other segments."""
 
 
 def directory(landing: str | Path) -> Path:
-    """Where the consumers of a landing are."""
+    """The directory of a landing's consumers."""
     return Path(landing) / "consumers"
 
 
 def make(landing: str | Path) -> None:
-    """Make the directory, for its owner and its group."""
+    """Create the directory, for its owner and its group."""
     place = directory(landing)
     if not place.exists():
         place.mkdir(parents=True, exist_ok=True)
@@ -54,10 +54,10 @@ def make(landing: str | Path) -> None:
             place.chmod(_PLAIN)
 
 
-def enter(landing: str | Path, consumer: Consumer, anew: bool) -> None:
-    """Enter a consumer; one that is known keeps its position unless it begins `anew`.
+def register(landing: str | Path, consumer: Consumer, anew: bool) -> None:
+    """Register a consumer.  A known one keeps its position unless `anew`.
 
-    Raises CentralError where that cannot be written.
+    Raises CentralError if the file cannot be written.
     """
     try:
         with locked(landing):
@@ -65,20 +65,20 @@ def enter(landing: str | Path, consumer: Consumer, anew: bool) -> None:
                 advance(landing, consumer)
     except OSError as problem:
         raise CentralError(
-            f"{directory(landing)}: {consumer.name} cannot be entered ({problem.strerror}): let "
+            f"{directory(landing)}: {consumer.name} cannot be registered ({problem.strerror}): let "
             "this user write there (the collector lets its group), or give the source an empty "
-            "consumer, of which retention knows nothing"
+            "consumer, which retention ignores"
         ) from problem
 
 
 def advance(landing: str | Path, consumer: Consumer) -> None:
-    """Put down how far a consumer has got, durably."""
+    """Record a consumer's position, durably."""
     content = {"stream": consumer.stream, "position": dict(consumer.position)}
     replace_file(_file(landing, consumer.name), json.dumps(content, sort_keys=True).encode())
 
 
 def read(landing: str | Path) -> list[Consumer]:
-    """All of them, by name.  Raises CentralError for a file that is none."""
+    """All consumers, by name.  Raises CentralError for an invalid file."""
     found = []
     for file in sorted(directory(landing).glob("*.json")):
         try:
@@ -99,7 +99,7 @@ def read(landing: str | Path) -> list[Consumer]:
 
 @contextmanager
 def locked(landing: str | Path) -> Iterator[None]:
-    """Hold the lock: no consumer is entered, and nobody else deletes."""
+    """Hold the lock: no consumer is registered and nothing is deleted meanwhile."""
     make(landing)
     fd = os.open(directory(landing), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -8,8 +8,8 @@ Options
 
     landing             the landing's directory, seen by driver and executors alike (required)
     stream              `name@version`, or `name`: its latest version when the query starts
-    columns             comma-separated: only these are decoded, and the schema holds only these.
-                        Spark does not tell Python sources which columns a query uses, so say it
+    columns             comma-separated: only these are decoded and in the schema; Spark does not
+                        pass the used columns to Python sources
     metadata            true adds _device, _epoch, _partition, _seq and _landed_at
     corrupt             skip (default): a damaged page is left out and marked in LANDING/corrupt;
                         fail: it ends the query
@@ -19,14 +19,14 @@ Options
     consumer            a name: the position that Spark has committed is kept in
                         LANDING/consumers/<name>.json, which tells retention what is still needed
 
-Promises
+Guarantees
 
 1. An offset is `{segment: pages read of it}`, sorted, integers only: equal positions are equal
-   texts.  Offsets never go back, and what lies below one never changes.
-2. `partitions(start, end)` depends on its arguments and the landing's files below `end` alone.
+   texts.  Offsets never go back, and data below one never changes.
+2. `partitions(start, end)` depends only on its arguments and the landing's files below `end`.
 3. `read` keeps no state; reading a task twice gives the same batches.
-4. `commit` is lazy and may be repeated; nothing is removed by it.
-5. A page counts whole or not at all: its checksum is verified before a row of it is used.
+4. `commit` is lazy and may be repeated; it deletes nothing.
+5. A page counts completely or not at all: its checksum is verified before any row of it is used.
 
 Executors need numpy, pyarrow and pyspark beside `edged/`; see `edged.central.package`.
 """
@@ -63,7 +63,14 @@ from pyspark.sql.types import (
 )
 
 from edged.central import consumers, segments
-from edged.central._source_plan import Limits, Position, Slice, advance, canonical, forget_retired
+from edged.central._source_plan import (
+    BatchLimits,
+    Position,
+    Slice,
+    advance,
+    canonical,
+    drop_retired,
+)
 from edged.central._source_plan import tasks as plan_tasks
 from edged.central._source_read import METADATA, Request
 from edged.central._source_read import read as read_slices
@@ -74,7 +81,7 @@ from edged.errors import CentralError, ConfigError
 
 try:
     from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
-except ImportError:  # PySpark 4.0 and 4.1: no limits, a trigger takes all there is
+except ImportError:  # PySpark 4.0 and 4.1: no limits, a trigger reads everything available
     SupportsTriggerAvailableNow = object
     ReadMaxBytes = None
 
@@ -112,14 +119,14 @@ class EdgedDataSource(DataSource):  # type: ignore[misc]
         return "edged"
 
     def schema(self) -> StructType:
-        """The registered schema of the stream, cut to the columns asked for.
+        """The registered schema of the stream, reduced to the requested columns.
 
-        Resolves the stream's version once: what Spark pickles from here on carries it.
+        Resolves the stream's version once; the pickled source carries it from then on.
         """
         return spark_schema(self.request())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of all that has landed when the query is planned."""
+        """A reader of everything landed when the query is planned."""
         return _BatchReader(self.request(schema), self._settings())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -127,8 +134,8 @@ class EdgedDataSource(DataSource):  # type: ignore[misc]
         return _StreamReader(self.request(schema), self._settings())
 
     def request(self, schema: StructType | None = None) -> Request:
-        """What the options ask for.  Raises ConfigError for wrong ones, CentralError for a stream
-        that is not registered."""
+        """The request of the options.  Raises ConfigError for invalid ones, CentralError for an
+        unregistered stream."""
         if self._request is None:
             self._request = _resolve(self.options)
         if schema is None or schema.fieldNames() == list(self._request.columns):
@@ -153,98 +160,98 @@ class EdgedPartition(InputPartition):  # type: ignore[misc]
         self.slices = slices
 
 
-class _Reader:
-    """What both readers do."""
+class _SliceReader:
+    """The common part of both readers."""
 
     def __init__(self, request: Request, settings: dict[str, Any]) -> None:
         self._request, self._settings = request, settings
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of one task as Arrow batches."""
-        if not isinstance(partition, EdgedPartition):  # Spark's stand-in for "no partitions"
+        if not isinstance(partition, EdgedPartition):  # Spark's placeholder for "no partitions"
             return iter(())
         return read_slices(self._request, partition.slices)
 
     def _plan(self, start: Position, end: Position) -> list[InputPartition]:
         request = self._request
         size = self._settings["task_bytes"]
-        found = plan_tasks(request.landing, request.wanted, start, end, size)
+        found = plan_tasks(request.landing, request.stream_hash, start, end, size)
         return [EdgedPartition(slices) for slices in found]
 
 
-class _BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
+class _BatchReader(_SliceReader, DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         return self._plan({}, segments.positions(self._request.landing))
 
 
-class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class _StreamReader(_SliceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     _target: Position | None = None
-    _entered = False
+    _registered = False
 
     def initialOffset(self) -> Position:
-        """Nothing is read yet: Spark asks once, where the checkpoint is new."""
-        self._enter(anew=True)
+        """The empty position.  Spark calls this once, for a new checkpoint."""
+        self._register(anew=True)
         return {}
 
     def getDefaultReadLimit(self) -> Any:
         return ReadMaxBytes(self._settings["bytes_per_trigger"])
 
     def latestOffset(self, start: Position | None = None, limit: Any = None) -> Position:
-        """How far the next micro-batch may go.
+        """The furthest end of the next micro-batch.
 
-        PySpark 4.0 and 4.1 give neither argument: then it is all that has landed.
+        PySpark 4.0 and 4.1 pass neither argument: the end is then everything landed.
         """
-        self._enter()
+        self._register()
         landing = self._request.landing
         end = segments.positions(landing) if self._target is None else self._target
         if start is None:
             return canonical(end)
-        reached = advance(landing, self._request.wanted, start, end, self._limits(limit))
-        return reached if reached == start else forget_retired(landing, reached)
+        reached = advance(landing, self._request.stream_hash, start, end, self._limits(limit))
+        return reached if reached == start else drop_retired(landing, reached)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on nothing that lands counts."""
-        self._enter()
+        """Ignore pages that land from now on."""
+        self._register()
         self._target = canonical(segments.positions(self._request.landing))
 
     def reportLatestOffset(self) -> Position:
-        """All that has landed, for the query's progress report."""
+        """Everything landed, for the query's progress report."""
         return canonical(segments.positions(self._request.landing))
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         return self._plan(start, end)
 
     def commit(self, end: Position) -> None:
-        """Record, for retention, that all below `end` has been processed."""
+        """Record for retention that everything below `end` is processed."""
         name = self._settings["consumer"]
         if name:
             consumers.advance(self._request.landing, self._consumer(canonical(end)))
 
-    def _enter(self, anew: bool = False) -> None:
-        """Tell retention, before the landing is looked at."""
+    def _register(self, anew: bool = False) -> None:
+        """Register with retention before the first look at the landing."""
         name = self._settings["consumer"]
-        if name and (anew or not self._entered):
-            consumers.enter(self._request.landing, self._consumer({}), anew)
-            self._entered = True
+        if name and (anew or not self._registered):
+            consumers.register(self._request.landing, self._consumer({}), anew)
+            self._registered = True
 
     def _consumer(self, position: Position) -> Consumer:
         stream = f"{self._request.stream}@{self._request.version}"
         return Consumer(self._settings["consumer"], stream, position)
 
-    def _limits(self, limit: Any) -> Limits:
-        """Spark's limit, and the options'.  ReadAllAvailable overrides the options."""
+    def _limits(self, limit: Any) -> BatchLimits:
+        """Spark's limit combined with the options'.  ReadAllAvailable overrides the options."""
         kind, pages = type(limit).__name__, self._settings["pages_per_trigger"]
         if kind == "ReadAllAvailable":
-            return Limits()
+            return BatchLimits()
         if kind == "ReadMaxBytes":
-            return Limits(bytes=limit.max_bytes, pages=pages)
+            return BatchLimits(bytes=limit.max_bytes, pages=pages)
         if kind == "ReadMaxRows":
-            return Limits(rows=limit.max_rows, pages=pages)
+            return BatchLimits(rows=limit.max_rows, pages=pages)
         if kind == "ReadMaxFiles":
-            return Limits(pages=min(limit.max_files, pages or limit.max_files))
+            return BatchLimits(pages=min(limit.max_files, pages or limit.max_files))
         if kind == "ReadMinRows" and self._target is None:
-            return Limits(rows_min=limit.min_rows, pages=pages)
-        return Limits(bytes=self._settings["bytes_per_trigger"], pages=pages)
+            return BatchLimits(rows_min=limit.min_rows, pages=pages)
+        return BatchLimits(bytes=self._settings["bytes_per_trigger"], pages=pages)
 
 
 def spark_schema(request: Request) -> StructType:
@@ -255,14 +262,14 @@ def spark_schema(request: Request) -> StructType:
 
 
 def latest_version(landing: str | Path, stream: str) -> int | None:
-    """The largest version of `stream` that is registered in the landing; None for none."""
+    """The largest registered version of `stream` in the landing; None without one."""
     found = Path(landing, "schemas").glob(f"{stream}@*.json")
     numbers = [p.name[len(stream) + 1 : -len(".json")] for p in found]
     return max((int(n) for n in numbers if n.isdigit()), default=None)
 
 
 def registered_schema(landing: str | Path, stream: str, version: int) -> Schema:
-    """The schema of `stream@version` as the landing has it.  Raises CentralError."""
+    """The schema of `stream@version` in the landing.  Raises CentralError."""
     place = Path(landing, "schemas", f"{stream}@{version}.json")
     try:
         return Schema.from_json(place.read_text("utf-8"))
@@ -273,7 +280,7 @@ def registered_schema(landing: str | Path, stream: str, version: int) -> Schema:
 
 
 def corrupt_pages(landing: str | Path) -> int:
-    """How many damaged pages were marked in the landing so far."""
+    """The number of damaged pages marked in the landing so far."""
     return sum(1 for _ in Path(landing, "corrupt").glob("seg-*.json"))
 
 
@@ -305,15 +312,17 @@ def _resolve(options: Any) -> Request:
 
 
 def _columns(options: Any, schema: Schema, stream: str) -> tuple[str, ...]:
-    asked = options.get("columns", "")
-    names = [n.strip() for n in asked.split(",") if n.strip()] if asked else list(schema.names)
+    requested = options.get("columns", "")
+    names = (
+        [n.strip() for n in requested.split(",") if n.strip()] if requested else list(schema.names)
+    )
     for name in names:
         if name not in schema and name not in METADATA:
             raise ConfigError(f"{stream} has no column {name!r}; it has {', '.join(schema.names)}")
     if options.get("metadata", "false").lower() == "true":
         names += [name for name in METADATA if name not in names]
     if len(set(names)) != len(names):
-        raise ConfigError(f"option columns: {asked!r} names a column twice")
+        raise ConfigError(f"option columns: {requested!r} names a column twice")
     return tuple(names)
 
 

@@ -1,20 +1,19 @@
-"""Retention: deleting landed pages that are old and that nobody needs any more.
+"""Retention: deletes landed pages that are old and that every consumer has read.
 
-A segment goes as a whole, and only where
+A segment is deleted as a whole, and only if
 
  1. it is sealed: no collector writes to it, and the high waters that it counts are durable;
  2. its newest page landed before the given time;
- 3. for every stream that has a page in it there is a consumer (`edged/central/consumers.py`), and
-    every consumer of the stream is past all of its pages; or the stream was named as one that
-    nobody reads.
+ 3. every stream with a page in it has a consumer (`edged/central/consumers.py`), and every consumer
+    of the stream is past all of its pages; or the stream was named as one without consumers.
 
-What a consumer has not processed is therefore never deleted, whoever is killed when: positions are
-put down after their batches are committed, and consumers are entered under the lock that is held
-here from the reading of positions to the last deletion.  Batch reads are no consumers: one that is
-under way fails where its segment goes, and says so.
+A page that a consumer has not processed is therefore never deleted, even after a kill: positions
+are recorded after their batches are committed, and consumers are registered under the lock that is
+held here from the reading of positions to the last deletion.  Batch reads are not consumers: a
+batch read fails with a clear error if its segment is deleted meanwhile.
 
-The summaries of segments that went are folded (`edged/central/seals.py`), so what stays of them
-does not grow with time but with devices and partitions.
+The summaries of deleted segments are folded (`edged/central/seals.py`), so that they grow with the
+number of devices and partitions, not with time.
 """
 
 from __future__ import annotations
@@ -34,46 +33,46 @@ OPEN, YOUNG = "not sealed yet", "not old enough"
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What went, or with `dry_run` would go."""
+    """What was deleted, or with `dry_run` would be."""
 
     segments: list[str] = field(default_factory=list)
     pages: int = 0
     bytes: int = 0
     kept: Mapping[str, int] = field(default_factory=dict)
-    """Segments that stay, by why."""
+    """Number of kept segments, by reason."""
 
 
 def expire(
     landing: str | Path, before_us: int, unread: Collection[str] = (), dry_run: bool = False
 ) -> Expired:
-    """Delete the segments whose pages all landed before `before_us` (wall clock) and which nobody
-    needs.  `unread` names streams, `name@version` or `name`, whose pages nobody will read.
+    """Delete the segments whose pages all landed before `before_us` (wall clock) and that no
+    consumer needs.  `unread` names streams, `name@version` or `name`, that have no consumers.
 
-    Raises ConfigError where such a stream has a consumer, CentralError where a consumer's position
-    cannot be read.
+    Raises ConfigError if such a stream has a consumer, CentralError if a consumer's position is
+    unreadable.
     """
     with consumers.locked(landing):
         known = consumers.read(landing)
         _check_unread(known, unread)
         streams = _streams(landing)
-        went: list[str] = []
+        deleted: list[str] = []
         kept: Counter[str] = Counter()
         pages = size = 0
         for name in segments.list_segments(landing):
             rows = segments.read_rows(landing, name)
-            why = _needed(landing, name, rows, before_us, known, streams, unread)
-            if why:
-                kept[why] += 1
+            reason = _needed(landing, name, rows, before_us, known, streams, unread)
+            if reason:
+                kept[reason] += 1
                 continue
-            went.append(name)
+            deleted.append(name)
             pages, size = pages + len(rows), size + int(rows["length"].sum())
             if not dry_run:
                 seals.retire(landing, name)
         if not dry_run:
-            for name in seals.retired(landing):  # pages that a killed run has left
+            for name in seals.retired(landing):  # pages left by a killed run
                 segments.pages_path(landing, name).unlink(missing_ok=True)
             seals.fold(landing)
-        return Expired(went, pages, size, dict(kept))
+        return Expired(deleted, pages, size, dict(kept))
 
 
 def _needed(
@@ -85,14 +84,14 @@ def _needed(
     streams: Mapping[int, str],
     unread: Collection[str],
 ) -> str:
-    """Why a segment stays; empty where it may go."""
+    """The reason to keep a segment; empty if it may be deleted."""
     if seals.read(landing, name) is None:
         return OPEN
     if len(rows) and int(rows["landed_at_us"].max()) >= before_us:
         return YOUNG
     for stream in sorted(streams.get(h, "") for h in set(rows["stream_hash"].tolist())):
         if not stream:
-            return "the schema of a stream in it is gone"
+            return "the schema of a stream in it is missing"
         if {stream, stream.partition("@")[0]} & set(unread):
             continue
         readers = [consumer for consumer in known if consumer.stream == stream]
@@ -108,13 +107,13 @@ def _check_unread(known: list[Consumer], unread: Collection[str]) -> None:
     for consumer in known:
         if {consumer.stream, consumer.stream.partition("@")[0]} & set(unread):
             raise ConfigError(
-                f"--unread {consumer.stream}: {consumer.name} reads it; where that reader is gone "
+                f"--unread {consumer.stream}: {consumer.name} reads it; if that reader is gone "
                 f"for good, delete consumers/{consumer.name}.json"
             )
 
 
 def _streams(landing: str | Path) -> dict[int, str]:
-    """Registered streams, `name@version`, by how rows are marked."""
+    """Registered streams, `name@version`, by their hash in rows."""
     found = {}
     for file in Path(landing, "schemas").glob("*@*.json"):
         stream, _, version = file.stem.rpartition("@")

@@ -1,14 +1,13 @@
-"""The fleet as it reports itself: each device's last telemetry, and when it was last heard of.
+"""The fleet: each device's last telemetry report and its last contact.
 
     LANDING/fleet/<device>.json     {"seq": …, "row": {column: value, …} or null}
 
-The file's time of modification is when any collector last heard of the device, to SEEN_S; `row` is
-its newest report (edged/uplink/telemetry.py), null before the first.  The files are written
-without a sync and may be deleted: they only repeat what the landed pages say, and the next report
-makes them anew.
+The file's modification time is the device's last contact with any collector, to SEEN_S.  `row` is
+its newest report (edged/uplink/telemetry.py), null before the first.  The files are written without
+a sync and may be deleted: they only repeat landed pages, and the next report recreates them.
 
-All collectors of a landing share them, so each of them tells of the whole fleet, whichever took a
-device's last request: scrape one of them, or all and aggregate with `max by (device)`.
+All collectors of a landing share the files, so each exports the whole fleet: scrape one of them, or
+all and aggregate with `max by (device)`.
 """
 
 from __future__ import annotations
@@ -33,26 +32,26 @@ from edged.pages.read import read_page
 from edged.uplink import telemetry
 
 SEEN_S = 10.0
-"""How often a device's file is touched at most, by requests without a report."""
+"""Smallest time between two updates of a device's file by requests without a report."""
 SILENT_S_MIN, SILENT_S_UNKNOWN = 10.0, 300.0
-"""A device is silent after INTERVALS_SILENT of its intervals, but at least so long; one that sends
-no reports after the latter."""
+"""A device is silent after INTERVALS_SILENT of its intervals, but not before SILENT_S_MIN; one that
+sends no reports, after SILENT_S_UNKNOWN."""
 REPORT_BYTES_MAX = 64 << 10
-"""Of a larger report, which no device of ours makes, nothing is kept here: it has landed."""
+"""A larger report, which no edged device makes, is not kept here; its page has landed."""
 _SCHEMAS = {version: Schema.from_json(text) for version, text in telemetry.SCHEMAS.items()}
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """A device: when it was last heard of (wall clock), and its newest report."""
+class FleetDevice:
+    """A device: its last contact (wall clock) and its newest report."""
 
     name: str
     seen_us: int
     row: Mapping[str, Any] | None
 
     def up(self, now_us: int) -> bool:
-        """Whether it has been heard of within its time."""
+        """Whether its last contact is recent enough."""
         after_s = SILENT_S_UNKNOWN
         if self.row is not None and isinstance(self.row.get("interval_s"), float):
             after_s = max(SILENT_S_MIN, telemetry.INTERVALS_SILENT * self.row["interval_s"])
@@ -60,20 +59,22 @@ class Device:
 
 
 class Fleet:
-    """The files of a landing.  For any thread."""
+    """The files of a landing.  Thread-safe."""
 
     def __init__(self, landing: str | Path) -> None:
         self._directory = Path(landing) / "fleet"
         self._lock = threading.Lock()
         self._touched: dict[str, float] = {}
-        self._known: dict[str, tuple[tuple[int, int, int], Device]] = {}
+        self._known: dict[str, tuple[tuple[int, int, int], FleetDevice]] = {}
         self.left_out = 0
-        """How many more there were than DEVICES_MAX when `devices` was asked last."""
+        """Devices beyond DEVICES_MAX at the last call of `devices`."""
 
-    def note(self, device: str, report: tuple[Header, memoryview] | None, now_us: int) -> None:
-        """The device has been heard of, with this page of telemetry or without.
+    def on_contact(
+        self, device: str, report: tuple[Header, memoryview] | None, now_us: int
+    ) -> None:
+        """Record a contact of the device, with or without a page of telemetry.
 
-        A disk that takes nothing loses the view of the fleet, and nothing else.
+        If the disk cannot be written, only the view of the fleet is stale.
         """
         try:
             if report is not None:
@@ -83,10 +84,10 @@ class Fleet:
                     self._write(device, 0, None, now_us)
                 self._touch(device, now_us)
         except (OSError, PageError) as problem:
-            _LOG.warning("the fleet's view of %s is not brought up to date: %s", device, problem)
+            _LOG.warning("the fleet's record of %s was not updated: %s", device, problem)
 
-    def devices(self) -> list[Device]:
-        """All devices by name; of more than DEVICES_MAX those that were heard of last."""
+    def devices(self) -> list[FleetDevice]:
+        """All devices by name; of more than DEVICES_MAX the most recent ones."""
         found = []
         try:
             with os.scandir(self._directory) as entries:
@@ -98,15 +99,15 @@ class Fleet:
         devices = [self._device(stat, name[:-5]) for stat, name in found[:DEVICES_MAX]]
         return sorted((d for d in devices if valid_id(d.name)), key=lambda d: d.name)
 
-    def device(self, name: str) -> Device | None:
-        """One of them."""
+    def device(self, name: str) -> FleetDevice | None:
+        """One device; None if it is unknown."""
         try:
             return self._device(self._path(name).stat(), name)
         except FileNotFoundError:
             return None
 
     def forget(self, name: str) -> bool:
-        """Forget a device until it is heard of again; whether it was known."""
+        """Forget a device until its next contact; returns whether it was known."""
         known = self._path(name).exists()
         self._path(name).unlink(missing_ok=True)
         return known
@@ -127,7 +128,7 @@ class Fleet:
         os.utime(self._path(device), ns=(1000 * now_us, 1000 * now_us))
         self._touched[device] = time.monotonic()
 
-    def _device(self, stat: os.stat_result, name: str) -> Device:
+    def _device(self, stat: os.stat_result, name: str) -> FleetDevice:
         stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
         with self._lock:
             known = self._known.get(name)
@@ -137,7 +138,7 @@ class Fleet:
             row = json.loads(self._path(name).read_bytes())["row"]
         except (OSError, ValueError, KeyError, TypeError):
             row = None
-        device = Device(name, stat.st_mtime_ns // 1000, row if isinstance(row, dict) else None)
+        device = FleetDevice(name, stat.st_mtime_ns // 1000, row if isinstance(row, dict) else None)
         with self._lock:
             self._known[name] = (stamp, device)
             if len(self._known) > 2 * DEVICES_MAX:
@@ -146,8 +147,8 @@ class Fleet:
 
 
 def _row(header: Header, page: memoryview) -> dict[str, Any] | None:
-    """The last row of a page; times as microseconds.  None of a version that is not known here, and
-    where it is too large."""
+    """The last row of a page; times as microseconds.  None for an unknown schema version or a
+    report that is too large."""
     schema = _SCHEMAS.get(header.version)
     if schema is None or header.raw_bytes > REPORT_BYTES_MAX:
         return None

@@ -1,9 +1,10 @@
 """Group commit: deliveries that wait while the disk works are committed together.
 
-One thread takes what has queued up, at most `GROUP_BYTES_MAX` bytes and `GROUP_DEVICES_MAX` devices
-at a time, and gives it to the landing; the event loop never waits for a disk.  With a pause set, a
-group's first delivery waits so long for others.  When the landing raises, nothing is acknowledged
-any more: every waiting and coming delivery gets the error and `on_failed` is called once.
+One thread takes the queued deliveries, at most `GROUP_BYTES_MAX` bytes and `GROUP_DEVICES_MAX`
+devices at a time, and commits them to the landing; the event loop never waits for a disk.  With a
+pause set, a group's first delivery waits that long for others.  After an error of the landing
+nothing is acknowledged: every waiting and later delivery gets the error, and `on_failed` is called
+once.
 """
 
 from __future__ import annotations
@@ -15,23 +16,31 @@ import threading
 import time
 from collections.abc import Callable
 
-from edged.central.admission import Delivery, Outcome
+from edged.central.admission import Delivery, DeliveryOutcome
 from edged.central.landing import Landing
 from edged.errors import CentralError
 
 GROUP_BYTES_MAX = 32 << 20
 GROUP_DEVICES_MAX = 64
 _LOG = logging.getLogger(__name__)
-_Waiting = tuple[Delivery, "asyncio.Future[Outcome]"]
+_Waiting = tuple[Delivery, "asyncio.Future[DeliveryOutcome]"]
 
 
-class Committer:
-    """Runs the landing's commits; created and used on an event loop."""
+class GroupCommitter:
+    """Runs the landing's commits; created and used on an event loop.
 
-    def __init__(self, landing: Landing, on_failed: Callable[[], None], pause_us: int = 0) -> None:
+    `on_commit` is called with the seconds that a commit took, on the committer's thread.
+    """
+
+    def __init__(
+        self,
+        landing: Landing,
+        on_failed: Callable[[], None],
+        pause_us: int = 0,
+        on_commit: Callable[[float], None] = lambda _: None,
+    ) -> None:
         self.groups = 0
-        self.took: Callable[[float], None] = lambda _: None
-        """Told how long a commit took, in seconds, on the committer's thread."""
+        self._on_commit = on_commit
         self._landing = landing
         self._on_failed = on_failed
         self._pause_us = pause_us
@@ -41,9 +50,9 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="committer")
         self._thread.start()
 
-    async def commit(self, delivery: Delivery) -> Outcome:
-        """What became of `delivery`; when this returns, it is durable.  May raise CentralError."""
-        future: asyncio.Future[Outcome] = self._loop.create_future()
+    async def commit(self, delivery: Delivery) -> DeliveryOutcome:
+        """The result of `delivery`, which is durable on return.  Raises CentralError."""
+        future: asyncio.Future[DeliveryOutcome] = self._loop.create_future()
         self._queue.put((delivery, future))
         return await future
 
@@ -63,7 +72,7 @@ class Committer:
             self._commit(group)
 
     def _gather(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | None, bool]:
-        """(group, one that did not fit, whether the end has come)."""
+        """(group, a delivery that did not fit, whether the queue has ended)."""
         if self._pause_us:
             time.sleep(self._pause_us / 1e6)
         group, size, devices = [first], _bytes(first[0]), {first[0].device}
@@ -81,12 +90,12 @@ class Committer:
             group.append(waiting)
 
     def _commit(self, group: list[_Waiting]) -> None:
-        outcomes: list[Outcome] = []
+        outcomes: list[DeliveryOutcome] = []
         if self._failure is None:
             try:
                 started_s = time.monotonic()
                 outcomes = self._landing.commit([delivery for delivery, _ in group])
-                self.took(time.monotonic() - started_s)
+                self._on_commit(time.monotonic() - started_s)
                 self.groups += 1
             except Exception as problem:
                 _LOG.critical("the landing failed; the collector ends", exc_info=problem)
@@ -99,7 +108,9 @@ def _bytes(delivery: Delivery) -> int:
     return sum(len(page) for _, page in delivery.pages)
 
 
-def _deliver(group: list[_Waiting], outcomes: list[Outcome], failure: CentralError | None) -> None:
+def _deliver(
+    group: list[_Waiting], outcomes: list[DeliveryOutcome], failure: CentralError | None
+) -> None:
     for i, (_, future) in enumerate(group):
         if future.done():
             continue

@@ -1,16 +1,16 @@
-"""High-water records: which pages of a device have landed.  They outlive the pages.
+"""High-water records: the highest landed page per device and partition.  They outlive the pages.
 
-One file a device, `LANDING/devices/<device_hash as 16 hex digits>.record`, changed in place under
+One file per device, `LANDING/devices/<device_hash as 16 hex digits>.record`, changed in place under
 an exclusive flock of itself, so that several collectors can share a landing.
 
     record = head (64 bytes) | entry, entry, ...          little-endian, no padding
 
     head   0  4 bytes  magic "EDGH"
            4  4 u32    format = 1
-           8  8 u64    generation: a new value before every change; whoever remembers the file's
-                       content under an equal generation need not read it again
+           8  8 u64    generation: a new value before every change; a cached copy with an equal
+                       generation is current
           16  4 u32    in doubt: 1 while rows are being committed that are not counted yet
-          20  4 u32    entries: how many follow
+          20  4 u32    entries: their number
           24 40        zero
 
     entry  two slots of 48 bytes; the valid one with the greater (seq, serial) counts
@@ -24,13 +24,14 @@ an exclusive flock of itself, so that several collectors can share a landing.
           44  4 u32  crc          CRC-32 of the 44 bytes before
 
 Invariants
+
  1. A high water is written only after the rows that it counts are durable in an idx.
  2. It is not synced page by page: a segment is *sealed* only when the records of all its devices
-    are durable, and rows of segments that are not sealed are counted again at every start.
- 3. A slot that is neither zero nor valid, a bad head, or a head in doubt whose lock is free (its
-    writer died) makes the record suspect: it is merged (maximum) with what the landing's rows
-    say, and written anew.
- 4. The stream is named without its version: sequences go on when a schema's version changes.
+    are durable, and rows of unsealed segments are counted again at every start.
+ 3. A record is suspect if a slot is neither zero nor valid, if its head is invalid, or if its head
+    is in doubt while its lock is free (the writer died).  A suspect record is merged (maximum) with
+    the landing's rows and rewritten.
+ 4. The stream is named without its version: sequences continue when a schema's version changes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ Key = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class High:
+class HighWater:
     """One high water: the greatest landed `seq` of (epoch, stream, partition), its checksum."""
 
     epoch: int
@@ -83,20 +84,20 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class Table:
-    """A record's content in memory, with what was changed and not written yet."""
+class HighWaterTable:
+    """A record's content in memory, with its unwritten changes."""
 
     generation: int = 0
     places: int = 0
     entries: dict[Key, _Entry] = field(default_factory=dict)
     dirty: set[Key] = field(default_factory=set)
     suspect: bool = False
-    found: bool = True
-    """Whether it stands as an earlier process may have left it: what a failed sync of that one kept
-    from the medium no later sync writes."""
+    inherited: bool = True
+    """Whether the content was written by an earlier process.  If a sync of that process failed, the
+    medium may lack it although the page cache has it, and a later sync does not write it."""
 
     def high(self, epoch: int, stream: int, partition: int) -> tuple[int, int]:
-        """(seq, checksum) of the highest landed page; (0, 0) where none has."""
+        """(seq, checksum) of the highest landed page; (0, 0) without one."""
         entry = self.entries.get((HIGH, epoch, stream, partition))
         return (entry.seq, entry.value) if entry else (0, 0)
 
@@ -108,7 +109,7 @@ class Table:
             self._set(key, seq, crc)
 
     def session(self, epoch: int) -> tuple[int, int]:
-        """(counter, nonce) of the newest session of `epoch`; (0, 0) where none is known."""
+        """(counter, nonce) of the newest session of `epoch`; (0, 0) if none is known."""
         entry = self.entries.get((SESSION, epoch, 0, 0))
         return (entry.seq, entry.value) if entry else (0, 0)
 
@@ -116,10 +117,10 @@ class Table:
         """Fence every session of `epoch` before this one."""
         self._set((SESSION, epoch, 0, 0), counter, nonce)
 
-    def highs(self) -> list[High]:
+    def highs(self) -> list[HighWater]:
         """All high waters."""
         return [
-            High(epoch, stream, partition, e.seq, e.value)
+            HighWater(epoch, stream, partition, e.seq, e.value)
             for (kind, epoch, stream, partition), e in self.entries.items()
             if kind == HIGH
         ]
@@ -135,24 +136,25 @@ class Table:
         entry.seq, entry.value = seq, value
 
     def room(self, epoch: int, stream: int, partition: int) -> bool:
-        """Whether one more high water may be counted (a device's entries are bounded)."""
+        """Whether a further high water fits (a device's entries are bounded)."""
         return self._room((HIGH, epoch, stream, partition))
 
     def session_room(self, epoch: int) -> bool:
-        """Whether a session of `epoch` may be counted."""
+        """Whether a session of `epoch` fits."""
         return self._room((SESSION, epoch, 0, 0))
 
     def _room(self, key: Key) -> bool:
         return key in self.entries or len(self.entries) < ENTRIES_MAX
 
 
-class Record:
+class DeviceRecord:
     """A device's record while its lock is held: change `table`, then `save`.
 
-    Where rows are committed for what is changed: `intend` before, and `save` or `relent` after.
+    When rows are committed for the changes, call `mark_in_doubt` before, and `save` or `discard`
+    after.
     """
 
-    def __init__(self, fd: int, table: Table) -> None:
+    def __init__(self, fd: int, table: HighWaterTable) -> None:
         self._fd = fd
         self.table = table
 
@@ -161,13 +163,13 @@ class Record:
         table.generation = (table.generation + 1) & 0xFFFFFFFFFFFFFFFF
         os.pwrite(self._fd, _pack_head(table, doubt), 0)
 
-    def intend(self) -> None:
-        """Mark the record as in doubt where `table` has changes."""
+    def mark_in_doubt(self) -> None:
+        """Mark the record as in doubt if `table` has changes."""
         if self.table.dirty:
             self._head(doubt=1)
 
-    def relent(self) -> None:
-        """Take the mark away: no row was committed.  The changes are forgotten."""
+    def discard(self) -> None:
+        """Remove the mark and drop the changes: no row was committed."""
         if self.table.dirty:
             self._head(doubt=0)
 
@@ -183,28 +185,29 @@ class Record:
             self._head(doubt=0)
             table.dirty.clear()
         if sync:
-            if table.found:
+            if table.inherited:
                 os.pwrite(self._fd, os.pread(self._fd, os.fstat(self._fd).st_size, 0), 0)
             os.fdatasync(self._fd)
-            table.found = False
+            table.inherited = False
 
 
-class Records:
-    """The records of a landing.  `rebuild(device_hash)` says what the landing's rows tell.
+class DeviceRecords:
+    """The records of a landing.  `rebuild(device_hash)` returns the high waters in the landing's
+    rows.
 
-    Remembers at most `remembered` devices' tables; not for use by several threads.
+    Caches at most `remembered` devices' tables; not thread-safe.
     """
 
     def __init__(
         self,
         directory: Path,
-        rebuild: Callable[[int], Iterable[High]],
-        remembered: int = 4096,
+        rebuild: Callable[[int], Iterable[HighWater]],
+        cache_size: int = 4096,
     ) -> None:
         self._directory = directory
         self._rebuild = rebuild
-        self._remembered = remembered
-        self._tables: OrderedDict[int, Table] = OrderedDict()
+        self._cache_size = cache_size
+        self._tables: OrderedDict[int, HighWaterTable] = OrderedDict()
         directory.mkdir(parents=True, exist_ok=True)
 
     def path(self, device: int) -> Path:
@@ -212,12 +215,12 @@ class Records:
         return self._directory / f"{device:016x}.record"
 
     @contextmanager
-    def locked(self, device: int) -> Iterator[Record]:
-        """Hold the record of `device` (a hash).  What was changed and not saved is forgotten."""
+    def locked(self, device: int) -> Iterator[DeviceRecord]:
+        """Hold the record of `device` (a hash).  Unsaved changes are dropped on exit."""
         fd = os.open(self.path(device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            record = Record(fd, self._table(fd, device))
+            record = DeviceRecord(fd, self._table(fd, device))
             try:
                 yield record
             finally:
@@ -225,16 +228,16 @@ class Records:
         finally:
             os.close(fd)
 
-    def _remember(self, device: int, table: Table) -> None:
+    def _remember(self, device: int, table: HighWaterTable) -> None:
         if table.dirty:
             self._tables.pop(device, None)
             return
         self._tables[device] = table
         self._tables.move_to_end(device)
-        while len(self._tables) > self._remembered:
+        while len(self._tables) > self._cache_size:
             self._tables.popitem(last=False)
 
-    def _table(self, fd: int, device: int) -> Table:
+    def _table(self, fd: int, device: int) -> HighWaterTable:
         head = os.pread(fd, HEAD_BYTES, 0)
         known = self._tables.get(device)
         if known is not None and head == _pack_head(known):
@@ -243,12 +246,12 @@ class Records:
         if table.suspect:
             for high in self._rebuild(device):
                 table.raise_high(high.epoch, high.stream, high.partition, high.seq, high.crc)
-            _write_anew(fd, table)
+            _rewrite(fd, table)
             sync_directory(self._directory)
         return table
 
 
-def _pack_head(table: Table, doubt: int = 0) -> bytes:
+def _pack_head(table: HighWaterTable, doubt: int = 0) -> bytes:
     return _HEAD.pack(MAGIC, FORMAT, table.generation, doubt, table.places)
 
 
@@ -258,9 +261,9 @@ def _pack(key: Key, entry: _Entry) -> bytes:
     return body + _CRC.pack(zlib.crc32(body))
 
 
-def _load(fd: int, head: bytes) -> Table:
-    """The table in the file; `suspect` where it is new or anything in it is damaged."""
-    table = Table(suspect=True)
+def _load(fd: int, head: bytes) -> HighWaterTable:
+    """The table in the file; `suspect` if the file is new or damaged."""
+    table = HighWaterTable(suspect=True)
     if len(head) < HEAD_BYTES:
         return table
     magic, version, table.generation, doubt, places = _HEAD.unpack(head)
@@ -279,7 +282,7 @@ def _load(fd: int, head: bytes) -> Table:
     return table
 
 
-def _load_slot(table: Table, at: int, slot: bytes) -> None:
+def _load_slot(table: HighWaterTable, at: int, slot: bytes) -> None:
     if slot == _ZERO[: len(slot)]:
         return
     if len(slot) < SLOT_BYTES or zlib.crc32(slot[:-4]) != _CRC.unpack_from(slot, 44)[0]:
@@ -296,8 +299,8 @@ def _load_slot(table: Table, at: int, slot: bytes) -> None:
         table.entries[key] = _Entry(place, serial, seq, value)
 
 
-def _write_anew(fd: int, table: Table) -> None:
-    """Write the whole record, entries packed from the first place on, durably."""
+def _rewrite(fd: int, table: HighWaterTable) -> None:
+    """Write the whole record, entries packed from the first position on, durably."""
     table.generation = (table.generation + 1) & 0xFFFFFFFFFFFFFFFF
     table.places = len(table.entries)
     data = bytearray(_pack_head(table))
@@ -308,4 +311,4 @@ def _write_anew(fd: int, table: Table) -> None:
     os.ftruncate(fd, len(data))
     os.fsync(fd)
     table.dirty.clear()
-    table.suspect = table.found = False
+    table.suspect = table.inherited = False

@@ -1,26 +1,27 @@
-"""The landing: where pages are at home in the centre.  One interface, one implementation so far.
+"""The landing: the centre's store of pages.  One interface, one implementation.
 
     LANDING/schemas/<stream>@<version>.json      registered schemas              (schemas.py)
-    LANDING/segments/seg-*.pages, seg-*.idx      pages and what is committed     (segments.py)
+    LANDING/segments/seg-*.pages, seg-*.idx      pages and committed rows        (segments.py)
     LANDING/segments/seg-*.sum                   a sealed segment's high waters  (seals.py)
     LANDING/devices/<hash>.record                high waters and sessions        (highwater.py)
-    LANDING/desired/<device>.json                what the centre wants; others write it
-    LANDING/consumers/<name>.json                who reads it, and how far        (consumers.py)
-    LANDING/shares                               what each device's pages take    (shares.py)
+    LANDING/desired/<device>.json                desired states, written by others
+    LANDING/consumers/<name>.json                readers and their positions     (consumers.py)
+    LANDING/shares                               bytes of each device's pages    (landing_quota.py)
     LANDING/instances/<instance>.lock            flocked by the owner of its segments
 
-How a group of deliveries is committed, under the locks of its devices (taken in the order of their
+A group of deliveries is committed under the locks of its devices (taken in the order of their
 hashes): decide (`admit`); mark the records as in doubt; append; fdatasync of the pages; rows;
-fdatasync of the rows; high waters, which takes the mark away.  Whoever finds the mark (its writer
-died) reads the truth from the rows.  The second fdatasync makes the rows, and not the high waters,
-the truth: a high water never counts a page that a power cut could take away.
+fdatasync of the rows; high waters, which removes the mark.  A process that finds the mark (its
+writer died) reads the truth from the rows.  The second fdatasync makes the rows, not the high
+waters, authoritative: a high water never counts a page that a power cut could lose.
 
-A segment that has reached its size is sealed: the records of its devices are made durable, then
-its `seg-*.sum` is written.  At start
- 1. the rows of every segment that is not sealed, whosever it is, are counted in the records;
- 2. intact pages behind the last row of the own segments that follow on their device's high water
-    (they were durable, but not yet visible when the process ended) get their rows; the rest was
-    never acknowledged and is cut off.
+A segment that has reached its size is sealed: the records of its devices are made durable, then its
+`seg-*.sum` is written.  At start
+
+ 1. the rows of every unsealed segment, of all collectors, are counted in the records;
+ 2. valid pages after the last row of the own segments that follow on their device's high water
+    (durable, but not yet visible when the process ended) get their rows; the rest was never
+    acknowledged and is cut off.
 """
 
 from __future__ import annotations
@@ -38,11 +39,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from edged.central import consumers, seals, segments
-from edged.central.admission import FULL, QUOTA, Delivery, Outcome, Problem, admit, follows
-from edged.central.desired import Desired
-from edged.central.highwater import High, Records
-from edged.central.landing_quota import Shares
-from edged.central.schemas import Schemas
+from edged.central.admission import (
+    FULL,
+    QUOTA,
+    Delivery,
+    DeliveryOutcome,
+    PageProblem,
+    admit,
+    follows,
+)
+from edged.central.desired import DesiredStates
+from edged.central.highwater import DeviceRecords, HighWater
+from edged.central.landing_quota import LandingQuota
+from edged.central.schemas import SchemaRegistry
 from edged.central.segments import ROW, Rows, SegmentWriter
 from edged.errors import CentralError, PageError
 from edged.pages.format import Header, parse_header, verify
@@ -50,7 +59,7 @@ from edged.platform.clock import Clock, SystemClock
 
 _LOG = logging.getLogger(__name__)
 FREE_BYTES_MIN = 64 << 20
-"""Kept free for rows, records and summaries, and for the start after a crash."""
+"""Reserved for rows, records and summaries, and for the start after a crash."""
 _FULL = "the landing's disk is full"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _INSTANCES_MAX = 1024
@@ -58,36 +67,37 @@ _CRCS_REMEMBERED = 1 << 16
 
 
 class Landing(Protocol):
-    """What a collector needs of the place where pages land."""
+    """The interface of a page store, as a collector uses it."""
 
     def register(self, stream: str, version: int, text: str) -> None:
-        """Register a schema durably; SchemaMismatch where another one is."""
+        """Register a schema durably; raises SchemaMismatch if another one is registered."""
 
     def schema(self, stream: str, version: int) -> str | None:
         """The registered schema's JSON text."""
 
     def desired(self, device: str, known: int = 0) -> Any:
-        """What the centre wants of `device`: a JSON value, None where nothing.
+        """The desired state of `device`: a JSON value, None without one.
 
-        Of one with `version` and `document` only the version where that is `known`, or older.
+        If it has `version` and `document`, the document is left out for a version that is `known`
+        or older.
         """
 
-    def commit(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
-        """Land what may land, durably and visibly; one outcome a delivery.
+    def commit(self, deliveries: Sequence[Delivery]) -> list[DeliveryOutcome]:
+        """Land what is admitted, durably and visibly; one outcome per delivery.
 
-        An exception means that nothing may be acknowledged and the process must end.
+        After an exception nothing may be acknowledged and the process must end.
         """
 
     def largest_share(self) -> float:
-        """The largest part of its share of the disk that a device takes; on any thread."""
+        """The largest share of its quota that a device uses; safe on any thread."""
 
     def close(self) -> None:
-        """Let go of the landing."""
+        """Release the landing."""
 
 
 class DirectoryLanding:
-    """A landing in a directory, which several collectors may share.  Not for several threads,
-    except `schema`, `register` and `desired`."""
+    """A landing in a directory, which several collectors may share.  For one thread, except
+    `schema`, `register` and `desired`."""
 
     def __init__(
         self,
@@ -98,24 +108,24 @@ class DirectoryLanding:
         clock: Clock | None = None,
     ) -> None:
         self.path = Path(path)
-        self.synced: Callable[[float], None] = lambda _: None
-        """Told how long pages took to become durable, in seconds."""
+        self.on_sync: Callable[[float], None] = lambda _: None
+        """Called with the seconds that a sync of pages took."""
         self._clock = clock or SystemClock()
         self._segment_bytes = segment_bytes
         segments.segments_dir(self.path).mkdir(parents=True, exist_ok=True)
         consumers.make(self.path)
-        self._schemas = Schemas(self.path)
-        self._records = Records(self.path / "devices", self._highs_of)
+        self._schemas = SchemaRegistry(self.path)
+        self._records = DeviceRecords(self.path / "devices", self._highs_of)
         self._crcs: OrderedDict[tuple[str, int, str, int, int], int] = OrderedDict()
-        self._desired = Desired(self.path / "desired")
+        self._desired = DesiredStates(self.path / "desired")
         self.instance, self._claim = _claim_instance(self.path)
         self._was_full = False
         self._number = 0
         self._writer: SegmentWriter | None = None
         self._recover()
-        self.shares = Shares(self.path, device_share)
+        self.quota = LandingQuota(self.path, device_share)
 
-    # -- what a collector asks
+    # -- the Landing interface
 
     def register(self, stream: str, version: int, text: str) -> None:
         """See `Landing`."""
@@ -129,68 +139,69 @@ class DirectoryLanding:
         """See `Landing`."""
         return self._desired.of(device, known)
 
-    def commit(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    def commit(self, deliveries: Sequence[Delivery]) -> list[DeliveryOutcome]:
         """See `Landing`."""
         if self._disk_is_full(deliveries):
-            return [Outcome(problem=Problem(FULL, _FULL)) for _ in deliveries]
+            return [DeliveryOutcome(problem=PageProblem(FULL, _FULL)) for _ in deliveries]
         hashes = [segments.device_hash(d.device) for d in deliveries]
         with ExitStack() as locks:
             records = {h: locks.enter_context(self._records.locked(h)) for h in sorted(set(hashes))}
             outcomes = [
-                self._over(d, h)
+                self._quota_problem(d, h)
                 or admit(d, records[h].table, self._schemas.registered, self._known_crc)
                 for d, h in zip(deliveries, hashes, strict=True)
             ]
             landed = [page for o in outcomes for page in o.landed]
             for record in records.values():
-                record.intend()
+                record.mark_in_doubt()
             if landed and not self._land(landed):
                 for record in records.values():
-                    record.relent()
-                return [Outcome(problem=Problem(FULL, _FULL)) for _ in deliveries]
+                    record.discard()
+                return [DeliveryOutcome(problem=PageProblem(FULL, _FULL)) for _ in deliveries]
             fenced = {h for o, h in zip(outcomes, hashes, strict=True) if o.new_session}
             for device, record in records.items():
                 record.save(sync=device in fenced)
         for header, _ in landed:
             self._remember_crc(header)
         for outcome, h in zip(outcomes, hashes, strict=True):
-            self.shares.landed({h: sum(len(page) for _, page in outcome.landed)})
+            self.quota.landed({h: sum(len(page) for _, page in outcome.landed)})
         if self._writer is not None and self._writer.size >= self._segment_bytes:
             self._roll()
         return outcomes
 
     def largest_share(self) -> float:
         """See `Landing`."""
-        return self.shares.largest()
+        return self.quota.largest()
 
     def close(self) -> None:
-        """Close the files and free the instance's name.  Everything is durable already."""
+        """Close the files and release the instance's name.  Everything is already durable."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-        self.shares.close()
+        self.quota.close()
         os.close(self._claim)
 
     # -- landing pages
 
-    def _over(self, delivery: Delivery, device: int) -> Outcome | None:
-        """The answer to a device that takes more of the disk than one may; None: it does not."""
+    def _quota_problem(self, delivery: Delivery, device: int) -> DeliveryOutcome | None:
+        """The answer to a device beyond its quota; None if it is within."""
         size = sum(len(page) for _, page in delivery.pages)
-        if not size or not self.shares.over(device, size):
+        if not size or not self.quota.over(device, size):
             return None
-        most = self.shares.bytes_max
-        return Outcome(
-            problem=Problem(
+        most = self.quota.bytes_max
+        return DeliveryOutcome(
+            problem=PageProblem(
                 QUOTA,
-                f"device {delivery.device} has {self.shares.held(device)} bytes of pages in the "
-                f"landing, which gives one device {most} at most: it waits until some are deleted "
-                "(edged central expire), or --device-share is raised",
+                f"device {delivery.device} has {self.quota.held(device)} bytes of pages in the "
+                f"landing, which gives one device {most} at most: its pages wait until some are "
+                "deleted (edged central expire), or --device-share is raised",
             )
         )
 
     def _disk_is_full(self, deliveries: Sequence[Delivery]) -> bool:
-        """Whether these would leave less than FREE_BYTES_MIN: before anything is begun, so that
-        rows, records and summaries of what was begun never find the disk full."""
+        """Whether the deliveries would leave less than FREE_BYTES_MIN.  Checked before anything is
+        written, so that the rows, records and summaries of a started commit never find the disk
+        full."""
         size = sum(len(page) for d in deliveries for _, page in d.pages)
         disk = os.statvfs(self.path)
         full = size > 0 and disk.f_bavail * disk.f_frsize < size + FREE_BYTES_MIN
@@ -200,14 +211,14 @@ class DirectoryLanding:
         return full
 
     def _land(self, landed: Sequence[tuple[Header, memoryview]]) -> bool:
-        """Make the pages durable and visible; False (and nothing done) where the disk is full."""
+        """Make the pages durable and visible; False (and nothing done) if the disk is full."""
         writer = self._writer or self._open()
         start = writer.size
         try:
             writer.append([page for _, page in landed])
             started_us = self._clock.monotonic_us()
             writer.sync()
-            self.synced((self._clock.monotonic_us() - started_us) / 1e6)
+            self.on_sync((self._clock.monotonic_us() - started_us) / 1e6)
         except OSError as problem:
             if problem.errno not in _NO_SPACE:
                 raise
@@ -273,19 +284,21 @@ class DirectoryLanding:
             if self._writer.size >= self._segment_bytes:
                 self._roll()
 
-    def _highs(self, rows: Rows) -> list[tuple[int, High]]:
+    def _highs(self, rows: Rows) -> list[tuple[int, HighWater]]:
         """(device hash, high water) of the greatest rows among `rows`."""
         streams = self._schemas.streams_by_hash()
         found = []
         for row in seals.greatest(rows):
             stream = streams.get(int(row["stream_hash"]))
             if stream is None:
-                _LOG.error("a landed page's schema file is gone; its sequence is not counted")
+                _LOG.error(
+                    "the schema file of a landed page is missing; its sequence is not counted"
+                )
                 continue
             found.append(
                 (
                     int(row["device_hash"]),
-                    High(
+                    HighWater(
                         int(row["epoch"]),
                         stream,
                         int(row["partition"]),
@@ -297,8 +310,8 @@ class DirectoryLanding:
         return found
 
     def _count(self, rows: Rows) -> None:
-        """Raise the records to what `rows` say."""
-        highs: dict[int, list[High]] = {}
+        """Raise the records to the high waters of `rows`."""
+        highs: dict[int, list[HighWater]] = {}
         for device, high in self._highs(rows):
             highs.setdefault(device, []).append(high)
         for device in sorted(highs):
@@ -307,15 +320,15 @@ class DirectoryLanding:
                     record.table.raise_high(h.epoch, h.stream, h.partition, h.seq, h.crc)
                 record.save()
 
-    def _highs_of(self, device: int) -> Iterable[High]:
-        """What all rows and summaries tell of one device: how a lost record is rebuilt."""
+    def _highs_of(self, device: int) -> Iterable[HighWater]:
+        """The high waters of one device in all rows and summaries, to rebuild a lost record."""
         for name in sorted(seals.all_names(self.path)):
             rows = seals.read(self.path, name)
             if rows is None:
                 try:
                     segments.renew_rows(self.path, name)
                     rows = segments.read_rows(self.path, name)
-                except FileNotFoundError:  # folded into a later summary, which comes behind it
+                except FileNotFoundError:  # folded into a later summary, which follows in this loop
                     continue
             mine = rows[rows["device_hash"] == device]
             if len(mine):
@@ -323,7 +336,7 @@ class DirectoryLanding:
 
     def _recover_tail(self, name: str) -> None:
         writer = SegmentWriter(self.path, name)
-        pages = _sound_pages(writer.renew_tail(), writer.tail)
+        pages = _valid_pages(writer.renew_tail(), writer.tail)
         kept = 0
         for offset, header in pages:
             stream = segments.digest64(header.stream)
@@ -348,7 +361,7 @@ class DirectoryLanding:
 
 
 def _claim_instance(landing: Path) -> tuple[str, int]:
-    """The first instance name that no living collector holds, and the lock that holds it."""
+    """The first instance name that no running collector holds, and its lock."""
     directory = landing / "instances"
     directory.mkdir(parents=True, exist_ok=True)
     for i in range(_INSTANCES_MAX):
@@ -377,8 +390,8 @@ def _rows(headers: Sequence[Header], start: int, landed_at_us: int) -> Rows:
     return rows
 
 
-def _sound_pages(data: bytes, start: int) -> list[tuple[int, Header]]:
-    """Intact pages end to end at the beginning of `data`, with their places from `start` on."""
+def _valid_pages(data: bytes, start: int) -> list[tuple[int, Header]]:
+    """The valid pages at the beginning of `data`, with their offsets counted from `start`."""
     found, at, view = [], 0, memoryview(data)
     while at < len(data):
         try:

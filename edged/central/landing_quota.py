@@ -1,20 +1,19 @@
-"""How much of the landing each device's pages take, and when that is too much.
+"""The quota of a landing: counts the bytes of each device's pages and limits them.
 
-One device must not fill the centre's disk for all others: whose landed pages take more than `share`
-of the landing's file system is told to wait (`quota`), and keeps its pages until some of them have
+One device must not fill the centre's disk for all others.  If its landed pages take more than
+`share` of the landing's file system it gets the answer `quota`, and keeps its pages until some have
 been read and deleted (`edged/central/expire.py`).
 
-Counted are the rows of all segments that there are, whichever collector wrote them, in the
-background: at the start, and again once REFRESH_S have passed, when what this collector has landed
-since counts no longer by itself.  So what other collectors land, and what is deleted, is known a
-minute late at most; several collectors together may let a device pass its share by what they land
-in it.
+All rows of all segments are counted, of every collector, in the background: at the start, and again
+after REFRESH_S; in between, this collector adds what it lands.  Pages of other collectors, and
+deletions, are therefore known at most a minute late, and several collectors together may let a
+device exceed its share by what they land in that minute.
 
-    LANDING/shares      what was counted, an array of SIZE (numpy's format)
+    LANDING/shares      the result of the last count, an array of SIZE (numpy's format)
 
-is written after each count and at the end.  A start takes it for true until it has counted, which
-takes a second for some 10 000 segments and more where the disk is cold; only where it is not there,
-or no such array, the first count is waited for.
+is written after each count and at the end.  A start uses it until its own count is complete, which
+takes a second for some 10 000 segments, more with a cold disk; only without a valid file the start
+waits for the first count.
 """
 
 from __future__ import annotations
@@ -37,17 +36,18 @@ from edged.central.tables import replace_file
 SHARE = 0.5
 REFRESH_S = 60.0
 SIZE = np.dtype([("device", "<u8"), ("bytes", "<i8")])
-"""A device's hash, and what its pages take."""
+"""A device's hash and the bytes of its pages."""
 _LOG = logging.getLogger(__name__)
 
 _Held = list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]
 """Devices' hashes and bytes, each for some rows of a segment."""
 
 
-class Shares:
-    """Those of one landing.  `over` and `landed` are for one thread, `largest` for any.
+class LandingQuota:
+    """The quota of one landing.  `over` and `landed` belong to one thread; `largest` is safe on
+    any.
 
-    `share` is a part of the file system, 0 to 1; with 1 nothing is bounded or counted.
+    `share` is a part of the file system, 0 to 1; with 1 nothing is limited or counted.
     """
 
     def __init__(self, landing: str | Path, share: float) -> None:
@@ -55,78 +55,77 @@ class Shares:
         self._lock = threading.Lock()
         self._counted: dict[str, tuple[int, _Held]] = {}
         self._counting: Counter[int] = Counter()
-        """By the rows in `_counted`; like that, the counting thread's."""
+        """Sums over the rows in `_counted`; both belong to the counting thread."""
         self._sizes: Counter[int] = Counter()
-        """The same, as the last whole count had it."""
+        """The sums of the last complete count."""
         self._since: Counter[int] = Counter()
-        """By what was landed here since, or what was told of an earlier count."""
+        """Bytes landed here since then, or initially the result of an earlier count."""
         self._written: bytes | None = None
         self._refreshed_s = time.monotonic()
         self._refreshing: threading.Thread | None = None
         self._closing = threading.Event()
         if share >= 1:
             return
-        if (told := self._read()) is None:
+        if (known := self._read()) is None:
             self._refresh()
         else:
-            self._since.update(told)
-            self._refresh_beside()
+            self._since.update(known)
+            self._refresh_in_background()
 
     @property
     def bytes_max(self) -> int:
-        """What one device may take."""
+        """The limit of one device in bytes."""
         disk = os.statvfs(self._landing)
         return int(self._share * disk.f_blocks * disk.f_frsize)
 
     def over(self, device: int, size: int) -> bool:
-        """Whether `size` bytes more of the device (a hash) would be too much."""
+        """Whether `size` further bytes of the device (a hash) would exceed the quota."""
         if self._share >= 1:
             return False
         if time.monotonic() - self._refreshed_s >= REFRESH_S:
-            self._refresh_beside()
+            self._refresh_in_background()
         return self.held(device) + size > self.bytes_max
 
     def held(self, device: int) -> int:
-        """Bytes of the device's pages, as far as is known."""
+        """Bytes of the device's pages, as far as known."""
         with self._lock:
             return self._sizes[device] + self._since[device]
 
     def landed(self, sizes: Mapping[int, int]) -> None:
-        """Pages of these devices have landed."""
+        """Add the bytes of pages that have landed, by device."""
         with self._lock:
             self._since.update(sizes)
 
     def largest(self) -> float:
-        """The largest part of its share that a device takes."""
+        """The largest part of its quota that a device uses."""
         with self._lock:
             most = max((self._sizes + self._since).values(), default=0)
         return most / max(1, self.bytes_max)
 
     def close(self) -> None:
-        """End a count that goes on in the background; what is known is written."""
+        """Stop a count in the background, and write what is known."""
         self._closing.set()
         if self._refreshing is not None:
             self._refreshing.join()
         if self._share < 1:
             self._write()
 
-    def _refresh_beside(self) -> None:
+    def _refresh_in_background(self) -> None:
         if self._refreshing is None or not self._refreshing.is_alive():
             self._refreshing = threading.Thread(target=self._refresh, name="shares")
             self._refreshing.start()
 
     def _refresh(self) -> None:
-        """Count, and write what was counted; a landing that cannot be read is counted next time."""
+        """Count, and write the result; an unreadable landing is counted the next time."""
         self._refreshed_s = time.monotonic()
         try:
             if self._count_all():
                 self._write()
         except OSError as problem:
-            _LOG.warning("what each device's pages take was not counted: %s", problem)
+            _LOG.warning("the quota count failed: %s", problem)
 
     def _count_all(self) -> bool:
-        """Count the rows that are new and forget the segments that are gone; False where the end
-        came before that."""
+        """Count new rows and drop deleted segments; False if `close` interrupted it."""
         with self._lock:
             before = self._since.copy()
         names = segments.list_segments(self._landing)
@@ -136,7 +135,7 @@ class Shares:
             if self._closing.is_set():
                 return False
             self._count(name)
-        with self._lock:  # what has landed meanwhile may count twice, until the next time
+        with self._lock:  # pages landed meanwhile may count twice until the next count
             self._sizes, self._since = +self._counting, self._since - before
         return True
 
@@ -146,7 +145,7 @@ class Shares:
             if segments.committed(self._landing, name) <= start:
                 return
             rows = segments.read_rows(self._landing, name, start)
-        except FileNotFoundError:  # deleted meanwhile
+        except FileNotFoundError:  # deleted in the meantime
             self._drop(name)
             return
         devices, which = np.unique(rows["device_hash"], return_inverse=True)
@@ -160,7 +159,7 @@ class Shares:
             self._counting.subtract(dict(zip(devices.tolist(), taken.tolist(), strict=True)))
 
     def _read(self) -> dict[int, int] | None:
-        """What was counted last, by whichever collector; None where that is not known."""
+        """The last count of any collector; None without a valid file."""
         try:
             sizes = np.load(self._landing / "shares", allow_pickle=False)
         except (OSError, ValueError, EOFError):
@@ -180,4 +179,4 @@ class Shares:
             replace_file(self._landing / "shares", content.getvalue())
             self._written = content.getvalue()
         except OSError as problem:
-            _LOG.warning("what each device's pages take was not written: %s", problem)
+            _LOG.warning("the quota count was not written: %s", problem)

@@ -1,8 +1,8 @@
-"""The collector's listening socket, which leaves descriptors to the landing.
+"""The collector's listening socket, which reserves descriptors for the landing.
 
-Anybody who reaches the port can open connections, before a token or TLS says anything.  With no
-descriptor left the landing could not open a record, which it takes for its failure.  A connection
-that would take one of the last KEPT is hung up on at once; devices come again after a pause.
+Anyone who reaches the port can open connections, before any token or TLS check.  Without a free
+descriptor the landing could not open a record, and would report a failure.  A connection that would
+take one of the last KEPT descriptors is closed at once; devices retry after a pause.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ from typing import Any
 from edged.errors import ConfigError
 
 KEPT = 160
-"""Descriptors for a group's records, segments, and files that are read or written meanwhile."""
-SAID_S = 60.0
-"""Between two lines in the log."""
+"""Descriptors reserved for a group's records, segments, and other files in use."""
+LOG_EVERY_S = 60.0
+"""Smallest time between two lines in the log."""
 _LOG = logging.getLogger(__name__)
 
 
-class Listener(socket.socket):
-    """Listens; `most` is the first descriptor that no connection gets.
+class BoundedListener(socket.socket):
+    """A listening socket; connections get only descriptors below `most`.
 
-    The kernel gives the lowest free one, so its number says how many are taken.
+    The kernel assigns the lowest free descriptor, so its number is the count of those in use.
     """
 
     most: int = 1 << 30
-    _said_s: float | None = None
+    _logged_s: float | None = None
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """As `socket.accept`, of the next that may stay.  BlockingIOError where there is none."""
+        """Like `socket.accept`, for the next admitted connection.  BlockingIOError without one."""
         while True:
             connection, address = super().accept()
             if connection.fileno() < self.most:
                 return connection, address
             connection.close()
             now_s = time.monotonic()
-            if self._said_s is None or now_s - self._said_s >= SAID_S:
-                self._said_s = now_s
-                _LOG.warning("connections are hung up on: %d descriptors are taken", self.most)
+            if self._logged_s is None or now_s - self._logged_s >= LOG_EVERY_S:
+                self._logged_s = now_s
+                _LOG.warning("connections are refused: %d descriptors are in use", self.most)
 
 
-def listen(host: str, port: int) -> Listener:
-    """A listener on `host:port`; the process may have all descriptors that its hard limit allows.
+def listen(host: str, port: int) -> BoundedListener:
+    """A listener on `host:port`; raises the process's descriptor limit to its hard limit.
 
-    Raises ConfigError where the address cannot be had.
+    Raises ConfigError if the address cannot be bound.
     """
-    listener = Listener(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener = BoundedListener(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM
+    )
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -64,7 +66,7 @@ def listen(host: str, port: int) -> Listener:
 
 
 def _descriptors() -> int:
-    """How many this process may have, after asking for all it can get."""
+    """The descriptor limit of this process, raised as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,20 +1,20 @@
-"""Merging partial rows: for every merge function one Spark SQL expression over a key's rows.
+"""Merging of partial rows: for every merge function one Spark SQL expression over a key's rows.
 
-`sum`, `min` and `max` are themselves.  `last_by = "t"` is the value at the largest t, ties broken
-by the larger value, so that the order of rows does not matter.  `moments` (n, mean, m2) follows
-Chan, Golub and LeVeque (1979): for two groups with means a and b, and d = b - a,
+`sum`, `min` and `max` are Spark's.  `last_by = "t"` is the value at the largest t, ties broken by
+the larger value, so that the order of rows does not matter.  `moments` (n, mean, m2) follows Chan,
+Golub and LeVeque (1979): for two groups with means a and b, and d = b - a,
 
     n = n_a + n_b        mean = a + d * n_b / n        m2 = m2_a + m2_b + d² * n_a * n_b / n
 
-applied to the rows in sorted order, so that doing it again gives the same bits.  Groups of n = 0
-have no say; where all are, mean and m2 are null.  m2 / (n - 1) is the sample variance.
+applied to the rows in sorted order, so that a repetition gives the same bits.  Groups of n = 0 are
+ignored; if all are, mean and m2 are null.  m2 / (n - 1) is the sample variance.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edged.central.spec import Merge, Table
+from edged.central.spec import Merge, TableSpec
 from edged.errors import JobError
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ aggregate(
 """
 
 
-def merged(rows: DataFrame, table: Table) -> DataFrame:
-    """`rows` with one row a key left, its columns in the order of `columns_of(table)`."""
+def merged(rows: DataFrame, table: TableSpec) -> DataFrame:
+    """`rows` merged to one row per key, with the columns of `columns_of(table)` in order."""
     from pyspark.sql.functions import expr
 
     whole = rows.groupBy(*(_quoted(k) for k in table.keys)).agg(
@@ -49,16 +49,16 @@ def merged(rows: DataFrame, table: Table) -> DataFrame:
     return whole.select(*columns)
 
 
-def columns_of(table: Table) -> list[str]:
-    """The merged table's columns, in order: the keys, then what `merge` makes."""
+def columns_of(table: TableSpec) -> list[str]:
+    """The merged table's columns, in order: the keys, then the columns of `merge`."""
     return [*table.keys, *(c for m in table.merge for c in m.columns)]
 
 
-def state_schema(partial: DataFrame, table: Table) -> StructType:
+def state_schema(partial: DataFrame, table: TableSpec) -> StructType:
     """The columns and types of the merged state, from the (empty) result of the table's `sql`.
 
-    They do not drift when versions are merged again and again: sums of decimals take the widest
-    decimal at once.  Raises JobError where `sql` does not fit `keys` and `merge`.
+    They stay the same over repeated merges: sums of decimals get the widest decimal at once.
+    Raises JobError if `sql` does not fit `keys` and `merge`.
     """
     from pyspark.sql.types import DecimalType, StructField, StructType
 
@@ -92,25 +92,25 @@ def _aggregate(merge: Merge) -> str:
 
 
 def _parts(merge: Merge, name: str) -> list[str]:
-    """The finished columns of a merge from the aggregate called `name`."""
+    """The final columns of a merge, from the aggregate called `name`."""
     if merge.function == "moments":
         empty = f"{name}.n = 0"
         return [f"{name}.n", *(f"if({empty}, null, {name}.{part})" for part in ("mean", "m2"))]
     return [f"{name}.value"] if merge.by else [name]
 
 
-def _check_columns(found: list[str], table: Table) -> None:
-    path, wanted = f"tables.{table.name}", columns_of(table)
+def _check_columns(found: list[str], table: TableSpec) -> None:
+    path, expected = f"tables.{table.name}", columns_of(table)
     have = {c.lower() for c in found}
-    for column in wanted:
+    for column in expected:
         if column.lower() not in have:
             raise JobError(
                 f"{path}.sql", f"yields no column {column!r}", f"it yields {', '.join(found)}"
             )
     for column in found:
-        if column.lower() not in {c.lower() for c in wanted}:
+        if column.lower() not in {c.lower() for c in expected}:
             raise JobError(
-                f"{path}.merge", f"says nothing of column {column!r}", "add it there or to keys"
+                f"{path}.merge", f"has no entry for column {column!r}", "add it there or to keys"
             )
 
 

@@ -1,9 +1,10 @@
-"""The centre's metrics: a collector's own, the fleet's, the aggregation's; and their listener.
+"""The centre's metrics (a collector's own, the fleet's, the aggregation's), and their listener.
 
-The names stand in `edged/metrics/central.py`.  The listener is prometheus-client's, in threads of
-the process: it answers from what it has while that is younger than FRESH_S, and a slow scraper
-keeps no page waiting.  Of 4 096 devices, the most that are told of, a scrape takes 2.7 s of a core
-(2-core x86-64 VM), in turns with what the collector has to do: scrape such a fleet once a minute.
+The names are defined in `edged/metrics/central.py`.  The listener is prometheus-client's, in
+threads of the process.  It answers from a cached exposition while that is younger than FRESH_S, and
+a slow scraper delays no page.  A scrape with 4 096 devices, the largest number exported, takes 2.7
+s of a core (2-core x86-64 VM), interleaved with the collector's work: scrape such a fleet once a
+minute.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector as Source
 
 from edged import __version__
-from edged.central.fleet import Device
-from edged.central.stats import Stats
+from edged.central.fleet import FleetDevice
+from edged.central.stats import CollectorStats
 from edged.errors import ConfigError
 from edged.metrics import Exposition, Histogram
 from edged.metrics.central import COLLECTOR, FLEET
@@ -33,8 +34,8 @@ JOB_STATES = ("running", "paused", "draining", "drained", "failed")
 _SOURCES = ("measured", "modelled", "simulated")
 
 
-class Times:
-    """A histogram of seconds."""
+class DurationHistogram:
+    """A histogram of durations in seconds."""
 
     BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -42,17 +43,17 @@ class Times:
         self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one; on one thread."""
+        """Count a duration; for one thread."""
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
-    def told(self) -> Histogram:
-        """As it stands."""
+    def snapshot(self) -> Histogram:
+        """A copy of the current state."""
         return Histogram(self._bounds, list(self._counts), self._sum)
 
 
-class _Fresh(Source):
-    """Makes an exposition when the last one is too old."""
+class _CachedMetrics(Source):
+    """Caches an exposition for FRESH_S."""
 
     def __init__(self, make: Callable[[], Exposition]) -> None:
         self._make = make
@@ -69,12 +70,13 @@ class _Fresh(Source):
 
 
 def listen(host: str, port: int, make: Callable[[], Exposition]) -> tuple[str, Callable[[], None]]:
-    """Serve what `make` makes at `http://host:port/metrics`, from threads.
+    """Serve the exposition of `make` at `http://host:port/metrics`, from threads.
 
-    Returns the address, and what ends it.  Raises ConfigError where the address cannot be had.
+    Returns the address, and a function that ends it.  Raises ConfigError if the address cannot be
+    bound.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Fresh(make))
+    registry.register(_CachedMetrics(make))
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as problem:
@@ -91,54 +93,62 @@ def listen(host: str, port: int, make: Callable[[], Exposition]) -> tuple[str, C
 
 
 def centre(
-    stats: Stats, commits: Times, syncs: Times, devices: list[Device], now_us: int
+    stats: CollectorStats,
+    commits: DurationHistogram,
+    syncs: DurationHistogram,
+    devices: list[FleetDevice],
+    now_us: int,
 ) -> Exposition:
-    """What a collector exposes: itself and the fleet."""
-    told = Exposition({**COLLECTOR, **FLEET})
-    told.add_info("edged_collector_build_info", version=__version__,
+    """The metrics of a collector: its own and the fleet's."""
+    metrics = Exposition({**COLLECTOR, **FLEET})
+    metrics.add_info("edged_collector_build_info", version=__version__,
                   python=platform.python_version())  # fmt: skip
     for code, count in sorted(stats.codes.items()):
-        told.add("edged_collector_requests_total", count, code=code)
-    told.add("edged_collector_pages_total", stats.pages)
-    told.add("edged_collector_page_bytes_total", stats.bytes)
-    told.add("edged_collector_duplicates_total", stats.duplicates)
+        metrics.add("edged_collector_requests_total", count, code=code)
+    metrics.add("edged_collector_pages_total", stats.pages)
+    metrics.add("edged_collector_page_bytes_total", stats.bytes)
+    metrics.add("edged_collector_duplicates_total", stats.duplicates)
     problems = {"conflict": stats.conflicts, "gap": stats.gaps, "fenced": stats.fenced,
                 "damaged": stats.damaged, "full": stats.full, "quota": stats.quota,
                 "other": stats.refused}  # fmt: skip
     for problem, count in problems.items():
-        told.add("edged_collector_page_problems_total", count, problem=problem)
-    told.add("edged_collector_unauthorized_total", stats.unauthorized)
-    told.add_histogram("edged_collector_commit_seconds", commits.told())
-    told.add_histogram("edged_collector_fsync_seconds", syncs.told())
-    told.add("edged_collector_devices", len(stats.devices))
+        metrics.add("edged_collector_page_problems_total", count, problem=problem)
+    metrics.add("edged_collector_unauthorized_total", stats.unauthorized)
+    metrics.add_histogram("edged_collector_commit_seconds", commits.snapshot())
+    metrics.add_histogram("edged_collector_fsync_seconds", syncs.snapshot())
+    metrics.add("edged_collector_devices", len(stats.devices))
     for device in devices:
-        _device(told, device, now_us)
-    return told
+        _device(metrics, device, now_us)
+    return metrics
 
 
-def _device(told: Exposition, device: Device, now_us: int) -> None:
-    """One device; of one that is silent only that, and since when."""
+def _device(metrics: Exposition, device: FleetDevice, now_us: int) -> None:
+    """The metrics of one device; of a silent one only that, and since when."""
     name, up = device.name, device.up(now_us)
-    told.add("edged_device_up", up, device=name)
-    told.add("edged_device_last_seen_timestamp_seconds", device.seen_us / 1e6, device=name)
+    metrics.add("edged_device_up", up, device=name)
+    metrics.add("edged_device_last_seen_timestamp_seconds", device.seen_us / 1e6, device=name)
     row = device.row
     if not up or row is None:
         return
     for metric, column, scale in _COLUMNS:
         value = _number(row.get(column))
-        told.add(metric, None if value is None else value * scale, device=name)
+        metrics.add(metric, None if value is None else value * scale, device=name)
     restarts = _number(row.get("session"))
-    told.add("edged_device_restarts_total", None if restarts is None else restarts - 1, device=name)
+    metrics.add(
+        "edged_device_restarts_total", None if restarts is None else restarts - 1, device=name
+    )
     source = row.get("energy_source")
     if source in _SOURCES:
-        told.add("edged_device_power_watts", _number(row.get("watts")), device=name, source=source)
-        told.add("edged_device_energy_joules_total", _number(row.get("joules")), device=name,
+        metrics.add(
+            "edged_device_power_watts", _number(row.get("watts")), device=name, source=source
+        )
+        metrics.add("edged_device_energy_joules_total", _number(row.get("joules")), device=name,
                  source=source)  # fmt: skip
-    told.add("edged_device_desired_refused", bool(row.get("desired_problem")), device=name)
+    metrics.add("edged_device_desired_refused", bool(row.get("desired_problem")), device=name)
     info = {key: str(row.get(key) or "") for key in ("version", "board", "policy")}
-    told.add_info("edged_device_info", device=name, **info)
+    metrics.add_info("edged_device_info", device=name, **info)
     for state, count in _jobs(row).items():
-        told.add("edged_device_jobs", count, device=name, state=state)
+        metrics.add("edged_device_jobs", count, device=name, state=state)
 
 
 _COLUMNS = (
@@ -158,18 +168,18 @@ _COLUMNS = (
     ("edged_device_desired_version", "desired_version", 1),
     ("edged_device_applied_version", "applied_version", 1),
 )
-"""Metric, column of the report, and what that is to be multiplied with."""
+"""Metric, column of the report, and scale factor."""
 
 
 def _number(value: Any) -> float | None:
-    """A finite number as a device may send it; else none."""
+    """A finite number from a device's report; None for anything else."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value
 
 
 def _jobs(row: Mapping[str, Any]) -> dict[str, int]:
-    """How many jobs are in each state; what is no such text says nothing."""
+    """The number of jobs in each state; empty for an invalid text."""
     try:
         states = [job["state"] for job in json.loads(row["jobs"]).values()]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):

@@ -1,10 +1,10 @@
-"""The zip that Spark executors need: what the page source imports, and nothing else.
+"""The zip for Spark executors: the modules that the page source imports, and no others.
 
     zip_edged("edged.zip");  spark.sparkContext.addPyFile("edged.zip")
     spark-submit --py-files edged.zip …
 
-Executors need Python, numpy and pyarrow beside it; not numba, FastAPI or click.  The same sources
-give the same bytes.
+Executors also need Python, numpy and pyarrow; not numba, FastAPI or click.  Equal sources give
+equal bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from edged.errors import ConfigError
 MODULES = (
     "__init__.py",
     "errors.py",
-    "schema.py",
     "central/__init__.py",
     "central/_source_plan.py",
     "central/_source_read.py",
@@ -26,17 +25,19 @@ MODULES = (
     "central/datasource.py",
     "central/segments.py",
     "central/tables.py",
-    "job/__init__.py",
-    "job/units.py",
+    "data/__init__.py",
+    "data/schema.py",
+    "documents/__init__.py",
+    "documents/units.py",
     "pages/__init__.py",
     "pages/format.py",
     "pages/read.py",
 )
-"""Files under `edged/` that `edged.central.datasource` imports, directly or not."""
+"""Files under `edged/` that `edged.central.datasource` imports, directly or indirectly."""
 
 
 def zip_edged(path: str | Path) -> Path:
-    """Write the zip to `path` and return it.  Raises ConfigError where it cannot be written."""
+    """Write the zip to `path` and return it.  Raises ConfigError if it cannot be written."""
     root, target = Path(edged.__file__).parent, Path(path)
     try:
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -1,4 +1,4 @@
-"""The registry of schemas: `LANDING/schemas/<stream>@<version>.json`, each written once."""
+"""The schema registry: `LANDING/schemas/<stream>@<version>.json`, each written once."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SCHEMA_BYTES_MAX = 1 << 20
 
 
 def valid_id(text: str) -> bool:
-    """Whether `text` may name a device or a job's stream: such names become file names."""
+    """Whether `text` may name a device or a job's stream; such names become file names."""
     return _ID.fullmatch(text) is not None
 
 
 def valid_stream(text: str) -> bool:
-    """Whether `text` may name a stream: a job's, or the built-in one of telemetry."""
+    """Whether `text` may name a stream: a job's, or the built-in telemetry stream."""
     return text == telemetry.STREAM or valid_id(text)
 
 
-class Schemas:
-    """The registered schemas of a landing, of which what was seen once is remembered."""
+class SchemaRegistry:
+    """The registered schemas of a landing, cached after the first read."""
 
     def __init__(self, landing: str | Path) -> None:
         self._directory = Path(landing) / "schemas"
@@ -40,7 +40,7 @@ class Schemas:
         return self._directory / f"{stream}@{version}.json"
 
     def get(self, stream: str, version: int) -> str | None:
-        """The schema's canonical JSON text, None where it is not registered."""
+        """The schema's canonical JSON text; None if it is not registered."""
         known = self._known.get((stream, version))
         if known is not None:
             return known
@@ -58,13 +58,13 @@ class Schemas:
         return self.get(stream, version) is not None
 
     def register(self, stream: str, version: int, text: str) -> None:
-        """Register `text` (a schema's JSON) durably; again with the same schema changes nothing.
+        """Register `text` (a schema's JSON) durably; repeating it changes nothing.
 
-        Raises SchemaMismatch where another schema is registered, CentralError where `text` is no
-        schema or the name is not one.
+        Raises SchemaMismatch if another schema is registered, CentralError if `text` is not a
+        schema or the name is invalid.
         """
         if not valid_stream(stream) or not 0 <= version <= _VERSION_MAX:
-            raise CentralError(f"{stream!r} version {version} cannot name a schema")
+            raise CentralError(f"{stream!r} version {version} is not a valid schema name")
         canonical = _canonical(stream, version, text)
         if stream == telemetry.STREAM and canonical != telemetry.SCHEMAS.get(version, canonical):
             raise SchemaMismatch(f"{stream}@{version} has other columns: edged/uplink/telemetry.py")
@@ -77,7 +77,7 @@ class Schemas:
             )
 
     def _create(self, stream: str, version: int, canonical: str) -> None:
-        """Create the file whole and durable, unless somebody else is first."""
+        """Create the file completely and durably, unless another process is first."""
         fd, name = tempfile.mkstemp(dir=self._directory, prefix=".", suffix=".new")
         try:
             with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -93,7 +93,8 @@ class Schemas:
             Path(name).unlink()
 
     def streams_by_hash(self) -> dict[int, int]:
-        """For every registered stream@version: `stream_hash` of a row to the stream's own hash."""
+        """For every registered stream@version: the `stream_hash` of its rows to the stream's own
+        hash."""
         found = {}
         for path in self._directory.glob("*@*.json"):
             stream, _, version = path.stem.rpartition("@")
@@ -110,4 +111,6 @@ def _canonical(stream: str, version: int, text: str) -> str:
             raise ValueError("columns need distinct names, at least one")
         return schema.to_json()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        raise CentralError(f"what came for {stream}@{version} is no schema: {problem}") from None
+        raise CentralError(
+            f"the text received for {stream}@{version} is not a schema: {problem}"
+        ) from None

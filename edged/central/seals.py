@@ -1,19 +1,20 @@
-"""What stays of a segment when its pages go: the summary that seals it.
+"""Seals: the summary of a segment that closes it and outlives its pages.
 
     LANDING/segments/seg-<instance>-<number:08d>.sum
 
 A summary holds, for every (device, epoch, stream@version, partition) in the segment, the row
-(`edged/central/segments.py`) with the greatest seq, and behind these rows their CRC-32 as u32.  A
+(`edged/central/segments.py`) with the greatest seq, followed by the CRC-32 of these rows as u32.  A
 segment is sealed when it has one: nothing is appended to it any more, and the records of its
 devices were durable before.
 
 Invariants
- 1. A segment is retired, that is its .idx and .pages are deleted, only when it is sealed.  Its
-    summary stays, so a lost record is rebuilt, a late page is known again, and its name is not
-    used again.
+
+ 1. A segment is retired (its .idx and .pages are deleted) only when it is sealed.  Its summary
+    stays, so that a lost record can be rebuilt, a late page is recognised, and its name is not
+    reused.
  2. Summaries of retired segments of one collector may be folded: the greatest rows of all replace
-    the summary with the highest number, durably, before the others are deleted.  Whoever reads them
-    in the order of their names misses nothing, whenever that happens.
+    the summary with the highest number, durably, before the others are deleted.  A reader that
+    goes through them in the order of their names misses nothing, even during a fold.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def path(landing: str | Path, name: str) -> Path:
 
 
 def read(landing: str | Path, name: str) -> Rows | None:
-    """The greatest rows of segment `name`; None where it is not sealed, or the file is damaged."""
+    """The greatest rows of segment `name`; None if it is not sealed, or the file is damaged."""
     try:
         data = path(landing, name).read_bytes()
     except FileNotFoundError:
@@ -54,7 +55,7 @@ def read(landing: str | Path, name: str) -> Rows | None:
 
 
 def write(landing: str | Path, name: str, rows: Rows) -> None:
-    """Seal segment `name`, whose greatest rows these are, durably."""
+    """Seal segment `name` durably with its greatest rows."""
     body = rows.tobytes()
     replace_file(path(landing, name), body + zlib.crc32(body).to_bytes(4, "little"))
 
@@ -72,16 +73,15 @@ def greatest(rows: Rows) -> Rows:
 
 
 def all_names(landing: str | Path) -> set[str]:
-    """Names of all segments that there are, and of retired ones whose summaries were not folded
-    into later ones'."""
+    """Names of all existing segments, and of retired ones with a summary of their own."""
     summaries = segments.segments_dir(landing).glob("seg-*.sum")
     return {*segments.list_segments(landing), *(p.stem for p in summaries)}
 
 
 def retire(landing: str | Path, name: str) -> int:
-    """Delete the pages and rows of a sealed segment that nobody will read again; bytes freed.
+    """Delete the pages and rows of a sealed segment; returns the bytes freed.
 
-    Raises CentralError where the segment is not sealed.
+    Raises CentralError if the segment is not sealed.
     """
     if read(landing, name) is None:
         raise CentralError(f"segment {name} is not sealed: it cannot be retired")
@@ -94,13 +94,13 @@ def retire(landing: str | Path, name: str) -> int:
 
 
 def retired(landing: str | Path) -> list[str]:
-    """Names of the retired segments of which summaries are left, sorted."""
+    """Names of the retired segments that still have a summary, sorted."""
     return sorted(all_names(landing).difference(segments.list_segments(landing)))
 
 
 def fold(landing: str | Path) -> None:
-    """Fold the summaries of retired segments, one for each collector.  For one process at a time;
-    collectors may run.  A damaged summary is left alone."""
+    """Fold the summaries of retired segments, one per collector.  For one process at a time;
+    collectors may run.  A damaged summary is not changed."""
     groups: dict[str, list[tuple[str, Rows]]] = {}
     for name in retired(landing):
         rows = read(landing, name)

@@ -1,14 +1,14 @@
-"""Segments: how landed pages lie in the landing, and the only readers and writer of them.
+"""Segments: the files of landed pages, with their only writer and readers.
 
     LANDING/segments/seg-<instance>-<number:08d>.pages    pages, end to end, exactly as received
-    LANDING/segments/seg-<instance>-<number:08d>.idx      one 64-byte row a committed page
+    LANDING/segments/seg-<instance>-<number:08d>.idx      one 64-byte row per committed page
 
 A row, little-endian, without padding:
 
     offset  size  field
          0     8  offset        u64  where the page begins in the .pages file
          8     4  length        u32  the page's bytes
-        12     4  crc           u32  the page's own checksum, as its header has it
+        12     4  crc           u32  the page's own checksum, as in its header
         16     4  tuples        u32
         20     4  partition     u32
         24     8  seq           u64
@@ -18,14 +18,15 @@ A row, little-endian, without padding:
         56     8  device_hash   u64  first 8 bytes, little-endian, of sha256("<device>")
 
 Invariants
+
  1. One process appends to a segment; any number read it.
- 2. A page's bytes are durable before its row is written.  A reader trusts exactly the whole rows
-    of the idx; a torn row at its end and bytes of the .pages file beyond the last row mean nothing.
- 3. Neither file is ever rewritten below what the idx commits, and rows are in the order of their
-    offsets, but not necessarily without holes between them.
+ 2. A page's bytes are durable before its row is written.  Only complete rows of the idx are valid;
+    a torn row at its end, and bytes of the .pages file beyond the last row, are ignored.
+ 3. Neither file is ever rewritten below what the idx commits.  Rows are in the order of their
+    offsets, but there may be holes between them.
  4. A row is durable before the page is acknowledged and before any high water counts it, so a
-    position (a number of rows) that was once read stays valid after a power cut.  What a
-    collector that died has left is written and synced once more before anything counts it.
+    position (a number of rows) that was once read stays valid after a power cut.  Rows left by a
+    collector that died are written and synced again before they are counted.
  5. Within one (device_hash, epoch, stream, partition), over all segments, each seq occurs once.
 
 A position in the landing is `{segment name: rows}`, as JSON with sorted keys.  The segment's name
@@ -61,7 +62,7 @@ ROW = np.dtype(
 ROW_BYTES = 64
 SEGMENT_BYTES = 64 << 20
 _READ_BYTES = 1 << 20
-"""Read at a time: it stays in the cache from the copy to the checksum to the decoder."""
+"""Bytes per read: they stay in the cache from the copy through the checksum to the decoder."""
 _NAME = re.compile(r"seg-([a-z0-9_]+)-(\d{8})")
 _IOV_MAX = 1024
 
@@ -71,17 +72,17 @@ Buffer = bytes | bytearray | memoryview
 
 
 def digest64(text: str) -> int:
-    """The first 8 bytes of sha256 of `text`, little-endian: how names are written in rows."""
+    """The first 8 bytes of sha256 of `text`, little-endian: the hash of names in rows."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def stream_hash(stream: str, version: int) -> int:
-    """What a row's `stream_hash` holds for `stream` at schema `version`."""
+    """The `stream_hash` of `stream` at schema `version`."""
     return digest64(f"{stream}@{version}")
 
 
 def device_hash(device: str) -> int:
-    """What a row's `device_hash` holds for `device`."""
+    """The `device_hash` of `device`."""
     return digest64(device)
 
 
@@ -114,7 +115,7 @@ def parse_name(name: str) -> tuple[str, int]:
 
 
 def list_segments(landing: str | Path) -> list[str]:
-    """Names of the segments that have an idx, sorted; none where there is no landing yet."""
+    """Names of the segments that have an idx, sorted; empty if there is no landing yet."""
     try:
         entries = list(segments_dir(landing).iterdir())
     except FileNotFoundError:
@@ -123,7 +124,7 @@ def list_segments(landing: str | Path) -> list[str]:
 
 
 def committed(landing: str | Path, name: str) -> int:
-    """How many pages segment `name` has committed: the whole rows of its idx."""
+    """The number of committed pages of segment `name`: the complete rows of its idx."""
     return idx_path(landing, name).stat().st_size // ROW_BYTES
 
 
@@ -133,9 +134,9 @@ def positions(landing: str | Path) -> dict[str, int]:
 
 
 def read_rows(landing: str | Path, name: str, start: int = 0, stop: int | None = None) -> Rows:
-    """Rows `start` to `stop` (all where None) of segment `name`, as a fresh array of `ROW`.
+    """Rows `start` to `stop` (None: all) of segment `name`, as a new array of `ROW`.
 
-    Fewer come back where the idx holds fewer.
+    Fewer are returned if the idx has fewer.
     """
     with idx_path(landing, name).open("rb") as file:
         count = os.fstat(file.fileno()).st_size // ROW_BYTES
@@ -147,11 +148,11 @@ def read_rows(landing: str | Path, name: str, start: int = 0, stop: int | None =
 
 
 def renew_rows(landing: str | Path, name: str) -> None:
-    """Write the rows of segment `name` once more, and make them durable.
+    """Write the rows of segment `name` again, and make them durable.
 
-    A sync that failed leaves rows in the page cache that the medium does not have and that no later
-    sync writes; whoever died before a sync leaves them as well.  Rows never change, so the process
-    that appends to the segment may go on meanwhile.
+    A failed sync leaves rows in the page cache that the medium lacks and that no later sync
+    writes; so does a process that died before its sync.  Rows never change, so the process that
+    appends to the segment may continue meanwhile.
     """
     fd = os.open(idx_path(landing, name), os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -167,11 +168,10 @@ def read_pages(
 ) -> Iterator[memoryview]:
     """The bytes of the page of each of `rows`, in their order.
 
-    Neighbours are read together, about `read_bytes` at a time, always into the same memory: a view
-    is good until the next is asked for.  It holds only what the file has: shorter than the row's
-    length where the file was cut.  Nothing is verified here.
-
-    (The file is read and not mapped: what is wrong with it is then an OSError, not a SIGBUS.)
+    Adjacent pages are read together, about `read_bytes` at a time, always into the same memory: a
+    view is valid until the next is requested.  It is shorter than the row's length if the file was
+    cut. Nothing is verified here.  The file is read, not mapped, so that a fault is an OSError
+    instead of a SIGBUS.
     """
     memory = memoryview(bytearray())
     with pages_path(landing, name).open("rb", buffering=0) as file:
@@ -190,7 +190,7 @@ def read_pages(
 
 
 def _runs(rows: Rows, read_bytes: int) -> Iterator[tuple[int, int]]:
-    """Split `rows` where they are not neighbours or a read would pass `read_bytes`."""
+    """Split `rows` where they are not adjacent or a read would exceed `read_bytes`."""
     offsets, lengths = rows["offset"].tolist(), rows["length"].tolist()
     first = 0
     for i in range(1, len(offsets) + 1):
@@ -222,7 +222,7 @@ def _pwrite(fd: int, data: memoryview, offset: int) -> None:
 
 
 def _pread_into(fd: int, memory: memoryview, offset: int) -> int:
-    """Fill `memory` from `offset` on, or as much of it as there is; returns how much."""
+    """Fill `memory` from `offset` on, as far as the file goes; returns the number of bytes."""
     filled = 0
     while filled < len(memory):
         got = os.preadv(fd, [memory[filled:]], offset + filled)
@@ -235,9 +235,9 @@ def _pread_into(fd: int, memory: memoryview, offset: int) -> int:
 class SegmentWriter:
     """Appends to one segment.  Three steps make a page visible: `append`, `sync`, `commit`.
 
-    Opening an existing segment cuts a torn row off its idx; what lies in the .pages file beyond
-    the last row stays, and `tail` names where it begins, until `cut` or an `append` after it.
-    A failed write or sync leaves the writer unusable: the process must end and open it anew.
+    Opening an existing segment cuts a torn row off its idx.  Bytes of the .pages file beyond the
+    last row stay, beginning at `tail`, until `cut` or a later `append`. A failed write or sync
+    leaves the writer unusable: the process must end and open it again.
     """
 
     def __init__(self, landing: str | Path, name: str) -> None:
@@ -255,7 +255,7 @@ class SegmentWriter:
         self.tail = self._end_of_rows()
 
     def _end_of_rows(self) -> int:
-        """Where the last committed page ends."""
+        """The end of the last committed page."""
         if not self.rows:
             return 0
         last = np.frombuffer(
@@ -264,8 +264,8 @@ class SegmentWriter:
         return int(last["offset"]) + int(last["length"])
 
     def renew_tail(self) -> bytes:
-        """The bytes beyond the last committed page, which are durable then: the process that wrote
-        them may have died of a failed sync, see `renew_rows`."""
+        """The bytes beyond the last committed page, made durable first: the process that wrote them
+        may have died of a failed sync, see `renew_rows`."""
         data = _pread(self._pages, self.size - self.tail, self.tail)
         if data:
             _pwrite(self._pages, memoryview(data), self.tail)
@@ -273,16 +273,16 @@ class SegmentWriter:
         return data
 
     def cut(self, size: int) -> None:
-        """Make the .pages file end at `size`, which must not be below the last committed page."""
+        """Truncate the .pages file to `size`, which must not be below the last committed page."""
         if size < self.tail:
             raise ValueError(f"{self.name}: {size} lies below the committed end {self.tail}")
         os.ftruncate(self._pages, size)
         self.size = size
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write `buffers` end to end behind what is there; returns where they begin.
+        """Write `buffers` end to end at the end of the file; returns their offset.
 
-        Neither durable nor visible yet.
+        They are neither durable nor visible yet.
         """
         start = self.size
         views = [memoryview(b).cast("B") for b in buffers if len(b)]

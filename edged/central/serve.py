@@ -1,7 +1,7 @@
-"""Runs a collector: the listening socket, uvicorn, and an orderly end.
+"""Runs a collector: the listening socket, uvicorn, and an orderly shutdown.
 
-SIGTERM and SIGINT: no new connections, requests in flight are finished and committed, exit 0.
-A landing that failed: what is in flight gets 503, exit 75.
+SIGTERM and SIGINT: no new connections, requests in flight are finished and committed, exit 0. A
+failed landing: requests in flight get 503, exit 75.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edged.central.collector import BODY_BYTES_MAX, Collector, application
 from edged.central.fleet import Fleet
 from edged.central.landing import DirectoryLanding
 from edged.central.landing_quota import SHARE
-from edged.central.listener import Listener, listen
+from edged.central.listener import BoundedListener, listen
 from edged.central.metrics import listen as listen_metrics
 from edged.central.segments import SEGMENT_BYTES
 from edged.central.tokens import Tokens
@@ -31,8 +31,8 @@ _KEEP_ALIVE_SECONDS = 75
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What `edged central collect` is told."""
+class CollectorSettings:
+    """The options of `edged central collect`."""
 
     landing: Path
     host: str = "127.0.0.1"
@@ -45,11 +45,11 @@ class Settings:
     device_share: float = SHARE
     group_commit_us: int = 0
     metrics: tuple[str, int] | None = None
-    """Address and port of the metrics; None: not told."""
+    """Address and port of the metrics; None: not served."""
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Calls `on_ready` when it listens."""
 
     on_ready: Callable[[], None]
 
@@ -59,10 +59,10 @@ class _Server(uvicorn.Server):
         self.on_ready()
 
 
-def serve(settings: Settings, on_ready: Callable[[str, str], None]) -> None:
-    """Collect until told to end; `on_ready` gets the address as `host:port`, and the metrics'.
+def serve(settings: CollectorSettings, on_ready: Callable[[str, str], None]) -> None:
+    """Collect until a signal; `on_ready` gets the address as `host:port`, and that of the metrics.
 
-    Raises ConfigError for settings that cannot be, CentralError where the landing failed.
+    Raises ConfigError for invalid settings, CentralError if the landing failed.
     """
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
     listener = listen(settings.host, settings.port)
@@ -75,12 +75,12 @@ def serve(settings: Settings, on_ready: Callable[[str, str], None]) -> None:
     except OSError as problem:
         listener.close()
         raise CentralError(f"landing {settings.landing} cannot be opened: {problem}") from problem
-    told: list[int] = []
+    early: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        # uvicorn takes over while it runs; at its end it raises again what it caught
-        signal.signal(number, lambda caught, _: told.append(caught))
+        # uvicorn replaces the handler while it runs, and raises a caught signal again at its end
+        signal.signal(number, lambda caught, _: early.append(caught))
     try:
-        failed = asyncio.run(_serve(settings, landing, tokens, listener, on_ready, told))
+        failed = asyncio.run(_serve(settings, landing, tokens, listener, on_ready, early))
     finally:
         landing.close()
         listener.close()
@@ -89,14 +89,14 @@ def serve(settings: Settings, on_ready: Callable[[str, str], None]) -> None:
 
 
 async def _serve(
-    settings: Settings,
+    settings: CollectorSettings,
     landing: DirectoryLanding,
     tokens: Tokens | None,
-    listener: Listener,
+    listener: BoundedListener,
     on_ready: Callable[[str, str], None],
-    told: list[int],
+    early: list[int],
 ) -> bool:
-    """True where the landing failed; `told` holds signals that came before uvicorn listened."""
+    """True if the landing failed; `early` holds signals that came before uvicorn listened."""
     collector = Collector(
         landing,
         tokens,
@@ -104,7 +104,7 @@ async def _serve(
         pause_us=settings.group_commit_us,
         fleet=Fleet(settings.landing),
     )
-    landing.synced = collector.syncs.observe
+    landing.on_sync = collector.syncs.observe
     metrics, close = "", _nothing
     if settings.metrics is not None:
         try:
@@ -119,7 +119,7 @@ async def _serve(
             http=HeadsInTime,
             ws="none",
             lifespan="off",
-            log_config=None,  # as all that the collector says
+            log_config=None,  # logged like everything else
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -133,7 +133,7 @@ async def _serve(
 
     def ready() -> None:
         on_ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", metrics)
-        server.should_exit = server.should_exit or bool(told)
+        server.should_exit = server.should_exit or bool(early)
 
     server.on_ready = ready
     watch = asyncio.create_task(_end_when_failed(collector, server))

@@ -1,4 +1,4 @@
-"""A Spark session as edged wants it: Java found, quiet, in UTC, the page source registered.
+"""Creates Spark sessions for edged: Java located, quiet, in UTC, with the page source registered.
 
 Under a `local` master Spark listens on loopback only and uses this Python.
 """
@@ -38,16 +38,16 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 def open_session(
     master: str = "local[*]", name: str = "edged", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session on `master` that knows `format("edged")`, with `conf` over edged's own settings.
+    """A session on `master` with `format("edged")`; `conf` overrides edged's own settings.
 
-    Raises CentralError where Java is missing or too old, ConfigError where PySpark is.
+    Raises CentralError if Java is missing or too old, ConfigError if PySpark is missing.
     """
     check_pyspark()
     check_java()
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    # Errors come back as exceptions; PySpark would print each with its Java trace as well.
+    # Errors are raised as exceptions; PySpark would also print each with its Java trace.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     local = master.startswith("local")
     if local:
@@ -61,7 +61,7 @@ def open_session(
         spark = builder.getOrCreate()
     except PySparkRuntimeError as problem:
         raise CentralError(
-            f"Spark did not start: {problem}. What Java said stands above; memory and the "
+            f"Spark did not start: {problem}. See Java's output above; memory and the "
             "address it binds to are the usual reasons"
         ) from problem
     if not local:
@@ -72,12 +72,12 @@ def open_session(
 
 
 def register_source(spark: SparkSession, name: str = "edged") -> str:
-    """Make `edged.central.datasource` known as format `name`; returns the name.
+    """Register `edged.central.datasource` as format `name`; returns the name.
 
-    Streaming queries that run side by side each need a name of their own: Spark 4.3's
-    PythonStreamingSourceRunner puts settings into the environment map of the registered function
-    itself, a plain HashMap.  Queries that start at once corrupt a map that they share, and every
-    task that it is sent to then fails with java.io.OptionalDataException.
+    Concurrent streaming queries each need their own name: Spark 4.3's PythonStreamingSourceRunner
+    puts settings into the environment map of the registered function, a plain HashMap.  Queries
+    that start at the same time corrupt a shared map, and every task that receives it then fails
+    with java.io.OptionalDataException.
     """
     from pyspark.errors import AnalysisException
 
@@ -86,14 +86,14 @@ def register_source(spark: SparkSession, name: str = "edged") -> str:
     source = type("EdgedDataSource", (EdgedDataSource,), {"name": classmethod(lambda cls: name)})
     try:
         spark.dataSource.register(source)
-    except AnalysisException as problem:  # the session was there before, and knows it
+    except AnalysisException as problem:  # an existing session has it already
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(problem):
             raise
     return name
 
 
 def check_pyspark() -> None:
-    """Raise ConfigError, with the command that installs it, where PySpark is missing."""
+    """Raise ConfigError, with the installation command, if PySpark is missing."""
     if find_spec("pyspark") is None:
         raise ConfigError(
             "PySpark is not installed here; install it with: "
@@ -102,18 +102,18 @@ def check_pyspark() -> None:
 
 
 def check_java() -> None:
-    """Raise CentralError, with the command that installs it, where no Java 17 is found."""
+    """Raise CentralError, with the installation command, if no Java 17 is found."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     advice = f"install it with: {install_command()}"
     if java is None:
         where = f"in JAVA_HOME={home}" if home else "on the PATH, and JAVA_HOME is not set"
         raise CentralError(f"Spark needs Java {JAVA_MIN} or newer; there is none {where}: {advice}")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', said)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', output)
     if version is not None and int(version[1]) < JAVA_MIN:
         raise CentralError(
-            f"Spark needs Java {JAVA_MIN} or newer; {java} is {said.splitlines()[0]}: {advice}"
+            f"Spark needs Java {JAVA_MIN} or newer; {java} is {output.splitlines()[0]}: {advice}"
         )
 
 
@@ -132,7 +132,7 @@ def _settings(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # in UTC, and says so
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # explicit UTC
     }
     if master.startswith("local"):
         settings |= {

@@ -1,4 +1,4 @@
-"""The aggregation's document: which streams, which tables, and how partial results merge.
+"""The aggregation's document: its streams, its tables, and how partial results merge.
 
 TOML or JSON, one shape:
 
@@ -11,7 +11,7 @@ TOML or JSON, one shape:
     sql = "SELECT turbine, count(*) AS n, min(p) AS p_min, … FROM curve GROUP BY turbine"
     keys = ["turbine"]
     view = "SELECT turbine, sqrt(p_m2 / (p_n - 1)) AS stddev FROM this"      # optional
-    format = "parquet"               # of what people read: parquet (default), json, csv
+    format = "parquet"               # of the published files: parquet (default), json, csv
 
     [tables.power_curve.merge]       # how two rows of one key become one
     n = "sum"                        # sum | count (adds counts) | min | max
@@ -20,14 +20,14 @@ TOML or JSON, one shape:
     state = { last_by = "time" }     # the value at the largest `time`; or first_by, the smallest
 
 `sql` is Spark SQL and runs over each micro-batch of the stream alone: it makes *partial* rows.  In
-merge mode they are merged by `keys` into the table; every column that `sql` yields is a key or is
-named in `merge`.  In append mode `sql` runs as one streaming query and its rows are appended:
-`watermark = { column = "time", delay = "1h" }` is then needed where `sql` aggregates.
+merge mode they are merged by `keys` into the table; every column of `sql`'s result is a key or is
+named in `merge`.  In append mode `sql` runs as one streaming query and its rows are appended;
+`watermark = { column = "time", delay = "1h" }` is required if `sql` aggregates.
 
-Every fault is a `JobError` with the dotted path to it.
+Every fault is a `JobError` with its dotted path.
 
-Not on msgspec: the getters of job documents give the same paths and suggestions, and the rules that
-remain (merge functions, keys that cross tables) are most of the 189 lines under either.
+msgspec is not used here: the readers of job documents give the same paths and suggestions, and the
+remaining rules (merge functions, keys that cross tables) are most of these 189 lines either way.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from edged.documents.reader import (
 from edged.errors import JobError
 
 FORMATS = ("parquet", "json", "csv")
-"""File formats that a table may be shown in; merged state is always Parquet."""
+"""File formats of published tables; merged state is always Parquet."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _STREAM = re.compile(r"([a-z][a-z0-9_-]{0,62}|edged\.telemetry)(@[0-9]{1,9})?")
 _SIMPLE = ("sum", "count", "min", "max")
@@ -65,13 +65,13 @@ class Merge:
     function: str
     """sum | min | max | moments | last_by | first_by."""
     columns: tuple[str, ...]
-    """The columns it takes and makes: one, or (count, mean, m2) of `moments`."""
+    """Its input and output columns: one, or (count, mean, m2) of `moments`."""
     by: str = ""
     """The ordering column of `last_by` and `first_by`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSpec:
     """One table of the output."""
 
     name: str
@@ -87,7 +87,8 @@ class Table:
     """(column, delay in microseconds)."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What merged state depends on: the table cannot go on where this changes."""
+        """The settings that merged state depends on: a table with other ones cannot be
+        continued."""
         return {
             "mode": self.mode,
             "keys": list(self.keys),
@@ -100,7 +101,7 @@ class Spec:
     """The whole document, checked."""
 
     streams: dict[str, str]
-    tables: dict[str, Table]
+    tables: dict[str, TableSpec]
 
 
 def load_spec(path: str | Path) -> Spec:
@@ -127,7 +128,9 @@ def parse_spec(document: Mapping[str, Any]) -> Spec:
     return Spec(dict(streams), parsed)
 
 
-def _parse_table(path: str, name: str, body: Mapping[str, Any], streams: dict[str, str]) -> Table:
+def _parse_table(
+    path: str, name: str, body: Mapping[str, Any], streams: dict[str, str]
+) -> TableSpec:
     _is_name(path, name)
     mode = choice(path, body, "mode", ("merge", "append"), "merge")
     own = ("keys", "merge", "view") if mode == "merge" else ("watermark",)
@@ -141,11 +144,11 @@ def _parse_table(path: str, name: str, body: Mapping[str, Any], streams: dict[st
     kind = choice(path, body, "format", FORMATS, "parquet")
     if mode == "append":
         watermark = _watermark(path, body) if "watermark" in body else None
-        return Table(name, source, mode, sql, format=kind, watermark=watermark)
+        return TableSpec(name, source, mode, sql, format=kind, watermark=watermark)
     keys = names(path, body, "keys")
     merge = _merges(f"{path}.merge", table(path, body, "merge"), keys)
     view = text(path, body, "view", "")
-    return Table(name, source, mode, sql, keys, merge, view, kind)
+    return TableSpec(name, source, mode, sql, keys, merge, view, kind)
 
 
 def _merges(path: str, body: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Merge, ...]:
@@ -159,7 +162,7 @@ def _merges(path: str, body: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[
         wanted = "max" if merge.function == "last_by" else "min"
         if merge.by and not any(m.columns == (merge.by,) and m.function == wanted for m in merges):
             advice = f'add {merge.by} = "{wanted}"'
-            raise JobError(f"{path}.{label}", f"column {merge.by!r} must be kept beside it", advice)
+            raise JobError(f"{path}.{label}", f"column {merge.by!r} must be merged too", advice)
     return merges
 
 

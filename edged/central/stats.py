@@ -1,4 +1,4 @@
-"""What a collector counts."""
+"""A collector's counters."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from edged.central.admission import CONFLICT, DAMAGED, FENCED, FULL, GAP, QUOTA, Outcome
+from edged.central.admission import CONFLICT, DAMAGED, FENCED, FULL, GAP, QUOTA, DeliveryOutcome
 
 DEVICES_MAX = 4096
 
 
 @dataclass(slots=True)
-class Stats:
-    """Counters since the start.  The devices seen last are remembered, at most `DEVICES_MAX`."""
+class CollectorStats:
+    """Counters since the start.  The most recent devices are kept, at most `DEVICES_MAX`."""
 
     requests: int = 0
     pages: int = 0
@@ -31,8 +31,8 @@ class Stats:
     """Answers by HTTP status."""
     devices: OrderedDict[str, dict[str, int]] = field(default_factory=OrderedDict)
 
-    def count(self, device: str, outcome: Outcome, now_us: int) -> None:
-        """Count a delivery of `device` that has been decided at `now_us` (wall clock)."""
+    def count(self, device: str, outcome: DeliveryOutcome, now_us: int) -> None:
+        """Count a delivery of `device` decided at `now_us` (wall clock)."""
         size = sum(len(page) for _, page in outcome.landed)
         self.pages += len(outcome.landed)
         self.bytes += size

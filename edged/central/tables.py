@@ -1,18 +1,18 @@
-"""A table's directory: versions beside each other, and one file that says which one counts.
+"""A table's directory: its versions, and one file that names the published one.
 
     <table>/
       _current            JSON, replaced by rename: the manifest of the published version
       v=7/state/*.parquet the merged partial rows after batch 7              (merge mode)
-      v=7/final/*         what the spec's `view` makes of them, if it has one (merge mode)
+      v=7/final/*         the result of the spec's `view`, if it has one     (merge mode)
       batch=7/*           the rows of batch 7                                (append mode)
-      final               symbolic link to what people read; follows `_current` (merge mode)
+      final               symbolic link to the published files; follows `_current` (merge mode)
 
 Invariants:
 
-1. What `_current` names is complete and is not written again; what it does not name does not count
-   and may be half written.
+1. A version named by `_current` is complete and never written again; any other is ignored and may
+   be incomplete.
 2. Version N is version N-1 merged with batch N, and nothing else.
-3. The published version, and the few before it, stay: a reader has time to finish.
+3. The published version and the few before it are kept, so that a reader has time to finish.
 
 Reading needs pyarrow only.
 """
@@ -34,27 +34,27 @@ from edged.errors import CentralError
 CURRENT = "_current"
 FINAL = "final"
 KEEP_VERSIONS = 3
-"""Versions that stay, the published one included."""
+"""Versions that are kept, the published one included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a table's `_current` says."""
+    """The content of a table's `_current`."""
 
     version: int
-    """The batch after which the table looks like this."""
+    """The batch after which the table has this content."""
     query: str
-    """Id of the streaming query (that is: of the checkpoint) that wrote it."""
+    """Id of the streaming query, that is of its checkpoint, that wrote it."""
     mode: str
     format: str
     shown: str
-    """What people read: `final`, `state` or, in append mode, `batch`."""
+    """The published part: `final`, `state` or, in append mode, `batch`."""
     fingerprint: dict[str, Any] = field(default_factory=dict)
-    """What the merged state depends on; see `spec.Table.fingerprint`."""
+    """The settings that the merged state depends on; see `spec.TableSpec.fingerprint`."""
     columns: str = ""
     """The state's columns and types, as Spark's JSON."""
     offset: str = ""
-    """The source offset after this batch, as the checkpoint's offset log has it, if readable."""
+    """The source offset after this batch, from the checkpoint's offset log, if readable."""
     rows: int = 0
     """Rows of the state, or appended by this batch."""
 
@@ -66,7 +66,7 @@ class TableDirectory:
         self.path = Path(path)
 
     def current(self) -> Manifest | None:
-        """The published manifest; None where nothing was published yet."""
+        """The published manifest; None if nothing is published yet."""
         try:
             text = (self.path / CURRENT).read_text("utf-8")
         except FileNotFoundError:
@@ -80,23 +80,23 @@ class TableDirectory:
             ) from problem
 
     def version(self, number: int) -> Path:
-        """Where version `number` lies (merge mode)."""
+        """The directory of version `number` (merge mode)."""
         return self.path / f"v={number}"
 
     def batch(self, number: int) -> Path:
-        """Where the rows of batch `number` lie (append mode)."""
+        """The directory of the rows of batch `number` (append mode)."""
         return self.path / f"batch={number}"
 
     def publish(self, manifest: Manifest) -> None:
-        """Make `manifest` the current one: durable and atomic."""
+        """Make `manifest` the current one, durably and atomically."""
         target = self.version if manifest.mode == "merge" else self.batch
         _sync_tree(target(manifest.version))
         text = json.dumps(asdict(manifest), sort_keys=True, indent=1)
         replace_file(self.path / CURRENT, text.encode())
-        self.settle(manifest)
+        self.link_published(manifest)
 
-    def settle(self, manifest: Manifest) -> None:
-        """Point the `final` link at what `manifest` shows."""
+    def link_published(self, manifest: Manifest) -> None:
+        """Point the `final` link at the part that `manifest` publishes."""
         if manifest.mode != "merge":
             return
         fresh = self.path / f".{FINAL}.new"
@@ -105,14 +105,14 @@ class TableDirectory:
         fresh.replace(self.path / FINAL)
 
     def prune(self, manifest: Manifest, keep: int = KEEP_VERSIONS) -> None:
-        """Remove versions that are older than the last `keep`.  Batches of append mode all stay."""
+        """Delete versions older than the last `keep`.  Batches of append mode all stay."""
         for path in self.path.glob("v=*"):
             number = path.name[2:]
             if number.isdigit() and int(number) <= manifest.version - keep:
                 shutil.rmtree(path, ignore_errors=True)
 
     def shown(self, manifest: Manifest) -> list[Path]:
-        """The directories that hold what people read, oldest first."""
+        """The directories of the published part, oldest first."""
         if manifest.mode == "merge":
             return [self.version(manifest.version) / manifest.shown]
         numbers = sorted(int(p.name[6:]) for p in self.path.glob("batch=*") if p.name[6:].isdigit())
@@ -122,8 +122,8 @@ class TableDirectory:
 def read(path: str | Path, part: str | None = None) -> pa.Table:
     """The published rows of the table at `path` as one Arrow table.
 
-    `part` = "state" reads the merged partial rows instead of the view.  Raises CentralError where
-    nothing was published yet.
+    `part` = "state" reads the merged partial rows instead of the view.  Raises CentralError if
+    nothing is published yet.
     """
     table = TableDirectory(path)
     for attempt in range(5):
@@ -141,7 +141,7 @@ def read(path: str | Path, part: str | None = None) -> pa.Table:
 
 
 def _read(table: TableDirectory, manifest: Manifest, part: str | None) -> pa.Table:
-    import pyarrow.dataset as ds  # executors, who only write marks, start faster without it
+    import pyarrow.dataset as ds  # slow to import; executors only write marks
 
     places, kind = table.shown(manifest), manifest.format
     if part == "state" or manifest.shown == "state":
@@ -157,7 +157,7 @@ def _data_files(place: Path) -> Iterator[Path]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` to `path` so that a reader, or a power cut, sees the old or the new whole."""
+    """Replace the file atomically: a reader, or a power cut, sees the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     with open(fresh, "wb") as out:

@@ -1,8 +1,8 @@
 """Devices' tokens: a file of lines `<device> <sha256 of the token, as hex>`.
 
-A device may have several lines, so that a token can be replaced without a pause.  Blank lines and
-lines that begin with `#` mean nothing.  The file is read again when it changes; a line that cannot
-be read makes the whole new file refused and the old one stay in force.
+A device may have several lines, so that its token can be replaced without interruption.  Blank
+lines and lines that begin with `#` are ignored.  The file is read again when it changes; if any
+line is invalid, the new file is rejected and the old content stays in force.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from edged.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
 _HEX = re.compile(r"[0-9a-f]{64}")
-_NOBODY = bytes(32)
+_NO_DIGEST = bytes(32)
 
 
 def new_token() -> str:
-    """A fresh token: 256 random bits, URL-safe text."""
+    """A new token: 256 random bits, URL-safe text."""
     return secrets.token_urlsafe(32)
 
 
 def token_line(device: str, token: str) -> str:
-    """The line that lets `device` in with `token`."""
+    """The line that admits `device` with `token`."""
     if not valid_id(device):
-        raise ConfigError(f"{device!r} cannot name a device: a-z, then a-z 0-9 _ -, at most 63")
+        raise ConfigError(
+            f"{device!r} is not a valid device name: a-z, then a-z 0-9 _ -, at most 63"
+        )
     return f"{device} {hashlib.sha256(token.encode()).hexdigest()}"
 
 
 def parse_tokens(text: str, name: str) -> dict[str, list[bytes]]:
-    """Digests per device; ConfigError names the line that is wrong."""
+    """Digests per device; ConfigError names the invalid line."""
     found: dict[str, list[bytes]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -48,7 +50,7 @@ def parse_tokens(text: str, name: str) -> dict[str, list[bytes]]:
 
 
 class Tokens:
-    """A tokens file.  Raises ConfigError where it cannot be read at first."""
+    """A tokens file.  Raises ConfigError if it cannot be read initially."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -67,11 +69,13 @@ class Tokens:
             self._digests = parse_tokens(self._path.read_text(encoding="utf-8"), self._path.name)
 
     def allows(self, device: str, token: str) -> bool:
-        """Whether `token` is one of `device`'s.  Takes as long for a device that is unknown."""
+        """Whether `token` belongs to `device`.  Takes as long for an unknown device."""
         try:
             self._read()
         except (OSError, UnicodeDecodeError, ConfigError) as problem:
-            _LOG.error("tokens file not read again, the old one stays in force: %s", problem)
+            _LOG.error(
+                "the tokens file was not reloaded; the old content stays in force: %s", problem
+            )
         digest = hashlib.sha256(token.encode()).digest()
-        matches = [hmac.compare_digest(d, digest) for d in self._digests.get(device, [_NOBODY])]
+        matches = [hmac.compare_digest(d, digest) for d in self._digests.get(device, [_NO_DIGEST])]
         return any(matches) and device in self._digests

@@ -119,7 +119,9 @@ def test_a_page_of_somebody_else_is_refused(mine):
     device, page, landed = mine
     for foreign in (make_page(1, device="other"), page(1, epoch=EPOCH - 1)):
         reply = device.send(foreign)
-        assert reply.status_code == 422 and "is not of the sender" in reply.json()["detail"]
+        assert (
+            reply.status_code == 422 and "does not belong to the sender" in reply.json()["detail"]
+        )
     assert landed() == {}
 
 
@@ -267,7 +269,7 @@ def test_a_landing_that_cannot_be_opened_is_named(tmp_path):
 @pytest.mark.parametrize(
     "options, said",
     [
-        (["--listen", "0.0.0.0:0"], "can be reached from elsewhere"),
+        (["--listen", "0.0.0.0:0"], "is not a loopback address"),
         (["--listen", "nonsense"], "expected ADDRESS:PORT"),
         (["--tls-cert", __file__], "belong together"),
         (["--listen", "203.0.113.1:1", "--plain", "--tokens", "T"], "cannot listen"),

@@ -88,12 +88,12 @@ def test_what_one_of_several_consumers_has_not_read_stays(three):
 
 def test_a_consumer_that_has_only_begun_keeps_everything(three):
     past(three, "a")
-    consumers.enter(three, Consumer("new", "power@1", {}), anew=False)
+    consumers.register(three, Consumer("new", "power@1", {}), anew=False)
     assert expire(three, 9 * DAY_US).segments == []
     past(three, "new")
-    consumers.enter(three, Consumer("new", "power@1", {}), anew=False)  # a restart
+    consumers.register(three, Consumer("new", "power@1", {}), anew=False)  # a restart
     assert len(expire(three, 2 * DAY_US).segments) == 1
-    consumers.enter(three, Consumer("new", "power@1", {}), anew=True)  # a new checkpoint
+    consumers.register(three, Consumer("new", "power@1", {}), anew=True)  # a new checkpoint
     assert expire(three, 9 * DAY_US).segments == []
 
 
@@ -258,9 +258,9 @@ def test_the_command_says_what_went_and_why_the_rest_stays(three):
     said = CliRunner().invoke(command, asked)
     assert said.exit_code == 0, said.output
     assert said.output.splitlines() == [
-        f"2 segments gone: 2 pages, {2 * len(make_page(1)):,} bytes",
-        "1 stay: a has not read it",
-        "1 stay: not sealed yet",
+        f"2 segments deleted: 2 pages, {2 * len(make_page(1)):,} bytes",
+        "1 kept: a has not read it",
+        "1 kept: not sealed yet",
     ]
     told = json.loads(CliRunner().invoke(command, [*asked, "--json", "--dry-run"]).output)
     assert told == {"segments": [], "pages": 0, "bytes": 0, "dry_run": True,

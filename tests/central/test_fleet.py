@@ -242,7 +242,7 @@ def test_devices_for_which_there_is_no_room_are_counted(tmp_path, monkeypatch):
     with closing(open_landing(tmp_path)) as landing:
         known = Fleet(tmp_path)
         for n in range(5):
-            known.note(f"d{n}", None, n)
+            known.on_contact(f"d{n}", None, n)
         loop = asyncio.new_event_loop()
         with closing(loop):
             collector = loop.run_until_complete(made(landing, known))
@@ -274,7 +274,7 @@ def test_a_report_that_is_too_large_lands_and_is_not_kept_in_the_fleet(tmp_path)
     kept_of = Fleet(tmp_path)
     for size, kept in ((1000, True), (REPORT_BYTES_MAX, False)):
         page = report(1, device="evil", jobs="x" * size)
-        kept_of.note("evil", (parse_header(page), memoryview(page)), 1)
+        kept_of.on_contact("evil", (parse_header(page), memoryview(page)), 1)
         assert (kept_of.device("evil").row is not None) == kept
         assert (tmp_path / "fleet" / "evil.json").stat().st_size < REPORT_BYTES_MAX
 

@@ -1,4 +1,4 @@
-"""High-water records: never behind what landed, whatever happens to the file."""
+"""HighWater-water records: never behind what landed, whatever happens to the file."""
 
 import os
 import subprocess
@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.central import highwater
-from edged.central.highwater import HEAD_BYTES, SLOT_BYTES, High, Records
+from edged.central.highwater import HEAD_BYTES, SLOT_BYTES, DeviceRecords, HighWater
 from edged.errors import CentralError
 
 DEVICE = 0xABC
 
 
 def records(path, rows=(), **more):
-    return Records(path, lambda device: rows, **more)
+    return DeviceRecords(path, lambda device: rows, **more)
 
 
 def put(store, seq, epoch=1, stream=2, partition=3, device=DEVICE):
@@ -73,7 +73,9 @@ def test_sessions_and_high_waters_of_all_kinds_live_side_by_side(tmp_path):
 
 
 def test_a_missing_record_is_rebuilt_from_the_rows(tmp_path):
-    store = records(tmp_path, [High(1, 2, 3, 41, 5), High(1, 2, 3, 42, 6), High(1, 2, 4, 1, 7)])
+    store = records(
+        tmp_path, [HighWater(1, 2, 3, 41, 5), HighWater(1, 2, 3, 42, 6), HighWater(1, 2, 4, 1, 7)]
+    )
     assert high(store) == (42, 6)
     assert high(store, partition=4) == (1, 7)
     assert high(records(tmp_path)) == (42, 6)
@@ -93,7 +95,7 @@ def test_a_record_with_any_flipped_bit_is_never_behind(tmp_path_factory, data):
     bit = data.draw(st.integers(0, len(content) * 8 - 1))
     content[bit // 8] ^= 1 << bit % 8
     file.write_bytes(content)
-    rows = [High(1, 2, p, last, last * 10) for p, last in enumerate(seqs)]
+    rows = [HighWater(1, 2, p, last, last * 10) for p, last in enumerate(seqs)]
     try:
         again = records(path, rows)
         got = [high(again, partition=p) for p in range(len(seqs))]
@@ -111,7 +113,7 @@ def test_a_record_that_was_cut_is_rebuilt(tmp_path, cut):
     for seq in range(1, 4):
         put(store, seq)
     os.truncate(store.path(DEVICE), cut)
-    assert high(records(tmp_path, [High(1, 2, 3, 3, 30)])) == (3, 30)
+    assert high(records(tmp_path, [HighWater(1, 2, 3, 3, 30)])) == (3, 30)
 
 
 def test_a_newer_format_is_refused_and_left_alone(tmp_path):
@@ -131,8 +133,8 @@ def test_a_record_left_in_doubt_by_a_dead_writer_is_rebuilt(tmp_path):
     put(store, 1)
     with store.locked(DEVICE) as record:
         record.table.raise_high(1, 2, 3, 2, 20)
-        record.intend()  # and then it dies, having committed the row
-    rows = [High(1, 2, 3, 2, 20)]
+        record.mark_in_doubt()  # and then it dies, having committed the row
+    rows = [HighWater(1, 2, 3, 2, 20)]
     assert high(records(tmp_path, rows)) == (2, 20)
     assert high(records(tmp_path)) == (2, 20)
 
@@ -142,14 +144,14 @@ def test_doubt_that_came_to_nothing_changes_nothing(tmp_path):
     put(store, 1)
     with store.locked(DEVICE) as record:
         record.table.raise_high(1, 2, 3, 2, 20)
-        record.intend()
-        record.relent()
-    rows = [High(1, 2, 3, 99, 0)]  # would show if the record was rebuilt
+        record.mark_in_doubt()
+        record.discard()
+    rows = [HighWater(1, 2, 3, 99, 0)]  # would show if the record was rebuilt
     assert high(records(tmp_path, rows)) == (1, 10) == high(store)
 
 
 def test_only_so_many_devices_are_remembered_and_none_is_forgotten(tmp_path):
-    store = records(tmp_path, remembered=2)
+    store = records(tmp_path, cache_size=2)
     for device in range(5):
         put(store, device + 1, device=device)
     assert [high(store, device=d)[0] for d in range(5)] == [1, 2, 3, 4, 5]
@@ -168,8 +170,8 @@ def test_a_devices_entries_are_bounded(tmp_path, monkeypatch):
 _COUNT = """
 import sys
 from pathlib import Path
-from edged.central.highwater import Records
-store = Records(Path(sys.argv[1]), lambda device: ())
+from edged.central.highwater import DeviceRecords
+store = DeviceRecords(Path(sys.argv[1]), lambda device: ())
 for _ in range(200):
     with store.locked(1) as record:
         seq, _ = record.table.high(1, 1, 1)

@@ -11,7 +11,7 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.central.body_budget import Room
+from edged.central.body_budget import BodyBudget
 from edged.central.collector import SCHEMAS_MAX
 from edged.central.tokens import token_line
 from tests.central.support import DEVICE, Collector, Device, collecting, landed_pages, make_page
@@ -140,7 +140,7 @@ def test_room_goes_round_in_order_and_within_shares(data):
     )
 
     async def play():
-        room, gates, inside = Room(size, share), [], []
+        room, gates, inside = BodyBudget(size, share), [], []
 
         async def one(i, device, amount, gate):
             async with room.take(device, amount):

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from edged.central.aggregate import Options, TableQuery, aggregate
+from edged.central.aggregate import AggregateOptions, TableQuery, aggregate
 from edged.central.spec import parse_spec
 from edged.central.tables import TableDirectory
 
@@ -37,7 +37,7 @@ def main():
         when, point, nth = order["die"]
         owner = TableQuery if hasattr(TableQuery, point) else TableDirectory
         setattr(owner, point, deadly(getattr(owner, point), when, nth))
-    aggregate(parse_spec(order["spec"]), Options(**order["options"]), on_event=tell)
+    aggregate(parse_spec(order["spec"]), AggregateOptions(**order["options"]), on_event=tell)
 
 
 def tell(event):

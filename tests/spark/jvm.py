@@ -28,7 +28,7 @@ def options(directory):
 def aggregate_twice(directory):
     """Two batches and their merge: all that Spark loads for an aggregation."""
     # imported here, since every session of pytest imports this module
-    from edged.central.aggregate import Options, aggregate
+    from edged.central.aggregate import AggregateOptions, aggregate
     from edged.central.spec import parse_spec
     from tests.spark.conftest import QUICK_SPARK
     from tests.spark.landings import READINGS, Landing, readings
@@ -40,7 +40,7 @@ def aggregate_twice(directory):
     places = {name: str(directory / name) for name in ("landing", "output", "checkpoint")}
     for seq in (1, 2):
         landing.land([readings(seq)])
-        aggregate(spec, Options(**places, master="local[2]", conf=QUICK_SPARK))
+        aggregate(spec, AggregateOptions(**places, master="local[2]", conf=QUICK_SPARK))
     landing.close()
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.central.aggregate import Aggregation, Options, TableQuery, _watch, locked
+from edged.central.aggregate import AggregateOptions, Aggregation, TableQuery, _watch, locked
 from edged.central.merge import merged
-from edged.central.spec import Merge, Table, parse_spec
+from edged.central.spec import Merge, TableSpec, parse_spec
 from edged.central.tables import TableDirectory, read
 from edged.errors import CentralError, JobError
 from tests.spark.landings import readings, readings_table
@@ -45,7 +45,7 @@ def spec(**tables):
 
 def options(landing, tmp_path, **more):
     places = {n: str(tmp_path / n) for n in ("output", "checkpoint")}
-    return Options(landing=str(landing.path), **places, **more)
+    return AggregateOptions(landing=str(landing.path), **places, **more)
 
 
 def run(spark, document, opts):
@@ -190,8 +190,8 @@ def test_output_and_checkpoint_that_do_not_belong_together_are_refused(spark, la
     opts = options(landing, tmp_path)
     run(spark, spec(), opts)
     landing.land([readings(2)])
-    fresh_output = Options(opts.landing, str(tmp_path / "other"), opts.checkpoint)
-    fresh_checkpoint = Options(opts.landing, opts.output, str(tmp_path / "other"))
+    fresh_output = AggregateOptions(opts.landing, str(tmp_path / "other"), opts.checkpoint)
+    fresh_checkpoint = AggregateOptions(opts.landing, opts.output, str(tmp_path / "other"))
     for wrong in (fresh_output, fresh_checkpoint):
         with pytest.raises(CentralError, match="do not belong together"):
             run(spark, spec(), wrong)
@@ -214,7 +214,7 @@ def test_a_spec_that_no_longer_fits_the_table_is_refused_before_anything_runs(
     ("change", "path", "message"),
     [
         ({"sql": "SELECT key, count(*) AS n FROM curve GROUP BY key"}, "sql", "no column 'power'"),
-        ({"sql": SQL.replace("AS n,", "AS n, 1 AS one,")}, "merge", "nothing of column 'one'"),
+        ({"sql": SQL.replace("AS n,", "AS n, 1 AS one,")}, "merge", "no entry for column 'one'"),
         ({"sql": "SELECT speed FROM curve"}, "sql", "speed"),
         ({"sql": "SELECT key FROM curve GROUP BY"}, "sql", "(?i)syntax error"),
         ({"view": "SELECT speed FROM this"}, "view", "speed"),
@@ -248,7 +248,7 @@ def test_merged_moments_equal_those_of_all_values_even_far_from_zero(spark, grou
         (1, len(g), float(np.mean(g)), float(np.var(g) * len(g))) if g else (1, 0, None, None)
         for g in groups
     ]
-    table = Table("t", "s", "merge", "", ("k",), (Merge("moments", ("n", "mean", "m2")),))
+    table = TableSpec("t", "s", "merge", "", ("k",), (Merge("moments", ("n", "mean", "m2")),))
     frame = spark.createDataFrame(rows, "k int, n bigint, mean double, m2 double")
     (row,) = merged(frame, table).collect()
     everything = [v for g in groups for v in g]

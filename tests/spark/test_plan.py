@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.central import segments
-from edged.central._source_plan import Limits, advance, canonical, forget_retired, tasks
+from edged.central._source_plan import BatchLimits, advance, canonical, drop_retired, tasks
 from edged.errors import CentralError
 
 MINE, OTHER = segments.stream_hash("curve", 1), segments.stream_hash("daily", 1)
@@ -46,7 +46,7 @@ def test_stepping_through_a_landing_reads_each_page_once_and_keeps_the_limits(
     landing = tmp_path_factory.mktemp("landing")
     for name, index in layout.items():
         write_index(landing, name, index)
-    limits = Limits(None if megabytes is None else megabytes << 20, pages, rows)
+    limits = BatchLimits(None if megabytes is None else megabytes << 20, pages, rows)
     end = segments.positions(landing)
     position, read = {}, []
     for _ in range(100):
@@ -86,21 +86,21 @@ def test_pages_are_taken_in_the_order_they_landed_so_that_no_segment_starves(tmp
     write_index(tmp_path, "seg-a-00000001", [(300, 1, True, t) for t in (10, 30, 50)])
     write_index(tmp_path, "seg-b-00000001", [(300, 1, True, t) for t in (20, 40, 60)])
     end = segments.positions(tmp_path)
-    reached = advance(str(tmp_path), MINE, {}, end, Limits(pages=4))
+    reached = advance(str(tmp_path), MINE, {}, end, BatchLimits(pages=4))
     assert reached == {"seg-a-00000001": 2, "seg-b-00000001": 2}
 
 
 def test_a_page_larger_than_the_limit_is_let_through_alone(tmp_path):
     write_index(tmp_path, "seg-a-00000001", [(100, 1, False, 1), (9000, 1, True, 1)] * 2)
     end = segments.positions(tmp_path)
-    assert advance(str(tmp_path), MINE, {}, end, Limits(bytes=10)) == {"seg-a-00000001": 2}
+    assert advance(str(tmp_path), MINE, {}, end, BatchLimits(bytes=10)) == {"seg-a-00000001": 2}
 
 
 def test_a_minimum_of_rows_waits_until_they_are_there(tmp_path):
     write_index(tmp_path, "seg-a-00000001", [(300, 5, True, 1)] * 2)
     end = segments.positions(tmp_path)
-    assert advance(str(tmp_path), MINE, {}, end, Limits(rows_min=11)) == {}
-    assert advance(str(tmp_path), MINE, {}, end, Limits(rows_min=10)) == end
+    assert advance(str(tmp_path), MINE, {}, end, BatchLimits(rows_min=11)) == {}
+    assert advance(str(tmp_path), MINE, {}, end, BatchLimits(rows_min=10)) == end
 
 
 def test_tasks_are_the_same_in_a_fresh_interpreter(tmp_path):
@@ -132,10 +132,10 @@ def test_positions_have_one_written_form():
 
 def test_a_removed_segment_is_forgotten_but_an_unmounted_landing_is_not(tmp_path):
     position = {"seg-a-00000001": 4, "seg-a-00000002": 1, "seg-b-00000001": 2}
-    assert forget_retired(str(tmp_path), position) == position
+    assert drop_retired(str(tmp_path), position) == position
     write_index(tmp_path, "seg-a-00000002", [(300, 1, True, 1)])
     kept = {"seg-a-00000002": 1, "seg-b-00000001": 2}
-    assert forget_retired(str(tmp_path), position) == kept
+    assert drop_retired(str(tmp_path), position) == kept
 
 
 def test_a_landing_older_than_the_checkpoint_is_refused(tmp_path):

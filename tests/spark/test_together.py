@@ -8,7 +8,7 @@ short (20 starts of 3 queries on new, shared maps did not hit it), so the maps a
 
 import threading
 
-from edged.central.aggregate import Aggregation, Options, _watch
+from edged.central.aggregate import AggregateOptions, Aggregation, _watch
 from edged.central.session import register_source
 from edged.central.spec import parse_spec
 from edged.central.tables import read
@@ -36,7 +36,9 @@ def test_queries_that_start_together_end_well_and_share_no_environment(spark, la
         tables = dict.fromkeys((f"{name}_{start}" for name in ("one", "two", "three")), COUNTED)
         spec = parse_spec({"streams": {"curve": "curve@1"}, "tables": tables})
         places = {n: str(tmp_path / str(start) / n) for n in ("output", "checkpoint")}
-        aggregation = Aggregation(spark, spec, Options(landing=str(landing.path), **places))
+        aggregation = Aggregation(
+            spark, spec, AggregateOptions(landing=str(landing.path), **places)
+        )
         try:
             _watch(aggregation, lambda event: None, threading.Event())
         finally:

@@ -76,7 +76,7 @@ READER = f"""\
 from edged.central import consumers, segments
 landing = "{LANDING}"
 reader = consumers.Consumer("reader", "a_out@1", {{}})
-consumers.enter(landing, reader, anew=True)
+consumers.register(landing, reader, anew=True)
 rows = segments.positions(landing)
 for name in rows:
     assert len(segments.read_rows(landing, name)) == rows[name]

@@ -145,7 +145,7 @@ def test_a_child_that_cannot_be_started_again_is_tried_later(landing, spool, mon
         with monkeypatch.context() as patch:
             patch.setattr(subprocess, "Popen", no_memory)
             os.kill(daemon.uplink.status()["pid"], signal.SIGKILL)
-            daemon.until(lambda: "does not start" in daemon.uplink.status()["problem"])
+            daemon.until(lambda: "did not start" in daemon.uplink.status()["problem"])
             assert daemon.uplink.status()["next_try_us"] is not None
         daemon.offer(spool.add([1, 2]))
         daemon.drain()

@@ -46,9 +46,9 @@ def told(lines):
 
 def test_messages_and_pages_keep_their_order():
     out, channel = Outbox(), Channel()
-    out.say({"config": 1}, "config")
+    out.put({"config": 1}, "config")
     out.offer([ref(1), ref(2, file="other"), ref(3)])
-    out.say({"retry": True}, "retry")
+    out.put({"retry": True}, "retry")
     out.offer([ref(4)])
     out.send(channel)
     assert told(channel.lines()) == [
@@ -82,7 +82,7 @@ def test_whatever_repeats_the_child_ends_up_with_the_last_of_everything(steps):
             out.offer([ref(what, value)])
             said.append(("page", what, value))
         elif kind == "say":
-            out.say({what: value}, what)
+            out.put({what: value}, what)
             said.append((what, value))
         else:
             channel.room += what

@@ -109,7 +109,7 @@ def test_an_answer_acknowledges_nothing_that_its_request_did_not_have(claim):
     first, second = s.next(0.0), s.next(0.0)
     assert names(first) == [("s", 0, 1), ("s", 0, 2)]
     s.done(first, ok(("s", 0, claim), ("s", 1, claim), ("t", 0, claim)), 0.0)
-    assert s.take_acks() == [("s", 0, 2)] and s.backlog.pages == 2
+    assert s.take_acks() == [("s", 0, 2)] and s.queue.pages == 2
     s.done(second, ok(("s", 1, 1)), 0.0)
     s.offer(place(4))
     assert names(s.next(0.0)) == [("s", 0, 3), ("s", 0, 4)]
@@ -166,7 +166,7 @@ def test_an_answer_without_sense_is_network_trouble_that_backs_off():
     s, now = sender(place(1)), 0.0
     for wait_s in (0.25, 0.5, 1.0):
         s.done(s.next(now), Reply(200, {"acked": None}), now)
-        assert s.state == "down" and "without sense" in s.status()["last_error"]
+        assert s.state == "down" and "malformed answer" in s.status()["last_error"]
         assert s.next(now) == now + wait_s
         now += wait_s
     s.done(s.next(now), ok(("s", 0, 1)), now)
@@ -204,7 +204,7 @@ def test_an_unknown_schema_is_registered_again():
     assert 0 < wake <= 1.0
     task = s.next(wake)
     s.done(task, ok(("s", 0, 1)), wake)
-    assert s.backlog.pages == 0 and s.status()["stuck"] == []
+    assert s.queue.pages == 0 and s.status()["stuck"] == []
 
 
 def test_a_refused_schema_keeps_its_stream_back_and_no_other():
@@ -389,13 +389,13 @@ def test_whatever_goes_wrong_all_pages_arrive_in_order_once(seed, lanes, request
             for stream, partition, seq in s.take_acks():
                 assert seq > acks.get((stream, partition), 0)
                 acks[stream, partition] = seq
-        if not todo and not busy and not s.backlog.pages:
+        if not todo and not busy and not s.queue.pages:
             break
     assert sorted(centre.landed) == sorted(
         (x, p, q) for x in "st" for p in range(3) for q in range(1, 9)
     )
     assert acks == {(x, p): 8 for x in "st" for p in range(3)}
-    assert s.status()["stuck"] == [] and s.backlog.bytes == 0
+    assert s.status()["stuck"] == [] and s.queue.bytes == 0
 
 
 def test_a_report_goes_behind_the_pages_of_the_next_request_and_alone_where_there_are_none():
@@ -440,7 +440,7 @@ def test_trouble_with_a_report_holds_no_page_and_trouble_with_a_page_keeps_the_r
     s = sender(place(1))
     s.report(b"r1")
     s.done(s.next(0.0), problem("damaged", REPORTS, status=422, acked=[["s", 0, 1]]), 0.0)
-    assert s.next(0.0) is None and s.status()["stuck"] == [] and s.backlog.pages == 0
+    assert s.next(0.0) is None and s.status()["stuck"] == [] and s.queue.pages == 0
     s.offer(place(2))
     s.report(b"r2")
     s.done(s.next(0.0), problem("gap", expected=1), 0.0)

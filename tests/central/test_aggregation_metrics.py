@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from edged.central.aggregation_metrics import Batches, lag
+from edged.central.aggregation_metrics import AggregationMetrics, lag
 from edged.central.landing import DirectoryLanding
 from edged.central.spec import parse_spec
 from edged.central.tables import Manifest, TableDirectory
@@ -43,8 +43,8 @@ def test_lag_is_the_pages_of_the_tables_stream_behind_its_position(place):
     first = sorted(p.stem for p in (landing.path / "segments").glob("*.idx"))[0]
     published(tmp_path, {first: 3})  # two of ours, one of the other stream
     assert lag(spec, "t", *paths)[1] == sum(map(len, pages[2:]))
-    batches = Batches(spec, *paths)
-    batches.note({"event": "batch", "rows": 7, "seconds": 0.2})
+    batches = AggregationMetrics(spec, *paths)
+    batches.on_event({"event": "batch", "rows": 7, "seconds": 0.2})
     text = batches.exposition().encode()[0].decode()
     assert 'edged_aggregate_batches_total{result="ok"} 1.0' in text
     assert f"edged_aggregate_lag_bytes {sum(map(len, pages[2:]))}.0" in text

@@ -2,18 +2,18 @@
 
 import logging
 
-from edged.central.admission import CONFLICT, QUOTA, Problem
-from edged.central.log_throttle import EVERY_S, KNOWN_MAX, Complaints
+from edged.central.admission import CONFLICT, QUOTA, PageProblem
+from edged.central.log_throttle import EVERY_S, KNOWN_MAX, ProblemLog
 
 
 def test_each_kind_of_each_device_is_told_once_a_minute_with_how_many_there_were(caplog):
-    now, waits = [0.0], Problem(QUOTA, "has too much")
-    told = Complaints(lambda: now[0])
+    now, waits = [0.0], PageProblem(QUOTA, "has too much")
+    told = ProblemLog(lambda: now[0])
     for _ in range(100):
-        told.tell("a", waits)
-        told.tell("b", waits)
+        told.write("a", waits)
+        told.write("b", waits)
         now[0] += EVERY_S / 100 - 1e-9
-    told.tell("a", Problem(CONFLICT, "has other bytes", stream="power"))
+    told.write("a", PageProblem(CONFLICT, "has other bytes", stream="power"))
     assert [(r.levelname, r.message) for r in caplog.records] == [
         ("WARNING", "a: quota: has too much"),
         ("WARNING", "b: quota: has too much"),
@@ -23,13 +23,13 @@ def test_each_kind_of_each_device_is_told_once_a_minute_with_how_many_there_were
         "event": "page.conflict", "device": "a", "stream": "power"
     }  # fmt: skip
     now[0] += EVERY_S
-    told.tell("a", waits)
+    told.write("a", waits)
     assert caplog.records[-1].message == "a: quota: has too much (99 more since the last line)"
 
 
 def test_a_fleet_of_any_size_is_remembered_within_bounds(caplog):
     caplog.set_level(logging.CRITICAL)
-    told = Complaints()
+    told = ProblemLog()
     for n in range(2 * KNOWN_MAX + 5):
-        told.tell(f"d{n}", Problem(QUOTA, ""))
+        told.write(f"d{n}", PageProblem(QUOTA, ""))
         assert len(told._told) <= KNOWN_MAX

@@ -13,7 +13,7 @@ import pytest
 
 from edged.central import landing_quota, segments
 from edged.central.expire import expire
-from edged.central.landing_quota import Shares
+from edged.central.landing_quota import LandingQuota
 from tests.central.support import DEVICE, Device, collecting, landed_pages, make_page
 from tests.central.test_landing import open_landing, send
 
@@ -62,10 +62,10 @@ def test_a_start_waits_for_no_count_and_refuses_by_what_was_counted_before(tmp_p
             send(place, make_page(n))
         send(place, make_page(1, device=OTHER), device=OTHER)
     share = share_of(tmp_path, 4.5 * size)
-    Shares(tmp_path, share).close()
+    LandingQuota(tmp_path, share).close()
     device, other = (segments.device_hash(name) for name in (DEVICE, OTHER))
     slow = Slow(monkeypatch)
-    again = Shares(tmp_path, share)  # would wait for ever if it read rows
+    again = LandingQuota(tmp_path, share)  # would wait for ever if it read rows
     assert again.over(device, size) and not again.over(other, size)
     again.landed({other: 4 * size})
     assert again.over(other, size), "landed here since"
@@ -81,13 +81,13 @@ def test_a_count_that_goes_on_keeps_no_end_waiting_and_loses_nothing(tmp_path, m
     with closing(open_landing(tmp_path, segment_bytes=2 * size)) as place:
         for n in range(1, 8):
             send(place, make_page(n))
-    Shares(tmp_path, 0.9).close()
+    LandingQuota(tmp_path, 0.9).close()
     slow = Slow(monkeypatch)
-    again = Shares(tmp_path, 0.9)
+    again = LandingQuota(tmp_path, 0.9)
     threading.Timer(0.1, slow.may.set).start()
     again.close()
     assert slow.asked <= 1, "the end is looked for at each segment"
-    after = Shares(tmp_path, 0.9)
+    after = LandingQuota(tmp_path, 0.9)
     assert after.held(segments.device_hash(DEVICE)) == 7 * size
     after.close()
 
@@ -97,13 +97,13 @@ def test_without_what_was_counted_before_the_first_count_is_waited_for(tmp_path,
     size = len(make_page(1))
     with closing(open_landing(tmp_path)) as place:
         send(place, make_page(1))
-    Shares(tmp_path, 0.9).close()
+    LandingQuota(tmp_path, 0.9).close()
     written = (tmp_path / "shares").read_bytes()
     if content is None:
         (tmp_path / "shares").unlink()
     else:
         (tmp_path / "shares").write_bytes(content)
-    again = Shares(tmp_path, 0.9)
+    again = LandingQuota(tmp_path, 0.9)
     assert again.held(segments.device_hash(DEVICE)) == size and again._refreshing is None
     again.close()
     assert (tmp_path / "shares").read_bytes() == written
@@ -125,8 +125,8 @@ def test_a_landing_that_cannot_be_read_for_a_moment_is_counted_the_next_time(
         return read(*args)
 
     monkeypatch.setattr(landing_quota.segments, "read_rows", once)
-    of = Shares(tmp_path, 0.9)
-    assert "was not counted" in caplog.text
+    of = LandingQuota(tmp_path, 0.9)
+    assert "the quota count failed" in caplog.text
     of._refresh()
     assert of.held(segments.device_hash(DEVICE)) == 2 * size
     of.close()
@@ -158,7 +158,7 @@ def test_what_is_counted_is_what_the_rows_say_whoever_lands_and_deletes(tmp_path
     size = len(make_page(1))
     one, two = (open_landing(tmp_path, segment_bytes=3 * size, device_share=0.9) for _ in range(2))
     for place in (one, two):
-        counted(place.shares)
+        counted(place.quota)
     seqs = dict.fromkeys(("d1", "d2", "d3"), 0)
     for _ in range(60):
         device = rng.choice(list(seqs))
@@ -168,12 +168,12 @@ def test_what_is_counted_is_what_the_rows_say_whoever_lands_and_deletes(tmp_path
             expire(tmp_path, 2**62, ["power"])
         if rng.random() < 0.3:
             for place in (one, two):
-                place.shares._refresh()
-                held = {device: place.shares.held(device) for device in naive(tmp_path)}
+                place.quota._refresh()
+                held = {device: place.quota.held(device) for device in naive(tmp_path)}
                 assert held == naive(tmp_path)
     one.close()
     two.close()
-    fresh = Shares(tmp_path, 0.9)
+    fresh = LandingQuota(tmp_path, 0.9)
     counted(fresh)
     assert {device: fresh.held(device) for device in naive(tmp_path)} == naive(tmp_path)
 
