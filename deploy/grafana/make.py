@@ -1,8 +1,8 @@
-"""Writes dashboards/*.json, which Grafana is provisioned with: `python deploy/grafana/make.py`.
+"""Grafana's dashboards: `python deploy/grafana/make.py` writes dashboards/*.json.
 
-`$device` is a device's name at the centre (deploy/prometheus/prometheus.yml); rates are over
-`$__rate_interval`, or over the five minutes of a recorded series.  What a device that is not
-scraped reports to a collector is shown in the same panels; the others are empty then.
+`$device` is a device's name at the centre (deploy/prometheus/prometheus.yml).  Rates are over
+`$__rate_interval`, or over the five minutes of a recorded series.  A device that is not scraped
+has only the panels of what it reports to a collector; its other panels are empty.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from panels import dashboard, lines, stat, table
 
 HERE = Path(__file__).parent / "dashboards"
 RUNNING = 'state="running"'
-SOURCED = "Every figure of energy says whether it was measured, modelled or simulated."
+SOURCED = "Figures of energy are measured, modelled or simulated, as their label `source` says."
 UP = {1: ("up", "green"), 0: ("silent", "red")}
 
 
 def of(metric: str, *conditions: str) -> str:
     """The device's series of a metric."""
-    asked = ", ".join(('device="$device"', *conditions))
-    return f"{metric}{{{asked}}}"
+    selector = ", ".join(('device="$device"', *conditions))
+    return f"{metric}{{{selector}}}"
 
 
 def rate(metric: str, *conditions: str) -> str:
@@ -31,35 +31,37 @@ def rate(metric: str, *conditions: str) -> str:
 
 
 def by_device(recorded: str, *labels: str) -> str:
-    """A recorded series of all devices without its name: a table joins rows where all labels that
-    two of its columns share are the same, and `__name__` is one of them."""
+    """A recorded series of all devices, without the label `__name__`.
+
+    A table joins the rows of two columns where all labels that both have are equal.
+    """
     return f"max by ({', '.join(('device', *labels))}) (device:edged_{recorded})"
 
 
 def in_mhz(expression: str) -> str:
-    """The series with the label `mhz` after `hertz`: nobody reads ten digits."""
+    """The series with a label `mhz` made from `hertz`, which is too long to read."""
     return f'label_replace({expression}, "mhz", "$1", "hertz", "([0-9]+)[0-9]{{6}}")'
 
 
 def recorded(series: str) -> str:
-    """The device's series of a recorded rule, whichever way it is heard of."""
+    """The device's series of a recorded rule, scraped or reported."""
     return f'device:edged_{series}{{device="$device"}}'
 
 
 def either(scraped: str, reported: str) -> str:
-    """The device's series of two metrics, one of which is scraped and one is the collector's."""
+    """The device's series of a scraped metric and of the collector's counterpart."""
     return f'{{__name__=~"{scraped}|{reported}", device="$device"}}'
 
 
 FLEET = (
     (
         stat("Devices", "short", "count(device:edged_up:max)",
-             says="Scraped, or known to a collector; the silent ones too."),
+             says="Devices that are scraped or known to a collector, silent ones included."),
         stat("Silent", "short", "count(device:edged_up:max == 0) or vector(0)", red_from=1,
-             says="Devices that neither a scrape nor a report has told of lately."),
+             says="Devices without a recent scrape or report."),
         stat("Alerts", "short",
              'count(ALERTS{alertstate="firing", alertname=~"Edged.*"}) or vector(0)', red_from=1,
-             says="Alerts of deploy/prometheus/alerts.rules.yml that fire."),
+             says="Firing alerts of deploy/prometheus/alerts.rules.yml."),
         stat("Rows taken", "rowsps", "sum(device:edged_rows:rate5m)"),
         stat("Power", "watt", "sum by (source) (device:edged_power_watts:max)", "{{source}}",
              SOURCED),
@@ -76,8 +78,7 @@ FLEET = (
             (by_device("backlog_bytes:max"), "backlog", "bytes"),
             (by_device("backlog_age_seconds:max"), "oldest page", "s"),
             words=UP,
-            says="A device that is silent has only its name: nobody knows the rest. `source` says "
-                 f"where power and energy come from. {SOURCED}",
+            says=f"Of a silent device only the name is known. {SOURCED}",
         ),
     ),
     (
@@ -96,7 +97,7 @@ FLEET = (
         lines("Energy per million rows", "joule",
               ("1e6 * topk(10, device:edged_energy_joules_per_row:ratio_rate5m)",
                "{{device}} ({{source}})"),
-              says="Of the whole input, what the idle board takes included."),
+              says="Of the whole input, idle power included."),
         lines("Rows dropped in 15 minutes", "short",
               ("topk(10, device:edged_rows_dropped:increase15m)", "{{device}}")),
     ),
@@ -135,12 +136,12 @@ DEVICE = (
               (of("edged_job_latency_promise_seconds"), "{{job_name}}: promised"),
               (f"max({of('edged_device_latency_seconds')})", "as reported to the centre"),
               (f"max({of('edged_device_latency_promise_seconds')})", "the smallest: promised"),
-              says="Arrival of a beat's oldest row to durable. Exact at the promise."),
+              says="From the arrival of a beat's oldest row to durable. Exact at the promise."),
     ),
     (
         lines("Legs, 99th percentile", "s",
               ('leg:edged_leg_seconds:p99_5m{device="$device"}', "{{leg}}"),
-              says="arrival_to_race is meant to be long: the device sleeps meanwhile."),
+              says="arrival_to_race is long by design: the device sleeps meanwhile."),
         lines("Beats", "count:beats/s",
               (rate("edged_beats_total"), "durable"), (rate("edged_beats_idle_total"), "idle")),
         lines("Rows of a beat", "short",
@@ -154,13 +155,13 @@ DEVICE = (
         lines("Store", "bytes", (of("edged_store_bytes"), "taken")),
     ),
     (
-        lines("Senders kept waiting", "percentunit",
+        lines("Backpressure", "percentunit",
               (rate("edged_source_backpressure_seconds_total"), "{{kind}} {{address}}")),
         lines("Rows staged", "short", (of("edged_stream_staged_rows"), "{{job_name}} {{stream}}")),
         lines("Watermark behind", "s",
               (f"time() - {of('edged_stream_watermark_timestamp_seconds')}",
                "{{job_name}} {{stream}}"),
-              says="Event time against Prometheus' clock; large where old data is replayed.",
+              says="Prometheus' clock minus event time; large where old data is replayed.",
               signed=True),
         lines("Rows dropped", "rowsps", (rate("edged_rows_dropped_total"), "{{reason}}")),
     ),
@@ -193,19 +194,19 @@ ENERGY = (
         stat("Power", "watt", recorded("power_watts:max"), "{{source}}", SOURCED),
         stat("Mean power", "watt", recorded("energy_joules:rate5m"), "{{source}}"),
         stat("Per million rows", "joule", f"1e6 * {recorded('energy_joules_per_row:ratio_rate5m')}",
-             "{{source}}", "Of the whole input, what the idle board takes included."),
+             "{{source}}", "Of the whole input, idle power included."),
         stat("In the time shown", "joule",
              f"max by (source) (increase({JOULES}[$__range]))", "{{source}}"),
         stat("Policy", "short",
              f"max by (policy) ({either('edged_policy_info', 'edged_device_info')})", "{{policy}}",
              named=True),
         stat("Budget at its end", "joule", f"min({BUDGET})", "",
-             "What is left at the present power; nothing where the policy keeps no budget."),
+             "Energy left at the current power; empty where the policy has no budget."),
     ),
     (
         lines("Power by rail", "watt",
               (of("edged_power_rail_watts"), "{{rail}} ({{source}})"),
-              says=f"{SOURCED} A rail may be part of another: do not add them."),
+              says=f"{SOURCED} A rail may be part of another one: do not add them."),
         lines("Energy above idle by phase and operator, mean power", "watt",
               (f"deriv({of('edged_energy_account_joules')}[10m])",
                "{{phase}} {{job_name}} {{operator}} ({{source}})"),
@@ -225,23 +226,23 @@ ENERGY = (
         lines("Clocks", "hertz",
               (of("edged_clock_hertz"), "{{clock}}"),
               (of("edged_clock_max_hertz"), "{{clock}}: upper limit")),
-        lines("Time at each operating point", "percentunit",
+        lines("Time at each clock", "percentunit",
               (in_mhz(rate("edged_clock_seconds_total")), "{{clock}} {{mhz}} MHz ({{how}})"),
               aside=True),
         lines("Time of races by clock", "percentunit",
               (in_mhz(rate("edged_race_clock_seconds_total")), "{{mhz}} MHz")),
     ),
     (
-        lines("Cores in each idle state", "short",
+        lines("Cores in each sleep state", "short",
               (rate("edged_idle_state_seconds_total"), "{{state}}"),
-              says="Core-seconds a second: 1 is one core all the time."),
+              says="Core-seconds per second: 1 is one core all the time."),
         lines("Wakeups of cores", "count:/s", (rate("edged_core_wakeups_total"), "wakeups")),
         lines("Limits taken over", "short",
               (f"max(increase({TAKEN_OVER}[$__rate_interval]))", "by others")),
     ),
     (
-        lines("Meters that read well", "short", (of("edged_meter_up"), "{{meter}} {{rail}}")),
-        lines("Time that nobody read", "percentunit",
+        lines("Meters that can be read", "short", (of("edged_meter_up"), "{{meter}} {{rail}}")),
+        lines("Time without a reading", "percentunit",
               (rate("edged_energy_gap_seconds_total"), "{{meter}} {{rail}}")),
     ),
 )  # fmt: skip
@@ -254,13 +255,13 @@ DASHBOARDS = {
 
 
 def text(name: str) -> str:
-    """What stands in the file."""
+    """The contents of a dashboard's file."""
     title, rows = DASHBOARDS[name]
     return json.dumps(dashboard(name, title, rows, name != "fleet"), indent=1) + "\n"
 
 
 def main() -> None:
-    """Write all files; with `--check` none, and end with 1 where one would change."""
+    """Write all files.  With `--check` write none; exit with 1 where one would change."""
     stale = 0
     for name in DASHBOARDS:
         path, made = HERE / f"{name}.json", text(name)

@@ -1,9 +1,8 @@
-"""What Grafana's JSON of a dashboard is, made of rows of panels.
+"""Rows of panels as Grafana's JSON of a dashboard.
 
-A panel is a title, a unit, and expressions with the name that each of their series gets.  The help
-of the metrics that it is made of describes it (edged/metrics).  All else that Grafana wants is the
-same for all.  What is left out here Grafana fills in by itself: a number, for instance, is red from
-80 on, whatever its unit.
+A panel is a title, a unit, and expressions with legends.  Its description is made from the help of
+its metrics (edged/metrics).  All other fields are the same for all panels.  A field that is missing
+here gets Grafana's default: a number, for instance, would be red from 80 on whatever its unit.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from edged.metrics.device import DEVICE as OF_A_DEVICE
 
 WIDTH, HEIGHT, STAT_HEIGHT = 24, 8, 4
 SCALES = {"short": 1, "rowsps": 1, "percentunit": 0.1}
-"""What an axis reaches at least, by unit: one of nothing but zeros would reach to 10 000 %."""
+"""Least upper end of an axis, by unit: an axis of zeros would reach to 10 000 %."""
 METRICS = {**OF_A_DEVICE, **CENTRAL}
 RULES = Path(__file__).parents[1] / "prometheus" / "recording.rules.yml"
 RECORDED = dict(
     re.findall(r"record: (\S+)\n\s+expr:((?:.|\n)*?)(?=\n\s+[-#]|\n\n|\Z)", RULES.read_text())
 )
-"""Expressions of the recorded series, by name."""
+"""Expressions of recorded series, by name."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """`series`: expressions and their legends, or columns.  `unit`: as Grafana calls it."""
+    """One panel.  `series`: expressions with legends, or columns.  `unit`: Grafana's name."""
 
     title: str
     unit: str
@@ -38,33 +37,33 @@ class Panel:
     kind: str = "timeseries"
     says: str = ""
     red_from: float | None = None
-    """From this value on it is red."""
+    """Values from this one on are red."""
     words: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    """What values are called, and their colours."""
+    """Words and colours of values."""
     units: tuple[str, ...] = ()
-    """Of the columns of a table."""
+    """Units of a table's columns."""
     named: bool = False
-    """The legend alone is shown: its value says nothing."""
+    """Whether only the legend is shown, without the value."""
     signed: bool = False
-    """Values may be below zero."""
+    """Whether values may be below zero."""
     aside: bool = False
-    """The legend is long, and stands at the side."""
+    """Whether the legend is at the side, for long legends."""
 
 
 def lines(title: str, unit: str, *series: tuple[str, str], says: str = "", **more: Any) -> Panel:
-    """Lines over time."""
+    """A panel of lines over time."""
     return Panel(title, unit, series, says=says, **more)
 
 
 def stat(
     title: str, unit: str, expression: str, legend: str = "", says: str = "", **more: Any
 ) -> Panel:
-    """One number of now, or one a label; none of what is silent now."""
+    """A panel of current numbers, one a label; none of silent devices."""
     return Panel(title, unit, ((expression, legend),), "stat", says, **more)
 
 
 def table(title: str, *columns: tuple[str, str, str], says: str = "", **more: Any) -> Panel:
-    """A row for each label set; a column, with its unit, for each expression."""
+    """A table: one row a label set; one column, with its unit, an expression."""
     series = tuple((expression, name) for expression, name, _ in columns)
     return Panel(title, "short", series, "table", says, units=tuple(c[2] for c in columns), **more)
 
@@ -73,7 +72,7 @@ Rows = Sequence[Sequence[Panel]]
 
 
 def dashboard(name: str, title: str, rows: Rows, of_a_device: bool) -> dict[str, Any]:
-    """Grafana's JSON of a dashboard; one `of_a_device` asks which."""
+    """Grafana's JSON of a dashboard; one `of_a_device` has a variable for the device."""
     panels: list[dict[str, Any]] = []
     top = 0
     for row in rows:
@@ -120,7 +119,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
 
 
 def _says(panel: Panel) -> str:
-    """What the panel says of itself, and the help of the metrics that it is made of."""
+    """The panel's description: its own text, and the help of its metrics."""
     text = " ".join(expression for expression, _ in panel.series)
     for _ in range(2):  # some recorded series are made of others
         text = re.sub(r"[a-z]+:edged_\w+:\w+", lambda found: RECORDED[found[0]], text)
@@ -179,7 +178,7 @@ def _stat(panel: Panel) -> dict[str, Any]:
 
 
 def _table(panel: Panel) -> dict[str, Any]:
-    """One column for each expression beside its labels; a device's name leads to its dashboard."""
+    """Columns for labels and expressions; a device's name links to its dashboard."""
     letters = {f"Value #{chr(ord('A') + i)}": name for i, (_, name) in enumerate(panel.series)}
     names = {letter: name for letter, name in letters.items() if name}
     overrides = [

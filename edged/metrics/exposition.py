@@ -1,9 +1,9 @@
-"""Samples under a table's names, as Prometheus reads them.
+"""An exposition: samples of a metrics table in Prometheus' formats.
 
-An exposition is made for one scrape and thrown away: values are read from a snapshot, nothing is
-kept between two scrapes.  It is bounded whatever the snapshot holds: of each metric at most `bound`
-label sets, each value of a label cut to LABEL_CHARS_MAX, and no label set twice, which Prometheus
-would refuse the whole scrape for.  What is beyond that is counted in `left_out`.
+An exposition serves one scrape; nothing is kept between two scrapes.  Its size is bounded: each
+metric has at most `bound` label sets, values of labels are cut to LABEL_CHARS_MAX, and a repeated
+label set is dropped, because Prometheus would refuse the whole scrape.  `left_out` counts what was
+dropped.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _FAMILIES: dict[Kind, type[Family]] = {
 
 
 class Histogram:
-    """Counts at or below each bound and above the one before, and beyond the last; and the sum."""
+    """Counts of observations between bounds, one beyond the last bound, and their sum."""
 
     def __init__(self, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
         self.bounds, self.counts, self.sum = bounds, counts, total
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Histogram:
-        """A snapshot's HISTOGRAM, microseconds as seconds.  Raises KeyError for anything else."""
-        if "bounds_us" in told:
-            bounds = [us / 1e6 for us in told["bounds_us"]]
-            return cls(bounds, told["counts"], told["sum_us"] / 1e6)
-        return cls(told["bounds"], told["counts"], told["sum"])
+    def of(cls, document: Mapping[str, Any]) -> Histogram:
+        """From a HISTOGRAM of the status document; µs become s.  Raises KeyError."""
+        if "bounds_us" in document:
+            bounds = [us / 1e6 for us in document["bounds_us"]]
+            return cls(bounds, document["counts"], document["sum_us"] / 1e6)
+        return cls(document["bounds"], document["counts"], document["sum"])
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative, as Prometheus has them."""
+        """Cumulative counts by upper bound, as Prometheus has them."""
         names = [*map(floatToGoString, self.bounds), "+Inf"]
         return list(zip(names, accumulate(self.counts), strict=True))
 
@@ -63,7 +63,7 @@ class Exposition(Collector):
         self.left_out = 0
 
     def add(self, name: str, value: float | None, /, **labels: object) -> None:
-        """A sample; None is a gap, and no sample.
+        """Add a sample; None is a gap and adds none.
 
         Raises KeyError for a name that is not in the table, ValueError for other labels than its.
         """
@@ -73,11 +73,11 @@ class Exposition(Collector):
             self._family(row).add_metric(found, float(value))  # type: ignore[call-arg, arg-type]
 
     def add_info(self, name: str, /, **labels: object) -> None:
-        """A sample of an info metric."""
+        """Add a sample of an info metric."""
         self.add(name, 1, **labels)
 
     def add_histogram(self, name: str, value: Histogram, /, **labels: object) -> None:
-        """A histogram.  Raises as `add`."""
+        """Add a histogram.  Raises as `add` does."""
         row = self._table[name]
         found, family = self._place(row, labels), self._family(row)
         if found is not None and isinstance(family, HistogramMetricFamily):
@@ -88,7 +88,7 @@ class Exposition(Collector):
         return (self._families[name] for name in self._table if name in self._families)
 
     def encode(self, accept: str = "") -> tuple[bytes, str]:
-        """The text, and its media type, in the format that a scraper's Accept header asks for."""
+        """The text and its media type, in the format that the Accept header prefers."""
         encoder, media_type = choose_encoder(accept)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
@@ -102,7 +102,7 @@ class Exposition(Collector):
         return family
 
     def _place(self, row: Metric, labels: Mapping[str, object]) -> list[str] | None:
-        """The label's values in the row's order; None where there is no room for this one."""
+        """Values of the labels in the row's order; None beyond the bound or for a repeat."""
         if labels.keys() != set(row.labels):
             raise ValueError(f"{row.name} has the labels {row.labels}, not {tuple(labels)}")
         values = tuple(_text(labels[name]) for name in row.labels)
@@ -115,5 +115,5 @@ class Exposition(Collector):
 
 
 def _text(value: object) -> str:
-    """A label's value: cut, and something that UTF-8 can say."""
+    """A value of a label: cut, and encodable as UTF-8."""
     return str(value)[:LABEL_CHARS_MAX].encode(errors="replace").decode()

@@ -11,53 +11,46 @@ from edged.metrics.table import LABEL_CHARS_MAX, LABELS, SERIES_MAX, Metric
 _HEAD = f"""\
 # Metrics
 
-Made from `edged/metrics/`: `python -m edged.metrics.page > docs/metrics.md`; a test keeps it true.
+<!-- Made by `python -m edged.metrics.page > docs/metrics.md` from edged/metrics/: change that. -->
 
-| process | listens on | tells of |
+| process | listens on | exposes |
 |---|---|---|
 | `edged-api` | `[metrics] listen`, 127.0.0.1:9464 | its device |
-| `edged central collect` | `--metrics` | itself, and the fleet as it reports itself |
+| `edged central collect` | `--metrics` | itself, and the fleet by its reports |
 | `edged central aggregate` | `--metrics` | itself |
 
 All are read-only, at `/metrics`. Names, types and units follow
-[Prometheus' rules](https://prometheus.io/docs/practices/naming/). What nobody told is left out and
-never zero; energy has the label `source`: `measured`, `modelled` or `simulated`. Of each metric
-at most {SERIES_MAX} label sets are exposed where the table says no other number, values of labels
-are cut at {LABEL_CHARS_MAX} characters, and what is left out is counted. Rates are Prometheus' to
-compute.
+[Prometheus' rules](https://prometheus.io/docs/practices/naming/). An unknown value is left out and
+never zero. Energy has the label `source`: `measured`, `modelled` or `simulated`. Each metric has at
+most {SERIES_MAX} label sets where the table has no other number, values of labels are cut at
+{LABEL_CHARS_MAX} characters, and what is left out is counted. Prometheus computes rates.
 
-A device is asked by its API's process, once a second at most: whoever scrapes within that second
-gets the same snapshot, and the daemon has nothing to do with HTTP. While the daemon is down
-`edged_up` is 0 and stands alone. Behind NAT, telemetry takes the place of scrapes
-([centre](central.md)).
+The API asks the daemon once a second at most; scrapes within that second get the same status. While
+the daemon is down, `edged_up` is 0 and stands alone. For devices behind NAT telemetry replaces
+scrapes ([centre](central.md#the-fleet-telemetry)).
 
 ## Prometheus and Grafana
 
 | in `deploy/` | |
 |---|---|
 | `prometheus/prometheus.yml` | scrape configuration; it gives each target its label `device` |
-| `prometheus/recording.rules.yml` | one vocabulary, `device:edged_…`, for both kinds of device |
-| `prometheus/alerts.rules.yml` | alerts; each says what to do |
-| `prometheus/tests/` | `promtool test rules`: each alert with its cause, and without |
-| `grafana/dashboards/` | a fleet, a device, its energy; written by `grafana/make.py` |
-| `grafana/provisioning/` | what makes Grafana load them from files |
+| `prometheus/recording.rules.yml` | common names, `device:edged_…`, of all devices |
+| `prometheus/alerts.rules.yml` | alerts, each with advice |
+| `prometheus/tests/` | `promtool test rules`: each alert with and without its cause |
+| `grafana/dashboards/` | the fleet, a device, its energy; written by `grafana/make.py` |
+| `grafana/provisioning/` | makes Grafana load them from files |
 
-A device that is only heard of through a collector raises the same alerts when it is silent, starts
-again and again, has a failed job, a lost meter, a clock that was taken over, a budget that does
-not last, a backlog that grows, a full store, dropped rows or a promise that it breaks; which job or
-rail it is only a scrape tells. On the dashboards of a device it has the panels of what it reports.
+A device that is known by its reports only raises the same alerts when it is silent, restarts often,
+has a failed job, a lost meter, a clock that was taken over, a budget that does not last, a growing
+backlog, a full store, dropped rows or a missed promise. Only a scrape has the name of the job or
+rail. The device's dashboard has the panels of what it reports.
 
-Tested with Prometheus 2.42 (`tests/metrics/`): it scrapes a running daemon on a simulated board,
-every expression of the dashboards returns data, and each alert is provoked live, by what it is
-about, with times of seconds for minutes: daemons that die, a clock a minute ahead, a full store, a
-landing on a slow disk, an aggregation that is gone, and so on.
-
-The dashboards are held against the types that Grafana Labs publish of Grafana 11.6
-(`grafana-foundation-sdk`): fields, values and units that Grafana does not know are errors. Its
-server could not be had here and was not run. Drawn once with Grafana's own components of 11.6
-(`@grafana/ui`, `@grafana/data`) and looked at, they show the figures of a simulated board. Numbers
-and tables are of now: what a device that is silent said last is not shown. The help of its metrics
-describes each panel.
+`tests/metrics/` runs Prometheus 2.42: it scrapes a daemon on a simulated board, every expression of
+the dashboards returns data, and each alert is provoked by its cause, with seconds for minutes. The
+dashboards are checked against the types of Grafana 11.6 (`grafana-foundation-sdk`): unknown fields,
+values and units are errors. Grafana's server was not run; its components (`@grafana/ui`) drew the
+dashboards once. Numbers and tables show current values: the last value of a silent device is not
+shown. Each panel is described by the help of its metrics.
 """
 _PARTS: tuple[tuple[str, str, Mapping[str, Metric]], ...] = (
     ("A device", "The process", device.PROCESS),
@@ -75,13 +68,15 @@ _PARTS: tuple[tuple[str, str, Mapping[str, Metric]], ...] = (
 
 
 def page() -> str:
-    """The whole page."""
+    """The text of docs/metrics.md."""
     parts = [_HEAD]
     for chapter, title, table in _PARTS:
         if chapter:
             parts.append(f"## {chapter}\n")
         rows = "\n".join(_row(metric) for metric in table.values())
-        parts.append(f"### {title}\n\n| metric | type | labels | |\n|---|---|---|---|\n{rows}\n")
+        parts.append(
+            f"### {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n{rows}\n"
+        )
     labels = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in sorted(LABELS.items()))
     parts.append(f"## Labels\n\n| label | values |\n|---|---|\n{labels}\n")
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""What a row of a metrics table is, and which labels there are."""
+"""Rows of a metrics table, and the labels that they may use."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 SERIES_MAX = 64
-"""Label sets of one metric, where its row says no other bound."""
+"""Largest number of label sets of a metric whose row has no other bound."""
 LABEL_CHARS_MAX = 96
-"""Longer label values are cut."""
+"""Length at which values of labels are cut."""
 
 LABELS = {
     "address": "where a source listens, or what it reads",
@@ -17,26 +17,26 @@ LABELS = {
     "code": "HTTP status",
     "device": "the device's name at the centre",
     "hertz": "an operating point",
-    "how": "`counted` by the kernel, or `seen`: the clock whenever it was read",
-    "job_name": "a job's name; `job` is what Prometheus calls a group of targets",
-    "kernel": "a member of the join's family",
+    "how": "`counted` by the kernel, or `seen`: the clock at each reading",
+    "job_name": "a job's name (`job` is Prometheus' label of a group of targets)",
+    "kernel": "a join kernel",
     "kind": "of a source, or of an event",
-    "leg": "part of the way from arrival to landing",
-    "meter": "what reads the rail",
+    "leg": "a part of the path from arrival to landing",
+    "meter": "the meter that reads the rail",
     "operator": "an operator's id within its job",
-    "part_of": "the rail that this one is measured in as well; never add the two",
-    "phase": "of a beat",
+    "part_of": "the rail that contains this one; never add the two",
+    "phase": "a phase of a beat",
     "policy": "an energy policy",
     "problem": "why a page did not land",
     "rail": "a supply, as the board calls it",
     "reason": "why rows were dropped",
-    "result": "how it ended",
+    "result": "how a batch ended",
     "sink": "a sink's id within its job",
-    "source": "where an energy figure is from: `measured`, `modelled` or `simulated`",
-    "state": "one of the states; 1 for the one that holds",
+    "source": "provenance of a figure of energy: `measured`, `modelled` or `simulated`",
+    "state": "a state; the current one has the value 1",
     "stream": "a stream's id within its job",
 }
-"""Every label, and what its values are.  Those of info metrics explain themselves."""
+"""Every label with its values, except those that only info metrics have."""
 
 _NAME = re.compile(r"edged_[a-z][a-z0-9_]*")
 
@@ -48,20 +48,20 @@ class Kind(str, Enum):
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
     INFO = "info"
-    """A gauge that is always 1 and says something by its labels."""
+    """A gauge that is always 1; its labels carry the information."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A row.  Raises ValueError where it breaks the rules of naming."""
+    """A metric.  Raises ValueError where it breaks the naming rules."""
 
     name: str
-    """As it is exposed, but for a histogram's suffixes."""
+    """The exposed name, without a histogram's suffixes."""
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
     series_max: int = 0
-    """Bound on label sets.  0: SERIES_MAX with labels, one without."""
+    """Largest number of label sets.  0: SERIES_MAX with labels, 1 without."""
 
     def __post_init__(self) -> None:
         ends = {Kind.COUNTER: "_total", Kind.INFO: "_info"}.get(self.kind, "")
@@ -90,20 +90,20 @@ def table(*rows: Metric) -> dict[str, Metric]:
 
 
 def counter(name: str, help: str, *labels: str, series_max: int = 0) -> Metric:
-    """What only grows while its process lives."""
+    """A value that only grows while its process lives."""
     return Metric(name, Kind.COUNTER, help, labels, series_max)
 
 
 def gauge(name: str, help: str, *labels: str, series_max: int = 0) -> Metric:
-    """What goes up and down."""
+    """A value that goes up and down."""
     return Metric(name, Kind.GAUGE, help, labels, series_max)
 
 
 def histogram(name: str, help: str, *labels: str, series_max: int = 0) -> Metric:
-    """Counts by size."""
+    """Observations counted by size."""
     return Metric(name, Kind.HISTOGRAM, help, labels, series_max)
 
 
 def info(name: str, help: str, *labels: str, series_max: int = 0) -> Metric:
-    """What is said in labels."""
+    """Facts carried by labels."""
     return Metric(name, Kind.INFO, help, labels, series_max or 1)
