@@ -24,7 +24,7 @@ from api.listeners import Listener, bind_tcp
 from api.problems import Problem
 from edged.errors import ConfigError
 from edged.metrics import Exposition, Histogram
-from edged.metrics.device import DEVICE, EVENT_KINDS
+from edged.metrics.device import DEVICE, EVENT_KINDS, JOB_STATES
 
 FRESH_S = 1.0
 """A snapshot is told again for so long."""
@@ -33,7 +33,6 @@ PATIENCE_S = 5.0
 TEXTS_MAX = 8
 """Formats of one snapshot that are kept: each comes from what a scraper says that it accepts."""
 STATES = ("running", "draining", "stopping")
-JOB_STATES = ("running", "paused", "draining", "drained", "failed")
 UPLINK_STATES = ("sending", "down", "unauthorized", "fenced")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from edged.central.schemas import valid_id
+from edged.centre_link.desired_state import BYTES_MAX
 
-_BYTES_MAX = 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
@@ -23,7 +23,7 @@ class DesiredStates:
 
     def of(self, device: str, known: int) -> Any:
         """The content of the device's file; None if it is missing, invalid JSON, or larger than
-        `_BYTES_MAX`. A content with `version` and `document` is returned without the document if
+        `BYTES_MAX`. A content with `version` and `document` is returned without the document if
         its version is `known` or older."""
         if not valid_id(device):
             return None
@@ -33,8 +33,8 @@ class DesiredStates:
             stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
             cached = self._cache.get(device)
             if cached is None or cached[0] != stamp or _is_newer(cached[1], known):
-                if stat.st_size > _BYTES_MAX:
-                    raise ValueError(f"more than {_BYTES_MAX} bytes")
+                if stat.st_size > BYTES_MAX:
+                    raise ValueError(f"more than {BYTES_MAX} bytes")
                 content = json.loads(path.read_bytes())
                 self._cache[device] = cached = (stamp, _without_document(content))
                 return content if _is_newer(cached[1], known) else cached[1]

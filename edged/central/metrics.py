@@ -1,7 +1,7 @@
 """The centre's metrics (a collector's own, the fleet's, the aggregation's), and their listener.
 
 The names are defined in `edged/metrics/central.py`.  The listener is prometheus-client's, in
-threads of the process.  It answers from a cached exposition while that is younger than FRESH_S, and
+threads of the process.  It answers from a cached exposition while that is younger than CACHE_S, and
 a slow scraper delays no page.  A scrape with 4 096 devices, the largest number exported, takes 2.7
 s of a core (2-core x86-64 VM), interleaved with the collector's work: scrape such a fleet once a
 minute.
@@ -28,9 +28,9 @@ from edged.central.stats import CollectorStats
 from edged.errors import ConfigError
 from edged.metrics import Exposition, Histogram
 from edged.metrics.central import COLLECTOR, FLEET
+from edged.metrics.device import JOB_STATES
 
-FRESH_S = 1.0
-JOB_STATES = ("running", "paused", "draining", "drained", "failed")
+CACHE_S = 1.0
 _SOURCES = ("measured", "modelled", "simulated")
 
 
@@ -53,7 +53,7 @@ class DurationHistogram:
 
 
 class _CachedMetrics(Source):
-    """Caches an exposition for FRESH_S."""
+    """Caches an exposition for CACHE_S."""
 
     def __init__(self, make: Callable[[], Exposition]) -> None:
         self._make = make
@@ -63,7 +63,7 @@ class _CachedMetrics(Source):
 
     def collect(self) -> Iterable[Family]:
         with self._lock:
-            if time.monotonic() - self._made_s > FRESH_S:
+            if time.monotonic() - self._made_s > CACHE_S:
                 self._families = list(self._make().collect())
                 self._made_s = time.monotonic()
             return self._families

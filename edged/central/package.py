@@ -31,6 +31,7 @@ MODULES = (
     "documents/units.py",
     "pages/__init__.py",
     "pages/format.py",
+    "pages/header.py",
     "pages/read.py",
 )
 """Files under `edged/` that `edged.central.datasource` imports, directly or indirectly."""

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from edged.central.admission import CONFLICT, DAMAGED, FENCED, FULL, GAP, QUOTA, DeliveryOutcome
-
-DEVICES_MAX = 4096
+from edged.metrics.central import DEVICES_MAX
 
 
 @dataclass(slots=True)

@@ -12,11 +12,8 @@ import numpy.typing as npt
 
 from edged.data.columns import Array, Batch, Column, address, apart
 from edged.data.scratch import Scratch
-from edged.data.workers import Workers
+from edged.data.workers import PARALLEL_ROWS, Workers
 from kernels.cpu import gather, team
-
-PARALLEL_ROWS = 16_384
-"""Fewer rows than this are gathered on the calling thread: waking another costs more."""
 
 _Parts = list[tuple[int, ...]]
 """Rows of `kernels.cpu.gather`'s table of parts."""

@@ -16,12 +16,9 @@ import numpy.typing as npt
 from edged.data.columns import Batch, Column, address
 from edged.data.schema import DType, Schema
 from edged.data.scratch import Scratch
-from edged.data.workers import Workers
+from edged.data.workers import PARALLEL_ROWS, Workers
 from kernels.cpu import hash as kernels
 from kernels.cpu.keys import CODE_FLOAT
-
-PARALLEL_ROWS = 16_384
-"""Fewer rows than this are hashed on the calling thread: waking another costs more."""
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from edged.data.columns import address, apart
 from kernels.cpu import team
 
+PARALLEL_ROWS = 16_384
+"""Fewer rows are processed on the calling thread: waking another one costs more."""
 AWAKE_US = 150.0
 """How long a thread waits awake for what comes next: about what it takes to wake one, 105 to 160 us
 on a 2-core virtual machine."""

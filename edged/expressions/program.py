@@ -23,7 +23,7 @@ from edged.data.columns import Array, Batch, Column, address
 from edged.data.gather import take
 from edged.data.schema import Field, Schema
 from edged.data.scratch import Scratch
-from edged.data.workers import Workers
+from edged.data.workers import PARALLEL_ROWS, Workers
 from edged.errors import ExpressionError
 from edged.expressions import cache, codegen, parse, text, tree
 from edged.expressions import types as t
@@ -32,9 +32,6 @@ from edged.expressions.emit import TooDeep
 from edged.expressions.handlers import dispatch
 from edged.expressions.tree import Call, Node
 from kernels.cpu import collect
-
-PARALLEL_ROWS = 16_384
-"""Fewer rows than this are evaluated on the calling thread: waking another costs more."""
 
 _Addresses = npt.NDArray[np.int64]
 

@@ -16,6 +16,7 @@ _INPUT = ("kind", "address")
 _RAIL = ("meter", "rail", "part_of", "source")
 _ACCOUNT = ("job_name", "operator", "phase", "source")
 
+JOB_STATES = ("running", "paused", "draining", "drained", "failed")
 EVENT_KINDS = (
     *("daemon.started", "daemon.recovered", "daemon.stopping"),
     *("job.created", "job.replaced", "job.paused", "job.resumed", "job.draining", "job.drained"),

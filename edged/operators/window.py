@@ -56,7 +56,7 @@ from edged.data.hashing import hash_columns
 from edged.data.schema import FLOAT64, INT64, TIMESTAMP, DType, Field, Schema
 from edged.data.schema_document import COLUMN
 from edged.data.scratch import Scratch
-from edged.data.workers import Workers
+from edged.data.workers import PARALLEL_ROWS, Workers
 from edged.documents import reader as doc
 from edged.documents.units import show_duration
 from edged.errors import JobError
@@ -76,8 +76,6 @@ from kernels.cpu import window as kernels
 HOPS_MAX = 10_000
 """Windows that a row may belong to."""
 KEYS_MAX = 32
-PARALLEL_ROWS = 16_384
-"""Fewer rows than this are taken on the calling thread."""
 _CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(\s*(\*|[A-Za-z_]\w*)\s*\)\s*")
 _FUNCTIONS = ("count", "sum", "min", "max", "mean", "variance")
 

@@ -106,31 +106,22 @@ tuple that is too large for the stream's capacity gets a page with a larger one.
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from edged.data.schema import Schema
 from edged.errors import PageError
+from edged.pages.header import HEADER, HEADER_BYTES, MAGIC, checksum
 
-MAGIC = b"EDGP"
 FORMAT = 1
 LAYOUT_DENSE, LAYOUT_SLOTTED = 1, 2
 CRC_32 = 1
 FLAG_LZ4, FLAG_WEIGHT = 1, 2
-HEADER_BYTES = 224
 NAME_BYTES_MAX = 63
 CAPACITY_MIN, CAPACITY_DEFAULT, CAPACITY_MAX = 4 << 10, 1 << 20, 16 << 20
 SLOT_BYTES = 12
 WEIGHT_BYTES = 4
-
-_HEADER = struct.Struct("<4sBBBBIIIIIIQQQIIqqqII64s64s")
-SEALED_AT_OFFSET = 80
-"""Offset of `sealed_at_us` in a page."""
-_CHECKSUM_AT = 28
-_NO_CHECKSUM = bytes(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +167,7 @@ class Header:
 
     def pack(self) -> bytes:
         """The header's 224 bytes, with `checksum` as it is."""
-        return _HEADER.pack(
+        return HEADER.pack(
             MAGIC, FORMAT, self.layout, CRC_32, 0, self.capacity, self.stored_bytes,
             self.raw_bytes, self.tuples, self.stride, self.checksum, self.epoch, self.seq,
             self.beat, self.partition, self.version, self.time_min_us, self.time_max_us,
@@ -228,13 +219,6 @@ def encode_name(name: str) -> bytes:
     return data
 
 
-def checksum(page: Any) -> int:
-    """The checksum that a page (header and stored body, any contiguous buffer) must carry."""
-    view = memoryview(page).cast("B")
-    start = zlib.crc32(_NO_CHECKSUM, zlib.crc32(view[:_CHECKSUM_AT]))
-    return zlib.crc32(view[_CHECKSUM_AT + 4 :], start)
-
-
 def parse_header(buffer: Any, offset: int = 0) -> Header:
     """The header at `offset`; raises PageError for invalid bytes.
 
@@ -248,7 +232,7 @@ def parse_header(buffer: Any, offset: int = 0) -> Header:
     (
         magic, format_, layout, kind, zero, capacity, stored, raw, tuples, stride, crc, epoch,
         seq, beat, partition, version, time_min, time_max, sealed_at, flags, zeros, device, stream,
-    ) = _HEADER.unpack_from(view, offset)  # fmt: skip
+    ) = HEADER.unpack_from(view, offset)  # fmt: skip
     problem = ""
     if magic != MAGIC:
         problem = f"begins with {magic.hex()}, not with the magic {MAGIC.hex()}"

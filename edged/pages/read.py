@@ -25,7 +25,6 @@ import pyarrow as pa
 from edged.data.schema import Field, Schema
 from edged.errors import PageError
 from edged.pages.format import (
-    HEADER_BYTES,
     LAYOUT_DENSE,
     LAYOUT_SLOTTED,
     SLOT_BYTES,
@@ -34,6 +33,7 @@ from edged.pages.format import (
     tuple_layout,
     verify,
 )
+from edged.pages.header import HEADER_BYTES
 
 Array = npt.NDArray[Any]
 _BYTE = np.dtype("u1")

@@ -19,7 +19,8 @@ import lz4.block
 import numpy as np
 import numpy.typing as npt
 
-from edged.pages.format import FLAG_LZ4, HEADER_BYTES, Header, checksum
+from edged.pages.format import FLAG_LZ4, Header
+from edged.pages.header import CHECKSUM_AT, HEADER_BYTES, checksum
 
 SAMPLE_BYTES, SAMPLE_PIECES = 4096, 16
 COMPRESS_BYTES_MIN = 256
@@ -28,9 +29,9 @@ PROBE_BYTES = 1 << 15
 """Bodies of at least eight times this size are probed with a piece of this size."""
 ENTROPY_BITS_MAX = 7.0
 """Entropy of the sample in bits per byte above which LZ4 finds nothing."""
-GAIN = 0.9
+COMPRESSED_SHARE_MAX = 0.9
 """Largest share of the raw body that a compressed one may have."""
-_CHECKSUM = slice(28, 32)
+_CHECKSUM = slice(CHECKSUM_AT, CHECKSUM_AT + 4)
 
 
 def seal_page(header: Header, page: npt.NDArray[np.uint8], *, compress: bool = True) -> bytes:
@@ -76,4 +77,4 @@ def _compressed(body: npt.NDArray[np.uint8]) -> bytes | None:
 
 def _smaller(body: npt.NDArray[np.uint8]) -> bytes | None:
     small: bytes = lz4.block.compress(body, store_size=False)
-    return small if len(small) <= GAIN * body.size else None
+    return small if len(small) <= COMPRESSED_SHARE_MAX * body.size else None

@@ -29,12 +29,11 @@ from edged.data.flow import BeatContext, State
 from edged.data.hashing import hash_columns
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
-from edged.data.workers import Workers
+from edged.data.workers import PARALLEL_ROWS, Workers
 from edged.pages.format import (
     CAPACITY_DEFAULT,
     CAPACITY_MAX,
     FLAG_WEIGHT,
-    HEADER_BYTES,
     LAYOUT_DENSE,
     LAYOUT_SLOTTED,
     SLOT_BYTES,
@@ -42,11 +41,10 @@ from edged.pages.format import (
     Header,
     tuple_layout,
 )
+from edged.pages.header import HEADER_BYTES
 from edged.pages.seal import seal_page
 from kernels.cpu import pages as kernels
 
-PARALLEL_ROWS = 16_384
-"""Fewer rows are written on the calling thread: waking another one costs more."""
 PARALLEL_BYTES = 1 << 18
 """Fewer bytes are sealed on the calling thread."""
 _TIME_MIN_NONE, _TIME_MAX_NONE = 2**63 - 1, -(2**63)

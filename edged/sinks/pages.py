@@ -24,7 +24,8 @@ from edged.data.schema import Schema
 from edged.documents import reader as doc
 from edged.documents.units import show_size, size_bytes
 from edged.errors import JobError
-from edged.pages.format import CAPACITY_DEFAULT, CAPACITY_MAX, CAPACITY_MIN, HEADER_BYTES
+from edged.pages.format import CAPACITY_DEFAULT, CAPACITY_MAX, CAPACITY_MIN
+from edged.pages.header import HEADER_BYTES
 from edged.pages.sealed import PageKey, SealedPage
 from edged.pages.write import PageStream, PageWriter, stride_bytes
 from edged.sinks.base import Flush, Sink, SinkContext, SinkPlan, sink

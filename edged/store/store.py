@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edged.errors import StoreBusy, StoreCorrupt, StoreError, StoreFailed
-from edged.pages.format import HEADER_BYTES, SEALED_AT_OFFSET
+from edged.pages.header import HEADER_BYTES, SEALED_AT_OFFSET
 from edged.platform.disk import DISK_FULL, Disk, File, SystemDisk
 from edged.store import identity, recovery
 from edged.store.acks import read_acks, write_acks

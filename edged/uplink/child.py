@@ -31,13 +31,12 @@ from typing import Any
 
 from edged.uplink import telemetry
 from edged.uplink.client import CollectorClient
+from edged.uplink.outbox import READ_BYTES
 from edged.uplink.pages import PageReader, WrongPage
 from edged.uplink.send_queue import PageLocation
 from edged.uplink.sender import Sender
 from edged.uplink.tasks import NoReply, RegisterSchema, Reply, Result, SendPages, Task, Unreadable
 from edged.uplink.upload_schedule import opens_in_s
-
-_READ_BYTES = 1 << 18
 
 
 class Child:
@@ -218,7 +217,7 @@ def run(fd: int, notice: int | None = None) -> None:
     rest = b""
     while True:
         try:
-            data = channel.recv(_READ_BYTES)
+            data = channel.recv(READ_BYTES)
         except ConnectionError:
             data = b""
         if not data:

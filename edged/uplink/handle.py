@@ -25,7 +25,7 @@ from edged.errors import ConfigError
 from edged.platform.timers import TimerFd
 from edged.uplink import telemetry
 from edged.uplink.backoff import Backoff
-from edged.uplink.outbox import Outbox
+from edged.uplink.outbox import READ_BYTES, Outbox
 from edged.uplink.sender import SENDING, Sender
 
 if TYPE_CHECKING:
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES = 4 << 20
 LANES = 4
-TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 30.0
 LIFE_S_MIN = 5.0
 """A child that lived this long counts as healthy: after its death the next one starts at once."""
 RESTART_BASE_S = 0.25
 RESTART_S_MAX = 30.0
-_READ_BYTES = 1 << 18
 _END_SECONDS = 5.0
 
 
@@ -68,7 +67,7 @@ class Uplink:
         ca: str | None = None,
         lanes: int = LANES,
         request_bytes: int = REQUEST_BYTES,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
         restart_s_max: float = RESTART_S_MAX,
         on_event: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
@@ -364,7 +363,7 @@ class Uplink:
         data = bytearray(self._rest)
         while self._channel is not None:
             try:
-                part = self._channel.recv(_READ_BYTES)
+                part = self._channel.recv(READ_BYTES)
             except BlockingIOError:
                 break
             except ConnectionError:

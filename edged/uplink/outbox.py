@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from edged.store.page_index import PageRef
 
 REFS_A_LINE = 256
+READ_BYTES = 1 << 18
+"""Bytes per read, at either end of the channel."""
 
 
 class Outbox:

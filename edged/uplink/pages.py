@@ -1,22 +1,19 @@
 """Reads pages from their locations on disk, and detects pages that are no longer there.
 
-A location may be stale: the page has moved, or its file is gone or holds something else.  The
-header is defined in `edged/pages/format.py`; this module unpacks only the few identifying fields,
-because that module imports pyarrow.
+A location may be stale: the page has moved, or its file is gone or holds something else.  Only the
+identifying fields of the header (`edged/pages/format.py`) are unpacked.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-import zlib
 from collections.abc import Sequence
 
+from edged.pages.header import CHECKSUM_AT, HEADER_BYTES, MAGIC, checksum
 from edged.uplink.send_queue import PageLocation
 
 _HEADER = struct.Struct("<4s8xI12xI8xQ8xI100x64s")
-_HEADER_BYTES = 224
-_CHECKSUM_AT = 28
 _FILES_MAX = 8
 
 
@@ -89,18 +86,16 @@ def _read(files: dict[str, int], place: PageLocation, target: memoryview) -> str
 
 def _mismatch(place: PageLocation, page: memoryview) -> str:
     """The problem if the bytes are not this page, else an empty text."""
-    if len(page) < _HEADER_BYTES:
+    if len(page) < HEADER_BYTES:
         return "shorter than a header"
     magic, stored_bytes, _, seq, partition, stream = _HEADER.unpack_from(page)
-    named = (b"EDGP", place.length, place.seq, place.partition, place.stream.encode())
+    named = (MAGIC, place.length, place.seq, place.partition, place.stream.encode())
     if (magic, stored_bytes, seq, partition, stream.rstrip(b"\0")) != named:
         return f"another page or none lies at byte {place.offset}"
     return ""
 
 
 def _damage(page: memoryview) -> str:
-    crc = zlib.crc32(bytes(4), zlib.crc32(page[:_CHECKSUM_AT]))
-    crc = zlib.crc32(page[_CHECKSUM_AT + 4 :], crc)
-    if crc != int.from_bytes(page[_CHECKSUM_AT : _CHECKSUM_AT + 4], "little"):
+    if checksum(page) != int.from_bytes(page[CHECKSUM_AT : CHECKSUM_AT + 4], "little"):
         return "its checksum is wrong on the device's own disk"
     return ""

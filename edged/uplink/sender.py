@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from edged.uplink import telemetry
 from edged.uplink.backoff import Backoff
 from edged.uplink.partition_backoff import PartitionBackoffs
 from edged.uplink.schema_registration import SchemaRegistration
@@ -42,8 +43,7 @@ from edged.uplink.tasks import (
     Unreadable,
 )
 
-REPORTS = "edged.telemetry"
-"""The stream of reports, as in edged/uplink/telemetry.py."""
+REPORTS = telemetry.STREAM
 UNAUTHORIZED_S = 30.0
 REQUEST_BYTES_MIN = 64 << 10
 """Requests do not shrink below this on a slow link; a page is never split."""

@@ -16,16 +16,17 @@ The store's session counter rises with every start and is durable before the dae
 No number is therefore used twice, even after a kill.  A landed report never lands again, and a
 report that arrives after a newer one is dropped.
 
-This module and its imports belong to the standard library only: the uplink process makes the pages.
+This module imports only the standard library, directly and indirectly: the uplink process makes the pages.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from edged.pages.header import CHECKSUM_AT, HEADER, MAGIC, checksum
 
 STREAM, VERSION = "edged.telemetry", 2
 INTERVALS_SILENT = 3
@@ -91,9 +92,7 @@ SCHEMAS = {
 """The canonical text of each version's schema."""
 SCHEMA = SCHEMAS[VERSION]
 
-_HEADER = struct.Struct("<4sBBBBIIIIIIQQQIIqqqII64s64s")
 _SLOT = struct.Struct("<III")
-_CHECKSUM_AT = 28
 _CAPACITY = 1 << 20
 _JOBS_AT = [name for name, _, _ in COLUMNS].index("jobs")
 _FIXED = {"timestamp": "q", "int64": "q", "float64": "d", "bool": "B"}
@@ -183,13 +182,13 @@ def page(
 def _page(device: str, epoch: int, seq: int, values: Sequence[Any]) -> bytes:
     tuple_ = _tuple(values)
     body = _SLOT.pack(0, len(tuple_), len(tuple_)) + tuple_
-    size, at_us = _HEADER.size + len(body), int(values[0])
-    header = _HEADER.pack(
-        b"EDGP", 1, 2, 1, 0, max(_CAPACITY, size), size, size, 1, _SLOT.size, 0, epoch, seq, 0, 0,
+    size, at_us = HEADER.size + len(body), int(values[0])
+    header = HEADER.pack(
+        MAGIC, 1, 2, 1, 0, max(_CAPACITY, size), size, size, 1, _SLOT.size, 0, epoch, seq, 0, 0,
         VERSION, at_us, at_us, at_us, 0, 0, device.encode(), STREAM.encode(),
     )  # fmt: skip
     whole = bytearray(header + body)
-    struct.pack_into("<I", whole, _CHECKSUM_AT, zlib.crc32(whole))
+    struct.pack_into("<I", whole, CHECKSUM_AT, checksum(whole))
     return bytes(whole)
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import httpx
 
-from edged.pages.format import HEADER_BYTES, LAYOUT_DENSE, Header, checksum
+from edged.pages.format import LAYOUT_DENSE, Header
+from edged.pages.header import HEADER_BYTES, checksum
 
 SCHEMA = (
     '[{"name":"k","type":"int32","nullable":false},{"name":"v","type":"float64","nullable":true}]'

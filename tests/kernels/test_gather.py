@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.data.columns import Batch, empty_batch
-from edged.data.gather import PARALLEL_ROWS, take
+from edged.data.gather import take
 from edged.data.schema import TYPES, Field, Schema
 from edged.data.scratch import Scratch
-from edged.data.workers import Workers
+from edged.data.workers import PARALLEL_ROWS, Workers
 from kernels.cpu import gather as kernels
 from tests.naive.gather import flagged, gather, gather_offsets
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.data.columns import Batch, Column
-from edged.data.hashing import PARALLEL_ROWS, all_valid, exact_bits, hash_columns
+from edged.data.hashing import all_valid, exact_bits, hash_columns
 from edged.data.schema import TYPES, Field, Schema
-from edged.data.workers import Workers
+from edged.data.workers import PARALLEL_ROWS, Workers
 from tests.naive import hash as naive
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from edged.data.schema import BINARY, INT32, STRING, Field, Schema
 from edged.errors import PageError
-from edged.pages.format import Header, checksum, encode_name, parse_header, scan_pages, verify
+from edged.pages.format import Header, encode_name, parse_header, scan_pages, verify
+from edged.pages.header import checksum
 from edged.pages.read import read_page
 from tests.pages import shapes
 
