@@ -16,7 +16,7 @@ The store's session counter rises with every start and is durable before the dae
 No number is therefore used twice, even after a kill.  A landed report never lands again, and a
 report that arrives after a newer one is dropped.
 
-This module imports only the standard library, directly and indirectly: the uplink process makes the pages.
+This module and its imports use only the standard library: the uplink process makes the pages.
 """
 
 from __future__ import annotations
