@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from governors.energy import Provenance, Rail
@@ -74,6 +75,19 @@ class Meter(Protocol):
     def doubts(self) -> tuple[str, ...]:
         """What speaks against believing its readings, in words."""
 
+    @property
+    def rank(self) -> int:
+        """Nearness to the plug: of two meters of the whole input the lower rank is used."""
+
+    @property
+    def covers(self) -> Mapping[str, str]:
+        """What an input rail covers, by the rail's name."""
+
+    @property
+    def sums(self) -> tuple[tuple[frozenset[str], str], ...]:
+        """Sets of rails that add up to the whole input, each with what the sum covers; an empty
+        set stands for all rails that are part of no other."""
+
     def read(self, now_us: int) -> list[Reading]:
         """One reading a rail.  Never raises on a failing sensor."""
 
@@ -82,7 +96,11 @@ class Meter(Protocol):
 
 
 class PlainMeter:
-    """What most meters have nothing to say about."""
+    """The defaults of a meter."""
+
+    rank: int = 60
+    covers: Mapping[str, str] = MappingProxyType({})
+    sums: tuple[tuple[frozenset[str], str], ...] = ()
 
     @property
     def steps_w(self) -> Mapping[str, float]:

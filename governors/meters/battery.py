@@ -142,6 +142,7 @@ class BatteryMeter(PlainMeter):
     """All batteries of the board, as one rail."""
 
     name = "battery"
+    rank = 50  # it has no figure while it is charged
     interval_us = INTERVAL_US
 
     def __init__(self, sysfs: Sysfs, names: list[str], provenance: Provenance) -> None:

@@ -91,6 +91,8 @@ class FileFeed:
 class ExternalMeter(PlainMeter):
     """One figure of one feed."""
 
+    rank = 10
+
     def __init__(self, external: External, feed: TextFeed, provenance: Provenance) -> None:
         self.name, self.provenance = f"external:{external.name}", provenance
         self.rails: tuple[Rail, ...] = (Rail(external.name, external.feeds),)

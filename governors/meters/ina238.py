@@ -20,7 +20,7 @@ from governors.meters.base import (
     read_integer,
     told,
 )
-from governors.meters.rails import rail
+from governors.meters.rail_labels import COVERS, SUMS, rail
 from governors.meters.settings import MeterSettings
 from governors.sysfs import Absent, Denied, Sysfs, SysfsError
 
@@ -42,6 +42,9 @@ class Ina238(PlainMeter):
     """Reads VIN."""
 
     name = "ina238"
+    rank = 20
+    covers = COVERS
+    sums = SUMS
     interval_us = INTERVAL_US
     span_us: int | None = None
 

@@ -34,7 +34,7 @@ from governors.meters.base import (
     read_integer,
     told,
 )
-from governors.meters.rails import rail
+from governors.meters.rail_labels import COVERS, SUMS, rail
 from governors.meters.settings import MeterSettings
 from governors.sysfs import Absent, Denied, KernelRefused, Sysfs, SysfsError
 
@@ -162,6 +162,9 @@ class Ina3221(PlainMeter):
     provenance: Provenance
     interval_us: int
     name: str = "ina3221"
+    rank = 30
+    covers = COVERS
+    sums = SUMS
     span_us: int | None = None
     _suspicions: dict[str, tuple[int, str]] = field(default_factory=dict)
     """By the whole's name: readings on end in which its parts were more, and the last in words."""

@@ -16,6 +16,7 @@ from governors.meters.base import (
     Reading,
     opener,
 )
+from governors.meters.rail_labels import COVERS, SUMS
 from governors.meters.settings import MeterSettings, Modelled
 from governors.sysfs import Sysfs
 
@@ -24,6 +25,9 @@ class Model(PlainMeter):
     """Asks a model."""
 
     name = "model"
+    rank = 90  # used where nothing is measured
+    covers = COVERS
+    sums = SUMS
     provenance = Provenance.MODELLED
 
     def __init__(self, model: Modelled) -> None:

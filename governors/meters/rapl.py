@@ -18,6 +18,7 @@ with the udev rule that changes it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from governors.energy import Provenance, Rail
 from governors.meters.base import (
@@ -94,6 +95,9 @@ class Rapl(PlainMeter):
     """All zones that may be read."""
 
     name = "rapl"
+    rank = 40
+    covers = MappingProxyType({"psys": "what the maker wired to the platform's sensor"})
+    sums = ((frozenset(), "processors and their memory, nothing else of the machine"),)
 
     def __init__(self, sysfs: Sysfs, zones: list[_Zone], provenance: Provenance) -> None:
         self.provenance = provenance

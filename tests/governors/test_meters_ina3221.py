@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from governors.detect import detect
 from governors.meters.base import open_meters, survey
-from governors.meters.rails import rail
+from governors.meters.rail_labels import rail
 from governors.meters.sampler import Sampler
 from governors.meters.settings import MeterSettings
 from governors.sysfs import Sysfs

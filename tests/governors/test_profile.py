@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governors.errors import ProfileError
-from governors.meters.rails import rail as known_rail
+from governors.meters.rail_labels import rail as known_rail
 from governors.power import PowerModel
 from governors.profile_reader import DIRECTORY, load, names, parse, tomllib
 from tests.governors import trees

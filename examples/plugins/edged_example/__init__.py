@@ -1,0 +1,1 @@
+"""Plug-ins for edged: one of each kind."""
