@@ -1,29 +1,28 @@
-"""Who took the joules: modelled joules of many accounts, scaled to what was measured.
+"""Attribution of measured joules to accounts by a Bayesian regression on modelled joules.  Sans-IO.
 
-Sensors refresh in tenths of a second and beats last milliseconds, so what an operator took cannot
-be measured.  What can be is the whole input over windows of seconds, in which the accounts' shares
-differ.  In window i of length T_i
+Sensors refresh in tenths of a second and beats last milliseconds, so the energy of one operator
+cannot be measured directly.  The whole input is measured over windows of seconds, in which the
+accounts' shares differ.  In window i of length T_i
 
     E_i = P0 T_i + sum over columns k of s_k m_ik + e_i
 
-where m_ik are modelled joules above idle, s_k says how wrong the model is there, and e_i is what
-the sensor's noise and load that nobody modelled add.  A column is an account at one operating point
-(OPP): a model that extrapolates to a clock is wrong in its own way at each.  P0 and s have priors,
+m_ik are modelled joules above idle, s_k is the model's error factor, and e_i is sensor noise and
+unmodelled load.  A column is one account at one operating point (OPP), since a model that
+extrapolates to a clock has a different error at each.  P0 and s have priors:
 
     P0 ~ N(idle watts, its error²)
-    cov(s_j, s_k) = MODEL_SD²                            one model, one board: wrong together
-                  + OPP_SD²      where the OPP is one    ... at this clock
-                  + ACCOUNT_SD²  where the account is    this work costs more than most
-                  (each only within one part: CPU and radio are wrong independently; mean 1)
+    cov(s_j, s_k) = MODEL_SD²                            one model of one board: a common error
+                  + OPP_SD²      where the OPP is one    an error of this clock
+                  + ACCOUNT_SD²  where the account is    an error of this kind of work
+                  (within one part only: CPU and radio have independent errors; mean 1)
 
-which is a ridge regression towards the model, in the effects of model, OPP and account.  Where the
-accounts' shares never vary only their sum is determined, and all are scaled alike; where they do,
-each finds its own.  Load that nobody modelled must not be booked to those that were at work:
-windows that fit badly, by the residuals' median, count less and less (Geman and McClure's weights),
-and what they hold above the fit stays unattributed.
+This is a ridge regression towards the model, in the effects of model, OPP and account.  Where the
+accounts' shares never vary, only their sum is determined and all are scaled alike.  Unmodelled load
+must not be booked to accounts that were active at the time: windows with large residuals, relative
+to the median residual, get lower weights (Geman and McClure), and their excess stays unattributed.
 
-All intervals are 95 %, of the Gaussian posterior: they cover noise and the priors' spread, not a
-wrong gain of the sensor.
+Intervals are 95 % intervals of the Gaussian posterior.  They cover noise and the spread of the
+priors, not a wrong gain of the sensor.
 """
 
 from __future__ import annotations
@@ -39,20 +38,21 @@ Floats = NDArray[np.float64]
 MODEL_SD = 0.3
 OPP_SD = 0.2
 ACCOUNT_SD = 0.15
-"""Relative.  The Nano's model misses its own calibration by 0.08 W on average and 0.6 W at worst,
-of 0.1 to 3.6 W above idle (hardware.md 2.1); these admit that much and let the data decide."""
+"""Relative standard deviations of the priors.  The Nano's model misses its own calibration by 0.08
+W on average and 0.6 W at worst, at 0.1 to 3.6 W above idle (docs/hardware.md); the priors are wider
+than that so that the data decide."""
 FAR = 3.0
-"""Standard deviations at which a window counts a quarter."""
+"""Residual, in standard deviations, at which a window's weight is a quarter."""
 ROUNDS = 8
 CONFIDENT = 1.96
 
 
 @dataclass(frozen=True, slots=True)
 class ModelColumn:
-    """What the modelled joules of one column are of."""
+    """Account, operating point and part of one column of modelled joules."""
 
     account: int
-    """Which account, as a number."""
+    """Number of the account."""
     opp: str
     part: str
     """What is modelled as one: cpu, radio."""
@@ -74,8 +74,11 @@ def fit(
     idle_w: tuple[float, float],
     noise_w: float,
 ) -> AttributionFit:
-    """`seconds[i]`, `measured_j[i]`, `modelled_j[i, k]`; idle watts with their standard error;
-    `noise_w` is the standard error of a window's mean power, from the sensor."""
+    """Posterior from `seconds[i]`, `measured_j[i]` and `modelled_j[i, k]`.
+
+    `idle_w`: idle watts and their standard error; `noise_w`: standard error of a window's mean
+    power due to the sensor.
+    """
     design = np.column_stack([seconds, modelled_j])
     spread_by = effects(columns, idle_w[1])
     prior_mean = np.concatenate([[idle_w[0]], np.ones(len(columns))])
@@ -95,8 +98,8 @@ def fit(
 
 
 def effects(columns: Sequence[ModelColumn], idle_sd_w: float) -> Floats:
-    """How (P0, s) move with independent effects of variance 1: of the idle board, and in each part
-    of the model, of each OPP and of each account."""
+    """Map from independent effects of variance 1 (idle power; in each part: model, OPP, account) to
+    (P0, s)."""
     names = [
         [(c.part, 0, "") for c in columns],
         [(c.part, 1, c.opp) for c in columns],
@@ -115,22 +118,22 @@ def effects(columns: Sequence[ModelColumn], idle_sd_w: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """What some windows took, with covariances (J²), of which any sum's error can be told."""
+    """Joules of some windows with covariances (J²), from which the error of any sum follows."""
 
     seconds: float
     input_j: float
     joules: Floats
-    """Of the baseline, then of each account above idle."""
+    """Baseline, then each account above idle."""
     covariance: Floats
     whole_j: Floats
-    """By account, with its share of everything else: baseline and unattributed are shared in the
-    proportion of the joules above idle, so that these add up to the input."""
+    """Per account with its share of the rest: baseline and unattributed joules are shared in
+    proportion to the joules above idle, so that these add up to the input."""
     whole_covariance: Floats
     parts: int = 1
-    """How many bookings were added up."""
+    """Number of bookings in this sum."""
 
     def added(self, more: Booked) -> Booked:
-        """Both; accounts that only `more` has come last."""
+        """Sum of both; accounts that only `more` has come last."""
         n = len(more.whole_j)
         return Booked(
             self.seconds + more.seconds,
@@ -143,10 +146,10 @@ class Booked:
         )
 
     def error(self, covariance: Floats, chosen: Floats) -> float:
-        """Half-width of the 95 % interval of the sum of what is `chosen` (a 1 each).
+        """Half-width of the 95 % interval of the sum over `chosen` (a 0/1 vector).
 
-        Bookings that were added up rest on fits that know each other; their errors may all have one
-        sign, and the variance of a sum of n is at most n times the sum of the variances.
+        Summed bookings rest on correlated fits, so their errors may share one sign.  The variance
+        of a sum of n is at most n times the sum of the variances, which is the bound used.
         """
         variance = self.parts * float(chosen @ covariance @ chosen)
         return CONFIDENT * float(np.sqrt(max(0.0, variance)))
@@ -160,7 +163,7 @@ def book(
     columns: Sequence[ModelColumn],
     accounts: int,
 ) -> Booked:
-    """Book windows to `accounts` accounts.  Without measured joules the input is the fit's."""
+    """Books windows to `accounts` accounts.  Without measured joules the input is the fit's."""
     books = np.zeros((accounts + 1, len(columns) + 1))
     books[0, 0] = seconds.sum()
     for k, column in enumerate(columns):

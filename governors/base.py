@@ -1,7 +1,8 @@
-"""What a governor is: told before each race, after its ingest and after it; it steers the rest.
+"""Interface between the daemon's beat and a governor.
 
-The hooks are called on the beat's thread: where nothing is set they return within microseconds,
-and they never raise.
+The beat calls `race` before a race, `ingested` after the ingest and `idle` after the race.  All
+three run on the beat's thread.  They never raise, and return within microseconds where the governor
+sets nothing.
 """
 
 from __future__ import annotations
@@ -13,65 +14,64 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is known of the race that is about to start; times are monotonic µs."""
+    """State of the beat before a race.  Times are monotonic µs."""
 
     at_us: int
     staged: int
-    """Units that wait since earlier beats; what has arrived since the last one is not in it."""
+    """Units that wait since earlier beats, without those that arrived since the last beat."""
     deadline_us: int
-    """By which the beat's pages must be sealed, its race and its commit over."""
+    """Time by which race and commit must be complete and the beat's pages sealed."""
     latency_us: int
-    """The tolerance."""
+    """The latency tolerance."""
     commit_us: int
-    """Of it, what the commit and the margins take beside the race."""
+    """Part of the tolerance that the commit and the margins take besides the race."""
     period_us_max: float = math.inf
-    """From one race to the next, what the senders' buffers leave."""
+    """Longest time between two races that the senders' buffers allow."""
     commit_every_us: float = 0.0
-    """How often is committed at least, with a race or without; 0: with races only."""
+    """Longest time between two commits, with or without a race; 0: commits come with races only."""
 
 
 @dataclass(slots=True)
 class Steer:
-    """What the governor wants of the batcher, until it says something else.
-
-    One that changes nothing:
-    """
+    """Instructions to the batcher, in force until the next hook returns.  The defaults change
+    nothing."""
 
     wait_share: float = 1.0
-    """Of the tolerance, what may be spent on waiting."""
+    """Part of the latency tolerance that may be spent waiting (0 to 1)."""
     race_us: float = 0.0
-    """What the next race will take where that is planned: the wait leaves time for it."""
+    """Planned duration of the next race, where planned; the wait leaves this much time."""
     not_before_us: int = 0
-    """No race before this monotonic time; what arrives waits, and its senders with it."""
+    """No race starts before this monotonic time; arriving units wait, and backpressure slows the
+    senders."""
     units_max: int | None = None
-    """The race that is about to start may take no more; 0: ask again at `not_before_us`."""
+    """Most units that the starting race may take; 0: no race, call again at `not_before_us`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a beat was."""
+    """Result of a beat."""
 
     arrived: int
-    """Units that it ingested."""
+    """Units ingested."""
     taken: int
-    """Units that it processed."""
+    """Units processed."""
 
 
 class Governor(Protocol):
-    """Decides how fast and how deep; the default is to leave the machine alone."""
+    """Chooses clocks, sleep states and batching."""
 
     def race(self, forecast: Forecast) -> Steer:
         """A race is about to start."""
 
     def ingested(self) -> None:
-        """What had arrived is taken in; now it is processed."""
+        """The ingest is complete; processing starts."""
 
     def idle(self, done: Done) -> Steer:
-        """The race is over; but for the commit nothing will run until the next wake."""
+        """The race is over; only the commit runs before the next wake."""
 
 
 class LeaveAlone:
-    """Nothing is watched and nothing is set: the kernel's own governor, with the same batching."""
+    """Reads nothing and sets nothing: the kernel's own governor with the default batching."""
 
     def __init__(self) -> None:
         self._steer = Steer()

@@ -1,12 +1,12 @@
-"""What a board charges for races, wakes, bytes and sleeps, for the cost model.  Sans-IO.
+"""Tariffs of boards: prices by the power model or by a calibration.  Sans-IO.
 
-`ModelTariff` asks the board's power model; `MeasuredTariff` puts the watts that `edged calibrate`
-measured of CPU and GPU in their place, at the number of cores that it measured with.  What the
-profile does not price is zero here, as in the model, which names it.
+`ModelTariff` uses the board's power model.  `MeasuredTariff` replaces its race watts by those that
+`edged calibrate` measured on CPU and GPU, scaled to other numbers of cores.  Terms without a figure
+in the profile are zero here too; the model names them.
 
-While a race runs all cores are awake and the memory runs at the highest clock that is allowed; when
-it is over it is at its lowest.  That is an assumption: the memory clock follows votes of CPU and
-GPU that no public source gives in full.
+Assumption: during a race all cores are awake and the memory runs at the highest allowed clock;
+after it the memory is at its lowest.  The memory clock follows votes of CPU and GPU that no public
+source documents in full.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from governors.tariff import Gating, RadioPrice, Sleep, Tariff
 
 
 class ModelTariff:
-    """By the power model of a board."""
+    """Prices by a board's power model."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class ModelTariff:
         idle_hz: int | None = None,
         radio: RadioPrice | None = None,
     ) -> None:
-        """`sleeps`: what may be asked for; `memory_hz`: the memory clock in a race, by default the
-        highest; `idle_hz`: the CPU clock that is left standing between races, by default the
-        lowest; `radio`: the uplink's figures, by default the profile's."""
+        """`sleeps`: sleep states that may be requested; `memory_hz`: memory clock in a race, by
+        default the highest; `idle_hz`: CPU clock between races, by default the lowest; `radio`:
+        prices of the uplink, by default the profile's."""
         self.model, self.sleeps = model, sleeps
         p = model.profile
         self.memory_hz = memory_hz or (p.memory.table_hz[-1] if p.memory.table_hz else 0)
@@ -60,7 +60,7 @@ class ModelTariff:
         self, device: str, hz: int, cores: float, memory_hz: int | None = None,
         cpu_hz: int | None = None,
     ) -> float:  # fmt: skip
-        """While `cores` are busy at a clock, spread over the clusters by their size."""
+        """Input watts with `cores` busy at a clock, spread over the clusters by their size."""
         key = (device, hz, cores, memory_hz, cpu_hz)
         if key not in self._watts:
             load = self.race_load(device, hz, cores, cpu_hz)
@@ -70,7 +70,7 @@ class ModelTariff:
         return self._watts[key]
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
-        """What the model says of idle cores at two clocks."""
+        """Modelled watts of idle cores at `high_hz` above those at `low_hz`."""
         high, low = (
             replace(self.idle_load, cluster_hz=(hz,) * len(self.idle_load.cluster_hz))
             for hz in (high_hz, low_hz)
@@ -78,7 +78,7 @@ class ModelTariff:
         return self.model.input_watts(high) - self.model.input_watts(low)
 
     def race_load(self, device: str, hz: int, cores: float, cpu_hz: int | None = None) -> BoardLoad:
-        """The load of a race, without its memory traffic; on a GPU cores wait at `cpu_hz`."""
+        """Load of a race without memory traffic.  With a GPU, the CPU cores wait at `cpu_hz`."""
         p, idle = self.model.profile, self.idle_load
         part = min(1.0, cores / p.core_count)
         busy = tuple(part * len(c.cores) for c in p.clusters)
@@ -91,24 +91,24 @@ class ModelTariff:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a calibration measured of a processor over its clocks."""
+    """Calibration of one processor over its clocks."""
 
     curve: CalibrationCurve
     cores: float
-    """How many were busy meanwhile; beside a GPU, those that wait for it."""
+    """Cores busy during the calibration; with a GPU, those that waited for it."""
 
     def watts(self, hz: int) -> float:
-        """Above idle: as measured, or by the fitted law."""
+        """Watts above idle at a clock: measured, else by the fitted law."""
         watts = next((p.watts for p in self.curve.points if p.hz == hz), None)
-        told = self.curve.fitted(hz).watts if watts is None else watts
-        return told - self.curve.idle_watts
+        total = self.curve.fitted(hz).watts if watts is None else watts
+        return total - self.curve.idle_watts
 
 
 class MeasuredTariff:
-    """A tariff with the watts of a calibration for races."""
+    """Prices of a base tariff with a calibration's race watts."""
 
     def __init__(self, base: Tariff, cpu: Measured, gpu: Measured | None = None) -> None:
-        """`gpu`: of kernels on a GPU, where those were calibrated too."""
+        """`gpu`: calibration of GPU kernels, where one exists."""
         self._base, self._cpu, self._gpu = base, cpu, gpu
         self.idle_watts = cpu.curve.idle_watts
         self.wake_j, self.byte_j, self.cycle_j = base.wake_j, base.byte_j, base.cycle_j
@@ -119,10 +119,12 @@ class MeasuredTariff:
         self, device: str, hz: int, cores: float, memory_hz: int | None = None,
         cpu_hz: int | None = None,
     ) -> float:  # fmt: skip
-        """Measured, or by the fitted law; other numbers of cores as the model has them beside those
-        that were measured, since memory and what is awake draw as much for one; what a memory cap
-        saves as modelled.  A GPU was measured with the cores that wait for it, at the clock that
-        they had."""
+        """Watts at a clock: measured, else by the fitted law.
+
+        For another number of cores the measured watts above idle are scaled by the model's ratio,
+        since memory and the awake share draw the same for one core.  A memory cap saves what the
+        model says.  GPU figures include the waiting cores at the clock of the calibration.
+        """
         if memory_hz is not None:
             free, capped = (
                 self._base.race_watts(device, hz, cores, m, cpu_hz) for m in (None, memory_hz)
@@ -137,7 +139,7 @@ class MeasuredTariff:
         return self.idle_watts + above
 
     def _share(self, hz: int, cores: float) -> float:
-        """Above idle, of what was measured at a clock."""
+        """Factor from the measured number of cores to `cores`, of watts above idle."""
         mine, theirs = (
             self._base.race_watts("cpu", hz, n) - self._base.idle_watts
             for n in (cores, self._cpu.cores)
@@ -145,12 +147,12 @@ class MeasuredTariff:
         return mine / theirs if theirs > 0 else cores / self._cpu.cores
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
-        """As modelled: it was not measured."""
+        """As modelled; a calibration does not measure it."""
         return self._base.standing_watts(high_hz, low_hz)
 
 
 class Unpriced:
-    """The tariff of a board without a model, for policies that ask for no price."""
+    """Zero prices: the tariff of a board without a model, for policies that need no prices."""
 
     def __init__(self) -> None:
         self.idle_watts = self.wake_j = self.byte_j = self.cycle_j = 0.0
@@ -163,25 +165,23 @@ class Unpriced:
         self, device: str, hz: int, cores: float, memory_hz: int | None = None,
         cpu_hz: int | None = None,
     ) -> float:  # fmt: skip
-        """None is known."""
+        """Always 0."""
         return 0.0
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
-        """None is known."""
+        """Always 0."""
         return 0.0
 
 
 def _clocks(profile: BoardProfile, hz: int) -> tuple[int, ...]:
-    """Of each cluster; one that does not reach a clock runs at its highest."""
+    """The clock of each cluster, limited to its range."""
     return tuple(min(max(hz, c.opps[0].hz), c.opps[-1].hz) for c in profile.clusters)
 
 
 def _states(states: Sequence[IdleState], awake_watts: float, wake_j: float) -> tuple[Sleep, ...]:
-    """The deepest idle state, which is what the idle board is in: against the shallowest it saves
-    what being awake draws, and takes a wake.  What lies between has no public figure.
-
-    Where the profile does not say how long it takes to leave, that is in the wake's joules only.
-    """
+    """The deepest idle state compared with the shallowest: it saves the watts of being awake and
+    costs one wake.  States between have no public figure.  Where the profile has no exit time, the
+    wake's joules alone stand for it."""
     if len(states) < 2 or not awake_watts:
         return ()
     deepest = states[-1]
@@ -189,7 +189,7 @@ def _states(states: Sequence[IdleState], awake_watts: float, wake_j: float) -> t
 
 
 def _gating(model: PowerModel) -> Gating:
-    """Of the profile's GPU; nothing where there is none."""
+    """Gating of the profile's GPU; zero without a GPU."""
     p = model.profile
     if p.gpu is None:
         return Gating()

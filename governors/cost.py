@@ -1,29 +1,31 @@
-"""One cost model over the whole input: how long to wait, where, how fast, how deep.  Sans-IO.
+"""Cost model: the mean input power of a way to wait, race and sleep, and the plan with the least.
+Sans-IO.
 
-With r units arriving a second, a way to race (a device and its clocks) that takes `t(n)` for n
-units, and a period P from wake to wake, n = r P and the mean power of the whole input is
+With r units arriving per second, a race that takes `t(n)` for n units, and a period P between
+wakes, n = r P and the mean power of the whole input is
 
     idle + [race(n) + writes + wakes + commits + gated GPU + rest(P − t)] / P + memory traffic
          + uplink
 
-The oldest unit of a beat arrives just after the ingest before it and waits for a period and a
-race, so that a share s of the tolerance L allows P = s L − commit − t(r P), and a beat may be no
-longer than buffers allow (`Work.period_us_max`).  A race is kept under half the tolerance.
+**Period.** The oldest unit of a beat arrives just after the previous ingest and waits for one
+period and one race.  So a share s of the tolerance L allows P = s L − commit − t(r P). Buffers
+limit the period too (`Work.period_us_max`). A race takes at most half the tolerance.
 
-At a clock that is set t is affine in n, and so are the joules.  A race that is left alone meets the
-clocks that the kernel's governor chooses, which depend on how long the last races were: time and
-joules are those of schedutil settled at that period, at a few periods, interpolated between them.
+**Time and joules.** At a set clock both are affine in n.  Where no clock is set, the kernel's
+governor chooses clocks by the length of past races; time and joules are then those of schedutil
+settled at that period, computed at a few periods and interpolated.
 
-Between races the kernel enters the idle state that pays; a sleep that must be asked for is entered
-where what it saves in an idle time exceeds what entering and leaving it costs.  A GPU stays powered
-for its railgate delay after a race, and is woken where the next one comes later; where no figure is
-known for the wake the plan is a lower bound, and the GPU is taken only where nothing else is in
-time.  Results that may wait for an upload window are sent as seldom as the window allows: the
-radio's fixed joules and tail are then paid once in so many beats.
+**Sleep.** Between races the kernel enters the idle state that pays.  A sleep on request is planned
+where it saves more in an idle period than entering and leaving cost.  A GPU stays powered for its
+railgate delay after a race and is woken where the next race comes later.  Where the wake has no
+figure, the plan is a lower bound, and the GPU is chosen only if nothing else is in time.
 
-The candidates are few (a handful of shares x devices x clocks), so all are tried, on arrays; the
-answer is kept until rate, limits or costs change by more than an eighth of an octave.  What races
-cost comes from a `Tariff`, which is the board's power model or what a calibration measured.
+**Uplink.** Results that may wait for an upload window are sent as rarely as the window allows, so
+that the radio's fixed joules and tail are shared by several beats.
+
+There are few candidates (shares x devices x clocks), so the search is exhaustive, on arrays.  A
+plan is cached until rate, limits or costs change by more than an eighth of an octave.  Prices come
+from a `Tariff`: the board's power model, or a calibration.
 """
 
 from __future__ import annotations
@@ -36,7 +38,6 @@ import numpy as np
 import numpy.typing as npt
 
 from governors.operating_points import (
-    Floats,
     RaceOption,
     at_hand,
     batched,
@@ -46,24 +47,24 @@ from governors.operating_points import (
     ways_of,
 )
 from governors.schedutil import Utilisation
-from governors.tariff import Tariff
+from governors.tariff import Floats, Tariff
 from governors.work import Dial, RaceCost, Work
 
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.125)
-"""Of the tolerance, that a plan may spend."""
+"""Shares of the tolerance that a plan may spend on waiting."""
 BUCKETS = 8
-"""Per octave of the rate: within one, a plan stays."""
+"""Rate buckets per octave; a plan is reused within a bucket."""
 PLANS_MAX = 256
 PLAN_ERROR = 0.1
-"""A plan's watts above idle are off by no more than this part in simulation, where arrivals are
-random and buffers do not fill up evenly; so a policy may miss the best way by as much."""
+"""Largest relative error of a plan's watts above idle in simulation, where arrivals are random and
+buffers fill unevenly.  A policy may miss the best candidate by as much."""
 WAKES = 2
-"""A beat: by the first arrival after a race, and by the timer."""
+"""Wakes per beat: the first arrival after a race, and the timer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RacePlan:
-    """How to go on, and what it would take."""
+    """The chosen share, clocks, period and sleeps, with their price."""
 
     share: float
     way: RaceOption
@@ -71,26 +72,27 @@ class RacePlan:
     race_us: float
     sleeps: tuple[str, ...]
     upload_us: float
-    """From one upload to the next."""
+    """Time between two uploads."""
     watts: float
-    """Mean of the whole input; at least, where the GPU's wake is not known."""
+    """Mean power of the whole input; a lower bound where the GPU's wake has no figure."""
     in_time: bool
     priced: bool = True
-    """Whether all of it has a figure."""
+    """Whether every part has a figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaceFit:
-    """How to run the race at hand."""
+    """The choice for the race at hand."""
 
     way: RaceOption
     share: float
-    """Of the units, what fits."""
+    """Share of the waiting units that the budget covers."""
     in_time: bool
     joules: float
     """Above idle, of that share."""
     units_max: float
-    """What the room is enough for at most: how many wait is known when they are taken in."""
+    """Most units that the budget covers; the number that really waits is known only after the
+    ingest."""
 
 
 class CostModel:
@@ -110,7 +112,7 @@ class CostModel:
         write_us: float = 0.0,
         shares: Sequence[float] = SHARES,
     ) -> RacePlan:
-        """The plan with the least mean power, of those that are in time where there are any."""
+        """The plan with the least mean power, among those in time if any is."""
         rate = self._steady(work.units_per_s)
         key = (
             rate, _octaves(work.upload_bytes_per_s), work.latency_us, work.upload_within_us,
@@ -128,7 +130,7 @@ class CostModel:
     def ways(
         self, work: Work, dials: Sequence[Dial], write_us: float = 0.0
     ) -> tuple[RaceOption, ...]:
-        """All ways to race this kind of work, leaving it alone first."""
+        """All race options for this kind of work, the one without set clocks first."""
         rate = self._steady(work.units_per_s)
         key = (
             rate, work.latency_us, _octaves(work.commit_every_us),
@@ -145,8 +147,8 @@ class CostModel:
     def ways_now(
         self, work: Work, dials: Sequence[Dial], write_us: float, used: Utilisation | None
     ) -> tuple[RaceOption, ...]:
-        """The ways for the race at hand; `used`: what the kernel's governor remembers, where that
-        is known, else it has settled at races like this one."""
+        """The options for the race at hand.  `used`: the kernel governor's utilisation; None: taken
+        as settled at races of this kind."""
         ways = self.ways(work, dials, write_us)
         if used is None or ways[0].device != "cpu":
             return ways
@@ -155,11 +157,11 @@ class CostModel:
     def fit(
         self, ways: Sequence[RaceOption], work: Work, left_us: float, room_j: float, write_j: float
     ) -> RaceFit:
-        """The race at hand: the way with the least energy among those that are in time and that
-        `room_j` above idle is enough for at most.
+        """The choice for the race at hand: the option with the least energy among those that are in
+        time and whose upper bound fits into `room_j` above idle.
 
-        Where it is enough for none of those in time, the one that gets most units done of them;
-        where none is in time, the fastest, as far as the room goes.
+        Where none in time fits, the option that covers the most units; where none is in time, the
+        fastest, as far as the budget covers it.
         """
         units = work.units
         in_time = [w for w in ways if w.takes_us(units) <= left_us]
@@ -176,7 +178,7 @@ class CostModel:
         return RaceFit(best, share, bool(in_time), best.joules(share * units, write_j), most)
 
     def overhead_j(self, work: Work) -> float:
-        """What a beat takes above idle beside its race: wakes, memory traffic, an upload, and the
+        """Joules above idle of a beat besides its race: wakes, memory traffic, an upload, and the
         beats that only commit until the next race."""
         t = self.tariff
         commits_j = 0.0
@@ -192,14 +194,15 @@ class CostModel:
         return WAKES * t.wake_j + self.beside_j(work) + sent_j + commits_j
 
     def beside_j(self, work: Work) -> float:
-        """What the race of all that waits takes above idle beside the cores that run it: the commit
-        and its acks, and memory traffic."""
+        """Joules above idle of a race of all waiting units besides its cores: the commit with its
+        acks, and memory traffic."""
         costs = work.costs.values()
         moved = max(c.bytes_per_unit for c in costs) * work.units * self.tariff.byte_j
         return max(self._beside_j(c) for c in costs) + moved
 
     def rest_j(self, idle_us: Floats) -> Floats:
-        """Above idle, of idle times between two races: negative where a sleep was asked for."""
+        """Joules above idle of idle periods between races; negative where a sleep on request saves
+        power."""
         t = self.tariff
         kernel = np.zeros_like(idle_us)
         for state in t.states:
@@ -210,7 +213,7 @@ class CostModel:
         return joules
 
     def _more(self, way: RaceOption, work: Work, write_j: float, room_j: float) -> float:
-        """Units beside those that wait, for what they leave of the room."""
+        """Units beyond those that wait that the rest of the budget covers."""
         left_j = room_j - way.most_joules(work.units, write_j) - self._gpu_j(way, work)
         each_j = way.most_j_per_unit + work.costs[way.device].bytes_per_unit * self.tariff.byte_j
         return left_j / each_j if each_j > 0 else math.inf
@@ -219,7 +222,7 @@ class CostModel:
         return way.joules(work.units, write_j) + self._gpu_j(way, work)
 
     def _gpu_j(self, way: RaceOption, work: Work) -> float:
-        """What a GPU takes beside the race at hand, by the pace of the arrivals."""
+        """Joules of the GPU besides the race at hand, at the rate of the arrivals."""
         if way.device != "gpu":
             return 0.0
         busy_us, period_us = np.array(way.device_us(work.units)), np.array(_pace_us(work))
@@ -232,16 +235,17 @@ class CostModel:
         return bool(self.tariff.gating.known(busy_us, period_us))
 
     def _beside_j(self, cost: RaceCost) -> float:
-        """Above idle, of the work of one core beside the wait."""
+        """Joules above idle of one core's work outside the wait."""
         return cost.beside_cycles * self.tariff.cycle_j
 
     def _commit_only_j(self, cost: RaceCost) -> float:
-        """Above idle, of a beat that only commits."""
+        """Joules above idle of a beat that only commits."""
         cycles = cost.commit_cycles + cost.beside_cycles
         return WAKES * self.tariff.wake_j + cycles * self.tariff.cycle_j
 
     def _steady(self, units_per_s: float) -> float:
-        """The rate that plans are made for: it follows a bucket's width behind the observed one."""
+        """The rate that plans are made for: the centre of a bucket, kept until the observed rate
+        leaves it by more than a bucket's width (hysteresis)."""
         if units_per_s <= 0:
             return 0.0
         bucket = BUCKETS * math.log2(units_per_s)
@@ -290,7 +294,8 @@ class CostModel:
         race_us: Floats,
         busy_us: Floats,
     ) -> Floats:
-        """Of a period beside its race: wakes, the commit, rest, a GPU that stays powered."""
+        """Joules of a period besides its race: wakes, the commit, rest, a GPU that stays
+        powered."""
         t = self.tariff
         beside = np.array([self._beside_j(work.costs[w.device]) for w in ways])
         on_gpu = np.array([w.device == "gpu" for w in ways])
@@ -300,24 +305,24 @@ class CostModel:
     def _known(
         self, ways: Sequence[RaceOption], period_us: Floats, busy_us: Floats
     ) -> npt.NDArray[np.bool_]:
-        """Where all that the GPU takes has a figure."""
+        """Where every part of the GPU's energy has a figure."""
         on_gpu = np.array([w.device == "gpu" for w in ways])
         return ~on_gpu | self.tariff.gating.known(busy_us, period_us)
 
     def _steady_watts(self, ways: Sequence[RaceOption], work: Work, rate: float) -> Floats:
-        """What does not depend on the period: memory traffic, and each byte of the uplink."""
+        """Watts that do not depend on the period: memory traffic and uplink bytes."""
         t = self.tariff
         each = np.array([work.costs[w.device].bytes_per_unit for w in ways], np.float64)
         return each * rate * t.byte_j + t.radio.joules_per_byte * work.upload_bytes_per_s
 
 
 def _pace_us(work: Work) -> float:
-    """The period at which what waits has arrived."""
+    """The time in which the waiting units arrived."""
     return 1e6 * work.units / work.units_per_s if work.units_per_s > 0 else math.inf
 
 
 def _octaves(x: float) -> float:
-    """So that what differs by less than a sixteenth of an octave is one key."""
+    """A cache key: values closer than a sixteenth of an octave share it."""
     return round(BUCKETS * math.log2(1 + x)) if math.isfinite(x) else x
 
 

@@ -1,21 +1,22 @@
-"""What a race costs at each clock, and so at which clock to race.  Sans-IO.
+"""Calibration curve of a race: time and watts over the clock, and the clock with the least energy.
+Sans-IO.
 
-`edged calibrate` runs the actual kernels at each operating point (OPP) and keeps, per point, the
-time of a beat and the whole input's watts while it ran.  Two laws are fitted through the points:
+`edged calibrate` runs the kernels at each operating point (OPP) and stores, per point, the time of
+a beat and the watts of the whole input while it ran.  Two laws are fitted:
 
-    time(f)  = cycles / f + stall        what waits for memory does not run faster with the clock
-    watts(f) = a + b f + c f³          the rest of the board, f at fixed voltage, f V² with V ~ f
+    time(f)  = cycles / f + stall        waiting for memory does not depend on the clock
+    watts(f) = a + b f + c f³            rest of the board, f at fixed voltage, f V² with V ~ f
 
-all coefficients at or above zero, so that a noisy point cannot make the fit fall with the clock.
-Where no sensor measured watts, they come from the power model and the curve says `modelled`.
+All coefficients are at or above zero, so a noisy point cannot make the fit fall with the clock.
+Without a sensor the watts come from the power model and the curve is marked `modelled`.
 
 The optimum is the clock with the least energy above idle,
 
-    (watts(f) − idle) · time(f) + what the writes cost
+    (watts(f) − idle) · time(f) + cost of the writes
 
-among those that end in time.  `leave it`, the kernel's own governor, is a candidate: it is measured
-as the others are, but writes nothing.  For a kernel that waits for memory the optimum is not the
-highest clock (ecoJoin, section 2.1; its settings files have one for each rate).
+among those in time.  The kernel's own governor is a candidate too: measured like the others,
+without writes.  For a memory-bound kernel the optimum is below the highest clock (ecoJoin, section
+2.1; its settings files have one clock per rate).
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One operating point as it was measured."""
+    """A measured operating point."""
 
     hz: int
     us: float
     """Of one beat."""
     watts: float
-    """Of the whole input while the beat ran."""
+    """Of the whole input during the beat."""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedLaw:
-    """A fit: coefficients, and the root mean square of what it leaves, as a share of the values."""
+    """Coefficients of a fit and its relative root mean square residual."""
 
     coefficients: tuple[float, ...]
     error: float
@@ -58,20 +59,20 @@ class FittedLaw:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to run a beat, and what it would take."""
+    """A clock with its time and energy."""
 
     hz: int | None
-    """None: leave it to the kernel's governor."""
+    """None: the clock is not set."""
     us: float
     watts: float
     joules: float
-    """Above idle, writes included."""
+    """Above idle, with writes."""
     in_time: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The best candidate, why, and all of them for `edged board` and the plot."""
+    """The best candidate, the reason in words, and all candidates."""
 
     best: Candidate
     why: str
@@ -80,7 +81,8 @@ class Optimum:
 
 @dataclass(frozen=True)
 class CalibrationCurve:
-    """A beat of `units` units of work, measured at the points of one knob."""
+    """A beat of `units` units, measured at points of one knob.  Raises ProfileError for clocks that
+    do not rise and for negative or non-finite figures."""
 
     knob: str
     units: int
@@ -101,7 +103,7 @@ class CalibrationCurve:
             raise ProfileError(f"{self.knob}: a time or a power is negative or none; measure again")
 
     def time_law(self) -> FittedLaw:
-        """cycles and stall (s) of `time(f) = cycles / f + stall`."""
+        """Cycles and stall (s) of `time(f) = cycles / f + stall`."""
         hz, s = self._column("hz"), self._column("us") / 1e6
         return _fit([1.0 / hz, np.ones_like(hz)], s)
 
@@ -111,13 +113,13 @@ class CalibrationCurve:
         return _fit([np.ones_like(ghz), ghz, ghz**3], self._column("watts"))
 
     def memory_bound(self) -> float:
-        """The share of the time at the highest clock that the clock does not shorten (0 to 1)."""
+        """Share of the time at the highest clock that the clock does not shorten (0 to 1)."""
         cycles, stall = self.time_law().coefficients
         total = cycles / self.points[-1].hz + stall
         return stall / total if total else 0.0
 
     def fitted(self, hz: int) -> CurvePoint:
-        """What the two laws say of a clock, measured or not."""
+        """Time and watts at a clock by the two laws."""
         cycles, stall = self.time_law().coefficients
         a, b, c = self.watts_law().coefficients
         ghz = hz / 1e9
@@ -130,11 +132,12 @@ class CalibrationCurve:
         write_j: float = 0.0,
         write_us: float = 0.0,
     ) -> Optimum:
-        """The cheapest way to run a beat that ends within `deadline_us`.
+        """The candidate with the least energy that ends within `deadline_us`; the fastest where
+        none does.
 
-        `allowed_hz` are the clocks that may be set (default: the measured ones; none: only leaving
-        it remains); `write_j` and `write_us` what setting and letting go takes.  Where no way is in
-        time, it is the fastest.
+        `allowed_hz`: clocks that may be set, by default the measured ones, empty: only the kernel's
+        governor remains.  `write_j`, `write_us`: cost of setting and releasing a clock.  Raises
+        ProfileError without any candidate.
         """
         clocks = [p.hz for p in self.points] if allowed_hz is None else sorted(allowed_hz)
         measured = {p.hz: p for p in self.points}
@@ -152,13 +155,13 @@ class CalibrationCurve:
         return Optimum(best, self._why(best, in_time), tuple(found))
 
     def encode(self) -> str:
-        """The JSON text of the curve."""
+        """The curve as JSON."""
         document = {"format": FORMAT, **asdict(self), "watts_from": self.watts_from.value}
         return json.dumps(document, indent=1)
 
     @classmethod
     def decode(cls, text: str, where: str) -> CalibrationCurve:
-        """The inverse of `encode`.  Raises ProfileError that names `where` the text came from."""
+        """Inverse of `encode`. Raises ProfileError that names `where`, the origin of the text."""
         try:
             d: dict[str, Any] = json.loads(text)
             if d["format"] != FORMAT:
@@ -172,7 +175,7 @@ class CalibrationCurve:
             return cls(str(d["knob"]), int(d["units"]), points, idle, source, alone)
         except (ValueError, KeyError, TypeError, IndexError, ProfileError) as problem:
             raise ProfileError(
-                f"{where} is not a curve of `edged calibrate` ({problem}): run it again"
+                f"{where} is not a calibration curve ({problem}): run `edged calibrate` again"
             ) from problem
 
     def _candidate(
@@ -196,10 +199,10 @@ class CalibrationCurve:
 
 
 def _fit(terms: Sequence[Floats], values: Floats) -> FittedLaw:
-    """Least squares with coefficients at or above zero, relative to the values.
+    """Relative least squares with coefficients at or above zero.
 
-    With so few terms the best set of those above zero is found by trying them all.  Fewer points
-    than terms leave the later terms out.
+    With so few terms the best non-negative subset is found by trying all of them.  With fewer
+    points than terms the later terms are left out.
     """
     scale = np.where(values > 0, values, 1.0)
     sizes = [float(np.abs(term).max()) for term in terms]

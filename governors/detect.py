@@ -1,11 +1,11 @@
-"""Which board this is, and which release of its vendor's system it runs.
+"""Detects the board and its vendor's release.
 
-A Jetson is told by its module: `/proc/device-tree/compatible` lists carrier and module
-(`nvidia,p3768-0000+p3767-0005`), the module (`nvidia,p3767-0005`) and the SoC
-(`nvidia,tegra234`).  The module counts, since carriers of other makers change the model's name.
-The release stands in `/etc/nv_tegra_release`: "# R36 (release), REVISION: 4.3, ...".
+A Jetson is identified by its module.  `/proc/device-tree/compatible` lists carrier and module
+(`nvidia,p3768-0000+p3767-0005`), the module alone (`nvidia,p3767-0005`) and the SoC
+(`nvidia,tegra234`). The model name is a fallback only, since other makers' carriers change it.  The
+release is in `/etc/nv_tegra_release`: "# R36 (release), REVISION: 4.3, ...".
 
-What is detected says which profile to read, nothing else: every path is discovered.
+The result selects the profile and nothing else: actuators and meters discover every path.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MODULES = (
     ("p3834-", "thor"),
     ("raspberrypi,5", "raspberry-pi-5"),
 )
-"""Part of a compatible name -> board; the first that is found counts."""
+"""Substring of a compatible name, board.  The first match wins."""
 _MODELS = (
     ("orin nano", "orin-nano"),
     ("orin nx", "orin-nx"),
@@ -50,27 +50,28 @@ _X86 = ("GenuineIntel", "AuthenticAMD", "HygonGenuine")
 
 @dataclass(frozen=True, slots=True)
 class DetectedBoard:
-    """What was detected; empty texts are unknown."""
+    """A detected board; an empty text means unknown."""
 
     name: str
     """orin-nano, agx-xavier, x86, ... or `unknown`."""
     model: str
-    """As the board calls itself."""
+    """The board's own model name."""
     soc: str
     """tegra234, bcm2712, ..."""
     release: str
-    """Of the vendor's system: R36.4.3."""
+    """Release of the vendor's system: R36.4.3."""
     profile_name: str | None
-    """The profile that describes it, where there is one."""
+    """Name of its profile, None where there is none."""
 
     @property
     def tegra(self) -> bool:
-        """Whether its GPU is a Tegra's, which NVML cannot set."""
+        """Whether the GPU is a Tegra's, which NVML cannot control."""
         return self.soc.startswith("tegra")
 
 
 def detect(sysfs: Sysfs) -> DetectedBoard:
-    """Look at the tree.  A board that nothing is known of is `unknown`, with what it says."""
+    """The board of a tree.  A board that matches nothing has the name `unknown` and its own model
+    name."""
     model = sysfs.get(MODEL) or ""
     names = [name for name in (sysfs.get(COMPATIBLE) or "").split("\0") if name]
     soc = names[-1].split(",")[-1] if names else ""

@@ -1,7 +1,7 @@
-"""What energy figures are made of: where they come from, which rail they are of, what is missing.
+"""Provenance, rails and joules: the value types of every energy figure.
 
-Every figure carries its `Provenance`.  A rail says what it feeds and which other rail it is a part
-of: a part is never added to its whole.
+Every figure carries its `Provenance`. A rail names what it feeds and the rail that it is a part of;
+a part is never added to its whole.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ Feed = Literal["input", "cpu", "gpu", "cv", "soc", "memory", "system", "radio"]
 
 
 class Provenance(str, Enum):
-    """Where a figure comes from."""
+    """Origin of a figure."""
 
     MEASURED = "measured"
-    """By a named sensor."""
+    """Read from a named sensor."""
     MODELLED = "modelled"
-    """By a calibrated model of a device that is there."""
+    """Computed by a calibrated model of the device at hand."""
     SIMULATED = "simulated"
-    """Of a device that is not there."""
+    """Of a simulated device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rail:
-    """A supply whose power can be told."""
+    """A supply line with a power figure."""
 
     name: str
-    """As the board calls it: VDD_IN, package-0."""
+    """The board's own name for it: VDD_IN, package-0."""
     feeds: tuple[str, ...]
-    """Of `input` (all that the board draws), cpu, gpu, cv, soc, memory, system, radio.  More than
-    one is a joint rail: what each of them draws is not known."""
+    """Any of `input` (everything that the board draws), cpu, gpu, cv, soc, memory, system, radio.
+    A rail with several is joint: the shares are unknown."""
     part_of: str | None = None
-    """The rail that this one is measured in as well; never add the two."""
+    """The rail that includes this one; the two are never added."""
 
 
 @dataclass(frozen=True, slots=True)
 class RailEnergy:
-    """What one rail took between two times (monotonic µs)."""
+    """Joules of one rail between two times (monotonic µs)."""
 
     rail: Rail
     joules: float
@@ -48,4 +48,4 @@ class RailEnergy:
     since_us: int
     until_us: int
     gap_us: int = 0
-    """Time of it in which nothing was read: `joules` are of the rest only."""
+    """Time without readings in the interval; `joules` covers the rest only."""

@@ -1,37 +1,37 @@
-"""Every error of the energy side.
+"""Exceptions of `governors`.
 
-    GovernorError               what went wrong, where, and what to do
-    ├── ProfileError            a board profile or a fitted model is wrong; names file and key
-    ├── ActuatorError           a limit could not be set as asked
-    │   ├── NotPermitted        no right to write, and no helper that has it
-    │   └── TakenOver           somebody else changed a limit that was ours
+    GovernorError               what failed, where, and what to do
+    ├── ProfileError            invalid board profile or fitted model; names file and key
+    ├── ActuatorError           a limit could not be set
+    │   ├── NotPermitted        neither this process nor a helper has the right to write
+    │   └── TakenOver           another process changed a limit that edged had set
     └── MeterError              a meter cannot be opened or read; its time is a gap, never a zero
 
-`SysfsError` and its kinds (see `governors.sysfs`) say what one file answered; they are turned into
-one of these where it is known what that means.
+`governors.sysfs.SysfsError` reports the failure of one file.  Callers that know what the file is
+for convert it into one of these.
 """
 
 from __future__ import annotations
 
 
 class GovernorError(Exception):
-    """Base of the tree."""
+    """Base class."""
 
 
 class ProfileError(GovernorError):
-    """A board profile or a model is wrong."""
+    """A board profile or a model is invalid."""
 
 
 class ActuatorError(GovernorError):
-    """A limit could not be set as asked."""
+    """A limit could not be set."""
 
 
 class NotPermitted(ActuatorError):
-    """Neither this process nor a helper may write it."""
+    """Neither this process nor a helper may write the file."""
 
 
 class TakenOver(ActuatorError):
-    """Somebody else changed what was ours."""
+    """Another process changed a limit that edged had set."""
 
 
 class MeterError(GovernorError):

@@ -1,24 +1,24 @@
-"""Fits the Jetson Nano's power model to the published sweep, and says how well that works.
+"""Fits the Jetson Nano's power model to a published sweep and reports the fit's quality.
 
     python -m governors.fit_nano [--data DIR] [--json FILE]
 
 `cpuAll_freq_iter.csv` (TU Berlin, the ecoJoin authors) holds the power of a whole Jetson Nano,
-measured with an external probe on the 5 V input, by CPU clock and number of cores that stress-ng
-keeps busy.  Ordinary least squares over its 56 points:
+measured with an external probe on the 5 V input, by CPU clock and number of cores kept busy by
+stress-ng.  Ordinary least squares over its 56 points:
 
     P = base + step [f >= 403.2 MHz] + dynamic n f V^2 + busy n        W, GHz, V
 
 The step is an effect of the board (memory or core rail), not of the cores: it does not grow with n.
-Which of Tegra210's voltage tables a Nano has is not published, so V is tried from each of those in
-Linux' drivers/clk/tegra/clk-tegra124-dfll-fcpu.c (with the floor of 840 mV), and the one is kept
-that errs least at clocks that its fit did not see.  Errors are standard errors of the fit; the
-residuals are published for every clock, with the fit made without that clock.
+The Nano's voltage table is not published.  V is tried from each table in Linux'
+drivers/clk/tegra/clk-tegra124-dfll-fcpu.c (with the floor of 840 mV), and the table with the least
+error at held-out clocks is chosen.  Errors are standard errors of the fit; residuals are reported
+per clock, from the fit without that clock.
 
-`base` is drawn while a core is busy.  What of it goes away when all sleep is told by the one other
-figure that is allowed here, the idle power of 1.03 W (ecoJoin paper): awake = base - idle.
+`base` is drawn while a core is busy.  The part of it that disappears when all cores sleep follows
+from the published idle power of 1.03 W (ecoJoin paper): awake = base - idle.
 
-`gpu_freq_iter.csv` is the same board's power over the GPU clock, its load undocumented.  It is
-flat: it calibrates nothing, and nothing is fitted to it.
+`gpu_freq_iter.csv` is the same board's power over the GPU clock under an undocumented load.  It is
+flat, so nothing is fitted to it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ DATA = Path(__file__).parent / "data" / "nano_power"
 STEP_KHZ = 403_200
 IDLE_W = 1.03
 IDLE_ERROR_W = 0.05
-"""As read off a published plot."""
+"""The value is read off a published plot."""
 FLOOR_V = 0.840
 SPEEDO = 2000
-"""Of the chip, for CVB; a middling one is taken, it is not fitted."""
+"""Process corner of the chip in the CVB formula: a middling value, not fitted."""
 _CVB = {
     204: (1007452, -23865), 306: (1052709, -24875), 408: (1099069, -25895), 510: (1146534, -26905),
     612: (1195102, -27915), 714: (1244773, -28925), 816: (1295549, -29935), 918: (1347428, -30955),
@@ -70,7 +70,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sweep:
-    """One measured point an entry."""
+    """Measured points as columns."""
 
     khz: Floats
     busy: Floats
@@ -79,16 +79,16 @@ class Sweep:
 
 @dataclass(frozen=True)
 class NanoFit:
-    """Coefficients with their standard errors, and what is left over, W."""
+    """Coefficients, their standard errors, and residuals, W."""
 
     table: str
-    """The voltages that it was made with."""
+    """Voltage table of the fit."""
     values: dict[str, float]
     errors: dict[str, float]
     mean_absolute: float
     worst: float
     held_out: dict[int, float]
-    """By clock (kHz): root mean square error there of the fit that did not see that clock."""
+    """By clock (kHz): root mean square error there of the fit without that clock."""
     held_out_rms: float
 
 
@@ -113,7 +113,7 @@ def gpu_spread(path: Path) -> tuple[float, float]:
 
 
 def best(sweep: Sweep) -> list[NanoFit]:
-    """A fit with each voltage table, the one that errs least at unseen clocks first."""
+    """A fit per voltage table, ordered by the error at held-out clocks."""
     return sorted((fit(sweep, table) for table in TABLES), key=lambda f: f.held_out_rms)
 
 
@@ -156,7 +156,7 @@ def profile_figures(result: NanoFit) -> dict[str, tuple[float, float]]:
 
 
 def report(fits: list[NanoFit], spread: tuple[float, float]) -> str:
-    """The fits in words and tables, the first of them in full."""
+    """The fits as text; the first in full."""
     result = fits[0]
     lines = ["Jetson Nano, P = base + step [f >= 403.2 MHz] + dynamic n f V^2 + busy n", ""]
     lines += ["error at clocks that the fit did not see, by voltage table:"]

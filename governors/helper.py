@@ -45,14 +45,14 @@ class HelperPeer:
     """A connection."""
 
     def __init__(self, link: socket.socket) -> None:
-        self.link, self.line, self.heard_s = link, b"", monotonic()
+        self.link, self.line, self.active_s = link, b"", monotonic()
 
     def lines(self) -> Iterator[bytes]:
         """Whole lines of what has arrived.  Raises ConnectionError where it must end."""
         received = self.link.recv(LINE_MAX)
         if not received:
             raise ConnectionError("closed")
-        self.heard_s = monotonic()
+        self.active_s = monotonic()
         *whole, self.line = (self.line + received).split(b"\n")
         if max(map(len, (*whole, self.line))) > LINE_MAX:
             raise ConnectionError("a line is too long")
@@ -79,7 +79,9 @@ class Helper:
                     self._accept()
                 elif key.fd in self._peers:
                     self._serve(self._peers[key.fd])
-            for peer in [p for p in self._peers.values() if monotonic() - p.heard_s > self._idle_s]:
+            for peer in [
+                p for p in self._peers.values() if monotonic() - p.active_s > self._idle_s
+            ]:
                 self._drop(peer)
 
     def _accept(self) -> None:
@@ -104,7 +106,7 @@ class Helper:
             return
         link.setblocking(False)
         if len(self._peers) == CONNECTIONS:
-            self._drop(min(self._peers.values(), key=lambda peer: peer.heard_s))
+            self._drop(min(self._peers.values(), key=lambda peer: peer.active_s))
         self._peers[link.fileno()] = HelperPeer(link)
         self._selector.register(link, selectors.EVENT_READ)
 
@@ -150,7 +152,7 @@ def listen(path: Path, gid: int | None) -> socket.socket:
     return listener
 
 
-def passed() -> socket.socket | None:
+def systemd_socket() -> socket.socket | None:
     """The socket that systemd passed to this process, if any."""
     environ = os.environ
     if environ.get("LISTEN_PID") != str(os.getpid()) or environ.get("LISTEN_FDS") != "1":
@@ -173,7 +175,7 @@ def main() -> None:
     gid = grp.getgrnam(options.group).gr_gid if options.group else None
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     own = None
-    if (listener := passed()) is None:
+    if (listener := systemd_socket()) is None:
         own = listener = listen(options.socket, gid)
     try:
         Helper(AllowList(open_root(options.root)), listener, gid, options.idle).serve()

@@ -1,21 +1,21 @@
-"""The ledger: who took the joules, from modelled bookings and a measured total.  Sans-IO.
+"""Ledger of joules by job and operator, from modelled bookings and a measured total.  Sans-IO.
 
     board idle                                  baseline
     edged: idle, ingest, race, commit, ship     by job and operator
     other processes
-    unattributed                                what was measured and nobody booked
+    unattributed                                measured, but booked to no account
 
-Whoever does work books what the power model says that it took above idle (`book`); the sampler's
-whole input is told piece by piece, as often as there are readings (`measure`).  Pieces without a
-gap make windows of at least WINDOW_S, over which bookings are scaled to the measured total
-(`attribution` says how, and with which intervals).  Pieces with a gap, or of a model, make windows
-of their own: in them bookings are scaled as elsewhere, and the total is modelled.
+Callers `book` the joules above idle that the power model gives for their work.  The sampler reports
+the whole input in pieces, one per reading (`measure`). Pieces without a gap form windows of at
+least WINDOW_S, over which bookings are scaled to the measured total (`governors.attribution` has
+the method and its intervals). Pieces with a gap, and pieces from a model, form windows of their
+own, whose total is modelled.
 
-Every entry is a pair: joules above idle, and of the whole input, in which baseline and unattributed
-are shared in the proportion of the joules above idle.  So the wholes of all entries add up to the
-input, and the aboves with baseline and unattributed do too.
+Each entry has two figures: joules above idle, and joules of the whole input, in which baseline and
+unattributed joules are shared in proportion to the joules above idle.  The second figures of all
+entries add up to the input; so do the first together with baseline and unattributed.
 
-The last HISTORY windows are fitted together; older ones stay as they were booked last.
+The last HISTORY windows are fitted together.  Older windows keep their last booking.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from governors.energy import Provenance, RailEnergy
 PHASES = ("idle", "ingest", "race", "commit", "ship")
 OTHER = "other processes"
 WINDOW_S = 5.0
-"""Of readings that are up to 0.5 s old: what ends in the wrong window is a tenth at most."""
+"""Readings are up to 0.5 s old, so at most a tenth ends in the wrong window."""
 HISTORY = 240
 SLOT_US = 50_000
-"""Bookings are kept in slots of so much, spread evenly within."""
+"""Bookings are kept in slots of this length and spread evenly within a slot."""
 SLOTS_MAX = 1200
-"""Of one booking, a minute; a longer one leaves slots out between.  Where no meter is read nothing
-is booked until somebody asks, which may be after a month."""
+"""Slots of one booking at most, a minute's worth; a longer booking uses every n-th slot.  Without a
+meter nothing is booked until a client reads the ledger, which may be after a month."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerAccount:
-    """What joules are booked to."""
+    """An account to which joules are booked."""
 
     phase: str
     """One of PHASES, or OTHER."""
     job: str = ""
     operator: str = ""
     part: str = "cpu"
-    """What of the board is modelled as one: cpu, gpu, memory, radio."""
+    """Part of the board that is modelled as one: cpu, gpu, memory, radio."""
 
     def __post_init__(self) -> None:
         if self.phase not in (*PHASES, OTHER):
@@ -67,23 +67,23 @@ class JoulesEstimate:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What one account, or a group of them, took."""
+    """Joules of one account or of a group of accounts."""
 
     above_idle: JoulesEstimate
     whole_input: JoulesEstimate
     modelled_j: float
-    """As it was booked, above idle: beside `above_idle` it shows what the model is worth."""
+    """Booked joules above idle; the difference to `above_idle` is the model's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The books."""
+    """The ledger at one time."""
 
     provenance: Provenance
-    """MODELLED: bookings scaled to a measured total; SIMULATED where that total is."""
+    """MODELLED: bookings scaled to a measured total; SIMULATED where that total is simulated."""
     measured_s: float
     unmeasured_s: float
-    """Time in which the total itself is modelled, because nothing was measured."""
+    """Time in which the total itself is modelled for lack of readings."""
     input: JoulesEstimate
     baseline: JoulesEstimate
     unattributed: JoulesEstimate
@@ -96,17 +96,18 @@ class _BookedWindow:
     seconds: float = 0.0
     joules: float = 0.0
     modelled: dict[tuple[int, str], float] = field(default_factory=dict)
-    """By account's number and OPP."""
+    """By number of the account and OPP."""
 
 
 class Ledger:
-    """One board's books."""
+    """Ledger of one board."""
 
     def __init__(
         self, idle_w: float, idle_error_w: float, noise_w: float = 0.02, lag_us: int = 0
     ) -> None:
-        """Power of the idle board with its standard error, what the sensor adds to a mean over
-        WINDOW_S (standard error), and how late it tells (half the time it averages over)."""
+        """`idle_w`, `idle_error_w`: power of the idle board and its standard error; `noise_w`:
+        standard error that the sensor adds to a mean over WINDOW_S; `lag_us`: delay of the sensor
+        (half its averaging time)."""
         self._idle_w = (idle_w, idle_error_w)
         self._noise_w, self._lag_us = noise_w, lag_us
         self._accounts: dict[LedgerAccount, int] = {}
@@ -118,12 +119,13 @@ class Ledger:
         self._settled_modelled: dict[int, float] = {}
         self._simulated = False
         self.closed = 0
-        """Windows so far: reports are the same until there is one more."""
+        """Number of closed windows; a report changes only when it grows."""
 
     def book(
         self, account: LedgerAccount, joules: float, since_us: int, until_us: int, opp: str = ""
     ) -> None:
-        """`joules` above idle are modelled for work between two times, at clocks named `opp`."""
+        """Book `joules` above idle to work between two times, at operating point `opp`. Raises
+        ValueError for negative joules or times in reverse."""
         if not (math.isfinite(joules) and joules >= 0 and since_us <= until_us):
             raise ValueError(f"{account}: {joules} J between {since_us} and {until_us} µs")
         column = (self._accounts.setdefault(account, len(self._accounts)), opp)
@@ -137,8 +139,8 @@ class Ledger:
             into[column] = into.get(column, 0.0) + joules * share
 
     def measure(self, energy: RailEnergy) -> None:
-        """The whole input took `energy` since the last call.  Time that was told already (by
-        another meter) is not counted again; time that nobody told is a gap."""
+        """Add the whole input's `energy`. Time that an earlier call covered (by another meter) is
+        not counted again; uncovered time is a gap."""
         if self._until_us is None:
             self._until_us = min([energy.since_us, *(slot * SLOT_US for slot in self._slots)])
         if energy.since_us > self._until_us:
@@ -151,7 +153,8 @@ class Ledger:
         self._piece(energy.until_us, new * energy.joules if whole else None)
 
     def _piece(self, until_us: int, joules: float | None) -> None:
-        """Add the time up to `until_us` to a window, and begin the next where that is long."""
+        """Add the time up to `until_us` to a window, and close the window when it is long
+        enough."""
         window = self._open[joules is not None]
         window.seconds += (until_us - (self._until_us or 0)) / 1e6
         window.joules += joules or 0.0
@@ -165,7 +168,7 @@ class Ledger:
             self._settle(HISTORY // 2)
 
     def _collect(self, window: _BookedWindow, until_us: int) -> None:
-        """Move what was booked before `until_us` into the window; a slot may be cut."""
+        """Move bookings before `until_us` into the window; a slot may be split."""
         for slot in sorted(s for s in self._slots if s * SLOT_US < until_us):
             booked = self._slots.pop(slot)
             ended = min(1.0, (until_us - slot * SLOT_US) / SLOT_US)
@@ -175,7 +178,7 @@ class Ledger:
                 self._slots[slot] = {c: (1.0 - ended) * j for c, j in booked.items()}
 
     def _settle(self, count: int) -> None:
-        """Book the oldest windows for good."""
+        """Make the bookings of the oldest windows final."""
         for measured, booked in self._booked(count).items():
             before = self._settled.get(measured)
             self._settled[measured] = booked if before is None else before.added(booked)
@@ -185,7 +188,8 @@ class Ledger:
         del self._windows[:count]
 
     def _booked(self, count: int) -> dict[bool, Booked]:
-        """The oldest windows by whether they are measured; all that are still there are fitted."""
+        """Bookings of the oldest `count` windows, by whether they are measured, from a fit over all
+        windows."""
         keys = sorted({key for window in self._windows for key in window.modelled})
         parts = {number: account.part for account, number in self._accounts.items()}
         columns = [ModelColumn(account, opp, parts[account]) for account, opp in keys]
@@ -197,9 +201,14 @@ class Ledger:
         for kind in (True, False):
             chosen = np.flatnonzero(measured[:count] == kind)
             if len(chosen):
-                told = joules[chosen] if kind else None
+                measured_j = joules[chosen] if kind else None
                 booked[kind] = book(
-                    found, seconds[chosen], told, modelled[chosen], columns, len(self._accounts)
+                    found,
+                    seconds[chosen],
+                    measured_j,
+                    modelled[chosen],
+                    columns,
+                    len(self._accounts),
                 )
         return booked
 
@@ -208,8 +217,8 @@ class Ledger:
         by: Callable[[LedgerAccount], Hashable] = lambda account: account,
         recent: bool = False,
     ) -> Report:
-        """The books of all closed windows (`recent`: of the last HISTORY at most), by a property
-        of the accounts."""
+        """The ledger over all closed windows, grouped by `by`. `recent`: over the last HISTORY
+        windows only."""
         booked = self._booked(len(self._windows))
         modelled: dict[int, float] = {} if recent else dict(self._settled_modelled)
         for (account, _), joules in _summed(self._windows).items():
@@ -273,7 +282,7 @@ def _arrays(
 
 
 def _sum(booked: dict[bool, Booked], of: str, chosen: Floats) -> JoulesEstimate:
-    """A sum over measured and unmeasured windows; their errors are taken to have one sign."""
+    """Sum over measured and unmeasured windows; their errors are taken to have one sign."""
     joules = error = 0.0
     for part in booked.values():
         values = part.joules if of == "joules" else part.whole_j

@@ -1,13 +1,13 @@
-"""Ways to race one kind of work: a device and its clocks, what a race takes and draws.  Sans-IO.
+"""Race options: a device and its clocks, with time and energy of a race.  Sans-IO.
 
-At a clock that is set, time and joules are affine in the units.  Left alone, a race meets the
-clocks that the kernel's governor chooses (`governors.schedutil`), which follow from how long the
-last races were and how long ago: a beat of n units at r units a second comes every n / r, so its
-time and its joules are those of the governor settled at that period.  They are worked out at
-PERIODS of the tolerance and interpolated between.
+At a set clock, time and joules are affine in the units.  Where no clock is set, a race meets the
+clocks that the kernel's governor chooses (`governors.schedutil`), which depend on the length and
+spacing of past races.  A beat of n units at r units per second comes every n / r, so its time and
+joules are those of the governor settled at that period.  They are computed at PERIODS of the
+tolerance and interpolated.
 
-A race on a GPU is what the CPU does before and after it, left alone as above, and the GPU's part
-between: then the GPU is busy and a core waits for it at the clock that the CPU has reached.
+A race on a GPU has a CPU part before and after it, without a set clock as above, and the GPU part
+between: the GPU is busy, and one core waits for it at the clock that the CPU has reached.
 """
 
 from __future__ import annotations
@@ -25,60 +25,60 @@ from governors.tariff import Floats, Tariff
 from governors.work import Dial, RaceCost, Work
 
 PERIODS = (0.04, 0.1, 0.25, 0.5, 1.0)
-"""Of the tolerance, at which a race that is left alone is worked out."""
+"""Shares of the tolerance at which a race without a set clock is computed."""
 SETTLE = 6
-"""Periods after which the kernel's governor is taken to have settled."""
+"""Periods after which the kernel's governor is taken as settled."""
 SPINS = 0.5
-"""Of a core that waits for a GPU: where it is busy for more, the kernel's governor sees a load."""
+"""Busy share of the waiting core from which on the kernel's governor counts it as load."""
 
 Points = tuple[tuple[float, float, float], ...]
-"""Units, the time of their race (µs) and its joules above idle; ascending."""
+"""(units, µs of their race, joules above idle), ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaceOption:
-    """A way to race, for one kind of work."""
+    """One device and its clocks for one kind of work."""
 
     device: str
     hz: int
-    """Of the device; of a race that is left alone, the mean at the longest period."""
+    """Clock of the device; without a set clock, the mean at the longest period."""
     clocks: tuple[tuple[str, int], ...]
-    """What must be set for it; nothing: leave it alone."""
+    """Dials to set, with their clocks; empty: no clock is set."""
     above_watts: float
-    """Above idle; of a race that is left alone, the mean at the longest period."""
+    """Watts above idle; without a set clock, the mean at the longest period."""
     us: float
     us_per_unit: float
     most_j: float
     most_j_per_unit: float
-    """Above idle, of a race at the least favourable clock that it may meet: where it is left alone,
-    any within the limits."""
+    """Upper bound above idle, at the worst clock that the race can meet; without a set clock, any
+    clock within the limits."""
     points: Points = ()
-    """Where the CPU's clock is left alone: not affine."""
+    """Where the CPU's clock is not set; time and joules are then not affine."""
     cpu_writes: float = 1.0
-    """Of what setting all CPU clocks takes, what it pays."""
+    """Share of the cost of writing all CPU clocks that this option pays."""
     more_writes_j: float = 0.0
-    """For setting other clocks, as far as their own cost is known."""
+    """Joules of writing other clocks, as far as they have a figure."""
 
     def takes_us(self, units: float) -> float:
-        """How long a race of `units` takes."""
+        """Duration of a race of `units`."""
         return _on(self.points, 1, units) if self.points else self.us + self.us_per_unit * units
 
     def device_us(self, units: float) -> float:
-        """How long the device of the way is at it; of a GPU, without what the CPU does beside."""
+        """Time in which the option's device works; for a GPU without the CPU parts."""
         return self.takes_us(units) if self.device == "cpu" else self.us + self.us_per_unit * units
 
     def joules(self, units: float, write_j: float) -> float:
-        """Above idle, with the writes where there are any."""
+        """Joules above idle, with writes if it sets a clock."""
         if self.points:
             return _on(self.points, 2, units) + self._writes(write_j)
         return self.above_watts * self.takes_us(units) / 1e6 + self._writes(write_j)
 
     def most_joules(self, units: float, write_j: float) -> float:
-        """Above idle at most, with the writes where there are any."""
+        """Upper bound of the joules above idle, with writes if it sets a clock."""
         return self.most_j + self.most_j_per_unit * units + self._writes(write_j)
 
     def part(self, units: float, write_j: float, room_j: float) -> float:
-        """The share of the units that `room_j` is enough for in any case."""
+        """Share of the units that `room_j` covers at the upper bound."""
         fixed, each = self.most_joules(0, write_j), self.most_j_per_unit * units
         if room_j < fixed:
             return 0.0
@@ -91,14 +91,14 @@ class RaceOption:
 
 @dataclass(frozen=True, slots=True)
 class GpuWait:
-    """A GPU's part of a race, as the CPU's governor sees it."""
+    """The GPU part of a race as the CPU's governor sees it."""
 
     us: float
     cores: float
-    """That wait for it: busy where the driver spins, asleep where it does not."""
+    """Busy cores while waiting: 1 where the driver spins, 0 where it sleeps."""
 
     def wait(self, kernel: Schedutil, hz: int, u: Utilisation) -> None:
-        """It passes, at a clock of the CPU that does not change."""
+        """Let it pass at an unchanged CPU clock."""
         if self.cores >= SPINS:
             kernel.held(hz, self.us, u)
         else:
@@ -108,8 +108,8 @@ class GpuWait:
 def ways_of(
     tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], write_us: float
 ) -> list[RaceOption]:
-    """All ways to race `work` at a rate of units a second; of each device, leaving it alone is the
-    first."""
+    """All race options for `work` at `rate` units per second; per device, the option without set
+    clocks comes first."""
     found = []
     cpus = [d for d in dials if d.kind == "cpu"]
     one_w = tariff.race_watts("cpu", clocks_within(cpus)[0][0], 1.0) - tariff.idle_watts
@@ -142,7 +142,7 @@ def ways_of(
 def waits_us(
     ways: Sequence[RaceOption], work: Work, rate: float, shares: Sequence[float]
 ) -> Floats:
-    """How long a period may be (µs) at each of shares x ways, for its race to end in time."""
+    """Longest periods (µs) at shares x options for which the race ends in time."""
     a = np.array([w.us for w in ways])
     b = np.array([w.us_per_unit for w in ways]) * rate / 1e6
     room_us = np.array(shares)[:, None] * work.latency_us - work.commit_us
@@ -154,7 +154,7 @@ def waits_us(
 
 
 def _settle(way: RaceOption, rate: float, room_us: float) -> float:
-    """The period that leaves time for the race of what arrives in it."""
+    """The longest period that leaves time for the race of the units that arrive in it."""
     low, high = 0.0, room_us
     if way.takes_us(0.0) > room_us:
         return room_us - way.takes_us(0.0)
@@ -168,9 +168,9 @@ def _settle(way: RaceOption, rate: float, room_us: float) -> float:
 
 
 def batched(waits: Floats, work: Work) -> tuple[Floats, Floats]:
-    """From one race to the next, and how often is committed between: what the batcher makes of
-    waits (`edged.beat.batcher`).  It commits without a race where more than a quarter of the
-    tolerance is left for that, and races at once where buffers fill up."""
+    """Time between races and commits between them, as the batcher (`edged.beat.batcher`) produces
+    them from `waits`. It commits without a race while more than a quarter of the tolerance is left,
+    and races at once when buffers fill up."""
     commits = np.array([[_commits(float(w), work) for w in row] for row in waits])
     period = np.minimum(waits, (commits + 1) * work.period_us_max)
     if work.commit_every_us:
@@ -179,7 +179,7 @@ def batched(waits: Floats, work: Work) -> tuple[Floats, Floats]:
 
 
 def _commits(wait_us: float, work: Work) -> int:
-    """How often is committed, without a race, in a wait."""
+    """Number of commits without a race in a wait."""
     ack_us = work.commit_every_us
     if not ack_us or work.period_us_max <= ack_us:
         return 0
@@ -199,7 +199,7 @@ def races(
 
 
 def devices_us(ways: Sequence[RaceOption], rate: float, period_us: Floats) -> Floats:
-    """Of races, the time in which their device is at it."""
+    """Time in which each race's device works."""
     units = rate * np.maximum(0.0, period_us) / 1e6
     us = np.empty_like(units)
     for j, way in enumerate(ways):
@@ -208,8 +208,8 @@ def devices_us(ways: Sequence[RaceOption], rate: float, period_us: Floats) -> Fl
 
 
 def _unset(tariff: Tariff, device: str, cost: RaceCost, dials: Sequence[Dial]) -> RaceOption:
-    """A race on a GPU whose clock is left alone: at its highest, which its governor chooses for any
-    load that fills it."""
+    """A race on a GPU without a set clock: at its highest, which its governor chooses for any load
+    that fills it."""
     hz = dials[0].max_hz if dials else 10**9
     above = tariff.race_watts(device, hz, cost.cores) - tariff.idle_watts
     fixed, each = cost.us(0, hz), cost.us(1, hz) - cost.us(0, hz)
@@ -217,7 +217,7 @@ def _unset(tariff: Tariff, device: str, cost: RaceCost, dials: Sequence[Dial]) -
 
 
 def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) -> RaceOption:
-    """A race under the kernel's governor."""
+    """A race on the CPU under the kernel's governor."""
     cost = work.costs["cpu"]
     choices, capacity = clocks_within(dials)
     kernel = Schedutil(choices, capacity)
@@ -243,7 +243,7 @@ def _beside_host(
     tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], cost: RaceCost, way: RaceOption,
     memory_hz: int | None,
 ) -> RaceOption:  # fmt: skip
-    """A way on the GPU with the CPU's part of the race, at the clocks of the kernel's governor."""
+    """A GPU option with the CPU part of the race, at the clocks of the kernel's governor."""
     host = cost.host
     if host is None:
         return way
@@ -272,7 +272,7 @@ def _beside_host(
 def at_hand(
     way: RaceOption, tariff: Tariff, work: Work, dials: Sequence[Dial], u: Utilisation
 ) -> RaceOption:
-    """The race at hand left alone, by what the kernel's governor remembers of those before it."""
+    """The CPU option without set clocks, for the utilisation that the kernel's governor has now."""
     cost, units = work.costs["cpu"], max(work.units, 1.0)
     kernel = Schedutil(*clocks_within([d for d in dials if d.kind == "cpu"]))
     pieces = kernel.race(
@@ -289,9 +289,9 @@ def _settled(
     kernel: Schedutil, cost: RaceCost, units: float, period_us: float, commits: int,
     watts: dict[int, float], away: GpuWait | None = None,
 ) -> tuple[float, float, float, int]:  # fmt: skip
-    """Time, clock x time, joules above idle and last clock of a race on the CPU that comes every
-    `period_us`, with `commits` beats between, evenly, that only commit; after each race the cores
-    wait for a GPU where there is an `away`."""
+    """Time, clock x time, joules above idle and last clock of a CPU race every `period_us`, once
+    the governor has settled.  `commits` evenly spaced beats between only commit.  `away`: after
+    each race the cores wait for a GPU."""
     u = Utilisation()
     for _ in range(SETTLE):
         pieces = kernel.race(
@@ -319,7 +319,7 @@ def _most(
     tariff: Tariff, device: str, cost: RaceCost, choices: Sequence[int], write_us: float,
     memory_hz: int | None = None,
 ) -> tuple[float, float]:  # fmt: skip
-    """Joules above idle of a race and of each unit, at the worst of some clocks for each."""
+    """Joules above idle of a race and of each unit, each at its worst clock."""
     fixed, each = 0.0, 0.0
     for hz in choices:
         above = tariff.race_watts(device, hz, cost.cores, memory_hz) - tariff.idle_watts
@@ -332,9 +332,9 @@ def _most(
 def _capped(
     cost: RaceCost, cap: tuple[Dial, int] | None
 ) -> tuple[RaceCost, tuple[tuple[str, int], ...], int | None]:
-    """The work with a capped memory clock, what must be set for it, and the clock.
+    """The work under a memory cap, the dials to set for it, and the capped clock.
 
-    All waiting is taken to stretch as the clock falls, which is the most that it can.
+    All stall time is taken to grow in proportion as the clock falls, which is an upper bound.
     """
     if cap is None:
         return cost, (), None
@@ -347,24 +347,24 @@ def _capped(
 
 
 def _writing(dials: Sequence[Dial], cap: tuple[Dial, int] | None) -> tuple[float, float]:
-    """What setting these dials and a cap takes: the part of all CPU clocks' (all of it where their
-    own cost is not known), and µs beside."""
+    """Cost of setting these dials and a cap: the share of writing all CPU clocks (1 where the
+    dials' own cost is unknown), and additional µs."""
     own_us = [dial.write_us for dial in dials if dial.write_us is not None]
     cap_us = 0.0 if cap is None else cap[0].write_us or 0.0
     return (0.0 if own_us else 1.0), sum(own_us) + cap_us
 
 
 def _clocks(dials: Sequence[Dial]) -> tuple[int, ...]:
-    """Clocks worth trying for dials of one kind that are set together: those of the first, as far
-    as all may be set."""
+    """Clocks to try for dials of one kind that are set together: the choices of the dial with most
+    of them; none unless every dial may be set."""
     if not dials or not all(d.choices_hz() for d in dials):
         return ()
     return max(dials, key=lambda d: len(d.choices_hz())).choices_hz()
 
 
 def clocks_within(dials: Sequence[Dial]) -> tuple[tuple[int, ...], int]:
-    """Clocks that the kernel may use, writable or not, and the highest of the hardware; where no
-    clock is known, 1 GHz stands for all of them."""
+    """Clocks that the kernel may use, writable or not, and the highest of the hardware; 1 GHz where
+    none is known."""
     if not dials:
         return (10**9,), 10**9
     d = dials[0]
@@ -380,8 +380,8 @@ def _within(table_hz: tuple[int, ...], min_hz: int, max_hz: int) -> tuple[tuple[
 
 
 def _on(points: Points, column: int, units: float) -> float:
-    """Between two points by a straight line; before the first as there, beyond the last in
-    proportion."""
+    """Linear interpolation between two points; constant before the first, proportional beyond the
+    last."""
     if units >= points[-1][0]:
         return points[-1][column] * units / points[-1][0]
     i = bisect_right(points, (units, float("inf"), 0.0))

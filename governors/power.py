@@ -1,10 +1,10 @@
-"""The power model: what a board draws at given clocks, sleep and work.  Sans-IO.
+"""Power model of a board: watts at given clocks, sleep states and work.  Sans-IO.
 
 For every rail
 
     P(rail) = idle(rail) + sum over terms on it and on the rails that are a part of it
 
-      term             amount that its figure is multiplied by                          unit
+      term             the figure is multiplied by                                      unit
       awake            share of time in which a core is not in its deepest idle state   W
       step             the same, where the fastest CPU clock is at least step_hz        W
       core_dynamic     sum over clusters of busy cores x GHz x V^2                      W/(GHz V2)
@@ -16,13 +16,13 @@ For every rail
       memory_traffic   GB/s moved                                                       W/(GB/s)
       wake             wakeups of idle cores per second                                 J
 
-and P(input) is the sum of the rails that make the input, and the uplink.  V is in volts where the
-operating points' voltages are public; elsewhere it is relative to the highest clock, with the
-assumed shape of the profile.  Figures and errors are the profile's.  What has no public figure is
-left out and named (`unpriced`); errors are taken as independent.
+P(input) is the sum of the rails that make the input, and the uplink.  V is in volts where the
+voltages of the operating points are public; elsewhere it is relative to the highest clock and has
+the shape that the profile assumes.  Figures and errors are the profile's.  A term without a public
+figure is left out and named by `unpriced`. Errors are taken as independent.
 
-The daemon's own work counts as busy cores: its cycles a second over the clock (`DaemonOverhead`,
-measured: `DAEMON`; `BoardLoad.daemon_cycles_per_s`; `daemon_joules` prices it alone).
+The daemon's own work counts as busy cores: its cycles per second over the clock (`DaemonOverhead`,
+`BoardLoad.daemon_cycles_per_s`). `daemon_joules` prices it alone.
 """
 
 from __future__ import annotations
@@ -36,88 +36,87 @@ from governors.profile import BoardProfile, Cluster, Volts
 
 @dataclass(frozen=True, slots=True)
 class BoardLoad:
-    """What a board does, as means over some time."""
+    """Load of a board, as means over some time."""
 
     cluster_hz: tuple[int, ...]
     """Clock of each cluster while its cores are busy."""
     busy_cores: tuple[float, ...]
     """Mean number of busy cores of each cluster."""
     awake_share: float
-    """Share of time in which not every core is in its deepest idle state; never counted as less
-    than the share in which one is busy."""
+    """Share of time in which at least one core is outside its deepest idle state.  The model raises
+    it to the share in which a core is busy."""
     wakeups_per_s: float
     gpu_hz: int
     gpu_busy: float
     """Share of time in which the GPU works, 0 to 1."""
     gpu_awake: float
-    """Share of time in which it is powered; never counted as less than `gpu_busy`."""
+    """Share of time in which it is powered.  The model raises it to `gpu_busy`."""
     memory_hz: int
     memory_gbytes_per_s: float
     uplink_watts: float = 0.0
     gpu_wakeups_per_s: float = 0.0
     daemon_cycles_per_s: float = 0.0
-    """What the daemon itself computes, on a core of the first cluster (see `DaemonOverhead`)."""
+    """Cycles of the daemon besides the kernels, on a core of the first cluster
+    (`DaemonOverhead`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """Input power over all clocks and sleep states that may be set, W."""
+    """Range of the input power over all clocks and sleep states that may be set, W."""
 
     idle_min: float
-    """Nothing runs: lowest clocks, all asleep, GPU gated."""
+    """No load: lowest clocks, all asleep, GPU gated."""
     idle_max: float
-    """Nothing runs: highest clocks, held awake, GPU powered (as after `jetson_clocks`)."""
+    """No load: highest clocks, held awake, GPU powered (as after `jetson_clocks`)."""
     full_min: float
     """Every core busy at the lowest clocks."""
     full_max: float
     """Every core busy at the highest clocks."""
     idle_processors: float
-    """Of the idle power, what is drawn on rails of CPU and GPU: clocks and sleep act on nothing
-    else of it.  0 where no such rail is known."""
+    """Part of the idle power on rails of CPU and GPU, the only part that clocks and sleep states
+    change.  0 where no such rail is known."""
 
     @property
     def idle_watts(self) -> float:
-        """How much of the idle power depends on what is set."""
+        """Part of the idle power that depends on settings."""
         return self.idle_max - self.idle_min
 
     @property
     def full_watts(self) -> float:
-        """How much of the full power depends on what is set."""
+        """Part of the full-load power that depends on settings."""
         return self.full_max - self.full_min
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonOverhead:
-    """What edged itself computes beside the kernels, in CPU cycles."""
+    """CPU cycles of the daemon besides the kernels."""
 
     cycles_per_beat: float
     cycles_per_s: float
-    """Beside its beats."""
+    """Outside beats."""
     error_per_beat: float = 0.0
     error_per_s: float = 0.0
 
     def cycles(self, beats: float, seconds: float) -> float:
-        """Cycles of so many beats in so long."""
+        """Cycles of `beats` beats in `seconds`."""
         return beats * self.cycles_per_beat + seconds * self.cycles_per_s
 
 
 DAEMON = DaemonOverhead(12.9e6, 0.0, 4.3e6, 3.6e6)
-"""Measured on one machine (a virtual one on an AMD EPYC of family 26, Zen 5, at 3.57 GHz; Python
-3.11), in its cycles: CPU seconds of the process times the clock.
+"""Measured on a virtual machine with an AMD EPYC (family 26, Zen 5) at 3.57 GHz and Python 3.11:
+CPU seconds of the process times the clock.
 
-per beat    3.6 ms by least squares over seven loads (`edged.simulate.work`); the error is what that
-            leaves, a third
-per second  none: a daemon without input takes no CPU time and makes no context switch (all its
-            threads' /proc/PID/task/*/schedstat, 20 s watching this machine's board, 30 s without
-            one); the error is what reading meters may take at most, 0.1 % of a core
+per beat    3.6 ms by least squares over seven loads (`edged.simulate.work`); the error, a third, is
+            the residual of that fit
+per second  0: a daemon without input takes no CPU time and makes no context switch (schedstat of
+            all threads, 20 s with a board, 30 s without); the error is the limit on the cost of
+            reading meters, 0.1 % of a core
 """
 
 
 def volts(cluster: Cluster, hz: float, shape: Volts | None) -> float:
-    """Voltage at a clock: in volts where the table has it, else relative to the highest clock.
-
-    Between two points it is interpolated, outside it is that of the nearest.
-    """
+    """Voltage at a clock: volts where the table has them, else relative to the highest clock.
+    Interpolated between two points; clamped to the nearest point outside."""
     known = [(opp.hz, opp.volts) for opp in cluster.opps if opp.volts is not None]
     if not known:
         assert shape is not None, "a profile without voltages has a shape (checked when read)"
@@ -132,7 +131,7 @@ def volts(cluster: Cluster, hz: float, shape: Volts | None) -> float:
 
 
 class PowerModel:
-    """The model of one board."""
+    """Power model of one board."""
 
     def __init__(self, profile: BoardProfile) -> None:
         self.profile = profile
@@ -142,11 +141,11 @@ class PowerModel:
 
     @classmethod
     def from_profile(cls, profile: BoardProfile) -> PowerModel:
-        """The model with the profile's figures."""
+        """A model with the profile's figures."""
         return cls(profile)
 
     def amounts(self, load: BoardLoad) -> dict[str, float]:
-        """What each term's figure is multiplied by."""
+        """The factor of each term's figure."""
         p = self.profile
         dynamic = busy_share = 0.0
         own = load.daemon_cycles_per_s / load.cluster_hz[0] if load.daemon_cycles_per_s else 0.0
@@ -173,7 +172,7 @@ class PowerModel:
     def watts(self, load: BoardLoad) -> dict[str, float]:
         """Power of every rail whose idle power is known, W.
 
-        The uplink hangs on the carrier board: it is in `input_watts` and on no rail.
+        The uplink is on the carrier board: `input_watts` includes it, no rail does.
         """
         amounts = self.amounts(load)
         watts = {rail: f.value for rail, f in self._idle.items() if f.value is not None}
@@ -186,12 +185,12 @@ class PowerModel:
         return watts
 
     def input_watts(self, load: BoardLoad) -> float:
-        """What the board draws, as far as `profile.input` covers it, W."""
+        """Power of the board as far as `profile.input` covers it, W."""
         watts = self.watts(load)
         return sum(watts.get(rail, 0.0) for rail in self.profile.input) + load.uplink_watts
 
     def idle_watts(self) -> float:
-        """Input power with nothing running, at the lowest clocks, W."""
+        """Input power without load at the lowest clocks, W."""
         return self.input_watts(self.idle_load())
 
     def error_watts(self, load: BoardLoad) -> float:
@@ -205,7 +204,7 @@ class PowerModel:
         return math.sqrt(variance)
 
     def unpriced(self, load: BoardLoad) -> list[str]:
-        """Terms that this load has and for which the board has no figure."""
+        """Terms of this load for which the board has no figure."""
         amounts = self.amounts(load)
         known = {t.name for t in self._terms if t.figure.value is not None}
         asked = {t.name for t in self._terms} - known
@@ -215,7 +214,7 @@ class PowerModel:
         return missing + ["idle"] * any(f is None or f.value is None for f in idle)
 
     def idle_load(self, highest: bool = False) -> BoardLoad:
-        """Nothing runs: all at its lowest and asleep, or all at its highest and held awake."""
+        """No load: everything at its lowest and asleep, or at its highest and held awake."""
         p, at = self.profile, -1 if highest else 0
         return BoardLoad(
             cluster_hz=tuple(cluster.opps[at].hz for cluster in p.clusters),
@@ -231,19 +230,17 @@ class PowerModel:
 
     def full_load(self, hz: Mapping[int, int] | None = None, highest: bool = False) -> BoardLoad:
         """Every core busy at the lowest or the highest clocks; `hz` overrides clusters by index.
-
-        The GPU does not work: it is powered where everything is at its highest.
-        """
+        The GPU does no work; it is powered only with `highest`."""
         load = self.idle_load(highest)
         clocks = tuple((hz or {}).get(i, clock) for i, clock in enumerate(load.cluster_hz))
         busy = tuple(float(len(cluster.cores)) for cluster in self.profile.clusters)
         return replace(load, cluster_hz=clocks, busy_cores=busy, awake_share=1.0)
 
     def influence(self, limits: Mapping[str, tuple[int, int]] | None = None) -> Influence:
-        """The least and the most input power that settings can bring about, idle and full.
+        """Range of the input power that settings reach, idle and at full load.
 
-        `limits`: the clocks (Hz) inside which the knobs `cpu.policy0`, `gpu`, `emc` may be set; by
-        default all that the hardware has.
+        `limits`: ranges (Hz) of the knobs `cpu.policy0`, `gpu` and `emc`; by default those of the
+        hardware.
         """
         loads = [
             self._within(load, limits or {})
@@ -273,7 +270,7 @@ class PowerModel:
         )
 
     def core_watts(self, cluster: int, hz: int, busy: float = 1.0) -> float:
-        """Input power above idle of so many busy cores of one cluster, all else asleep, W."""
+        """Input power above idle of `busy` cores of one cluster, everything else asleep, W."""
         idle = self.idle_load()
         clocks = tuple(hz if i == cluster else low for i, low in enumerate(idle.cluster_hz))
         cores = tuple(busy if i == cluster else 0.0 for i in range(len(clocks)))
@@ -281,11 +278,9 @@ class PowerModel:
         return self.input_watts(load) - self.idle_watts()
 
     def optimum_hz(self, cluster: int, busy: float, whole_input: bool = False) -> int:
-        """The clock at which a cycle of `busy` cores costs least.
-
-        Above idle, since the board idles when the work is done; with `whole_input` as if it were
-        switched off then.
-        """
+        """The clock with the least energy per cycle of `busy` cores.  Energy counts above idle,
+        since the board idles after the work; with `whole_input` as if the board were switched off
+        then."""
         base = self.idle_watts() if whole_input else 0.0
         return min(
             self.profile.clusters[cluster].choices_hz,
@@ -293,10 +288,10 @@ class PowerModel:
         )
 
     def daemon_joules(self, cycles: float, hz: int | None = None, alone: bool = True) -> float:
-        """What so many cycles of the daemon itself cost above idle, J.
+        """Joules above idle of `cycles` cycles of the daemon.
 
-        At `hz` of the first cluster, by default where a cycle of one core is cheapest.  `alone`:
-        the daemon keeps the board awake for it; else it runs beside a race that does so anyway.
+        `hz`: clock of the first cluster, by default the cheapest for one core.  `alone`: the daemon
+        alone keeps the board awake; else it runs beside a race that does so.
         """
         at = hz if hz is not None else self.optimum_hz(0, 1.0)
         one = self.core_watts(0, at)
@@ -310,11 +305,8 @@ class PowerModel:
         return self.input_watts(replace(asleep, awake_share=1.0)) - self.input_watts(asleep)
 
     def gpu_awake_share(self, work_us: float, period_us: float) -> float:
-        """Share of time in which the GPU is powered that works `work_us` in every `period_us`.
-
-        After its last work it stays on for the railgate delay, and if work comes before that is
-        over it is never gated.
-        """
+        """Share of time in which a GPU is powered that works `work_us` in every `period_us`. It
+        stays powered for the railgate delay after its last work."""
         gpu = self.profile.gpu
         if gpu is None or work_us <= 0:
             return 0.0
@@ -323,7 +315,7 @@ class PowerModel:
 
 
 def _wholes(profile: BoardProfile, rail: str) -> list[str]:
-    """The rail and all that it is a part of."""
+    """The rail and every rail that includes it."""
     found, at = [], rail
     while at not in found:
         found.append(at)

@@ -1,19 +1,19 @@
-"""The kernel's files under one root: the only way in which `governors` reads or writes a board.
+"""Reads and writes the kernel's files below one root; `governors` has no other access to a board.
 
-A board is a directory: `/` on a real one, a fixture or a simulated tree otherwise.  Paths are
-written as on a real board ("/sys/class/devfreq/...") and looked up below the root.  Links in a
-fixture are relative.
+A board is a directory: `/` on a real board, else a fixture or a simulated tree.  Paths have the
+form that they have on a real board ("/sys/class/devfreq/...") and are looked up below the root.
+Symbolic links in a fixture are relative.
 
-Files are opened, read once and closed with plain system calls: Python's buffered reader turns
-EAGAIN, with which some thermal zones and INA3221 drivers answer, into a TypeError.
+Each access is one open, one read or write and one close.  Python's buffered reader is unusable
+here: it turns EAGAIN, which some thermal zones and INA3221 drivers return, into a TypeError.
 
-What a file answers is one of
+Errors by errno:
 
     SysfsError
-    ├── Absent      ENOENT, ENODEV, ENXIO, ENOTDIR: not there, or gone since (hotplug, unbinding)
-    ├── Denied      EACCES, EPERM, EROFS: there, but not for us
-    ├── Busy        EAGAIN, EBUSY: there, but not now
-    └── Refused     EINVAL, EIO, ENODATA, ERANGE and all else: asked wrongly, or broken
+    ├── Absent          ENOENT, ENODEV, ENXIO, ENOTDIR: no such file, or no longer (hotplug)
+    ├── Denied          EACCES, EPERM, EROFS: the file exists; this process may not use it
+    ├── Busy            EAGAIN, EBUSY: temporarily unavailable
+    └── KernelRefused   EINVAL, EIO, ENODATA, ERANGE and all others: invalid value or failed device
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 READ_MAX = 64 << 10
-"""Longest content that is read; sysfs gives at most a page."""
+"""Bytes read at most; a sysfs attribute has at most one page."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 INT_MIN, INT_MAX = -(1 << 63), (1 << 64) - 1
-"""What the kernel's integers reach: s64 and u64."""
 
 
 class SysfsError(Exception):
-    """A file could not be read or written; `path` is as on a real board."""
+    """A file could not be read or written.  `path` is the path on a real board."""
 
     def __init__(self, path: str, problem: OSError) -> None:
         self.path, self.errno = path, problem.errno
@@ -40,19 +39,19 @@ class SysfsError(Exception):
 
 
 class Absent(SysfsError):
-    """Not there."""
+    """The file does not exist."""
 
 
 class Denied(SysfsError):
-    """Not permitted."""
+    """This process may not read or write the file."""
 
 
 class Busy(SysfsError):
-    """Not now."""
+    """The file is temporarily unavailable."""
 
 
 class KernelRefused(SysfsError):
-    """The kernel refused, or the device failed."""
+    """The kernel rejected the value, or the device failed."""
 
 
 _KINDS: dict[int | None, type[SysfsError]] = {
@@ -63,23 +62,24 @@ _KINDS: dict[int | None, type[SysfsError]] = {
 
 
 def error(path: str, problem: OSError) -> SysfsError:
-    """The kind of error that an OSError is."""
+    """The SysfsError for the errno of an OSError."""
     return _KINDS.get(problem.errno, KernelRefused)(path, problem)
 
 
 class Sysfs:
-    """A board's tree.  Subclasses may add a kernel's behaviour to plain files (see `simulated`)."""
+    """A board's file tree.  Subclasses add the behaviour of a kernel to plain files
+    (`simulated`)."""
 
     def __init__(self, root: Path | str = "/") -> None:
         self.root = Path(root)
         self._base = "" if self.root == Path("/") else str(self.root)
 
     def place(self, path: str) -> str:
-        """Where `path` lies in the file system of this process."""
+        """The path in the file system of this process."""
         return f"{self._base}{path}"
 
     def read(self, path: str) -> str:
-        """The content without the final newline and NULs.  Raises SysfsError."""
+        """Content without trailing newline and NULs.  Raises SysfsError."""
         try:
             fd = os.open(self.place(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
@@ -91,8 +91,8 @@ class Sysfs:
         return content.decode("utf-8", "replace").strip("\0\n ")
 
     def read_int(self, path: str) -> int:
-        """The content as a decimal integer that a kernel may write.  Raises SysfsError (Refused
-        where it is none)."""
+        """Content as a decimal integer in the range of s64 and u64. Raises SysfsError
+        (KernelRefused where the content is no such integer)."""
         text = self.read(path)
         if _INTEGER.fullmatch(text) and INT_MIN <= (value := int(text)) <= INT_MAX:
             return value
@@ -100,14 +100,14 @@ class Sysfs:
         raise KernelRefused(path, garbled)
 
     def get(self, path: str) -> str | None:
-        """The content, or None where it cannot be read, for whatever reason."""
+        """Content, or None where the file cannot be read."""
         try:
             return self.read(path)
         except SysfsError:
             return None
 
     def get_int(self, path: str) -> int | None:
-        """The integer, or None where there is none to be read."""
+        """Integer content, or None where the file holds no integer or cannot be read."""
         try:
             return self.read_int(path)
         except SysfsError:
@@ -125,34 +125,34 @@ class Sysfs:
             raise error(path, problem) from problem
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or directory."""
+        """Whether a file or directory exists at `path`."""
         return Path(self.place(path)).exists()
 
     def writable(self, path: str) -> bool:
-        """Whether this process may write there."""
+        """Whether this process may write the file."""
         return os.access(self.place(path), os.W_OK)
 
     def read_only(self, path: str) -> bool:
-        """Whether it lies on what is mounted read-only, as a container's /sys does."""
+        """Whether the file lies on a read-only mount, such as /sys in a container."""
         try:
             return bool(os.statvfs(self.place(path)).f_flag & os.ST_RDONLY)
         except OSError:
             return False
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted; none where it is not there."""
+        """Names in a directory, sorted; empty where the directory does not exist."""
         try:
             return sorted(entry.name for entry in Path(self.place(path)).iterdir())
         except OSError:
             return []
 
     def glob(self, pattern: str) -> Iterator[str]:
-        """Paths (as on a real board) that match a pattern, sorted."""
+        """Paths that match `pattern`, sorted, in the form of a real board."""
         for found in sorted(self.root.glob(pattern.lstrip("/"))):
             yield str(found)[len(self._base) :]
 
     def resolve(self, path: str) -> str:
-        """The path without links, as on a real board."""
+        """The path with symbolic links resolved, in the form of a real board."""
         found = str(Path(self.place(path)).resolve())
         base = str(self.root.resolve()) if self._base else ""
         return found[len(base) :] if found.startswith(base) else found

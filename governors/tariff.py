@@ -1,4 +1,7 @@
-"""What a board charges for races, wakes, bytes and sleeps: the cost model's prices.  Sans-IO."""
+"""Prices of a board: what races, wakes, bytes and sleeps cost.  Sans-IO.
+
+`governors.board_tariffs` implements `Tariff` by the power model and by a calibration.
+"""
 
 from __future__ import annotations
 
@@ -13,49 +16,50 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """A sleep that must be asked for, as it was measured."""
+    """A sleep state with its measured cost of entry and exit."""
 
     name: str
     watts: float
-    """Saved while it lasts."""
+    """Saved while asleep."""
     us: float
-    """To enter and to leave."""
+    """Time to enter and leave."""
     joules: float
-    """To enter and to leave."""
+    """Energy to enter and leave."""
 
     def saves(self, idle_us: Floats) -> Floats:
-        """Joules saved in idle times; negative where it does not pay."""
+        """Joules saved over idle times; negative where sleeping costs more than it saves."""
         return self.watts * np.maximum(0.0, idle_us - self.us) / 1e6 - self.joules
 
 
 @dataclass(frozen=True, slots=True)
 class Gating:
-    """What a GPU costs beside its work."""
+    """Power of a GPU besides its work: it stays powered for a delay after its last work, and a wake
+    costs energy."""
 
     watts: float = 0.0
-    """Powered, above gated."""
+    """Powered but idle, above gated."""
     us: float = 0.0
-    """It stays powered after its last work."""
+    """Time that it stays powered after its last work."""
     wake_j: float | None = 0.0
-    """To wake it when it was gated; None: not known."""
+    """Joules to wake a gated GPU; None: unknown."""
     priced: bool = True
-    """Whether there are figures of a GPU that works and of one that is powered."""
+    """Whether figures exist for the working and for the powered GPU."""
 
     def joules(self, busy_us: Floats, period_us: Floats) -> Floats:
-        """Of periods, beside the GPU's work in each; at least, where the wake is not known."""
+        """Joules per period besides the GPU's work; a lower bound where the wake is unknown."""
         rests_us = np.maximum(0.0, period_us - busy_us)
         woken = np.where(rests_us > self.us, self.wake_j or 0.0, 0.0)
         return self.watts * np.minimum(rests_us, self.us) / 1e6 + woken
 
     def known(self, busy_us: Floats, period_us: Floats) -> npt.NDArray[np.bool_]:
-        """Whether that is all of it."""
+        """Whether `joules` is complete rather than a lower bound."""
         gated_or_known = (period_us - busy_us <= self.us) | (self.wake_j is not None)
         return gated_or_known & self.priced
 
 
 @dataclass(frozen=True, slots=True)
 class RadioPrice:
-    """What the uplink costs."""
+    """Energy of the uplink."""
 
     joules: float
     """Per upload: connecting, and the tail after the last byte."""
@@ -63,21 +67,22 @@ class RadioPrice:
 
 
 class Tariff(Protocol):
-    """What a board charges, whole input."""
+    """Prices of a board, of the whole input."""
 
     idle_watts: float
     wake_j: float
-    """For one wakeup."""
+    """Joules per wakeup."""
     byte_j: float
-    """For a byte of memory traffic."""
+    """Joules per byte of memory traffic."""
     cycle_j: float
-    """Above idle, for a cycle of one core beside the wait, at the clock of an idle board."""
+    """Joules above idle per cycle of one core at the idle clock."""
     awake_watts: float
-    """Idle cores that are in no idle state but the shallowest, above idle."""
+    """Watts above idle of idle cores in the shallowest idle state."""
     states: tuple[Sleep, ...]
-    """Idle states that the kernel enters by itself, against staying awake; the wake is in them."""
+    """Idle states that the kernel enters by itself, compared with staying awake; the wake is
+    included."""
     sleeps: tuple[Sleep, ...]
-    """Those that must be asked for, against the deepest state."""
+    """Sleeps entered on request only, compared with the deepest idle state."""
     gating: Gating
     radio: RadioPrice
 
@@ -85,9 +90,10 @@ class Tariff(Protocol):
         self, device: str, hz: int, cores: float, memory_hz: int | None = None,
         cpu_hz: int | None = None,
     ) -> float:  # fmt: skip
-        """While `cores` of it are busy at a clock, without memory traffic; `memory_hz`: where the
-        memory clock is capped; `cpu_hz`: the clock of the cores that wait for a GPU, by default the
-        lowest."""
+        """Input watts while `cores` of the device are busy at a clock, without memory traffic.
+        `memory_hz`: cap of the memory clock; `cpu_hz`: clock of the cores that wait for a GPU, by
+        default the lowest."""
 
     def standing_watts(self, high_hz: int, low_hz: int) -> float:
-        """What idle cores save at the lower of two maxima; none where they are clock-gated."""
+        """Watts that idle cores save at `low_hz` compared with `high_hz`; 0 where they are
+        clock-gated."""

@@ -1,4 +1,4 @@
-"""Value types of the cost model: the clocks that can be set, the work, and what it costs."""
+"""Value types of the cost model: clocks that can be set, pending work, and its cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 STEPS = 9
-"""Choices of a dial without a table, evenly spaced."""
+"""Number of choices, evenly spaced, of a dial without a frequency table."""
 
 
 @lru_cache(maxsize=64)
@@ -21,41 +21,42 @@ def _choices(table_hz: tuple[int, ...], min_hz: int, max_hz: int) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """A clock that could be set, as far as a policy needs to know it."""
+    """A clock that a policy may set."""
 
     name: str
-    """As the actuator calls it: cpu.policy0."""
+    """Name of its actuator: cpu.policy0."""
     kind: str
     """cpu, gpu or memory."""
     table_hz: tuple[int, ...]
     """Ascending; empty where the range is continuous."""
     min_hz: int
     max_hz: int
-    """What the limits that others set allow now."""
+    """Range that the limits of other processes allow now."""
     writable: bool = True
     write_us: float | None = None
-    """Measured, of setting it and letting it go again; None: of a CPU's clock it is in
-    `Observation.write_us`, and another's is taken to be as dear, but for a memory cap, which is set
-    along."""
+    """Measured time to set the clock and release it.  None: a CPU clock's is in
+    `Observation.write_us`; any other clock is taken to cost as much, except a memory cap, which is
+    set along with it."""
 
     def choices_hz(self) -> tuple[int, ...]:
-        """What may be set now, ascending; none where nothing may."""
+        """Clocks that may be set now, ascending; empty where none may."""
         if not self.writable or self.min_hz > self.max_hz:
             return ()
         return _choices(self.table_hz, self.min_hz, self.max_hz)
 
     def nearest(self, hz: int) -> int | None:
-        """The lowest choice at or above `hz`, else the highest; None where there is none."""
+        """The lowest choice at or above `hz`, else the highest; None without choices."""
         choices = self.choices_hz()
         return next((c for c in choices if c >= hz), choices[-1] if choices else None)
 
 
 @dataclass(frozen=True, slots=True)
 class RaceCost:
-    """What work takes on one device: `cycles / f + stall`, with a part per race and one per unit.
+    """Cost of a race on one device: `cycles / f + stall`, each with a part per race and a part per
+    unit.
 
-    Cycles are those of the longest thread; `stall` is time that no clock of ours shortens: memory,
-    and all of the work on a device whose clock is left alone.
+    Cycles are those of the longest thread.  `stall` is time that no clock of edged's shortens:
+    memory accesses, and all the work of a device whose clock is not set.
     """
 
     cycles: float
@@ -63,43 +64,42 @@ class RaceCost:
     stall_us: float = 0.0
     stall_us_per_unit: float = 0.0
     cores: float = 1.0
-    """Busy on average while it runs."""
+    """Mean number of busy cores during the race."""
     bytes_per_unit: float = 0.0
     """Memory traffic."""
     beside_cycles: float = 0.0
-    """Of one CPU core, per race, beside the wait: commits and acks."""
+    """Cycles of one CPU core per race for commits and acks, outside the wait."""
     commit_cycles: float = 0.0
-    """Of a beat that only commits."""
+    """Cycles of a beat that only commits."""
     host: RaceCost | None = None
-    """Of work on a GPU: what the CPU does before and after it, at a clock of its own; `cycles`,
-    `stall_us` and `cores` are then of the time in which the GPU works.  None: nothing."""
+    """For GPU work: what the CPU does before and after it, at its own clock.  `cycles`, `stall_us`
+    and `cores` then cover the time in which the GPU works.  None: the CPU does nothing."""
 
     def us(self, units: float, hz: int) -> float:
-        """How long a race of `units` takes at a clock."""
+        """Duration of a race of `units` at a clock (µs)."""
         cycles = self.cycles + self.cycles_per_unit * units
         return 1e6 * cycles / hz + self.stall_us + self.stall_us_per_unit * units
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be done, now and from here on."""
+    """Units that wait now, and the rate of arrival."""
 
     units: float
     """Waiting for the next race."""
     units_per_s: float
-    """Arriving."""
+    """Rate of arrival."""
     costs: Mapping[str, RaceCost]
-    """By device, where a race could run: `cpu` or `gpu`.  A running join has one at a time, which
-    placement chooses by the plans that it would come to (`governors.placement_prices`)."""
+    """Cost by device (`cpu` or `gpu`) that can run the race.  A running join has one device at a
+    time; placement chooses it (`governors.placement_prices`)."""
     latency_us: int
-    """The tolerance: from arrival to sealed."""
+    """Latency tolerance: from arrival to sealed."""
     commit_us: float = 0.0
-    """Of the tolerance, what the commit and the margins take beside the race."""
+    """Part of the tolerance that the commit and the margins take besides the race."""
     upload_bytes_per_s: float = 0.0
     upload_within_us: int = 0
-    """How long results may wait for an upload window; 0: they are sent with every beat."""
+    """Longest time that results may wait for an upload window; 0: every beat sends."""
     period_us_max: float = math.inf
-    """From one race to the next, what buffers leave: the batcher's `fill_us`, and a race."""
+    """Longest time between two races that buffers allow: the batcher's `fill_us` and one race."""
     commit_every_us: float = 0.0
-    """How often what waits is committed without a race, so that senders have their acks; 0: only
-    with races."""
+    """Interval of commits without a race, which send the acks; 0: commits come with races only."""

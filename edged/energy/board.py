@@ -24,7 +24,7 @@ from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, Sleeps, parse_allowed
 from edged.errors import ConfigError
 from edged.simulate.work import HOST_HZ
 from governors.actuators.base import Knob, discover, switches
-from governors.actuators.writers import Chosen
+from governors.actuators.writers import ReselectingWriter
 from governors.detect import DetectedBoard, detect
 from governors.energy import Provenance
 from governors.errors import GovernorError
@@ -48,7 +48,7 @@ class BoardSite:
     profile: BoardProfile | None
     model: PowerModel | None
     knobs: list[Knob]
-    writer: Chosen
+    writer: ReselectingWriter
     journal: Path
     meters: Found
     simulated: SimulatedWork | None
@@ -132,7 +132,7 @@ def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) ->
         profile,
         None if profile is None else PowerModel(profile),
         knobs,
-        Chosen(sysfs, [*knobs, *sleeps.switches], settings.helper),
+        ReselectingWriter(sysfs, [*knobs, *sleeps.switches], settings.helper),
         settings.journal(store),
         survey(sysfs, board, _meters(settings, source)),
         simulated,

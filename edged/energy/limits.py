@@ -277,7 +277,7 @@ class OwnedLimits:
             return []
         self._looked_us = at_us
         self._site.writer.look()
-        return [] if ours is None else ours.ask_again()
+        return [] if ours is None else ours.retry_refused()
 
     def _refused(self, at_us: int, name: str, why: str) -> None:
         """It could not be set: leave it alone for a while.  Told once."""

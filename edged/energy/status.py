@@ -69,7 +69,7 @@ def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
         "sleep_s": _sleep(side),
         "clock_s": {
             name: {"how": how, "at": {str(hz): us / 1e6 for hz, us in spent.items()}}
-            for name, (how, spent) in watch.residency.told().items()
+            for name, (how, spent) in watch.residency.times().items()
         },
         "busy_share": None if site.simulated is None else site.simulated.busy_share(now_us),
         "overload": site.simulated is not None and site.simulated.late_us > 0,

@@ -36,7 +36,7 @@ class HelperWriter:
     name = "helper"
 
     def __init__(
-        self, path: Path, settings: Iterable[Setting], told: Mapping[str, Any] | None = None
+        self, path: Path, settings: Iterable[Setting], permissions: Mapping[str, Any] | None = None
     ) -> None:
         """`told`: what it may write, where it has said so already (`HelperProbe`); else it is
         asked, and waited for.  Raises NotPermitted where no helper answers."""
@@ -47,9 +47,9 @@ class HelperWriter:
             for setting in settings
             for part, place in setting.files().items()
         }
-        told = told or self._ask(LIST, str(path), START_S)
-        self._known: frozenset[str] = frozenset(told["ok"])
-        self._denied: dict[str, str] = dict(told.get("denied", {}))
+        permissions = permissions or self._request(LIST, str(path), START_S)
+        self._known: frozenset[str] = frozenset(permissions["ok"])
+        self._denied: dict[str, str] = dict(permissions.get("denied", {}))
         self.why = f"{path} answers, and may write for us"
 
     def refusal(self, path: str) -> str:
@@ -67,7 +67,7 @@ class HelperWriter:
             raise NotPermitted(f"{path} belongs to no knob of this board")
         name, part = self._parts[path]
         request = {"set": name, "part": part, "value": text}
-        self._ask(json.dumps(request).encode() + b"\n", path)
+        self._request(json.dumps(request).encode() + b"\n", path)
 
     def close(self) -> None:
         """Hang up; the next write connects again."""
@@ -75,7 +75,7 @@ class HelperWriter:
             self._socket.close()
             self._socket = None
 
-    def _ask(self, line: bytes, path: str, within_s: float = TIMEOUT_S) -> dict[str, Any]:
+    def _request(self, line: bytes, path: str, within_s: float = TIMEOUT_S) -> dict[str, Any]:
         try:
             try:
                 reply = self._exchange(line, within_s)

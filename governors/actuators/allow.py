@@ -15,9 +15,9 @@ from governors.actuators.base import Setting, findings, put, readable, refusal
 from governors.detect import detect
 from governors.sysfs import Absent, Sysfs, SysfsError
 
-LOOK_AGAIN_S = 1.0
+DISCOVER_S = 1.0
 """A name that is not known makes the helper discover anew, no oftener than this."""
-SEEN_MAX = 8
+ORIGINALS_MAX = 8
 
 
 class AllowList:
@@ -26,17 +26,20 @@ class AllowList:
     def __init__(self, sysfs: Sysfs) -> None:
         self._sysfs = sysfs
         self._settings: dict[str, Setting] = {}
-        self._seen: dict[str, deque[str]] = {}
+        self._originals: dict[str, deque[str]] = {}
         """Path -> what stood there that is none of its knob's values."""
-        self._looked_s = -LOOK_AGAIN_S
-        self.look()
+        self._discovered_s = -DISCOVER_S
+        self.discover()
 
-    def look(self) -> None:
+    def discover(self) -> None:
         """Discover, if that was not just done."""
-        if monotonic() - self._looked_s < LOOK_AGAIN_S:
+        if monotonic() - self._discovered_s < DISCOVER_S:
             return
         found = findings(self._sysfs, detect(self._sysfs))
-        self._settings, self._looked_s = {setting.name: setting for setting in found}, monotonic()
+        self._settings, self._discovered_s = (
+            {setting.name: setting for setting in found},
+            monotonic(),
+        )
         for setting in found:
             for path in setting.files().values():
                 self._note(setting, path)
@@ -52,13 +55,13 @@ class AllowList:
         if not (isinstance(name, str) and isinstance(part, str) and isinstance(value, str)):
             return {"refused": "set, part and value are texts"}
         if name not in self._settings:
-            self.look()
+            self.discover()
         setting = self._settings.get(name)
         path = setting.files().get(part) if setting else None
         if setting is None or path is None:
             return {"refused": f"this board has no {name[:40]!r} with a part {part[:40]!r}"}
         self._note(setting, path)
-        if not setting.permits(value) and value not in self._seen.get(path, ()):
+        if not setting.permits(value) and value not in self._originals.get(path, ()):
             return {"refused": f"{value[:40]!r} is no value of {name}"}
         return self._write(path, value)
 
@@ -73,13 +76,13 @@ class AllowList:
             put(self._sysfs, path, value)
         except SysfsError as problem:
             if isinstance(problem, Absent):
-                self.look()
+                self.discover()
             return {"errno": problem.errno or errno.EIO, "problem": str(problem)}
         return {"ok": True}
 
     def _note(self, setting: Setting, path: str) -> None:
         text = self._sysfs.get(path) if readable(path) else None
         if text and len(text) < 32 and not setting.permits(text):
-            seen = self._seen.setdefault(path, deque(maxlen=SEEN_MAX))
-            if text not in seen:
-                seen.append(text)
+            originals = self._originals.setdefault(path, deque(maxlen=ORIGINALS_MAX))
+            if text not in originals:
+                originals.append(text)

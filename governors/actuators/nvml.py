@@ -62,13 +62,13 @@ def write(path: str, text: str) -> None:
 
 def clock_hz(path: str) -> int | None:
     """The clock that it runs at; None where that is not told."""
-    mhz = _told(path, lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_GRAPHICS))
+    mhz = _query(path, lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_GRAPHICS))
     return None if mhz is None else mhz * MHZ
 
 
 def celsius(path: str) -> int | None:
     """Its temperature; None where that is not told."""
-    return _told(
+    return _query(
         path, lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)
     )
 
@@ -78,7 +78,7 @@ def refusal(path: str) -> str:
     return "" if os.geteuid() == 0 else f"{path}: locking a GPU's clock takes root"
 
 
-def _told(path: str, ask: Callable[[Any, Any], int]) -> int | None:
+def _query(path: str, ask: Callable[[Any, Any], int]) -> int | None:
     library = _library()
     if library is None:
         return None

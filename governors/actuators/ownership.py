@@ -128,13 +128,13 @@ class Ownership:
         try:
             self.restored, self._kept = recover(self._sysfs, self.writer, self._journal)
             for setting in self.settings.values():
-                self._adopt(setting)
+                self._acquire(setting)
             if not self._places:
                 reasons = [*self.refused.values(), *self.dormant.values()]
                 raise NotPermitted(f"no limit can be set: {'; '.join(reasons) or 'there is none'}")
             self._save()
         except BaseException:
-            self._let_go()
+            self._drop_locks()
             raise
 
     def allowed(self, knob: Knob) -> ClockLimits:
@@ -220,14 +220,14 @@ class Ownership:
         ]
         for name in [name for name in self.dormant if name not in self._places]:
             del self.dormant[name]
-            self._adopt(self.settings[name])
+            self._acquire(self.settings[name])
             if name in self._places:
                 changes.append(self._change(name, "back", f"{name} can be set now"))
         if changes and self._journal is not None:
             self._save()
         return changes
 
-    def ask_again(self) -> list[ForeignChange]:
+    def retry_refused(self) -> list[ForeignChange]:
         """Own what was refused and may be written by now.  Raises as `watch`."""
         names = [
             name for name in self.refused
@@ -236,7 +236,7 @@ class Ownership:
         for name in names:
             del self.refused[name]
             try:
-                self._adopt(self.settings[name])
+                self._acquire(self.settings[name])
             except OwnedElsewhere as problem:
                 self.refused[name] = str(problem)
         fresh = [name for name in names if name in self._places]
@@ -265,7 +265,7 @@ class Ownership:
             settle(self._sysfs, self._journal, result)
         except ActuatorError as problem:
             result.failed.append(str(problem))
-        self._let_go()
+        self._drop_locks()
         return [*result.left, *result.failed, *(f"{r.path} is gone" for r in result.gone)]
 
     def _own(self, setting: Setting) -> list[_Place]:
@@ -278,7 +278,7 @@ class Ownership:
             raise ActuatorError(f"{setting.name} cannot be set now: {why}")
         return self._places[setting.name]
 
-    def _adopt(self, setting: Setting) -> None:
+    def _acquire(self, setting: Setting) -> None:
         """Make its files ours, as they are."""
         refusals = [why for p in setting.files().values() if (why := self.writer.refusal(p))]
         gone = [p for p in setting.files().values() if readable(p) and not self._sysfs.exists(p)]
@@ -429,7 +429,7 @@ class Ownership:
             place.index = index
         self._journal.create(boot_id(self._sysfs), self._records())
 
-    def _let_go(self) -> None:
+    def _drop_locks(self) -> None:
         journal, self._journal = self._journal, None  # nobody's file is restored behind its lock
         for lock in self._locks.values():
             lock.release()

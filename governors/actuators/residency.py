@@ -21,7 +21,7 @@ from governors.sysfs import Sysfs
 TICK_US = 10_000
 _ROW = re.compile(r"^\s*\*?\s*(\d{1,19})\s*:(.*)$", re.MULTILINE)
 _TICKS = re.compile(r"^\s*(\d{1,19})\s+(\d{1,19})\s*$", re.MULTILINE)
-COUNTED, SEEN = "counted", "seen"
+COUNTED, SAMPLED = "counted", "seen"
 
 
 def parse_time_in_state(text: str) -> dict[int, int]:
@@ -64,13 +64,13 @@ class Residency:
             if watched.counters:
                 self._count(watched)
             else:
-                self._see(watched, now_us)
+                self._sample(watched, now_us)
             watched.at_us = now_us
 
-    def told(self) -> dict[str, tuple[str, dict[int, int]]]:
+    def times(self) -> dict[str, tuple[str, dict[int, int]]]:
         """By clock: how it is known, and µs at each Hz."""
         return {
-            w.knob.name: (COUNTED if w.counters else SEEN, dict(sorted(w.spent_us.items())))
+            w.knob.name: (COUNTED if w.counters else SAMPLED, dict(sorted(w.spent_us.items())))
             for w in self._watched
         }
 
@@ -99,7 +99,7 @@ class Residency:
                 watched.spent_us[hz] = watched.spent_us.get(hz, 0) + new
         watched.last = now or watched.last
 
-    def _see(self, watched: _Watched, now_us: int) -> None:
+    def _sample(self, watched: _Watched, now_us: int) -> None:
         path = watched.knob.current_path
         value = self._sysfs.get_int(path) if path.startswith("/") else None
         if value is not None and now_us > watched.at_us:

@@ -75,21 +75,21 @@ def idle_between(before: IdleCounts, after: IdleCounts) -> Idle | None:
     spent_us = after.at_us - before.at_us
     times: dict[str, int] = {}
     disabled: set[str] = set()
-    told, entries = [], 0
+    counted, entries = [], 0
     for core, states in after.cores.items():
         pairs = list(zip(before.cores.get(core, ()), states, strict=False))
-        if not pairs or len(pairs) != len(states) or any(not _went_on(*pair) for pair in pairs):
+        if not pairs or len(pairs) != len(states) or any(not _monotonic(*pair) for pair in pairs):
             continue
-        told.append(core)
+        counted.append(core)
         for old, new in pairs:
             times[new.name] = times.get(new.name, 0) + new.time_us - old.time_us
             entries += new.usage - old.usage
             disabled.update({new.name} if new.disabled else ())
-    if spent_us <= 0 or not told:
+    if spent_us <= 0 or not counted:
         return None
-    share = {name: min(1.0, us / (spent_us * len(told))) for name, us in times.items()}
+    share = {name: min(1.0, us / (spent_us * len(counted))) for name, us in times.items()}
     rate = entries * 1e6 / spent_us
-    return Idle(spent_us, tuple(told), share, rate, tuple(sorted(disabled)))
+    return Idle(spent_us, tuple(counted), share, rate, tuple(sorted(disabled)))
 
 
 class IdleStates:
@@ -111,14 +111,14 @@ class IdleStates:
     def read(self, now_us: int) -> IdleCounts:
         """The counters now; a core whose files cannot be read is left out."""
         started = perf_counter_ns()
-        counted: dict[int, tuple[State, ...]] = {}
+        counts: dict[int, tuple[State, ...]] = {}
         for core, names in self._names.items():
             states = [self._state(path, name) for path, name in names.items()]
             complete = tuple(state for state in states if state is not None)
             if len(complete) == len(states):
-                counted[core] = complete
+                counts[core] = complete
         self.cost.note((perf_counter_ns() - started) / 1000)
-        return IdleCounts(now_us, counted)
+        return IdleCounts(now_us, counts)
 
     def _state(self, path: str, name: str) -> State | None:
         time_us, usage = (self._sysfs.get_int(f"{path}/{what}") for what in ("time", "usage"))
@@ -127,7 +127,7 @@ class IdleStates:
         return State(name, time_us, usage, self._sysfs.get(f"{path}/disable") == "1")
 
 
-def _went_on(old: State, new: State) -> bool:
+def _monotonic(old: State, new: State) -> bool:
     return old.name == new.name and new.time_us >= old.time_us and new.usage >= old.usage
 
 

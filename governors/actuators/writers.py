@@ -87,13 +87,13 @@ def choose_writer(sysfs: Sysfs, settings: Sequence[Setting], helper_socket: Path
         return direct.without(str(problem), sysfs)
 
 
-class Chosen:
+class ReselectingWriter:
     """Whoever may write, looked for again when somebody asks for that (`look`): a helper that was
     started later, rights that udev gave later or that a driver which was bound anew has lost."""
 
     def __init__(self, sysfs: Sysfs, settings: Sequence[Setting], helper_socket: Path) -> None:
         self._sysfs, self._settings, self._path = sysfs, settings, helper_socket
-        self._call = HelperProbe(helper_socket)
+        self._probe = HelperProbe(helper_socket)
         self._writer = choose_writer(sysfs, settings, helper_socket)
 
     @property
@@ -117,7 +117,7 @@ class Chosen:
     def close(self) -> None:
         """Nothing more will be written for now."""
         self._writer.close()
-        self._call.close()
+        self._probe.close()
 
     def look(self) -> None:
         """Choose again where not everything may be written.  Waits for nobody: a helper that is
@@ -127,8 +127,8 @@ class Chosen:
             self._take(direct)
         elif self._writer.name == HelperWriter.name and not _refusals(self._writer, direct.paths):
             return
-        elif told := self._call.look():
-            helper = HelperWriter(self._path, self._settings, told)
+        elif permissions := self._probe.look():
+            helper = HelperWriter(self._path, self._settings, permissions)
             self._take(_best(direct, helper, self._sysfs))
 
     def _take(self, writer: Writer) -> None:

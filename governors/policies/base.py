@@ -157,24 +157,24 @@ class Policy(ABC):
         self.settings = _checked(self, settings)
 
     @abstractmethod
-    def race(self, seen: Observation) -> Decision:
+    def race(self, observed: Observation) -> Decision:
         """A race is about to start."""
 
     @abstractmethod
-    def idle(self, seen: Observation) -> Decision:
+    def idle(self, observed: Observation) -> Decision:
         """The race is over."""
 
-    def forecast(self, seen: Observation) -> str:
+    def forecast(self, observed: Observation) -> str:
         """One line for people: what will happen if things go on like this; empty: nothing."""
         return ""
 
-    def budget(self, seen: Observation) -> Budget | None:
+    def budget(self, observed: Observation) -> Budget | None:
         """The budget that is kept, where there is one and it is known."""
         return None
 
-    def ways(self, seen: Observation) -> tuple[RaceOption, ...]:
+    def ways(self, observed: Observation) -> tuple[RaceOption, ...]:
         """All ways to run the race at hand, leaving it alone first."""
-        return self.model.ways_now(seen.work, seen.dials, seen.write_us, seen.used)
+        return self.model.ways_now(observed.work, observed.dials, observed.write_us, observed.used)
 
     def number(self, key: str, least: float = 0.0) -> float:
         """A setting that is a number above `least`, NUMBER_MAX at most.  Raises PolicyError."""

@@ -49,29 +49,33 @@ class Combined(Policy):
         super().__init__({}, first.model, first.account)
         self.voices = dict(voices)
 
-    def race(self, seen: Observation) -> Decision:
+    def race(self, observed: Observation) -> Decision:
         """What all of them agree on, before the race."""
-        return self._combined({who: p.race(seen) for who, p in self.voices.items()}, seen)
+        return self._combined(
+            {voice: p.race(observed) for voice, p in self.voices.items()}, observed
+        )
 
-    def idle(self, seen: Observation) -> Decision:
+    def idle(self, observed: Observation) -> Decision:
         """What all of them agree on, after it."""
-        return self._combined({who: p.idle(seen) for who, p in self.voices.items()}, seen)
+        return self._combined(
+            {voice: p.idle(observed) for voice, p in self.voices.items()}, observed
+        )
 
-    def forecast(self, seen: Observation) -> str:
+    def forecast(self, observed: Observation) -> str:
         """What each of them foresees, if it does."""
-        return self._said({who: p.forecast(seen) for who, p in self.voices.items()})
+        return self._joined_text({voice: p.forecast(observed) for voice, p in self.voices.items()})
 
-    def budget(self, seen: Observation) -> Budget | None:
+    def budget(self, observed: Observation) -> Budget | None:
         """The one of them that runs out first."""
-        kept = [b for p in self.voices.values() if (b := p.budget(seen)) is not None]
+        kept = [b for p in self.voices.values() if (b := p.budget(observed)) is not None]
         return min(kept, key=lambda b: b.forecast_j, default=None)
 
-    def _combined(self, answers: Mapping[str, Decision], seen: Observation) -> Decision:
+    def _combined(self, answers: Mapping[str, Decision], observed: Observation) -> Decision:
         every = list(answers.values())
-        waits = [d.wait_share for who, d in answers.items() if self.voices[who].plans]
+        waits = [d.wait_share for voice, d in answers.items() if self.voices[voice].plans]
         return Decision(
-            self._said({who: d.reason for who, d in answers.items()}),
-            {dial.name: _agreed(dial, every) for dial in seen.dials},
+            self._joined_text({voice: d.reason for voice, d in answers.items()}),
+            {dial.name: _agreed(dial, every) for dial in observed.dials},
             wait_share=max(waits, default=1.0),
             race_us=max(d.race_us for d in every),
             admit_share=min(d.admit_share for d in every),
@@ -81,17 +85,17 @@ class Combined(Policy):
             upload=any(d.upload for d in every),
         )
 
-    def _said(self, texts: Mapping[str, str]) -> str:
+    def _joined_text(self, texts: Mapping[str, str]) -> str:
         if len(self.voices) == 1:
             return next(iter(texts.values()))
         return "; ".join(
-            f"{self.voices[who].name} ({f'job {who}' if who else 'daemon'}): {text}"
-            for who, text in texts.items()
+            f"{self.voices[voice].name} ({f'job {voice}' if voice else 'daemon'}): {text}"
+            for voice, text in texts.items()
             if text
         )
 
 
-def heard(chosen: Mapping[str, Policy], own: Policy, own_chosen: bool) -> Policy:
+def combine(chosen: Mapping[str, Policy], own: Policy, own_chosen: bool) -> Policy:
     """The policy that answers for the daemon's own and those that jobs have chosen."""
     if not chosen:
         return own

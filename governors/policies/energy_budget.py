@@ -63,7 +63,7 @@ class Undervoltage:
         self.stopped = False
         self._since_us: int | None = None
 
-    def see(self, at_us: int, volts: float) -> bool:
+    def update(self, at_us: int, volts: float) -> bool:
         """A voltage; whether nothing may be raced."""
         beyond = volts >= self.resume_volts if self.stopped else volts < self.stop_volts
         if not beyond:
@@ -105,125 +105,125 @@ class EnergyBudget(Policy):
         self._most_j = 0.0
         """That the battery has held since the last end."""
 
-    def race(self, seen: Observation) -> Decision:
+    def race(self, observed: Observation) -> Decision:
         """What the pace allows, as cheaply as is in time."""
-        room = self._see(seen)
+        room = self._update(observed)
         if self._volts is not None and self._volts.stopped:
             return Decision(
                 f"below {self._volts.stop_volts:g} V: nothing is raced until"
                 f" {self._volts.resume_volts:g} V",
-                admit_share=0.0, not_before_us=seen.at_us + HOLD_US,
+                admit_share=0.0, not_before_us=observed.at_us + HOLD_US,
             )  # fmt: skip
-        if self._daily is None and seen.battery is None:
+        if self._daily is None and observed.battery is None:
             return Decision(
                 "no battery can be read: nothing is raced until one can",
-                admit_share=0.0, not_before_us=seen.at_us + HOLD_US,
+                admit_share=0.0, not_before_us=observed.at_us + HOLD_US,
             )  # fmt: skip
-        ways = self.ways(seen)
-        left_us = seen.deadline_us - seen.at_us
-        room -= self.model.overhead_j(seen.work)
-        fit = self.model.fit(ways, seen.work, left_us, room, seen.write_j)
+        ways = self.ways(observed)
+        left_us = observed.deadline_us - observed.at_us
+        room -= self.model.overhead_j(observed.work)
+        fit = self.model.fit(ways, observed.work, left_us, room, observed.write_j)
         if fit.share >= 1.0:
-            return raced(seen, fit, ways[0])
-        pace = max(0.0, self._pace_watts(seen))
-        least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
+            return raced(observed, fit, ways[0])
+        pace = max(0.0, self._pace_watts(observed))
+        least_j = min(w.most_joules(observed.work.units, observed.write_j) for w in ways)
         goal_j = min(least_j, HOLD_SHARE * pace * self._burst_us / 1e6)
-        if room < goal_j or fit.share * seen.work.units < 1.0:
+        if room < goal_j or fit.share * observed.work.units < 1.0:
             need_j = 1.05 * goal_j + 2 * self.model.tariff.wake_j  # the wake that asks again costs
             wait_us = 1e6 * max(0.0, need_j - room) / pace if pace else self._burst_us
             return Decision(
-                f"the pace has no room: {self.forecast(seen)}",
+                f"the pace has no room: {self.forecast(observed)}",
                 admit_share=0.0,
-                not_before_us=seen.at_us + int(min(self._burst_us, max(RETRY_US, wait_us))),
+                not_before_us=observed.at_us + int(min(self._burst_us, max(RETRY_US, wait_us))),
             )
-        decision = raced(seen, fit, ways[0])
+        decision = raced(observed, fit, ways[0])
         reason = f"{decision.reason}; the pace has room for {fit.share:.0%}"
         return replace(decision, reason=reason)
 
-    def idle(self, seen: Observation) -> Decision:
+    def idle(self, observed: Observation) -> Decision:
         """Let go; plan the wait, the sleeps and the uplink for the least power."""
-        self._see(seen)
-        plan = self.model.plan(seen.work, seen.dials, seen.write_j, seen.write_us)
+        self._update(observed)
+        plan = self.model.plan(observed.work, observed.dials, observed.write_j, observed.write_us)
         return Decision(
-            self.forecast(seen),
-            dict.fromkeys((d.name for d in seen.dials), RELEASE),
+            self.forecast(observed),
+            dict.fromkeys((d.name for d in observed.dials), RELEASE),
             wait_share=plan.share,
             race_us=plan.race_us,
             sleep=plan.sleeps,
-            upload=self.uploads.after_beat(seen, plan),
+            upload=self.uploads.after_beat(observed, plan),
         )
 
-    def left_j(self, seen: Observation) -> float:
+    def left_j(self, observed: Observation) -> float:
         """What may still be spent on work once idling until the end is paid; may be negative."""
-        idle_j = self.model.tariff.idle_watts * self._left_us(seen) / 1e6
-        return self._funds_j(seen) - idle_j
+        idle_j = self.model.tariff.idle_watts * self._left_us(observed) / 1e6
+        return self._funds_j(observed) - idle_j
 
-    def forecast(self, seen: Observation) -> str:
+    def forecast(self, observed: Observation) -> str:
         """What is left at the end at the mean power of the last minutes, or when it runs out."""
-        watts, left_us, funds = self._mean_watts(), self._left_us(seen), self._funds_j(seen)
+        watts, left_us, funds = self._mean_watts(), self._left_us(observed), self._funds_j(observed)
         rest = funds - watts * left_us / 1e6
-        end = _clock(seen.day_us + left_us)
+        end = _clock(observed.day_us + left_us)
         if rest >= 0 or watts <= 0:
             return f"at {watts:.2f} W, {rest:.0f} J are left at {end}"
-        out = _clock(seen.day_us + max(0.0, 1e6 * funds / watts))
+        out = _clock(observed.day_us + max(0.0, 1e6 * funds / watts))
         return f"at {watts:.2f} W it runs out at {out}, before {end}"
 
-    def budget(self, seen: Observation) -> Budget | None:
+    def budget(self, observed: Observation) -> Budget | None:
         """The same in figures; None before the first race of a day, and of a battery that nobody
         can read."""
-        if self._end_us <= seen.at_us or (self._day_j is None and seen.battery is None):
+        if self._end_us <= observed.at_us or (self._day_j is None and observed.battery is None):
             return None
-        left_us, funds = self._left_us(seen), self._funds_j(seen)
+        left_us, funds = self._left_us(observed), self._funds_j(observed)
         return Budget(funds, left_us, funds - self._mean_watts() * left_us / 1e6)
 
     def _mean_watts(self) -> float:
         mean = self.account.watts(int(self._burst_us))
         return self.model.tariff.idle_watts if mean is None else mean
 
-    def _see(self, seen: Observation) -> float:
+    def _update(self, observed: Observation) -> float:
         """Save up pace, pay what was spent; what a race may take above idle."""
-        self._follow(seen)
-        battery = seen.battery
+        self._update_end(observed)
+        battery = observed.battery
         if battery is not None:
             self._most_j = max(self._most_j, battery.joules)
         if self._volts is not None and battery is not None and battery.volts is not None:
-            self._volts.see(seen.at_us, battery.volts)
-        left = self.left_j(seen)
-        pace = max(0.0, self._pace_watts(seen))
+            self._volts.update(observed.at_us, battery.volts)
+        left = self.left_j(observed)
+        pace = max(0.0, self._pace_watts(observed))
         if self._last is not None:
             past_us, past_j = self._last
-            span_s = (seen.at_us - past_us) / 1e6
-            worked_j = seen.joules - past_j - self.model.tariff.idle_watts * span_s
+            span_s = (observed.at_us - past_us) / 1e6
+            worked_j = observed.joules - past_j - self.model.tariff.idle_watts * span_s
             self._saved_j += pace * span_s - max(0.0, worked_j)
-        self._last = (seen.at_us, seen.joules)
+        self._last = (observed.at_us, observed.joules)
         self._saved_j = min(self._saved_j, pace * self._burst_us / 1e6)
         return min(self._saved_j, left)
 
-    def _follow(self, seen: Observation) -> None:
+    def _update_end(self, observed: Observation) -> None:
         """A new day, or a new time that the battery must last until; or the clock was set."""
-        to_go = (self._end_of_day_us - seen.day_us) % DAY_US or DAY_US
-        shift = (seen.at_us + to_go - self._end_us + DAY_US // 2) % DAY_US - DAY_US // 2
+        to_go = (self._end_of_day_us - observed.day_us) % DAY_US or DAY_US
+        shift = (observed.at_us + to_go - self._end_us + DAY_US // 2) % DAY_US - DAY_US // 2
         was_set = abs(shift) > CLOCK_US
-        if self._end_us <= seen.at_us or (was_set and self._end_us + shift <= seen.at_us):
-            self._begun_us, self._start_j, self._most_j = seen.at_us, seen.joules, 0.0
+        if self._end_us <= observed.at_us or (was_set and self._end_us + shift <= observed.at_us):
+            self._begun_us, self._start_j, self._most_j = observed.at_us, observed.joules, 0.0
         elif not was_set:
             return
-        self._end_us = seen.at_us + to_go
+        self._end_us = observed.at_us + to_go
         if self._daily is not None:
             self._day_j = self._daily * min(1.0, (self._end_us - self._begun_us) / DAY_US)
 
-    def _left_us(self, seen: Observation) -> int:
-        return max(1, self._end_us - seen.at_us)
+    def _left_us(self, observed: Observation) -> int:
+        return max(1, self._end_us - observed.at_us)
 
-    def _pace_watts(self, seen: Observation) -> float:
-        return 1e6 * self.left_j(seen) / self._left_us(seen)
+    def _pace_watts(self, observed: Observation) -> float:
+        return 1e6 * self.left_j(observed) / self._left_us(observed)
 
-    def _funds_j(self, seen: Observation) -> float:
+    def _funds_j(self, observed: Observation) -> float:
         if self._day_j is not None:
-            return self._day_j * (1 - self._reserve) - (seen.joules - self._start_j)
-        if seen.battery is None:
+            return self._day_j * (1 - self._reserve) - (observed.joules - self._start_j)
+        if observed.battery is None:
             return 0.0
-        return seen.battery.joules - self._reserve * max(self._most_j, seen.battery.joules)
+        return observed.battery.joules - self._reserve * max(self._most_j, observed.battery.joules)
 
 
 def _undervoltage(owner: Policy) -> Undervoltage | None:

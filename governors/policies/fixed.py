@@ -42,16 +42,16 @@ class Fixed(Policy):
             raise PolicyError("policy fixed: give cpu_mhz, gpu_mhz or memory_mhz")
         self._hz = {kind: round(1e6 * self.number(f"{kind}_mhz")) for kind in given}
 
-    def race(self, seen: Observation) -> Decision:
+    def race(self, observed: Observation) -> Decision:
         """Hold the clocks."""
         clocks = {
             d.name: ClockSetting(Act.PIN, self._hz[d.kind])
-            for d in seen.dials
+            for d in observed.dials
             if d.kind in self._hz
         }
         chosen = ", ".join(f"{kind} {hz / 1e6:g} MHz" for kind, hz in self._hz.items())
         return Decision(f"held: {chosen}", clocks)
 
-    def idle(self, seen: Observation) -> Decision:
+    def idle(self, observed: Observation) -> Decision:
         """Hold the clocks."""
-        return self.race(seen)
+        return self.race(observed)

@@ -16,10 +16,10 @@ class HandsOff(Policy):
     plans = False
     needs_model = False
 
-    def race(self, seen: Observation) -> Decision:
+    def race(self, observed: Observation) -> Decision:
         """Leave it."""
         return _LEAVE
 
-    def idle(self, seen: Observation) -> Decision:
+    def idle(self, observed: Observation) -> Decision:
         """Leave it."""
         return _LEAVE

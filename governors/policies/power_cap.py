@@ -69,25 +69,25 @@ class Caution:
         """Units of the largest."""
         self._begun: tuple[Observation, float, Callable[[float], float]] | None = None
 
-    def race(self, seen: Observation, units: float, most_j: Callable[[float], float]) -> None:
+    def race(self, observed: Observation, units: float, most_j: Callable[[float], float]) -> None:
         """A race begins, of so many units as far as is known; `most_j`: what one of some units is
         modelled to take above idle at most."""
-        self._begun = (seen, units, most_j)
+        self._begun = (observed, units, most_j)
 
     def none(self) -> None:
         """There is no race."""
         self._begun = None
 
-    def idle(self, seen: Observation, idle_watts: float) -> None:
+    def idle(self, observed: Observation, idle_watts: float) -> None:
         """It is over."""
         if self._begun is None:
             return
         before, expected, most_j = self._begun
-        units = expected if seen.raced is None else seen.raced
+        units = expected if observed.raced is None else observed.raced
         self.largest, modelled_j = max(self.largest, units), most_j(units)
-        idle_j = idle_watts * (seen.at_us - before.at_us) / 1e6
+        idle_j = idle_watts * (observed.at_us - before.at_us) / 1e6
         if modelled_j > 0:
-            ratio = (seen.joules - before.joules - idle_j) / modelled_j
+            ratio = (observed.joules - before.joules - idle_j) / modelled_j
             self.factor = max(1.0, ratio, (1 - FORGET) * self.factor + FORGET * ratio)
         self._begun = None
 
@@ -114,52 +114,52 @@ class PowerCap(Policy):
         used = self.account.within(self.window_us, self.cap_watts)
         return min(self.cap_watts * self.window_us / 1e6 - used, max(0.0, self._all_j()))
 
-    def race(self, seen: Observation) -> Decision:
+    def race(self, observed: Observation) -> Decision:
         """As much as there is room for, as cheaply as is in time."""
         all_j = self._all_j()
         free = self.room_j() >= ALL * all_j > 0
-        admitted = self._admitted(seen, self.caution.factor, free)
+        admitted = self._admitted(observed, self.caution.factor, free)
         if admitted is None and free:
-            admitted = self._admitted(seen, 1.0, free)
+            admitted = self._admitted(observed, 1.0, free)
         if admitted is not None:
             return admitted
         if all_j <= 0 or free:
             idle = self.model.tariff.idle_watts
             what = f"idle takes {idle:.2f} W" if all_j <= 0 else f"a beat takes over {all_j:.2g} J"
             reason = f"{what}: {self.cap_watts:g} W over {self.window_us / 1e6:g} s cannot be kept"
-            hold_us = seen.at_us + self.window_us
+            hold_us = observed.at_us + self.window_us
         else:
-            reason, hold_us = "no room for a race yet", self._room_at_us(seen)
+            reason, hold_us = "no room for a race yet", self._room_at_us(observed)
         return Decision(reason, admit_share=0.0, not_before_us=hold_us)
 
     def _all_j(self) -> float:
         """Above idle, what a window can hold; not above 0 where the cap is not above idle."""
         return (self.cap_watts - self.model.tariff.idle_watts) * self.window_us / 1e6
 
-    def _goal_j(self, seen: Observation, factor: float) -> float:
+    def _goal_j(self, observed: Observation, factor: float) -> float:
         """What must be free for a race of a part of what waits."""
-        ways = self.ways(seen)
-        least_j = min(w.most_joules(seen.work.units, seen.write_j) for w in ways)
+        ways = self.ways(observed)
+        least_j = min(w.most_joules(observed.work.units, observed.write_j) for w in ways)
         return min(least_j, HOLD_SHARE * self._all_j() / factor)
 
-    def _admitted(self, seen: Observation, factor: float, free: bool) -> Decision | None:
+    def _admitted(self, observed: Observation, factor: float, free: bool) -> Decision | None:
         """The race that there is room for, where each takes `factor` times what is modelled."""
-        ways = self.ways(seen)
-        room = self.room_j() / factor - self.model.overhead_j(seen.work)
-        left_us = seen.deadline_us - seen.at_us
-        fit = self.model.fit(ways, seen.work, left_us, room, seen.write_j)
-        units = fit.share * seen.work.units
-        enough = units >= 1.0 and (free or room >= self._goal_j(seen, factor))
+        ways = self.ways(observed)
+        room = self.room_j() / factor - self.model.overhead_j(observed.work)
+        left_us = observed.deadline_us - observed.at_us
+        fit = self.model.fit(ways, observed.work, left_us, room, observed.write_j)
+        units = fit.share * observed.work.units
+        enough = units >= 1.0 and (free or room >= self._goal_j(observed, factor))
         if fit.share < 1.0 and not enough:
             self.caution.none()
             return None
         fit = self._growing(fit, units, room)
-        beside_j = self.model.beside_j(seen.work)
+        beside_j = self.model.beside_j(observed.work)
         self.caution.race(
-            seen, min(units, fit.units_max),
-            lambda raced: fit.way.most_joules(raced, seen.write_j) + beside_j,
+            observed, min(units, fit.units_max),
+            lambda raced: fit.way.most_joules(raced, observed.write_j) + beside_j,
         )  # fmt: skip
-        decision = raced(seen, fit, ways[0])
+        decision = raced(observed, fit, ways[0])
         if fit.share >= 1.0:
             return decision
         reason = f"{decision.reason}; room for {fit.share:.0%} of what waits"
@@ -173,35 +173,39 @@ class PowerCap(Policy):
         share = fit.share * min(1.0, most / units) if units else fit.share
         return replace(fit, share=share, units_max=min(most, fit.units_max))
 
-    def _room_at_us(self, seen: Observation) -> int:
+    def _room_at_us(self, observed: Observation) -> int:
         """When there will be room, if the board idles until then."""
         tariff, factor = self.model.tariff, self.caution.factor
-        goal_j = self._goal_j(seen, factor)
+        goal_j = self._goal_j(observed, factor)
         goal_j += SPARE * goal_j + 2 * tariff.wake_j  # the wake that asks again costs
-        need_j = min(factor * (goal_j + self.model.overhead_j(seen.work)), ALL * self._all_j())
+        need_j = min(factor * (goal_j + self.model.overhead_j(observed.work)), ALL * self._all_j())
         used_j = self.cap_watts * self.window_us / 1e6 - need_j
         until_us = self.account.falls_to(self.window_us, used_j, tariff.idle_watts, self.cap_watts)
-        return max(seen.at_us + RETRY_US, until_us)
+        return max(observed.at_us + RETRY_US, until_us)
 
-    def idle(self, seen: Observation) -> Decision:
+    def idle(self, observed: Observation) -> Decision:
         """Let go, and wait for as little of the tolerance as the cap allows."""
-        self.caution.idle(seen, self.model.tariff.idle_watts)
+        self.caution.idle(observed, self.model.tariff.idle_watts)
         comfortable = [s for s in SHARES if s <= self.comfort] or [self.comfort]
-        plan = self.model.plan(seen.work, seen.dials, seen.write_j, seen.write_us, comfortable)
+        plan = self.model.plan(
+            observed.work, observed.dials, observed.write_j, observed.write_us, comfortable
+        )
         limit = self.cap_watts * (TIGHT * TIGHT if self._tight else TIGHT)
         self._tight = plan.watts > limit or not plan.in_time
         if self._tight:
-            plan = self.model.plan(seen.work, seen.dials, seen.write_j, seen.write_us, (1.0,))
+            plan = self.model.plan(
+                observed.work, observed.dials, observed.write_j, observed.write_us, (1.0,)
+            )
         return Decision(
             f"{plan.watts:.3f} W expected of {self.cap_watts:g} W",
-            dict.fromkeys((d.name for d in seen.dials), RELEASE),
+            dict.fromkeys((d.name for d in observed.dials), RELEASE),
             wait_share=1.0 if self._tight else plan.share,
             race_us=plan.race_us,
             sleep=plan.sleeps,
-            upload=self.uploads.after_beat(seen, plan),
+            upload=self.uploads.after_beat(observed, plan),
         )
 
-    def forecast(self, seen: Observation) -> str:
+    def forecast(self, observed: Observation) -> str:
         """The mean of the window so far."""
         mean = self.account.watts(self.window_us)
         return "" if mean is None else f"{mean:.2f} W of {self.cap_watts:g} W"

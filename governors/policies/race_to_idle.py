@@ -45,35 +45,35 @@ class RaceToIdle(Policy):
         super().__init__(settings, model, account)
         self.uploads = Uploads()
 
-    def race(self, seen: Observation) -> Decision:
+    def race(self, observed: Observation) -> Decision:
         """Choose the way for what waits now."""
-        ways = self.ways(seen)
-        left_us = seen.deadline_us - seen.at_us
-        fit = self.model.fit(ways, seen.work, left_us, float("inf"), seen.write_j)
-        return raced(seen, fit, ways[0])
+        ways = self.ways(observed)
+        left_us = observed.deadline_us - observed.at_us
+        fit = self.model.fit(ways, observed.work, left_us, float("inf"), observed.write_j)
+        return raced(observed, fit, ways[0])
 
-    def idle(self, seen: Observation) -> Decision:
+    def idle(self, observed: Observation) -> Decision:
         """Let go; plan the wait, the sleeps and the uplink."""
-        plan = self.model.plan(seen.work, seen.dials, seen.write_j, seen.write_us)
-        clocks = dict.fromkeys((d.name for d in seen.dials), RELEASE)
-        if self.settings["lower_between"] and seen.others_cores < BUSY_CORES:
-            clocks |= self._lowered(seen, plan.period_us - plan.race_us)
+        plan = self.model.plan(observed.work, observed.dials, observed.write_j, observed.write_us)
+        clocks = dict.fromkeys((d.name for d in observed.dials), RELEASE)
+        if self.settings["lower_between"] and observed.others_cores < BUSY_CORES:
+            clocks |= self._lowered(observed, plan.period_us - plan.race_us)
         return Decision(
             f"{plan.watts:.3f} W expected",
             clocks,
             wait_share=plan.share,
             race_us=plan.race_us,
             sleep=plan.sleeps if self.settings["sleep"] else (),
-            upload=self.uploads.after_beat(seen, plan),
+            upload=self.uploads.after_beat(observed, plan),
         )
 
-    def _lowered(self, seen: Observation, idle_us: float) -> dict[str, ClockSetting]:
+    def _lowered(self, observed: Observation, idle_us: float) -> dict[str, ClockSetting]:
         """Lower maxima where the clock that is left standing costs more than the writes do."""
-        cpus = [d for d in seen.dials if d.kind == "cpu" and d.choices_hz()]
+        cpus = [d for d in observed.dials if d.kind == "cpu" and d.choices_hz()]
         if not cpus:
             return {}
         saved_w = self.model.tariff.standing_watts(cpus[0].max_hz, cpus[0].choices_hz()[0])
-        if saved_w * idle_us / 1e6 <= seen.write_j:
+        if saved_w * idle_us / 1e6 <= observed.write_j:
             return {}
         return {d.name: ClockSetting(Act.CAP, d.choices_hz()[0]) for d in cpus}
 
@@ -84,31 +84,31 @@ class Uploads:
     def __init__(self) -> None:
         self._sent_us: int | None = None
 
-    def after_beat(self, seen: Observation, plan: RacePlan) -> bool:
+    def after_beat(self, observed: Observation, plan: RacePlan) -> bool:
         """Whether the uplink may send after this beat: the next one would be too late."""
         if self._sent_us is None:
-            self._sent_us = seen.at_us
-        beat_us = min(plan.period_us, seen.work.period_us_max)
-        if seen.at_us + beat_us < self._sent_us + max(plan.upload_us, beat_us):
+            self._sent_us = observed.at_us
+        beat_us = min(plan.period_us, observed.work.period_us_max)
+        if observed.at_us + beat_us < self._sent_us + max(plan.upload_us, beat_us):
             return False
-        self._sent_us = seen.at_us
+        self._sent_us = observed.at_us
         return True
 
 
-def raced(seen: Observation, fit: RaceFit, alone: RaceOption) -> Decision:
+def raced(observed: Observation, fit: RaceFit, alone: RaceOption) -> Decision:
     """The decision that a fit is, said in words."""
-    kinds = {d.name: d.kind for d in seen.dials}
+    kinds = {d.name: d.kind for d in observed.dials}
     clocks = {
         name: ClockSetting(Act.CAP if kinds[name] == "memory" else Act.PIN, hz)
         for name, hz in fit.way.clocks
     }
-    units = fit.share * seen.work.units
+    units = fit.share * observed.work.units
     left = alone.joules(units, 0.0)
     if clocks:
         saved = 1e3 * (left - fit.joules)
         reason = f"{fit.way.device} at {fit.way.hz / 1e6:.0f} MHz "
         reason += f"saves {saved:.2f} mJ" if saved >= 0 else f"takes {-saved:.2f} mJ more"
-        if saved < 0 and alone.takes_us(units) > seen.deadline_us - seen.at_us:
+        if saved < 0 and alone.takes_us(units) > observed.deadline_us - observed.at_us:
             reason += ": left alone it would be late"
     else:
         reason = "left alone: no clock saves what writing it costs"

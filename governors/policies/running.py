@@ -28,7 +28,7 @@ from governors.policies.base import (
     PolicySettings,
     find_policy,
 )
-from governors.policies.combined import heard
+from governors.policies.combined import combine
 from governors.utilization_tracker import UtilizationTracker
 
 BUSY_CORES = 0.1
@@ -62,20 +62,20 @@ class Running:
         PolicyError, and then the old one goes on."""
         self._own = find_policy(name)(settings, self._model, self.account)
         self._own_chosen = chosen
-        self._hear()
+        self._recombine()
 
     def choose(self, job: str, name: str, settings: PolicySettings) -> None:
         """A job chooses a policy.  Raises PolicyError, and then all goes on as it was."""
         self.jobs[job] = find_policy(name)(settings, self._model, self.account)
-        self._hear()
+        self._recombine()
 
     def drop(self, job: str) -> None:
         """A job has no policy of its own any more, or is gone."""
         if self.jobs.pop(job, None) is not None:
-            self._hear()
+            self._recombine()
 
-    def _hear(self) -> None:
-        self.policy = heard(self.jobs, self._own, self._own_chosen)
+    def _recombine(self) -> None:
+        self.policy = combine(self.jobs, self._own, self._own_chosen)
         self._leftover = set(self.standing)
 
     def lost(self, dial: str) -> None:
@@ -83,27 +83,27 @@ class Running:
         self.standing.pop(dial, None)
         self._leftover.discard(dial)
 
-    def race(self, seen: Observation) -> Decision:
+    def race(self, observed: Observation) -> Decision:
         """A race is about to start."""
-        self.account.add(seen.at_us, seen.joules)
-        seen = self._kernel.before(seen)
-        decision = self._inside(self.policy.race(seen), seen)
-        self._kernel.runs(seen, decision)
+        self.account.add(observed.at_us, observed.joules)
+        observed = self._kernel.before(observed)
+        decision = self._inside(self.policy.race(observed), observed)
+        self._kernel.runs(observed, decision)
         return decision
 
-    def idle(self, seen: Observation) -> Decision:
+    def idle(self, observed: Observation) -> Decision:
         """The race is over."""
-        self.account.add(seen.at_us, seen.joules)
-        self._kernel.after(seen.at_us, self._pinned_hz(seen))
-        return self._inside(self.policy.idle(seen), seen)
+        self.account.add(observed.at_us, observed.joules)
+        self._kernel.after(observed.at_us, self._pinned_hz(observed))
+        return self._inside(self.policy.idle(observed), observed)
 
-    def _pinned_hz(self, seen: Observation) -> int:
-        cpus = (self.standing.get(dial.name) for dial in seen.dials if dial.kind == "cpu")
+    def _pinned_hz(self, observed: Observation) -> int:
+        cpus = (self.standing.get(dial.name) for dial in observed.dials if dial.kind == "cpu")
         return next((s.hz for s in cpus if s is not None and s.act is Act.PIN), 0)
 
-    def _inside(self, wanted: Decision, seen: Observation) -> Decision:
+    def _inside(self, wanted: Decision, observed: Observation) -> Decision:
         clocks: dict[str, ClockSetting] = {}
-        for dial in seen.dials:
+        for dial in observed.dials:
             setting = wanted.clocks.get(dial.name)
             if setting is None and dial.name in self._leftover:
                 setting = RELEASE
@@ -111,7 +111,7 @@ class Running:
                 continue
             if setting.act is not Act.RELEASE:
                 hz = dial.nearest(setting.hz)
-                busy = setting.act is Act.CAP and seen.others_cores >= BUSY_CORES
+                busy = setting.act is Act.CAP and observed.others_cores >= BUSY_CORES
                 setting = RELEASE if hz is None or busy else ClockSetting(setting.act, hz)
             if setting.act is Act.RELEASE and dial.name not in self.standing:
                 continue

@@ -24,7 +24,7 @@ from edged.energy.settings import EnergySettings
 from edged.energy.tariffs import board_tariff
 from governors.actuators import uclamp
 from governors.actuators.uclamp import FULL
-from governors.actuators.writers import Chosen
+from governors.actuators.writers import ReselectingWriter
 from governors.base import Done, Forecast
 from governors.errors import ActuatorError
 from governors.sysfs import Sysfs
@@ -158,7 +158,7 @@ def test_a_race_to_idle_is_clamped_for_its_race_and_not_beyond(tmp_path, kernel)
 def test_who_may_not_write_a_limit_may_still_clamp_its_own_threads(tmp_path, kernel):
     with Side(tmp_path, cpu_mhz=960) as side:
         sysfs = Unprivileged(side.site.sysfs.root)
-        side.site.writer = Chosen(sysfs, side.site.knobs, tmp_path / "no helper")
+        side.site.writer = ReselectingWriter(sysfs, side.site.knobs, tmp_path / "no helper")
         side.energy.start()
         side.beat()
         assert len(kernel.held()) == 3

@@ -12,7 +12,7 @@ from edged.energy.board import open_site
 from edged.energy.runtime import EnergyGovernor
 from edged.energy.settings import EnergySettings
 from edged.energy.tariffs import board_tariff
-from governors.actuators.writers import Chosen
+from governors.actuators.writers import ReselectingWriter
 from governors.base import Done, Forecast
 from governors.sysfs import Sysfs
 from tests.beat.support import SECOND
@@ -42,7 +42,7 @@ class Side:
         )
         self.site = open_site(settings, path, self.clock.monotonic_us)
         self.site.sysfs = self.sysfs
-        self.site.writer = Chosen(self.sysfs, self.site.knobs, settings.helper)
+        self.site.writer = ReselectingWriter(self.sysfs, self.site.knobs, settings.helper)
         self.energy = EnergyGovernor(settings, self.site, board_tariff(self.site), self.clock, 2)
         self.energy.tell = lambda *told: self.events.append(told[0])
         self.energy.start()

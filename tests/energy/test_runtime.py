@@ -15,13 +15,13 @@ from edged.energy.tariffs import board_tariff
 from edged.placement.placement import Placer
 from edged.placement.profile import EnergyCalibration, KernelCurve, save_energy
 from edged.platform.clock import SystemClock
-from governors import cost
 from governors.base import Done, Forecast, LeaveAlone
 from governors.curve import CalibrationCurve, CurvePoint
 from governors.energy import Provenance
 from governors.meters.settings import RadioSettings
 from governors.placement_prices import KernelPart
 from governors.policies.base import Decision
+from governors.tariff import RadioPrice
 from tests.beat.support import SECOND
 from tests.governors.trees import plant
 
@@ -341,7 +341,7 @@ def test_the_policy_is_told_what_buffers_and_acks_leave(tmp_path):
 
 def test_the_uplinks_radio_is_the_one_that_a_person_described(bench):
     described = RadioSettings("wwan0", 0.1, 2e-6, tail_joules=1.5, tail_s=4.0)
-    assert board_tariff(bench.site, radio=described).radio == cost.Radio(1.5, 2e-6)
+    assert board_tariff(bench.site, radio=described).radio == RadioPrice(1.5, 2e-6)
 
 
 def test_a_jobs_policy_that_cannot_run_on_this_board_is_told_and_the_job_runs_without(tmp_path):

@@ -319,7 +319,7 @@ def two_daemons(rig):
     rig.beat(0)
     pinned = limits(rig.sysfs)
     second, said = start(rig, *rig.more)
-    assert said["kind"] == "Owned" and f"process {rig.process.pid}" in said["problem"]
+    assert said["kind"] == "OwnedElsewhere" and f"process {rig.process.pid}" in said["problem"]
     end(second)
     assert restore(rig).exit_code == 75
     assert limits(rig.sysfs) == pinned

@@ -380,8 +380,8 @@ class TestWhatNotEvenItMay:
         listed = AllowList(sysfs)
         assert listed.answer({"list": True})["denied"].keys() == {"cpu.policy4"}
         shutil.move(tmp_path / "offline", sysfs.place(f"{CPU}/cpufreq/policy0"))
-        listed._looked_s = -10
-        listed.look()
+        listed._discovered_s = -10
+        listed.discover()
         Path(sysfs.place(f"{CPU}/cpufreq/policy0/scaling_max_freq")).unlink()
         assert "cpu.policy0" in listed.answer({"list": True})["ok"]
 

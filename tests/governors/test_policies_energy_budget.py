@@ -249,28 +249,28 @@ class TestUndervoltage:
         guard = Undervoltage(10.8, 11.4)
         for at in range(0, 60_000_000, 1_000_000):
             volts = 10.5 if at % 4_000_000 == 0 else 11.0
-            assert not guard.see(at, volts)
+            assert not guard.update(at, volts)
 
     def test_it_stops_below_and_resumes_above_after_the_hold(self):
         guard = Undervoltage(10.8, 11.4)
-        assert not guard.see(0, 10.7)
-        assert guard.see(HOLD_US, 10.7)
-        assert guard.see(HOLD_US + 1, 11.3)
-        assert guard.see(2 * HOLD_US, 11.5)
-        assert not guard.see(3 * HOLD_US, 11.5)
+        assert not guard.update(0, 10.7)
+        assert guard.update(HOLD_US, 10.7)
+        assert guard.update(HOLD_US + 1, 11.3)
+        assert guard.update(2 * HOLD_US, 11.5)
+        assert not guard.update(3 * HOLD_US, 11.5)
 
     @given(st.lists(st.floats(10.81, 11.39), max_size=200), st.booleans())
     def test_noise_between_the_thresholds_never_flaps(self, noise, stopped):
         guard = Undervoltage(10.8, 11.4)
         guard.stopped = stopped
         for i, volts in enumerate(noise):
-            assert guard.see(i * 1_000_000, volts) == stopped
+            assert guard.update(i * 1_000_000, volts) == stopped
 
     @given(st.lists(st.floats(9, 13), max_size=200))
     def test_two_changes_are_never_closer_than_the_hold(self, volts):
         guard, changes, before = Undervoltage(10.8, 11.4), [], False
         for i, v in enumerate(volts):
-            after = guard.see(i * 1_000_000, v)
+            after = guard.update(i * 1_000_000, v)
             if after != before:
                 changes.append(i * 1_000_000)
             before = after

@@ -61,14 +61,14 @@ def test_only_what_came_since_it_was_made_counts_and_a_restart_of_the_counters_l
     sysfs = tree(tmp_path, max_freq="2000", **{name: text(700, 50)})
     times = Residency(sysfs, [knob("/node")], 0)
     times.read(1)
-    assert times.told() == {"clock": ("counted", {})}
+    assert times.times() == {"clock": ("counted", {})}
     tree(tmp_path, **{name: text(703, 150)})
     times.read(2)
     tree(tmp_path, **{name: text(1, 0)})
     times.read(3)
     tree(tmp_path, **{name: text(2, 8)})
     times.read(4)
-    assert times.told()["clock"] == ("counted", {1_000_000: 40_000, 2_000_000: 1_080_000})
+    assert times.times()["clock"] == ("counted", {1_000_000: 40_000, 2_000_000: 1_080_000})
 
 
 def test_without_a_table_a_clock_stands_for_the_time_since_it_was_last_looked_at(tmp_path):
@@ -79,4 +79,4 @@ def test_without_a_table_a_clock_stands_for_the_time_since_it_was_last_looked_at
     times.read(5_000)
     tree(tmp_path, cur_freq="garbled")
     times.read(9_000)
-    assert times.told()["clock"] == ("seen", {1_000_000: 2_000, 2_000_000: 3_000})
+    assert times.times()["clock"] == ("seen", {1_000_000: 2_000, 2_000_000: 3_000})

@@ -257,7 +257,7 @@ def test_a_second_process_writes_the_same_board_by_the_same_rules(orin, tmp_path
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["Refused", "729600"]
+    assert done.stdout.split() == ["KernelRefused", "729600"]
     assert orin.sysfs.read_int(f"{POLICY}/scaling_max_freq") == 960_000
 
 
