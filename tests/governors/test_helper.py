@@ -443,7 +443,7 @@ class TestDying:
         ours.take()
         for knob in knobs:
             ours.pin(knob, 0)
-        ours._let_go()  # as by a crash
+        ours._drop_locks()  # as by a crash
         with pytest.raises(NotPermitted) as told:
             restore(sysfs, NoWriter("the helper at /run/edged/governor.sock is gone"), journal)
         text = str(told.value)

@@ -491,7 +491,7 @@ class TestTheJournal:
                         ours.pin(knob, 0)
                         ours.pin(knob, 500 * MHZ)
                         ours.pin(knob, 900 * MHZ)
-                ours._let_go()  # as death does
+                ours._drop_locks()  # as death does
                 kernel = Kernel(bench.root)
                 restore(kernel, Direct(kernel), bench.journal)
                 assert limits(kernel) == bench.before
@@ -503,7 +503,7 @@ class TestTheJournal:
         ours = bench.owner()
         ours.take()
         ours.pin(bench.knob, 883_200_000)
-        ours._let_go()
+        ours._drop_locks()
         boot.write_text("two\n")
         (line,) = restore(bench.sysfs, Direct(bench.sysfs), bench.journal)
         assert "last boot" in line
