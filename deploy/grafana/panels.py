@@ -35,7 +35,7 @@ class Panel:
     unit: str
     series: tuple[tuple[str, str], ...]
     kind: str = "timeseries"
-    says: str = ""
+    description: str = ""
     red_from: float | None = None
     """Values from this one on are red."""
     words: Mapping[int, tuple[str, str]] = field(default_factory=dict)
@@ -50,22 +50,26 @@ class Panel:
     """Whether the legend is at the side, for long legends."""
 
 
-def lines(title: str, unit: str, *series: tuple[str, str], says: str = "", **more: Any) -> Panel:
+def lines(
+    title: str, unit: str, *series: tuple[str, str], description: str = "", **more: Any
+) -> Panel:
     """A panel of lines over time."""
-    return Panel(title, unit, series, says=says, **more)
+    return Panel(title, unit, series, description=description, **more)
 
 
 def stat(
-    title: str, unit: str, expression: str, legend: str = "", says: str = "", **more: Any
+    title: str, unit: str, expression: str, legend: str = "", description: str = "", **more: Any
 ) -> Panel:
     """A panel of current numbers, one a label; none of silent devices."""
-    return Panel(title, unit, ((expression, legend),), "stat", says, **more)
+    return Panel(title, unit, ((expression, legend),), "stat", description, **more)
 
 
-def table(title: str, *columns: tuple[str, str, str], says: str = "", **more: Any) -> Panel:
+def table(title: str, *columns: tuple[str, str, str], description: str = "", **more: Any) -> Panel:
     """A table: one row a label set; one column, with its unit, an expression."""
     series = tuple((expression, name) for expression, name, _ in columns)
-    return Panel(title, "short", series, "table", says, units=tuple(c[2] for c in columns), **more)
+    return Panel(
+        title, "short", series, "table", description, units=tuple(c[2] for c in columns), **more
+    )
 
 
 Rows = Sequence[Sequence[Panel]]
@@ -108,7 +112,7 @@ _OPEN = [
 def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
     shapes = {"timeseries": _lines, "stat": _stat, "table": _table}
     return {
-        "id": number, "type": panel.kind, "title": panel.title, "description": _says(panel),
+        "id": number, "type": panel.kind, "title": panel.title, "description": _description(panel),
         "datasource": _DATASOURCE, "gridPos": place,
         "targets": [
             _target(panel.kind, chr(ord("A") + i), expression, legend)
@@ -118,14 +122,14 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _says(panel: Panel) -> str:
+def _description(panel: Panel) -> str:
     """The panel's description: its own text, and the help of its metrics."""
     text = " ".join(expression for expression, _ in panel.series)
     for _ in range(2):  # some recorded series are made of others
         text = re.sub(r"[a-z]+:edged_\w+:\w+", lambda found: RECORDED[found[0]], text)
     names = [re.sub("_(sum|count|bucket)$", "", name) for name in re.findall(r"edged_\w+", text)]
     helps = [f"- `{name}`: {METRICS[name].help}" for name in dict.fromkeys(names)]
-    return "\n".join([panel.says, ""] * bool(panel.says) + helps).strip()
+    return "\n".join([panel.description, ""] * bool(panel.description) + helps).strip()
 
 
 def _target(kind: str, letter: str, expression: str, legend: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     for claim in result["claims"]:
         console.print(f"figure 4, “{claim['claim']}”: here {_claimed(claim)}")
     for aim in result["aims"]:
-        mark = {True: "met", False: "[bold]missed[/]", None: "told"}[aim["met"]]
+        mark = {True: "met", False: "[bold]missed[/]", None: "reported"}[aim["met"]]
         console.print(f"aim: {aim['aim']}: {mark}; {_values(aim['value'])}")
     for note in result["notes"]:
         console.print(f"note: {note}")
@@ -57,13 +57,13 @@ def show(result: dict[str, Any], console: Console) -> None:
 def _claimed(claim: dict[str, Any]) -> str:
     """The simulated value, in the unit of the published one."""
     here, unit = claim["here"], claim["unit"]
-    told = {"%": f"{here:.0%}", "W": f"{here:.1f} W", "tuples/s": f"{here:,} tuples/s"}[unit]
-    return told + (f", at {claim['rate']:,} tuples/s" if "rate" in claim else "")
+    value = {"%": f"{here:.0%}", "W": f"{here:.1f} W", "tuples/s": f"{here:,} tuples/s"}[unit]
+    return value + (f", at {claim['rate']:,} tuples/s" if "rate" in claim else "")
 
 
 def _values(values: dict[Any, Any]) -> str:
-    told = {k: v for k, v in values.items() if k != "all" and v is not None}
-    return ", ".join(f"{k} {_short(v)}" for k, v in told.items())
+    known = {k: v for k, v in values.items() if k != "all" and v is not None}
+    return ", ".join(f"{k} {_short(v)}" for k, v in known.items())
 
 
 def _short(value: Any) -> str:
@@ -90,10 +90,10 @@ def _cell(row: dict[str, Any]) -> str:
     if row["interval_watts"]:
         here = "{:.2f} to {:.2f}".format(*row["interval_watts"])
     paper, error = row["published_watts"], row["error_above_idle"]
-    told = "" if paper is None else f" ({paper:.2f})"
+    published = "" if paper is None else f" ({paper:.2f})"
     if error is None or row["interval_watts"]:
-        return here + told
-    return here + told + f"{100 * error:+.0f}%"
+        return here + published
+    return here + published + f"{100 * error:+.0f}%"
 
 
 def draw(result: dict[str, Any], path: Path) -> None:

@@ -63,9 +63,9 @@ def run(job: Path | None, board: str = "orin-nano") -> dict[str, list[dict[str, 
     profile = governors.profile_reader.load(board)
     found = {}
     for name, settings in POLICIES:
-        asked = Question(plan, profile, Load(RATES[0]), name, settings, seconds=SECONDS)
+        question = Question(plan, profile, Load(RATES[0]), name, settings, seconds=SECONDS)
         label = " ".join([name, *(f"{k}={v:g}" for k, v in settings.items())])
-        found[label] = sweep(asked, "rate", RATES, lambda _: None)
+        found[label] = sweep(question, "rate", RATES, lambda _: None)
     return found
 
 
@@ -107,7 +107,7 @@ def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the comparison, print its table, and write the files that were asked for."""
+    """Run the comparison, print its table, and write the requested files."""
     parser = argparse.ArgumentParser(prog="python -m edged.bench.policies")
     parser.add_argument("--job", type=Path, help="Job document.  Default: a join of two streams.")
     parser.add_argument("--board", default="orin-nano", help="Board profile.")

@@ -14,7 +14,7 @@ RATED_KW = 2050
 BIN_M_S = 0.5
 """Width of a wind bin of the table `power_curve`."""
 READINGS_MIN = 5
-"""Bins with fewer readings are not drawn: their standard deviation says nothing."""
+"""Bins with fewer readings are not drawn: their standard deviation is meaningless."""
 
 
 def draw(curve: pa.Table, months: list[tuple[str, float, float]], path: Path) -> None:

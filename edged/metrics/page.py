@@ -25,9 +25,9 @@ never zero. Energy has the label `source`: `measured`, `modelled` or `simulated`
 most {SERIES_MAX} label sets where the table has no other number, values of labels are cut at
 {LABEL_CHARS_MAX} characters, and what is left out is counted. Prometheus computes rates.
 
-The API asks the daemon once a second at most; scrapes within that second get the same status. While
-the daemon is down, `edged_up` is 0 and stands alone. For devices behind NAT telemetry replaces
-scrapes ([centre](central.md#the-fleet-telemetry)).
+The API polls the daemon once a second at most; scrapes within that second get the same status.
+While the daemon is down, `edged_up` is 0 and stands alone. For devices behind NAT telemetry
+replaces scrapes ([centre](central.md#the-fleet-telemetry)).
 
 ## Prometheus and Grafana
 
