@@ -44,7 +44,6 @@ _MODELS = (
     ("jetson nano", "jetson-nano"),
     ("raspberry pi 5", "raspberry-pi-5"),
 )
-_PROFILES = frozenset(("orin-nano", "orin-nx", "agx-orin", "jetson-nano", "raspberry-pi-5"))
 _X86 = ("GenuineIntel", "AuthenticAMD", "HygonGenuine")
 
 
@@ -77,7 +76,7 @@ def detect(sysfs: Sysfs) -> DetectedBoard:
     soc = names[-1].split(",")[-1] if names else ""
     name = _find(_MODULES, " ".join(names)) or _find(_MODELS, model.lower())
     if name:
-        profile = name if name in _PROFILES else None
+        profile = name if name in names() else None
         return DetectedBoard(name, model, soc, _release(sysfs.get(RELEASE) or ""), profile)
     if any(vendor in (sysfs.get("/proc/cpuinfo") or "") for vendor in _X86):
         says = (sysfs.get(f"{DMI}/{part}") or "" for part in ("sys_vendor", "product_name"))

@@ -190,6 +190,19 @@ class UplinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
     source: NotBlank
 
 
+class TreeFacts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the board's kernel describes it, for the tree of the simulated board."""
+
+    model: str
+    """`/proc/device-tree/model`; without a device tree the product name of DMI."""
+    compatible: tuple[str, ...]
+    """`/proc/device-tree/compatible`; empty: the board has no device tree."""
+    cpufreq_driver: str
+    thermal_zones: tuple[str, ...]
+    memory_clock: bool = False
+    """Whether the kernel shows the memory's clock (BPMP debugfs) and its cap."""
+
+
 class Volts(Struct, frozen=True, forbid_unknown_fields=True):
     """Shape of the voltage over the clock where no table is public: an assumption.
 
@@ -229,6 +242,7 @@ class BoardProfile:
     residual: Figure
     """What the model is off by beside the errors of its figures, W."""
     uplink: UplinkFigures
+    tree: TreeFacts
     modes: tuple[Mode, ...] = ()
     default_mode: int | None = None
 

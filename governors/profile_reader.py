@@ -31,6 +31,7 @@ from governors.profile import (
     Sensor,
     Term,
     Transition,
+    TreeFacts,
     UplinkFigures,
     Volts,
 )
@@ -193,6 +194,7 @@ class _Document(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     sensor: Sensor
     power: _Power
     uplink: UplinkFigures
+    tree: TreeFacts
     modes: _Modes | None = None
 
 
@@ -243,6 +245,7 @@ def _profile(d: _Document) -> BoardProfile:
         volts=d.power.volts,
         residual=d.power.residual.figure,
         uplink=d.uplink,
+        tree=d.tree,
         modes=() if d.modes is None else d.modes.mode,
         default_mode=None if d.modes is None else d.modes.default,
     )

@@ -15,7 +15,6 @@ import posixpath
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from governors.errors import ProfileError
 from governors.profile import BoardProfile, Channel, Cluster, Gpu
 
 CPU = "/sys/devices/system/cpu"
@@ -27,22 +26,6 @@ RAPL_RANGE_UJ = 262_143_328_850
 """Of a package (a public capture)."""
 NVPMODEL_STATUS = "/var/lib/nvpmodel/status"
 
-_COMPATIBLE = {
-    "orin-nano": ("nvidia,p3768-0000+p3767-0005", "nvidia,p3767-0005", "nvidia,tegra234"),
-    "orin-nx": ("nvidia,p3768-0000+p3767-0000", "nvidia,p3767-0000", "nvidia,tegra234"),
-    "agx-orin": ("nvidia,p3737-0000+p3701-0005", "nvidia,p3701-0005", "nvidia,tegra234"),
-    "jetson-nano": (
-        "nvidia,p3449-0000-b00+p3448-0000-b00", "nvidia,jetson-nano", "nvidia,tegra210",
-    ),
-    "raspberry-pi-5": ("raspberrypi,5-model-b", "brcm,bcm2712"),
-}  # fmt: skip
-_MODEL = {
-    "orin-nano": "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
-    "orin-nx": "NVIDIA Jetson Orin NX Engineering Reference Developer Kit",
-    "agx-orin": "NVIDIA Jetson AGX Orin Developer Kit",
-    "jetson-nano": "NVIDIA Jetson Nano Developer Kit",
-    "raspberry-pi-5": "Raspberry Pi 5 Model B Rev 1.0",
-}
 _RELEASE = {"R32": ("32", "7.1"), "R36": ("36", "4.3")}
 GPU_DEVICE = {"R32": "/sys/devices/57000000.gpu", "R36": "/sys/devices/platform/bus@0/17000000.gpu"}
 _GPU_ALIAS = {"R32": "/sys/devices/gpu.0", "R36": "/sys/devices/platform/gpu.0"}
@@ -50,18 +33,6 @@ _I2C = {
     "ina3221": "/sys/devices/platform/bus@0/c240000.i2c/i2c-1",
     "ina3221x": "/sys/devices/7000c400.i2c/i2c-6",
 }
-_DRIVER = {"tegra210": "tegra210", "tegra234": "tegra194", "bcm2712": "cpufreq-dt"}
-_ZONES = {
-    "tegra210": (
-        "AO-therm", "CPU-therm", "GPU-therm", "PLL-therm", "PMIC-Die", "thermal-fan-est",
-    ),
-    "tegra234": (
-        "cpu-thermal", "gpu-thermal", "cv0-thermal", "cv1-thermal", "cv2-thermal", "soc0-thermal",
-        "soc1-thermal", "soc2-thermal", "tj-thermal",
-    ),
-    "bcm2712": ("cpu-thermal",),
-    "x86-64": ("x86_pkg_temp",),
-}  # fmt: skip
 FAKE_ZONES = {"PMIC-Die": 100_000}
 """Always reads that."""
 TEMPERATURE = 40_000
@@ -93,24 +64,22 @@ class Tree:
 
 
 def tree(profile: BoardProfile) -> Tree:
-    """The whole tree.  Raises ProfileError for a board whose layout is not known."""
+    """The whole tree.  Its firmware is a device tree, or DMI on x86."""
     made = Tree()
-    if profile.soc == "x86-64":
-        _x86(made)
-    elif profile.name in _COMPATIBLE:
+    if profile.tree.compatible:
         _device_tree(made, profile)
     else:
-        raise ProfileError(f"{profile.name}: the layout of this board is not known")
+        _x86(made, profile)
     _cores(made, profile)
     for cluster in profile.clusters:
         _policy(made, profile, cluster)
     if profile.gpu is not None:
         _gpu(made, profile, profile.gpu)
-    if profile.soc == "tegra234":
+    if profile.tree.memory_clock:
         made.add(posixpath.dirname(EMC_CAP), emc=0)
         made.add(EMC_RATE, rate=profile.memory.table_hz[0], mrq_rate_locked=0, state=0)
     _sensors(made, profile)
-    for number, kind in enumerate(_ZONES[profile.soc]):
+    for number, kind in enumerate(profile.tree.thermal_zones):
         cold = kind.startswith("cv") or (kind == "gpu-thermal" and profile.gpu is not None)
         temperature = "!EAGAIN" if cold else FAKE_ZONES.get(kind, TEMPERATURE)
         made.add(f"/sys/class/thermal/thermal_zone{number}", type=kind, temp=temperature)
@@ -142,8 +111,8 @@ def channel_path(profile: BoardProfile, channel: Channel) -> str:
 
 
 def _device_tree(made: Tree, profile: BoardProfile) -> None:
-    made.files["/proc/device-tree/model"] = f"{_MODEL[profile.name]}\0"
-    names = _COMPATIBLE[profile.name]
+    made.files["/proc/device-tree/model"] = f"{profile.tree.model}\0"
+    names = profile.tree.compatible
     made.files["/proc/device-tree/compatible"] = "".join(f"{name}\0" for name in names)
     if profile.release in _RELEASE:
         major, revision = _RELEASE[profile.release]
@@ -152,9 +121,9 @@ def _device_tree(made: Tree, profile: BoardProfile) -> None:
         )
 
 
-def _x86(made: Tree) -> None:
+def _x86(made: Tree, profile: BoardProfile) -> None:
     made.files["/proc/cpuinfo"] = "processor\t: 0\nvendor_id\t: GenuineIntel\n"
-    made.add("/sys/class/dmi/id", sys_vendor="edged", product_name="simulated generic x86-64")
+    made.add("/sys/class/dmi/id", sys_vendor="edged", product_name=profile.tree.model)
     made.add(f"{CPU}/intel_pstate", status="active", no_turbo=0, max_perf_pct=100)
 
 
@@ -164,7 +133,7 @@ def _cores(made: Tree, profile: BoardProfile) -> None:
     for index, cluster in enumerate(profile.clusters):
         for core in cluster.cores:
             at = f"{CPU}/cpu{core}"
-            package = 0 if profile.soc == "x86-64" else index
+            package = index if profile.tree.compatible else 0
             made.add(f"{at}/topology", physical_package_id=package, core_id=core)
             if core:
                 made.add(at, online=1)
@@ -190,14 +159,14 @@ def _policy(made: Tree, profile: BoardProfile, cluster: Cluster) -> None:
     if cluster.continuous:
         made.add(
             at,
-            scaling_driver="intel_pstate", scaling_governor="powersave",
+            scaling_driver=profile.tree.cpufreq_driver, scaling_governor="powersave",
             scaling_available_governors="performance powersave",
         )  # fmt: skip
         return
     old = "interactive " if profile.release == "R32" else ""
     made.add(
         at,
-        scaling_driver=_DRIVER[profile.soc], scaling_governor="schedutil",
+        scaling_driver=profile.tree.cpufreq_driver, scaling_governor="schedutil",
         scaling_available_governors=(
             f"{old}conservative ondemand userspace powersave performance schedutil"
         ),
