@@ -91,7 +91,7 @@ def _fence(
     delivery: Delivery, table: HighWaterTable, outcome: DeliveryOutcome
 ) -> PageProblem | None:
     counter, nonce = table.session(delivery.epoch)
-    if not table.session_room(delivery.epoch):
+    if not table.has_session_room(delivery.epoch):
         return PageProblem(LIMIT, f"device {delivery.device} has too many epochs and partitions")
     if delivery.counter > counter:
         table.set_session(delivery.epoch, delivery.counter, delivery.nonce)
@@ -135,7 +135,7 @@ def _take(
         return _problem(
             GAP, header, f"{header.name} does not follow: seq {high + 1} is next", high + 1
         )
-    elif not table.room(header.epoch, stream, header.partition):
+    elif not table.has_room(header.epoch, stream, header.partition):
         return _problem(LIMIT, header, f"device {header.device} has too many partitions")
     else:
         table.raise_high(header.epoch, stream, header.partition, header.seq, header.checksum)

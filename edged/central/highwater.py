@@ -135,11 +135,11 @@ class HighWaterTable:
             self.dirty.add(key)
         entry.seq, entry.value = seq, value
 
-    def room(self, epoch: int, stream: int, partition: int) -> bool:
+    def has_room(self, epoch: int, stream: int, partition: int) -> bool:
         """Whether a further high water fits (a device's entries are bounded)."""
         return self._room((HIGH, epoch, stream, partition))
 
-    def session_room(self, epoch: int) -> bool:
+    def has_session_room(self, epoch: int) -> bool:
         """Whether a session of `epoch` fits."""
         return self._room((SESSION, epoch, 0, 0))
 

@@ -164,7 +164,7 @@ class DirectoryLanding:
         for header, _ in landed:
             self._remember_crc(header)
         for outcome, h in zip(outcomes, hashes, strict=True):
-            self.quota.landed({h: sum(len(page) for _, page in outcome.landed)})
+            self.quota.add({h: sum(len(page) for _, page in outcome.landed)})
         if self._writer is not None and self._writer.size >= self._segment_bytes:
             self._roll()
         return outcomes
@@ -186,7 +186,7 @@ class DirectoryLanding:
     def _quota_problem(self, delivery: Delivery, device: int) -> DeliveryOutcome | None:
         """The answer to a device beyond its quota; None if it is within."""
         size = sum(len(page) for _, page in delivery.pages)
-        if not size or not self.quota.over(device, size):
+        if not size or not self.quota.would_exceed(device, size):
             return None
         most = self.quota.bytes_max
         return DeliveryOutcome(

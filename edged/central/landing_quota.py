@@ -44,7 +44,7 @@ _Held = list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]
 
 
 class LandingQuota:
-    """The quota of one landing.  `over` and `landed` belong to one thread; `largest` is safe on
+    """The quota of one landing.  `would_exceed` and `add` belong to one thread; `largest` is safe on
     any.
 
     `share` is a part of the file system, 0 to 1; with 1 nothing is limited or counted.
@@ -78,7 +78,7 @@ class LandingQuota:
         disk = os.statvfs(self._landing)
         return int(self._share * disk.f_blocks * disk.f_frsize)
 
-    def over(self, device: int, size: int) -> bool:
+    def would_exceed(self, device: int, size: int) -> bool:
         """Whether `size` further bytes of the device (a hash) would exceed the quota."""
         if self._share >= 1:
             return False
@@ -91,7 +91,7 @@ class LandingQuota:
         with self._lock:
             return self._sizes[device] + self._since[device]
 
-    def landed(self, sizes: Mapping[int, int]) -> None:
+    def add(self, sizes: Mapping[int, int]) -> None:
         """Add the bytes of pages that have landed, by device."""
         with self._lock:
             self._since.update(sizes)

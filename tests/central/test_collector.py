@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import zlib
+from pathlib import Path
 
 import httpx
 import pytest
@@ -287,14 +288,31 @@ def test_settings_that_cannot_be_are_refused(tmp_path, options, said):
     assert done.returncode == 78 and said in done.stderr
 
 
+def received(collector):
+    """Whether the collector has read everything that was sent to it, by the kernel's queues."""
+    port = f":{collector.port:04X}"
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    ours = [x for x in map(str.split, lines) if x[1].endswith(port) and x[3] == "01"]
+    return all(x[4].endswith(":00000000") for x in ours)
+
+
 def test_sigterm_finishes_what_is_in_flight_and_exits_0(tmp_path):
     collector = Collector(tmp_path, 0, "--group-commit-ms", "200")
     with Device(collector) as device:
         device.register()
-        replies = []
-        sender = threading.Thread(target=lambda: replies.append(device.send(make_page(1))))
+        replies, sent = [], threading.Event()
+
+        def send():
+            trace = {"trace": lambda name, _: name.endswith("body.complete") and sent.set()}
+            replies.append(device.http.post("/v1/pages", content=make_page(1), extensions=trace))
+
+        sender = threading.Thread(target=send)
         sender.start()
-        time.sleep(0.1)
+        assert sent.wait(120)
+        until = time.monotonic() + 120
+        while not received(collector):
+            assert time.monotonic() < until
+            time.sleep(0.01)
         assert collector.stop() == 0
         sender.join()
     assert replies[0].json()["acked"] == [["power", 0, 1]]

@@ -164,7 +164,7 @@ def test_a_devices_entries_are_bounded(tmp_path, monkeypatch):
     for partition in range(3):
         put(store, 1, partition=partition)
     with store.locked(DEVICE) as record:
-        assert record.table.room(1, 2, 2) and not record.table.room(1, 2, 3)
+        assert record.table.has_room(1, 2, 2) and not record.table.has_room(1, 2, 3)
 
 
 _COUNT = """

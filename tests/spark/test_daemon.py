@@ -41,5 +41,5 @@ def test_the_daemon_ends_when_spark_does():
     command = [sys.executable, "-m", "edged.central._spark_daemon", "pyspark.worker"]
     environment = {"PYTHON_WORKER_FACTORY_SECRET": "x", "PATH": ""}
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True,
-                          env=environment, timeout=60)  # fmt: skip
+                          env=environment, timeout=120)  # fmt: skip
     assert len(done.stdout) == 4, done.stderr  # the port that it listened on

@@ -61,7 +61,7 @@ def test_a_line_that_flips_bits_and_breaks_costs_only_time(landing, spool):
             daemon.offer(spool.add(range(seq, seq + 20), partitions=range(2)))
             daemon.poll(0.02)
             daemon.uplink.retry()
-        end = time.monotonic() + 40
+        end = time.monotonic() + 120
         while daemon.pending and time.monotonic() < end:
             daemon.poll(0.02)
             daemon.uplink.retry()
@@ -101,7 +101,6 @@ def test_an_answer_to_another_device_acknowledges_nothing(spool):
 def test_few_pages_use_one_connection_and_one_request(landing, spool):
     with collecting(landing) as collector, Daemon(collector.url) as daemon:
         daemon.until(lambda: (landing / "schemas" / "power@1.json").exists())
-        time.sleep(0.2)
         for seq in range(1, 11):
             daemon.offer(spool.add([seq], partitions=range(8)))
             daemon.drain()
