@@ -44,8 +44,7 @@ _Held = list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]
 
 
 class LandingQuota:
-    """The quota of one landing.  `would_exceed` and `add` belong to one thread; `largest` is safe on
-    any.
+    """The quota of one landing.  Only `held` and `largest` are safe on any thread.
 
     `share` is a part of the file system, 0 to 1; with 1 nothing is limited or counted.
     """
