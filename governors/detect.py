@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from governors import profile_reader
 from governors.sysfs import Sysfs
 
 COMPATIBLE = "/proc/device-tree/compatible"
@@ -76,7 +77,7 @@ def detect(sysfs: Sysfs) -> DetectedBoard:
     soc = names[-1].split(",")[-1] if names else ""
     name = _find(_MODULES, " ".join(names)) or _find(_MODELS, model.lower())
     if name:
-        profile = name if name in names() else None
+        profile = name if name in profile_reader.names() else None
         return DetectedBoard(name, model, soc, _release(sysfs.get(RELEASE) or ""), profile)
     if any(vendor in (sysfs.get("/proc/cpuinfo") or "") for vendor in _X86):
         says = (sysfs.get(f"{DMI}/{part}") or "" for part in ("sys_vendor", "product_name"))
