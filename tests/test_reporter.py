@@ -1,4 +1,4 @@
-"""When the daemon reports: along with beats, by a timer only where none comes."""
+"""The telemetry schedule: reports are sent with beats, by a timer only if none comes."""
 
 import pytest
 
@@ -15,7 +15,7 @@ SECOND = 1_000_000
 
 
 class Plant:
-    """A clock that stands, an uplink that counts, a waiter that keeps the timer's handler."""
+    """A settable clock, a recording uplink, an event loop that keeps the timer's handler."""
 
     def __init__(self, **settings):
         self.now_us, self.reports, self.unsettled = 10 * SECOND, [], None
@@ -50,7 +50,7 @@ class Plant:
         self.armed = None
 
     def pass_until(self, end_us, beat_us=None):
-        """Time goes on, with a beat each `beat_us`; how often the timer fired."""
+        """Advance time, with a beat each `beat_us`; returns how often the timer fired."""
         fired, beat = 0, self.now_us + (beat_us or 10**15)
         while True:
             nexts = [t for t in (self.armed, beat) if t is not None]
@@ -108,7 +108,7 @@ def test_a_report_that_no_beat_takes_along_tells_of_all_acks_that_have_come():
 def test_reports_go_ahead_of_data_where_the_settings_or_a_job_say_so(
     tmp_path, monkeypatch, asked, promised
 ):
-    """What that means for the order of requests, tests/uplink/test_sender.py tells."""
+    """The resulting order of requests is tested in tests/uplink/test_sender.py."""
     job = parse_job(changed(copy_job(), promises={"telemetry_first": promised}))
     telemetry = TelemetrySection(first=asked)
     settings = Settings(
@@ -122,7 +122,8 @@ def test_reports_go_ahead_of_data_where_the_settings_or_a_job_say_so(
         daemon.waiter.kick()
 
     monkeypatch.setattr(daemon.uplink, "report", report)
-    daemon.centre.reporter._on_timer()  # with the acks of the commit thread, which the waiter tells
+    # The report waits for the acks of the commit thread, which the event loop delivers.
+    daemon.centre.reporter._on_timer()
     daemon.waiter.until(daemon.clock.monotonic_us() + 20 * SECOND, lambda: told)
     daemon.close()
     assert told == [asked or promised]

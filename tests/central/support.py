@@ -30,7 +30,7 @@ DEVICE, EPOCH = "turbine-7", 0xFEDC_BA98_7654_3210
 def make_page(
     seq, *, stream="power", partition=0, version=1, device=DEVICE, epoch=EPOCH, rows=3, salt=0
 ):
-    """A sound dense page whose content depends on all that names it."""
+    """A valid dense page whose content is a function of its key."""
     size = HEADER_BYTES + rows * STRIDE
     header = Header(
         LAYOUT_DENSE,
@@ -81,7 +81,7 @@ class Collector:
         self._end(signal.SIGKILL)
 
     def stop(self):
-        """The exit status; `log` holds what it said."""
+        """The exit status; its output is in `log`."""
         return self._end(signal.SIGTERM)
 
     def _end(self, number):
@@ -105,7 +105,7 @@ def collecting(landing, *options, port=0):
 
 
 class Device:
-    """A sender that speaks HTTP by hand."""
+    """A device that sends HTTP requests without edged's client."""
 
     def __init__(self, collector, name=DEVICE, epoch=EPOCH, session=(1, 77), token=None):
         self.headers = {
@@ -177,5 +177,5 @@ def by_partition(landing):
 
 
 def open_files(pid):
-    """How many descriptors a process holds."""
+    """The number of descriptors of a process."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))

@@ -1,4 +1,4 @@
-"""How far a table is behind the landing, held against counting the landing's rows by hand."""
+"""The lag of a table behind the landing, compared with a direct count of the landing's rows."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_lag_is_the_pages_of_the_tables_stream_behind_its_position(place):
         send(landing, make_page(seq, stream="other"))
     assert lag(spec, "t", *paths)[1] == sum(map(len, pages))
     first = sorted(p.stem for p in (landing.path / "segments").glob("*.idx"))[0]
-    published(tmp_path, {first: 3})  # two of ours, one of the other stream
+    published(tmp_path, {first: 3})  # two of this stream, one of the other
     assert lag(spec, "t", *paths)[1] == sum(map(len, pages[2:]))
     batches = AggregationMetrics(spec, *paths)
     batches.on_event({"event": "batch", "rows": 7, "seconds": 0.2})

@@ -1,4 +1,4 @@
-"""The collector's door: real processes, real sockets, and a reader that shares nothing with it."""
+"""The collector's HTTP interface: real processes, real sockets, and an independent reader."""
 
 import hashlib
 import socket
@@ -30,7 +30,7 @@ from tests.central.support import (
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A collector that several tests use, each with a device of its own."""
+    """A collector shared by several tests, each with a device of its own."""
     landing = tmp_path_factory.mktemp("landing")
     with collecting(landing) as collector:
         with Device(collector) as device:
@@ -40,7 +40,7 @@ def shared(tmp_path_factory):
 
 @pytest.fixture
 def mine(shared, request):
-    """(a device of the test's own, a maker of its pages, a look at what landed of it)."""
+    """(a device of the test's own, a maker of its pages, a reader of its landed pages)."""
     collector, landing = shared
     name = "d" + hashlib.sha256(request.node.name.encode()).hexdigest()[:16]
 
@@ -225,7 +225,7 @@ def test_a_body_that_is_too_large_is_refused_unread(tmp_path):
     with collecting(tmp_path, "--body-bytes", "65536") as collector, Device(collector) as device:
         device.register()
         assert device.send(*[make_page(seq) for seq in range(1, 100)]).status_code == 200
-        with pytest.raises(httpx.TransportError):  # it hangs up in the middle
+        with pytest.raises(httpx.TransportError):  # the collector hangs up
             reply = device.send(bytes(50 << 20))
             assert reply.status_code == 413
             raise httpx.TransportError("refused")
@@ -289,7 +289,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path, options, said):
 
 
 def received(collector):
-    """Whether the collector has read everything that was sent to it, by the kernel's queues."""
+    """Whether the collector has read everything sent to it, by the kernel's queues."""
     port = f":{collector.port:04X}"
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     ours = [x for x in map(str.split, lines) if x[1].endswith(port) and x[3] == "01"]

@@ -1,4 +1,4 @@
-"""Retention against a naive model: what somebody still needs is never deleted."""
+"""Retention against a naive model: a page that a consumer still needs is never deleted."""
 
 import contextlib
 import fcntl
@@ -23,7 +23,7 @@ DAY_US = 86_400_000_000
 
 
 class Clock(SystemClock):
-    """Wall time by hand."""
+    """A settable wall clock."""
 
     at_us = DAY_US
 
@@ -39,7 +39,7 @@ def open_at(path, clock, *streams, **more):
 
 
 def past(path, name, stream="power@1", without=()):
-    """A consumer that has processed all that has landed, but for the segments `without`."""
+    """A consumer that has processed everything landed, except the segments `without`."""
     position = {n: r for n, r in segments.positions(path).items() if n not in without}
     consumers.advance(path, Consumer(name, stream, position))
 
@@ -50,7 +50,7 @@ def name(number):
 
 @pytest.fixture
 def three(tmp_path):
-    """Sealed segments 1 to 3, landed at days 1 to 3, a page each, and an open one."""
+    """Sealed segments 1 to 3, landed at days 1 to 3, one page each, and an open one."""
     clock = Clock()
     place = open_at(tmp_path, clock, segment_bytes=1)
     for seq in (1, 2, 3):
@@ -109,7 +109,8 @@ def test_pages_of_a_stream_without_a_consumer_stay_unless_nobody_reads_it(tmp_pa
 
 
 def test_the_collectors_group_may_enter_consumers(three):
-    """Spark runs as another user; the unit's mask would leave it nothing to write."""
+    """Spark runs as another user, so the directory must be writable for the group despite the
+    umask."""
     assert consumers.directory(three).stat().st_mode & 0o7777 == 0o2770
 
 
@@ -122,7 +123,7 @@ def test_a_consumers_file_that_is_none_ends_it_before_anything_is_deleted(three)
 
 
 def test_a_consumer_cannot_be_entered_while_segments_are_deleted(three, monkeypatch):
-    """Else it could plan with a segment that is gone when it reads."""
+    """Otherwise a query could plan with a segment that is deleted before it reads."""
     past(three, "a")
     seen = []
 
@@ -176,14 +177,14 @@ def test_summaries_of_what_went_are_folded_and_late_pages_are_known_again(tmp_pa
 
 
 class Died(BaseException):
-    """Stands for kill -9."""
+    """Simulates kill -9."""
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_killed_anywhere_it_has_deleted_nothing_that_is_needed_and_goes_on(
     tmp_path, monkeypatch, seed
 ):
-    """Two collectors, three streams, random positions, a death at a random unlink or rename."""
+    """Two collectors, three streams, random positions, a crash at a random unlink or rename."""
     rng, clock = random.Random(seed), Clock()
     places = [open_at(tmp_path, clock, "s0", "s1", "s2", segment_bytes=900) for _ in range(2)]
     seqs = {}

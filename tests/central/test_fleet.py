@@ -1,4 +1,4 @@
-"""Telemetry at the centre: numbered with gaps, landed once, told to Prometheus while it is new."""
+"""Telemetry at the centre: numbered with gaps, landed once, exported while it is fresh."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ NUMBERS = {"timestamp": 1_700_000_000_000_000, "int64": 7, "float64": 1.5, "bool
 
 
 def values(**told):
-    """A report's values: of each column something of its type, or what is told."""
+    """A report's values: for each column a value of its type, or the given one."""
     return [told.get(name, NUMBERS[kind]) for name, kind, _ in telemetry.COLUMNS]
 
 
@@ -152,7 +152,7 @@ def test_the_streams_columns_are_nobodys_to_choose(shared):
 def test_over_kills_of_collectors_and_restarts_of_the_device_each_report_lands_at_most_once(
     tmp_path,
 ):
-    """And every one that was acknowledged: the sender is a naive one that knows nothing."""
+    """And every acknowledged one: the sender is naive and keeps no state."""
     rng, landing, acked, sent = random.Random(5), tmp_path / "landing", set(), {}
     for session in range(1, 5):
         collector = Collector(landing)
@@ -208,7 +208,7 @@ def test_the_fleet_is_told_to_prometheus_and_a_silent_device_keeps_no_value(shar
     (seen,) = of(found, "edged_device_last_seen_timestamp_seconds", device="told")
     assert abs(seen - time.time()) < 60
     path = landing / "fleet" / "told.json"
-    past = time.time() - 11  # nobody has heard of it since
+    past = time.time() - 11  # its last contact is too old
     os.utime(path, (past, past))
     found = until(lambda: (f := samples(address))
                   and of(f, "edged_device_up", device="told") == [0] and f)  # fmt: skip

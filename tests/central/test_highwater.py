@@ -1,4 +1,4 @@
-"""HighWater-water records: never behind what landed, whatever happens to the file."""
+"""High-water records: never below what landed, whatever happens to the file."""
 
 import os
 import subprocess
@@ -100,7 +100,7 @@ def test_a_record_with_any_flipped_bit_is_never_behind(tmp_path_factory, data):
         again = records(path, rows)
         got = [high(again, partition=p) for p in range(len(seqs))]
     except CentralError:
-        assert 4 <= bit // 8 < 8  # the format's number: refused, not guessed
+        assert 4 <= bit // 8 < 8  # the format number: refused
         return
     assert got == [(last, last * 10) for last in seqs]
 
@@ -133,7 +133,7 @@ def test_a_record_left_in_doubt_by_a_dead_writer_is_rebuilt(tmp_path):
     put(store, 1)
     with store.locked(DEVICE) as record:
         record.table.raise_high(1, 2, 3, 2, 20)
-        record.mark_in_doubt()  # and then it dies, having committed the row
+        record.mark_in_doubt()  # a crash after the row was committed
     rows = [HighWater(1, 2, 3, 2, 20)]
     assert high(records(tmp_path, rows)) == (2, 20)
     assert high(records(tmp_path)) == (2, 20)
@@ -146,7 +146,7 @@ def test_doubt_that_came_to_nothing_changes_nothing(tmp_path):
         record.table.raise_high(1, 2, 3, 2, 20)
         record.mark_in_doubt()
         record.discard()
-    rows = [HighWater(1, 2, 3, 99, 0)]  # would show if the record was rebuilt
+    rows = [HighWater(1, 2, 3, 99, 0)]  # would appear if the record was rebuilt
     assert high(records(tmp_path, rows)) == (1, 10) == high(store)
 
 

@@ -1,4 +1,4 @@
-"""The landing: each page once, whoever dies where, and however many share the directory."""
+"""The landing: each page once, over crashes at any step and with several collectors."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ from tests.central.support import (
 
 
 class Died(BaseException):
-    """Stands for the process's end at the place where it is raised."""
+    """Simulates the end of the process where it is raised."""
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_after_a_gap_nothing_lands_and_what_was_before_it_does(tmp_path, landing
 
 def test_the_same_seq_with_another_checksum_is_a_conflict(tmp_path, landing):
     send(landing, *[make_page(seq) for seq in range(1, 4)])
-    for seq in (2, 3):  # remembered, and the high water itself
+    for seq in (2, 3):  # the remembered one, and the high water itself
         assert send(landing, make_page(seq, salt=1)).problem.problem == "conflict"
     assert landed_pages(tmp_path) == [make_page(seq) for seq in range(1, 4)]
 
@@ -308,8 +308,7 @@ def test_a_full_disk_refuses_and_recovers(tmp_path, landing, monkeypatch):
 def test_a_disk_that_is_nearly_full_refuses_before_anything_is_begun(
     tmp_path, landing, monkeypatch
 ):
-    """A new device's record, a segment's row or summary that found no room ended the collector, and
-    the next one as well."""
+    """A record, row or summary without room would end the collector, so the check comes first."""
     send(landing, make_page(1))
     files = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     disk = os.statvfs(tmp_path)
@@ -325,7 +324,8 @@ def test_a_disk_that_is_nearly_full_refuses_before_anything_is_begun(
 
 
 def test_a_device_may_not_have_sessions_without_end(tmp_path, landing, monkeypatch):
-    """Requests with ever new epochs, which need no page, grew its record by a session each."""
+    """Requests with ever new epochs need no page but add a session each to the record; this is
+    bounded."""
     monkeypatch.setattr(highwater, "ENTRIES_MAX", 3)
     send(landing, make_page(1))
     assert send(landing, epoch=EPOCH - 1).problem is None

@@ -1,4 +1,4 @@
-"""One device does not fill the centre's disk for all others: it waits, the others go on."""
+"""The landing quota: one device cannot fill the centre's disk for the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER = "other"
 
 
 def share_of(path, size):
-    """The share that is `size` bytes of the disk at `path`."""
+    """The share that equals `size` bytes of the disk at `path`."""
     disk = os.statvfs(path)
     return size / (disk.f_blocks * disk.f_frsize)
 
@@ -37,13 +37,13 @@ def naive(landing):
 
 
 def counted(of):
-    """Wait until the count that goes on is over."""
+    """Wait until the running count is over."""
     if of._refreshing is not None:
         of._refreshing.join()
 
 
 class Slow:
-    """Reading of rows that waits until it may; how often it was asked."""
+    """Blocks the reading of rows until it is released; counts the calls."""
 
     def __init__(self, monkeypatch):
         self.may, self.asked, self._read = threading.Event(), 0, segments.read_rows
@@ -65,7 +65,7 @@ def test_a_start_waits_for_no_count_and_refuses_by_what_was_counted_before(tmp_p
     LandingQuota(tmp_path, share).close()
     device, other = (segments.device_hash(name) for name in (DEVICE, OTHER))
     slow = Slow(monkeypatch)
-    again = LandingQuota(tmp_path, share)  # would wait for ever if it read rows
+    again = LandingQuota(tmp_path, share)  # would hang if it read rows
     assert again.would_exceed(device, size) and not again.would_exceed(other, size)
     again.add({other: 4 * size})
     assert again.would_exceed(other, size), "landed here since"

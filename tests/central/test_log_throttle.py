@@ -1,4 +1,4 @@
-"""The collector's log stays short however often devices come with the same problem."""
+"""The collector's log stays short when devices repeat the same problem."""
 
 import logging
 

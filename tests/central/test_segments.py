@@ -1,4 +1,4 @@
-"""Segments: what one process appends is what every reader sees, and never more."""
+"""Segments: every reader sees exactly what the one writer appended."""
 
 import os
 import struct

@@ -1,4 +1,4 @@
-"""Whoever has no token, and whoever has one and means ill, harms nobody else."""
+"""Clients without a token, and malicious ones with one, harm no other device."""
 
 import asyncio
 import resource
@@ -26,7 +26,7 @@ def connect(collector):
 
 
 def closed(sock):
-    """Whether the collector hangs up before a minute is over."""
+    """Whether the collector closes the connection within a minute."""
     with suppress(ConnectionResetError):
         while sock.recv(1 << 16):
             pass
@@ -34,7 +34,7 @@ def closed(sock):
 
 
 def test_a_connection_that_brings_no_head_is_closed_after_seconds(tmp_path):
-    """One that says nothing, one that stops within the head, one that does so behind an answer."""
+    """A silent connection, one that stops within the header, one that does so after an answer."""
     with collecting(tmp_path / "landing") as collector, ExitStack() as stack:
         silent, half, later = (stack.enter_context(connect(collector)) for _ in range(3))
         half.sendall(HEAD)
@@ -48,7 +48,7 @@ def test_a_connection_that_brings_no_head_is_closed_after_seconds(tmp_path):
 
 
 def test_a_tls_handshake_that_does_not_come_is_not_waited_for_longer_than_a_head(tmp_path):
-    """Without a bound of its own asyncio waits for a minute."""
+    """asyncio's own limit would be a minute."""
     pem = str(Path(__file__).parents[1] / "sources" / "loopback_tls.pem")
     with (
         collecting(tmp_path / "landing", "--tls-cert", pem, "--tls-key", pem) as collector,
@@ -59,7 +59,7 @@ def test_a_tls_handshake_that_does_not_come_is_not_waited_for_longer_than_a_head
 
 
 def test_nobody_but_devices_keeps_a_connection_open(tmp_path):
-    """Else a path that is not there, asked for once a minute, would hold a descriptor for good."""
+    """Otherwise an unknown path, requested once a minute, would hold a descriptor for ever."""
     tokens = tmp_path / "tokens"
     tokens.write_text(token_line(DEVICE, "t") + "\n")
     with collecting(tmp_path / "landing", "--tokens", str(tokens)) as collector:
@@ -85,7 +85,7 @@ def test_more_connections_than_descriptors_leave_the_landing_its_own(tmp_path):
                 stack.enter_context(connect(collector))
             assert device.send(make_page(2)).status_code == 200
         until = time.monotonic() + 120
-        while True:  # strangers have gone: whoever comes is heard again
+        while True:  # the strangers' connections are closed: new ones are accepted again
             with suppress(httpx.HTTPError), Device(collector) as device:
                 if device.send(make_page(3)).status_code == 200:
                     break
@@ -108,7 +108,7 @@ def test_one_device_does_not_fill_the_landing_with_schemas(tmp_path):
 
 
 def test_bodies_that_do_not_come_keep_only_their_own_device_waiting(tmp_path):
-    """Announced bodies hold room for as long as they may take; those of one device had it all."""
+    """Announced bodies reserve memory; those of one device must not take all of it."""
     with collecting(tmp_path) as collector, ExitStack() as stack:
         with Device(collector) as device:
             device.register()
@@ -134,7 +134,7 @@ def established(collector):
 
 @given(st.data())
 def test_room_goes_round_in_order_and_within_shares(data):
-    """Against a naive model: whoever could go on has gone on, nobody is passed without cause."""
+    """Against a naive model: every request that fits is resumed, none is skipped without cause."""
     size, share = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 20))
     wants = data.draw(
         st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, size)), max_size=20)
@@ -163,7 +163,8 @@ def test_room_goes_round_in_order_and_within_shares(data):
             assert free >= 0
             for amounts in held.values():
                 assert sum(amounts) <= share or sum(1 for a in amounts if a) <= 1
-            for i in waiting:  # the first that has its share left does not fit; none before it does
+            # The first request within its device's share does not fit; none before it is allowed.
+            for i in waiting:
                 device, amount = wants[i]
                 if not sum(held[device]) or sum(held[device]) + amount <= share:
                     assert amount > free

@@ -1,5 +1,7 @@
-"""What a collector acknowledges is on the medium, though a sync before it failed: the kernel then
-keeps the bytes in its cache and never writes them ("fsyncgate"), and who starts again sees them.
+"""What a collector acknowledges is on the medium, even after a failed sync.
+
+After a failed sync the kernel keeps the bytes in its cache and never writes them ("fsyncgate"), so
+that a restarted process reads bytes that the medium lacks.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from tests.central.test_landing import open_landing, send
 
 
 class Medium:
-    """What of the segments' files is durable; stands in for `os`."""
+    """Tracks what of the segments' files is durable; replaces `os`."""
 
     def __init__(self):
         self.durable: dict[str, bytearray] = {}
         self._dirty: dict[str, list[tuple[int, bytes]]] = {}
         self.failing = ""
-        """The suffix of a file of which the next sync fails."""
+        """The suffix of the file whose next sync fails."""
         mine = {name: getattr(self, name) for name in ("pwrite", "pwritev", "fdatasync", "fsync")}
         self.os = SimpleNamespace(**{**vars(os), **mine})
 
@@ -50,7 +52,7 @@ class Medium:
             self.fdatasync(fd)
 
     def cut_power(self, landing):
-        """The files are what the medium has; summaries are written by others, durably."""
+        """Set the files to the medium's content; summaries are written elsewhere, durably."""
         for file in [*segments.segments_dir(landing).iterdir(), *(landing / "devices").iterdir()]:
             if file.suffix != ".sum":
                 file.write_bytes(self.durable.get(str(file), b""))
@@ -78,7 +80,7 @@ def test_an_ack_after_a_failed_sync_outlives_a_power_cut(tmp_path, medium, faili
         send(place, make_page(2))
     place.close()
     with (tmp_path / "instances" / "c0.lock").open() as lock:
-        if other:  # the first is gone for good, and its segments are nobody's
+        if other:  # the first never comes back, and its segments have no owner
             fcntl.flock(lock, fcntl.LOCK_EX)
         place = open_landing(tmp_path)
         assert send(place, make_page(2)).acked == {("power", 0): 2}

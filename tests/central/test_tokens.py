@@ -1,4 +1,4 @@
-"""Devices' tokens: what the file holds, what the command adds, and whom the collector lets in."""
+"""Devices' tokens: the file, the command that adds lines, and what the collector accepts."""
 
 import json
 import subprocess
@@ -69,7 +69,7 @@ def test_the_token_command_makes_what_the_collector_reads(tmp_path):
 
 
 def test_a_token_is_added_behind_a_line_that_lacks_its_end(tmp_path):
-    """Somebody has edited the file: the two lines became one, and the whole file was refused."""
+    """After manual editing the last line lacks its newline: appending must not join two lines."""
     path = tmp_path / "tokens"
     path.write_text(token_line(DEVICE, "a"))
     told = CliRunner().invoke(token, ["other", "--tokens", str(path), "--json"])

@@ -50,12 +50,12 @@ def rows(schema, max_size=40):
 
 
 def plain(schema):
-    """The schema as the naive reader takes it."""
+    """The schema in the naive reader's form."""
     return [(f.name, f.dtype.name, f.nullable) for f in schema]
 
 
 def batch_of(schema, rows):
-    """A batch; what lies under a null is deliberately not zero, and offsets do not begin at 0."""
+    """A batch; values under nulls are deliberately not zero, and offsets do not begin at 0."""
     columns = []
     for i, f in enumerate(schema):
         cells = [row[i] for row in rows]
@@ -88,7 +88,7 @@ def write_all(stream, batches, *, workers=ONE):
 
 
 def bits(row):
-    """A row in which equal means the same bits: NaN is NaN, -0.0 is not 0.0."""
+    """A row for comparison by bits: NaN equals NaN, -0.0 differs from 0.0."""
     return [str(struct.pack("<d", v) if isinstance(v, float) and v == v else v) for v in row]
 
 

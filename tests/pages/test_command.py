@@ -1,4 +1,4 @@
-"""`edged page` shows pages to people and programs, and names what is damaged."""
+"""`edged page` prints pages as text and JSON, and names damaged ones."""
 
 from __future__ import annotations
 

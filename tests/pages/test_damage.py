@@ -1,4 +1,4 @@
-"""A damaged page is named, never half-read."""
+"""A damaged page is reported, never partly read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def compressed():
 
 
 def resealed(page, at, value, code="<I"):
-    """The page with a field changed and a checksum that agrees."""
+    """The page with a changed field and a matching checksum."""
     page = bytearray(page)
     struct.pack_into(code, page, at, value)
     struct.pack_into("<I", page, 28, checksum(page))

@@ -1,4 +1,5 @@
-"""What goes into pages comes out: through our reader, and through one made from the spec."""
+"""Rows written to pages are read back, by edged's reader and by one written from the
+specification."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of this room."""
+"""Tests of `edged.sinks`."""

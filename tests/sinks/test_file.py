@@ -1,4 +1,4 @@
-"""The file sink: what DuckDB reads back, and that beats which happen twice happen once."""
+"""The file sink: DuckDB reads the files back, and a repeated beat writes the same file."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from edged.central.tables import TableDirectory
 
 
 def deadly(step, when, nth):
-    """`step`, but the whole process group dies around its `nth` call."""
+    """`step`, but the whole process group is killed around its `nth` call."""
     calls = 0
 
     def wrapped(*arguments):

@@ -1,11 +1,11 @@
-"""JVMs of tests: they start fast, never get fast, and leave nothing outside of a given directory.
+"""JVMs for tests: fast start, little compilation, and no files outside a given directory.
 
     python -m tests.spark.jvm
 
 writes build/spark.jsa, an archive of the classes that an aggregation loads (Java's dynamic class
 data sharing, JEP 350): a JVM that maps it starts a Spark session for half of the CPU time.  `make
 test` writes it once; without it, or with the archive of another Java or Spark, JVMs load their
-classes as ever.
+classes as usual.
 """
 
 import os
@@ -20,13 +20,13 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xlog:disable
 
 
 def options(directory):
-    """What JDK_JAVA_OPTIONS is to be; a JVM that is killed leaves its files in `directory`."""
+    """The value of JDK_JAVA_OPTIONS; a killed JVM leaves its files in `directory`."""
     archive = f" -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else ""
     return f"{QUICK} -Djava.io.tmpdir={directory}{archive}"
 
 
 def aggregate_twice(directory):
-    """Two batches and their merge: all that Spark loads for an aggregation."""
+    """Two batches and their merge: everything that Spark loads for an aggregation."""
     # imported here, since every session of pytest imports this module
     from edged.central.aggregate import AggregateOptions, aggregate
     from edged.central.spec import parse_spec
@@ -45,7 +45,7 @@ def aggregate_twice(directory):
 
 
 def main():
-    """Write the archive; under another name first, as a run may be interrupted."""
+    """Write the archive under another name first, because a run may be interrupted."""
     ARCHIVE.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as place:
         fresh = Path(place, "spark.jsa")
@@ -53,7 +53,7 @@ def main():
         done = subprocess.run(
             [sys.executable, "-m", "tests.spark.jvm", place], cwd=ROOT,
             env={**os.environ, "JDK_JAVA_OPTIONS": quick}, text=True,
-            stdout=subprocess.PIPE,  # the JVM holds it until the archive is written
+            stdout=subprocess.PIPE,  # open until the archive is written
             stderr=subprocess.STDOUT,
         )  # fmt: skip
         if done.returncode:

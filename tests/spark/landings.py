@@ -1,4 +1,4 @@
-"""Test landings, written by hand from the text of the page format: not with edged's writer."""
+"""Test landings, written from the text of the page format, without edged's writer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _page(layout, stride, tuples, body, stream, version, seq, device, epoch, par
 
 
 class Landing:
-    """A landing that a test fills; one writer per segment name stays open."""
+    """A landing that a test fills; one writer per segment stays open."""
 
     def __init__(self, path):
         self.path = path
@@ -123,7 +123,7 @@ READINGS = Schema.from_json(
 
 
 def reading_columns(seq, n=1000, first_time_us=0):
-    """The columns of `n` readings that depend on the arguments alone, every seventh power null."""
+    """The columns of `n` readings, a function of the arguments; every seventh power is null."""
     rng = np.random.default_rng(seq)
     key = rng.integers(0, 10, n).astype(np.int32)
     time = first_time_us + np.arange(n, dtype=np.int64) * 1000

@@ -1,4 +1,4 @@
-"""Aggregation in a real Spark: tables against DuckDB over rows that never saw a page."""
+"""Aggregation in a real Spark: tables against DuckDB over the original rows."""
 
 import itertools
 import math
@@ -49,7 +49,7 @@ def options(landing, tmp_path, **more):
 
 
 def run(spark, document, opts):
-    """Run the aggregation over what has landed; returns its events."""
+    """Run the aggregation over everything landed; returns its events."""
     events = []
     aggregation = Aggregation(spark, document, opts)
     try:
@@ -124,7 +124,7 @@ def test_a_run_that_fails_at_every_step_neither_loses_nor_repeats_a_row(
             patched.setattr(owner, point, failing(getattr(owner, point), when))
             with pytest.raises(CentralError, match=f"injected {when} {point}"):
                 run(spark, spec(), opts)
-        later = next(seqs)  # what lands meanwhile belongs to a later batch
+        later = next(seqs)  # pages landed meanwhile belong to a later batch
         used.append(later)
         landing.land([readings(later, n=200)])
     run(spark, spec(), opts)

@@ -1,4 +1,4 @@
-"""The commands: what they print, and how they end where something is missing."""
+"""The commands: their output, and their exit when something is missing."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""PySpark's worker daemon without PySpark's zip: only where the same package is there unzipped."""
+"""PySpark's worker daemon without PySpark's zip, only if the same package is installed unzipped."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What executors get: the zip alone, beside numpy, pyarrow and pyspark, imports and reads."""
+"""The executors' zip, beside numpy, pyarrow and pyspark only, imports and reads."""
 
 import json
 import subprocess

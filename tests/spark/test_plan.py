@@ -1,4 +1,4 @@
-"""Positions, limits and tasks: against an obvious twin, and from a fresh process."""
+"""Positions, limits and tasks: against a naive twin, and in a new process."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ MINE, OTHER = segments.stream_hash("curve", 1), segments.stream_hash("daily", 1)
 
 
 def write_index(landing, name, rows):
-    """An idx of (length, tuples, is mine, landed_at_us) rows; pages are never looked at here."""
+    """An idx of (length, tuples, is ours, landed_at_us) rows; pages are never read here."""
     table = np.zeros(len(rows), segments.ROW)
     at = 0
     for i, (length, tuples, mine, landed) in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Killed with SIGKILL, Python and JVM together, and started again: no row is lost or repeated."""
+"""Aggregations killed with SIGKILL, Python and JVM together: no row is lost or repeated."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ class Runs:
 
     def start(self, die=None, **options):
         order = {"spec": SPEC, "options": {**self._options, **options}, "die": die}
-        with open(self._said, "w") as said:  # a file holds up nobody who says much
+        with open(self._said, "w") as said:  # a file never blocks the writer, unlike a pipe
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.child", json.dumps(order)],
                 cwd=self._root,
@@ -75,7 +75,7 @@ def test_killed_between_offset_log_and_commit_it_goes_on_where_it_was(landing, r
     seq = 0
     for die in (
         ("before", "merge_batch", 1),  # offsets logged, nothing done
-        ("after", "write_state", 2),  # half of version 1 written; batch 0 done again before it
+        ("after", "write_state", 2),  # half of version 1 written; batch 0 repeated before it
         ("after", "publish", 1),  # published, not committed
     ):
         landing.land([readings(s, n=100) for s in range(seq + 1, seq + 6)])

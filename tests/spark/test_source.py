@@ -1,4 +1,4 @@
-"""The data source in a real Spark: batch and streaming reads against rows made without a page."""
+"""The data source in a real Spark: batch and streaming reads against the original rows."""
 
 import datetime
 import itertools
@@ -24,7 +24,7 @@ def source(spark, landing, stream="curve@1", **options):
 
 
 def rows_of(frame):
-    """A frame's rows, times in UTC whatever the machine's zone."""
+    """A frame's rows, times in UTC whatever the machine's time zone."""
     return tuples(frame.toArrow())
 
 
@@ -176,7 +176,7 @@ def test_a_stream_is_read_in_bounded_batches_and_goes_on_at_its_checkpoint(
 
 
 def test_what_a_query_has_committed_may_expire_while_it_goes_on(spark, landing, tmp_path):
-    """Each row once, over segments that went; a new checkpoint finds what is left, and keeps it."""
+    """Each row once, over deleted segments; a new checkpoint finds the rest, and retains it."""
     stream = spark.readStream.format("edged").option("landing", str(landing.path))
     options = {"stream": "curve@1", "consumer": "test"}
     batches, later = {}, 1 << 62

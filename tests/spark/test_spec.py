@@ -1,4 +1,4 @@
-"""The aggregation's document: what is accepted, and what is refused with the path to the fault."""
+"""The aggregation's document: what is accepted, and refusals with the path to the fault."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""A table's directory: what is published is whole, and what is not does not count."""
+"""A table's directory: the published version is complete, and everything else is ignored."""
 
 from pathlib import Path
 

@@ -46,6 +46,7 @@ def test_queries_that_start_together_end_well_and_share_no_environment(spark, la
         counts = [sum(read(f"{places['output']}/{t}")["n"].to_pylist()) for t in tables]
         assert counts == [20, 20, 20]
         maps = [environment(spark, f"edged-{t}") for t in tables]
-        assert all(set(m) > unused for m in maps)  # Spark wrote into it: the reason for all this
+        # Spark writes into the map, which is why each query needs its own.
+        assert all(set(m) > unused for m in maps)
         identity = spark._jvm.System.identityHashCode
         assert len({identity(m) for m in maps}) == 3

@@ -18,7 +18,7 @@ SECTOR = 512
 
 
 class PowerCut(BaseException):
-    """The machine stops here; not an Exception, so that nothing handles it."""
+    """A power cut; not an Exception, so that no handler catches it."""
 
 
 class Inode:
@@ -135,7 +135,7 @@ class SimDisk:
             raise OSError(errno.ENOSPC, "simulated: disk full")
 
     def after_kill(self):
-        """The disk as the next process sees it when this one is killed."""
+        """The disk as the next process finds it after a kill."""
         twin = SimDisk(self.capacity, self.lies)
         copies = {}
         for inode in [*self.names.values(), *self._durable_names.values()]:
@@ -155,7 +155,7 @@ class SimDisk:
         return twin
 
     def after_power_cut(self, rng: random.Random):
-        """One of the disks that may be found when the power comes back."""
+        """One of the possible disks after a power cut."""
         old = self.after_kill()
         twin = SimDisk(self.capacity, self.lies)
         twin._directories = old._directories

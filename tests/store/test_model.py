@@ -1,4 +1,4 @@
-"""The store against a plain list: whatever is committed, acked, snapshotted, killed and cut off."""
+"""The store against a plain list, over commits, acks, snapshots, kills and power cuts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def digest(before: bytes, record: BeatRecord) -> bytes:
 
 
 class StoreModel(RuleBasedStateMachine):
-    """`records` is every committed record that must or may be there; `sure` how many must."""
+    """`records`: every committed record that must or may be there; `sure`: how many must."""
 
     lies = ()
 
@@ -51,7 +51,7 @@ class StoreModel(RuleBasedStateMachine):
         self.sessions = 0
         self.open()
 
-    # -- what the program does --
+    # -- actions --
 
     @rule(
         step=st.integers(1, 3),
@@ -124,7 +124,7 @@ class StoreModel(RuleBasedStateMachine):
             self.store.acked(*route, seq)
             self.acked[route] = max(self.acked[route], seq)
 
-    # -- what happens to it --
+    # -- faults --
 
     @rule()
     def kill(self):
@@ -188,7 +188,7 @@ class StoreModel(RuleBasedStateMachine):
     def teardown(self):
         identity.random_u64 = self.random
 
-    # -- what must always hold --
+    # -- invariants --
 
     def newest(self):
         seqs = dict(self.acked)

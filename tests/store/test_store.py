@@ -1,4 +1,4 @@
-"""What the store promises to the loop, on the real disk."""
+"""The store's guarantees to the heart, on the real disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of a real child share: pages in a file, and a landing."""
+"""Shared by the tests of a real child: pages in a file, and a landing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A daemon's part of the uplink for tests, and a proxy that damages what passes through it."""
+"""The daemon's part of the uplink for tests, and a proxy that damages the bytes it forwards."""
 
 import contextlib
 import random
@@ -41,7 +41,7 @@ class Spool:
 
 
 class Daemon:
-    """Holds what is pending, as the store would, and polls the uplink as the daemon would."""
+    """Keeps the pending pages like the store, and polls the uplink like the daemon."""
 
     def __init__(self, url, *, session=(1, 7), token=None, schemas=SCHEMAS, **more):
         self.uplink = Uplink(url, DEVICE, token, EPOCH, session, schemas, **more)
@@ -82,7 +82,7 @@ class Daemon:
 
 
 def check_landed(landing, spool, ordered=True):
-    """Exactly what was sent has landed, each page once (`by_partition` sees to that)."""
+    """Exactly the sent pages have landed, each once (`by_partition` checks that)."""
     landed = {
         (stream, partition, seq): page
         for (_, stream, partition), pages in by_partition(landing).items()

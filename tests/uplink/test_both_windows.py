@@ -1,5 +1,5 @@
-"""The job's upload windows and the centre's, together: pages go when both allow it, or when
-somebody asks."""
+"""The job's upload windows and the centre's, together: pages are sent when both allow it, or on
+request."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ TELEMETRY = "edged.telemetry"
 
 
 def at(seconds):
-    """A time of the day, UTC, so many seconds from now."""
+    """A time of day, UTC, `seconds` from now."""
     return time.strftime("%H:%M", time.gmtime(time.time() + seconds))
 
 
 class Centre:
-    """What the centre wants of the device, and what the device says."""
+    """The centre's desired state of the device, and the device's status."""
 
     def __init__(self, landing, running):
         self.landing, self.running, self.version = landing, running, 0
 
     def wants(self, *windows):
-        """Pages in these windows only; returns when the device has taken that over."""
+        """Set these upload windows; returns when the device has applied them."""
         self.version += 1
         path = self.landing.parent / f"wanted{self.version}.json"
         path.write_text(json.dumps({"windows": list(windows)}))
@@ -56,7 +56,8 @@ class Centre:
         return found
 
     def nothing_lands(self, waiting):
-        """Two reports later so many pages wait still: the way to the centre was open to them."""
+        """After two more reports the same number of pages waits, although the link was open to
+        reports."""
         before = self.landed()
         until(lambda: self.landed()[TELEMETRY] >= before[TELEMETRY] + 2, 60, self.uplink)
         after = self.landed()
@@ -82,22 +83,22 @@ def test_pages_go_when_the_job_s_windows_and_the_centre_s_allow_it_or_somebody_a
                 producer.flush(120)
 
             centre.wants({"from": at(6 * HOUR_S), "until": at(7 * HOUR_S)})
-            send(q)  # the job's own window holds it on the heart's side
+            send(q)  # the job's own window holds it in the daemon
             centre.until(lambda u: (u["held"]["pages"], u["waiting"]) == (1, 1))
-            send(r)  # may not wait, so both go to the uplink, where the centre's window holds them
+            send(r)  # must not wait, so both go to the uplink, where the centre's window holds them
             centre.until(lambda u: (u["held"]["pages"], u["waiting"]) == (0, 2))
             centre.nothing_lands(2)
             centre.wants()
             centre.until(lambda u: u["waiting"] == 0)
 
-            send(q)  # the centre's is open, the job's is not
+            send(q)  # the centre's window is open, the job's is not
             centre.until(lambda u: u["held"]["pages"] == 1)
             centre.nothing_lands(1)
             centre.wants({"from": at(6 * HOUR_S), "until": at(7 * HOUR_S)})
             running.daemon.waiter.call(running.daemon.retry_uplink)
             centre.until(lambda u: u["waiting"] == 0)
 
-            send(r)  # what was asked for is over: windows count again
+            send(r)  # the requested retry is over: the windows apply again
             centre.until(lambda u: u["waiting"] == 1)
             centre.nothing_lands(1)
         assert (centre.landed()["others"], centre.landed()["rows"]) == (2, 1)

@@ -27,7 +27,7 @@ def test_registering_waits_for_no_child_that_hangs(landing):
     with collecting(landing) as collector, Daemon(collector.url) as daemon:
         daemon.until(lambda: (landing / "schemas" / "power@1.json").exists())
         os.kill(daemon.uplink.status()["pid"], signal.SIGSTOP)
-        daemon.uplink.register([("later", 1, SCHEMA)])  # or it would for ever
+        daemon.uplink.register([("later", 1, SCHEMA)])  # otherwise it would wait for ever
         os.kill(daemon.uplink.status()["pid"], signal.SIGCONT)
         daemon.until(lambda: (landing / "schemas" / "later@1.json").exists())
 
@@ -50,7 +50,7 @@ def test_the_child_killed_at_random_moments_costs_nothing(landing, spool):
 
 
 def _sleeps_until_restarted(daemon, timeout_s=120.0):
-    """Restart on news of `watch_fileno()` alone; returns how often that woke the sleeper."""
+    """Restart only on events of `watch_fileno()`; returns how often that woke the caller."""
     wakes, end = 0, time.monotonic() + timeout_s
     while True:
         assert select.select([daemon.uplink.watch_fileno()], [], [], end - time.monotonic())[0]
@@ -88,7 +88,7 @@ def test_what_a_living_child_says_does_not_wake_who_watches_for_its_death(landin
 
 
 def test_children_that_keep_dying_are_started_ever_more_rarely(tmp_path, monkeypatch):
-    """Each dies at its start; the machine has better things to do."""
+    """Each child dies at its start; the restarts must not load the machine."""
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
@@ -104,7 +104,7 @@ def test_children_that_keep_dying_are_started_ever_more_rarely(tmp_path, monkeyp
 
 
 def test_between_two_children_the_descriptor_is_one_to_sleep_on(tmp_path, monkeypatch):
-    """Else who waits for room in the store would spin."""
+    """Otherwise a wait for room in the store would spin."""
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
@@ -123,7 +123,7 @@ def test_between_two_children_the_descriptor_is_one_to_sleep_on(tmp_path, monkey
 
 
 def test_a_daemon_that_sleeps_is_woken_before_its_unread_acks_stop_the_uplink(landing, spool):
-    pages = 500  # a request each: their answers do not fit into the socket between the two
+    pages = 500  # one request each: their answers do not fit into the socket
     with collecting(landing) as collector, Daemon(collector.url, request_bytes=1) as daemon:
         daemon.offer(spool.add(range(1, pages + 1)))
         end, wakes = time.monotonic() + 120, 0
@@ -210,7 +210,7 @@ def _running(pid):
 
 
 def places(seqs, file="gone", offset=0):
-    """References to pages of partition 9 that nobody can read."""
+    """References to unreadable pages of partition 9."""
     return [PageRef(PageKey("power", 9, seq), file, offset, 100) for seq in seqs]
 
 
@@ -221,7 +221,7 @@ def test_what_waits_for_a_stopped_child_is_bounded_and_goes_on_by_itself(landing
         pid = daemon.uplink.status()["pid"]
         os.kill(pid, signal.SIGSTOP)
         for turn in range(3):
-            daemon.uplink.offer(places(range(1, pages), offset=turn))  # moved, again and again
+            daemon.uplink.offer(places(range(1, pages), offset=turn))  # moved repeatedly
         daemon.offer(refs)
         for turn in range(1000):
             daemon.uplink.report([turn], 1000, False)

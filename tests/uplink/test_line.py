@@ -1,4 +1,4 @@
-"""Between the uplink and its centre: lines that break and lie, collectors that die, TLS."""
+"""The connection to the centre: breaks, bit errors, killed collectors, TLS."""
 
 import json
 import random
@@ -44,7 +44,7 @@ def test_the_collector_killed_20_times_under_load_costs_nothing(landing, spool):
 
 
 def _flip(rng, data):
-    """Any bit, headers and acks included."""
+    """Flips any bit, headers and acks included."""
     if rng.random() < 0.3:
         data = bytearray(data)
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
@@ -104,10 +104,10 @@ def test_few_pages_use_one_connection_and_one_request(landing, spool):
         for seq in range(1, 11):
             daemon.offer(spool.add([seq], partitions=range(8)))
             daemon.drain()
-        assert daemon.uplink.status()["requests"] == 10 + 1  # and the schema
+        assert daemon.uplink.status()["requests"] == 10 + 1  # plus the schema
         pid = daemon.uplink.status()["pid"]
         files = [f for f in Path(f"/proc/{pid}/fd").iterdir() if int(f.name) > 2]
-        links = [str(f.readlink()) for f in files]  # the standard ones may be anything
+        links = [str(f.readlink()) for f in files]  # the standard streams may be anything
         assert sum("socket" in link for link in links) == 2  # the daemon and the centre
 
 
@@ -156,7 +156,7 @@ def test_a_centre_that_speaks_something_else_is_network_trouble(spool):
 
 
 def test_two_collectors_in_turn_and_one_dies(landing, spool):
-    """What a load balancer does: any connection to any collector."""
+    """A load balancer: any connection to any collector."""
     collectors = [Collector(landing, 0, "--segment-bytes", "20000") for _ in range(2)]
     rng = random.Random(6)
     seq, session = 1, 1

@@ -1,4 +1,4 @@
-"""What waits for the child: in order, each once, as few bytes as can be."""
+"""The outbox: in order, each item once, bounded."""
 
 import json
 import socket
@@ -17,7 +17,7 @@ def ref(seq, offset=0, file="log"):
 
 
 class Channel:
-    """Takes so many bytes, then none until it is given room again."""
+    """Takes a number of bytes, then none until it gets more room."""
 
     def __init__(self, room=1 << 30):
         self.room, self.data = room, b""
@@ -35,7 +35,7 @@ class Channel:
 
 
 def told(lines):
-    """Commands by value, and pages as (seq, offset), as the child hears of them."""
+    """Commands by value, and pages as (seq, offset), as the child receives them."""
     found = []
     for line in lines:
         for _, pages in line.get("offer", ()):

@@ -1,4 +1,4 @@
-"""The sender's decisions, with a made-up centre and a made-up clock."""
+"""The sender's decisions, with a simulated centre and clock."""
 
 import json
 import random
@@ -119,7 +119,7 @@ def test_network_trouble_backs_off_and_one_goes_ahead():
     s = sender(*[place(1, partition=p) for p in range(3)], request_bytes=100)
     a, b = s.next(0.0), s.next(0.0)
     s.done(a, NoReply("refused"), 10.0)
-    s.done(b, NoReply("refused"), 10.1)  # no second step: it was under way already
+    s.done(b, NoReply("refused"), 10.1)  # no second increase: the request was in flight already
     assert s.state == "down" and s.next(10.1) == 10.25
     waits, now = [], 10.25
     for _ in range(9):
@@ -294,7 +294,8 @@ def test_too_large_a_request_is_made_smaller():
 
 @pytest.mark.parametrize("answer", [NoReply("timed out"), Reply(408, {})])
 def test_over_a_slow_link_requests_become_small_enough_to_arrive(answer):
-    """A centre waits 120 s for a body: over 2 kB/s a request of 4 MiB was tried again for ever."""
+    """The centre limits a body to 120 s: at 2 kB/s a request of 4 MiB would be repeated for
+    ever."""
     pages, now = 300, 0.0
     s = sender(*[place(q, length=20_000) for q in range(1, pages + 1)], request_bytes=4 << 20)
     acked, sizes = 0, []
@@ -333,7 +334,7 @@ def test_an_idle_sender_wants_no_timer():
 
 
 class Centre:
-    """A made-up collector with all its rules."""
+    """A simulated collector with all its rules."""
 
     def __init__(self, rng):
         self.rng, self.high, self.landed, self.known = rng, {}, [], set()

@@ -1,4 +1,4 @@
-"""The uplink's real child against real collectors: in order, once, and what is wrong is said."""
+"""The uplink's real child against real collectors: in order, once, and problems are reported."""
 
 import os
 import signal
@@ -77,7 +77,7 @@ def test_a_daemon_that_starts_again_takes_up_where_it_was(landing, spool):
             first.offer(refs)
             first.until(lambda: first.acks)
         with Daemon(collector.url, session=(2, 1)) as second:
-            second.offer(refs)  # it never wrote down its acks
+            second.offer(refs)  # the first never stored its acks
             second.drain()
     check_landed(landing, spool)
 
@@ -108,7 +108,7 @@ def test_a_page_that_has_moved_is_found_at_its_new_place(landing, spool, tmp_pat
         other = Spool(tmp_path / "other")
         moved = other.add(range(1, 4))
         other.close()
-        spool.path.write_bytes(make_page(99) * 3)  # the old file holds something else by now
+        spool.path.write_bytes(make_page(99) * 3)  # the old file has been reused
         gone = [PageRef(r.key, str(tmp_path / "gone"), r.offset, r.length) for r in refs]
         daemon.offer([refs[0], gone[1], refs[2]])
         daemon.until(lambda: daemon.uplink.status()["last_error"])

@@ -1,4 +1,4 @@
-"""Upload windows: pages wait together, none is lost or late, and the radio is woken seldom."""
+"""The upload coalescer: pages wait together, none is lost or late, and the radio seldom wakes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ref(stream, partition, seq, file="a"):
 
 
 class Sent:
-    """An uplink that remembers what it was offered, and when."""
+    """An uplink that records what it was offered, and when."""
 
     def __init__(self, clock):
         self.pages, self.clock = [], clock
@@ -45,7 +45,7 @@ class Sent:
         self.pages += [(self.clock.now, r) for r in refs]
 
     def watch_acks(self, wanted):
-        """Nobody listens here."""
+        """Not observed in these tests."""
 
 
 def make(*plans, store_bytes=None, pending=()):
@@ -91,7 +91,7 @@ def test_every_page_is_offered_once_in_order_and_in_time_wherever_it_has_moved(s
             clock.advance(a)
         elif what == "soon":
             held.release_soon()
-        elif what == "died":  # all that is pending is offered again
+        elif what == "died":  # everything pending is offered again
             held.offer([ref(k.stream, k.partition, k.seq, place[k]) for k in made])
     clock.advance(max(0, (held.status()["due_us"] or 0) - clock.now))
     held.release()
