@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edged.console.figures import COLOURS, RED, new_figure, save
+from edged.console.figures import COLOURS, GREY, RED, new_figure, save
 from edged.placement.profile import EnergyCalibration
 from governors.curve import Candidate
 
@@ -84,11 +84,14 @@ def draw(energy: EnergyCalibration, path: Path) -> None:
             ("Energy above idle", "J per M tuples", watts),
         )
         for axes, (quantity, unit, sources) in zip(panels, panels_text, strict=True):
-            axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
+            axes.set_ylim(0, (1.1 + 0.1 * len(names)) * axes.get_ylim()[1])
             axes.set(xlabel=f"clock of the {_PROCESSORS[device]} (MHz)",
                      ylabel=f"{unit}, {', '.join(sorted(sources))}",
                      title=quantity)  # fmt: skip
-            axes.legend(loc="upper right" if axes is panels[2] else "upper left", ncols=1)
+        panels[0].legend(loc="upper left")
+        panels[1].plot([], [], ":", color=GREY, label="clock left to its governor")
+        panels[1].legend(loc="upper left")
+        panels[2].legend(loc="upper right")
     figure.suptitle(f"{energy.board}, power by {energy.meter}", fontsize=10)
     save(figure, path)
 
@@ -105,16 +108,16 @@ def _draw_kernel(energy: EnergyCalibration, name: str, colour: str, panels: Sequ
         ([c.joules for c in set_to], None),
     )
     for axes, (dots, line) in zip(panels, rows, strict=True):
-        axes.plot(
-            mhz[: len(dots)], dots, "o" if line else "o-", color=colour, label=name, markersize=4
-        )
+        axes.plot(mhz[: len(dots)], dots, "o" if line else "o-", color=colour, markersize=4,
+                  label=name if axes is panels[0] else None)  # fmt: skip
         if line:
             axes.plot(grid, line, "-", color=colour, linewidth=1)
     alone = next((c for c in optimum.candidates if c.hz is None), None)
     if alone is not None:
         for axes, y in zip(panels, (MILLION / alone.us, alone.watts, alone.joules), strict=True):
-            axes.axhline(y, color=colour, linestyle=":", label=f"{name}, clock left alone")
+            axes.axhline(y, color=colour, linestyle=":")
     best = optimum.best
     if best.hz is not None:
-        panels[2].plot(best.hz / 1e6, best.joules, "*", color=RED, markersize=13,
-                       label=f"optimum {best.hz / 1e6:.0f} MHz", zorder=5)  # fmt: skip
+        panels[2].plot(best.hz / 1e6, best.joules, "*", color=colour, markersize=14,
+                       markeredgecolor=RED, label=f"optimum {best.hz / 1e6:.0f} MHz ({name})",
+                       zorder=5)  # fmt: skip
