@@ -1,16 +1,16 @@
-"""`edged-governor-helper`: writes a board's limits for a daemon that may not.
+"""`edged-governor-helper`: writes a board's limits for an unprivileged daemon.
 
-It runs as root and takes one JSON line a request over a unix socket (see
-`actuators._helper_client`): the name of a knob or switch, which of its files, and a value.  No path
-crosses the socket, and nothing is written but what `actuators.allow` finds and permits.
+It runs as root and reads one JSON line per request from a unix socket (`actuators._helper_client`):
+the name of a knob or switch, one of its files, and a value.  No path crosses the socket.  Only
+files and values of `actuators.allow` are written.
 
-Who may speak: the socket is 0660 of root and the group; the kernel's word on who connected
-(SO_PEERCRED) must name root, this user or a member of the group, and is logged.  One thread, at
-most CONNECTIONS connections (a new one displaces the one that was silent for longest), LINE_MAX
-bytes a line, IDLE_S seconds of silence; who floods it is served in turns.
+Access: the socket has mode 0660 of root and the group.  The peer's credentials (SO_PEERCRED) must
+name root, this user or a member of the group, and are logged.  Limits: one thread, CONNECTIONS
+connections (a new one replaces the one idle for longest), LINE_MAX bytes per line, IDLE_S seconds
+of silence.  Peers are served in turn, so one that floods the helper does not block others.
 
-A socket that systemd passes (sd_listen_fds(3)) takes the place of its own and outlives it: whoever
-connects starts the helper.
+A socket passed by systemd (sd_listen_fds(3)) replaces the helper's own and outlives it: a
+connection then starts the helper.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ IDLE_S = 30.0
 SO_PEERGROUPS = 59
 SOCKET = "/run/edged/governor.sock"
 PASSED_FD = 3
-"""Where systemd passes its socket."""
+"""File descriptor of the socket that systemd passes."""
 
 
 class HelperPeer:
-    """A connection."""
+    """A connected client."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link, self.line, self.active_s = link, b"", monotonic()
 
     def lines(self) -> Iterator[bytes]:
-        """Whole lines of what has arrived.  Raises ConnectionError where it must end."""
+        """Complete lines that have arrived.  Raises ConnectionError where the connection must
+        end."""
         received = self.link.recv(LINE_MAX)
         if not received:
             raise ConnectionError("closed")
@@ -60,7 +61,7 @@ class HelperPeer:
 
 
 class Helper:
-    """The socket's side."""
+    """Server of the socket."""
 
     def __init__(
         self, board: AllowList, listener: socket.socket, gid: int | None, idle_s: float = IDLE_S
@@ -72,7 +73,7 @@ class Helper:
         self._selector.register(listener, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Until a signal ends the process."""
+        """Serve until a signal ends the process."""
         while True:
             for key, _ in self._selector.select(self._idle_s if self._peers else None):
                 if key.fileobj is self._listener:
@@ -118,7 +119,7 @@ class Helper:
                 except (ValueError, RecursionError):
                     request = None
                 peer.link.sendall(json.dumps(self._board.answer(request)).encode() + b"\n")
-        except OSError:  # gone, or it does not read its answers
+        except OSError:  # disconnected, or does not read its replies
             self._drop(peer)
 
     def _drop(self, peer: HelperPeer) -> None:
@@ -128,15 +129,15 @@ class Helper:
 
 
 def groups(link: socket.socket, gid: int) -> set[int]:
-    """The groups of who connected."""
-    with contextlib.suppress(OSError):  # Linux before 4.13 knows the first only
+    """Groups of the peer."""
+    with contextlib.suppress(OSError):  # Linux before 4.13 reports the primary group only
         raw = link.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 4096)
         return {gid, *struct.unpack(f"{len(raw) // 4}I", raw)}
     return {gid}
 
 
 def listen(path: Path, gid: int | None) -> socket.socket:
-    """A socket that only root and the group may connect to."""
+    """A socket that accepts root and the group only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -168,7 +169,7 @@ def main() -> None:
         description="Write a board's limits for an unprivileged edged."
     )
     parser.add_argument("--socket", type=Path, default=Path(SOCKET))
-    parser.add_argument("--group", help="Who may connect, besides root.")
+    parser.add_argument("--group", help="Group that may connect, besides root.")
     parser.add_argument("--root", type=Path, default=Path("/"), help="The board's tree.")
     parser.add_argument("--idle", type=float, default=IDLE_S, help="Seconds of silence allowed.")
     options = parser.parse_args()

@@ -368,7 +368,7 @@ def test_no_control_at_all_is_named_and_leaving_it_is_what_remains(tmp_path, qui
     plant(root, "no-control")
     found = calibrate_board(asked(root, tmp_path))
     assert found.optimum("chain").best.hz is None and found.pays_from("chain") is None
-    assert any("nothing on this board that could be set" in note for note in found.notes)
+    assert any("this board has nothing that can be set" in note for note in found.notes)
     words = ["calibrate", "--store", str(tmp_path / "s"), "--board", "none", "--plot", "x.png"]
     told = CliRunner().invoke(cli, words)
     assert isinstance(told.exception, ConfigError) and "--plot" in str(told.exception)

@@ -1,1 +1,1 @@
-"""The only code that writes a board: clocks, sleep, and who owns them."""
+"""Writes clocks and sleep settings of a board.  No other package does."""

@@ -1,12 +1,12 @@
-"""The daemon's side of the root helper: one JSON line each way over a unix socket.
+"""Client of the root helper: one JSON line per request and reply over a unix socket.
 
     {"set": "cpu.policy0", "part": "max", "value": "1344000"}    -> {"ok": true}
     {"list": true}                                     -> {"ok": ["cpu.policy0", ...],
                                                            "denied": {"core.1": "why", ...}}
-    anything that failed                               -> {"errno": 22, "problem": "..."}
-    anything that is not allowed                       -> {"refused": "..."}
+    a failed write                                     -> {"errno": 22, "problem": "..."}
+    a request that is not allowed                      -> {"refused": "..."}
 
-No path crosses the socket: the helper finds the board's files itself.
+No path crosses the socket: the helper discovers the board's files itself.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from governors.errors import NotPermitted
 from governors.sysfs import error
 
 TIMEOUT_S = 0.5
-"""The helper answers within microseconds; a beat does not wait longer than this for it."""
+"""Longest wait of a beat for a reply; the helper replies within microseconds."""
 START_S = 10.0
-"""The first question may start it, a second's work on a small board; no beat waits for that."""
+"""Timeout of the first request, which may start the helper (a second on a small board). No beat
+waits for it."""
 REPLY_MAX = 256 << 10
 LIST = b'{"list": true}\n'
 
@@ -38,8 +39,8 @@ class HelperWriter:
     def __init__(
         self, path: Path, settings: Iterable[Setting], permissions: Mapping[str, Any] | None = None
     ) -> None:
-        """`told`: what it may write, where it has said so already (`HelperProbe`); else it is
-        asked, and waited for.  Raises NotPermitted where no helper answers."""
+        """`permissions`: the reply to `list`, where known (`HelperProbe`); else it is requested
+        synchronously.  Raises NotPermitted where no helper replies."""
         self._path = path
         self._socket: socket.socket | None = None
         self._parts = {
@@ -50,19 +51,19 @@ class HelperWriter:
         permissions = permissions or self._request(LIST, str(path), START_S)
         self._known: frozenset[str] = frozenset(permissions["ok"])
         self._denied: dict[str, str] = dict(permissions.get("denied", {}))
-        self.why = f"{path} answers, and may write for us"
+        self.why = f"the helper at {path} may write"
 
     def refusal(self, path: str) -> str:
-        """Why the helper would not write there; empty where it would."""
+        """Why the helper would not write the path; empty where it would."""
         name, _ = self._parts.get(path, (path, ""))
         if name in self._known:
             return ""
         if name in self._denied:
-            return f"the helper at {self._path} may not either: {self._denied[name]}"
+            return f"the helper at {self._path} may not write either: {self._denied[name]}"
         return f"the helper at {self._path} knows no {name}"
 
     def write(self, path: str, text: str) -> None:
-        """Have it written.  Raises SysfsError as the kernel answered, or NotPermitted."""
+        """Write through the helper.  Raises SysfsError with the kernel's errno, or NotPermitted."""
         if path not in self._parts:
             raise NotPermitted(f"{path} belongs to no knob of this board")
         name, part = self._parts[path]
@@ -70,7 +71,7 @@ class HelperWriter:
         self._request(json.dumps(request).encode() + b"\n", path)
 
     def close(self) -> None:
-        """Hang up; the next write connects again."""
+        """Disconnect; the next write connects again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -89,7 +90,9 @@ class HelperWriter:
                 f"the helper at {self._path} does not answer ({problem}); start "
                 "edged-governor-helper, or see its log"
             ) from problem
-        except BaseException:  # a signal's: this answer must not be taken for that of the next
+        except (
+            BaseException
+        ):  # from a signal: the late reply must not be read as that of the next request
             self.close()
             raise
         if "refused" in answer:
@@ -101,7 +104,7 @@ class HelperWriter:
     def _exchange(self, line: bytes, within_s: float) -> bytes:
         if self._socket is None:
             fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            # blocking, since otherwise a queue that is full for a moment refuses at once
+            # blocking: a non-blocking connect fails at once while the queue is full
             wait = struct.pack("@ll", 0, int(TIMEOUT_S * 1e6))
             fresh.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
             try:
@@ -124,9 +127,8 @@ class HelperWriter:
 
 
 class HelperProbe:
-    """Asks at a socket whether a helper is there and what it may write, and waits for nothing: a
-    look asks, and one of the next ones finds the answer.  One that starts meanwhile has its time.
-    """
+    """Non-blocking query whether a helper is present and what it may write: one `look` sends the
+    request, a later one returns the reply.  A helper that is still starting replies later."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -134,7 +136,7 @@ class HelperProbe:
         self._reply = b""
 
     def look(self) -> dict[str, Any] | None:
-        """Its answer, once it is there; each is told once."""
+        """The reply, once, when it has arrived; else None."""
         try:
             if self._socket is None:
                 self._dial()
@@ -152,7 +154,7 @@ class HelperProbe:
         return answer if isinstance(answer, dict) and "ok" in answer else None
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         if self._socket is not None:
             self._socket.close()
         self._socket, self._reply = None, b""

@@ -1,8 +1,9 @@
-"""The root helper's allow-list: which values may be written to which files, found by itself.
+"""Allow-list of the root helper: the values that may be written to each file.
 
-A request names a knob or switch, one of its parts, and a value.  The name is looked up among what
-was discovered; the value must be one that the knob permits (entries of its table, its range where
-there is none) or one that was read from that very file: a limit that stood there may be put back.
+A request names a knob or switch, one of its parts, and a value.  The name must be among those that
+discovery finds.  The value must be one that the knob permits (an entry of its table, or in its
+range without a table) or one that was read from that very file, so that original limits can be
+restored.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from governors.detect import detect
 from governors.sysfs import Absent, Sysfs, SysfsError
 
 DISCOVER_S = 1.0
-"""A name that is not known makes the helper discover anew, no oftener than this."""
+"""Shortest time between two discoveries, which an unknown name triggers."""
 ORIGINALS_MAX = 8
 
 
 class AllowList:
-    """What may be written on one board, and the writing of it."""
+    """The permitted values of one board, and the writes."""
 
     def __init__(self, sysfs: Sysfs) -> None:
         self._sysfs = sysfs
         self._settings: dict[str, Setting] = {}
         self._originals: dict[str, deque[str]] = {}
-        """Path -> what stood there that is none of its knob's values."""
+        """Path -> contents read from it that its knob does not permit otherwise."""
         self._discovered_s = -DISCOVER_S
         self.discover()
 
     def discover(self) -> None:
-        """Discover, if that was not just done."""
+        """Discover the board's settings, at most once per DISCOVER_S."""
         if monotonic() - self._discovered_s < DISCOVER_S:
             return
         found = findings(self._sysfs, detect(self._sysfs))
@@ -45,15 +46,15 @@ class AllowList:
                 self._note(setting, path)
 
     def answer(self, request: object) -> dict[str, object]:
-        """The reply to one request, whatever it is."""
+        """The reply to a request of any shape."""
         if not isinstance(request, dict):
-            return {"refused": "a request is a JSON object"}
+            return {"refused": "a request must be a JSON object"}
         if request.get("list") is True:
             denied = {s.name: why for s in self._settings.values() if (why := self._denied(s))}
             return {"ok": sorted(self._settings.keys() - denied.keys()), "denied": denied}
         name, part, value = (request.get(key) for key in ("set", "part", "value"))
         if not (isinstance(name, str) and isinstance(part, str) and isinstance(value, str)):
-            return {"refused": "set, part and value are texts"}
+            return {"refused": "set, part and value must be texts"}
         if name not in self._settings:
             self.discover()
         setting = self._settings.get(name)
@@ -62,12 +63,12 @@ class AllowList:
             return {"refused": f"this board has no {name[:40]!r} with a part {part[:40]!r}"}
         self._note(setting, path)
         if not setting.permits(value) and value not in self._originals.get(path, ()):
-            return {"refused": f"{value[:40]!r} is no value of {name}"}
+            return {"refused": f"{value[:40]!r} is not a value of {name}"}
         return self._write(path, value)
 
     def _denied(self, setting: Setting) -> str:
-        """Why not even the helper may write its files, as below a /sys that is read-only; files
-        that are gone for now may come back."""
+        """Why not even the helper may write the setting's files, as on a read-only /sys; missing
+        files do not count, since they may come back."""
         there = [p for p in setting.files().values() if not readable(p) or self._sysfs.exists(p)]
         return next((why for path in there if (why := refusal(self._sysfs, path))), "")
 

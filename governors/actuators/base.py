@@ -1,13 +1,13 @@
-"""What can be set on a board: knobs (clocks with limits) and switches (files with a few values).
+"""Settings of a board: knobs (clocks with limits) and switches (files with a few values).
 
-A knob is one clock domain.  Its lowest and highest clock are two files that the kernel takes in one
-order only: min <= max must hold at every write (hardware.md 1.1), so going up the maximum comes
-first, going down the minimum.  Pinning is min = max, which works under every governor.  Where one
-clock has several policies (tegra194 on old kernels) all of them are written.  A cap (memory clock,
-NVML) is a knob without a minimum.
+A knob is one clock domain.  Its minimum and maximum are two files, and the kernel requires min <=
+max at every write (docs/hardware.md): to go up, the maximum is written first; to go down, the
+minimum.  Pinning is min = max, which works under every governor.  Where one clock has several
+policies (tegra194 on old kernels) all of them are written.  A cap (memory clock, NVML) is a knob
+without a minimum.
 
-Modules of this package that find something register a function with `finder`; the helper computes
-its allow-list from the same findings as the daemon its knobs (`permits`).
+Modules of this package register discovery functions with `finder`. The helper computes its
+allow-list from the same findings as the daemon its knobs (`permits`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from governors.errors import ActuatorError
 from governors.sysfs import Sysfs, SysfsError
 
 DIGITS_MAX = 12
-"""Of a clock in Hz."""
+"""Digits of a clock in Hz at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockLimits:
-    """The lowest and the highest clock."""
+    """Lowest and highest clock."""
 
     min_hz: int
     max_hz: int
@@ -44,41 +44,41 @@ class ClockLimits:
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One clock domain with limits.  Paths are as on a real board."""
+    """A clock domain with limits.  Paths have the form of a real board."""
 
     name: str
     """cpu.policy0, gpu, emc."""
     kind: str
     """cpu, gpu or memory."""
     unit_hz: int
-    """What the files count in: 1000 where they hold kHz, 1 for Hz."""
+    """Unit of the files: 1000 for kHz, 1 for Hz."""
     min_path: str
-    """Empty: a cap, which has a maximum only."""
+    """Empty for a cap, which has only a maximum."""
     max_path: str
     current_path: str
-    """Empty: the clock cannot be read."""
+    """Empty where the clock cannot be read."""
     table_hz: tuple[int, ...]
-    """Ascending; empty: continuous."""
+    """Ascending; empty where the range is continuous."""
     floor_hz: int
     ceiling_hz: int
-    """The hardware's range."""
+    """Range of the hardware."""
     cores: tuple[int, ...] = ()
     also: tuple[tuple[str, str], ...] = ()
-    """(min, max) files of further policies of the same clock; they are written alike."""
+    """(min, max) files of further policies of the same clock, written alike."""
     uncapped: str = ""
-    """What a cap holds where nothing is capped."""
+    """Content of a cap's file without a cap."""
     optional: bool = False
-    """To be set only where the settings ask for it."""
+    """Set only where the configuration asks for it."""
 
     def files(self) -> dict[str, str]:
-        """Part (`min`, `max`, `min1`, `max1`, ...) -> path."""
+        """Path by part (`min`, `max`, `min1`, `max1`, ...)."""
         pairs = [(self.min_path, self.max_path), *self.also]
         named = ((f"{part}{n or ''}", path) for n, pair in enumerate(pairs)
                  for part, path in zip(("min", "max"), pair, strict=True))  # fmt: skip
         return {part: path for part, path in named if path}
 
     def snap(self, hz: int, within: ClockLimits) -> int:
-        """The nearest clock (the higher of two) that the hardware has inside of `within`."""
+        """The nearest clock of the hardware inside `within`, the higher of two."""
         clipped = ClockLimits(self.floor_hz, self.ceiling_hz).clip(within.clip(hz))
         inside = [entry for entry in self.table_hz if within.min_hz <= entry <= within.max_hz]
         if not inside:
@@ -86,19 +86,19 @@ class Knob:
         return min(inside, key=lambda entry: (abs(entry - clipped), -entry))
 
     def text(self, hz: int) -> str:
-        """A clock as the files hold it."""
+        """A clock as file content."""
         return str(hz // self.unit_hz)
 
     def hz(self, text: str) -> int:
-        """The inverse; the ceiling for a cap that caps nothing.  Raises ActuatorError."""
+        """Inverse of `text`; the ceiling for a cap that is not set.  Raises ActuatorError."""
         if self.uncapped and text == self.uncapped:
             return self.ceiling_hz
         if text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX:
             return int(text) * self.unit_hz
-        raise ActuatorError(f"{self.name}: {text[:40]!r} is no clock; look at {self.max_path}")
+        raise ActuatorError(f"{self.name}: {text[:40]!r} is not a clock; check {self.max_path}")
 
     def permits(self, text: str) -> bool:
-        """Whether somebody who is not root may have this written."""
+        """Whether an unprivileged client may have this value written."""
         if self.uncapped and text == self.uncapped:
             return True
         if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX):
@@ -111,7 +111,8 @@ class Knob:
         return self.floor_hz <= hz <= self.ceiling_hz
 
     def may_hold(self, text: str) -> bool:
-        """Whether it may have stood there before: limits need be no entries of the table."""
+        """Whether the file may have held this value before; original limits need not be in the
+        table."""
         number = text.isascii() and text.isdecimal() and len(text) <= 12
         return self.permits(text) or (
             number and self.floor_hz <= int(text) * self.unit_hz <= self.ceiling_hz
@@ -120,7 +121,7 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A file that takes a few values; never touched unless the settings ask for it."""
+    """A file with a few values, written only where the configuration asks for it."""
 
     name: str
     """core.3, gpu.power, gpu.railgate_delay."""
@@ -130,15 +131,15 @@ class Switch:
     values: tuple[str, ...]
 
     def files(self) -> dict[str, str]:
-        """Part -> path, as a knob's."""
+        """Path by part, as for a knob."""
         return {"value": self.path}
 
     def permits(self, text: str) -> bool:
-        """Whether somebody who is not root may have this written."""
+        """Whether an unprivileged client may have this value written."""
         return text in self.values
 
     def may_hold(self, text: str) -> bool:
-        """Whether it may have stood there before: a delay may be any number."""
+        """Whether the file may have held this value before; a delay may be any number."""
         return self.permits(text) or (
             all(value.isdecimal() for value in self.values)
             and len(self.values) > 2
@@ -154,14 +155,14 @@ FINDERS: list[Finder] = []
 
 
 def finder(function: Finder) -> Finder:
-    """Registers a function that finds knobs or switches on a board."""
+    """Register a function that finds knobs or switches of a board."""
     FINDERS.append(function)
     return function
 
 
 def findings(sysfs: Sysfs, board: DetectedBoard) -> list[Setting]:
-    """All that can be set here, by name.  A device node may appear late after boot (hardware.md
-    1.6): look again rather than remember that there was none."""
+    """Knobs and switches of the board, by name.  Not cached: a device node may appear late after
+    boot (docs/hardware.md)."""
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{module.name}")
@@ -173,21 +174,21 @@ def findings(sysfs: Sysfs, board: DetectedBoard) -> list[Setting]:
 
 
 def discover(sysfs: Sysfs, board: DetectedBoard) -> list[Knob]:
-    """The board's knobs, by name."""
+    """Knobs of the board, by name."""
     return [setting for setting in findings(sysfs, board) if isinstance(setting, Knob)]
 
 
 def switches(sysfs: Sysfs, board: DetectedBoard) -> list[Switch]:
-    """The board's switches, by name."""
+    """Switches of the board, by name."""
     return [setting for setting in findings(sysfs, board) if isinstance(setting, Switch)]
 
 
 def limits_now(sysfs: Sysfs, knob: Knob) -> ClockLimits:
-    """Its limits as they stand.  Raises ActuatorError where they cannot be read."""
+    """Current limits of a knob.  Raises ActuatorError where they cannot be read."""
     texts = {}
     for part, path in (("min", knob.min_path), ("max", knob.max_path)):
         if path and not readable(path):
-            raise ActuatorError(f"{knob.name}: what is set cannot be told")
+            raise ActuatorError(f"{knob.name}: its setting cannot be read back")
         try:
             texts[part] = sysfs.read(path) if path else knob.text(knob.floor_hz)
         except SysfsError as problem:
@@ -196,8 +197,8 @@ def limits_now(sysfs: Sysfs, knob: Knob) -> ClockLimits:
 
 
 def ordered(wanted: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The parts of a setting in the order in which the kernel takes them: a minimum that is above
-    today's maximum waits for its maximum."""
+    """Parts of a setting in the order that the kernel accepts: a minimum above the current maximum
+    follows its maximum."""
     order: list[str] = []
     for part in sorted(wanted, key=lambda part: (part[3:], part.startswith("max"))):
         least = part.replace("max", "min")
@@ -210,7 +211,7 @@ def ordered(wanted: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 @dataclass(slots=True)
 class WriteCost:
-    """What it takes to write, measured."""
+    """Measured cost of writes."""
 
     count: int = 0
     max_us: float = 0.0
@@ -218,29 +219,29 @@ class WriteCost:
 
     @property
     def usual_us(self) -> float:
-        """The median of the last eleven, the lower one of two: one bad moment of the machine makes
-        nothing dear, for what is too dear is not done, and so not measured again."""
+        """Median of the last eleven, the lower of two.  The median resists outliers, which matters
+        because a write that looks too expensive is not done and so not measured again."""
         return sorted(self.recent_us)[(len(self.recent_us) - 1) // 2] if self.recent_us else 0.0
 
     def note(self, spent_us: float) -> None:
-        """One more was measured."""
+        """Add a measurement."""
         self.count += 1
         self.recent_us.append(spent_us)
         self.max_us = max(self.max_us, spent_us)
 
 
 SCHEMES: dict[str, ModuleType] = {}
-"""Scheme -> module with `write(path, text)` and `refusal(path)`: what is set by a library's calls
-and not by files has paths like `nvml:GPU-...`, which cannot be read back."""
+"""Scheme -> module with `write(path, text)` and `refusal(path)`. Settings made by library calls
+have paths such as `nvml:GPU-...`, which cannot be read back."""
 
 
 def readable(path: str) -> bool:
-    """Whether what stands there can be told."""
+    """Whether the path is a file that can be read."""
     return path.startswith("/")
 
 
 def put(sysfs: Sysfs, path: str, text: str) -> None:
-    """Write a file, or what only looks like one.  Raises SysfsError."""
+    """Write a file or a scheme's path.  Raises SysfsError."""
     if readable(path):
         sysfs.write(path, text)
     else:
@@ -248,12 +249,12 @@ def put(sysfs: Sysfs, path: str, text: str) -> None:
 
 
 def refusal(sysfs: Sysfs, path: str) -> str:
-    """Why this process may not write there; empty where it may."""
+    """Why this process may not write the path; empty where it may."""
     if not readable(path):
         return str(SCHEMES[path.partition(":")[0]].refusal(path))
     if sysfs.writable(path):
         return ""
     if not sysfs.exists(path):
-        return f"{path} is not there"
+        return f"{path} does not exist"
     read_only = sysfs.read_only(path)
     return f"{path} is mounted read-only" if read_only else f"no right to write {path}"

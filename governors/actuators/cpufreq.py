@@ -1,10 +1,10 @@
-"""CPU clocks: the kernel's cpufreq policies (hardware.md 1.1).
+"""CPU clocks: the kernel's cpufreq policies (docs/hardware.md).
 
 Files hold kHz.  intel_pstate and amd-pstate have no table: their range is continuous.
-`cpuinfo_cur_freq` is never read: on tegra194 that takes 500 µs and runs work on the core.
+`cpuinfo_cur_freq` is never read: on tegra194 it takes 500 µs and runs work on the core.
 
-Cores of one tegra194 cluster run at the highest request of the cluster; where the kernel has one
-policy a core, the policies of a cluster become one knob and are written alike.
+Cores of a tegra194 cluster run at the cluster's highest request.  Where the kernel has one policy
+per core, the policies of a cluster form one knob and are written alike.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from governors.sysfs import Sysfs, SysfsError
 
 CPU = "/sys/devices/system/cpu"
 CLUSTERED = "tegra194"
-"""The driver (of Xavier and Orin) whose clocks are of clusters, whatever the policies are."""
+"""Driver (of Xavier and Orin) whose clocks belong to clusters, for any layout of policies."""
 
 
 @finder
 def policies(sysfs: Sysfs, board: DetectedBoard) -> Iterator[Knob]:
-    """One knob a clock.  A policy whose files are missing or garbled (all of its cores may be
-    offline) is left out."""
+    """One knob per clock.  A policy with missing or garbled files (all of its cores may be offline)
+    is skipped."""
     del board
     clocks: dict[object, list[Knob]] = {}
     names = [name for name in sysfs.list(f"{CPU}/cpufreq") if re.fullmatch(r"policy\d+", name)]
@@ -39,7 +39,7 @@ def policies(sysfs: Sysfs, board: DetectedBoard) -> Iterator[Knob]:
 
 
 def cpu_list(text: str) -> tuple[int, ...]:
-    """Cores of a kernel's list: `0-3`, `0 1 2`, `0-1,4`.  Garbled parts are left out."""
+    """Cores of a kernel list: `0-3`, `0 1 2`, `0-1,4`. Garbled parts are skipped."""
     found: set[int] = set()
     for part in re.split(r"[\s,]+", text):
         if match := re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part):
@@ -70,7 +70,7 @@ def _policy(sysfs: Sysfs, name: str) -> Knob:
 
 
 def _clock(sysfs: Sysfs, knob: Knob) -> object:
-    """What policies of one clock have in common."""
+    """A key that policies of one clock share."""
     at = knob.min_path.rpartition("/")[0]
     if sysfs.get(f"{at}/scaling_driver") != CLUSTERED or len(knob.cores) != 1:
         return knob.name

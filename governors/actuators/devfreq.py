@@ -1,12 +1,13 @@
-"""GPU clocks by devfreq (nvgpu, and Thor's driver), and Thor's memory clock (hardware.md 1.2, 1.3).
+"""GPU clocks by devfreq (nvgpu, and Thor's driver), and Thor's memory clock (docs/hardware.md).
 
-Files hold Hz.  A node is a GPU's where its device-tree name is one that is known, or contains
-"gpu"; its position differs on every release, so it is looked for in `/sys/class/devfreq`.
+Files hold Hz.  A node belongs to a GPU if its device-tree name is a known one or contains "gpu".
+Nodes move between releases, so they are searched for in `/sys/class/devfreq`.
 
-A suspended GPU stays suspended: only limits and tables are read, which the devfreq core keeps;
-`tpc_fs_mask` and writes of `railgate_enable` would wake it and are never done.
+A suspended GPU stays suspended: only limits and tables are read, which the devfreq core keeps.
+`tpc_fs_mask` is never read and `railgate_enable` never written, since both would wake it.
 
-Without a table a node's range is not known (its limits may be somebody's), so there is no knob.
+A node without a table has no known range (its limits may be another process's), so it gives no
+knob.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from governors.sysfs import Sysfs, SysfsError
 DEVFREQ = "/sys/class/devfreq"
 GPUS = frozenset(("gv11b", "gp10b", "ga10b", "gb10b", "gpu"))
 VIDEO = "gpu-nvd"
-"""Thor's video engines have a node of their own."""
+"""Node of Thor's video engines."""
 RAILGATE_DELAYS_MS = ("50", "100", "200", "500", "1000", "2000")
-"""Of our choosing; the driver takes any (500 is its default)."""
+"""A selection; the driver accepts any number (its default is 500)."""
 
 
 @finder

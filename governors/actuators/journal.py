@@ -1,18 +1,18 @@
-"""The journal: what stood in the board's files before this process wrote, and what it wrote since.
+"""Journal of the original contents of a board's files and of the values written since.
 
     line 1          JSON: {"format": 1, "boot": id, "files": [{name, part, path, original}, ...]}
-    then per file   SLOT bytes: two texts that would be ours, padded with spaces, newline
+    then per file   SLOT bytes: up to two values that may be this process's, padded, newline
 
-Line 1 is on the disk before the first write to the board (temporary file, fsync, rename, fsync of
-the directory).  A slot is overwritten in place before each write to its file, with the value that
-stands there and the one that will: it survives the death of this process, and needs no fsync,
-since a reboot takes the board's limits with it (`boot` tells that there was one).
+Line 1 is durable before the first write to the board (temporary file, fsync, rename, fsync of the
+directory). Before each write to a board file its slot is overwritten in place with the current and
+the next value.  A slot survives the death of the process and needs no fsync, since a reboot also
+resets the board's limits (`boot` detects it).
 
-The journal may belong to an unprivileged daemon and be restored from by root: links are not
-followed, and what it says is checked against the board's own knobs (see `restoring`).
+An unprivileged daemon may own the journal while root restores from it: symbolic links are not
+followed, and its records are checked against the board's own knobs (`restoring`).
 
-Beside it lies a lock that its owner holds: a journal without an owner is one to restore from.
-Locks on the board's own files keep apart daemons that keep different journals.
+The owner holds a lock file beside it; a journal whose lock is free is to be restored from.  Locks
+on the board's files separate daemons that use different journals.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _held: set[int] = set()
 
 
 def _forked() -> None:
-    """A child of fork() must not hold its parent's locks beyond the parent's death."""
+    """Close the locks in a child of fork(), which would otherwise outlive the parent's."""
     for fd in _held:
         os.close(fd)
     _held.clear()
@@ -57,14 +57,15 @@ class JournalRecord:
     path: str
     original: str
     ours: frozenset[str] = frozenset()
-    """What we may have written; empty: nothing."""
+    """Values that this process may have written; empty: none."""
 
 
 class Lock:
-    """Held until released or until this process dies."""
+    """A file lock, held until `release` or the death of the process."""
 
     def __init__(self, path: str, create: bool = False) -> None:
-        """Raises BlockingIOError where somebody holds it, OSError where it cannot be opened."""
+        """Raises BlockingIOError where another process holds it, OSError where the file cannot be
+        opened."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW if create else os.O_RDONLY
         self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
         _held.add(self._fd)
@@ -78,18 +79,19 @@ class Lock:
             raise
 
     def release(self) -> None:
-        """Let go; may be repeated."""
+        """Release the lock; idempotent."""
         if self._fd in _held:
             _held.discard(self._fd)
-            fcntl.flock(self._fd, fcntl.LOCK_UN)  # also where a child has not yet closed its copy
+            fcntl.flock(self._fd, fcntl.LOCK_UN)  # explicit: a child may still hold a copy of fd
             os.close(self._fd)
 
 
 class LimitJournal:
-    """The file at `path`, held by this process."""
+    """The journal at `path`, locked by this process."""
 
     def __init__(self, path: Path) -> None:
-        """Raises NotPermitted where another process holds it."""
+        """Raises OwnedElsewhere where another process holds it, NotPermitted where it cannot be
+        created."""
         self.path = path
         self._fd: int | None = None
         self._start = 0
@@ -100,8 +102,8 @@ class LimitJournal:
         except BlockingIOError:
             owner = lock.read_text("ascii", "replace").strip() or "?"
             raise OwnedElsewhere(
-                f"{path} is held by process {owner}, which owns this board's limits: they are left "
-                "to it; stop it, or run only one daemon a board with control"
+                f"{path} is locked by process {owner}, which owns this board's limits: they are "
+                "left to it; stop it, or run only one daemon a board with control"
             ) from None
         except OSError as problem:
             raise NotPermitted(
@@ -110,7 +112,7 @@ class LimitJournal:
             ) from problem
 
     def create(self, boot: str, records: Sequence[JournalRecord]) -> None:
-        """Make it durable, in place of what there was.  Raises ActuatorError."""
+        """Replace the journal durably.  Raises ActuatorError."""
         temporary = self.path.with_name(f"{self.path.name}.new")
         files = [{"name": r.name, "part": r.part, "path": r.path, "original": r.original}
                  for r in records]  # fmt: skip
@@ -135,12 +137,13 @@ class LimitJournal:
         self._fd, self._start = fd, len(head)
 
     def note(self, index: int, before: str, after: str) -> None:
-        """File `index` holds `before` (empty: not ours) and is about to be written `after`."""
+        """Record that file `index` holds `before` (empty: the original) and will be written
+        `after`."""
         if self._fd is not None:
             os.pwrite(self._fd, _slot(before, after), self._start + index * SLOT)
 
     def load(self) -> tuple[str, list[JournalRecord]] | None:
-        """Boot id and records; None where there is no journal.  Raises ActuatorError."""
+        """Boot id and records; None without a journal.  Raises ActuatorError."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -156,8 +159,8 @@ class LimitJournal:
             boot = str(document["boot"])
         except (ValueError, KeyError, TypeError) as problem:
             raise ActuatorError(
-                f"{self.path} is no journal of limits ({problem}): set the limits by hand, "
-                "or with nvpmodel, and delete it"
+                f"{self.path} is not a journal of limits ({problem}): set the limits by hand, "
+                "or with nvpmodel, and delete the file"
             ) from problem
         slots = (
             body[i * SLOT : (i + 1) * SLOT].decode("ascii", "replace") for i in range(len(plain))
@@ -168,18 +171,18 @@ class LimitJournal:
         ]
 
     def remove(self) -> None:
-        """There is nothing to restore any more.  Raises ActuatorError."""
+        """Delete the journal, since nothing is left to restore.  Raises ActuatorError."""
         self._close()
         try:
             self.path.unlink(missing_ok=True)
             self._sync_directory()
         except OSError as problem:
             raise ActuatorError(
-                f"{self.path}: {problem.strerror}; all is restored, delete it"
+                f"{self.path}: {problem.strerror}; all limits are restored: delete the file"
             ) from problem
 
     def release(self) -> None:
-        """Let go of it; what it says stays."""
+        """Unlock the journal and keep its content."""
         self._close()
         self._lock.release()
 
@@ -197,7 +200,7 @@ class LimitJournal:
 
 
 def boot_id(sysfs: Sysfs) -> str:
-    """Of the kernel's run; empty where the tree has none."""
+    """Id of the running boot; empty where the tree has none."""
     return sysfs.get(BOOT_ID) or ""
 
 
@@ -208,5 +211,5 @@ def _slot(*texts: str) -> bytes:
 def _record(entry: dict[str, str]) -> JournalRecord:
     name, part, path, original = (entry[key] for key in ("name", "part", "path", "original"))
     if not all(isinstance(text, str) for text in (name, part, path, original)):
-        raise TypeError("a file's entry holds what is no text")
+        raise TypeError("an entry holds a value that is not a text")
     return JournalRecord(name, part, path, original)

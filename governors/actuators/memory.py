@@ -1,7 +1,7 @@
-"""The memory clock's cap on Tegra: the file that nvpmodel writes (hardware.md 1.3).
+"""Memory clock cap on Tegra: the file that nvpmodel writes (docs/hardware.md).
 
-It holds Hz, readable by all; 0 is no cap.  The clock itself stands in debugfs, for root only.
-Rates are those that were seen on Orin; other SoCs have none that are public, so no knob.
+It holds Hz and is world-readable; 0 means no cap.  The clock itself is in debugfs, readable by root
+only.  The rates are those observed on Orin; other SoCs have no public rates and give no knob.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RATES_HZ = {"tegra234": (204_000_000, 665_600_000, 2_133_000_000, 3_199_000_000)
 
 @finder
 def caps(sysfs: Sysfs, board: DetectedBoard) -> Iterator[Knob]:
-    """`emc`, where the SoC's rates are known and the file is there."""
+    """`emc`, where the SoC's rates are known and the file exists."""
     rates = RATES_HZ.get(board.soc)
     for path in CAPS:
         if rates and sysfs.get_int(path) is not None:

@@ -1,13 +1,13 @@
-"""The clock of a discrete NVIDIA GPU, by NVML's locked clocks.
+"""Clock cap of a discrete NVIDIA GPU, by NVML's locked clocks.
 
-That `nvmlInit` works says nothing (hardware.md 3): on Orin it does, and then every figure is
-missing, zero or garbage.  So there is a knob only where the board has no Tegra GPU and the device
-itself tells a power above zero, a clock, and the clocks it can be set to.  A GPU that is suspended
-is not asked: that would wake it.
+A successful `nvmlInit` proves nothing (docs/hardware.md): on Orin it succeeds, and then every
+figure is missing, zero or garbage.  A knob therefore needs a board without a Tegra GPU and a device
+that reports power above zero, a clock, and its settable clocks.  A suspended GPU is not queried,
+since a query would wake it.
 
-Locking takes root.  NVML does not tell what is locked, so the knob cannot be read back or watched:
-it is a cap with the path `nvml:UUID`, and what stands for "not locked" is `unlocked`.  Restoring
-resets the lock, whoever made it.
+Locking requires root.  NVML does not report locks, so the knob cannot be read back or watched: it
+is a cap with the path `nvml:UUID`, whose original value is `unlocked`. Restoring resets the lock,
+including a lock of another process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ERRNO = {3: errno.ENOTSUP, 4: errno.EPERM, 6: errno.ENOENT, 15: errno.ENODEV, 2
 
 @finder
 def locks(sysfs: Sysfs, board: DetectedBoard) -> Iterator[Knob]:
-    """`gpu.nvml0`, ...; optional, since a GPU's clock is everybody's."""
+    """`gpu.nvml0`, ...; optional, since other processes share the GPU's clock."""
     if board.tegra or sysfs.root != Path("/") or not _awake(sysfs):
         return
     library = _library()
@@ -49,7 +49,7 @@ def write(path: str, text: str) -> None:
     """Lock the clock below `text` MHz, or unlock it.  Raises SysfsError."""
     library = _library()
     if library is None:
-        raise error(path, OSError(errno.ENODEV, "NVML is not there"))
+        raise error(path, OSError(errno.ENODEV, "NVML is not available"))
     try:
         device = library.nvmlDeviceGetHandleByUUID(path.partition(":")[2])
         if text == UNLOCKED:
@@ -61,21 +61,21 @@ def write(path: str, text: str) -> None:
 
 
 def clock_hz(path: str) -> int | None:
-    """The clock that it runs at; None where that is not told."""
+    """Current clock; None where NVML does not report it."""
     mhz = _query(path, lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_GRAPHICS))
     return None if mhz is None else mhz * MHZ
 
 
 def celsius(path: str) -> int | None:
-    """Its temperature; None where that is not told."""
+    """Temperature; None where NVML does not report it."""
     return _query(
         path, lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)
     )
 
 
 def refusal(path: str) -> str:
-    """Why this process may not; empty where it may."""
-    return "" if os.geteuid() == 0 else f"{path}: locking a GPU's clock takes root"
+    """Why this process may not lock the clock; empty where it may."""
+    return "" if os.geteuid() == 0 else f"{path}: only root may lock a GPU's clock"
 
 
 def _query(path: str, ask: Callable[[Any, Any], int]) -> int | None:
@@ -89,7 +89,7 @@ def _query(path: str, ask: Callable[[Any, Any], int]) -> int | None:
 
 
 def _awake(sysfs: Sysfs) -> bool:
-    """Whether there is an NVIDIA GPU that NVML may be asked about: asking wakes one that sleeps."""
+    """Whether an NVIDIA GPU exists and none is suspended; a query would wake it."""
     found = [
         device
         for device in (f"{PCI}/{name}" for name in sysfs.list(PCI))
@@ -101,7 +101,7 @@ def _awake(sysfs: Sysfs) -> bool:
 
 
 def _library() -> Any:
-    """pynvml, initialised; None where there is no driver."""
+    """pynvml, initialised; None without a driver."""
     try:
         import pynvml
 
@@ -112,7 +112,7 @@ def _library() -> Any:
 
 
 def _knob(library: Any, device: Any, index: int) -> Knob:
-    """Raises NVMLError or ValueError where this device does not really tell."""
+    """Raises NVMLError or ValueError where the device reports no real figures."""
     if library.nvmlDeviceGetPowerUsage(device) <= 0:
         raise ValueError("no power")
     if library.nvmlDeviceGetClockInfo(device, library.NVML_CLOCK_GRAPHICS) <= 0:

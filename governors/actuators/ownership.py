@@ -1,18 +1,18 @@
-"""Owning a board's limits as a transaction.
+"""Ownership of a board's limits as a transaction.
 
     with Ownership(sysfs, writer, journal, knobs) as ours:     # originals saved, nothing written
         ours.pin(knob, 1_344_000_000)                          # min = max, read back
-        for change in ours.watch(): ...                        # somebody else wrote
-    # restored, on every way out; after a crash by `restore`
+        for change in ours.watch(): ...                        # another process wrote
+    # restored on every exit; after a crash by `restore`
 
 Invariants
-1.  Nothing is written before the originals are on the disk (see `journal`).
-2.  A file is restored only if it holds what we wrote; what somebody else wrote since is left.
-3.  A clock is set only inside of what stood in the files when they were taken, or of what somebody
-    else has set since: nobody's limits are widened.
-4.  One owner a board: the journal and each knob's file are locked.
 
-A file that vanishes (its cores went offline) makes its knob dormant: it is owned on, and comes back
+1. Nothing is written before the originals are on disk (`journal`). 2. A file is restored only if it
+holds a value that this process wrote.  Values of other processes are kept.  3. A clock is set only
+inside the limits that the files held when they were acquired, or that another process has set
+since: no limit is widened.  4. One owner per board: the journal and each knob's file are locked.
+
+When a file vanishes (its cores went offline) its knob becomes dormant.  It stays owned and returns
 with its file, since the kernel keeps an offline policy's limits.  Its record stays in the journal.
 """
 
@@ -44,45 +44,45 @@ __all__ = ["ForeignChange", "Ownership", "restore"]
 
 @dataclass(frozen=True, slots=True)
 class ForeignChange:
-    """What somebody else did to a knob or switch."""
+    """A change of a knob or switch by another process."""
 
     name: str
     what: str
     """changed, gone or back."""
     text: str
-    """For people."""
+    """Description for users."""
     allowed: ClockLimits | None
-    """Inside which its knob may be set now; None for switches and for what is gone."""
+    """Limits of its knob from now on; None for switches and for vanished files."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """One file that we own."""
+    """An owned file."""
 
     part: str
     path: str
     original: str
     ours: str | None = None
-    """What we wrote; None while the original stands there."""
+    """Value written by this process; None while the original is in place."""
     index: int = 0
-    """Of its slot in the journal."""
+    """Index of its slot in the journal."""
     asked: str | None = None
-    """What we last asked for and know nothing of: it may stand there, or come to stand there."""
+    """Last requested value with unknown outcome: it may be in the file now or later."""
 
     @property
     def expected(self) -> str:
         return self.original if self.ours is None else self.ours
 
     def is_ours(self, now: str) -> bool:
-        """Whether what stands there now is what we left there, or asked for (it is `expected` from
-        then on)."""
+        """Whether the current content is the value last written or requested; a requested value
+        then becomes `expected`."""
         if now == self.asked and now != self.expected:
             self.ours = now
         return now == self.expected
 
 
 class Ownership:
-    """The limits of `knobs` (and switches), while this process has them."""
+    """Owns the limits of `knobs` (and switches) for this process."""
 
     def __init__(
         self, sysfs: Sysfs, writer: Writer, journal_path: Path, knobs: Iterable[Setting]
@@ -90,15 +90,15 @@ class Ownership:
         self.writer = writer
         self.settings = {setting.name: setting for setting in knobs}
         self.refused: dict[str, str] = {}
-        """Settings that may not be written, and why."""
+        """Settings that may not be written, with the reason."""
         self.dormant: dict[str, str] = {}
-        """Settings whose files are gone for now, and which."""
+        """Settings whose files are missing now, with the reason."""
         self.costs: dict[str, WriteCost] = {}
-        """What it takes to set each."""
+        """Cost of setting each."""
         self.leaving: dict[str, WriteCost] = {}
-        """What it takes to go back to the original."""
+        """Cost of restoring each."""
         self.restored: list[str] = []
-        """What `take` found of a process that had died, and did about it."""
+        """What `take` restored of a dead process, as lines for users."""
         self._sysfs, self._path = sysfs, journal_path
         self._journal: LimitJournal | None = None
         self._locks: dict[str, Lock] = {}
@@ -118,9 +118,10 @@ class Ownership:
         self.release()
 
     def take(self) -> None:
-        """Save the originals; first restore what a process that died has left.
+        """Save the originals, after restoring what a dead process left.
 
-        Raises NotPermitted where another process owns them, or none of them may be written.
+        Raises OwnedElsewhere where another process owns them, NotPermitted where none may be
+        written.
         """
         if self._journal is not None:
             return
@@ -138,7 +139,7 @@ class Ownership:
             raise
 
     def allowed(self, knob: Knob) -> ClockLimits:
-        """Inside which it may be set: what stood there before us."""
+        """Range in which a knob may be set: its limits before the acquisition."""
         if knob.name not in self._places:
             self._own(knob)
         low, high = knob.floor_hz, knob.ceiling_hz
@@ -150,15 +151,16 @@ class Ownership:
         return ClockLimits(min(low, high), high)
 
     def pin(self, knob: Knob, hz: int) -> int:
-        """Run at one clock (a cap: at most at it): the nearest that exists and is allowed.
+        """Run at one clock (a cap: at most at it), rounded to the nearest that exists and is
+        allowed.
 
-        Returns what was read back.  Raises TakenOver where somebody else wrote since (`watch` then
-        says what, and what is allowed now), NotPermitted, ActuatorError.
+        Returns the clock read back.  Raises TakenOver where another process wrote since (`watch`
+        then reports the change and the new limits), NotPermitted, ActuatorError.
         """
         return self.limit(knob, ClockLimits(hz, hz)).max_hz
 
     def limit(self, knob: Knob, limits: ClockLimits) -> ClockLimits:
-        """Run between two clocks; as `pin`."""
+        """Run between two clocks; otherwise as `pin`."""
         started = perf_counter_ns()
         places = self._own(knob)
         allowed = self.allowed(knob)
@@ -173,7 +175,7 @@ class Ownership:
         return ClockLimits(held.get("min", knob.floor_hz), held["max"])
 
     def loosen(self, knob: Knob) -> None:
-        """Let go between beats: back to the original limits, still owned."""
+        """Restore the original limits between beats and keep the ownership."""
         started = perf_counter_ns()
         places = self._own(knob)
         if self._write(knob.name, places, {p.part: p.original for p in places}):
@@ -182,7 +184,7 @@ class Ownership:
             )
 
     def set(self, switch: Switch, value: str) -> str:
-        """Set a switch; returns what was read back.  Raises as `pin`."""
+        """Set a switch; returns the value read back.  Raises as `pin`."""
         started = perf_counter_ns()
         (place,) = self._own(switch)
         if value not in (*switch.values, place.original):
@@ -193,8 +195,8 @@ class Ownership:
         return place.expected
 
     def measure(self, setting: Setting, times: int = 3) -> WriteCost:
-        """What writing it takes, by writing what stands there already: nothing changes, and going
-        back takes as much."""
+        """Measure the cost of writing by rewriting the current values; restoring is taken to cost
+        the same."""
         cost = self.costs.setdefault(setting.name, WriteCost())
         leaving = self.leaving.setdefault(setting.name, WriteCost())
         places = [place for place in self._own(setting) if readable(place.path)]
@@ -210,10 +212,11 @@ class Ownership:
         return cost
 
     def watch(self) -> list[ForeignChange]:
-        """What somebody else changed since the last look; reads the files that are ours, no more.
-        What they wrote counts as the original from now on.
+        """Changes by other processes since the previous call.  Reads owned files only.  The new
+        values count as the originals.
 
-        Raises ActuatorError where that can no longer be kept on the disk: then let go.
+        Raises ActuatorError where the journal can no longer be written; the caller then has to
+        release.
         """
         changes = [
             change for name in [*self._places] if (change := self._look(name, self._places[name]))
@@ -228,7 +231,7 @@ class Ownership:
         return changes
 
     def retry_refused(self) -> list[ForeignChange]:
-        """Own what was refused and may be written by now.  Raises as `watch`."""
+        """Acquire settings that were refused and may be written by now.  Raises as `watch`."""
         names = [
             name for name in self.refused
             if not any(map(self.writer.refusal, self.settings[name].files().values()))
@@ -245,9 +248,9 @@ class Ownership:
         return [self._change(name, "back", f"{name} can be set now") for name in fresh]
 
     def release(self) -> list[str]:
-        """Restore what is still ours, and own nothing any more.  Returns what was not restored and
-        why; the journal stays where that can be done later.  Never raises for a file; what a signal
-        raises meanwhile is raised when all is restored."""
+        """Restore every value that is still this process's, and give up the ownership.  Returns
+        what was not restored, with reasons; the journal stays where that can be done later.  Never
+        raises for a file.  An exception from a signal is raised after all is restored."""
         try:
             return self._release()
         except BaseException:
@@ -255,7 +258,7 @@ class Ownership:
             raise
 
     def _release(self) -> list[str]:
-        """`release`; where it was cut short it may be called again, and goes on."""
+        """Implements `release`; may be called again after an interruption and then continues."""
         if self._journal is None:
             return []
         result = give_back(self._sysfs, self.writer, self._records())
@@ -270,16 +273,16 @@ class Ownership:
 
     def _own(self, setting: Setting) -> list[_Place]:
         if self._journal is None:
-            raise ActuatorError(f"{setting.name} is set by nobody who owns it: take() comes first")
+            raise ActuatorError(f"{setting.name} is not owned: call take() first")
         if setting.name in self.refused:
             raise NotPermitted(f"{setting.name}: {self.refused[setting.name]}")
         if setting.name in self.dormant or setting.name not in self._places:
-            why = self.dormant.get(setting.name, "it was not asked for")
+            why = self.dormant.get(setting.name, "it was not acquired")
             raise ActuatorError(f"{setting.name} cannot be set now: {why}")
         return self._places[setting.name]
 
     def _acquire(self, setting: Setting) -> None:
-        """Make its files ours, as they are."""
+        """Acquire a setting's files with their current content."""
         refusals = [why for p in setting.files().values() if (why := self.writer.refusal(p))]
         gone = [p for p in setting.files().values() if readable(p) and not self._sysfs.exists(p)]
         if refusals and not gone:
@@ -305,7 +308,9 @@ class Ownership:
         place = _Place(part, path, "")
         place.original = self._read(setting.name, place)
         record = before.get(path)
-        if record is not None and place.original in record.ours:  # it was gone at our start
+        if (
+            record is not None and place.original in record.ours
+        ):  # its file was missing at the start
             place.original, place.ours = record.original, place.original
         return place
 
@@ -319,14 +324,15 @@ class Ownership:
             self._locks[setting.name] = Lock(self._sysfs.place(path))
         except BlockingIOError:
             raise OwnedElsewhere(
-                f"{setting.name} belongs to another daemon on this board, which keeps another "
-                "journal: limits are left to it"
+                f"{setting.name} is owned by another daemon on this board, with another "
+                "journal: limits are not touched"
             ) from None
         except OSError:
-            return  # it cannot be opened: what reads it will say so
+            return  # unreadable: the next read reports it
 
     def _write(self, name: str, places: Sequence[_Place], wanted: Mapping[str, str]) -> bool:
-        """Write what differs, in the kernel's order, each read back; whether anything was."""
+        """Write the parts that differ, in the kernel's order, and read each back.  Returns whether
+        anything was written."""
         now = {place.part: self._read(name, place) for place in places}
         by_part = {place.part: place for place in places}
         for part, place in by_part.items():
@@ -340,7 +346,7 @@ class Ownership:
     def _store(self, name: str, place: _Place, text: str) -> None:
         assert self._journal is not None
         self._journal.note(place.index, place.ours or "", text)
-        place.asked = text  # a signal or a slow helper may end the write here, done or not
+        place.asked = text  # a signal or a slow helper may interrupt the write, done or not
         try:
             self.writer.write(place.path, text)
         except SysfsError as problem:
@@ -353,7 +359,7 @@ class Ownership:
         place.asked = None
 
     def _refusal(self, name: str, place: _Place, text: str, problem: SysfsError) -> ActuatorError:
-        """What to raise where the file did not take `text`."""
+        """The exception for a file that did not take `text`."""
         if isinstance(problem, Denied):
             return NotPermitted(f"{name}: {problem}; see `edged governor show`")
         if isinstance(problem, (Absent, Busy)):
@@ -382,7 +388,7 @@ class Ownership:
             raise
 
     def _look(self, name: str, places: list[_Place]) -> ForeignChange | None:
-        """One setting of `watch`."""
+        """`watch` for one setting."""
         was_dormant = name in self.dormant
         try:
             now = [self._read(name, place) for place in places]
@@ -430,7 +436,10 @@ class Ownership:
         self._journal.create(boot_id(self._sysfs), self._records())
 
     def _drop_locks(self) -> None:
-        journal, self._journal = self._journal, None  # nobody's file is restored behind its lock
+        journal, self._journal = (
+            self._journal,
+            None,
+        )  # unlock last: no file is restored without its lock
         for lock in self._locks.values():
             lock.release()
         if journal is not None:
@@ -440,4 +449,4 @@ class Ownership:
 
 def _foreign(place: _Place, now: str) -> str:
     whose = "left" if place.ours is None else "set"
-    return f"{place.path} holds {now}, where we {whose} {place.expected}: somebody else changed it"
+    return f"{place.path} holds {now}, edged {whose} {place.expected}: another process changed it"

@@ -1,12 +1,13 @@
-"""Time at each clock, as the kernel counts it; where it does not, as seen from time to time.
+"""Time at each clock, counted by the kernel or sampled.
 
     /sys/devices/system/cpu/cpufreq/policyN/stats/time_in_state    `kHz ticks` a line, ticks of
         10 ms (kernel: Documentation/cpu-freq/cpufreq-stats.rst; needs CONFIG_CPU_FREQ_STAT)
     /sys/class/devfreq/NODE/trans_stat                             a table, its last column ms
         (kernel: Documentation/ABI/testing/sysfs-class-devfreq)
 
-Counters that went back (a driver loaded anew, a policy that was offline) start again from there.
-A clock that is only seen stands for the time since it was last looked at: `seen`, not `counted`.
+Counters that go back (a reloaded driver, a policy that was offline) restart from their new value.
+Without counters the current clock is sampled and stands for the time since the previous sample:
+`seen` instead of `counted`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ COUNTED, SAMPLED = "counted", "seen"
 
 
 def parse_time_in_state(text: str) -> dict[int, int]:
-    """Clock in Hz -> µs; lines that are garbled say nothing."""
+    """Clock in Hz -> µs; garbled lines are skipped."""
     return {1000 * int(khz): TICK_US * int(ticks) for khz, ticks in _TICKS.findall(text)}
 
 
 def parse_trans_stat(text: str) -> dict[int, int]:
-    """Clock in Hz -> µs; lines that are garbled say nothing."""
+    """Clock in Hz -> µs; garbled lines are skipped."""
     found = {}
     for hz, rest in _ROW.findall(text):
         last = rest.split()[-1:]
@@ -43,14 +44,14 @@ def parse_trans_stat(text: str) -> dict[int, int]:
 class _Watched:
     knob: Knob
     counters: str
-    """The kernel's file; empty where it has none."""
+    """The kernel's file; empty where there is none."""
     last: dict[int, int] = field(default_factory=dict)
     at_us: int = 0
     spent_us: dict[int, int] = field(default_factory=dict)
 
 
 class Residency:
-    """Of a board's clocks, since it was made."""
+    """Time at each clock of a board's knobs since construction."""
 
     def __init__(self, sysfs: Sysfs, knobs: Iterable[Knob], now_us: int) -> None:
         self._sysfs = sysfs
@@ -59,7 +60,7 @@ class Residency:
             watched.last = self._counted(watched)
 
     def read(self, now_us: int) -> None:
-        """Add what came since the last reading."""
+        """Add the time since the previous call."""
         for watched in self._watched:
             if watched.counters:
                 self._count(watched)
@@ -68,7 +69,7 @@ class Residency:
             watched.at_us = now_us
 
     def times(self) -> dict[str, tuple[str, dict[int, int]]]:
-        """By clock: how it is known, and µs at each Hz."""
+        """By knob: `counted` or `seen`, and µs at each Hz."""
         return {
             w.knob.name: (COUNTED if w.counters else SAMPLED, dict(sorted(w.spent_us.items())))
             for w in self._watched

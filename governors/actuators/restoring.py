@@ -1,8 +1,8 @@
-"""Putting a board's limits back, in the kernel's order.
+"""Restores a board's limits, in the order that the kernel accepts.
 
-Only files that still hold what we wrote: what somebody else wrote since is theirs.  Root may
-restore from the journal of a daemon that is nobody in particular: a record must be of a file that
-discovery finds again, and its value one that this file may hold.
+Only files that still hold a value of the journal's owner are written.  Root may restore from the
+journal of an unprivileged daemon: a record counts only if discovery finds its file and the file may
+hold its value.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ __all__ = ["Result", "give_back", "recover", "restore", "settle"]
 
 
 def restore(sysfs: Sysfs, writer: Writer, journal_path: Path) -> list[str]:
-    """Restore what a process that died has left; what was done, in lines for people.
+    """Restore what a dead process left; returns what was done, in lines for users.
 
-    Raises NotPermitted where a daemon is running with it or nobody may write, ActuatorError where
-    the journal or a write is at fault.  The journal goes when nothing is left to be restored.
+    Raises NotPermitted where a daemon owns the journal or no writer may write, ActuatorError where
+    the journal is invalid or a write fails.  The journal is deleted when nothing is left to
+    restore.
     """
     if not journal_path.exists():
         return []
@@ -40,34 +41,35 @@ def restore(sysfs: Sysfs, writer: Writer, journal_path: Path) -> list[str]:
 
 @dataclass(slots=True)
 class Result:
-    """What became of files that were to be restored."""
+    """Outcome of a restoration."""
 
     done: list[str] = field(default_factory=list)
-    """Lines for people, as `left` and `failed`."""
+    """Lines for users, as are `left` and `failed`."""
     left: list[str] = field(default_factory=list)
-    """Not ours any more."""
+    """Changed by another process."""
     failed: list[str] = field(default_factory=list)
     unrestored: list[JournalRecord] = field(default_factory=list)
-    """Those that failed."""
+    """Failed records."""
     gone: list[JournalRecord] = field(default_factory=list)
-    """Whose files are not there for now."""
+    """Records whose files are missing now."""
     spent_us: dict[str, float] = field(default_factory=dict)
     """By knob or switch."""
     denied: bool = False
-    """Whether the right to write was missing."""
+    """Whether a write failed for lack of permission."""
 
 
 def recover(
     sysfs: Sysfs, writer: Writer, journal: LimitJournal
 ) -> tuple[list[str], list[JournalRecord]]:
-    """Restore from a journal that a dead process left; what was done, and what is gone for now."""
+    """Restore from the journal of a dead process; returns lines for users, and records whose files
+    are missing now."""
     loaded = journal.load()
     if loaded is None:
         return [], []
     boot, records = loaded
     if boot != boot_id(sysfs):
         journal.remove()
-        return [f"{journal.path} is of before the last boot, which undid it"], []
+        return [f"{journal.path} is from before the last boot, which reset the limits"], []
     wrong, trusted = _checked(sysfs, records)
     result = give_back(sysfs, writer, trusted)
     settle(sysfs, journal, result)
@@ -81,7 +83,7 @@ def recover(
 def _checked(
     sysfs: Sysfs, records: Iterable[JournalRecord]
 ) -> tuple[list[str], list[JournalRecord]]:
-    """Lines on what is not believed, and the rest."""
+    """Lines on rejected records, and the accepted records."""
     found = {
         (setting.name, part, path): setting
         for setting in findings(sysfs, detect(sysfs))
@@ -95,12 +97,14 @@ def _checked(
         elif setting is None and record.path.startswith("/sys/") and not sysfs.exists(record.path):
             trusted.append(record)  # its cores may be offline
         else:
-            wrong.append(f"{record.path}: {record.original[:40]!r} is no value of a limit: left")
+            wrong.append(
+                f"{record.path}: {record.original[:40]!r} is no value of this limit: not restored"
+            )
     return wrong, trusted
 
 
 def settle(sysfs: Sysfs, journal: LimitJournal, result: Result) -> None:
-    """Keep of the journal what is still to be restored."""
+    """Keep the records in the journal that are still to be restored."""
     later = [*result.unrestored, *result.gone]
     if later:
         journal.create(boot_id(sysfs), later)
@@ -109,7 +113,7 @@ def settle(sysfs: Sysfs, journal: LimitJournal, result: Result) -> None:
 
 
 def give_back(sysfs: Sysfs, writer: Writer, records: Iterable[JournalRecord]) -> Result:
-    """Restore files that hold what we wrote; never raises for a file."""
+    """Restore files that hold a value of this process; never raises for a file."""
     result = Result()
     by_name: dict[str, list[JournalRecord]] = {}
     for record in records:
@@ -142,7 +146,7 @@ def _give_back_one(
         if held in record.ours and held != record.original:
             wanted[record.part] = record.original
         elif held != record.original:
-            result.left.append(f"{record.path} holds {held}, which is not ours: left as it is")
+            result.left.append(f"{record.path} holds {held}, set by another process: not restored")
     by_part = {record.part: record for record in group}
     _fit(wanted, now)
     for part in ordered(wanted, now):
@@ -156,7 +160,7 @@ def _give_back_one(
 
 
 def _fit(wanted: dict[str, str], now: dict[str, str]) -> None:
-    """Keep min <= max where the other of the two is somebody else's."""
+    """Keep min <= max where the other limit belongs to another process."""
     for part in wanted:
         low, high = part.replace("max", "min"), part.replace("min", "max")
         other = high if part == low else low

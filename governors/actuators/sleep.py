@@ -1,11 +1,11 @@
-"""Sleep: how deep the cores sleep and how often they wake, and switching whole cores off.
+"""Idle states and wakeups of the cores, and taking whole cores offline.
 
-Always observed: `cpuN/cpuidle/stateM/{name,time,usage,disable}` (hardware.md 1.1): µs spent in a
-state and how often it was entered.  Every entry ends in a wakeup, so wakeups per second are the
-entries of all states per second.  A core that went offline meanwhile, or whose counters went back,
-says nothing about that time, which is then missing from the observation, not zero.
+Always observed: `cpuN/cpuidle/stateM/{name,time,usage,disable}` (docs/hardware.md): µs in a state
+and number of entries.  Every entry ends in a wakeup, so the wakeups per second are the entries of
+all states per second.  A core that was offline meanwhile, or whose counters went back, is left out
+of that interval rather than counted as zero.
 
-Opt-in: `cpuN/online`, of every core but cpu0, which usually has no such file.
+Opt-in: `cpuN/online`, of every core except cpu0, which usually has no such file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def cores(sysfs: Sysfs, board: DetectedBoard) -> Iterator[Switch]:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One idle state of one core, as counted since boot."""
+    """Counters of one idle state of one core since boot."""
 
     name: str
     time_us: int
@@ -44,7 +44,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class IdleCounts:
-    """All cores' counters at one time; a core that tells nothing is not in it."""
+    """Counters of all cores at one time, without unreadable cores."""
 
     at_us: int
     cores: dict[int, tuple[State, ...]]
@@ -52,26 +52,26 @@ class IdleCounts:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """What the cores did between two times."""
+    """Idle times and wakeups between two readings."""
 
     spent_us: int
     cores: tuple[int, ...]
-    """Those that it tells of."""
+    """Cores included."""
     share: dict[str, float]
-    """Idle state -> share of these cores' time spent in it, 0 to 1; the rest they were awake."""
+    """Idle state -> share of these cores' time, 0 to 1; the rest they were awake."""
     wakeups_per_s: float
     """Of all these cores together."""
     disabled: tuple[str, ...]
-    """States that somebody (jetson_clocks) has switched off on any of them."""
+    """States that are disabled (as by jetson_clocks) on any of them."""
 
     @property
     def awake_share(self) -> float:
-        """Share of these cores' time in no idle state at all."""
+        """Share of these cores' time outside every idle state."""
         return max(0.0, 1.0 - sum(self.share.values()))
 
 
 def idle_between(before: IdleCounts, after: IdleCounts) -> Idle | None:
-    """What happened between two readings; None where nothing can be told."""
+    """The interval between two readings; None where no core is comparable."""
     spent_us = after.at_us - before.at_us
     times: dict[str, int] = {}
     disabled: set[str] = set()
@@ -93,13 +93,13 @@ def idle_between(before: IdleCounts, after: IdleCounts) -> Idle | None:
 
 
 class IdleStates:
-    """Reads a board's idle states; which there are is looked up once."""
+    """Reads a board's idle states; their paths are discovered once."""
 
     def __init__(self, sysfs: Sysfs) -> None:
         self._sysfs = sysfs
         self._names: dict[int, dict[str, str]] = {}
         self.cost = WriteCost()
-        """What one reading takes."""
+        """Cost of a reading."""
         for core in _numbered(sysfs, CPU, "cpu"):
             at = f"{CPU}/cpu{core}/cpuidle"
             states = [f"{at}/state{number}" for number in _numbered(sysfs, at, "state")]
@@ -109,7 +109,7 @@ class IdleStates:
                 self._names[core] = names
 
     def read(self, now_us: int) -> IdleCounts:
-        """The counters now; a core whose files cannot be read is left out."""
+        """Current counters; unreadable cores are left out."""
         started = perf_counter_ns()
         counts: dict[int, tuple[State, ...]] = {}
         for core, names in self._names.items():

@@ -1,10 +1,10 @@
-"""Utilisation clamps: tell the scheduler which clock a task needs at most or at least.
+"""Utilisation clamps: lower and upper bounds on the load that the scheduler assumes for a task.
 
 `sched_setattr(2)` with SCHED_FLAG_UTIL_CLAMP_{MIN,MAX}, Linux 5.3 and CONFIG_UCLAMP_TASK (kernel:
-Documentation/scheduler/sched-util-clamp.rst, include/uapi/linux/sched.h).  Values are 0 to 1024, a
-share of the fastest core's capacity.  It needs no right for one's own tasks, touches
-no other process, and dies with the task: so there is no journal.  It acts only under the schedutil
-governor.
+Documentation/scheduler/sched-util-clamp.rst, include/uapi/linux/sched.h). Values are 0 to 1024, a
+share of the fastest core's capacity.  A process needs no privilege for its own tasks.  Clamps do
+not affect other processes and end with the task, so they need no journal.  They act only under the
+schedutil governor.
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ class Clamp:
 
 
 class UtilClamp:
-    """Clamps tasks (threads) and gives back what they had.
-
-    Raises ActuatorError at once where the kernel has no clamps.
-    """
+    """Clamps tasks (threads), and restores their previous clamps.  Raises ActuatorError where the
+    kernel has no clamps."""
 
     def __init__(self) -> None:
         numbers = _NUMBERS.get(platform.machine())
@@ -70,12 +68,12 @@ class UtilClamp:
         self._saved.clear()
 
     def read(self, task: int) -> Clamp:
-        """What a task has; 0 is this thread.  Raises ActuatorError."""
+        """Clamp of a task; 0 is the calling thread.  Raises ActuatorError."""
         got = self._attributes(task)
         return Clamp(got.util_min, got.util_max)
 
     def clamp(self, task: int, clamp: Clamp) -> None:
-        """Clamp a task until `release`.  Raises ActuatorError."""
+        """Clamp a task until `release`. Raises ActuatorError."""
         if not 0 <= clamp.low <= clamp.high <= FULL:
             raise ActuatorError(f"uclamp: {clamp} is not within 0 to {FULL}")
         if task not in self._saved:
@@ -85,7 +83,7 @@ class UtilClamp:
         self.entering.note((perf_counter_ns() - started) / 1000)
 
     def release(self) -> None:
-        """Give back what the tasks had; those that have ended need nothing."""
+        """Restore the previous clamps; tasks that have ended are skipped."""
         for task, saved in self._saved.items():
             started = perf_counter_ns()
             try:

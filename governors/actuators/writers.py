@@ -1,4 +1,4 @@
-"""Who writes: this process where it may, else the root helper, else nobody."""
+"""Writers of a board's files: this process where it may, else the root helper, else none."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Writer(Protocol):
 
     @property
     def why(self) -> str:
-        """Why it was chosen, for people."""
+        """Reason of the choice, for users."""
 
     def refusal(self, path: str) -> str:
-        """Why it would not write there; empty where it would."""
+        """Why it would not write the path; empty where it would."""
 
     def write(self, path: str, text: str) -> None:
-        """Write.  Raises SysfsError as the kernel answers, NotPermitted without the right."""
+        """Write.  Raises SysfsError with the kernel's errno, NotPermitted without permission."""
 
     def close(self) -> None:
-        """Nothing more will be written for now."""
+        """Release connections; a later write opens them again."""
 
 
 class Direct:
-    """This process."""
+    """Writes from this process."""
 
     name = "direct"
 
@@ -43,7 +43,7 @@ class Direct:
         self._sysfs, self.why = sysfs, why
 
     def refusal(self, path: str) -> str:
-        """Why the kernel would not let it."""
+        """Why the kernel would refuse the write."""
         return refusal(self._sysfs, path)
 
     def write(self, path: str, text: str) -> None:
@@ -51,11 +51,11 @@ class Direct:
         put(self._sysfs, path, text)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Nothing to release."""
 
 
 class NoWriter:
-    """Nothing may be written."""
+    """Refuses every write."""
 
     name = "none"
 
@@ -63,7 +63,7 @@ class NoWriter:
         self.why = why
 
     def refusal(self, path: str) -> str:
-        """Always the same."""
+        """The same reason for every path."""
         del path
         return self.why
 
@@ -72,12 +72,12 @@ class NoWriter:
         raise NotPermitted(f"{path} cannot be set to {text}: {self.why}")
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Nothing to release."""
 
 
 def choose_writer(sysfs: Sysfs, settings: Sequence[Setting], helper_socket: Path) -> Writer:
-    """Who may write the files of `settings`: all of them if that can be, else as many as can.
-    A helper is waited for."""
+    """The writer for the files of `settings`: one that may write all, else the one that may write
+    most.  Blocks until the helper replies."""
     direct = _direct(sysfs, settings)
     if not isinstance(direct, _Lacking):
         return direct
@@ -88,8 +88,8 @@ def choose_writer(sysfs: Sysfs, settings: Sequence[Setting], helper_socket: Path
 
 
 class ReselectingWriter:
-    """Whoever may write, looked for again when somebody asks for that (`look`): a helper that was
-    started later, rights that udev gave later or that a driver which was bound anew has lost."""
+    """The best writer, chosen again on `look`: a helper may have started, udev may have granted
+    access, or a rebound driver may have lost it."""
 
     def __init__(self, sysfs: Sysfs, settings: Sequence[Setting], helper_socket: Path) -> None:
         self._sysfs, self._settings, self._path = sysfs, settings, helper_socket
@@ -98,16 +98,16 @@ class ReselectingWriter:
 
     @property
     def name(self) -> str:
-        """Of who writes now."""
+        """Name of the current writer."""
         return self._writer.name
 
     @property
     def why(self) -> str:
-        """Why it was chosen."""
+        """Reason of the choice."""
         return self._writer.why
 
     def refusal(self, path: str) -> str:
-        """Why who writes now would not write there."""
+        """Why the current writer would not write the path."""
         return self._writer.refusal(path)
 
     def write(self, path: str, text: str) -> None:
@@ -115,13 +115,13 @@ class ReselectingWriter:
         self._writer.write(path, text)
 
     def close(self) -> None:
-        """Nothing more will be written for now."""
+        """Release connections."""
         self._writer.close()
         self._probe.close()
 
     def look(self) -> None:
-        """Choose again where not everything may be written.  Waits for nobody: a helper that is
-        asked now counts from the next look on."""
+        """Choose again where not every file may be written.  Does not block: a helper queried now
+        is considered from the next call on."""
         direct = _direct(self._sysfs, self._settings)
         if not isinstance(direct, _Lacking):
             self._take(direct)
@@ -139,15 +139,15 @@ class ReselectingWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Lacking:
-    """What this process may not write itself."""
+    """Files that this process may not write."""
 
     paths: tuple[str, ...]
-    """All that could be written."""
+    """All files of the settings."""
     refusals: tuple[str, ...]
-    """Why not, of each that it may not."""
+    """Reasons, one per refused file."""
 
     def without(self, helper: str, sysfs: Sysfs) -> Writer:
-        """Who writes without a helper; `helper`: why there is none."""
+        """The writer without a helper; `helper`: why there is none."""
         more = f" (and {len(self.refusals) - 1} more)" if len(self.refusals) > 1 else ""
         if len(self.refusals) < len(self.paths):
             why = f"this process may write the rest, but {self.refusals[0]}{more}; {helper}"
@@ -156,9 +156,9 @@ class _Lacking:
 
 
 def _direct(sysfs: Sysfs, settings: Sequence[Setting]) -> Writer | _Lacking:
-    """This process, where it may write everything."""
+    """A writer of this process where it may write everything."""
     if not settings:
-        return NoWriter("there is nothing on this board that could be set")
+        return NoWriter("this board has nothing that can be set")
     paths = tuple(path for setting in settings for path in setting.files().values())
     refusals = tuple(why for path in paths if (why := refusal(sysfs, path)))
     if refusals:
@@ -167,7 +167,7 @@ def _direct(sysfs: Sysfs, settings: Sequence[Setting]) -> Writer | _Lacking:
 
 
 def _best(direct: _Lacking, helper: HelperWriter, sysfs: Sysfs) -> Writer:
-    """Whoever of the two may write more."""
+    """The writer that may write more."""
     refused = _refusals(helper, direct.paths)
     if len(refused) < len(direct.refusals):
         return helper

@@ -1,1 +1,1 @@
-"""Meters, one file each; `base` defines what a meter is."""
+"""Power and energy meters, one kind per module; `base` defines the interface."""

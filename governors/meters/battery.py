@@ -1,17 +1,16 @@
-"""Batteries: what a machine that runs on one takes from it, from /sys/class/power_supply.
+"""Battery meter: energy that the board draws from its batteries, from /sys/class/power_supply.
 
-Units: µV, µA, µW, µWh and µAh (kernel Documentation/ABI/testing/sysfs-class-power; hardware.md
-1.9).  The sign of a current differs between drivers, so `status` says which way it flows.  Only
-while a battery is discharging is what it gives what the board takes; at other times the meter says
-so, and the time is a gap.
+Units: µV, µA, µW, µWh and µAh (kernel Documentation/ABI/testing/sysfs-class-power;
+docs/hardware.md). The sign of a current differs between drivers, so `status` gives the direction.
+A battery's output equals the board's input only while it discharges; at other times the reading is
+a gap with that reason.
 
-Joules are the decrease of `energy_now`, or of `charge_now` at the mean of the two voltages: charge
-times the voltage of the moment would count each dip of the voltage as energy.  Gauges count in
-coarse steps (10 mWh are 36 J).  A battery with neither tells watts: `power_now`, or the current
-times the voltage.
+Joules are the decrease of `energy_now`, or of `charge_now` at the mean of the two voltages (at the
+momentary voltage each voltage dip would count as energy). Gauges count in coarse steps (10 mWh are
+36 J). A battery with neither file gives watts: `power_now`, or current times voltage.
 
-Entries of USB ports (`ucsi-source-psy-*`, `tcpm-*`) are contracts that were negotiated, not
-measurements, and are not read; nor is a device's battery (`scope` is Device: a mouse).
+Entries of USB ports (`ucsi-source-psy-*`, `tcpm-*`) are negotiated contracts, not measurements, and
+are skipped.  So is a peripheral's battery (`scope` is Device: a mouse).
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from governors.sysfs import Sysfs, SysfsError
 SUPPLIES = "/sys/class/power_supply"
 CONTRACTS = ("ucsi-source-psy-", "tcpm-")
 INTERVAL_US = 10_000_000
-"""No source says how often a gauge is refreshed; its steps are those of many seconds."""
+"""No source documents the refresh interval of gauges; their steps take many seconds."""
 J_PER_UWH = 3600e-6
 
 
 @dataclass(frozen=True, slots=True)
 class BatteryState:
-    """What a battery says of itself; None is what it does not say."""
+    """State of a battery; None for values that it does not report."""
 
     name: str
     status: str
@@ -51,10 +50,10 @@ class BatteryState:
     remaining_j: float | None
     full_j: float | None
     capacity: float | None
-    """Share of what it holds when full, 0 to 1."""
+    """Share of the full charge, 0 to 1."""
     volts: float | None
     watts: float | None
-    """Into or out of it, without a sign."""
+    """Absolute value; in or out."""
 
 
 def batteries(sysfs: Sysfs) -> list[str]:
@@ -70,7 +69,7 @@ def batteries(sysfs: Sysfs) -> list[str]:
 
 
 def state(sysfs: Sysfs, name: str) -> BatteryState:
-    """What the battery says now."""
+    """Current state of a battery."""
     place = f"{SUPPLIES}/{name}"
 
     def micro(key: str) -> float | None:
@@ -106,7 +105,7 @@ def _joules(
 
 @dataclass(slots=True)
 class _Gauge:
-    """Counts what one battery gives, from one reading to the next."""
+    """Counts the energy of one battery from reading to reading."""
 
     sysfs: Sysfs
     place: str
@@ -114,10 +113,11 @@ class _Gauge:
     """energy_now, charge_now or None."""
     joules: float = 0.0
     last: tuple[int, float] | None = None
-    """The gauge (µWh or µAh) and the voltage (V) that the joules are counted from."""
+    """Gauge (µWh or µAh) and voltage (V) at the previous reading."""
 
     def take(self) -> str:
-        """Add what it gave; a text where that is not known.  Raises SysfsError."""
+        """Add the energy since the previous reading; returns why it is unknown, else an empty text.
+        Raises SysfsError."""
         value = read_integer(self.sysfs, f"{self.place}/{self.key}")
         volts = read_integer(self.sysfs, f"{self.place}/voltage_now") / 1e6
         before, self.last = self.last, (value, volts)
@@ -125,13 +125,13 @@ class _Gauge:
             return "counted from here on"
         used = before[0] - value
         if used < 0:
-            return "the gauge rose while the battery was discharging: it was corrected"
+            return "the gauge rose while discharging: recalibrated by the battery"
         mean_volts = 1.0 if self.key == "energy_now" else (before[1] + volts) / 2
         self.joules += used * mean_volts * J_PER_UWH
         return ""
 
     def watts(self) -> float:
-        """What it gives now.  Raises SysfsError."""
+        """Current power.  Raises SysfsError."""
         if self.sysfs.get_int(f"{self.place}/power_now") is not None:
             return abs(read_integer(self.sysfs, f"{self.place}/power_now")) / 1e6
         microamperes = read_integer(self.sysfs, f"{self.place}/current_now")
@@ -139,10 +139,10 @@ class _Gauge:
 
 
 class BatteryMeter(PlainMeter):
-    """All batteries of the board, as one rail."""
+    """All batteries of the board as one rail."""
 
     name = "battery"
-    rank = 50  # it has no figure while it is charged
+    rank = 50  # no figure while charging
     interval_us = INTERVAL_US
 
     def __init__(self, sysfs: Sysfs, names: list[str], provenance: Provenance) -> None:
@@ -154,15 +154,15 @@ class BatteryMeter(PlainMeter):
         self.span_us: int | None = COUNTER_SPAN_US if counted else None
 
     def read(self, now_us: int) -> list[Reading]:
-        """Joules taken since the meter was opened, or watts."""
+        """Joules since the meter was opened, or watts."""
         rail = self.rails[0]
         try:
             statuses = [self._sysfs.read(f"{g.place}/status") for g in self._gauges]
             if "Discharging" not in statuses or "Charging" in statuses:
                 for gauge in self._gauges:
                     gauge.last = None
-                said = ", ".join(statuses).lower()
-                return [failed(rail, now_us, f"{said}: what the board takes is not told")]
+                statuses_text = ", ".join(statuses).lower()
+                return [failed(rail, now_us, f"{statuses_text}: the board's input is unknown")]
             giving = [g for g, s in zip(self._gauges, statuses, strict=True) if s == "Discharging"]
             if self.span_us is None:
                 return [told(rail, now_us, sum(g.watts() for g in giving))]

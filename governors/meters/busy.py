@@ -1,7 +1,8 @@
-"""How many cores were busy: beside it a frozen sensor shows, and other processes' share is known.
+"""Busy cores from the first line of /proc/stat; used to detect frozen sensors and other processes'
+load.
 
-From the first line of /proc/stat, in ticks of USER_HZ: user, nice, system, idle, iowait, irq,
-softirq, steal; guests are counted in user already (proc_stat(5)).
+The line counts ticks of USER_HZ: user, nice, system, idle, iowait, irq, softirq, steal.  Guest time
+is part of user (proc_stat(5)).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ IDLE = (3, 4)
 
 
 class BusyCores:
-    """Mean numbers of busy cores from one call to the next."""
+    """Mean number of busy cores between calls."""
 
     def __init__(self, sysfs: Sysfs, ticks_per_s: int | None = None) -> None:
         self._sysfs = sysfs
@@ -24,7 +25,8 @@ class BusyCores:
         self._last: tuple[int, int] | None = None
 
     def since_last(self, now_us: int) -> float | None:
-        """Of the time since the last call; None at first, and where it is not known."""
+        """Busy cores since the previous call; None on the first call and where /proc/stat cannot be
+        read."""
         ticks = self._ticks()
         before = self._last
         self._last = None if ticks is None else (now_us, ticks)

@@ -1,16 +1,16 @@
-"""External meters: a figure that another program writes to a file or publishes by MQTT.
+"""External meters: figures that another program writes to a file or publishes by MQTT.
 
-For an INA226 or INA228 at the plug, a Victron device (VE.Direct), a battery monitor.  What is read:
+For an INA226 or INA228 at the plug, a Victron device (VE.Direct), a battery monitor.  The figure is
 
-    JSON          the number at `key` (a.b.c; digits are positions in lists), or the whole document
-    text          `key` is the first word of a line, and the number the next (VE.Direct: `P\t-12`)
+    JSON          the number at `key` (a.b.c; digits are indices of lists), or the whole document
+    text          `key` is the first word of a line, the number the next (VE.Direct: `P\t-12`)
     a number      where there is no key
 
 times `scale`: watts, or joules of a counter.
 
-A figure is believed only when it was seen to be new: a file by its time of change, a message by its
-arrival.  One that is older than `stale_s` is a gap, and the last words of a program that died are
-never believed.  Files below /sys are answered anew by the kernel at each read, and always new.
+A figure counts only when it is known to be new: a file by its modification time, a message by its
+arrival.  A figure older than `stale_s` is a gap, so the last value of a dead program is not used.
+Files below /sys are computed by the kernel at each read and always new.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ WORD = re.compile(r"[\s:=,;]+")
 
 
 class TextFeed(Protocol):
-    """Where figures come from; never blocks, never raises."""
+    """Origin of a figure as text.  Never blocks and never raises."""
 
     problem: str
-    """Why there is nothing."""
+    """Why there is no figure."""
 
     def latest(self, now_us: int) -> tuple[str, int] | None:
-        """The last text, and when it was seen to be new (monotonic µs)."""
+        """The last text, and the time when it was found to be new (monotonic µs)."""
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release resources."""
 
 
 class FileFeed:
@@ -64,7 +64,7 @@ class FileFeed:
         self._fresh_us: int | None = None
 
     def latest(self, now_us: int) -> tuple[str, int] | None:
-        """Its content; what it held when it was first looked at is of unknown age."""
+        """Its content; the content at the first read has an unknown age and does not count."""
         try:
             if not self._kernels:
                 self._look(now_us)
@@ -74,11 +74,11 @@ class FileFeed:
             return None
         if self._kernels:
             return text, now_us
-        self.problem = f"{self._path} was not written since it was first looked at"
+        self.problem = f"{self._path} has not been rewritten since the meter was opened"
         return None if self._fresh_us is None else (text, self._fresh_us)
 
     def close(self) -> None:
-        """It holds nothing."""
+        """Nothing to release."""
 
     def _look(self, now_us: int) -> None:
         status = Path(self._sysfs.place(self._path)).stat()
@@ -105,11 +105,11 @@ class ExternalMeter(PlainMeter):
         self._joules = 0.0
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Close the feed."""
         self._feed.close()
 
     def read(self, now_us: int) -> list[Reading]:
-        """The last figure, if it is not stale."""
+        """The last figure, unless stale."""
         rail = self.rails[0]
         found = self._feed.latest(now_us)
         if found is None:
@@ -117,7 +117,7 @@ class ExternalMeter(PlainMeter):
         text, at_us = found
         if now_us - at_us > self._stale_us:
             age_s = (now_us - at_us) / 1e6
-            return [failed(rail, now_us, f"nothing new for {age_s:.0f} s")]
+            return [failed(rail, now_us, f"no new figure for {age_s:.0f} s")]
         value = number(text, self._external.key)
         if value is None:
             where = f" at {self._external.key!r}" if self._external.key else ""
@@ -129,12 +129,12 @@ class ExternalMeter(PlainMeter):
         if before is not None and value >= before:
             self._joules += value - before
             return [Reading(rail, now_us, None, self._joules, "")]
-        lost = "counted from here on" if before is None else "the counter fell: it began anew"
+        lost = "counted from here on" if before is None else "the counter fell: it restarted"
         return [Reading(rail, now_us, None, self._joules, lost)]
 
 
 def number(text: str, key: str) -> float | None:
-    """The finite number at `key`, or of the whole text where that is empty."""
+    """The finite number at `key`, or of the whole text without a key."""
     try:
         found: Any = json.loads(text)
         for part in key.split(".") if key else ():
@@ -164,7 +164,7 @@ def _in_lines(text: str, key: str) -> str | None:
 
 @opener("external")
 def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
-    """What a person named."""
+    """The configured external meters."""
     meters: list[Meter] = []
     for external in settings.externals:
         feed: TextFeed = FileFeed(sysfs, external.file) if external.file else MqttFeed(external)

@@ -1,7 +1,7 @@
-"""INA238: the monitor of a whole carrier board (AGX Thor, `VIN`), through its hwmon driver.
+"""INA238: monitor of a whole carrier board (AGX Thor, `VIN`), through its hwmon driver.
 
-`/sys/class/hwmon/hwmonN/` with `name` ina238 and `power1_input` in µW (hardware.md 1.4).  N changes
-between boots; the chip is looked for anew when its files are gone.
+`/sys/class/hwmon/hwmonN/` with `name` ina238 and `power1_input` in µW (docs/hardware.md). N changes
+between boots; the chip is searched for again when its files are gone.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from governors.sysfs import Absent, Denied, Sysfs, SysfsError
 
 RAIL = "VIN"
 INTERVAL_US = 500_000
-"""As for INA3221: watts over seconds are asked for."""
+"""As for INA3221."""
 STEP_W = 0.02
-"""4 W over the shunt in µΩ (drivers/hwmon/ina238.c), which the driver does not tell: of 200 µΩ, the
-smallest that makes sense in front of a whole board."""
+"""4 W divided by the shunt in µΩ (drivers/hwmon/ina238.c). The driver does not report the shunt;
+200 µΩ is the smallest plausible for a whole board."""
 
 
 def chips(sysfs: Sysfs) -> list[str]:
-    """Directories of such chips."""
+    """Directories of INA238 chips."""
     places = [f"/sys/class/hwmon/{name}" for name in sysfs.list("/sys/class/hwmon")]
     return [place for place in places if sysfs.get(f"{place}/name") == "ina238"]
 
@@ -55,7 +55,7 @@ class Ina238(PlainMeter):
 
     @property
     def steps_w(self) -> Mapping[str, float]:
-        """Of the whole board, and so of every core."""
+        """VIN includes every core."""
         return {RAIL: STEP_W}
 
     def read(self, now_us: int) -> list[Reading]:
@@ -76,7 +76,7 @@ class Ina238(PlainMeter):
 
 @opener("ina238")
 def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
-    """The first such chip; boards with a second one are not known."""
+    """The first chip; no known board has two."""
     for place in chips(sysfs):
         try:
             sysfs.read(f"{place}/power1_input")

@@ -1,18 +1,18 @@
-"""INA3221: the three-channel power monitors of Jetson boards, through either of two drivers.
+"""INA3221: three-channel power monitors of Jetson boards, through either of two drivers.
 
 hwmon (JetPack 5 and later), `/sys/bus/i2c/drivers/ina3221/<bus>-<addr>/hwmon/hwmonN/`, channels
-from 1: `inN_label`, `inN_enable`, `inN_input` mV, `currN_input` mA; power is their product, two
-reads.  in4 to in6 are shunt voltages in µV and in7 their sum: not read.  N of hwmonN changes
-between boots, and when the driver is bound again.
+from 1: `inN_label`, `inN_enable`, `inN_input` mV, `currN_input` mA; power is their product, from
+two reads.  in4 to in6 are shunt voltages in µV and in7 is their sum; they are not read.  N of
+hwmonN changes between boots and when the driver is rebound.
 
 iio (JetPack 4, driver ina3221x), `.../ina3221x/<bus>-<addr>/iio:device*/`, channels from 0:
 `rail_name_N`, and `ui_input_N`, "mV mA" of one conversion; where that is missing, `in_powerN_input`
-mW.  Each read makes one conversion, unaveraged, and after ten polls answers EAGAIN: that reading is
-a gap, and the next is made when it is due, not at once.
+mW. Each read makes one unaveraged conversion and returns EAGAIN after ten polls.  That reading is a
+gap; the next is made when it is due, without a retry.
 
-A channel that is disabled, has no name or is named NC, or answers EIO or ENODATA when the meter is
-opened is not connected, and skipped.  Sources: hardware.md 1.4; kernel Documentation/hwmon/
-ina3221.rst; drivers/staging/iio/meter/ina3221.c of linux-tegra-4.9.
+A channel is skipped as unconnected if it is disabled, has no name, is named NC, or returns EIO or
+ENODATA when the meter is opened.  Sources: docs/hardware.md; kernel
+Documentation/hwmon/ina3221.rst; drivers/staging/iio/meter/ina3221.c of linux-tegra-4.9.
 """
 
 from __future__ import annotations
@@ -39,28 +39,27 @@ from governors.meters.settings import MeterSettings
 from governors.sysfs import Absent, Denied, KernelRefused, Sysfs, SysfsError
 
 INTERVAL_US_MIN = 500_000
-"""Chips can refresh every few ms; what is asked of them are watts over seconds, and each read wakes
-a core."""
+"""Chips can refresh every few ms, but watts over seconds are enough and each read wakes a core."""
 SHUNT_STEP_UV = 40
 SHUNT_MICRO_OHM = 5000
 BUS_MILLIVOLTS = 5000
 INTERVAL_US_MAX = 60_000_000
-"""1024 samples of three channels at 2 x 8.2 ms take 50 s; a chip that says more is garbled."""
+"""1024 samples of three channels at 2 x 8.2 ms take 50 s; a longer interval is a garbled value."""
 DOUBT_READINGS = 3
-"""Parts that are more than their whole in so many readings on end: the channels are read one after
-another, and a change of load between two of them is no fault."""
+"""Consecutive readings with parts above their whole before a doubt is reported.  Channels are read
+one after another, so a single one may be a load change between two reads."""
 DOUBT_WATTS = 0.1
-"""Parts may read this much more than their whole: two steps of 39 mW (5 mΩ shunt, 8 mV, 40 µV)."""
+"""Tolerance of that comparison: two steps of 39 mW (5 mΩ shunt, 8 mV, 40 µV)."""
 
 
 def _step_w(micro_ohm: int, millivolts: int) -> float:
-    """What one step of the shunt's voltage means, with what boards have where a chip says 0."""
+    """Watts of one step of the shunt voltage; typical values replace a reported 0."""
     shunt = micro_ohm if micro_ohm > 0 else SHUNT_MICRO_OHM
     return SHUNT_STEP_UV / shunt * (millivolts if millivolts > 0 else BUS_MILLIVOLTS) / 1e3
 
 
 class HwmonChip:
-    """Behind the driver of kernels since 5.4."""
+    """A chip under the driver of kernels since 5.4."""
 
     DRIVER = "/sys/bus/i2c/drivers/ina3221"
     CHANNELS = (1, 2, 3)
@@ -70,13 +69,13 @@ class HwmonChip:
         self.find()
 
     def find(self) -> None:
-        """Look for hwmonN."""
+        """Locate hwmonN."""
         here = f"{self.DRIVER}/{self.address}/hwmon"
         names = [n for n in self._sysfs.list(here) if n.startswith("hwmon")]
         self.place = f"{here}/{names[0]}" if names else here
 
     def labels(self) -> dict[int, str]:
-        """Channels that are enabled and named."""
+        """Names of the enabled channels."""
         named = {}
         for n in self.CHANNELS:
             if self._sysfs.get_int(f"{self.place}/in{n}_enable") != 0:
@@ -84,7 +83,7 @@ class HwmonChip:
         return named
 
     def watts(self, channel: int) -> float:
-        """Two reads; the current, which changes faster, last."""
+        """Power from two reads; the current, which changes faster, is read last."""
         millivolts = read_integer(self._sysfs, f"{self.place}/in{channel}_input")
         return millivolts * read_integer(self._sysfs, f"{self.place}/curr{channel}_input") / 1e6
 
@@ -100,7 +99,7 @@ class HwmonChip:
 
 
 class IioChip:
-    """Behind NVIDIA's driver of JetPack 4."""
+    """A chip under NVIDIA's driver of JetPack 4."""
 
     DRIVER = "/sys/bus/i2c/drivers/ina3221x"
     CHANNELS = (0, 1, 2)
@@ -110,7 +109,7 @@ class IioChip:
         self.find()
 
     def find(self) -> None:
-        """Look for the device; old images have an alias only."""
+        """Locate the device; old images have only an alias."""
         here = f"{self.DRIVER}/{self.address}"
         names = self._sysfs.list(here)
         found = [n for n in names if n.startswith("iio:device")] or [
@@ -124,7 +123,7 @@ class IioChip:
         return {n: name for n, name in names.items() if name is not None}
 
     def watts(self, channel: int) -> float:
-        """Of one conversion where the driver has it."""
+        """Power from one conversion where the driver supports it."""
         path = f"{self.place}/ui_input_{channel}"
         try:
             text = self._sysfs.read(path)
@@ -139,11 +138,11 @@ class IioChip:
         return millivolts * milliamperes / 1e6
 
     def step_w(self, channel: int) -> float:
-        """With the shunt of NVIDIA's boards; the driver does not tell it."""
+        """For the shunt of NVIDIA's boards; the driver does not report it."""
         return _step_w(SHUNT_MICRO_OHM, BUS_MILLIVOLTS)
 
     def refresh_us(self) -> int:
-        """0: a conversion is made when it is asked for."""
+        """0: each read makes a conversion."""
         return 0
 
 
@@ -167,7 +166,7 @@ class Ina3221(PlainMeter):
     sums = SUMS
     span_us: int | None = None
     _suspicions: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """By the whole's name: readings on end in which its parts were more, and the last in words."""
+    """By the whole's name: consecutive readings with larger parts, and the last as text."""
 
     @property
     def rails(self) -> tuple[Rail, ...]:
@@ -176,7 +175,7 @@ class Ina3221(PlainMeter):
 
     @property
     def steps_w(self) -> dict[str, float]:
-        """Of rails that feed cores: a GPU's stands still for hours."""
+        """Steps of rails that feed cores; a GPU's reading may be constant for hours."""
         rails = [c for c in self.channels if {"cpu", "input"} & set(c.rail.feeds)]
         return {c.rail.name: c.chip.step_w(c.number) for c in rails}
 
@@ -186,7 +185,7 @@ class Ina3221(PlainMeter):
         return tuple(text for n, text in self._suspicions.values() if n >= DOUBT_READINGS)
 
     def read(self, now_us: int) -> list[Reading]:
-        """Every channel.  A chip whose files are gone is looked for once."""
+        """One reading per channel.  A chip whose files are gone is located again once."""
         readings = [self._read(c, now_us) for c in self.channels]
         self._suspect(readings)
         return readings
@@ -201,13 +200,13 @@ class Ina3221(PlainMeter):
                 watts = chip.watts(channel.number)
         except Absent as problem:
             bind = f"echo {chip.address} > {chip.DRIVER}/bind (as root)"
-            return failed(channel.rail, now_us, f"{problem}; its driver let go of it: {bind}")
+            return failed(channel.rail, now_us, f"{problem}; the driver is no longer bound: {bind}")
         except SysfsError as problem:
             return failed(channel.rail, now_us, problem)
         return told(channel.rail, now_us, watts)
 
     def _suspect(self, readings: list[Reading]) -> None:
-        """A carrier's device tree may name channels wrongly: a whole below its parts shows it."""
+        """Compare wholes with their parts: a carrier's device tree may name channels wrongly."""
         watts = {r.rail.name: r.watts for r in readings}
         for whole, read in watts.items():
             parts = [r for r in readings if r.rail.part_of == whole and r.watts is not None]
@@ -220,21 +219,21 @@ class Ina3221(PlainMeter):
             names = " + ".join(r.rail.name for r in parts)
             text = (
                 f"{names} read {total:.2f} W, more than {whole} with {read:.2f} W: the carrier's "
-                "device tree may name the channels wrongly; say it right in meters.labels"
+                "device tree may name the channels wrongly; correct them in meters.labels"
             )
             self._suspicions[whole] = (self._suspicions.get(whole, (0, ""))[0] + 1, text)
 
 
 @opener("ina3221")
 def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
-    """The chips that a driver has."""
+    """The chips that are bound to a driver."""
     chips: list[HwmonChip | IioChip] = []
     for kind in (HwmonChip, IioChip):
         chips += [kind(sysfs, name) for name in sysfs.list(kind.DRIVER) if _is_address(name)]
     named, missing = _labels(chips, settings)
     if not chips and any(sysfs.exists(kind.DRIVER) for kind in (HwmonChip, IioChip)):
         remedy = "echo <bus>-<address> > bind in the driver's directory (as root)"
-        missing.append(Missing("ina3221", "its driver is there, and bound to no chip", remedy))
+        missing.append(Missing("ina3221", "the driver is loaded but bound to no chip", remedy))
     if not named:
         return Found((), tuple(missing))
     present = {label for _, _, label in named} | _elsewhere(sysfs)
@@ -246,13 +245,13 @@ def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
 
 
 def _is_address(name: str) -> bool:
-    """Whether it is `<bus>-<address>` (i2c): 1-0040."""
+    """Whether a name is `<bus>-<address>` (i2c): 1-0040."""
     bus, _, address = name.partition("-")
     return bus.isdecimal() and len(address) == 4 and all(c in "0123456789abcdef" for c in address)
 
 
 def _elsewhere(sysfs: Sysfs) -> set[str]:
-    """Rails of other chips that rails here may be a part of."""
+    """Rails of other chips that may include rails of this one."""
     from governors.meters.ina238 import RAIL, chips
 
     return {RAIL} if chips(sysfs) else set()
@@ -261,7 +260,7 @@ def _elsewhere(sysfs: Sysfs) -> set[str]:
 def _labels(
     chips: list[HwmonChip | IioChip], settings: MeterSettings
 ) -> tuple[list[tuple[HwmonChip | IioChip, int, str]], list[Missing]]:
-    """Connected channels with the names that they shall have, each once."""
+    """Connected channels with their configured names, made unique."""
     named: list[tuple[HwmonChip | IioChip, int, str]] = []
     missing: list[Missing] = []
     for chip in chips:
@@ -277,7 +276,7 @@ def _labels(
             except KernelRefused:
                 continue
             except SysfsError:
-                pass  # EAGAIN, or gone just now: the meter will see
+                pass  # EAGAIN, or just unbound: the meter reports it
             taken = any(label == other for _, _, other in named)
             named.append((chip, n, f"{label}@{chip.address}/{n}" if taken else label))
     return named, missing

@@ -1,7 +1,8 @@
-"""The model as a meter: what the power model says that rails draw, marked modelled.
+"""The power model as a meter, with provenance `modelled`.
 
-It tells joules: the mean watts since it was last asked, times that time.  A trapezoid between two
-moments would be that of the load at those moments, which beats of milliseconds make meaningless.
+It gives joules: mean watts since the previous reading times that interval.  Trapezoids between
+momentary watts would follow the load at those moments, which is meaningless for beats of
+milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from governors.sysfs import Sysfs
 
 
 class Model(PlainMeter):
-    """Asks a model."""
+    """Meter over a power model."""
 
     name = "model"
     rank = 90  # used where nothing is measured
@@ -38,22 +39,22 @@ class Model(PlainMeter):
         self._last_us: int | None = None
 
     def read(self, now_us: int) -> list[Reading]:
-        """Joules of each rail since the first read."""
+        """Joules of each rail since the first reading."""
         watts = self._watts(now_us)
         since_us, self._last_us = self._last_us, now_us
         passed_s = 0.0 if since_us is None else (now_us - since_us) / 1e6
         readings = []
         for rail in self.rails:
-            told = watts.get(rail.name)
-            self._joules[rail.name] += (told or 0.0) * passed_s
-            lost = "the model does not tell it" if told is None else ""
-            readings.append(Reading(rail, now_us, told, self._joules[rail.name], lost))
+            rail_watts = watts.get(rail.name)
+            self._joules[rail.name] += (rail_watts or 0.0) * passed_s
+            lost = "the model has no figure" if rail_watts is None else ""
+            readings.append(Reading(rail, now_us, rail_watts, self._joules[rail.name], lost))
         return readings
 
 
 @opener("model")
 def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
-    """The model that somebody gave."""
+    """The configured model."""
     if settings.model is not None:
         return Found((Model(settings.model),))
     what = f"no power model of {board.profile_name or board.name}"

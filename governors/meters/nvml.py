@@ -1,11 +1,11 @@
-"""NVML: NVIDIA GPUs that are a device of their own.
+"""NVML meter: discrete NVIDIA GPUs.
 
-On Tegra NVML starts, finds a GPU and answers NotSupported, or zero, to every question of power
-(hardware.md 3): where devfreq shows a Tegra's GPU it is not asked at all.  Elsewhere it is asked
-once for each quantity, and what is refused or zero is absent.
+On Tegra NVML starts, finds a GPU, and returns NotSupported or zero for every power query
+(docs/hardware.md); where devfreq shows a Tegra GPU it is not used.  Elsewhere each quantity is
+queried once at the start, and one that fails or is zero counts as absent.
 
-Energy (mJ since the driver was loaded) is preferred to power (mW).  A GPU that is suspended is not
-asked, because asking would wake it; its counter tells afterwards what was missed.
+Energy (mJ since the driver was loaded) is preferred to power (mW). A suspended GPU is not queried,
+since that would wake it; its counter includes the time afterwards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from governors.sysfs import Sysfs
 
 INTERVAL_US = 1_000_000
 TEGRA_GPUS = ("gv11b", "gp10b", "ga10b", "gb10b", "gpu")
-"""Names of device-tree nodes; any that contains the last is one as well."""
+"""Device-tree names of GPUs; a name that contains the last one counts too."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Device:
 
 
 class Nvml(PlainMeter):
-    """All GPUs that tell energy, or all that tell power."""
+    """All GPUs with an energy counter, or all with power only."""
 
     interval_us = INTERVAL_US
 
@@ -67,7 +67,7 @@ class Nvml(PlainMeter):
 
     def _read(self, device: _Device, now_us: int) -> Reading:
         if self._sysfs.get(f"{device.pci}/power/runtime_status") == "suspended":
-            return failed(device.rail, now_us, "suspended: asking would wake it")
+            return failed(device.rail, now_us, "suspended: a query would wake it")
         try:
             if not device.counts:
                 watts = self._library.nvmlDeviceGetPowerUsage(device.handle) / 1e3
@@ -77,7 +77,7 @@ class Nvml(PlainMeter):
             return failed(device.rail, now_us, f"NVML: {problem}")
         lost = ""
         if now_mj < device.last_mj:
-            lost = "the driver was loaded anew: its counter began at 0"
+            lost = "the driver was reloaded: its counter restarted at 0"
             device.first_mj = now_mj
         device.last_mj = now_mj
         joules = (now_mj - device.first_mj) / 1e3
@@ -86,14 +86,14 @@ class Nvml(PlainMeter):
 
 @opener("nvml")
 def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
-    """The GPUs that NVML can tell of."""
+    """The GPUs that NVML reports figures for."""
     if settings.provenance is Provenance.SIMULATED or tegra_gpu(sysfs):
         return Found()
     return look(sysfs, pynvml, settings.provenance)
 
 
 def tegra_gpu(sysfs: Sysfs) -> bool:
-    """Whether devfreq shows a GPU of a Tegra (Thor's are named gpu-gpc-0)."""
+    """Whether devfreq shows a Tegra GPU (Thor's are named gpu-gpc-0)."""
     for node in sysfs.list("/sys/class/devfreq"):
         name = sysfs.get(f"/sys/class/devfreq/{node}/device/of_node/name") or node
         if name in TEGRA_GPUS or TEGRA_GPUS[-1] in name:
@@ -102,7 +102,7 @@ def tegra_gpu(sysfs: Sysfs) -> bool:
 
 
 def look(sysfs: Sysfs, library: Any, provenance: Provenance) -> Found:
-    """Ask the library; `library` is `pynvml`, or answers as it does."""
+    """Query a library with the interface of `pynvml`."""
     try:
         library.nvmlInit()
         handles = [
@@ -114,8 +114,8 @@ def look(sysfs: Sysfs, library: Any, provenance: Provenance) -> Found:
     for index, handle in enumerate(handles):
         device = _device(library, index, handle)
         if device is None:
-            text = f"gpu-{index}: tells neither energy nor power"
-            missing.append(Missing("nvml", text, "measure it from outside: [[meters.external]]"))
+            text = f"gpu-{index}: reports neither energy nor power"
+            missing.append(Missing("nvml", text, "use an external meter: [[meters.external]]"))
         else:
             devices.append(device)
     kinds = [[d for d in devices if d.counts], [d for d in devices if not d.counts]]

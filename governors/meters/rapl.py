@@ -1,18 +1,18 @@
-"""RAPL: energy counters of x86 processors in /sys/class/powercap (µJ; hardware.md 1.7).
+"""RAPL: energy counters of x86 processors in /sys/class/powercap (µJ; docs/hardware.md).
 
-A counter wraps at `max_energy_range_uj` (262 kJ for a package: 44 minutes at 100 W).  The meter
-unwraps it; readings further apart than the range at WATTS_MAX may hide a wrap, and the meter is due
-at least twice in that time.  A step that even WATTS_MAX cannot explain is no wrap but a counter
-that began anew (suspend to memory): the reading says so, and the time before it is lost.
+**Wraps.** A counter wraps at `max_energy_range_uj` (262 kJ for a package: 44 minutes at 100 W). The
+meter unwraps it.  Readings further apart than the range at WATTS_MAX may hide a wrap, so the meter
+is due at least twice in that time.  A step larger than WATTS_MAX allows is a counter that restarted
+(suspend to memory): the reading says so, and the time before it is a gap.
 
-A package always draws something, so one whose counter stands still for STILL_US is frozen, and its
-time a gap.  (A core's or graphics' part may be gated and draw nothing for hours.)
+**Frozen counters.** A package always draws power, so a package counter without change for STILL_US
+is frozen and its time a gap.  Counters of cores or graphics may stand still for hours.
 
-core and uncore are parts of their package, and everything is part of psys where there is one.  The
-same package behind intel-rapl and intel-rapl-mmio is read once.
+**Rails.** core and uncore are parts of their package, and every zone is part of psys where that
+exists.  A package visible in intel-rapl and intel-rapl-mmio is read once.
 
-Since kernel 5.10 only root may read the counters (CVE-2020-8694).  What may not be read is named
-with the udev rule that changes it.
+**Permissions.** Since kernel 5.10 only root may read the counters (CVE-2020-8694). Unreadable zones
+are reported with the udev rule that grants access.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from governors.sysfs import Denied, Sysfs, SysfsError
 POWERCAP = "/sys/class/powercap"
 INTERVAL_US = 1_000_000
 WATTS_MAX = 1000.0
-"""No zone draws more; at this a package's 262 kJ last for 262 s."""
+"""Upper bound of a zone's power; at this a package's 262 kJ last 262 s."""
 SPAN_US_UNKNOWN = 60_000_000
-"""Where the range may not be read a wrap cannot be undone: a counter that fell began anew."""
+"""Where the range is unreadable a wrap cannot be undone: a counter that fell counts as
+restarted."""
 SLACK_US = 10_000
-"""Counters move in steps of about a millisecond."""
+"""Counters are updated about every millisecond."""
 STILL_US = 100_000
 RULE = (
     'SUBSYSTEM=="powercap", KERNEL=="intel-rapl*", '
@@ -69,11 +70,12 @@ class _Zone:
 
     @property
     def is_top(self) -> bool:
-        """Whether it counts a package or more, and so never stands still."""
+        """Whether it counts at least a package and so never stands still."""
         return self.rail.feeds in (PACKAGE, _FEEDS["psys"])
 
     def take(self, raw_uj: int, now_us: int) -> str:
-        """Add what was counted since; a text where that is not known."""
+        """Add the energy since the previous reading; returns why it is unknown, else an empty
+        text."""
         before, since_us = self.last_uj, self.last_us
         self.last_uj, self.last_us = raw_uj, now_us
         if before is None:
@@ -82,21 +84,23 @@ class _Zone:
         if more < 0 and self.range_uj is not None:
             more += self.range_uj
         if more < 0:
-            return "the counter fell, and its range may not be read: it wrapped or began anew"
+            return "the counter fell and its range is unreadable: it wrapped or restarted"
         if more > WATTS_MAX * (now_us - since_us + SLACK_US):
-            return f"the counter moved by {more / 1e6:.0f} J, more than can be: it began anew"
+            return f"the counter moved by {more / 1e6:.0f} J, more than possible: it restarted"
         if more == 0 and self.is_top and now_us - since_us >= STILL_US:
-            return f"frozen: the counter has stood still for {(now_us - since_us) / 1e6:.1f} s"
+            return f"frozen: the counter has not changed for {(now_us - since_us) / 1e6:.1f} s"
         self.total_uj += more
         return ""
 
 
 class Rapl(PlainMeter):
-    """All zones that may be read."""
+    """All readable zones."""
 
     name = "rapl"
     rank = 40
-    covers = MappingProxyType({"psys": "what the maker wired to the platform's sensor"})
+    covers = MappingProxyType(
+        {"psys": "everything on the platform's sensor, by the maker's wiring"}
+    )
     sums = ((frozenset(), "processors and their memory, nothing else of the machine"),)
 
     def __init__(self, sysfs: Sysfs, zones: list[_Zone], provenance: Provenance) -> None:
@@ -122,7 +126,7 @@ class Rapl(PlainMeter):
 
 @opener("rapl")
 def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
-    """The zones there are, as far as they may be read."""
+    """The readable zones."""
     missing: list[Missing] = []
     zones: list[_Zone] = []
     for zone in _named(sysfs):
@@ -143,7 +147,7 @@ def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
 
 
 def _named(sysfs: Sysfs) -> list[_Zone]:
-    """Every zone with its rail: the top ones are part of psys, the others of theirs."""
+    """Every zone with its rail: top zones are part of psys, the others of their package."""
     places = [n for n in sysfs.list(POWERCAP) if n.startswith(("intel-rapl:", "intel-rapl-mmio:"))]
     names = {n: sysfs.get(f"{POWERCAP}/{n}/name") or n for n in places}
     psys = "psys" if "psys" in names.values() else None

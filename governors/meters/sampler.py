@@ -1,18 +1,16 @@
-"""The sampler: reads each meter when it is due, counts joules, and bounds what that costs.
+"""Sampler: reads each meter when it is due, counts joules, and bounds its own CPU time.
 
-Nothing polls: whoever owns the loop sleeps until `due_us` and calls `sample`.  Readings must be
-made when they are due and not when a beat happens to run: a sensor that is read only in races sees
-only races.  For the same reason the times between readings vary, evenly between half an interval
-and one and a half (a golden-ratio sequence), so that no rhythm of beats is always met at the same
-phase.
+There is no polling: the caller's event loop sleeps until `due_us` and calls `sample`. Readings are
+made when due and not when a beat runs, since a sensor read only in races would see only races.  For
+the same reason intervals vary evenly between half and one and a half times their mean (a
+golden-ratio sequence), so that no rhythm of beats is always sampled at the same phase.
 
-Meters that are due within SLACK of their interval are read along, so that one wake serves several.
+Meters due within SLACK of their interval are read together, so that one wake serves several.
 
-What a read costs is measured in CPU time of the calling thread, with what the caller books after
-it (`booked`).  Where reading a meter at its interval would take more than `share_max` of a core,
-its interval is stretched until it does not, and `schedules` says so.  A counter is never stretched
-to where it could hide a wrap.  What waking a core costs beside is not in it: readings a second
-tell that.
+The cost of a read is measured in CPU time of the calling thread, including what the caller books
+after it (`booked`). Where reading a meter at its interval would take more than `share_max` of a
+core, its interval is stretched; `schedules` reports that.  A counter's interval is never stretched
+so far that a wrap could go unnoticed.  The energy of waking a core is not included.
 """
 
 from __future__ import annotations
@@ -29,24 +27,24 @@ from governors.meters.totals import Total, difference
 SHARE_MAX = 0.001
 """Of one core."""
 BRIDGE_INTERVALS = 3
-"""No reading of watts for so many intervals is a gap."""
+"""Intervals without a watt reading that make a gap."""
 SLACK = 0.25
 COST_WEIGHT = 0.2
-"""Of the newest read in the mean of what reads cost."""
+"""Weight of the newest read in the mean cost."""
 GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How one meter is read."""
+    """Schedule of one meter."""
 
     meter: str
     wanted_us: int
-    """Its own interval."""
+    """The meter's own interval."""
     interval_us: int
-    """The mean interval that it is read at; longer than wanted where it costs too much."""
+    """Mean interval in use; longer than wanted where reading costs too much."""
     cost_us: float
-    """CPU time of a read and of booking it, on average."""
+    """Mean CPU time of a read and its booking."""
     share: float
     """Of a core, at this interval."""
     reads: int
@@ -76,7 +74,7 @@ def thread_time_us() -> float:
 
 
 class Sampler:
-    """Reads `meters`.  One thread."""
+    """Reads `meters`. Use from one thread."""
 
     def __init__(
         self,
@@ -92,15 +90,15 @@ class Sampler:
             _SampledMeter(m, {r.name: _total(m, r.name) for r in m.rails}) for m in meters
         ]
         self.wholes: list[Whole] = wholes(meters)
-        """What tells the whole input, the best first."""
+        """Ways to obtain the whole input, best first."""
 
     def due_us(self, now_us: int) -> int | None:
-        """When to call `sample` next; None where there is nothing to read."""
+        """Time of the next `sample`; None without meters."""
         return min((now_us if r.due_us is None else r.due_us for r in self._reads), default=None)
 
     def sample(self, now_us: int, busy_cores: float | None = None) -> list[Reading]:
-        """Read what is due.  `busy_cores`: the mean number of cores that were busy since the last
-        call, where that is known; without it no sensor is found to be frozen."""
+        """Read the meters that are due.  `busy_cores`: mean number of busy cores since the previous
+        call, where known; without it frozen sensors are not detected."""
         readings = []
         for read in self._reads:
             slack_us = int(SLACK * self._interval_us(read)) if read.reads else 0
@@ -121,13 +119,13 @@ class Sampler:
         bridge_us = read.bridge_us(interval_us)
         readings = []
         for rail in read.meter.rails:
-            reading = got.get(rail.name) or failed(rail, now_us, "the meter did not answer for it")
+            reading = got.get(rail.name) or failed(rail, now_us, "the meter gave no reading for it")
             readings.append(reading)
             read.totals[rail.name].take(reading, bridge_us, busy_cores)
         return readings
 
     def booked(self, us: float) -> None:
-        """After `sample`: so much CPU time was taken beside it for what it read."""
+        """Add CPU time that the caller spent booking the last readings."""
         self._bookings += 1
         self._booking_us += max(COST_WEIGHT, 1 / self._bookings) * (us - self._booking_us)
 
@@ -135,13 +133,13 @@ class Sampler:
         return read.interval_us(self._share_max, self._booking_us)
 
     def close(self) -> None:
-        """Release what the meters hold."""
+        """Close the meters."""
         for read in self._reads:
             read.meter.close()
 
     @property
     def totals(self) -> dict[Key, RailEnergy]:
-        """Each rail's joules since its first reading."""
+        """Joules of each rail since its first reading."""
         found = {}
         for read in self._reads:
             for name, total in read.totals.items():
@@ -151,18 +149,18 @@ class Sampler:
         return found
 
     def energies(self, since: Mapping[Key, RailEnergy]) -> dict[Key, RailEnergy]:
-        """What each rail took since `totals` were `since`."""
+        """Joules of each rail since `totals` had the value `since`."""
         return {key: difference(now, since.get(key)) for key, now in self.totals.items()}
 
     def input_energy(self, since: Mapping[Key, RailEnergy]) -> RailEnergy | None:
-        """What the whole input took since `totals` were `since`, by the meter with the least gap;
-        None where nothing tells it."""
+        """Joules of the whole input since `totals` had the value `since`, by the meter with the
+        least gap; None without one."""
         return input_energy(self.wholes, self.energies(since))
 
     def lag_us(self, name: str) -> int:
-        """After so long, at the latest, the joules of a whole (by its name in `wholes`) are of what
-        it draws now and of nothing before: what a sensor says is a mean over up to its interval,
-        and up to an interval old, and readings are up to one and a half of theirs apart."""
+        """Upper bound of the delay after which the joules of a whole (by its name in `wholes`)
+        reflect only the current power: a reading is a mean over up to its interval and up to an
+        interval old, and readings are up to one and a half intervals apart."""
         meters = {meter for whole in self.wholes if whole.name == name for meter, _ in whole.keys}
         lags = (
             2 * r.meter.interval_us + self._interval_us(r) * 3 // 2
@@ -173,7 +171,7 @@ class Sampler:
 
     @property
     def watts(self) -> dict[Key, float | None]:
-        """What each rail draws as far as the last reading tells (`Total.watts`)."""
+        """Power of each rail by its last reading (`Total.watts`)."""
         return {
             (read.meter.name, name): total.watts
             for read in self._reads
@@ -181,7 +179,7 @@ class Sampler:
         }
 
     def problems(self) -> dict[Key, str]:
-        """Rails that do not tell anything now, and why."""
+        """Rails whose last reading failed, with reasons."""
         found = {}
         for read in self._reads:
             for name, total in read.totals.items():
@@ -190,7 +188,7 @@ class Sampler:
         return found
 
     def schedules(self) -> list[Schedule]:
-        """How each meter is read, and what that costs."""
+        """Schedule of each meter with its cost."""
         found = []
         for read in self._reads:
             interval_us = self._interval_us(read)

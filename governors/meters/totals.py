@@ -1,25 +1,23 @@
-"""From readings to joules: one rail's account.  Sans-IO.
+"""Joules of one rail from its readings.  Sans-IO.
 
-    watts      trapezoids between readings; negative watts (an offset) are counted as none
+    watts      trapezoids between readings; negative watts (an offset) count as zero
     joules     differences of the counter
 
-Time is either covered or a gap, never both, and a gap is never filled in:
+Time is either covered or a gap, never both.  A gap is never filled in:
 
-1. Two readings of watts further apart than `bridge_us` leave a gap between them.
-2. A reading of watts that failed makes the time from the last one before it to the next one after
-   it a gap.
-3. A counter that failed is waited for: it tells afterwards what was missed.  Only when more than
-   `bridge_us` have passed, or it says that it began anew, is the time a gap.
-4. A counter that went backwards, or by more than WATTS_MAX could, began anew.
-5. A frozen sensor is a failing one.
+1. Two watt readings further apart than `bridge_us` leave a gap between them.  2. A failed watt
+reading makes the time from the last reading before it to the next one after it a gap.  3. A failed
+counter reading is bridged, since the counter includes the time afterwards.  The time becomes a gap
+only after `bridge_us`, or if the counter restarted.  4. A counter that went back, or forward by
+more than WATTS_MAX allows, restarted.  5. A frozen sensor counts as failing.
 
-Frozen is a sensor that says the very same thing in FROZEN_READINGS readings on end, while the work
-that it measures changed by at least two of its steps, and stood high and low for FROZEN_SETTLED
-readings each (a sensor may average over 0.42 s, one interval).  The same value alone proves
-nothing: a step of an INA3221 is 39 mW and more, and an idle rail stays within one for hours.  But a
-busy core more is at least CORE_WATTS_MIN: what it takes at the slowest clock of the slowest board
-(hardware.md 2.1: 0.385 W/GHz/V² x 0.102 GHz x 0.71 V² + 0.049 W).  What was counted before a
-sensor was known to be frozen stays counted: `frozen_since_us` says from when it is doubtful.
+A sensor is frozen if FROZEN_READINGS consecutive readings are identical while the measured load
+changed by at least two of its steps and was high and low for FROZEN_SETTLED readings each (a sensor
+may average over 0.42 s, one interval). An identical value alone proves nothing: an INA3221's step
+is at least 39 mW, and an idle rail stays within one for hours.  But one more busy core draws at
+least CORE_WATTS_MIN, its power at the slowest clock of the slowest board (docs/hardware.md: 0.385
+W/GHz/V² x 0.102 GHz x 0.71 V² + 0.049 W). Joules counted before the detection stay;
+`frozen_since_us` is the time from which they are doubtful.
 """
 
 from __future__ import annotations
@@ -32,36 +30,36 @@ from governors.meters.base import WATTS_MAX, Reading
 FROZEN_READINGS = 8
 CORE_WATTS_MIN = 0.077
 SLACK_US = 1_000_000
-"""Some counters move once in so long, or less often, at once."""
+"""Some counters are updated only about once in this time."""
 FROZEN_SETTLED = 3
 
 
 class Total:
-    """One rail's joules since the first reading."""
+    """Joules of one rail since its first reading."""
 
     def __init__(
         self, rail: Rail, provenance: Provenance, counts: bool, step_w: float = 0.0
     ) -> None:
         self.problem = "not read yet"
-        """Why the last reading was none; empty where it was one."""
+        """Why the last reading failed; empty where it did not."""
         self.watts: float | None = None
-        """As last read; of a counter, the mean since the reading before that told it; None where
-        that is not known."""
+        """Last reading; for a counter, the mean between its last two readings; None where
+        unknown."""
         self.frozen_since_us: int | None = None
-        """When the value that does not change any more was first read."""
+        """Time of the first reading of the frozen value."""
         self._rail, self._provenance, self._counts = rail, provenance, counts
         self._cores_frozen = 2 * step_w / CORE_WATTS_MIN
-        """Busy cores that a live sensor must notice; 0: it is never called frozen."""
+        """Change of busy cores that a live sensor must show; 0: never reported as frozen."""
         self._joules = 0.0
         self._gap_us = 0
         self._since_us: int | None = None
         self._until_us = 0
         self._last: float | None = None
-        """The value (W or J) at `_until_us`, to go on from."""
+        """Value (W or J) at `_until_us`."""
         self._same = deque[tuple[float, float | None, int]](maxlen=FROZEN_READINGS)
 
     def energy(self) -> RailEnergy | None:
-        """What was counted; None before the first reading."""
+        """Joules so far; None before the first reading."""
         if self._since_us is None:
             return None
         return RailEnergy(
@@ -69,8 +67,8 @@ class Total:
         )
 
     def take(self, reading: Reading, bridge_us: int, busy_cores: float | None = None) -> None:
-        """Count one reading; `busy_cores` is the mean number of cores that were busy since the one
-        before, where that is known."""
+        """Add a reading.  `busy_cores`: mean number of busy cores since the previous one, where
+        known."""
         if self._since_us is None:
             self._since_us = self._until_us = reading.at_us
         value = reading.joules if self._counts else reading.watts
@@ -100,7 +98,7 @@ class Total:
         if joules is not None and self._last is not None and not anew:
             moved = joules - self._last
             anew = not 0 <= moved <= WATTS_MAX * (passed_us + SLACK_US) / 1e6
-            self.problem = f"the counter moved by {moved:g} J, which cannot be" if anew else ""
+            self.problem = f"the counter moved by {moved:g} J, which is impossible" if anew else ""
         if joules is None or self._last is None or anew or late:
             self._gap_us += passed_us
         else:
@@ -127,7 +125,7 @@ class Total:
 
 
 def difference(now: RailEnergy, before: RailEnergy | None) -> RailEnergy:
-    """What came between two totals of one rail."""
+    """Joules between two totals of one rail."""
     if before is None:
         return now
     return RailEnergy(

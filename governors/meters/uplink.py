@@ -1,11 +1,11 @@
-"""The uplink's radio, modelled from a profile: no board has a sensor for it.
+"""Uplink radio as a meter, modelled from its configuration: no board has a sensor for it.
 
     joules = watts_up x time that the link is up + joules_per_byte x bytes
              + tail_joules / tail_s x time awake after traffic, at most tail_s after each burst
 
-Bytes and the link's state are those of /sys/class/net/<interface> (`statistics/{rx,tx}_bytes`,
-`operstate`), all programs' together.  When within an interval bytes moved is not known: the middle
-is taken, so that a tail is wrong by half an interval at most.
+Bytes and link state come from /sys/class/net/<interface> (`statistics/{rx,tx}_bytes`, `operstate`)
+and include all programs.  The time of traffic within an interval is unknown; the middle is assumed,
+so a tail is wrong by at most half an interval.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NET = "/sys/class/net"
 
 
 class RadioModel:
-    """Counts a radio's joules from what was sent and received.  Sans-IO."""
+    """Computes a radio's joules from traffic.  Sans-IO."""
 
     def __init__(self, radio: RadioSettings) -> None:
         self.joules = 0.0
@@ -40,7 +40,7 @@ class RadioModel:
         self._awake_until_us = 0
 
     def passed(self, since_us: int, until_us: int, moved_bytes: int, up: bool) -> None:
-        """Between two times `moved_bytes` were sent and received."""
+        """Add an interval in which `moved_bytes` were sent and received."""
         awake_us = max(0, min(until_us, self._awake_until_us) - since_us)
         if moved_bytes:
             middle_us = (since_us + until_us) // 2
@@ -82,7 +82,7 @@ class UplinkMeter(PlainMeter):
         if before is None:
             return [Reading(rail, now_us, None, self._model.joules, "counted from here on")]
         if counted < before[1]:
-            lost = "the interface was made anew: its counters began at 0"
+            lost = "the interface was recreated: its counters restarted at 0"
             return [Reading(rail, now_us, None, self._model.joules, lost)]
         self._model.passed(before[0], now_us, counted - before[1], up)
         return [Reading(rail, now_us, None, self._model.joules)]
@@ -90,8 +90,8 @@ class UplinkMeter(PlainMeter):
 
 @opener("uplink")
 def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
-    """The radio that a person described."""
+    """The configured radio."""
     if settings.radio is None:
-        what = "what the radio costs is not known"
-        return Found(missing=(Missing("uplink", what, "describe it in [meters.radio]"),))
+        what = "the radio's energy is unknown"
+        return Found(missing=(Missing("uplink", what, "configure it in [meters.radio]"),))
     return Found((UplinkMeter(sysfs, settings.radio),))

@@ -1,7 +1,7 @@
-"""What was spent: cumulative joules of the whole input, and how many of them within a window.
+"""Account of the energy spent: cumulative joules of the whole input, and joules within a window.
 
-Joules are told at every wake and at the end of every race, so between two samples the power was
-constant on a device that does nothing else, and a straight line between them is exact.
+Samples come at every wake and at the end of every race, so the power between two samples is
+constant on a device without other load, and linear interpolation is exact.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 KEEP_US = 600_000_000
-"""Samples older than this are let go."""
+"""Samples older than this are dropped."""
 SAMPLES_MAX = 4096
 
 
@@ -21,7 +21,7 @@ class EnergyAccount:
         self._joules: list[float] = []
 
     def add(self, at_us: int, joules: float) -> None:
-        """Note a sample; one that runs back in time or joules is not believed."""
+        """Add a sample; one that goes back in time or joules is ignored."""
         if self._at and (at_us <= self._at[-1] or joules < self._joules[-1]):
             return
         self._at.append(at_us)
@@ -33,14 +33,12 @@ class EnergyAccount:
 
     @property
     def joules(self) -> float:
-        """At the last sample."""
+        """Cumulative joules at the last sample."""
         return self._joules[-1] if self._joules else 0.0
 
     def within(self, window_us: int, unknown_watts: float) -> float:
-        """Joules of the window that ends at the last sample.
-
-        Time of it from before the first sample counts with `unknown_watts`.
-        """
+        """Joules of the window that ends at the last sample.  Time before the first sample counts
+        with `unknown_watts`."""
         if not self._at:
             return unknown_watts * window_us / 1e6
         return self._joules[-1] - self._then(self._at[-1] - window_us, unknown_watts)
@@ -48,8 +46,8 @@ class EnergyAccount:
     def falls_to(
         self, window_us: int, joules: float, idle_watts: float, unknown_watts: float
     ) -> int:
-        """When the window will have drawn no more than `joules`, if the board idles from now on;
-        at the latest when it holds nothing but idling."""
+        """The time at which the window's joules fall to `joules` if the board idles from now on; at
+        the latest when the window holds idling only."""
         if not self._at:
             return 0
         now_j, low, high = self._joules[-1], 0, window_us
@@ -73,7 +71,7 @@ class EnergyAccount:
         return self._joules[i - 1] + part * (self._joules[i] - self._joules[i - 1])
 
     def watts(self, window_us: int) -> float | None:
-        """The mean over the last `window_us`, or over all there is; None before two samples."""
+        """Mean watts over the last `window_us`, or over all samples; None with fewer than two."""
         if len(self._at) < 2:
             return None
         span = min(window_us, self._at[-1] - self._at[0])

@@ -1,22 +1,22 @@
-"""Several policies on one board: the daemon's own and those that jobs have chosen.  Sans-IO.
+"""Combination of several policies on one board: the daemon's own and those that jobs choose.
+Sans-IO.
 
-All jobs of a daemon share its beats, its clocks and its input power, so their policies are asked
-together, about the same work and the same joules, and their answers are made one:
+All jobs of a daemon share its beats, its clocks and its input power.  Their policies therefore get
+the same observation, and their decisions are merged:
 
-    intake, not before   the strictest: the least that any admits, the latest time that any names
-    clocks, sleeps       unanimity: what one of them would leave alone is left alone; where all set
-                         a clock it is the highest of theirs, so that no race is later than planned
-    wait                 the longest that any of them plans: all stay within the shortest tolerance,
-                         and a cap that is tight needs it; planned races get the most time
-    upload               as soon as any sends: nobody's results wait longer than it has planned
+    intake, not before   the strictest: the smallest share, the latest time
+    clocks, sleeps       unanimous only; where all set a clock, the highest, so no race is late
+    wait                 the longest planned; all stay within the shortest tolerance, and a tight
+                         cap needs it; the planned race time is the longest
+    upload               as soon as one policy sends
 
-So caps and budgets add up without knowing of each other, `hands_off` of one job keeps its hands off
-the board, and it still pays for the strictest cap of the others: what is capped is the input, which
-nobody can divide among jobs.
+So caps and budgets combine without knowing of each other.  `hands_off` of one job keeps every clock
+unset, but does not lift another job's cap: the cap applies to the input, which is not divided among
+jobs.
 
-Whose voice counts: that of each job that has chosen a policy, and the daemon's own where a person
-has chosen it or no job has; a default is no choice.  `governors.policies.running.Running` keeps the
-voices: `choose(job, name, settings)`, `drop(job)`.
+Policies that count: that of each job that has chosen one, and the daemon's own where it was chosen
+or no job has chosen.  A default does not count as a choice.  `governors.policies.running.Running`
+holds the choices: `choose(job, name, settings)`, `drop(job)`.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ from governors.policies.base import (
 from governors.work import Dial
 
 DAEMON = ""
-"""Who the daemon's own policy speaks for, among the names of jobs."""
+"""Key of the daemon's own policy among the names of jobs."""
 
 
 class Combined(Policy):
-    """Asks each, and answers for all."""
+    """Merges the decisions of several policies."""
 
     name = "combined"
 
     def __init__(self, voices: Mapping[str, Policy]) -> None:
-        """`voices`: at least one, by whom it speaks for; all keep one account."""
+        """`voices`: at least one policy by job; all share one account."""
         first = next(iter(voices.values()))
         super().__init__({}, first.model, first.account)
         self.voices = dict(voices)
 
     def race(self, observed: Observation) -> Decision:
-        """What all of them agree on, before the race."""
+        """The merged decision before a race."""
         return self._combined(
             {voice: p.race(observed) for voice, p in self.voices.items()}, observed
         )
 
     def idle(self, observed: Observation) -> Decision:
-        """What all of them agree on, after it."""
+        """The merged decision after a race."""
         return self._combined(
             {voice: p.idle(observed) for voice, p in self.voices.items()}, observed
         )
 
     def forecast(self, observed: Observation) -> str:
-        """What each of them foresees, if it does."""
+        """The forecasts of all policies, joined."""
         return self._joined_text({voice: p.forecast(observed) for voice, p in self.voices.items()})
 
     def budget(self, observed: Observation) -> Budget | None:
-        """The one of them that runs out first."""
+        """The budget that runs out first."""
         kept = [b for p in self.voices.values() if (b := p.budget(observed)) is not None]
         return min(kept, key=lambda b: b.forecast_j, default=None)
 
@@ -96,14 +96,14 @@ class Combined(Policy):
 
 
 def combine(chosen: Mapping[str, Policy], own: Policy, own_chosen: bool) -> Policy:
-    """The policy that answers for the daemon's own and those that jobs have chosen."""
+    """One policy that stands for those of the jobs and, if `own_chosen`, the daemon's own."""
     if not chosen:
         return own
     return Combined({DAEMON: own, **chosen} if own_chosen else chosen)
 
 
 def _agreed(dial: Dial, answers: Sequence[Decision]) -> ClockSetting:
-    """The highest clock of all, where all set it; a cap only where all cap."""
+    """The highest clock where all set one; a cap only where all cap."""
     asked = [d.clocks.get(dial.name, RELEASE) for d in answers]
     if any(s.act is Act.RELEASE for s in asked):
         return RELEASE

@@ -1,25 +1,25 @@
-"""`energy_budget`: joules per day, or a battery that must last.
+"""`energy_budget`: a limit of joules per day, or a battery that must last until a time.
 
     joules_per_day = 200_000       # from midnight to midnight, local time
-    until = "06:00"                # or: what the battery holds must last until then
-    reserve = 0.05                 # of the budget, or of the most that the battery has held since
-                                   # the last end: what is not touched
-    burst_s = 60.0                 # how far ahead of the pace a busy hour may run
-    stop_volts = 10.8              # below: nothing is raced (a battery on its last legs)
-    resume_volts = 11.4            # above: it goes on
+    until = "06:00"                # alternatively: the battery's charge must last until then
+    reserve = 0.05                 # share that is never spent: of the budget, or of the largest
+                                   # charge since the last end
+    burst_s = 60.0                 # how far a busy period may run ahead of the pace
+    stop_volts = 10.8              # below this no race starts
+    resume_volts = 11.4            # above this races start again
 
-What is left after idling until the end is what may be spent on work; the pace is that over the time
-that is left, and a race takes no more than `burst_s` of pace that was saved up, nor more than all
-that is left.  So the budget is not overspent whatever arrives, as long as idling alone does not
-overspend it; where it does, nothing is raced, and the forecast says when it runs out.  What other
-processes take is paid from the same budget.
+The energy left after idling until the end is available for work.  The pace is that energy over the
+remaining time.  A race takes at most `burst_s` of saved pace and at most all that is left.  So the
+budget holds for any arrivals, as long as idling alone does not exceed it; if it does, no race
+starts, and the forecast says when the budget runs out.  Energy of other processes counts too.
 
-Days end by the clock on the wall.  Where that is set while the policy runs (NTP after a boot
-without a clock, summer time) the end moves with it, what was spent stays spent, and the budget is
-that of the time from its beginning to the new end, a day's at most.
+Days follow the wall clock.  When that is set (NTP after a boot without a clock, summer time) the
+end moves with it, the energy spent stays spent, and the budget covers the time from its beginning
+to the new end, a day's at most.
 
-Within the pace it is `race_to_idle`; beyond it the rest waits, and the senders with it.  The
-voltage must stay beyond a threshold for HOLD_US before anything changes, and the two lie apart.
+Within the pace the policy behaves like `race_to_idle`. Beyond it, units wait, and backpressure
+slows the senders.  A voltage must stay beyond its threshold for HOLD_US; the two thresholds differ
+(hysteresis).
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ from governors.policies.race_to_idle import Uploads, raced
 
 DAY_US = 86_400_000_000
 HOLD_US = 5_000_000
-"""For so long a voltage must stay beyond its threshold."""
+"""Time for which a voltage must stay beyond its threshold."""
 RETRY_US = 10_000
 CLOCK_US = 5_000_000
-"""By more than this the clock on the wall has not drifted: it was set."""
+"""A larger step of the wall clock is a setting, not drift."""
 HOLD_SHARE = 0.5
-"""Where not all that waits fits, a race waits for this part of a burst: small races cost more."""
+"""Where not all waiting units fit, a race waits for this part of a burst: small races cost more per
+unit."""
 
 
 class Undervoltage:
-    """Stops below one voltage and resumes above a higher one, each held for HOLD_US."""
+    """Stops below one voltage and resumes above a higher one, each after HOLD_US."""
 
     def __init__(self, stop_volts: float, resume_volts: float) -> None:
         self.stop_volts, self.resume_volts = stop_volts, resume_volts
@@ -64,7 +65,7 @@ class Undervoltage:
         self._since_us: int | None = None
 
     def update(self, at_us: int, volts: float) -> bool:
-        """A voltage; whether nothing may be raced."""
+        """Add a voltage reading; returns whether races are stopped."""
         beyond = volts >= self.resume_volts if self.stopped else volts < self.stop_volts
         if not beyond:
             self._since_us = None
@@ -77,7 +78,7 @@ class Undervoltage:
 
 @policy
 class EnergyBudget(Policy):
-    """A pace that ends where the budget does."""
+    """Spends at a pace that lasts until the end of the budget."""
 
     name = "energy_budget"
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -103,20 +104,20 @@ class EnergyBudget(Policy):
         self._begun_us, self._start_j = 0, 0.0
         self._day_j: float | None = None
         self._most_j = 0.0
-        """That the battery has held since the last end."""
+        """Largest battery charge since the last end."""
 
     def race(self, observed: Observation) -> Decision:
-        """What the pace allows, as cheaply as is in time."""
+        """Admit what the pace covers, at the least energy that is in time."""
         room = self._update(observed)
         if self._volts is not None and self._volts.stopped:
             return Decision(
-                f"below {self._volts.stop_volts:g} V: nothing is raced until"
+                f"below {self._volts.stop_volts:g} V: races are stopped until"
                 f" {self._volts.resume_volts:g} V",
                 admit_share=0.0, not_before_us=observed.at_us + HOLD_US,
             )  # fmt: skip
         if self._daily is None and observed.battery is None:
             return Decision(
-                "no battery can be read: nothing is raced until one can",
+                "the battery cannot be read: races are stopped until it can",
                 admit_share=0.0, not_before_us=observed.at_us + HOLD_US,
             )  # fmt: skip
         ways = self.ways(observed)
@@ -132,16 +133,16 @@ class EnergyBudget(Policy):
             need_j = 1.05 * goal_j + 2 * self.model.tariff.wake_j  # the wake that asks again costs
             wait_us = 1e6 * max(0.0, need_j - room) / pace if pace else self._burst_us
             return Decision(
-                f"the pace has no room: {self.forecast(observed)}",
+                f"over the pace: {self.forecast(observed)}",
                 admit_share=0.0,
                 not_before_us=observed.at_us + int(min(self._burst_us, max(RETRY_US, wait_us))),
             )
         decision = raced(observed, fit, ways[0])
-        reason = f"{decision.reason}; the pace has room for {fit.share:.0%}"
+        reason = f"{decision.reason}; the pace covers {fit.share:.0%}"
         return replace(decision, reason=reason)
 
     def idle(self, observed: Observation) -> Decision:
-        """Let go; plan the wait, the sleeps and the uplink for the least power."""
+        """Release the clocks; plan wait, sleeps and uplink for the least power."""
         self._update(observed)
         plan = self.model.plan(observed.work, observed.dials, observed.write_j, observed.write_us)
         return Decision(
@@ -154,12 +155,13 @@ class EnergyBudget(Policy):
         )
 
     def left_j(self, observed: Observation) -> float:
-        """What may still be spent on work once idling until the end is paid; may be negative."""
+        """Joules available for work after idling until the end; may be negative."""
         idle_j = self.model.tariff.idle_watts * self._left_us(observed) / 1e6
         return self._funds_j(observed) - idle_j
 
     def forecast(self, observed: Observation) -> str:
-        """What is left at the end at the mean power of the last minutes, or when it runs out."""
+        """The rest at the end at the recent mean power, or the time at which the budget runs
+        out."""
         watts, left_us, funds = self._mean_watts(), self._left_us(observed), self._funds_j(observed)
         rest = funds - watts * left_us / 1e6
         end = _clock(observed.day_us + left_us)
@@ -169,8 +171,8 @@ class EnergyBudget(Policy):
         return f"at {watts:.2f} W it runs out at {out}, before {end}"
 
     def budget(self, observed: Observation) -> Budget | None:
-        """The same in figures; None before the first race of a day, and of a battery that nobody
-        can read."""
+        """The forecast as figures; None before the first race of a day, and while the battery
+        cannot be read."""
         if self._end_us <= observed.at_us or (self._day_j is None and observed.battery is None):
             return None
         left_us, funds = self._left_us(observed), self._funds_j(observed)
@@ -181,7 +183,8 @@ class EnergyBudget(Policy):
         return self.model.tariff.idle_watts if mean is None else mean
 
     def _update(self, observed: Observation) -> float:
-        """Save up pace, pay what was spent; what a race may take above idle."""
+        """Save pace, subtract the energy spent; returns the joules above idle that a race may
+        take."""
         self._update_end(observed)
         battery = observed.battery
         if battery is not None:
@@ -200,7 +203,7 @@ class EnergyBudget(Policy):
         return min(self._saved_j, left)
 
     def _update_end(self, observed: Observation) -> None:
-        """A new day, or a new time that the battery must last until; or the clock was set."""
+        """Start a new day or a new battery period, and follow settings of the wall clock."""
         to_go = (self._end_of_day_us - observed.day_us) % DAY_US or DAY_US
         shift = (observed.at_us + to_go - self._end_us + DAY_US // 2) % DAY_US - DAY_US // 2
         was_set = abs(shift) > CLOCK_US

@@ -1,8 +1,8 @@
-"""`fixed`: the clocks that a person chose, held for as long as the policy runs.
+"""`fixed`: pins given clocks while the policy runs.
 
     cpu_mhz = 1113.6; gpu_mhz = 306; memory_mhz = 2133         # each may be left out
 
-A clock that is no operating point becomes the next higher one that the limits allow.
+A clock between operating points is raised to the next one that the limits allow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = ("cpu", "gpu", "memory")
 
 @policy
 class Fixed(Policy):
-    """Pins what is given, once."""
+    """Pins the given clocks."""
 
     name = "fixed"
     plans = False
@@ -43,15 +43,15 @@ class Fixed(Policy):
         self._hz = {kind: round(1e6 * self.number(f"{kind}_mhz")) for kind in given}
 
     def race(self, observed: Observation) -> Decision:
-        """Hold the clocks."""
+        """Pin the clocks."""
         clocks = {
             d.name: ClockSetting(Act.PIN, self._hz[d.kind])
             for d in observed.dials
             if d.kind in self._hz
         }
         chosen = ", ".join(f"{kind} {hz / 1e6:g} MHz" for kind, hz in self._hz.items())
-        return Decision(f"held: {chosen}", clocks)
+        return Decision(f"pinned: {chosen}", clocks)
 
     def idle(self, observed: Observation) -> Decision:
-        """Hold the clocks."""
+        """Keep the clocks pinned."""
         return self.race(observed)

@@ -1,5 +1,5 @@
-"""`hands_off`: observe and leave everything to the kernel.  The default where control is not
-permitted, and the baseline of every comparison: the same batching, no clock touched."""
+"""`hands_off`: observes and sets nothing.  The default where control is not permitted, and the
+baseline of comparisons: the same batching under the kernel's governor."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _LEAVE = Decision("the kernel's governor decides")
 
 @policy
 class HandsOff(Policy):
-    """Sets nothing, asks for no sleep, uses the whole tolerance."""
+    """Sets no clock, requests no sleep and uses the whole tolerance."""
 
     name = "hands_off"
     plans = False
     needs_model = False
 
     def race(self, observed: Observation) -> Decision:
-        """Leave it."""
+        """Set nothing."""
         return _LEAVE
 
     def idle(self, observed: Observation) -> Decision:
-        """Leave it."""
+        """Set nothing."""
         return _LEAVE

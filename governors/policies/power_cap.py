@@ -1,27 +1,25 @@
-"""`power_cap`: the mean input power over a window stays at or below a cap.
+"""`power_cap`: keeps the mean input power over a window at or below a cap.
 
     watts = 5.0
-    window_s = 10.0      # the mean is taken over the last so many seconds
-    comfort = 0.5        # of the latency tolerance, what is used while power allows
+    window_s = 10.0      # length of the sliding mean
+    comfort = 0.5        # share of the latency tolerance that is used while power allows
 
-What a window has left, `room = watts x window − joules of the last window`, is what a race may take
-above idle: while it runs, what drops out of the window drew at least idle power, so that the mean
-stays at or below the cap within the race and after it.  Nothing is assumed of the arrivals.
+A race may take the window's rest above idle: `room = watts x window − joules of the last window`.
+Time that leaves the window drew at least idle power, so the mean stays at or below the cap during
+the race and after it.  Nothing is assumed about arrivals.
 
-What is spent when it gets tight, in this order: latency tolerance (longer waits, bigger beats, the
-cheapest clock that is still in time), then throughput: a race takes only as much as the room
-allows, the rest waits, and the senders are slowed down.  Nothing is dropped.  A cap below idle
-power, or over a window that is too short for one beat, cannot be kept; then nothing is raced and
-the reason says so.
+**Under pressure.** First latency is spent (longer waits, larger beats, the cheapest clock that is
+in time), then throughput: a race takes what the room covers, the rest waits, and backpressure slows
+the senders.  Nothing is dropped.  A cap below idle power, or a window too short for one beat,
+cannot be kept; then no race starts and the reason says so.
 
-It holds from the first window on: time before the policy's first sample counts as if the cap had
-been drawn, and a race is taken to need DOUBT times what the model says at most, until races have
-shown what they do need (`Caution`); where that would leave no race at all though a whole window is
-free, it is taken by the model.  The first race is small (FIRST_SHARE), and they grow from there
-(GROWTH).  How much waits is an estimate: a race is told how much there is room for.  Where the
-joules run ahead of what was foreseen (a model's error, other processes), the room shrinks with
-them.  Beats that only commit are not asked for: the room for those that may come before the next
-race is kept free.
+**Uncertainty.** The cap holds from the first window on: time before the first sample counts as
+drawn at the cap.  A race is taken to need DOUBT times the model's upper bound until races have
+shown their real need (`Caution`). If that would allow no race although a whole window is free, the
+model is trusted.  The first race is small (FIRST_SHARE) and later ones grow by GROWTH. The number
+of waiting units is an estimate, so a race gets a limit of units.  If more joules are spent than
+predicted (model error, other processes), the room shrinks by as much.  Beats that only commit need
+no permission: their room is reserved.
 """
 
 from __future__ import annotations
@@ -37,49 +35,49 @@ from governors.policies.base import RELEASE, Decision, Observation, Policy, Poli
 from governors.policies.race_to_idle import Uploads, raced
 
 DOUBT = 2.0
-"""What a race may take of the most that is modelled, before any was seen: cycles that are scaled
-from another machine are off by half (`edged.simulate.work`), and first races are cold."""
+"""Factor on the model's upper bound before the first race: cycles scaled from another machine have
+errors of half (`edged.simulate.work`), and first races run cold."""
 FIRST_SHARE = 1 / 16
-"""Of the room, what the units of the first race may take by the model: on a machine of a quarter of
-the speed, cold, they took 14 times as much."""
+"""Share of the room that the modelled first race may use; on a cold machine of a quarter of the
+speed, the real race took 14 times the model."""
 GROWTH = 2.0
-"""A race has at most so many times the units of the largest one before."""
+"""A race has at most this many times the units of the largest race before."""
 FORGET = 0.3
-"""Of the caution, a race that took less."""
+"""Weight of a race below the current factor."""
 TIGHT = 0.95
-"""A plan is comfortable below this part of the cap, and again below TIGHT squared (hysteresis)."""
+"""Below this part of the cap a plan is comfortable; back again below TIGHT squared (hysteresis)."""
 RETRY_US = 1_000
-"""Least wait for room."""
+"""Shortest wait for room."""
 HOLD_SHARE = 0.5
-"""Where not all that waits fits, a race waits for this part of what a window can hold above idle:
-small races cost more."""
+"""Where not all waiting units fit, a race waits for this part of a window's energy above idle:
+small races cost more per unit."""
 ALL = 0.98
-"""Of what a window can hold: where as much is free, no more will come."""
+"""Share of a window's energy from which on the window counts as free."""
 SPARE = 0.05
-"""Room beyond that goal that is waited for."""
+"""Additional room, relative to the goal, before a waiting race starts."""
 
 
 class Caution:
-    """What is known of races by those that there were."""
+    """Ratio of measured to modelled energy of past races."""
 
     def __init__(self) -> None:
         self.factor = DOUBT
-        """How much more than modelled they take: rises at once, falls slowly, never below 1."""
+        """Expected factor on the modelled energy: rises at once, falls slowly, at least 1."""
         self.largest = 0.0
-        """Units of the largest."""
+        """Units of the largest race."""
         self._begun: tuple[Observation, float, Callable[[float], float]] | None = None
 
     def race(self, observed: Observation, units: float, most_j: Callable[[float], float]) -> None:
-        """A race begins, of so many units as far as is known; `most_j`: what one of some units is
-        modelled to take above idle at most."""
+        """A race of about `units` starts; `most_j`: the model's upper bound above idle for a number
+        of units."""
         self._begun = (observed, units, most_j)
 
     def none(self) -> None:
-        """There is no race."""
+        """No race starts."""
         self._begun = None
 
     def idle(self, observed: Observation, idle_watts: float) -> None:
-        """It is over."""
+        """The race is over."""
         if self._begun is None:
             return
         before, expected, most_j = self._begun
@@ -94,7 +92,7 @@ class Caution:
 
 @policy
 class PowerCap(Policy):
-    """Room in a window."""
+    """Limits the energy of a sliding window."""
 
     name = "power_cap"
     defaults: ClassVar[Mapping[str, Any]] = {"watts": None, "window_s": 10.0, "comfort": 0.5}
@@ -109,13 +107,13 @@ class PowerCap(Policy):
         self._tight = False
 
     def room_j(self) -> float:
-        """What a race may take above idle now: never more than a window can hold, though joules
-        that were told too early (`edged.energy.metering`) leave windows without any."""
+        """Joules above idle that a race may take now, at most those of a whole window: joules that
+        were counted early (`edged.energy.metering`) leave windows without any."""
         used = self.account.within(self.window_us, self.cap_watts)
         return min(self.cap_watts * self.window_us / 1e6 - used, max(0.0, self._all_j()))
 
     def race(self, observed: Observation) -> Decision:
-        """As much as there is room for, as cheaply as is in time."""
+        """Admit what the room covers, at the least energy that is in time."""
         all_j = self._all_j()
         free = self.room_j() >= ALL * all_j > 0
         admitted = self._admitted(observed, self.caution.factor, free)
@@ -133,17 +131,18 @@ class PowerCap(Policy):
         return Decision(reason, admit_share=0.0, not_before_us=hold_us)
 
     def _all_j(self) -> float:
-        """Above idle, what a window can hold; not above 0 where the cap is not above idle."""
+        """Energy above idle of a whole window; not above 0 where the cap is not above idle."""
         return (self.cap_watts - self.model.tariff.idle_watts) * self.window_us / 1e6
 
     def _goal_j(self, observed: Observation, factor: float) -> float:
-        """What must be free for a race of a part of what waits."""
+        """Room that must be free before a race of a part of the waiting units."""
         ways = self.ways(observed)
         least_j = min(w.most_joules(observed.work.units, observed.write_j) for w in ways)
         return min(least_j, HOLD_SHARE * self._all_j() / factor)
 
     def _admitted(self, observed: Observation, factor: float, free: bool) -> Decision | None:
-        """The race that there is room for, where each takes `factor` times what is modelled."""
+        """The race that the room covers, each taking `factor` times the modelled energy; None
+        without room."""
         ways = self.ways(observed)
         room = self.room_j() / factor - self.model.overhead_j(observed.work)
         left_us = observed.deadline_us - observed.at_us
@@ -166,7 +165,7 @@ class PowerCap(Policy):
         return replace(decision, reason=reason)
 
     def _growing(self, fit: RaceFit, units: float, room_j: float) -> RaceFit:
-        """The same race of `units`, no larger than those before allow."""
+        """The same race, limited by the units of past races."""
         each_j = fit.way.most_j_per_unit
         first = FIRST_SHARE * room_j / each_j if each_j > 0 else math.inf
         most = max(1.0, first, GROWTH * self.caution.largest)
@@ -174,7 +173,7 @@ class PowerCap(Policy):
         return replace(fit, share=share, units_max=min(most, fit.units_max))
 
     def _room_at_us(self, observed: Observation) -> int:
-        """When there will be room, if the board idles until then."""
+        """The time at which there will be room if the board idles until then."""
         tariff, factor = self.model.tariff, self.caution.factor
         goal_j = self._goal_j(observed, factor)
         goal_j += SPARE * goal_j + 2 * tariff.wake_j  # the wake that asks again costs

@@ -1,16 +1,16 @@
-"""`race_to_idle`: race at the clock at which the beat costs least, then let go.
+"""`race_to_idle`: races at the clock with the least energy per beat, then releases it.
 
-    lower_between = false     # whether the maximum may be lowered between beats
-    sleep = false             # whether sleeps that must be asked for are used
+    lower_between = false     # whether the maximum clock is lowered between beats
+    sleep = false             # whether sleeps on request are used
 
-Before a race the cost model finds the way with the least energy among those that end in time, the
-kernel's own governor among them; for work that waits for memory it is not the highest clock.  It is
-set only where it saves more than writing costs, so that *never* is an outcome.  On leaving the
-beat the limits go back to what they were.
+Before a race the cost model picks the option with the least energy among those that end in time,
+including the kernel's own governor.  For memory-bound work that is not the highest clock.  A clock
+is set only where it saves more than the writes cost, so the policy may set none.  After the beat
+the limits are restored.
 
-Where the memory clock may be capped (it is a dial only where that was asked for), caps are among
-the ways.  Lowering the maximum between beats slows other processes down: it is opt-in, and refused
-while they are busy.  Where idle cores are clock-gated it saves nothing, and is not done.
+Where the memory clock may be capped (a dial only if the configuration allows it), caps are among
+the options.  Lowering the maximum between beats slows other processes: it is opt-in, and skipped
+while other processes are busy.  Where idle cores are clock-gated it saves nothing and is not done.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from governors.policies.running import BUSY_CORES
 
 @policy
 class RaceToIdle(Policy):
-    """The least energy of those in time."""
+    """Picks the least energy among the options in time."""
 
     name = "race_to_idle"
     defaults: ClassVar[Mapping[str, Any]] = {"lower_between": False, "sleep": False}
@@ -46,14 +46,14 @@ class RaceToIdle(Policy):
         self.uploads = Uploads()
 
     def race(self, observed: Observation) -> Decision:
-        """Choose the way for what waits now."""
+        """Choose the option for the waiting units."""
         ways = self.ways(observed)
         left_us = observed.deadline_us - observed.at_us
         fit = self.model.fit(ways, observed.work, left_us, float("inf"), observed.write_j)
         return raced(observed, fit, ways[0])
 
     def idle(self, observed: Observation) -> Decision:
-        """Let go; plan the wait, the sleeps and the uplink."""
+        """Release the clocks; plan wait, sleeps and uplink."""
         plan = self.model.plan(observed.work, observed.dials, observed.write_j, observed.write_us)
         clocks = dict.fromkeys((d.name for d in observed.dials), RELEASE)
         if self.settings["lower_between"] and observed.others_cores < BUSY_CORES:
@@ -68,7 +68,7 @@ class RaceToIdle(Policy):
         )
 
     def _lowered(self, observed: Observation, idle_us: float) -> dict[str, ClockSetting]:
-        """Lower maxima where the clock that is left standing costs more than the writes do."""
+        """Lower maxima where the idle clock costs more than the writes."""
         cpus = [d for d in observed.dials if d.kind == "cpu" and d.choices_hz()]
         if not cpus:
             return {}
@@ -79,13 +79,13 @@ class RaceToIdle(Policy):
 
 
 class Uploads:
-    """Knows when the uplink sent last."""
+    """Schedules uploads by the time of the last one."""
 
     def __init__(self) -> None:
         self._sent_us: int | None = None
 
     def after_beat(self, observed: Observation, plan: RacePlan) -> bool:
-        """Whether the uplink may send after this beat: the next one would be too late."""
+        """Whether the uplink may send after this beat, because the next beat would be too late."""
         if self._sent_us is None:
             self._sent_us = observed.at_us
         beat_us = min(plan.period_us, observed.work.period_us_max)
@@ -96,7 +96,7 @@ class Uploads:
 
 
 def raced(observed: Observation, fit: RaceFit, alone: RaceOption) -> Decision:
-    """The decision that a fit is, said in words."""
+    """The decision for a choice, with its reason in words."""
     kinds = {d.name: d.kind for d in observed.dials}
     clocks = {
         name: ClockSetting(Act.CAP if kinds[name] == "memory" else Act.PIN, hz)
@@ -109,9 +109,9 @@ def raced(observed: Observation, fit: RaceFit, alone: RaceOption) -> Decision:
         reason = f"{fit.way.device} at {fit.way.hz / 1e6:.0f} MHz "
         reason += f"saves {saved:.2f} mJ" if saved >= 0 else f"takes {-saved:.2f} mJ more"
         if saved < 0 and alone.takes_us(units) > observed.deadline_us - observed.at_us:
-            reason += ": left alone it would be late"
+            reason += ": without a set clock it would be late"
     else:
-        reason = "left alone: no clock saves what writing it costs"
+        reason = "no clock set: none saves more than the writes cost"
     if not fit.in_time:
-        reason += "; none is in time, the fastest"
+        reason += "; none is in time: the fastest"
     return Decision(reason, clocks, admit_share=fit.share, units_max=fit.units_max)

@@ -1,15 +1,13 @@
-"""A policy that runs: what it decides is held inside the limits, and what it set is known.
+"""The running policy: keeps its decisions inside the limits and tracks what is set.
 
-Invariants, whatever the policy answers:
+Invariants, for any policy:
 
-1. A clock that is set is one of the dial's choices at that moment.
-2. The maximum is not lowered while other processes are busy.
-3. A decision repeats nothing that stands already.
-4. After a switch, the next decision releases all that the policy before had set and that the new
-   one does not set; what was spent goes on to be counted.
+1. A clock that is set is one of the dial's choices at that moment.  2. The maximum is not lowered
+while other processes are busy.  3. A decision does not repeat a setting that is in force.  4. After
+a switch, the next decision releases every setting of the old policy that the new one does not set;
+the account of spent energy continues.
 
-Jobs may choose policies of their own (`choose`, `drop`); `governors.policies.combined` says whose
-voice counts and how several become one.
+Jobs may choose policies of their own (`choose`, `drop`); `governors.policies.combined` merges them.
 """
 
 from __future__ import annotations
@@ -32,45 +30,44 @@ from governors.policies.combined import combine
 from governors.utilization_tracker import UtilizationTracker
 
 BUSY_CORES = 0.1
-"""Other processes are busy from this many cores on."""
+"""Other processes count as busy from this many cores on."""
 
 
 class Running:
-    """Asks one policy and remembers what is set.  Not thread-safe: between beats only."""
+    """Calls one policy and tracks its settings.  Not thread-safe: call it between beats only."""
 
     def __init__(
         self, name: str, settings: PolicySettings, model: CostModel, chosen: bool = True
     ) -> None:
-        """The daemon's own policy; `chosen`: whether a person did, or it is the default.
+        """The daemon's own policy; `chosen`: whether it was chosen or is the default.
 
-        Raises PolicyError where there is no such policy or a setting is wrong.
+        Raises PolicyError for an unknown policy or an invalid setting.
         """
         self._model, self.account = model, EnergyAccount()
         self._own: Policy = find_policy(name)(settings, model, self.account)
         self._own_chosen = chosen
         self.jobs: dict[str, Policy] = {}
-        """By job, the policies that jobs have chosen."""
+        """Policies that jobs have chosen, by job."""
         self.policy: Policy = self._own
-        """What is asked."""
+        """The policy in force."""
         self.standing: dict[str, ClockSetting] = {}
-        """By dial, what edged has set and not released."""
+        """Settings in force that edged has made, by dial."""
         self._leftover: set[str] = set()
         self._kernel = UtilizationTracker()
 
     def switch(self, name: str, settings: PolicySettings, chosen: bool = True) -> None:
-        """The daemon's own policy is another from now on; `chosen`: by a person.  Raises
-        PolicyError, and then the old one goes on."""
+        """Replace the daemon's own policy.  Raises PolicyError, and then keeps the old one."""
         self._own = find_policy(name)(settings, self._model, self.account)
         self._own_chosen = chosen
         self._recombine()
 
     def choose(self, job: str, name: str, settings: PolicySettings) -> None:
-        """A job chooses a policy.  Raises PolicyError, and then all goes on as it was."""
+        """Set a job's policy.  Raises PolicyError, and then changes nothing."""
         self.jobs[job] = find_policy(name)(settings, self._model, self.account)
         self._recombine()
 
     def drop(self, job: str) -> None:
-        """A job has no policy of its own any more, or is gone."""
+        """Remove a job's policy, if it has one."""
         if self.jobs.pop(job, None) is not None:
             self._recombine()
 
@@ -79,7 +76,7 @@ class Running:
         self._leftover = set(self.standing)
 
     def lost(self, dial: str) -> None:
-        """Somebody else has changed a limit that was ours, or it could not be set."""
+        """The setting of a dial is gone: another process changed it, or writing failed."""
         self.standing.pop(dial, None)
         self._leftover.discard(dial)
 

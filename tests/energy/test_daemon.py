@@ -98,7 +98,7 @@ class TestSwitching:
         assert (answer["policy"], answer["was"]) == ("fixed", "hands_off")
         pinned(session)
         told = energy(session)
-        assert told["policy"]["reason"] == "held: cpu 960 MHz"
+        assert told["policy"]["reason"] == "pinned: cpu 960 MHz"
         assert told["limits"]["cpu.policy4"]["hz"] == 960_000_000
         assert switch(session, "hands_off")["was"] == "fixed"
         assert limits(session.store) == before
@@ -341,7 +341,7 @@ class TestOthers:
         for end in ("min", "max"):
             sysfs.write(f"{POLICY0}/scaling_{end}_freq", "729600")
         feed(session, lambda: energy(session)["changes"])
-        assert "somebody else changed it" in energy(session)["changes"][0]["text"]
+        assert "another process changed it" in energy(session)["changes"][0]["text"]
         assert limits(session.store) == (729_600, 729_600)
         assert energy(session)["policy"]["policy"] == "fixed"
         switch(session, "hands_off")

@@ -389,7 +389,7 @@ class TestWhatNotEvenItMay:
         running = Running(tmp_path, "orin-nano-r36")
         writer = HelperWriter(running.socket, running.settings, {"ok": [], "denied": {
             "core.1": "it is mounted read-only"}})  # fmt: skip
-        why = f"the helper at {running.socket} may not either: it is mounted read-only"
+        why = f"the helper at {running.socket} may not write either: it is mounted read-only"
         assert writer.refusal(f"{CPU}/cpu1/online") == why
         assert "knows no" in writer.refusal(f"{CPU}/cpu2/online")
         running.stop()

@@ -68,7 +68,7 @@ class TestJoules:
         meter.read(0)
         sysfs.write(f"{SUPPLIES}/BAT0/energy_now", "9500000")
         (reading,) = meter.read(10 * SECOND)
-        assert "corrected" in reading.problem
+        assert "recalibrated" in reading.problem
 
 
 class TestStatus:

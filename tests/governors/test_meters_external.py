@@ -105,7 +105,7 @@ class TestFreshness:
         for second in range(5):
             (reading,) = meter.read(second * SECOND)
             assert reading.watts is None
-            assert "not written since" in reading.problem
+            assert "not been rewritten since" in reading.problem
 
     def test_what_was_written_since_is_believed_until_it_is_stale(self, tmp_path):
         file = File(tmp_path)
@@ -117,7 +117,7 @@ class TestFreshness:
         assert value_of(meter, 11 * SECOND) == 12.5
         (reading,) = meter.read(12 * SECOND)
         assert reading.watts is None
-        assert "nothing new for 11 s" in reading.problem
+        assert "no new figure for 11 s" in reading.problem
         file.write("12.5")  # the same figure, written again, is new
         assert value_of(meter, 13 * SECOND) == 12.5
 

@@ -215,7 +215,7 @@ class TestServersThatAreNone:
         self.answer(feed_of, b"\x30\xff\xff\xff\xff\xff\xff", "more than four bytes")
 
     def test_a_packet_without_end(self, feed_of):
-        self.answer(feed_of, b"\x30\xff\xff\xff\x7f", "are the most")
+        self.answer(feed_of, b"\x30\xff\xff\xff\x7f", "the limit is")
 
     def test_a_refusal(self, feed_of):
         self.answer(feed_of, b"\x20\x02\x00\x05", "refuses us (code 5)")

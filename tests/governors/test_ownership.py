@@ -309,7 +309,7 @@ class TestOthers:
         with bench.owner() as ours:
             ours.pin(bench.knob, 1_190_400_000)
             bench.put(bench.knob, 729_600_000, 960_000_000)  # nvpmodel -m 3
-            with pytest.raises(TakenOver, match="holds 729600, where we set 1190400"):
+            with pytest.raises(TakenOver, match="holds 729600, edged set 1190400"):
                 ours.pin(bench.knob, 1_190_400_000)
             (change,) = ours.watch()
             assert (change.name, change.what) == (bench.knob.name, "changed")

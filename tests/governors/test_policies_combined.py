@@ -132,4 +132,4 @@ def test_a_wrong_choice_changes_nothing_and_who_said_what_is_told():
     assert board.running.policy.name == "power_cap"
     board.running.choose("a", "fixed", {"cpu_mhz": 1344.0})
     reason = board.beat(1000, 100_000).reason
-    assert "power_cap (daemon): " in reason and "fixed (job a): held: cpu 1344 MHz" in reason
+    assert "power_cap (daemon): " in reason and "fixed (job a): pinned: cpu 1344 MHz" in reason

@@ -64,7 +64,9 @@ class TestTheClock:
         )
         decision = plant.beat(100_000, 1_000_000)
         assert decision.clocks
-        assert re.search(r"takes [0-9.]+ mJ more: left alone it would be late$", decision.reason)
+        assert re.search(
+            r"takes [0-9.]+ mJ more: without a set clock it would be late$", decision.reason
+        )
 
     def test_a_small_beat_is_left_alone_and_a_large_one_is_not(self):
         plant = Plant(
