@@ -1,11 +1,17 @@
 """The uplink process: the daemon's socket on one side, lanes (threads) to the centre on the other.
 
-The daemon sends JSON lines: first `{"config": {...}}`, then any of `{"offer": [[file, [[stream,
-partition, seq, offset, length], ...]], ...]}`, `{"retry": true}`, `{"token": "..."}`, `{"schemas":
-[[stream, version, text], ...]}`, `{"report": {"seq", "values", "bytes_max", "first"}}`
-(edged/uplink/telemetry.py) or `{"windows": [[from_s, until_s], ...]}`.  After each answer that
-acknowledged pages or changed the state the child sends `{"acked": [[stream, partition, seq], ...],
-"status": {...}}`.
+The daemon sends lines of JSON, first `config`, then any of the others:
+
+    {"config": {...}}
+    {"offer": [[file, [[stream, partition, seq, offset, length], ...]], ...]}
+    {"schemas": [[stream, version, text], ...]}
+    {"report": {"seq", "values", "bytes_max", "first"}}        (edged/uplink/telemetry.py)
+    {"windows": [[from_s, until_s], ...]}
+    {"retry": true}
+
+After each answer that acknowledged pages or changed the state the child sends
+
+    {"acked": [[stream, partition, seq], ...], "status": {...}}
 
 A desired state is written to `desired_file` atomically before its version is sent to the daemon.
 The eventfd `notice` then wakes the daemon.  It also does so when the socket is full of unread
@@ -47,7 +53,6 @@ class Child:
     ) -> None:
         self._channel, self._notice = channel, notice
         self._config = config
-        self._token = str(config["token"] or "")
         self._sender = Sender(
             [(s, int(v), text) for s, v, text in config["schemas"]],
             random.random,
@@ -76,9 +81,6 @@ class Child:
             for file, pages in message.get("offer", ()):
                 for stream, partition, seq, offset, length in pages:
                     self._sender.offer(PageLocation(stream, partition, seq, file, offset, length))
-            if "token" in message:
-                self._token = str(message["token"] or "")
-                self._sender.retry()
             if message.get("retry"):
                 self._opened = True
                 self._sender.retry()
@@ -125,8 +127,8 @@ class Child:
             "X-Edged-Desired": str(self._sender.desired_version),
             "Content-Type": "application/octet-stream",
         }
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if config["token"]:
+            headers["Authorization"] = f"Bearer {config['token']}"
         return headers
 
     def _wait(self, woken: threading.Condition) -> Task:

@@ -220,11 +220,6 @@ class Uplink:
             self._timer.arm(0)
         self._command("retry", True)
 
-    def set_token(self, token: str | None) -> None:
-        """Use another token from now on."""
-        self._config["token"] = token
-        self._command("token", token)
-
     def poll(self) -> list[tuple[str, int, int]]:
         """Acks since the last call: (stream, partition, seq), all up to seq have landed."""
         self._flush()

@@ -1,5 +1,6 @@
-"""The sender: decides what to send next and how to react to each answer.  A pure state machine
-without sockets, clock or threads.
+"""The sender: a pure state machine that decides what to send next and how to react to an answer.
+
+It has no sockets, clock or threads.
 
 1. Schemas are registered before the first page, and again when the centre lacks one.  A refused
    schema holds back its stream's pages until `retry`.
@@ -380,7 +381,7 @@ class Sender:
         return acks
 
     def status(self) -> dict[str, Any]:
-        """Figures and states for people."""
+        """Figures and states for the daemon's status."""
         return {
             "state": self.state,
             "backlog_pages": self.queue.pages,

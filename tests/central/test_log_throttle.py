@@ -32,4 +32,4 @@ def test_a_fleet_of_any_size_is_remembered_within_bounds(caplog):
     told = ProblemLog()
     for n in range(2 * KNOWN_MAX + 5):
         told.write(f"d{n}", PageProblem(QUOTA, ""))
-        assert len(told._told) <= KNOWN_MAX
+        assert len(told._written) <= KNOWN_MAX

@@ -227,7 +227,6 @@ def test_what_waits_for_a_stopped_child_is_bounded_and_goes_on_by_itself(landing
             daemon.uplink.report([turn], 1000, False)
             daemon.uplink.retry()
             daemon.uplink.set_windows([])
-            daemon.uplink.set_token(None)
         daemon.poll()
         assert daemon.uplink.wants_write()
         assert len(daemon.uplink._out) <= pages + len(refs) + 5

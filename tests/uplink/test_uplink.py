@@ -159,16 +159,18 @@ def test_a_fenced_uplink_stops_and_says_so(landing, spool):
     assert by_partition(landing) == {}
 
 
-def test_a_wrong_token_is_reported_and_a_new_one_taken(landing, spool, tmp_path):
+def test_a_refused_token_is_reported_and_tried_again(landing, spool, tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text(token_line(DEVICE, "right"))
     with (
         collecting(landing, "--tokens", str(tokens)) as collector,
-        Daemon(collector.url, token="wrong") as daemon,
+        Daemon(collector.url, token="new") as daemon,
     ):
         daemon.offer(spool.add(range(1, 5)))
         daemon.until(lambda: daemon.uplink.status()["state"] == "unauthorized")
-        daemon.uplink.set_token("right")
+        with tokens.open("a") as file:
+            file.write("\n" + token_line(DEVICE, "new"))
+        daemon.uplink.retry()
         daemon.drain()
     check_landed(landing, spool)
 
