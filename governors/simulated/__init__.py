@@ -1,1 +1,1 @@
-"""Boards that are not there: a tree of files that behaves as the kernel does."""
+"""Simulated boards: a tree of files that behaves like the kernel's."""

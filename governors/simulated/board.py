@@ -1,23 +1,23 @@
-"""A board that is not there, driven by the power model in its caller's time.
+"""A simulated board: the power model in the caller's time behind a tree of files.
 
     board = SimulatedBoard(load("orin-nano"), directory, clock_us=clock)
-    board.sysfs                                what governors, actuators and meters are given
-    board.advance(now_us, Work(cycles=2e8))    what was asked of it since the last step
+    board.sysfs                                     for governors, actuators and meters
+    board.advance(now_us, BoardWork(cycles=2e8))    work requested since the last step
 
-Work is served at the clocks that the tree allows: at one clock where minimum and maximum are the
-same, else by the law of schedutil (`governors.schedutil`), which stands for all of the kernel's
-governors but performance, powersave and userspace.  A race takes
+Work runs at the clocks that the tree allows: at one clock where minimum and maximum are equal, else
+by the model of schedutil (`governors.schedutil`), which stands for every governor except
+performance, powersave and userspace.  A race takes
 
     cycles / (busy cores x clock) + bytes / bandwidth
 
-the bandwidth being the specified peak at the memory clock: the highest that is allowed while there
-is work, else the lowest.  The GPU works beside it at its highest clock that is allowed, and stays
-powered for its railgate delay.  Work that does not fit into the time waits: a `backlog_us` and a
-`busy_share` over 1 say that the board is overloaded.
+with the specified peak bandwidth at the memory clock: the highest allowed one under load, else the
+lowest.  The GPU works in parallel at its highest allowed clock and stays powered for its railgate
+delay.  Work beyond the available time queues; a `backlog_us`, or a `busy_share` above 1, means that
+the board is overloaded.
 
-The tree is on disk, so other processes see the same board (`kernel.open_root`).  Only the process
-that built it, or went on with it, advances it.  Temperatures are those of a lump of THERMAL_K_PER_W
-and THERMAL_S, which are invented.
+The tree is on disk, so other processes see the same board (`kernel.open_root`). Only the process
+that holds this object advances it.  Temperatures follow a thermal mass with invented constants
+(THERMAL_K_PER_W, THERMAL_S).
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ _TIMES_US, _TICK_US = 100_000, 10_000
 
 @dataclass(frozen=True, slots=True)
 class BoardWork:
-    """What was asked of the board since the last step."""
+    """Work requested of the board since the last step."""
 
     cycles: float = 0.0
     """CPU cycles of all cores together."""
     memory_bytes: float = 0.0
     cores: float = 0.0
-    """How many share the cycles; 0: all that are online."""
+    """Cores that share the cycles; 0: all online cores."""
     gpu_us: float = 0.0
     """GPU time at its highest clock."""
     gpu_stall_us: float = 0.0
     """GPU time that its clock does not shorten."""
     gpu_cores: float = 0.0
-    """CPU cores that wait for it meanwhile, busy, at the clock that they have."""
+    """CPU cores that wait for the GPU, busy, at their current clock."""
     wakeups: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """What else the board does all the time."""
+    """Permanent load of the board."""
 
     cores: float = 0.0
     """Mean number of busy cores."""
@@ -86,18 +86,18 @@ class SimulatedBoard(Commands):
         seed: int = 0,
         noise: bool = True,
     ) -> None:
-        """Builds the tree in `directory`, or goes on with the one that is there.
+        """Builds the tree in `directory`, or continues with an existing one.
 
-        With a clock (monotonic µs) sensors are up to date whenever they are read; without one they
-        move with `advance` only.  Raises ProfileError.
+        With a clock (monotonic µs) sensors are up to date at every read; without one they change
+        with `advance` only.  Raises ProfileError.
         """
         self.profile, self.model = profile, PowerModel(profile)
         self.background = Background()
         self.now_us = clock_us() if clock_us else 0
         self.input_joules = 0.0
-        """What the model says that the input took."""
+        """Modelled joules of the input."""
         self.charged_us = 0.0
-        """Service time of all work so far, at the clocks of when it was asked for."""
+        """Service time of all work so far, at the clocks of the request."""
         self._build(directory)
         self.sysfs = SimulatedSysfs(directory)
         idle = self.model.watts(self.model.idle_load())
@@ -113,7 +113,7 @@ class SimulatedBoard(Commands):
         self._clocked_us: list[dict[int, int]] = [
             dict.fromkeys(cluster.table_hz, 0) for cluster in profile.clusters
         ]
-        """By cluster, time at each clock."""
+        """By cluster: time at each clock."""
         self._clocked_at_us = self.now_us
         self._milli_c = float(layout.TEMPERATURE)
         self._cache: dict[BoardLoad, dict[str, float]] = {}
@@ -124,16 +124,14 @@ class SimulatedBoard(Commands):
 
     @property
     def joules(self) -> dict[str, float]:
-        """What the model says that each rail took."""
+        """Modelled joules of each rail."""
         return self.sensors.joules
 
     # --- time and work
 
     def advance(self, now_us: int, work: BoardWork | None = None) -> None:
-        """Serve what is waiting and `work` up to `now_us`, then renew clocks and sensors.
-
-        Without time in between, work only joins the queue.
-        """
+        """Serve queued work and `work` up to `now_us`, then update clocks and sensors.  Without
+        elapsed time, work is queued only."""
         with self._lock, self.sysfs.locked():
             allowed = clocks.look(self.profile, self.sysfs)
             if work is not None:
@@ -148,27 +146,27 @@ class SimulatedBoard(Commands):
             self.sensors.renew()
 
     def service_us(self, cycles: float, memory_bytes: float = 0.0, cores: float = 0.0) -> float:
-        """How long such a race would take now."""
+        """Duration of such a race at the current clocks."""
         allowed = clocks.look(self.profile, self.sysfs)
         race = clocks.Race(cycles, memory_bytes, cores)
         return self._duration_us(race, allowed)
 
     @property
     def backlog_us(self) -> float:
-        """How long the work that waits would take now."""
+        """Duration of the queued work at the current clocks."""
         with self._lock:
             return self._duration_us(self._race, clocks.look(self.profile, self.sysfs))
 
     @property
     def gpu_backlog_us(self) -> float:
-        """How long the GPU's work that waits would take now."""
+        """Duration of the queued GPU work at the current clock."""
         with self._lock:
             return self._gpu_left_us(clocks.look(self.profile, self.sysfs))
 
     @property
     def busy_share(self) -> float:
-        """Service time asked for since the board was built, over the time that has passed; over 1
-        it is overloaded."""
+        """Requested service time over elapsed time since construction; above 1 the board is
+        overloaded."""
         return self.charged_us / max(1, self.now_us - self._started_us)
 
     def _settle(self) -> None:
@@ -195,7 +193,7 @@ class SimulatedBoard(Commands):
         self._usage += work.wakeups
 
     def _serve(self, until_us: int, allowed: clocks.Allowed, wakeups_per_s: float) -> None:
-        """Stretches of constant power up to the next change of anything."""
+        """Advance in steps of constant power, each to the next change."""
         race, found = self._race, []
         if race.cycles > 0:
             found = clocks.stretches(self.profile, allowed, race, self._utilisation)
@@ -229,7 +227,7 @@ class SimulatedBoard(Commands):
         traffic: float,
         wakeups_per_s: float,
     ) -> BoardLoad:
-        """What the board does, racing at the clocks `now` or not."""
+        """The board's load, during a race at the clocks `now` or between races (None)."""
         p, back = self.profile, self.background
         total = sum(allowed.online)
         works = self._gpu_works
@@ -251,7 +249,7 @@ class SimulatedBoard(Commands):
         )
 
     def _gpu_ends(self, allowed: clocks.Allowed) -> list[float]:
-        """When the GPU will be done, or gated."""
+        """Time until the GPU is done, or gated."""
         if self._gpu_works:
             return [self._gpu_left_us(allowed)]
         left_us = self._gpu_until_us - self.now_us
@@ -271,7 +269,7 @@ class SimulatedBoard(Commands):
         return self.now_us < self._gpu_until_us or allowed.gpu_delay_us == math.inf
 
     def _spend(self, us: int, load: BoardLoad, allowed: clocks.Allowed) -> None:
-        """So much time at one load."""
+        """Advance `us` at one load."""
         watts = self._cache.get(load)
         if watts is None:
             if len(self._cache) > 256:
@@ -313,7 +311,7 @@ class SimulatedBoard(Commands):
             self._show_gpu(allowed)
 
     def _show_times(self) -> None:
-        """Ticks at each clock, a few times a second at most."""
+        """Update the ticks at each clock, at most a few times per second."""
         if self.now_us - self._clocked_at_us < _TIMES_US:
             return
         self._clocked_at_us = self.now_us
@@ -369,7 +367,7 @@ PREFIX = "simulated:"
 def from_name(
     board: str, directory: Path, clock_us: Callable[[], int] | None = None, seed: int = 0
 ) -> SimulatedBoard:
-    """The board of `--board simulated:orin-nano`, its tree in `directory`.  Raises ProfileError."""
+    """The board `simulated:<profile>`, with its tree in `directory`. Raises ProfileError."""
     if not board.startswith(PREFIX):
-        raise ProfileError(f"{board!r} is no simulated board: write {PREFIX}{board}")
+        raise ProfileError(f"{board!r} is not a simulated board: write {PREFIX}{board}")
     return SimulatedBoard(load(board.removeprefix(PREFIX)), directory, clock_us, seed)

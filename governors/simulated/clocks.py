@@ -1,4 +1,4 @@
-"""What the tree of a simulated board allows, and how fast work runs under it."""
+"""Limits that the tree of a simulated board sets, and the speed of work under them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from governors.simulated import layout
 from governors.simulated.kernel import SimulatedSysfs, snap
 
 Clocks = tuple[int, ...]
-"""Of each cluster, Hz."""
+"""Hz by cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Everything in the tree that decides how work runs, read at one moment."""
+    """Everything in the tree that affects the speed of work, read at one moment."""
 
     online: tuple[int, ...]
-    """Online cores of each cluster."""
+    """Online cores by cluster."""
     limits: tuple[tuple[int, int], ...]
-    """Lowest and highest clock that the kernel's governor of each cluster may choose, Hz."""
+    """Range that the kernel's governor of each cluster may choose from, Hz."""
     deep: bool
     """Whether idle cores may enter their deepest state."""
     memory_idle_hz: int
     memory_race_hz: int
     gpu_hz: int
-    """The clock of a GPU that works: the highest that is allowed."""
+    """Clock of a working GPU: the highest allowed one."""
     gpu_delay_us: float
-    """How long it stays powered; infinite where it may not be gated."""
+    """Time that it stays powered; infinite where gating is off."""
 
 
 def look(profile: BoardProfile, sysfs: SimulatedSysfs) -> Allowed:
@@ -49,25 +49,25 @@ def look(profile: BoardProfile, sysfs: SimulatedSysfs) -> Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """CPU work that is done in one go."""
+    """One piece of CPU work."""
 
     cycles: float
     memory_bytes: float
     cores: float
-    """How many share the cycles; 0: all that are online."""
+    """Cores that share the cycles; 0: all online cores."""
 
 
 def busy_cores(race_cores: float, allowed: Allowed) -> float:
-    """How many cores are at it."""
+    """Number of cores that take part."""
     return min(race_cores or sum(allowed.online), sum(allowed.online))
 
 
 def stretches(
     profile: BoardProfile, allowed: Allowed, race: Race, utilisation: Utilisation
 ) -> list[tuple[Clocks, float]]:
-    """Clocks and how long (µs) each is held in a race; the governor's memory moves on.
+    """Clocks of a race and the time (µs) at each; updates `utilisation`.
 
-    All clusters follow one utilisation, each inside its own limits; the cycles are spread over
+    All clusters follow one utilisation, each inside its own limits.  The cycles are spread over
     their online cores.
     """
     total, cores = sum(allowed.online), busy_cores(race.cores, allowed)
@@ -88,7 +88,7 @@ def stretches(
 
 
 def idle_clocks(profile: BoardProfile, allowed: Allowed, utilisation: Utilisation) -> Clocks:
-    """What the governor lets stand while nothing runs."""
+    """Clocks that the governor leaves while nothing runs."""
     asked = 1.25 * utilisation.now
     return tuple(
         snap(_choices(c, limits), *limits, int(asked * c.opps[-1].hz))
@@ -97,7 +97,7 @@ def idle_clocks(profile: BoardProfile, allowed: Allowed, utilisation: Utilisatio
 
 
 def stall(profile: BoardProfile, allowed: Allowed, memory_bytes: float) -> float:
-    """How long (µs) bytes take at the specified peak, at the memory clock of a race."""
+    """Time (µs) of memory traffic at the specified peak, at the memory clock of a race."""
     memory = profile.memory
     if not memory_bytes or memory.peak_gbytes_per_s is None:
         return 0.0
@@ -106,7 +106,7 @@ def stall(profile: BoardProfile, allowed: Allowed, memory_bytes: float) -> float
 
 
 def _choices(cluster: Cluster, limits: tuple[int, int]) -> Sequence[int]:
-    """The clocks inside the limits; where none is, the one that the driver takes."""
+    """Clocks inside the limits; where none is, the one that the driver uses."""
     inside = [hz for hz in cluster.choices_hz if limits[0] <= hz <= limits[1]]
     return inside or [snap(cluster.table_hz, *limits, limits[0])]
 

@@ -1,4 +1,4 @@
-"""What somebody else does to a simulated board: power modes, locked clocks, hotplug, faults."""
+"""Actions of other processes on a simulated board: power modes, locked clocks, hotplug, faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from governors.simulated.sensors import Sensors
 
 
 class Commands:
-    """The part of a board that is there for its commands."""
+    """Mixin of `SimulatedBoard` with its commands."""
 
     profile: BoardProfile
     sysfs: SimulatedSysfs
@@ -24,8 +24,8 @@ class Commands:
     _lock: threading.RLock
 
     def nvpmodel(self, mode: int | str) -> None:
-        """Choose a power mode by number or name: rewrites every limit, in the order that the kernel
-        takes.  Raises ProfileError."""
+        """Set a power mode by number or name: rewrite every limit in the order that the kernel
+        accepts.  Raises ProfileError."""
         found = [m for m in self.profile.modes if mode in (m.id, m.name)]
         if not found:
             known = ", ".join(f"{m.id} {m.name}" for m in self.profile.modes) or "none"
@@ -45,7 +45,7 @@ class Commands:
         self.sysfs.store(layout.NVPMODEL_STATUS, f"pmode:{chosen.id:04d}")
 
     def jetson_clocks(self) -> None:
-        """Lock every clock at its maximum, forbid idle states and gating."""
+        """Lock every clock at its maximum; disable idle states and gating."""
         for cluster in self.profile.clusters:
             at = layout.policy_path(cluster)
             self.sysfs.write(f"{at}/scaling_min_freq", self.sysfs.read(f"{at}/scaling_max_freq"))
@@ -61,28 +61,28 @@ class Commands:
             self.sysfs.store(f"{layout.EMC_RATE}/mrq_rate_locked", 1)
 
     def hotplug(self, core: int, online: bool) -> None:
-        """Take a core away, or give it back."""
+        """Take a core offline or online."""
         self.sysfs.write(f"{layout.CPU}/cpu{core}/online", str(int(online)))
 
     def fault(self, pattern: str, error: str, ways: str = "rw") -> None:
-        """From now on paths that match answer with an error (EACCES, EIO, ...), when they are read
-        (`r`), written (`w`) or both."""
+        """Make matching paths fail with an error (EACCES, EIO, ...) when read (`r`), written (`w`)
+        or both."""
         self.sysfs.set_faults([*self.sysfs.faults(), (pattern, getattr(errno, error), ways)])
 
     def heal(self) -> None:
-        """No commanded faults any more."""
+        """Remove all commanded faults."""
         self.sysfs.set_faults([])
 
     def freeze(self, device: str) -> None:
-        """A sensor's registers keep what they hold."""
+        """Stop updates of a sensor's registers."""
         self.sensors.frozen.add(device)
 
     def thaw(self, device: str) -> None:
-        """They are renewed again."""
+        """Resume updates of a sensor's registers."""
         self.sensors.frozen.discard(device)
 
     def unbind(self, device: str) -> None:
-        """The driver lets go of a sensor: its files are gone."""
+        """Unbind a sensor's driver: its files disappear."""
         with self._lock, self.sysfs.locked():
             link, place = self._chip(device)
             link.unlink()
@@ -91,7 +91,7 @@ class Commands:
             self.sensors.gone.add(device)
 
     def bind(self, device: str) -> None:
-        """The driver takes it again: its directory comes back under another number."""
+        """Rebind the driver: the directory returns under another number."""
         with self._lock, self.sysfs.locked():
             link, place = self._chip(device)
             number = int(re.findall(r"\d+", place.name)[-1])
@@ -115,7 +115,7 @@ class Commands:
         return Path(self.sysfs.place(f"/sys/class/hwmon/{place.name}"))
 
     def _limits(self, name: str, low: int, high: int) -> None:
-        """Both ends, the one first that moves away from the other."""
+        """Write both ends in the order that keeps min <= max."""
         least, most = name.format("min"), name.format("max")
         upwards = low > int(self.sysfs.read(most))
         for path in (most, least) if upwards else (least, most):

@@ -1,22 +1,22 @@
-"""The kernel's side of a simulated board: what it does with a read or a write.
+"""Kernel behaviour of a simulated board: the effect of reads and writes.
 
-State is in the files, so that every process that opens the tree (the daemon, the helper,
-`edged governor restore`) sees one board.  Reads are of plain files, but
+State is in the files, so every process that opens the tree (the daemon, the helper, `edged governor
+restore`) sees one board.  Reads return file contents, except
 
     !EAGAIN, !EIO, ...   as content: that error (thermal zones of blocks without power)
-    a commanded fault    in `.simulated/faults.json`: an error for paths that match
+    a commanded fault    in `.simulated/faults.json`: an error for matching paths
 
-Writes go by rules per file, under a lock on the tree:
+Writes follow rules per file, under a lock on the tree:
 
     scaling_{min,max}_freq   an integer, clipped to the hardware's range; min > max is EINVAL
     scaling_governor         one of the available, else EINVAL; userspace opens scaling_setspeed
     devfreq {min,max}_freq   snapped to the table (a minimum up, a maximum down), then the same
     online, disable          0 or 1; a policy whose cores are all offline loses its files
     tpc_pg_mask              EBUSY where the value would change
-    all else that is no file of a rule: EACCES
+    files without a rule     EACCES
 
-and after each the clock follows its limits.  cpufreq.rst, testing/sysfs-class-devfreq; snapping as
-captured on boards (a maximum of 640 MHz becomes 614.4).
+After each write the clock follows its limits.  Sources: cpufreq.rst, testing/sysfs-class-devfreq;
+snapping as captured on boards (a maximum of 640 MHz becomes 614.4).
 """
 
 from __future__ import annotations
@@ -35,18 +35,17 @@ from governors.simulated.layout import CPU
 from governors.sysfs import Sysfs, SysfsError, error
 
 PRIVATE = ".simulated"
-"""Directory in the root with what is no part of the board."""
+"""Directory in the root for files that are not part of the board."""
 
 FAULTS = f"{PRIVATE}/faults.json"
 Fault = tuple[str, int, str]
-"""A pattern of paths, the errno that they answer with, and whether to reads (`r`), writes (`w`) or
-both."""
+"""Pattern of paths, errno, and the accesses that fail: reads (`r`), writes (`w`) or both."""
 Rule = Callable[["SimulatedSysfs", str, str, "re.Match[str]"], None]
 _RULES: list[tuple[re.Pattern[str], Rule]] = []
 
 
 def snap(table: Sequence[int], low: int, high: int, wanted: int) -> int:
-    """The clock that a driver takes: the lowest of its table at or above what is wanted, inside
+    """The clock that a driver selects: the lowest entry of its table at or above `wanted`, inside
     the limits; where none is inside, the highest below them."""
     wanted = min(max(wanted, low), high)
     inside = [entry for entry in table if low <= entry <= high]
@@ -61,22 +60,22 @@ def is_simulated(root: Path | str) -> bool:
 
 
 def open_root(root: Path | str) -> Sysfs:
-    """The tree at `root`: with a kernel's behaviour where it is a simulated board's."""
+    """The tree at `root`, with kernel behaviour where it is a simulated board's."""
     return SimulatedSysfs(root) if is_simulated(root) else Sysfs(root)
 
 
 class SimulatedSysfs(Sysfs):
-    """A simulated board's tree."""
+    """Tree of a simulated board."""
 
     def __init__(self, root: Path | str) -> None:
         super().__init__(root)
         self.settle: Callable[[], None] | None = None
-        """Brings the board's sensors up to now; set by the board in its own process."""
+        """Brings the sensors up to date; set by the board in its own process."""
         self._faults: list[Fault] = []
-        self._faults_seen = -1
+        self._faults_mtime_ns = -1
 
     def read(self, path: str) -> str:
-        """As of a plain file, or the error that is asked for."""
+        """File content, or the error that it or a fault demands."""
         if self.settle is not None and re.search(
             r"hwmon|iio:|ina3221|rapl|thermal|cpuidle|cur_freq|time_in_state", path
         ):
@@ -88,7 +87,7 @@ class SimulatedSysfs(Sysfs):
         return text
 
     def write(self, path: str, value: str) -> None:
-        """By the rule of the file; raises what the kernel would."""
+        """Apply the file's rule; raises the errors of a kernel."""
         self._fail(path, "w")
         real = self.resolve(path)
         if not self.exists(path):
@@ -102,7 +101,7 @@ class SimulatedSysfs(Sysfs):
         raise _error(path, errno.EACCES)
 
     def writable(self, path: str) -> bool:
-        """Whether a rule takes writes there, and no fault forbids it."""
+        """Whether a rule accepts writes and no fault blocks them."""
         try:
             self._fail(path, "w")
         except SysfsError:
@@ -111,10 +110,8 @@ class SimulatedSysfs(Sysfs):
         return self.exists(path) and any(p.fullmatch(real) for p, _ in _RULES)
 
     def store(self, path: str, value: object) -> None:
-        """Change a file as the kernel itself does: without rules, and at once for every reader.
-
-        One write over the old content, filled up with newlines: no reader sees an empty file.
-        """
+        """Change a file without rules, as the kernel does.  One write over the old content, padded
+        with newlines: no reader sees an empty file."""
         fd = os.open(self.place(path), os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(fd, f"{value}\n".encode().ljust(os.fstat(fd).st_size, b"\n"), 0)
@@ -122,22 +119,22 @@ class SimulatedSysfs(Sysfs):
             os.close(fd)
 
     def peek(self, path: str) -> str:
-        """What a file holds, whatever faults there are."""
+        """File content regardless of faults."""
         return super().read(path)
 
     def peek_int(self, path: str) -> int:
-        """The same as an integer."""
+        """File content as an integer, regardless of faults."""
         return int(self.peek(path))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else changes the tree meanwhile."""
+        """Exclusive access to the tree across processes."""
         with (self.root / PRIVATE / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def clip(self, at: str) -> None:
-        """The clock of a policy or devfreq node follows its limits."""
+        """Update the clock of a policy or devfreq node to its limits."""
         names = "scaling_{}_freq" if "/cpufreq/" in at else "{}_freq"
         low, high, now = (self.peek_int(f"{at}/{names.format(n)}") for n in ("min", "max", "cur"))
         kind = "scaling_available_frequencies" if "/cpufreq/" in at else "available_frequencies"
@@ -146,25 +143,28 @@ class SimulatedSysfs(Sysfs):
         )
 
     def set_faults(self, faults: Sequence[Fault]) -> None:
-        """Replace the commanded faults, for every process; none reads half of them."""
+        """Replace the commanded faults atomically, for every process."""
         fresh = (self.root / FAULTS).with_suffix(".new")
         fresh.write_text(json.dumps(faults))
         fresh.replace(self.root / FAULTS)
 
     def faults(self) -> list[Fault]:
-        """The commanded faults.  Raises Refused where the file is not as `set_faults` writes it."""
+        """The commanded faults.  Raises KernelRefused where the file does not have the form that
+        `set_faults` writes."""
         try:
-            seen = (self.root / FAULTS).stat().st_mtime_ns
+            mtime_ns = (self.root / FAULTS).stat().st_mtime_ns
         except FileNotFoundError:
             return []
-        if seen != self._faults_seen:
+        if mtime_ns != self._faults_mtime_ns:
             try:
-                told = json.loads((self.root / FAULTS).read_text())
-                self._faults = [(str(path), int(number), str(ways)) for path, number, ways in told]
+                entries = json.loads((self.root / FAULTS).read_text())
+                self._faults = [
+                    (str(path), int(number), str(ways)) for path, number, ways in entries
+                ]
             except (ValueError, TypeError) as wrong:
                 problem = f"not [[pattern, errno, ways], ...], as `set_faults` writes it: {wrong}"
                 raise error(f"/{FAULTS}", OSError(errno.EINVAL, problem)) from wrong
-            self._faults_seen = seen
+            self._faults_mtime_ns = mtime_ns
         return self._faults
 
     def _fail(self, path: str, way: str) -> None:
@@ -189,7 +189,7 @@ def _rule(pattern: str) -> Callable[[Rule], Rule]:
 
 
 def _table(sysfs: SimulatedSysfs, path: str) -> list[int]:
-    """The clocks of a table; none where there is no table."""
+    """Clocks of a table; empty without one."""
     return [int(text) for text in sysfs.peek(path).split()] if sysfs.exists(path) else []
 
 
@@ -303,7 +303,7 @@ def _online(sysfs: SimulatedSysfs, path: str, value: str, match: re.Match[str]) 
 
 
 def _populate(sysfs: SimulatedSysfs, at: str, online: list[int]) -> None:
-    """A policy without an online core keeps its limits, but nobody can see them."""
+    """A policy without online cores keeps its limits, but its files disappear."""
     related = [int(n) for n in sysfs.peek(f"{at}/related_cpus").split()]
     left = [n for n in related if n in online]
     sysfs.store(f"{at}/affected_cpus", " ".join(map(str, left)))

@@ -1,12 +1,13 @@
-"""The power sensors of a simulated board: what their chips would hold.
+"""Power sensors of a simulated board: the contents of their chips' registers.
 
-    ina3221    a register a channel, renewed every refresh with the mean over it; bus voltage in
+    ina3221    one register per channel, updated every refresh with the mean over it; bus voltage in
                steps of 8 mV, current in steps of 40 uV over the shunt
-    ina3221x   a conversion when it is asked for: the power at one moment since the last conversion
-               (the mean since then where noise is off)
+    ina3221x   a conversion per read: the power at a random moment since the last conversion
+               (the mean since then without noise)
     rapl       counters of micro-joules that wrap at max_energy_range_uj
 
-kernel Documentation/hwmon/ina3221.rst; drivers/staging/iio/meter/ina3221.c of linux-tegra-4.9.
+Sources: kernel Documentation/hwmon/ina3221.rst; drivers/staging/iio/meter/ina3221.c of
+linux-tegra-4.9.
 """
 
 from __future__ import annotations
@@ -29,37 +30,37 @@ class Sensors:
         self, profile: BoardProfile, sysfs: SimulatedSysfs, watts: Mapping[str, float], now_us: int,
         seed: int, noise: bool,
     ) -> None:  # fmt: skip
-        """`watts`: what the rails draw before anything happens."""
+        """`watts`: initial power of the rails."""
         self.joules = dict.fromkeys(watts, 0.0)
-        """What each rail took, without any sensor between."""
+        """Exact joules of each rail."""
         self.frozen: set[str] = set()
-        """Devices whose registers are no longer renewed."""
+        """Devices whose registers are not updated."""
         self.gone: set[str] = set()
         """Devices without a driver."""
         self.moved: dict[str, str] = {}
-        """Device -> directory, where that is no longer the one it was built with."""
+        """Device -> current directory, where it has changed."""
         self.offset_uj: dict[str, int] = {}
-        """What RAPL's counters had counted before, by rail."""
+        """Initial values of RAPL's counters, by rail."""
         self._profile, self._sysfs, self._noise = profile, sysfs, noise
         self._random = random.Random(seed)
         self._refresh_us = 0
         if profile.sensor.meter == "ina3221":
             self._refresh_us = int((profile.sensor.refresh_ms or 0) * 1000)
-        if profile.sensor.meter == "rapl":  # counters go on where a former process left them
+        if profile.sensor.meter == "rapl":  # counters continue from a previous process
             for channel in profile.sensor.channels:
                 counted = sysfs.peek_int(f"{self.place(channel)}/energy_uj")
                 self.offset_uj[channel.rail] = counted
-        self._told = dict(watts)
+        self._register_watts = dict(watts)
         self._window = dict.fromkeys(watts, 0.0)
         self._window_us = 0
         self._show()
 
     def place(self, channel: Channel) -> str:
-        """Where the channel's files are now."""
+        """Current directory of a channel's files."""
         return self.moved.get(channel.device) or channel_path(self._profile, channel)
 
     def spend(self, us: int, watts: Mapping[str, float]) -> None:
-        """So much time at constant power."""
+        """Advance `us` at constant power."""
         while us > 0:
             step = min(us, self._refresh_us - self._window_us) if self._refresh_us else us
             for rail, power in watts.items():
@@ -71,10 +72,12 @@ class Sensors:
                 if self._window_us >= self._refresh_us:
                     self._latch()
             elif self._noise and self._random.random() * self._window_us < step:
-                self._told = dict(watts)  # every moment since the last conversion alike
+                self._register_watts = dict(
+                    watts
+                )  # uniform over the time since the last conversion
 
     def renew(self) -> None:
-        """Let the files tell what the chips hold."""
+        """Update the files from the registers."""
         if not self._refresh_us:
             if self._noise:
                 self._window = dict.fromkeys(self._window, 0.0)
@@ -86,8 +89,8 @@ class Sensors:
             self._show()
 
     def _latch(self) -> None:
-        """The mean of the window is what the chip tells until the next one is over."""
-        self._told = {rail: j * 1e6 / self._window_us for rail, j in self._window.items()}
+        """Store the mean of the window as the register content until the next window ends."""
+        self._register_watts = {rail: j * 1e6 / self._window_us for rail, j in self._window.items()}
         self._window = dict.fromkeys(self._window, 0.0)
         self._window_us = 0
         self._latched = True
@@ -103,7 +106,7 @@ class Sensors:
                 counted += self.offset_uj.get(channel.rail, 0)
                 self._sysfs.store(f"{at}/energy_uj", counted % RAPL_RANGE_UJ)
                 continue
-            mv, ma = self._convert(channel, self._told[channel.rail])
+            mv, ma = self._convert(channel, self._register_watts[channel.rail])
             if self._profile.sensor.meter == "ina3221x":
                 shown = {
                     f"in_voltage{n}_input": mv, f"in_current{n}_input": ma,
