@@ -68,7 +68,7 @@ def draw(energy: EnergyCalibration, path: Path) -> None:
     """Write the figure as PNG: throughput, power and energy per million tuples over the clock.
 
     One row for each device.  Dots are measured clocks, lines the fitted laws, dotted lines the
-    device left to its governor.  Energy includes the writes of the clock.
+    clock left to the kernel.  Energy includes the writes of the clock.
     """
     devices = list(dict.fromkeys(kernel.device for kernel in energy.kernels.values()))
     figure, rows = new_figure(len(devices), 3, 3.9 * len(devices), squeeze=False)
@@ -89,7 +89,7 @@ def draw(energy: EnergyCalibration, path: Path) -> None:
                      ylabel=f"{unit}, {', '.join(sorted(sources))}",
                      title=quantity)  # fmt: skip
         panels[0].legend(loc="upper left")
-        panels[1].plot([], [], ":", color=GREY, label="clock left to its governor")
+        panels[1].plot([], [], ":", color=GREY, label="clock left to the kernel")
         panels[1].legend(loc="upper left")
         panels[2].legend(loc="upper right")
     figure.suptitle(f"{energy.board}, power by {energy.meter}", fontsize=10)
