@@ -1,7 +1,11 @@
-"""What a setting may be: how each kind is read from TOML, and from the text of an environment
-variable or a flag.
+"""Kinds of settings: how a value is read from TOML, and from the text of a variable or a flag.
 
-Readers take a TOML value and raise ValueError that completes the sentence "store.bytes_max: …".
+Readers take a TOML value and raise ValueError whose text completes the sentence "store.bytes_max:
+…".
+
+Not on msgspec: it covers 5 of the 12 kinds, some 40 lines here, and the translation of its messages
+takes as many. The same holds for `edged.config.read`: each value keeps its origin and line, and all
+faults of file, drop-ins, environment and flags are reported together.
 """
 
 from __future__ import annotations
@@ -30,13 +34,13 @@ class Kind:
     """One kind of value."""
 
     name: str
-    """As documentation calls it."""
+    """The name in documentation."""
     read: Callable[[Any], Any]
-    """From TOML."""
+    """Checks a value from TOML and returns it.  Raises ValueError."""
     from_text: Callable[[str], Any] = str
-    """From an environment variable or a flag, to what `read` takes."""
+    """Turns the text of a variable or a flag into a value for `read`."""
     path: bool = False
-    """A file's name: a relative one counts from the directory of the file that it stands in."""
+    """Whether the value is a path; a relative one counts from the directory of its file."""
 
 
 def text() -> Kind:
@@ -107,7 +111,7 @@ def choice(words: Sequence[str]) -> Kind:
 
 
 def table() -> Kind:
-    """A table whose keys are somebody else's matter."""
+    """A table whose keys another module checks."""
     return Kind("table", lambda value: dict(_is(value, dict, "a table")), _table)
 
 
@@ -140,7 +144,7 @@ def _is_http(given: str) -> bool:
     try:
         parts = urlsplit(given)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port or an address that is none
+    except ValueError:  # not a port, or not an address
         return False
 
 
@@ -178,14 +182,14 @@ def _boolean(given: str) -> Any:
 
 
 def _list(given: str) -> Any:
-    """Separated by commas; in brackets, TOML."""
+    """A list separated by commas, or TOML in brackets."""
     if given.lstrip().startswith("["):
         return _toml(given)
     return [part.strip() for part in given.split(",") if part.strip()]
 
 
 def _table(given: str) -> Any:
-    """An inline table, with or without its braces."""
+    """An inline table, with or without braces."""
     return _toml(given if given.lstrip().startswith("{") else f"{{{given}}}")
 
 

@@ -1,15 +1,17 @@
-"""Reading the configuration: defaults, systemd's credentials, the file, its drop-ins, environment,
-flags; each overrides the ones before it, key by key, and every value knows where it came from.
+"""Reads the configuration from its sources; a later source overrides an earlier one, key by key.
 
+    default
+    credential passed by systemd
     /etc/edged/edged.toml            the file
     /etc/edged/edged.toml.d/*.toml   drop-ins, by name
-    EDGED_STORE__DIRECTORY=…         `store.directory`
+    EDGED_STORE__DIRECTORY=…         environment: `store.directory`
     --store …                        flags of `edged run`
 
-A table, such as `energy.settings`, is one value: it is replaced whole.  Relative paths count from
-the directory of the file that they stand in; in the environment and in flags from the working one.
+A table, such as `energy.settings`, is one value and is replaced whole.  Relative paths count from
+the directory of their file; in the environment and in flags from the working directory.  Each value
+keeps its origin.
 
-Everything that is wrong is found in one go: `load` raises the first fault, `faults` has all.
+All faults are collected: `load` raises the first, `faults` returns all.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 CONFIG = Path("/etc/edged/edged.toml")
-"""Where an installed daemon's lies."""
+"""The file of an installed daemon."""
 FILE_BYTES_MAX = 1 << 20
 MASK = "***"
 _NAMES = sorted({key.split(".")[1] for key in SETTINGS})
@@ -54,12 +56,12 @@ _VARIABLE = re.compile(r"EDGED_([A-Z]+)__([A-Z_]+)")
 _HEADER = re.compile(r"\s*\[\[?([^\[\]=]+)\]")
 _KEY = re.compile(r"\s*([\w.\"' -]+?)\s*=")
 _SECRET = ("password",)
-"""Keys within tables whose values are never shown."""
+"""Keys within tables whose values are masked in every output."""
 
 
 class SettingError(ConfigError):
-    """One value is wrong: `key`, `origin` (`file:PATH:LINE`, `env:NAME`, `flag:--x`), `problem`
-    and `advice`."""
+    """A wrong value: `key`, `origin` (`file:PATH:LINE`, `env:NAME`, `flag:--x`), `problem` and
+    `advice`."""
 
     def __init__(self, key: str, origin: str, problem: str, advice: str = "") -> None:
         self.key, self.origin, self.problem, self.advice = key, origin, problem, advice
@@ -69,7 +71,7 @@ class SettingError(ConfigError):
 
 @dataclass(frozen=True)
 class Value:
-    """One key's value, and where it came from."""
+    """A key's value and its origin."""
 
     value: Any
     origin: str
@@ -77,7 +79,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Config:
-    """All settings.  Immutable; a reload makes another."""
+    """All settings.  Immutable; a reload creates a new one."""
 
     device: Device = field(default_factory=Device)
     store: StoreSection = field(default_factory=StoreSection)
@@ -89,7 +91,7 @@ class Config:
     telemetry: TelemetrySection = field(default_factory=TelemetrySection)
     log: LogSection = field(default_factory=LogSection)
     origins: Mapping[str, str] = field(default_factory=dict)
-    """By key; those that are not there have their default."""
+    """Origin by key; a key that is missing has its default."""
 
     @property
     def door(self) -> Path:
@@ -102,7 +104,7 @@ class Config:
         return getattr(getattr(self, section), name)
 
     def origin(self, key: str) -> str:
-        """Where the value of `section.name` came from; `default` where nobody set it."""
+        """Origin of the value of `section.name`; `default` where no source sets it."""
         return self.origins.get(key, "default")
 
     def values(self) -> list[dict[str, Any]]:
@@ -114,7 +116,7 @@ class Config:
         return rows
 
     def changed(self, other: Config) -> list[str]:
-        """The keys that have another value in `other`."""
+        """The keys whose values differ in `other`."""
         return [key for key in SETTINGS if self.get(key) != other.get(key)]
 
 
@@ -123,9 +125,11 @@ def load(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, tuple[str, Any]] | None = None,
 ) -> Config:
-    """The configuration of the file (None: no file), `environ` (default: this process's) and flags
-    (key to flag and value).  Raises SettingError for the first fault, which says how many there
-    are."""
+    """The configuration from the file (None: no file), `environ` (default: this process's) and
+    flags (key to flag and value).
+
+    Raises SettingError for the first fault; its message counts the others.
+    """
     config, wrong = read(path, environ, flags)
     if len(wrong) > 1:
         more = f", and {len(wrong) - 1} more: `edged validate {path or ''}".rstrip() + "`"
@@ -136,7 +140,7 @@ def load(
 
 
 def faults(path: Path | str | None, environ: Mapping[str, str] | None = None) -> list[SettingError]:
-    """Everything that is wrong with the configuration."""
+    """All faults of the configuration."""
     return read(path, environ)[1]
 
 
@@ -145,7 +149,7 @@ def read(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, tuple[str, Any]] | None = None,
 ) -> tuple[Config, list[SettingError]]:
-    """The configuration, as far as it is right, and everything that is wrong with it."""
+    """The valid part of the configuration, and all faults."""
     environ = os.environ if environ is None else environ
     reader = _Reader()
     reader.credentials(environ)
@@ -158,7 +162,7 @@ def read(
 
 
 def files(path: Path | str | None) -> list[Path]:
-    """The file and its drop-ins, in order."""
+    """The file and its drop-ins, in the order in which they apply."""
     if path is None:
         return []
     main = Path(path).absolute()
@@ -166,14 +170,14 @@ def files(path: Path | str | None) -> list[Path]:
 
 
 class _Reader:
-    """Collects values and faults, the later over the earlier."""
+    """Collects values and faults; a later value replaces an earlier one."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
         self.faults: list[SettingError] = []
 
     def config(self) -> Config:
-        """What has been read, defaults where nothing was."""
+        """The values read; defaults elsewhere."""
         by_section: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
         for key, value in self.values.items():
             section, name = key.split(".")
@@ -187,7 +191,7 @@ class _Reader:
                 self.values[key] = Value(file, f"credential:{setting.credential}")
 
     def file(self, path: Path) -> None:
-        """One TOML file."""
+        """Read one TOML file."""
         text, document = self._document(path)
         for section, given in document.items():
             origin = _line_of(path, text, section)
@@ -204,8 +208,11 @@ class _Reader:
                     self.take(f"{section}.{name}", value, at, path.parent)
 
     def environment(self, environ: Mapping[str, str]) -> None:
-        """Variables such as EDGED_STORE__BYTES_MAX; others that begin with EDGED_ are not ours, but
-        for those that lack an underscore."""
+        """Read variables such as EDGED_STORE__BYTES_MAX.
+
+        Other variables that begin with EDGED_ are ignored, except a setting's name with one
+        underscore missing, which is a fault.
+        """
         named = {f"EDGED_{key.replace('.', '__').upper()}": key for key in SETTINGS}
         short = {variable.replace("__", "_"): variable for variable in named}
         for variable in sorted(environ):
@@ -227,7 +234,7 @@ class _Reader:
             self.take(key, value, origin, Path.cwd())
 
     def take(self, key: str, value: Any, origin: str, base: Path) -> None:
-        """One value; `base` is the directory that relative paths count from."""
+        """Check and keep one value; `base` is the directory that relative paths count from."""
         if key not in SETTINGS:
             self._unknown_key(key, origin)
             return
@@ -259,8 +266,8 @@ class _Reader:
         return "", {}
 
     def _unknown_key(self, word: str, origin: str) -> None:
-        """What is called so in other sections, else the nearest in its own or in others, else all
-        of its own."""
+        """Record an unknown key, with a suggestion: keys of this name in other sections, else the
+        nearest key of its section or of all, else every key of its section."""
         section, _, name = word.rpartition(".")
         own = [key for key in SETTINGS if key.startswith(f"{section}.")]
         called = name if _named(name) or _near(word, own) else "".join(_near(name, _NAMES, 0.8))
@@ -275,23 +282,23 @@ class _Reader:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """What may have been meant by a word that is not known; all that is, where nothing is near."""
+    """Advice for an unknown word: the nearest known one, or all of them."""
     near = _near(word, known)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 def _named(name: str) -> list[str]:
-    """The keys that are called so, of all sections."""
+    """The keys of this name in all sections."""
     return [key for key in SETTINGS if key.split(".")[1] == name]
 
 
 def _near(word: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """The most similar, or nothing."""
+    """The most similar word, or an empty list."""
     return difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
 
 
 def _together(reader: _Reader) -> list[SettingError]:
-    """What is wrong with values that are right alone."""
+    """Faults of combinations of values that are each valid alone."""
     config, wrong = reader.config(), []
 
     def refuse(key: str, problem: str, advice: str) -> None:
@@ -335,7 +342,7 @@ def _absolute(value: str | Sequence[str], base: Path) -> Any:
 
 
 def _masked(value: Any) -> tuple[Any, bool]:
-    """The value as JSON, with what is secret in it masked, and whether there was any."""
+    """The value as JSON with secrets masked, and whether it contains one."""
     if isinstance(value, Mapping):
         shown, found = {}, False
         for key, inner in value.items():
@@ -352,8 +359,8 @@ def _masked(value: Any) -> tuple[Any, bool]:
 def _line_of(path: Path, text: str, section: str, name: str = "") -> str:
     """`file:PATH:LINE` of a section or of a key in it.
 
-    TOML's parser keeps no positions, so lines are searched for what looks like a header or a key:
-    right for all that people write outside of texts over many lines.
+    The TOML parser keeps no positions, so lines are searched for headers and keys.  A line within a
+    multi-line string that looks like one gives a wrong number.
     """
     wanted = [section, name] if name else [section]
     table: list[str] = []

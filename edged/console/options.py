@@ -1,4 +1,4 @@
-"""Checks of options that several commands share; each fault is told before the work begins."""
+"""Validation of options that several commands share; it runs before the command's work."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from edged.errors import ConfigError
 
 
 class Number(click.FloatRange):
-    """A finite number within a range; click takes `nan` to lie in every range."""
+    """A finite number within a range; click's own range check lets `nan` pass."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Of click.  Raises click.BadParameter."""
+        """Overrides click's conversion.  Raises click.BadParameter."""
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
             self.fail(f"{value} is not a finite number.", param, ctx)
@@ -27,7 +27,7 @@ ABOVE_ZERO = Number(0, min_open=True)
 
 
 def directory(option: str, path: Path) -> Path:
-    """The directory, made where it is not there.  Raises ConfigError."""
+    """The directory, created if it is missing.  Raises ConfigError where it is not writable."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -38,7 +38,7 @@ def directory(option: str, path: Path) -> Path:
 
 
 def output(option: str, path: Path | None) -> None:
-    """Whether a file can be written there later; makes its directory.  Raises ConfigError."""
+    """Check that a file can be written at `path`; creates its directory.  Raises ConfigError."""
     if path is None or path == Path("-"):
         return
     directory(option, path.parent)

@@ -33,10 +33,10 @@ ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 """Names of jobs, streams, operators and sinks."""
 _HALVES = re.compile("[\ud800-\udfff]")
 DOCUMENT_BYTES_MAX = 512 << 10
-"""Three times a job of 6000 columns."""
+"""Three times the size of a job with 6000 columns."""
 
 REQUIRED: Any = object()
-"""Default of a getter's key that must be there."""
+"""Default of a getter whose key is mandatory."""
 
 _T = TypeVar("_T")
 
@@ -83,8 +83,11 @@ def loads(text: str, name: str = "job", *, json_text: bool = False) -> dict[str,
 
 
 def plain(value: Any) -> Any:
-    """A deep copy as plain JSON values.  Raises JobError for what JSON cannot hold: numbers that
-    are not finite (TOML has them), and texts that are not Unicode (half of a surrogate pair)."""
+    """A deep copy as plain JSON values.
+
+    Raises JobError for a value that JSON cannot hold: a number that is not finite (TOML allows
+    them), or text that is not Unicode (half of a surrogate pair).
+    """
     if isinstance(value, Mapping):
         return {str(plain(k)): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -106,7 +109,7 @@ def below(path: str, key: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """Advice for a word that is not known: the nearest one that is, or all of them."""
+    """Advice for an unknown word: the nearest known one, or all of them."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
@@ -123,7 +126,7 @@ def refuse_unknown(path: str, document: Mapping[str, Any], known: Iterable[str])
 
 
 def is_id(path: str, value: object) -> str:
-    """`value` as an id of a job, stream, operator or sink."""
+    """`value` if it is a valid id of a job, stream, operator or sink.  Raises JobError."""
     if not isinstance(value, str) or not ID.fullmatch(value):
         advice = "lower-case letters, digits, _ and -, a letter first, at most 63"
         raise JobError(path, f"{value!r} is not a name", advice)
@@ -191,7 +194,7 @@ def choice(
     choices: Sequence[str],
     default: Any = REQUIRED,
 ) -> str:
-    """One of a few words."""
+    """One of `choices`."""
     value = text(path, document, key, default)
     if value is not default and value not in choices:
         advice = did_you_mean(value, choices, otherwise=f"one of {', '.join(choices)}")
@@ -202,7 +205,7 @@ def choice(
 def names(
     path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED
 ) -> tuple[str, ...]:
-    """A list of different strings that is not empty."""
+    """A list of distinct strings, not empty."""
     value = _get(path, document, key, default, (list, tuple), "a list of names")
     if value is default:
         return tuple(value)
@@ -220,14 +223,14 @@ def names(
 def duration(
     path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED, *, least: int = 0
 ) -> int:
-    """A duration in microseconds, at least `least`; `default` is written like a value."""
+    """A duration in microseconds, at least `least`.  `default` is in a document's notation."""
     return duration_us(below(path, key), _present(path, document, key, default), least=least)
 
 
 def size(
     path: str, document: Mapping[str, Any], key: str, default: Any = REQUIRED, *, least: int = 0
 ) -> int:
-    """A size in bytes, at least `least`; `default` is written like a value."""
+    """A size in bytes, at least `least`.  `default` is in a document's notation."""
     return size_bytes(below(path, key), _present(path, document, key, default), least=least)
 
 

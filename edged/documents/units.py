@@ -1,8 +1,9 @@
-"""Durations and sizes as people write them.
+"""Durations and sizes with units.
 
-Durations are whole microseconds: `250ms`, `1s`, `5min`, `1h30min`, `1.5s`, or an integer, which is
-microseconds.  Units: `us ms s min h d`.  Sizes are whole bytes: `512MiB`, `1.5GiB`, or an integer.
-Units: `B KiB MiB GiB`.  A number without a unit in a string is refused: nobody knows what it means.
+Durations are whole microseconds: `250ms`, `1s`, `5min`, `1h30min`, `1.5s`, or an integer of
+microseconds.  Units: `us ms s min h d`.  Sizes are whole bytes: `512MiB`, `1.5GiB`, or an integer
+of bytes.  Units: `B KiB MiB GiB`.  A string without a unit is refused, because its unit is
+ambiguous.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DURATION_UNITS_US = {
 }
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 DURATION_US_MAX = 36_525 * DURATION_UNITS_US["d"]
-"""A hundred years; longer durations are taken for mistakes."""
+"""A hundred years; a longer duration is taken for a mistake."""
 SIZE_BYTES_MAX = 1 << 50
 
 _DURATION_ADVICE = "write e.g. 250ms, 1s, 5min, 1h30min or an integer of microseconds"

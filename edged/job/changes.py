@@ -13,31 +13,31 @@ API, CENTRE, FILE = "api", "centre", "file:"
 
 @dataclass
 class About:
-    """What is kept of a job beside its document and its state."""
+    """Metadata of a job beside its document and its state."""
 
     version: int = 1
-    """Of the document, from 1."""
+    """Version of the document, from 1."""
     state: str = RUNNING
     ends: bool = False
-    """Whether it goes when it is drained."""
+    """Whether the job is removed once it is drained."""
     origin: str = FILE
     since_us: int = 0
     """Wall clock of the last change."""
     created_us: int = 0
-    """Wall clock of its first definition: another one than an earlier job's of its name, whose
+    """Wall clock of the first definition; tells a job from an earlier one of its name, whose
     versions began at 1 as well."""
     governor: dict[str, Any] | None = None
-    """Policy and settings that a command chose."""
+    """Policy and settings set by a command."""
 
     @property
     def from_file(self) -> bool:
-        """Whether a file holds the definition."""
+        """Whether the definition comes from a file."""
         return self.origin.startswith(FILE)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change; fields as in the module's docstring."""
+    """One change; the module's docstring describes the fields."""
 
     op: str
     name: str
@@ -49,5 +49,5 @@ class Change:
     governor: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """For the record."""
+        """The JSON form in the record."""
         return asdict(self)

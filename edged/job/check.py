@@ -1,16 +1,16 @@
 """`python -m edged.job.check`: a child process that checks, explains and compiles job documents.
 
-It is what the API asks, so that neither it nor the daemon parses what strangers send or waits for
-a compiler.  A request is one line of JSON on standard input, answered by lines on standard output,
-of which the last one has `verdict`:
+The API delegates to it, so that neither the API nor the daemon parses untrusted documents or waits
+for a compiler.  A request is one line of JSON on standard input.  The answer is lines of JSON on
+standard output, the last of which has `verdict`:
 
     {"text": "name = …", "format": "toml", "compile": true, "explain": false}
     {"progress": {"step": "expressions", "done": 1, "of": 3}}
     {"verdict": {"faults": [{"path", "problem", "advice"}], "warnings": […], "name": …,
                  "document": {…} or null, "plan": {…} or null}}
 
-Kernels of expressions are compiled into the cache that the daemon loads them from.  The process
-ends with its standard input.
+Kernels of expressions are compiled into the daemon's cache.  The process ends with its standard
+input.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from edged.job.explain import explain
 from edged.job.plan import JobPlan, faults, parse_job, warnings
 
 NICENESS = 10
-"""A beat comes before the question what a job would do."""
+"""Beats have priority over checks."""
 
 Progress = Callable[[str, int, int], None]
 
 
 def verdict(request: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """What is to be said of a document; never raises for one that is wrong."""
+    """The verdict on a document; a wrong document is a verdict, not an exception."""
     try:
         document = doc.loads(
             str(request["text"]), "document", json_text=request.get("format") == "json"
@@ -67,12 +67,12 @@ def compile_expressions(plan: JobPlan, progress: Progress) -> None:
     sources = [text for operator in plan.operators.values() for text in operator.generated()]
     for done, text in enumerate(sources):
         progress("expressions", done, len(sources))
-        cache.kernel(text, child=False)  # this is the child
+        cache.kernel(text, child=False)  # this process is the compiler's child already
     progress("expressions", len(sources), len(sources))
 
 
 def main(lines: TextIO, out: TextIO) -> None:
-    """Answer requests until there are none."""
+    """Answer requests until standard input ends."""
 
     def say(answer: dict[str, Any]) -> None:
         out.write(json.dumps(answer) + "\n")

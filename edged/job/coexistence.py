@@ -1,4 +1,4 @@
-"""What jobs must not do to each other in one daemon."""
+"""Constraints between the jobs of one daemon."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from edged.errors import ConfigError, EdgedError, JobError
 from edged.job.plan import JobPlan
 
 STORE_PER_MEMORY = 3
-"""Least size of a bounded store, as a multiple of the jobs' memory."""
+"""Smallest bounded store, as a multiple of the jobs' memory."""
 
 
 def check_together(plans: Sequence[JobPlan]) -> None:
-    """Jobs of one daemon must not clash: names, and what their sinks write to.
-
-    Raises ConfigError or JobError.
-    """
+    """Check that jobs share neither names nor the targets of their sinks.  Raises ConfigError or
+    JobError."""
     names = [plan.name for plan in plans]
     for name in names:
         if names.count(name) > 1:
@@ -33,7 +31,7 @@ def check_together(plans: Sequence[JobPlan]) -> None:
 
 
 def check_listeners(plans: Sequence[JobPlan]) -> None:
-    """Streams that share a listener are told apart by their names.  Raises JobError."""
+    """Check that streams of one listener have distinct names.  Raises JobError."""
     owners: dict[tuple[str, str], str] = {}
     for plan in plans:
         for name, stream in plan.streams.items():
@@ -52,11 +50,11 @@ def in_order(
     new: Mapping[str, JobPlan],
     check: Callable[[Sequence[JobPlan]], None],
 ) -> list[str]:
-    """The names of `new` jobs in an order in which they can take the places of the `running` ones,
-    one after the other, each beside the others as they are by then.
+    """The names of `new` jobs in an order in which each can replace its `running` predecessor.
 
-    `check` raises EdgedError where jobs cannot be together.  A job that cannot come yet waits until
-    another has given up what it takes; raises JobError where they wait for each other.
+    `check` raises EdgedError for a set of jobs that cannot coexist.  A job whose resource is still
+    in use waits until the other job has released it.  Raises JobError where jobs wait for each
+    other in a circle.
     """
     together, left, order = dict(running), list(new), list[str]()
     while left:
@@ -87,10 +85,10 @@ def _deadlock(jobs: Sequence[str], problem: EdgedError) -> EdgedError:
 
 
 def check_room(store_bytes_max: int | None, plans: Sequence[JobPlan]) -> None:
-    """A bounded store must have room for a snapshot beside the one before it, and for a beat's
-    inputs; raises ConfigError.
+    """Check that a bounded store has room for two snapshots and a beat's inputs.  Raises
+    ConfigError.
 
-    Both are bounded by the jobs' memory; below that the store could be full for good.
+    Both are bounded by the jobs' memory; a smaller store could stay full for ever.
     """
     least = STORE_PER_MEMORY * sum(plan.promises.memory_bytes for plan in plans)
     if store_bytes_max is not None and store_bytes_max < least:

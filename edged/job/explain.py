@@ -1,7 +1,7 @@
-"""What a plan says of itself: as a document of JSON values, and drawn for a person.
+"""A plan as JSON values, and as a drawing on the terminal.
 
-The drawing is the graph from the streams on; what has several inputs is drawn below the first and
-named again, with an arrow, below the others:
+The drawing is the graph, starting at the streams.  A part with several inputs is drawn below its
+first input; below the others an arrow names it:
 
     power_curve
     ├── power  tcp
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def explain(plan: JobPlan, profile: KernelProfile | None = None) -> dict[str, Any]:
     """The plan as JSON values: promises, every part with its lines and schema, and warnings.
 
-    With the `profile` of a machine also which kernels would run there.
+    With a machine's `profile`, also the kernels that would run there.
     """
     p = plan.promises
     return {
@@ -179,7 +179,7 @@ def _part(console: Console, section: str, id: str, part: dict[str, Any]) -> None
 
 
 def _columns(part: dict[str, Any]) -> list[str]:
-    """The schema as lines of a table, its heading first."""
+    """The schema as lines of a table; the first is its heading."""
     cells = [("column", "type", "Spark", "")]
     for row in part["schema"]:
         kind = row["type"] + ("?" if row["nullable"] else "")

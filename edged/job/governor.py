@@ -1,12 +1,12 @@
-"""A job's energy policy, where its document names one (docs/energy.md says what policies do).
+"""The energy policy in a job document (docs/energy.md describes the policies).
 
     [governor]
     policy = "power_cap"              # any of `governors.policies`
     settings = { watts = 5 }          # of the policy
 
-It counts from when the job runs until a command names another for it (`edged.beat.jobs`).  Whether
-a board has what the policy needs, a power model or a right to set clocks, the daemon finds out: the
-job runs in any case.
+The policy applies from the job's start until a command sets another for the job
+(`edged.beat.jobs`).  Whether the board has what the policy needs, a power model or permission to
+set clocks, is checked at run time; the job runs in either case.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEYS = ("policy", "settings")
 
 @dataclass(frozen=True)
 class GovernorPlan:
-    """A checked choice."""
+    """A checked policy and its settings."""
 
     policy: str
     settings: dict[str, Any]

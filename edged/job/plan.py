@@ -1,4 +1,4 @@
-"""From a job document to a checked plan: what the beat, `validate` and `explain` work with.
+"""From a job document to a checked plan, the input of the beat, `validate` and `explain`.
 
 A job is a directed acyclic graph of named operators between streams and sinks:
 
@@ -7,13 +7,13 @@ A job is a directed acyclic graph of named operators between streams and sinks:
 Invariants of a `JobPlan`:
 
 1. Every id (stream, operator, sink) is unique in the job.
-2. `order` lists each operator after everything it reads; ties are in document order.
+2. `order` lists each operator after its inputs; ties are in document order.
 3. `links` holds the `Link` of every name in `inputs`: streams, operators, and `<stream>.late` of
-   streams whose `late` is `dead_letter` (same schema, in no order).
+   streams whose `late` is `dead_letter` (same schema, unordered).
 4. No two sinks ship pages of one stream: its sequence numbers would clash.
 
-Parsing goes on after a fault where it can, so that `faults` reports every independent one; what
-depends on a faulty part is passed over in silence.
+Parsing continues after a fault, so that `faults` reports every independent one.  Parts that depend
+on a faulty part are skipped without a fault of their own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from governors.registry import Registry
 DURABILITIES = ("exactly_once", "results", "none")
 LATE = ("drop", "process", "dead_letter")
 ENTRIES_MAX = 200
-"""Most streams, operators or sinks of one job."""
+"""Most streams, operators or sinks of a job."""
 MEMORY_BYTES_MIN = 1 << 20
 UPLOAD_WITHIN_US_MAX = 7 * 86_400_000_000
 
@@ -52,22 +52,22 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Promises:
-    """What a job promises: `latency_us` from arrival to sealed page, `ack_within_us` (not more)
-    from arrival to a producer's ack, the memory cap, and what a crash may lose."""
+    """Promises of a job: `latency_us` from arrival to sealed page, `ack_within_us` (at most
+    `latency_us`) from arrival to a producer's ack, the memory cap, and what a crash may lose."""
 
     latency_us: int = 1_000_000
     ack_within_us: int = 1_000_000
     memory_bytes: int = 512 << 20
     durability: str = "exactly_once"
     upload_within_us: int = 0
-    """How long sealed pages may wait to be sent with others; 0: they are sent at once."""
+    """Longest time that sealed pages may wait to be sent with others; 0: they are sent at once."""
     telemetry_first: bool = False
-    """Whether reports of the device itself go ahead of pages that wait, while the job is there."""
+    """Whether the device's reports are sent before waiting pages while the job runs."""
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """A checked stream.  While its source's `parse` runs, `source` is not set yet."""
+    """A checked stream.  `source` is unset while its source's `parse` runs."""
 
     name: str
     schema: Schema
@@ -81,7 +81,7 @@ class StreamPlan:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """A checked job; see the module's docstring for what holds."""
+    """A checked job; the module's docstring lists its invariants."""
 
     name: str
     document: dict[str, Any]
@@ -101,7 +101,7 @@ class JobPlan:
 
 
 def parse_job(document: Mapping[str, Any]) -> JobPlan:
-    """The checked plan of a job.  Raises JobError for the first thing that is wrong."""
+    """The checked plan of a job.  Raises JobError for the first fault."""
     plan, wrong = _read(document)
     if plan is None:
         raise wrong[0]
@@ -114,12 +114,12 @@ def load_job(path: str | Path) -> JobPlan:
 
 
 def faults(document: Mapping[str, Any]) -> list[JobError]:
-    """Everything that is wrong with a job document, as far as it can be told apart."""
+    """All independent faults of a job document."""
     return _read(document)[1]
 
 
 def warnings(plan: JobPlan) -> list[str]:
-    """What is allowed but probably not meant: streams and operators that nobody reads."""
+    """Legal but suspicious parts: streams and operators without a reader."""
     found = []
     for name, stream in plan.streams.items():
         if not plan.readers(name):
@@ -146,12 +146,12 @@ def _read(document: Mapping[str, Any]) -> tuple[JobPlan | None, list[JobError]]:
 
 
 class _Reader:
-    """Reads one document; what raises JobError within `attempt` is noted and gives None."""
+    """Reads one document; `attempt` records a JobError and returns None."""
 
     def __init__(self) -> None:
         self.faults: list[JobError] = []
         self.links: dict[str, Link | None] = {}
-        """None: the name stands, but what makes it is faulty."""
+        """None: the name exists, but its part is faulty."""
 
     def attempt(self, call: Callable[[], _T]) -> _T | None:
         try:
@@ -188,7 +188,7 @@ class _Reader:
         )  # fmt: skip
 
     def section(self, document: dict[str, Any], key: str, least: int) -> dict[str, Any]:
-        """The entries of a section, each under a good name or noted as a fault."""
+        """The entries of a section; an invalid name is recorded as a fault."""
         entries = doc.table("", document, key, {} if least == 0 else doc.REQUIRED)
         if len(entries) < least:
             raise JobError(key, "is empty", f"a job needs at least one of its {key}")
@@ -280,7 +280,7 @@ class _Reader:
     # operators and sinks ---------------------------------------------------------------------
 
     def sort(self, tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """Operator ids in topological order, without those on or behind a cycle."""
+        """Operator ids in topological order, without those on a cycle or downstream of one."""
         operators = tables["operators"]
         order: list[str] = []
         state: dict[str, str] = {}
@@ -336,7 +336,7 @@ class _Reader:
     def resolve(
         self, path: str, document: dict[str, Any], keys: Sequence[str]
     ) -> list[Link] | None:
-        """The links that the table names, or None where one of them is faulty elsewhere."""
+        """The table's input links, or None where one of them is faulty elsewhere."""
         found: list[Link | None] = []
         for key in keys:
             if not key.startswith("*"):
@@ -385,7 +385,7 @@ def _kind(path: str, document: dict[str, Any], registry: Registry[Any]) -> str:
 
 
 def _inputs(document: Any) -> tuple[str, ...]:
-    """The link names that an operator's or sink's table holds, without any check."""
+    """The link names in an operator's or sink's table, unchecked."""
     if not isinstance(document, dict):
         return ()
     kind = OPERATORS.get(str(document.get("type")))

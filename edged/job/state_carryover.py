@@ -1,18 +1,18 @@
-"""What of a running job's state a changed document keeps.
+"""State that a changed job keeps from its predecessor.
 
 Parts are compared by id: `streams.power`, `operators.joined`, `sinks.curve`.
 
-    same id, same signature              kept: its state goes on
-    same id, another signature           refused: its state would mean something else
-    id only in the old job               dropped: its state is forgotten
-    id only in the new job               new: it starts empty
+    same id, same signature              kept: the state carries over
+    same id, another signature           refused: the state would have another meaning
+    id only in the old job               dropped: the state is deleted
+    id only in the new job               new: starts empty
 
 A stream's signature is its columns and its time column: staged rows and the producers' sequence
-numbers go on, whatever source, lateness or limits it gets.  A part that keeps no state (its
-signature has no facts) is never refused: a filter's condition may change at any time.
+numbers carry over to any source, lateness and limits.  A part without state (no signature facts) is
+never refused: a filter's condition may change at any time.
 
 A new sink may not ship pages of a stream that another sink of the old job ships: its sequence
-numbers would begin again at 1, and the centre would take its pages for repetitions.
+numbers would begin again at 1, and the centre would take its pages for duplicates.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Carry:
             raise self.refused[0]
 
     def lines(self) -> list[str]:
-        """The verdict for a person."""
+        """The verdict as lines of text."""
         rows = (("keeps", self.kept), ("starts", self.new), ("forgets", self.dropped))
         lines = [f"{verb} {', '.join(names)}" for verb, names in rows if names]
         return lines + [f"refuses {fault}" for fault in self.refused]
 
 
 def compare(old: JobPlan, new: JobPlan) -> Carry:
-    """What a replacement of `old` by `new` keeps, starts, forgets and refuses."""
+    """The parts that a replacement of `old` by `new` keeps, starts, drops and refuses."""
     before, after = _parts(old), _parts(new)
     kept, started, refused = [], [], []
     for path, part in after.items():
