@@ -2,6 +2,6 @@
 
     SQL ─parse─► sqlglot's tree ─bind─► typed tree ─codegen─► module ─cache─► kernel ─program─► rows
 
-`program` is what operators use.  This package's `__init__` imports nothing, since generated
-modules import `runtime*` in a child process that should start fast.
+Operators use `program`.  This package's `__init__` imports nothing, because generated modules
+import `runtime*` in a child process that must start fast.
 """

@@ -1,4 +1,4 @@
-"""Arithmetic and bit operators: which type they are done in."""
+"""Arithmetic and bit operators, and the types in which they compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edged.expressions.types import SqlType
 
 
 def negation(b: Binder, node: Any) -> Node:
-    """-x; of a literal, the literal."""
+    """-x; a negative literal where x is a literal."""
     arg = b.bind(node.this)
     if isinstance(arg, Const) and arg.value is not None and (arg.literal or arg.type == t.INTERVAL):
         if isinstance(arg.value, bytes):
@@ -56,7 +56,7 @@ def arithmetic(b: Binder, op: str, left: Node, right: Node, what: str) -> Node:
 
 
 def _nulls_typed(left: Node, right: Node) -> tuple[Node, Node]:
-    """A bare NULL takes the other operand's type; two are INTEGER."""
+    """A bare NULL takes the other operand's type; two bare NULLs are INTEGER."""
     kind = right.type if left.type == t.NULL else left.type
     kind = t.INTEGER if kind == t.NULL else kind
     typed = [null_of(kind) if n.type == t.NULL else n for n in (left, right)]
@@ -64,7 +64,7 @@ def _nulls_typed(left: Node, right: Node) -> tuple[Node, Node]:
 
 
 def integer_type(b: Binder, left: Node, right: Node, what: str) -> SqlType:
-    """The type that integer arithmetic on the two is done in."""
+    """The type in which integer arithmetic on both operands computes."""
     kinds = [left.type, right.type]
     if is_integer_literal(left) and not is_integer_literal(right) and fits(left, right.type):
         kinds[0] = right.type

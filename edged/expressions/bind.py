@@ -1,7 +1,7 @@
 """From sqlglot's tree to the typed tree: names, types, implicit casts, refusals.
 
-`Binder` holds what all handlers share; `handlers` has the table of them.  A class of sqlglot's that
-no handler knows is refused, so that nothing is ever half understood.
+`Binder` is the state that all handlers share; `handlers` maps sqlglot's classes to them.  A class
+without a handler is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edged.expressions.tree import Call, Const, Node, null_of
 from edged.expressions.types import SqlType
 
 NODES_MAX = 4_000
-"""Most parts that one expression may have."""
+"""Most nodes of one expression."""
 
 
 class Binder:
@@ -27,7 +27,7 @@ class Binder:
         self.schema, self.path = schema, ""
         self._dispatch = dispatch
         self.derived: list[Call] = []
-        """Text that is computed before the kernel runs; column `len(schema) + i` is the i-th."""
+        """Text computed before the kernel runs; column `len(schema) + i` is the i-th."""
         self._count = 0
 
     def fail(self, problem: str, advice: str = "") -> NoReturn:
@@ -42,14 +42,14 @@ class Binder:
         return self._dispatch(self, node)
 
     def cast(self, node: Node, to: SqlType, what: str) -> Node:
-        """`node` converted implicitly to `to`, which `meet` said is possible."""
+        """`node` converted implicitly to `to`; `meet` must allow the conversion."""
         try:
             return casts.cast(node, to, what)
         except ValueError as problem:
             self.fail(f"{problem} in {what}")
 
     def unify(self, nodes: Sequence[Node], what: str) -> tuple[SqlType, list[Node]]:
-        """The nodes cast to the type that they all meet in; HUGEINT leaves them as they are."""
+        """The nodes cast to the type in which all meet; HUGEINT leaves them unchanged."""
         to = self._meet_all(nodes, what)
         if to == t.HUGEINT:
             return to, [casts.narrow(n) for n in nodes]
@@ -89,12 +89,12 @@ class Binder:
 
 
 def is_integer_literal(node: Node) -> bool:
-    """Whether the node is an integer written as such, which takes its neighbour's type."""
+    """Whether the node is an untyped integer literal, which takes its neighbour's type."""
     return isinstance(node, Const) and node.literal and isinstance(node.value, int)
 
 
 def is_text_literal(node: Node) -> bool:
-    """Whether the node is a string written as such."""
+    """Whether the node is a string literal."""
     return isinstance(node, Const) and node.literal and isinstance(node.value, bytes)
 
 

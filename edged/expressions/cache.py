@@ -1,17 +1,17 @@
-"""Where generated kernels live: content-addressed modules that numba caches machine code beside.
+"""The cache of generated kernels: content-addressed modules, with numba's machine code beside them.
 
     <cache>/expr_<first 16 hex digits of the source's SHA-256>.py
-    <cache>/expr_….<key>.built      says that numba's cache holds it for <key>
+    <cache>/expr_….<key>.built      numba's cache holds the kernel for <key>
     <cache>/__pycache__/            numba's own index and data
 
 <cache> is `$EDGED_CACHE`, else `~/.cache/edged/expr`, else (neither can be written safely) a
-temporary directory of this process.  It must be a directory of this user that nobody else may
-write to, since what lies in it is executed.  <key> names the versions of Python, numba and
-llvmlite, and the processor.  A source's first line carries the digest of this package's code, so
-that a new version of edged never meets an old kernel.
+temporary directory of this process.  It must belong to this user and be writable by no other,
+because its content is executed.  <key> names the versions of Python, numba and llvmlite, and the
+processor.  A source's first line carries the digest of this package's code, so that a new version
+of edged never loads an old kernel.
 
-A kernel that is not built yet is compiled in a child process, so that compiling takes neither
-the daemon's interpreter nor its memory; the parent then loads it from numba's cache.
+A missing kernel is compiled in a child process, which keeps the compiler's time and memory out of
+the daemon; the parent then loads it from numba's cache.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from edged.errors import KernelError
 from edged.expressions.codegen import SIGNATURE
 
 COMPILE_SECONDS_MAX = 600
-"""Longest that a child may compile."""
+"""Time limit of a child's compilation."""
 
 _LOADED: dict[str, Any] = {}
 
 
 def kernel(source: str, child: bool = True) -> Any:
-    """The compiled kernel of a generated source.  Raises KernelError where it cannot be had.
+    """The compiled kernel of a generated source.  Raises KernelError where it cannot be compiled.
 
-    Where it is not in the cache it is compiled in a child process, or here without `child`.
+    A kernel that is not cached is compiled in a child process, or in this one without `child`.
     """
     text = f"# edged expression {_version()}\n{source}"
     name = f"expr_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -80,7 +80,7 @@ def load(path: Path) -> Any:
 
 @functools.cache
 def cache_directory() -> Path:
-    """The cache directory, made with mode 0700 where it is not there yet."""
+    """The cache directory, created with mode 0700 where it is missing."""
     named = os.environ.get("EDGED_CACHE")
     choices = [Path(named)] if named else []
     with contextlib.suppress(RuntimeError):
@@ -94,7 +94,7 @@ def cache_directory() -> Path:
 
 
 def _usable(directory: Path) -> bool:
-    """Whether the directory is ours alone and takes files."""
+    """Whether the directory is private to this user and writable."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = directory.stat()
@@ -106,7 +106,7 @@ def _usable(directory: Path) -> bool:
 
 @functools.cache
 def _version() -> str:
-    """A digest of this package's sources: generated code calls them."""
+    """Digest of this package's sources, which generated code calls."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -134,8 +134,8 @@ def _marker(path: Path) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """Put the source there, atomically; one that is there and equal is left alone, since numba's
-    cache goes by its time of change."""
+    """Write the source atomically.  An equal file is left alone, because numba's cache depends on
+    its modification time."""
     if path.exists() and path.read_text() == text:
         return
     for marker in path.parent.glob(f"{path.stem}.*.built"):
@@ -146,7 +146,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _compile(path: Path) -> None:
-    """Compile in a child process, which leaves the machine code in numba's cache."""
+    """Compile in a child process, which writes the machine code into numba's cache."""
     root = str(Path(__file__).resolve().parents[2])
     environment = dict(os.environ)
     inherited = environment.get("PYTHONPATH")

@@ -1,7 +1,7 @@
-"""Conversions between types: which there are, and what they do to constants.
+"""Conversions between types, and their effect on constants.
 
-Constants are converted here, once; everything else becomes a `cast` in the kernel.  Problems are
-ValueErrors, to which the binder adds the place.
+Constants are converted here, once; everything else becomes a `cast` in the kernel.  Faults are
+ValueErrors, to which the binder adds the path.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _USER_NAMED["uint64"] = t.UBIGINT
 
 
 def named_type(node: Any) -> SqlType | None:
-    """The type that a CAST names, None where edged has none of that name."""
+    """The type that a CAST names; None where edged has no such type."""
     if not isinstance(node, exp.DataType) or node.expressions or node.args.get("values"):
         return None
     if node.this == _D.USERDEFINED:
@@ -51,7 +51,7 @@ def named_type(node: Any) -> SqlType | None:
 
 
 def narrow(node: Node) -> Node:
-    """A HUGEINT literal, which fits into 64 unsigned bits, as UBIGINT."""
+    """A HUGEINT literal that fits into 64 unsigned bits, as UBIGINT."""
     return replace(node, type=t.UBIGINT) if node.type == t.HUGEINT else node
 
 
@@ -129,7 +129,7 @@ def _fails(a: SqlType, b: SqlType) -> bool:
 
 
 def _convert(value: Const, to: SqlType) -> Const | None:
-    """A numeric constant as `to`, None where the kernel has to do it (and its error)."""
+    """A numeric constant as `to`; None where the kernel must convert it (and report its error)."""
     x = value.value
     if to.kind == "bool" and value.type.numeric:
         return Const(to, False, float(x) != 0 if isinstance(x, str) else bool(x))

@@ -1,4 +1,4 @@
-"""CASE and what is written in its terms, CAST, TRY."""
+"""CASE, its derived forms, CAST and TRY."""
 
 from __future__ import annotations
 

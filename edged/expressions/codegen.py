@@ -57,12 +57,12 @@ def kernel(columns, literals, outputs, start, stop, flags, rows, info):
 
 @dataclass(frozen=True)
 class Source:
-    """A kernel's source, and what it takes and says."""
+    """A kernel's source, its literals and its fault messages."""
 
     text: str
     literals: tuple[bytes, ...]
     faults: tuple[str, ...]
-    """What fault number 1, 2, ... is, for people."""
+    """Messages of the faults 1, 2, …."""
     fallible: bool = field(default=False)
 
 

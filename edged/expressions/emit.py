@@ -1,7 +1,7 @@
 """The statements that evaluate a typed tree, one assignment a node.
 
-Nothing but numbers, fixed names and positions enters the text: names of columns, string literals
-and messages do not.
+The generated text contains numbers, fixed names and positions only; never names of columns, string
+literals or messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edged.expressions.tree import Call, Case, Column, Const, Node, Try
 from edged.expressions.types import SqlType
 
 FAULTS_MAX = 250
-"""Faults that are told apart in one kernel; the rest share the last number."""
+"""Distinct faults of one kernel; further faults share the last number."""
 INDENT_MAX = 90
 """CPython allows 100 levels of indentation."""
 
@@ -26,7 +26,7 @@ class TooDeep(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Where a node's value stands: its variable, its null flag ("False": never), a text's size."""
+    """Location of a node's value: its variable, its null flag ("False": never null), a text's size."""
 
     name: str
     null: str = "False"
@@ -69,7 +69,7 @@ class Emitter:
         return name
 
     def emit(self, node: Node) -> Value:
-        """Evaluate `node`, unless an enclosing scope already has."""
+        """Evaluate `node`, unless an enclosing scope has already."""
         for scope in reversed(self._scopes):
             if node in scope:
                 return scope[node]
@@ -203,8 +203,8 @@ class Emitter:
     def truth(self, condition: Node) -> str:
         """An expression that is true where the condition is TRUE, not NULL.
 
-        A conjunction is so where all its parts are, a disjunction where one is: no need to know
-        where they are NULL.
+        A conjunction is TRUE where all its parts are, a disjunction where one is, so NULL need not
+        be told from FALSE.
         """
         if isinstance(condition, Call) and condition.op in ("and", "or"):
             name = self.let(self.truth(condition.args[0]))
@@ -271,7 +271,7 @@ class Emitter:
         )
 
     def _extreme(self, node: Call) -> Value:
-        """greatest and least: NULLs are left out."""
+        """greatest and least; NULLs are ignored."""
         op = "gt" if node.op == "greatest" else "lt"
         values = [self.emit(a) for a in node.args]
         first = values[0]
@@ -289,7 +289,7 @@ class Emitter:
 
 
 def constant(node: Const) -> str:
-    """A constant that is not text, as Python."""
+    """A non-text constant as Python."""
     if isinstance(node.value, bool):
         return "True" if node.value else "False"
     if isinstance(node.value, int):

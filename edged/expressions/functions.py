@@ -1,8 +1,8 @@
-"""The functions that expressions may call: one table, and how each is typed.
+"""The table of functions that expressions may call, and their types.
 
-sqlglot gives some functions classes of their own and leaves others anonymous; `_call_of` brings
-both to a name (DuckDB's) and its arguments.  A function that is not in `FUNCTIONS` is refused with
-the list of those that are.
+sqlglot has classes for some functions and leaves others anonymous; `_call_of` reduces both to
+DuckDB's name and the arguments.  A function that is not in `FUNCTIONS` is refused with a list of
+those that are.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _pi(b: Binder, args: list[Any], what: str) -> Node:
 
 
 def _extreme(op: str) -> Handler:
-    """greatest and least: NULLs are left out, NaN is the greatest."""
+    """greatest and least; NULLs are ignored, NaN is the greatest."""
 
     def handler(b: Binder, args: list[Any], what: str) -> Node:
         nodes = _bound(b, args, what, 1, 1_000)

@@ -1,4 +1,4 @@
-"""sqlglot's classes, and what binds each: the one table of the language."""
+"""The table of sqlglot's classes and their handlers."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ HANDLERS: dict[Any, Callable[[Binder, Any], Node]] = {
     exp.Try: choices.attempted,
     exp.Interval: times.interval,
 }
-"""What binds each class; functions are in `functions.FUNCTIONS`."""
+"""Handler by class; functions are in `functions.FUNCTIONS`."""
 
 
 def dispatch(b: Binder, node: Any) -> Node:
-    """The typed form of sqlglot's `node`; refused where there is none."""
+    """The typed form of sqlglot's `node`.  A class without a handler is refused."""
     handler = HANDLERS.get(type(node), functions.bind_call)
     return handler(b, node)

@@ -1,12 +1,12 @@
-"""LLVM instructions that the kernels of expressions need and numba has no name for.
+"""LLVM instructions of expression kernels that numba does not expose.
 
-Loads and stores take a column's address and a row: one pointer made before the loop, one
-`getelementptr` a row, so that LLVM may vectorise.  All are marked `align 1`: nothing is assumed.
+Loads and stores take a column's address and a row: one pointer before the loop and one
+`getelementptr` a row, so that LLVM can vectorise.  All are `align 1`.
 
-numba marks its own signed `+ - *` as never overflowing (`nsw`), so that LLVM may drop a later check
-of it, and even code around it.  Values of rows in error, or under a NULL, may well overflow:
-integers of expressions are added with `wadd` and its like, which wrap, or with `sadd` and its like,
-which say whether they did.
+numba marks its own signed `+ - *` as never overflowing (`nsw`), which lets LLVM remove a later
+overflow check.  Values of rows in error, or under a NULL, may overflow.  Integers of expressions
+therefore use `wadd` and its like, which wrap, or `sadd` and its like, which return an overflow
+flag.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _loader(kind: Any, bits: Any, carry: Any) -> Any:
 
 
 def _storer(kind: Any, bits: Any, carry: Any) -> Any:
-    """`store(address, row, value)`: integers are cut to the column's width."""
+    """`load(address, row)`: a column's value in a row, as its carrying type."""
 
     def store(typingctx: Any, addr: Any, row: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -78,7 +78,7 @@ load_float64, store_float64 = _pair("float64", types.float64)
 
 
 def _plain(name: str, kind: Any) -> Any:
-    """One LLVM instruction of two operands, without flags."""
+    """`store(address, row, value)`: integers are truncated to the column's width."""
 
     def operate(typingctx: Any, a: Any, b: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

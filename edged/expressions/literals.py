@@ -1,6 +1,6 @@
-"""Literals: numbers, timestamps, intervals and time units, read as DuckDB reads them.
+"""Literals: numbers, timestamps, intervals and time units in DuckDB's syntax.
 
-All functions raise ValueError with a message for people; the binder adds path and place.
+All functions raise ValueError with a readable message; the binder adds the path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edged.expressions.types import SqlType
 US_PER_DAY = 86_400_000_000
 """Microseconds a day."""
 US_PER_MONTH = 30 * US_PER_DAY
-"""Microseconds that a month counts for where intervals are compared."""
+"""Microseconds of a month in comparisons of intervals."""
 
 _UNITS: dict[str, tuple[str, ...]] = {
     "microsecond": ("us", "usec", "usecs", "usecond", "microseconds"),

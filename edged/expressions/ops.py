@@ -1,6 +1,6 @@
-"""What each operation is in Python, by the types of its operands.
+"""The Python text of each operation, by the types of its operands.
 
-`bad` is an expression in which `$` is the value; it is true where the operation is an error.
+`bad` is an expression over the value `$`; it is true where the operation is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ZERO = {
     "boolean": "False",
     "text": "0",
 }
-"""A value of each carrying type, to stand under a NULL."""
+"""A placeholder value of each carrying type, for NULLs."""
 
 Operand = tuple[str, str]
 """A variable, and the variable of a text's size."""
@@ -30,7 +30,7 @@ Operand = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An operation's value; `pair` means that it is a tuple of the value and the error flag."""
+    """An operation's value; with `pair`, a tuple of value and error flag."""
 
     value: str
     bad: str = ""

@@ -1,8 +1,8 @@
-"""From SQL text to sqlglot's tree, with what DuckDB would read differently refused.
+"""From SQL text to sqlglot's tree.
 
-sqlglot's DuckDB dialect reads some things that DuckDB refuses or reads otherwise.  These are
-refused with advice: chained comparisons, `~x` as an operand of arithmetic (in DuckDB `~` binds
-looser than `+`), `!x`, `<=>`, and a unit without quotes in date_trunc.
+sqlglot's DuckDB dialect accepts text that DuckDB refuses or reads otherwise.  Such text is refused
+with advice: chained comparisons, `~x` as an operand of arithmetic (in DuckDB `~` binds looser than
+`+`), `!x`, `<=>`, and a unit without quotes in date_trunc.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow,
 
 
 def parse(path: str, sql: object) -> Any:
-    """The one scalar expression that `sql` holds.  Raises ExpressionError at `path`."""
+    """The one scalar expression in `sql`.  Raises ExpressionError at `path`."""
     if not isinstance(sql, str) or not sql.strip():
         raise ExpressionError(path, "an expression is a string that is not empty")
     if len(sql) > TEXT_CHARS_MAX:
@@ -96,6 +96,6 @@ def _refuse(path: str, tree: Any) -> None:
 
 
 def say(node: Any) -> str:
-    """A part of an expression as SQL, cut to what fits in a message."""
+    """A part of an expression as SQL, shortened for a message."""
     text = " ".join(str(node.sql(dialect="duckdb")).split())
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,11 +1,11 @@
-"""What operators hold: a checked predicate or projection, and what runs it over batches.
+"""Programs of operators: a checked predicate or projection, and its execution over batches.
 
     plan = Predicate.of("operators.f.where", "power_kw > 0", schema)    # raises ExpressionError
     run = plan.build()                                                  # compiles, outside a beat
     rows = run.select(batch, workers)
 
-Rows whose evaluation is an error (overflow, division by zero, a CAST out of range) are left out
-and counted; the first one's message and event time are kept.
+Rows whose evaluation is an error (overflow, division by zero, a CAST out of range) are dropped and
+counted; the first error's message and event time are kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Made = TypeVar("_Made")
 
 
 def _shallow(path: str, make: Callable[[_Given], _Made], given: _Given) -> _Made:
-    """`make(given)`, where running out of stack or of indentation is the expression's fault."""
+    """`make(given)`; running out of stack or of indentation becomes an ExpressionError."""
     try:
         return make(given)
     except (TooDeep, RecursionError):
@@ -96,7 +96,7 @@ class Projection:
         return cls(schema, Schema.of(fields), tuple(trees), source, tuple(binder.derived))
 
     def passed(self) -> dict[str, str]:
-        """Output columns that are input columns as they are: output name to input name."""
+        """Unchanged input columns: output name to input name."""
         n = len(self.schema)
         return {
             field.name: bound.name
@@ -121,7 +121,7 @@ def _field(path: str, name: str, node: Node) -> Field:
 
 
 class _Runner:
-    """What selectors and projectors share: literals, input addresses, the count of errors."""
+    """Common part of selectors and projectors: literals, input addresses, error counters."""
 
     def __init__(self, source: codegen.Source, derived: Sequence[Call], child: bool) -> None:
         self._kernel = cache.kernel(source.text, child)
@@ -133,14 +133,14 @@ class _Runner:
         for k, literal in enumerate(source.literals):
             self._literals[k] = address(self._texts[k]), len(literal)
         self.errors = 0
-        """Rows left out since evaluating them was an error."""
+        """Rows dropped because of an error."""
         self.first_error = ""
-        """What the first of them was."""
+        """Message of the first error."""
         self.first_row = -1
-        """Where it stood in its batch, -1 for none."""
+        """Row of the first error in its batch; -1: none."""
 
     def _inputs(self, batch: Batch) -> tuple[list[Column], _Addresses]:
-        """The derived columns, and the addresses of the batch's columns and of them."""
+        """The derived columns, and the addresses of all columns including them."""
         if not self._derived:
             return [], batch.addresses()
         made = text.evaluate(self._derived, batch)
@@ -152,7 +152,7 @@ class _Runner:
         return made, np.concatenate([batch.addresses(), table])
 
     def _note(self, count: int, rows: Callable[[], Array], fault: int) -> None:
-        """Count errors; `rows` gives where they are, the first one first."""
+        """Count errors; `rows` returns their rows, the first one first."""
         self.errors += count
         if count and not self.first_error:
             self.first_error = self._faults[fault - 1]
@@ -160,14 +160,14 @@ class _Runner:
 
 
 class FirstError:
-    """The first row in error of an operator, for people: when it was, and what was wrong."""
+    """The first row in error of an operator: its event time and the error's message."""
 
     def __init__(self, time: str) -> None:
         self._time = time
         self._time_us: int | None = None
 
     def look(self, runner: _Runner, batch: Batch) -> None:
-        """Keep the event time of the first row in error, while `batch` is still there."""
+        """Record the event time of the first row in error; `batch` must still be valid."""
         if runner.first_error and self._time_us is None:
             self._time_us = int(batch[self._time].values[runner.first_row])
 
@@ -198,7 +198,7 @@ class Selector(_Runner):
         super().__init__(plan.source, plan.derived, child)
 
     def select(self, batch: Batch, workers: Workers) -> npt.NDArray[np.int64]:
-        """The kept rows in order; the array is good until the next call."""
+        """The kept rows in order; valid until the next call."""
         flags = self._scratch.get("flags", batch.rows, np.uint8)
         rows = self._scratch.get("rows", batch.rows + 1, np.int64)
         made, table = self._inputs(batch)
@@ -232,7 +232,7 @@ class Projector(_Runner):
         self._computed = any(not isinstance(n, tree.Column) for n in plan.trees)
 
     def project(self, batch: Batch, workers: Workers) -> Batch:
-        """The output batch, less the rows in error; good until the next call."""
+        """The output batch without the rows in error; valid until the next call."""
         made, table = self._inputs(batch)
         columns = [*batch.columns, *made]
         outputs = [
@@ -258,7 +258,7 @@ class Projector(_Runner):
         return take(done, rows, self._scratch, "good", workers)
 
     def _output(self, k: int, node: Node, rows: int) -> Column:
-        """Room for a computed column; a text's values and offsets hold addresses and sizes."""
+        """Memory of a computed column; a text's values and offsets hold addresses and sizes."""
         valid = self._scratch.get(f"{k}.valid", rows, np.uint8) if node.nullable else None
         if node.type.variable:
             places = self._scratch.get(f"{k}.places", rows, np.int64)

@@ -1,8 +1,8 @@
-"""What generated kernels call: DuckDB's arithmetic where it is not the machine's own.
+"""Functions that generated kernels call: DuckDB's arithmetic where it differs from the machine's.
 
-Values arrive as the type that carries them (`edged.expressions.types`).  A function whose name ends
-in `_bad` says whether the operation beside it is an error; values under an error or a NULL are
-anything, and every function accepts anything.  Text is an address and a length.
+Values arrive as their carrying type (`edged.expressions.types`).  A function whose name ends in
+`_bad` returns whether the operation is an error.  Every function accepts any value, because values
+under an error or a NULL are undefined.  Text is an address and a length.
 """
 
 from __future__ import annotations

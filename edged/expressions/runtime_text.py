@@ -65,7 +65,7 @@ def text_length(a: Any, a_size: Any) -> Any:
 
 @helper
 def _next(a: Any, a_size: Any, at: Any) -> Any:
-    """Where the code point after the one at `at` starts."""
+    """Position of the code point after the one at `at`."""
     at += 1
     while at < a_size and (load_uint8(a, at) & 0xC0) == 0x80:
         at += 1
@@ -74,7 +74,7 @@ def _next(a: Any, a_size: Any, at: Any) -> Any:
 
 @helper
 def text_like(a: Any, a_size: Any, p: Any, p_size: Any) -> Any:
-    """Whether a matches the pattern p: greedy, going back to the last `%` only."""
+    """Whether a matches the pattern p: greedy, backtracking to the last `%` only."""
     i = j = 0
     star, resume = -1, 0
     while i < a_size:

@@ -129,7 +129,7 @@ def milliseconds(us: Any) -> Any:
 
 @inline
 def out_of_range(us: Any) -> Any:
-    """Whether a time is none of DuckDB's finite timestamps."""
+    """Whether a time is outside DuckDB's finite timestamps."""
     return (us < -9_223_372_022_400_000_000) | (us == 9_223_372_036_854_775_807)
 
 

@@ -1,8 +1,8 @@
-"""Strings: LIKE for the kernel, and the functions that make new strings through pyarrow.
+"""Strings: LIKE in the kernel, and functions that create strings, through pyarrow.
 
-Making strings is not a kernel's work.  `upper`, `||` and their like are evaluated for the whole
-batch by pyarrow.compute before the kernel runs, over columns, literals and each other; to the
-kernel their results are columns after the schema's own.
+Kernels create no strings.  pyarrow.compute evaluates `upper`, `||` and their like for the whole
+batch before the kernel runs, over columns, literals and each other; the kernel reads the results as
+columns after the schema's own.
 
 A LIKE pattern reaches the kernel as bytes in which `%` is `tree.ANY` and `_` is `tree.ONE`.
 """

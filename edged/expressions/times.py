@@ -17,7 +17,7 @@ from edged.expressions.bind import Binder, call, is_text_literal
 from edged.expressions.tree import Const, Node, null_of
 
 BUCKET_ORIGIN_US = 946_857_600_000_000
-"""2000-01-03, a Monday: where time_bucket's buckets start, as in DuckDB."""
+"""2000-01-03, a Monday: origin of time_bucket's buckets, as in DuckDB."""
 
 
 def interval(b: Binder, node: Any) -> Node:
@@ -144,7 +144,7 @@ def epoch_us(b: Binder, arg: Node, what: str) -> Node:
 
 
 def epoch_ms(b: Binder, arg: Node, what: str) -> Node:
-    """Milliseconds of a time or a length of time; of an integer, the timestamp it stands for."""
+    """Milliseconds of a timestamp or an interval; of an integer, the timestamp that it encodes."""
     if arg.type.integer:
         return make_timestamp(b, arg, what, 1_000)
     floor = arg.type == t.TIMESTAMP
@@ -152,7 +152,7 @@ def epoch_ms(b: Binder, arg: Node, what: str) -> Node:
 
 
 def make_timestamp(b: Binder, arg: Node, what: str, us: int = 1) -> Node:
-    """The timestamp so many times `us` microseconds after 1970."""
+    """The timestamp `arg` times `us` microseconds after 1970."""
     if not arg.type.integer:
         b.fail(f"{what} takes an integer, not {arg.type}")
     whole = b.cast(arg, t.BIGINT, what)

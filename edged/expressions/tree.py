@@ -1,8 +1,8 @@
-"""The typed tree that a checked expression is: what the code generator reads, and nothing else.
+"""The typed tree of a checked expression, the code generator's only input.
 
-Nodes are immutable and compare by value, so that equal subexpressions are computed once.  No text
-of the user's is in code made from a tree: names are resolved to positions, strings are bytes in
-`Const.value` that the kernel gets through a table.
+Nodes are immutable and compare by value, so that equal subexpressions are computed once.  Code made
+from a tree contains no text of the user: names are resolved to positions, strings are bytes in
+`Const.value` that the kernel reads through a table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from edged.expressions.types import NULL, SqlType
 
 ANY, ONE = 0xFF, 0xFE
-"""What `%` and `_` are in a LIKE pattern's bytes: neither occurs in UTF-8."""
+"""`%` and `_` in a LIKE pattern's bytes; neither byte occurs in UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Const(Node):
     """A constant.
 
     `value` is None for NULL, a bool, an int (integers, timestamps and intervals in µs), bytes, or
-    for the real types the text of a Python float (text, since 0.0 and -0.0 must differ).
-    `literal` marks one written as such, which takes the type of what stands beside it.
+    for the real types the text of a Python float (text, because 0.0 and -0.0 must differ).
+    `literal` marks a literal of the source, which takes its neighbour's type.
     """
 
     value: bool | int | str | bytes | None
@@ -47,7 +47,7 @@ class Const(Node):
 
 @dataclass(frozen=True, slots=True)
 class Call(Node):
-    """An operation.  `fault` says what an error in it is, for people; None where none can be."""
+    """An operation.  `fault` is the message of its error; None where it has none."""
 
     op: str
     args: tuple[Node, ...]
@@ -57,7 +57,7 @@ class Call(Node):
 
 @dataclass(frozen=True, slots=True)
 class Case(Node):
-    """The first value whose condition is true, else `default`; only that one is evaluated."""
+    """The first value whose condition is true, else `default`; no other value is evaluated."""
 
     arms: tuple[tuple[Node, Node], ...]
     default: Node

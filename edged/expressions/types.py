@@ -1,17 +1,17 @@
-"""The SQL types of expressions, and which type two of them meet in.
+"""The SQL types of expressions, and the common type of two of them.
 
-DuckDB's names and rules, over the types that a column may have (`edged.data.schema`), plus four
-that live only inside an expression:
+DuckDB's names and rules, over the column types (`edged.data.schema`), plus four that exist only
+inside an expression:
 
     DECIMAL   a literal such as 1.5, and arithmetic of those with integers.  DuckDB computes it in
               decimal; edged in double.  It is *weak*: beside FLOAT it is FLOAT, beside DOUBLE it is
               DOUBLE, and as a result it is DOUBLE.
     INTERVAL  microseconds; a constant one may also hold months.
-    HUGEINT   what 64-bit signed and unsigned integers meet in: comparable, nothing else.
+    HUGEINT   common type of 64-bit signed and unsigned integers; comparable, nothing else.
     NULL      the type of the literal.
 
-`carry` names the numba type that a value has in the kernel: all integers but uint64 travel as
-int64, so that one addition followed by a range check is DuckDB's checked addition.
+`carry` names the numba type of a value in the kernel: all integers but uint64 are int64 there, so
+that one addition followed by a range check is DuckDB's checked addition.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ COLUMN_TYPES = (
     BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, UTINYINT, USMALLINT, UINTEGER, UBIGINT,
     FLOAT, DOUBLE, TIMESTAMP, VARCHAR, BLOB,
 )  # fmt: skip
-"""What a column may be, in the order of `edged.data.schema`."""
+"""The column types, in the order of `edged.data.schema`."""
 
 _BY_DTYPE = {t.dtype.name: t for t in COLUMN_TYPES if t.dtype is not None}
 _SIGNED = {t.bits: t for t in (TINYINT, SMALLINT, INTEGER, BIGINT)}
@@ -152,10 +152,10 @@ def arithmetic_integers(a: SqlType, b: SqlType) -> SqlType:
 
 
 def meet(a: SqlType, b: SqlType) -> SqlType | None:
-    """The type that both become when they stand side by side; None where DuckDB or edged has none.
+    """The common type of two operands; None where DuckDB or edged has none.
 
-    Booleans and numbers do not meet (DuckDB lets some: edged asks for a CAST), nor do strings
-    and anything else: string *literals* are converted before this is asked.
+    Booleans and numbers have none (DuckDB has for some: edged requires a CAST), nor have strings
+    and anything else: string *literals* are converted earlier.
     """
     if a == b or b == NULL:
         return a

@@ -1,4 +1,4 @@
-"""A job written in Python: the same document as TOML or JSON, by way of typed calls.
+"""A job built in Python: typed calls that make the same document as TOML or JSON.
 
     job = Job("power_curve").promise(latency="1s", durability="exactly_once")
     power = job.stream("power", tcp("127.0.0.1:7400"), {"turbine": "string", …}, time="time")
@@ -6,7 +6,7 @@
     joined = power.join("joined", wind, on=["turbine"], before="5min", after="5min")
     joined.filter("producing", "power_kw > 0").pages("curve", partitions=4)
 
-    job.document()     # the document; equal to what the TOML file would give
+    job.document()     # the document; equal to that of a TOML file
     job.plan()         # checked: raises JobError
     job.save("power_curve.json")
 

@@ -1,1 +1,1 @@
-"""Operators, one file each; `base` defines what an operator is."""
+"""Operators, one file each; `base` defines the interface."""

@@ -1,12 +1,12 @@
-"""One side of an interval join: its window's columns, and what a beat does with its rows.
+"""One side of an interval join: its window's columns, and the path of a beat's rows into the join.
 
-`Store` keeps columns of the rows that may still match, in arrival order and contiguous: rows
-`start..stop` of its arrays are held.  Appending is a copy; when an array is full, what is held
-moves to the front, into an array twice its size where it fills more than half.
+`Store` holds columns of the rows that may still match, in arrival order and contiguous: rows
+`start..stop` of its arrays.  Appending copies.  A full array moves its live rows to the front, into
+an array twice its size where they fill more than half.
 
-`Side` is a store and the way into a `WindowJoin`; `Arrival` takes a beat's rows of both sides that
-way: it stores, hashes and partitions them (`kernels.cpu.arrive`), and writes the records that the
-join takes.  Which of them are held is the join's to say.
+`Side` is a store and its input to a `WindowJoin`.  `Arrival` stores, hashes and partitions a beat's
+rows of both sides (`kernels.cpu.arrive`) and writes the records that the join takes.  The join
+decides which records stay live.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from edged.joins.base import Records
 from kernels.cpu import arrive, partition, team
 
 ROWS_MIN = 1024
-"""Rows that a store has room for at first."""
+"""Initial capacity of a store in rows."""
 Copies = list[tuple[int, int, int]]
-"""To which address, from which, bytes a row."""
+"""(target address, source address, bytes a row)."""
 Lend = Callable[[int], npt.NDArray[np.int64]]
-"""Memory for the records of so many rows: a join's `buffer` of one side."""
+"""Memory for the records of a number of rows: a join's `buffer` of one side."""
 Int64s = npt.NDArray[np.int64]
 
 
 class Store:
-    """Columns of `schema` for the rows held; see the module's docstring."""
+    """Columns of `schema` for the live rows; see the module's docstring."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -46,14 +46,15 @@ class Store:
 
     @property
     def rows(self) -> int:
-        """Rows held."""
+        """Live rows."""
         return self.stop - self.start
 
     def append(self, batch: Batch, copies: Copies) -> int:
         """Make room for `batch`, which has the store's columns among its own.
 
-        The copying itself is added to `copies`, but for strings and binaries, which are copied at
-        once.  Returns by how many rows the rows held have moved towards the front.
+        Fixed-width columns are not copied: their copies are appended to `copies`.  Strings and
+        binaries are copied at once.  Returns the distance in rows by which the live rows moved to
+        the front.
         """
         moved = 0
         if self.stop + batch.rows > self._capacity:
@@ -153,8 +154,8 @@ class Side:
         self._mask: Array | None = None
 
     def describe(self, batch: Batch, records: int, row: Int64s) -> None:
-        """Make room for a beat's rows, and say in `row` what `kernels.cpu.arrive` is to do with
-        them; their records go to address `records`."""
+        """Make room for a beat's rows and write into `row` the work of `kernels.cpu.arrive`; the
+        records go to address `records`."""
         copies: Copies = []
         self.base = (self.base + self.store.append(batch, copies)) % 2**32
         self._copy_table[: len(copies)] = copies
@@ -174,14 +175,14 @@ class Side:
         )  # fmt: skip
 
     def load(self, batch: Batch) -> None:
-        """Take in a saved window's rows; this one must be empty."""
+        """Load a saved window's rows into this window, which must be empty."""
         copies: Copies = []
         self.base = (self.base + self.store.append(batch, copies)) % 2**32
         for to, source, width in copies:
             ctypes.memmove(to, source, width * batch.rows)
 
     def records(self, rows: Int64s, hashes: Hashes, lend: Lend) -> Records:
-        """The records of stored rows, ascending, whose hashes are known: for another join."""
+        """The records, ascending, of stored rows with known hashes; input for another join."""
         kept = np.zeros(self.store.stop, np.uint64)
         kept[rows] = hashes
         alive = np.zeros(self.store.stop, np.uint8)
@@ -199,7 +200,7 @@ class Side:
 
 
 class Arrival:
-    """Both sides' way from batches to records."""
+    """The path of both sides' batches to records."""
 
     def __init__(self, sides: tuple[Side, Side]) -> None:
         self._sides = sides
@@ -214,7 +215,7 @@ class Arrival:
     def take(
         self, batches: Sequence[Batch], lends: Sequence[Lend], workers: Workers | None
     ) -> tuple[Records, Records]:
-        """The beat's records, left and right, good until the next call."""
+        """The beat's records, left and right; valid until the next call."""
         workers = workers or self._alone
         if workers is not self._workers:
             self._employ(workers)
@@ -227,7 +228,7 @@ class Arrival:
         return self._records[0], self._records[1]
 
     def _employ(self, workers: Workers) -> None:
-        """Room for what so many threads count."""
+        """Allocate the counters of `workers`."""
         self._workers = workers
         parts = team.SHARES * workers.count
         self._parts: Int64s = apart(parts, arrive.PART_FIELDS)

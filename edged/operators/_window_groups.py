@@ -1,9 +1,9 @@
-"""The state of a window operator: groups in lanes, and the columns that finished groups become.
+"""State of a window operator: groups in lanes, and the output columns of finished groups.
 
-A `Lane` owns the groups of the hashes that are its own, in the arrays of `kernels.cpu.window`,
-which grow by doubling.  Lanes are there for the workers: neither results nor saved state depend on
-their number, because a group lives in one lane, sees its rows in arrival order, and comes out in
-the order of (window start, first row).
+A `Lane` owns the groups of a range of hashes, in the arrays of `kernels.cpu.window`, which grow by
+doubling.  Lanes exist for parallelism only: results and saved state do not depend on their number,
+because a group lives in one lane, sees its rows in arrival order, and is emitted in the order of
+(window start, first row).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How groups lie in memory: see `kernels.cpu.window` for the tables."""
+    """Memory layout of groups; `kernels.cpu.window` describes the tables."""
 
     schema: Schema
     keys: Ints
@@ -79,7 +79,7 @@ def shape_of(schema: Schema, keys: Sequence[str], measures: Sequence[Measure]) -
 
 
 def _accumulator(schema: Schema, m: Measure) -> tuple[int, int, int]:
-    """(kind, column, type code) of what a measure accumulates."""
+    """(kind, column, type code) of a measure's accumulator."""
     if not m.column:
         return acc.ROWS, 0, 0
     c = schema.index(m.column)
@@ -96,7 +96,7 @@ def _accumulator(schema: Schema, m: Measure) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups taken out of lanes, with the store that their strings lie in."""
+    """Groups removed from lanes, with the store of their strings."""
 
     rows: Ints
     store: Bytes
@@ -116,7 +116,7 @@ class Lane:
     def absorb(
         self, columns: Ints, settings: Ints, hashes: npt.NDArray[np.uint64], rows: int
     ) -> None:
-        """Take this lane's rows of a batch."""
+        """Process this lane's rows of a batch."""
         at = 0
         while True:
             at = kernels.absorb(
@@ -132,7 +132,7 @@ class Lane:
             )
 
     def expire(self, before: int) -> Groups:
-        """Take out the groups that start before `before`."""
+        """Remove the groups that start before `before`."""
         count, found = int(self.state[kernels.GROUPS]), np.zeros(2, np.int64)
         if self.state[kernels.OLDEST] < before:
             kernels.count_expired(self._shape.keys, self._groups[:count], before, found)
@@ -153,7 +153,7 @@ class Lane:
         return Groups(self._groups[:count].copy(), self._store[:size].copy())
 
     def adopt(self, groups: Groups) -> None:
-        """Hold these groups instead of the present ones."""
+        """Replace the present groups by these."""
         count, size = len(groups.rows), groups.store.size
         self.state[:] = 0
         self._reserve(count, size)
@@ -169,7 +169,7 @@ class Lane:
         return self._groups.nbytes + self._store.nbytes + self._table.nbytes
 
     def _reserve(self, groups: int, size: int) -> None:
-        """Room for so many groups and store bytes; what is there stays."""
+        """Make room for a number of groups and store bytes; the content stays."""
         count, used = int(self.state[kernels.GROUPS]), int(self.state[kernels.BYTES])
         if groups > len(self._groups):
             larger: Ints = np.empty((1 << (groups - 1).bit_length(), self._shape.words), np.int64)
@@ -204,7 +204,7 @@ def merged(shape: Shape, parts: Sequence[Groups]) -> Groups:
 
 
 def dealt(shape: Shape, groups: Groups, lanes: int) -> list[Groups]:
-    """The inverse of `merged` for a number of lanes."""
+    """The inverse of `merged` for a given number of lanes."""
     partition = groups.rows[:, kernels.HASH].astype(np.uint64) >> np.uint64(58)
     lane = (partition * np.uint64(lanes)) >> np.uint64(6)
     parts = []
@@ -227,7 +227,7 @@ def to_state(groups: Groups) -> State:
 
 
 def from_state(shape: Shape, state: State) -> Groups:
-    """Groups from saved arrays; a snapshot may flatten or freeze them."""
+    """Groups from saved arrays, copied: a snapshot's arrays may be flat or read-only."""
     rows = np.array(state["groups"], np.int64).reshape(-1, shape.words)
     return Groups(rows, np.array(state["store"], np.uint8))
 
@@ -241,7 +241,7 @@ class Emitter:
     size_us: int
     output: Schema
     nothing: Batch
-    """What comes out of a beat in which no window ends."""
+    """The output of a beat in which no window ends."""
     sums_overflowed: int = 0
 
     def batch(self, groups: Groups) -> Batch:

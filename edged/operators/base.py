@@ -1,4 +1,4 @@
-"""What an operator is: a checked plan, and the running thing built from it.
+"""Interface of operators: a checked plan, and the running operator built from it.
 
 One file per operator kind holds both, and registers itself:
 
@@ -6,11 +6,11 @@ One file per operator kind holds both, and registers itself:
     class FilterPlan(OperatorPlan): ...
 
 `OPERATORS.load()` imports every module of this package and every installed plug-in
-(`governors.registry`); no central switch is edited.
+(`governors.registry`).
 
-A link between operators carries, each beat, a `Flow`: a batch and the watermark that holds after
-it.  Statically it is a `Link`: schema, the event-time column, and how far behind the watermark's
-maximum rows may run (`disorder_us`, what a probe must look past).
+Each beat, a link between operators carries a `Flow`: a batch and the watermark that holds after it.
+Statically it is a `Link`: schema, event-time column, and how far a row may lie behind the maximum
+event time (`disorder_us`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from governors.registry import Registry
 
 
 class Operator(ABC):
-    """A running operator.  `run` is called once a beat, also with no rows: watermarks move."""
+    """A running operator.  `run` is called once a beat, also without rows, because watermarks
+    advance."""
 
     @abstractmethod
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
@@ -36,25 +37,25 @@ class Operator(ABC):
     def save(self, scratch: Scratch) -> State:
         """The state, as copies that later beats do not touch.  Stateless: empty.
 
-        They may live in `scratch` and are then good until the next `save` with it: memory that is
-        new costs more than the copying.
+        The copies may live in `scratch` and are then valid until the next `save` with it; fresh
+        memory costs more than the copying.
         """
         return {}
 
     def load(self, state: State) -> None:  # noqa: B027 - stateless operators keep it
-        """Take over a state that `save` of the same version returned."""
+        """Load a state that `save` of the same version returned."""
 
     def state_bytes(self) -> int:
         """Bytes of memory that the state occupies."""
         return 0
 
     def counters(self) -> Mapping[str, int | float | str]:
-        """Figures for people: matches, groups, rows in error."""
+        """Figures for the status: matches, groups, rows in error."""
         return {}
 
 
 class Placed(Operator):
-    """An operator for which several kernels do the same, on one processor or on another."""
+    """An operator with several equivalent kernels, on one processor or another."""
 
     @property
     @abstractmethod
@@ -64,16 +65,17 @@ class Placed(Operator):
     @property
     @abstractmethod
     def pinned(self) -> bool:
-        """Whether the document has chosen it."""
+        """Whether the document names the kernel."""
 
     @abstractmethod
     def size(self) -> tuple[int, int]:
-        """Tuples that the last `run` took, and tuples that the state holds a side."""
+        """Tuples of the last `run`, and tuples of the state a side."""
 
     @abstractmethod
     def switch(self, kernel: str) -> None:
-        """Go on with another kernel, between two beats; the state comes along and no result is
-        lost or repeated.  Raises JobError where there is none; then all stays as it was."""
+        """Continue with another kernel, between two beats; it takes over the state, and no result
+        is lost or repeated.  Raises JobError where the kernel is unavailable; nothing changes then.
+        """
 
 
 class OperatorPlan(ABC):
@@ -81,14 +83,14 @@ class OperatorPlan(ABC):
 
     kind: ClassVar[str]
     links: ClassVar[tuple[str, ...]]
-    """Keys of the document that name inputs: `("input",)`, `("left", "right")`; a key whose value
-    is a list of names (union's `inputs`) is written with a star: `("*inputs",)`."""
+    """Keys of the document that name inputs: `("input",)`, `("left", "right")`.  A star marks a key
+    whose value is a list of names: `("*inputs",)` of union."""
     keys: ClassVar[frozenset[str]]
-    """All other keys that the document may hold beside `type` and the links."""
+    """All other keys that the document may have beside `type` and the links."""
     version: ClassVar[int] = 1
     """Version of the saved state's layout."""
     waits_for_time: ClassVar[bool] = False
-    """Whether it holds results back until the watermark lets them go."""
+    """Whether results are held back until the watermark passes."""
 
     id: str
     output: Link
@@ -98,18 +100,19 @@ class OperatorPlan(ABC):
     def parse(
         cls, path: str, id: str, document: Mapping[str, Any], inputs: Sequence[Link]
     ) -> OperatorPlan:
-        """Check `document` (links resolved to `inputs`, unknown keys already refused).
+        """Check `document`; its links are resolved to `inputs` and unknown keys are refused
+        already.
 
-        Raises JobError at `path` or below for everything that is wrong.
+        Raises JobError at `path` or below.
         """
 
     @property
     def placed(self) -> bool:
-        """Whether the running operator is a `Placed` one whose kernel the document leaves open."""
+        """Whether the running operator is `Placed` and the document leaves its kernel open."""
         return False
 
     def generated(self) -> tuple[str, ...]:
-        """Sources of the kernels that were generated for it and that `build` compiles."""
+        """Sources of the generated kernels that `build` compiles."""
         return ()
 
     @abstractmethod
@@ -118,19 +121,19 @@ class OperatorPlan(ABC):
 
     @abstractmethod
     def describe(self) -> list[str]:
-        """Lines for `edged explain`: what it does, with which kernel, what state it keeps."""
+        """Lines for `edged explain`: function, kernel, state."""
 
     def ahead_us(self) -> tuple[int | None, ...]:
-        """Per input: how far its rows may run ahead of the other inputs before they only swell
-        the state (a join's bounds); None where that does not matter."""
+        """Per input: how far its rows may run ahead of the other inputs before they only enlarge
+        the state (a join's bounds); None where the input is unbounded."""
         return ()
 
     @abstractmethod
     def signature_facts(self) -> list[Any]:
-        """JSON-able facts that the saved state depends on (schemas, keys, sizes)."""
+        """JSON values that the saved state depends on (schemas, keys, sizes)."""
 
     def signature(self) -> str:
-        """Equal signatures mean: the state can be carried over to a replaced job."""
+        """Equal signatures mean that a replaced job can take over the state."""
         facts = repr([self.kind, self.version, self.signature_facts()])
         return hashlib.sha256(facts.encode()).hexdigest()[:16]
 

@@ -5,9 +5,9 @@
     input = "joined"
     where = "power_kw > 0"
 
-Stateless.  A batch of which every row passes is passed on as it is, without a copy.  A row whose
-evaluation is an error is left out and counted as `rows_in_error`; the first one's event time and
-what was wrong are shown beside the count.
+Stateless.  A batch of which every row passes is passed on without a copy.  A row whose evaluation
+is an error is dropped and counted as `rows_in_error`; the first error's event time and message are
+shown beside the count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Filter(Operator):
         return Flow(kept, flow.watermark_us)
 
     def counters(self) -> Mapping[str, Any]:
-        """Rows left out since the condition could not be evaluated, and the first of them."""
+        """Rows dropped because their evaluation was an error, and the first such error."""
         return self._first_error.counters(self._selector)
 
 
@@ -88,5 +88,5 @@ class FilterPlan(OperatorPlan):
         return lines
 
     def signature_facts(self) -> list[Any]:
-        """Nothing is saved: any filter may take another's place."""
+        """None: nothing is saved, so any filter may replace another."""
         return []

@@ -5,26 +5,26 @@
     on = ["turbine"]                  # or "left_name = right_name"; several must all be equal
     before = "5min"; after = "5min"   # -before <= right.time - left.time <= after, default 0
     columns = { time = "left.time", kw = "left.power_kw", wind = "right.wind_m_s" }     # optional
-    kernel = "auto"                   # or the member of `edged.joins` that is to search
+    kernel = "auto"                   # or a member of `edged.joins`
 
-Without `columns` the output has the key columns once (by the left's names), then all other columns
-of the left, then all others of the right; where names clash the right's get the suffix `_right`.
-The output's event time is the left's time column, which must be among the columns.
+Without `columns` the output has the key columns once (with the left's names), then all other
+columns of the left, then all others of the right.  Where names clash the right's get the suffix
+`_right`.  The output's event time is the left's time column, which must be among the columns.
 
-Keys are equal as in DuckDB: null equals nothing, NaN equals NaN, -0.0 equals 0.0; both columns of a
-pair must have one type.  Each pair comes out once, in the beat in which its second row arrives.
-Rows are held until the other side's watermark rules out a partner.  A row that comes late, where
-the job lets it through, meets the partners that are still held.
+Keys are equal as in DuckDB: null equals nothing, NaN equals NaN, -0.0 equals 0.0.  Both columns of
+a pair must have one type.  Each pair comes out once, in the beat in which its second row arrives.
+Rows are held until the other side's watermark rules out a partner.  A late row, where the job
+admits it, meets the partners that are still held.
 
-Output watermark: least of the left's watermark and the right's less `after`; an ended side does
-not hold it back.  From one beat to the next, output times run back by no more than both inputs'
-disorder plus `before` plus `after`.
+Output watermark: the minimum of the left's watermark and the right's less `after`; an ended side
+does not hold it back.  Between beats, output times run back by at most both inputs' disorder plus
+`before` plus `after`.
 
-Which kernel searches is decided while the job runs (`edged.placement.placement`), unless the
-document names one.  The order of the output, and so every page made of it, depends on the input's
-rows and beats only: (partition, pass, probing row, partner newest first) as `edged.joins.base`
-says, whichever kernel runs.  What is saved are the live rows (see `save`), so a window goes from
-one kernel to another by `load`, or within the life of a join by `switch`.
+Placement chooses the kernel while the job runs (`edged.placement.placement`), unless the document
+names one.  The order of the output, and so every page made of it, depends only on the input's rows
+and beats: (partition, pass, probing row, partner newest first), see `edged.joins.base`.  The live
+rows are saved (see `save`), so that a window moves from one kernel to another by `load`, or within
+the life of a join by `switch`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from edged.placement.placement import AUTO, DEFAULT
 from kernels.cpu import keys as key_table
 
 PARALLEL_ROWS = 4096
-"""Beats with fewer rows on both sides are joined on the calling thread, unless the join itself
-decides how many threads they are worth."""
+"""Beats with fewer rows on both sides are joined on the calling thread, unless the join sets its
+own number of threads."""
 _SIDES = ("left", "right")
 
 
@@ -118,7 +118,7 @@ class IntervalJoinPlan(OperatorPlan):
         return IntervalJoin(self)
 
     def kept(self, side: int) -> Schema:
-        """The columns that a side's window holds: for the output, the times, and keys to verify."""
+        """The columns that a side's window holds: output columns, times, and keys to verify."""
         link = self.inputs[side]
         wanted = {c.source for c in self.columns if c.side == side} | {link.time}
         if exact_bits(link.schema, self.key_names(side)) != 32:
@@ -130,7 +130,7 @@ class IntervalJoinPlan(OperatorPlan):
         return tuple(pair[side] for pair in self.on)
 
     def describe(self) -> list[str]:
-        """What is joined, how, and what is held."""
+        """Lines for `edged explain`: keys, bounds, kernel and state."""
         keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in self.on)
         low, high = show_duration(self.before_us), show_duration(self.after_us)
         verified = exact_bits(self.inputs[0].schema, self.key_names(0)) != 32
@@ -146,12 +146,12 @@ class IntervalJoinPlan(OperatorPlan):
         ]
 
     def ahead_us(self) -> tuple[int, int]:
-        """A left row further than `before` ahead of the right stream meets nothing yet, nor does a
+        """A left row further than `before` ahead of the right stream has no partner yet, nor has a
         right row further than `after` ahead of the left."""
         return self.before_us, self.after_us
 
     def signature_facts(self) -> list[Any]:
-        """Schemas, keys, bounds and columns; what is saved does not depend on the kernel."""
+        """Schemas, keys, bounds and columns; the saved state does not depend on the kernel."""
         return [
             [(link.schema.to_json(), link.time) for link in self.inputs],
             self.on,
@@ -165,7 +165,8 @@ class IntervalJoin(Placed):
     """A running interval join."""
 
     def __init__(self, plan: IntervalJoinPlan, start: int = 0) -> None:
-        """`start` numbers the first rows and the kernel's entries: tests begin near a limit."""
+        """`start` is the number of the first row and of the kernel's first entry; tests set it near
+        a limit."""
         self._plan = plan
         links = plan.inputs
         self._join = _made(plan, plan.kernel, start)
@@ -214,7 +215,7 @@ class IntervalJoin(Placed):
         return min(left_us, right_us)
 
     def switch(self, kernel: str) -> None:
-        """Go on with another member, to which the windows' rows are given."""
+        """Continue with another member, which takes over the windows' rows."""
         if kernel == self._join.name:
             return
         join = _made(self._plan, kernel)
@@ -239,7 +240,7 @@ class IntervalJoin(Placed):
         return self._rows, (self._join.held(0) + self._join.held(1)) // 2
 
     def _about(self, left_us: int, right_us: int) -> Beat:
-        """Bases, what may go once this beat is done, and the keys."""
+        """Bases, eviction bounds and key columns of this beat."""
         left, right = self._sides
         bounds = (
             max(WATERMARK_MIN_US, right_us - self._plan.after_us),
@@ -301,7 +302,7 @@ class IntervalJoin(Placed):
         return found, hashes
 
     def load(self, state: State) -> None:
-        """Take over a saved window; this join must be new."""
+        """Load a saved window; this join must be new."""
         self._matches = int(state["matches"][0])
         for k, (name, side) in enumerate(zip(_SIDES, self._sides, strict=True)):
             schema, hashes = self._plan.kept(k), state[f"{name}.hash"]
@@ -322,7 +323,7 @@ class IntervalJoin(Placed):
         return self._join.nbytes() + sum(side.store.nbytes() for side in self._sides)
 
     def counters(self) -> Mapping[str, int | float | str]:
-        """Rows that arrived on each side, rows held now, pairs found, and by which member."""
+        """Rows that arrived on each side, rows held, pairs found, and the running member."""
         return {
             "kernel": self.kernel,
             "left_rows": self._arrived[0],
@@ -334,7 +335,7 @@ class IntervalJoin(Placed):
 
 
 def _member(path: str, name: str) -> type[WindowJoin]:
-    """The member of that name that the daemon may run; JobError where there is none."""
+    """The member `name` if the daemon may run it.  Raises JobError otherwise."""
     member = find_join(DEFAULT if name == AUTO else name)
     if member is None or not member.ordered:
         choices = ", ".join([AUTO, *(m.name for m in load_joins().values() if m.ordered)])

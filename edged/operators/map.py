@@ -5,10 +5,10 @@
     input = "power"
     columns = { mw = "power_kw / 1000", turbine = "turbine", time = "time" }
 
-The event-time column must be among the outputs as it is: a bare reference to the input's, under
-its own name or another.  Columns passed on as they are are not copied.  Stateless.  A row of which
-any expression is an error is left out and counted as `rows_in_error`; the first one's event time
-and what was wrong are shown beside the count.
+The event-time column must be among the outputs unchanged: a bare reference to the input's, under
+any name.  Unchanged columns are not copied.  Stateless.  A row with an expression in error is
+dropped and counted as `rows_in_error`; the first error's event time and message are shown beside
+the count.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Map(Operator):
         return Flow(done, flow.watermark_us)
 
     def counters(self) -> Mapping[str, Any]:
-        """Rows left out since an expression could not be evaluated, and the first of them."""
+        """Rows dropped because an expression was an error, and the first such error."""
         return self._first_error.counters(self._projector)
 
 
@@ -98,7 +98,7 @@ class MapPlan(OperatorPlan):
         return lines
 
     def signature_facts(self) -> list[Any]:
-        """Nothing is saved: any map may take another's place."""
+        """None: nothing is saved, so any map may replace another."""
         return []
 
 

@@ -4,12 +4,12 @@
     type = "union"; inputs = ["a", "b"]
 
 The inputs have one schema (names, types, nullability, order) and one time column.  A beat's rows
-come out in the order of `inputs`, within an input in its order; the watermark is the least of
-theirs.  A beat in which one input alone has rows passes its batch through without a copy.
+come out in the order of `inputs`, and within an input in its order; the watermark is the minimum of
+theirs.  A beat in which only one input has rows passes its batch through without a copy.
 
-The output's `disorder_us` is the greatest of the inputs', as declared.  Inputs that come at
-different speeds are further apart than that: the watermark, which waits for the slowest, is what
-tells rows that are late from rows that are not; operators that must look back measure how far.
+The output's `disorder_us` is the maximum of the inputs', as declared.  Inputs that advance at
+different speeds are further apart than that.  Only the watermark, which waits for the slowest
+input, separates late rows from others.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class UnionPlan(OperatorPlan):
         return Union(self.output.schema)
 
     def describe(self) -> list[str]:
-        """What it does."""
+        """Lines for `edged explain`."""
         return [f"rows of {', '.join(self.names)}, in this order within a beat; no state"]
 
     def signature_facts(self) -> list[Any]:
-        """A union keeps no state, so that any union may replace it."""
+        """None: a union keeps no state, so any union may replace it."""
         return []
 
 
@@ -124,7 +124,7 @@ def _agree(path: str, first_name: str, first: Link, name: str, link: Link) -> No
 
 
 def _difference(first: Schema, other: Schema) -> str:
-    """What sets two unequal schemas apart, for a person."""
+    """The first difference between two unequal schemas, as text."""
     for f in first:
         if f.name not in other:
             return f"lacks the column {f.name}"

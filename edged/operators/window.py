@@ -97,7 +97,7 @@ class Window(Operator):
         self._rows = self._emitted = 0
 
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
-        """Take the rows, emit the windows that the watermark has reached."""
+        """Add the rows to their groups; emit the windows that the watermark has reached."""
         flow = inputs[0]
         if flow.batch.rows:
             self._absorb(beat, flow)
@@ -113,7 +113,7 @@ class Window(Operator):
         return {"numbers": np.array(numbers, np.int64), **to_state(groups)}
 
     def load(self, state: State) -> None:
-        """Take over a saved state, whatever the number of workers was."""
+        """Load a saved state, for any number of workers."""
         parts = dealt(self._shape, from_state(self._shape, state), len(self._lanes))
         for lane, part in zip(self._lanes, parts, strict=True):
             lane.adopt(part)
@@ -127,7 +127,7 @@ class Window(Operator):
         return sum(lane.nbytes() for lane in self._lanes)
 
     def counters(self) -> Mapping[str, int | float]:
-        """Groups open and emitted; sums and rows that could not be taken."""
+        """Groups open and emitted; sums that overflowed and rows out of range."""
         return {
             "rows": self._rows,
             "groups": sum(int(lane.state[kernels.GROUPS]) for lane in self._lanes),
@@ -165,7 +165,7 @@ class Window(Operator):
 
 
 def _start_bound(watermark_us: int, size_us: int) -> int:
-    """Windows that start before this have ended at the watermark."""
+    """Start before which windows have ended at the watermark."""
     if watermark_us == WATERMARK_MAX_US:
         return WATERMARK_MAX_US
     return max(WATERMARK_MIN_US, watermark_us - size_us + 1)
@@ -245,7 +245,7 @@ class WindowPlan(OperatorPlan):
         ]
 
     def signature_facts(self) -> list[Any]:
-        """What open groups depend on."""
+        """The facts that open groups depend on."""
         return [
             self.input.schema.to_json(), self.input.time, list(self.by), self.size_us,
             self.every_us, [[m.name, m.function, m.column] for m in self.measures],
