@@ -23,16 +23,16 @@ class _Commands(Lazy):
 def cli() -> None:
     """Energy-aware stream joins on edge devices, shipped in slotted pages to Spark.
 
-    Exit codes are those of sysexits.h: 0 done, 64 wrong usage, 65 bad job or page, 69 nobody
-    answers, 70 kernel, 73 store in use, 75 store or centre failed (try again), 77 not allowed,
+    Exit codes are those of sysexits.h: 0 done, 64 wrong usage, 65 bad job or page, 69 daemon or API
+    unreachable, 70 kernel, 73 store in use, 75 store or centre failed (try again), 77 not allowed,
     78 bad setting.
     """
 
 
 def main() -> None:
-    """Entry point: errors that edged raises on purpose become one line and an exit code."""
+    """Entry point: an EdgedError becomes one line and an exit code."""
     try:
-        code = cli.main(standalone_mode=False)  # an exit that a command asks for is returned
+        code = cli.main(standalone_mode=False)  # the exit code that a command returns
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Abort:
         sys.exit(130)

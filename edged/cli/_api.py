@@ -1,4 +1,4 @@
-"""What the commands share that speak to a running daemon: they are clients of its REST API."""
+"""Common part of the commands that control a running daemon as clients of its REST API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 def on_api(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `--api` and who asks; its first argument is the open client."""
+    """Add `--api` and credential options to a command; its first argument is the open client."""
 
     @click.option("--api", "address", envvar="EDGED_API", default=DEFAULT, show_default=True,
                   metavar="SOCKET|URL", help="The daemon's REST API; also EDGED_API.")  # fmt: skip
@@ -28,11 +28,11 @@ def on_api(command: Callable[..., None]) -> Callable[..., None]:
                   help="File with a bearer token; also EDGED_TOKEN_FILE, or the token itself in "
                   "EDGED_TOKEN.")  # fmt: skip
     @click.option("--ca", envvar="EDGED_CA", type=click.Path(exists=True, dir_okay=False),
-                  help="PEM file that the API's certificate is checked by.")  # fmt: skip
+                  help="PEM file of the authority that signed the API's certificate.")  # fmt: skip
     @click.option("--cert", envvar="EDGED_CERT", type=click.Path(exists=True, dir_okay=False),
-                  help="PEM file, with its key, to be recognised by.")  # fmt: skip
+                  help="PEM file with this client's certificate and key.")  # fmt: skip
     @functools.wraps(command)
-    def asked(
+    def with_client(
         *args: Any, address: str, token_file: Path | None, ca: str | None, cert: str | None,
         **options: Any,
     ) -> None:  # fmt: skip
@@ -41,11 +41,11 @@ def on_api(command: Callable[..., None]) -> Callable[..., None]:
         with Client(address, _token(token_file), ca=ca, cert=cert) as client:
             command(client, *args, **options)
 
-    return asked
+    return with_client
 
 
 def snapshot(client: Client) -> Snapshot:
-    """The daemon's state now (docs/control.md).  Raises ApiError (exit 69) where it is down."""
+    """The daemon's current state (docs/control.md).  Raises ApiError (exit 69) where it is down."""
     for message in client.live():
         if message.kind == "snapshot":
             found: Snapshot = message.data
@@ -55,15 +55,16 @@ def snapshot(client: Client) -> Snapshot:
     raise ApiError(
         {
             "status": 503,
-            "detail": f"the API at {client.address} lives, but its daemon does not answer",
+            "detail": f"the API at {client.address} answers, but its daemon does not",
             "do": "`systemctl status edged`",
         }
     )
 
 
 def follow_live(client: Client, last: str) -> Iterator[Live | str]:
-    """Live messages behind the id `last`, for ever; a text says why none come, then they come again
-    when the API does.  Raises ApiError where it does not let this client in."""
+    """Live messages after the id `last`, for ever.  A text instead of a message says why the
+    connection was lost; messages continue once the API is back.  Raises ApiError where the API
+    refuses this client."""
     while True:
         pause_s, why = RETRY_S, f"the API at {client.address} has ended"
         try:

@@ -1,4 +1,4 @@
-"""What `edged stop`, `reload` and `ab` share: they speak to the daemon's door and need no API."""
+"""Common part of `edged stop`, `reload` and `ab`: they use the control door and need no API."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from edged.errors import ConfigError
 
 
 def at_door(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `--door` and `--config`, which tells it; its first argument is the door."""
+    """Add `--door` and `--config`, which names the door, to a command; its first argument is the
+    door."""
 
     @click.option("--config", type=click.Path(path_type=Path), show_default=str(CONFIG),
-                  help="The daemon's configuration: tells its door.")  # fmt: skip
+                  help="The daemon's configuration, which names its door.")  # fmt: skip
     @click.option("--door", type=click.Path(path_type=Path), help="The daemon's control socket.")
     @functools.wraps(command)
-    def asked(*, config: Path | None, door: Path | None, **options: Any) -> None:
-        command(door or _told(config), **options)
+    def with_door(*, config: Path | None, door: Path | None, **options: Any) -> None:
+        command(door or _configured_door(config), **options)
 
-    return asked
+    return with_door
 
 
-def _told(config: Path | None) -> Path:
-    """The door that a configuration tells; faults in it are the daemon's to tell, or nobody's.
+def _configured_door(config: Path | None) -> Path:
+    """The door in a configuration, whose other faults are ignored.
 
-    Raises ConfigError for a file that is not there: the default's door may be another daemon's.
+    Raises ConfigError for a file that is missing: the default door may be another daemon's.
     """
     from edged.config import read
 

@@ -1,4 +1,4 @@
-"""Groups of commands that are found by looking, and imported when they are run."""
+"""Groups whose commands are modules, discovered by name and imported when they run."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import click
 
 
 class Lazy(click.Group):
-    """Commands that are modules: each names its own `command`, and only the one that is run is
-    imported."""
+    """A group of modules, each with its own `command`; only the one that runs is imported."""
 
     def modules(self) -> dict[str, str]:
-        """By the command's name the module's."""
+        """Module by command name."""
         raise NotImplementedError
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names."""
+        """All command names."""
         return sorted(self.modules())
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """The command of a name; None where there is none."""
+        """The command of a name, or None."""
         module = self.modules().get(name)
         if module is None:
             return None
@@ -31,7 +30,7 @@ class Lazy(click.Group):
 
 
 def _brief(command: click.Command) -> None:
-    """Have lists of commands tell whole sentences; click cuts them off at a line's end."""
+    """Show whole sentences in lists of commands; click cuts them at the end of a line."""
     text = " ".join((command.help or "").partition("\n\n")[0].split())
     command.short_help = re.split(r"[.;] ", text)[0].rstrip(".")
     for one in getattr(command, "commands", {}).values():

@@ -1,4 +1,4 @@
-"""What `edged top` shows: figures of two snapshots, and their picture."""
+"""State and rendering of `edged top`: figures of two snapshots."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from edged.cli.events import text_of
 from edged.rest import Live
 
 RATE_US = 5_000_000
-"""Rates are over this long."""
+"""Period over which rates are computed."""
 STALE_S = 5.0
 EVENTS = 8
 RATE_COLUMN, GAP = 2, 4
 LEVELS = {"warning": "yellow", "error": "red"}
 
 
-class Scene:
-    """What was heard; `figures` and `render` tell it."""
+class LiveView:
+    """The messages received so far; `figures` and `render` show them."""
 
     def __init__(self) -> None:
         self._recent: deque[Snapshot] = deque()
@@ -33,8 +33,8 @@ class Scene:
         self._problem = ""
         self._at_s = time.monotonic()
 
-    def hear(self, message: Live | str) -> None:
-        """A message of the live events, or why there are none."""
+    def on_message(self, message: Live | str) -> None:
+        """Process a message of the live events, or the reason why the connection is lost."""
         if isinstance(message, str):
             self._problem = message
         elif message.kind == "snapshot":
@@ -44,13 +44,13 @@ class Scene:
         elif message.kind == "daemon":
             self._problem = "" if message.data["up"] else "the daemon does not answer"
 
-    def known(self) -> bool:
-        """Whether there are rates: snapshots of two moments, since one may be told twice."""
+    def has_rates(self) -> bool:
+        """Whether rates are known: two snapshots of different times have arrived."""
         recent = self._recent
         return len(recent) > 1 and recent[-1]["wall_us"] > recent[0]["wall_us"]
 
     def figures(self) -> dict[str, Any]:
-        """All that is shown, as JSON; rates are a second, null where nobody knows."""
+        """Everything that is shown, as JSON; rates are a second, null where unknown."""
         now = self._recent[-1]
         energy, store = now["energy"] or {}, now["store"]
         return {
@@ -71,22 +71,22 @@ class Scene:
         }  # fmt: skip
 
     def render(self, width: int, height: int | None = None) -> RenderableType:
-        """The picture of this moment, `width` columns wide; with as many events as `height` lines
-        have room for, a line each, or whole."""
+        """The current picture, `width` columns wide; with `height`, only as many events as fit, a
+        line each."""
         if not self._recent:
             return Text(self._problem or "connecting")
-        told = self.figures()
-        numbers = _numbers(told, width)
+        figures = self.figures()
+        numbers = _numbers(figures, width)
         lines = EVENTS
         if height is not None:
-            parts = sum(2 + len(job["parts"]) for job in told["jobs"].values())
+            parts = sum(2 + len(job["parts"]) for job in figures["jobs"].values())
             lines = max(0, height - 5 - numbers.row_count - parts)
         events = [_event(event) for event in list(self._events)[-lines:] if lines]
         for event in events:
             event.no_wrap, event.overflow = height is not None, "ellipsis"
         return Group(
-            self._head(told), Text(), numbers, Text(),
-            *(_table(name, job) for name, job in told["jobs"].items()), Text(), *events,
+            self._head(figures), Text(), numbers, Text(),
+            *(_table(name, job) for name, job in figures["jobs"].items()), Text(), *events,
         )  # fmt: skip
 
     def _take(self, snapshot: Snapshot) -> None:
@@ -103,7 +103,7 @@ class Scene:
         span_us = last["wall_us"] - first["wall_us"]
         try:
             grown = read(last) - read(first)
-        except KeyError:  # a job that was not there yet
+        except KeyError:  # a job of the second snapshot only
             return None
         return 1e6 * grown / span_us if span_us > 0 and grown >= 0 else None
 
@@ -111,17 +111,17 @@ class Scene:
         job = self._recent[-1]["jobs"][name]
         parts = []
         for kind, counter in (("streams", "rows"), ("operators", "matches"), ("sinks", "rows")):
-            for id, told in job[kind].items():
+            for id, counters in job[kind].items():
                 rate = self._rate(_counter(name, kind, id, counter))
-                parts.append({"part": kind[:-1], "id": id, "rows_per_s": rate, **told})
+                parts.append({"part": kind[:-1], "id": id, "rows_per_s": rate, **counters})
         return {"state": job["state"], "version": job["version"], "parts": parts}
 
-    def _head(self, told: dict[str, Any]) -> Text:
+    def _head(self, figures: dict[str, Any]) -> Text:
         age_s = time.monotonic() - self._at_s
-        text = Text.assemble((told["device"], "bold"), f"  {told['state']}, ")
-        text.append(f"up {told['uptime_s']:.0f} s")
+        text = Text.assemble((figures["device"], "bold"), f"  {figures['state']}, ")
+        text.append(f"up {figures['uptime_s']:.0f} s")
         if self._problem or age_s > STALE_S:
-            why = self._problem or "nothing comes"
+            why = self._problem or "no message"
             text.append(f"  STALE for {age_s:.0f} s: {why}", style="bold red")
         return text
 
@@ -135,15 +135,15 @@ def _rows_out(snapshot: Snapshot) -> float:
     return float(sum(sink.get("rows", 0) for sink in sinks))
 
 
-def _numbers(told: dict[str, Any], width: int) -> Table:
-    """The figures below their names, in two rows of both, or more where the terminal is narrow."""
-    watts, pair = told["watts"], told["joules_per_mtuple"]
+def _numbers(figures: dict[str, Any], width: int) -> Table:
+    """The figures below their names, in two rows of both, or more on a narrow terminal."""
+    watts, pair = figures["watts"], figures["joules_per_mtuple"]
     columns = {
-        "tuples in": f"{amount(told['rows_in_per_s'])}/s",
-        "rows out": f"{amount(told['rows_out_per_s'])}/s",
-        "latency p50 / p99": f"{_ms(told['latency_ms_p50'])} / {_ms(told['latency_ms_p99'])}",
-        "backlog": f"{told['backlog_pages']} pages, {amount(told['backlog_bytes'])}B",
-        "uplink": told["uplink"] or "none",
+        "tuples in": f"{amount(figures['rows_in_per_s'])}/s",
+        "rows out": f"{amount(figures['rows_out_per_s'])}/s",
+        "latency p50 / p99": f"{_ms(figures['latency_ms_p50'])} / {_ms(figures['latency_ms_p99'])}",
+        "backlog": f"{figures['backlog_pages']} pages, {amount(figures['backlog_bytes'])}B",
+        "uplink": figures["uplink"] or "none",
     }
     if watts is not None:
         columns[f"power ({watts['provenance']})"] = f"{watts['input']:.2f} W"
@@ -151,8 +151,8 @@ def _numbers(told: dict[str, Any], width: int) -> Table:
         above = "?" if pair["above_idle"] is None else f"{pair['above_idle']:.3g}"
         heading = f"J/M tuples above idle, in all ({pair['provenance']})"
         columns[heading] = f"{above}, {pair['input']:.3g}"
-    if told["policy"]:
-        columns["policy"] = told["policy"]
+    if figures["policy"]:
+        columns["policy"] = figures["policy"]
     rows = _rows(columns, width)
     grid = Table.grid(padding=(0, GAP))
     for row in rows:
@@ -162,7 +162,7 @@ def _numbers(told: dict[str, Any], width: int) -> Table:
 
 
 def _rows(columns: dict[str, str], width: int) -> list[list[str]]:
-    """Their names in rows: two, or the fewest whose columns fit into `width`."""
+    """The names in rows: two, or the fewest whose columns fit into `width`."""
     names = list(columns)
     for count in range(-(-len(names) // 2), 0, -1):
         rows = [names[at : at + count] for at in range(0, len(names), count)]
@@ -183,9 +183,9 @@ def _table(name: str, job: dict[str, Any]) -> Table:
         table.add_column(justify="right" if at == RATE_COLUMN else "left")
     for part in job["parts"]:
         rate = "" if part["rows_per_s"] is None else f"{amount(part['rows_per_s'])}/s"
-        about = [f"{key} {part[key]}" for key in ("kernel", "late", "pages") if part.get(key)]
+        details = [f"{key} {part[key]}" for key in ("kernel", "late", "pages") if part.get(key)]
         table.add_row(Text(part["part"], style="dim"), Text(part["id"]), rate,
-                      Text(", ".join(about), style="dim"))  # fmt: skip
+                      Text(", ".join(details), style="dim"))  # fmt: skip
     return table
 
 

@@ -1,4 +1,4 @@
-"""`edged ab`: two policies on a running job, which one draws less."""
+"""`edged ab`: compare the power of two policies on a running job."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ UNITS = {"joules_per_mtuple": "J a million tuples", "watts": "W"}
 
 @click.command(name="ab")
 @click.option("--minutes", default=30.0, show_default=True, type=checks.ABOVE_ZERO,
-              help="How long to compare.")  # fmt: skip
-@click.option("--a", "a", default="hands_off", show_default=True, help="The one policy.")
-@click.option("--b", "b", default="race_to_idle", show_default=True, help="The other.")
+              help="Duration of the comparison.")  # fmt: skip
+@click.option("--a", "a", default="hands_off", show_default=True, help="Policy A.")
+@click.option("--b", "b", default="race_to_idle", show_default=True, help="Policy B.")
 @click.option("--a-set", multiple=True, metavar="KEY=VALUE", help="A setting of A.")
 @click.option("--b-set", multiple=True, metavar="KEY=VALUE", help="A setting of B.")
 @click.option("--block", "block_s", type=checks.ABOVE_ZERO,
-              help="Seconds of a block; default: a 32nd of the time, at least 15, and at least five"
-                   " times what is not counted.")  # fmt: skip
+              help="Seconds of a block; default: a 32nd of the duration, at least 15, and five times"
+                   " --settle.")  # fmt: skip
 @click.option("--settle", "settle_s", type=checks.Number(0), default=0.0,
               help="Seconds after a switch that are not counted; at least what the meter and two"
-                   " beats take, which the daemon tells.")  # fmt: skip
+                   " beats take, as the daemon reports.")  # fmt: skip
 @click.option("--json", "path", type=click.Path(path_type=Path, allow_dash=True),
               help="Write the figures here; - prints them.")  # fmt: skip
 @at_door
@@ -37,8 +37,8 @@ def command(
 ) -> None:  # fmt: skip
     """Compare the policies A and B on a running job, in the order A B B A.
 
-    The daemon's own meters are read; the job goes on.  Afterwards the policy that ran before runs
-    again, also after an interrupt, which ends the comparison with what there is so far.
+    Reads the daemon's own meters while the job runs.  Afterwards the previous policy runs again,
+    also after an interrupt, which ends the comparison with the results so far.
     """
     from rich.console import Console
 
@@ -85,10 +85,10 @@ def _show(result: dict[str, Any], console: Any) -> None:
         d = result["difference"][name]
         if d is None:
             continue
-        told = "" if d["told_from_zero"] else "cannot be told from zero"
+        note = "" if d["told_from_zero"] else "not distinguishable from zero"
         part = f"{100 * d['mean'] / d['a_mean']:+.1f} %" if d["a_mean"] else ""
         table.add_row(unit, f"{d['a_mean']:.4g}", f"{d['mean']:+.4g}",
-                      f"{d['low']:+.4g} … {d['high']:+.4g}", part, told)  # fmt: skip
+                      f"{d['low']:+.4g} … {d['high']:+.4g}", part, note)  # fmt: skip
     if table.row_count:
         console.print(table)
     else:

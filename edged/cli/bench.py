@@ -1,4 +1,4 @@
-"""`edged bench`: the benchmarks, each a module of `edged.bench` that names a `command`."""
+"""`edged bench`: the benchmarks, each a module of `edged.bench` with its own `command`."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ class _Benchmarks(Lazy):
 
 @click.group(cls=_Benchmarks, name="bench")
 def command() -> None:
-    """Measure edged on this machine; `--json FILE` keeps the figures."""
+    """Measure edged on this machine; `--json FILE` writes the figures."""

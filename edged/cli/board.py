@@ -1,4 +1,4 @@
-"""`edged board`: what this board is, what edged can influence on it, may set and may read."""
+"""`edged board`: the detected board, and what edged can read and set on it."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ GROUP = "edged"
               help="The root helper's socket.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with every source.")
 def command(name: str | None, root: Path, helper: Path, as_json: bool) -> None:
-    """Show how many of the board's watts edged can influence, then what was detected, what may be
-    set and read, and why the rest may not.
+    """Show how many of the board's watts edged can influence, then the detected hardware, what may
+    be read and set, and why the rest may not.
 
-    Nothing is changed.  Figures of the power model say how far they may be off.
+    Changes nothing.  Figures of the power model carry their error.
     """
     from governors.errors import GovernorError
 
@@ -65,7 +65,7 @@ def command(name: str | None, root: Path, helper: Path, as_json: bool) -> None:
 
 
 def describe(sysfs: Sysfs, helper: Path, simulated: bool) -> dict[str, Any]:
-    """Everything, as plain data."""
+    """All findings as plain data."""
     from governors.actuators.base import findings
     from governors.actuators.writers import choose_writer
     from governors.detect import detect
@@ -110,7 +110,7 @@ def describe(sysfs: Sysfs, helper: Path, simulated: bool) -> dict[str, Any]:
 
 @contextmanager
 def _opened(name: str | None, root: Path) -> Iterator[Sysfs]:
-    """The board's tree; a simulated board's is gone afterwards."""
+    """The board's tree; a simulated board's is removed afterwards."""
     from governors.simulated.board import from_name
     from governors.simulated.kernel import open_root
 
@@ -124,7 +124,7 @@ def _opened(name: str | None, root: Path) -> Iterator[Sysfs]:
 def _influence(
     sysfs: Sysfs, model: PowerModel | None, found: list[Setting], writer: Writer
 ) -> dict[str, Any]:
-    """How many watts depend on what edged may set."""
+    """The watts that depend on clocks and switches that edged may set."""
     from governors.actuators.base import Knob, limits_now
     from governors.errors import ActuatorError
 
@@ -154,10 +154,10 @@ def _influence(
 
 
 def _sentence(known: dict[str, Any]) -> str:
-    """The first line: what can be influenced."""
+    """The first line: the share that edged can influence."""
     head = "edged can influence" if known["clocks"] else "no control: edged can set no clock here"
     if "idle_watts" not in known:
-        return f"{head}{':' if known['clocks'] else ';'} there is no profile to tell of how many W"
+        return f"{head}{':' if known['clocks'] else ';'} without a profile the watts are unknown"
     idle, acted_on = known["idle_watts"], known["idle_processors_watts"]
     low, high = known["full_min_watts"], known["full_max_watts"]
     errors = f"± {known['idle_error_watts']:.1f} and {known['full_error_watts']:.1f} W, modelled"
@@ -173,7 +173,7 @@ def _sentence(known: dict[str, Any]) -> str:
 
 
 def _setting(sysfs: Sysfs, setting: Setting, writer: Writer) -> dict[str, Any]:
-    """A knob or switch: how it stands, whether it may be set, and what would allow it."""
+    """A knob or switch: its value, whether it may be set, and what would permit it."""
     from governors.actuators.base import Knob, limits_now, refusal
     from governors.errors import ActuatorError
 
@@ -199,7 +199,7 @@ def _setting(sysfs: Sysfs, setting: Setting, writer: Writer) -> dict[str, Any]:
 
 
 def _remedy(sysfs: Sysfs, paths: list[str]) -> str:
-    """The command that allows this process's group to write; lasts until the next boot."""
+    """The command that lets this process's group write; it lasts until the next boot."""
     if not paths:
         return ""
     if any(map(sysfs.read_only, paths)):
@@ -209,7 +209,7 @@ def _remedy(sysfs: Sysfs, paths: list[str]) -> str:
 
 
 def _input(meters: Any, model: PowerModel | None) -> dict[str, Any]:
-    """Where the whole input's power is told."""
+    """The source of the whole input's power."""
     from governors.meters.rails import wholes
 
     found = wholes(meters)
@@ -225,7 +225,7 @@ def _input(meters: Any, model: PowerModel | None) -> dict[str, Any]:
 
 
 def _profile(model: PowerModel) -> dict[str, Any]:
-    """What the profile knows, with its sources."""
+    """Content of the profile, with its sources."""
     p = model.profile
     idle, full = model.idle_load(), model.full_load(highest=True)
     low_watts, high_watts = model.watts(idle), model.watts(full)
@@ -262,13 +262,13 @@ def _profile(model: PowerModel) -> dict[str, Any]:
 
 
 def _print(document: dict[str, Any], console: Console) -> None:
-    """For people: the sentence, then tables."""
+    """The sentence, then tables."""
     board, profile = document["board"], document["profile"]
     console.print(document["influence"]["text"], style="bold", soft_wrap=True)
     kind = "simulated " if board["simulated"] else ""
     known = f"profile {board['profile']}" if profile else "no profile"
-    told = f"{board['model'] or 'no model'} {board['release']}".rstrip()
-    console.print(f"\n{kind}{board['name']}: {told}, {known}", soft_wrap=True)
+    title = f"{board['model'] or 'no model'} {board['release']}".rstrip()
+    console.print(f"\n{kind}{board['name']}: {title}, {known}", soft_wrap=True)
     if profile:
         for note in profile["notes"]:
             console.print(f"  {note}", style="dim", soft_wrap=True)
@@ -295,7 +295,7 @@ def _print_settings(document: dict[str, Any], console: Console) -> None:
         else:
             steps = f"{len(s['table_hz'])} clocks" if s["table_hz"] else "continuous"
             span = f"{s['floor_hz'] / 1e6:g} to {s['ceiling_hz'] / 1e6:g} MHz, {steps}"
-        may = ("yes, if asked for" if s["optional"] else "yes") if s["may_be_set"] else s["why_not"]
+        may = ("yes, if enabled" if s["optional"] else "yes") if s["may_be_set"] else s["why_not"]
         table.add_row(s["name"], str(s["now"]), span, may)
     if document["settings"]:
         console.print(table)

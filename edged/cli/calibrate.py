@@ -1,4 +1,4 @@
-"""`edged calibrate`: measure the kernels of joins here, beside each other and over the clocks."""
+"""`edged calibrate`: measure the join kernels on this machine, at each clock."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ NONE = "none"
     help="The daemon's store, which gets placement.json and energy.json.",
 )
 @click.option("--workers", type=click.IntRange(1, 64), help="Kernel threads; default: the cores.")
-@click.option("--kernel", "names", multiple=True, help="Only these; default: all there are.")
-@click.option("--cpu-watts", type=checks.ABOVE_ZERO, help="Of one busy core.")
-@click.option("--gpu-watts", type=checks.ABOVE_ZERO, help="Of the busy GPU.")
+@click.option("--kernel", "names", multiple=True, help="Only these kernels; default: all.")
+@click.option("--cpu-watts", type=checks.ABOVE_ZERO, help="Power of one busy core.")
+@click.option("--gpu-watts", type=checks.ABOVE_ZERO, help="Power of the busy GPU.")
 @click.option(
     "--board",
     metavar="DIR|simulated:NAME|none",
-    help="Whose clocks to go through: a board's tree (/ is this machine's), a simulated board's."
+    help="Board whose clocks are measured: a tree (/ is this machine's), a simulated board, none."
     "  [default: this machine's where they may be set, else none]",
 )
-@click.option("--minutes", default=5.0, show_default=True, help="That the clocks may take.",
+@click.option("--minutes", default=5.0, show_default=True, help="Time for all clocks together.",
               type=checks.ABOVE_ZERO)  # fmt: skip
 @click.option("--celsius-max", default=85.0, show_default=True, type=checks.Number(0, 150),
               help="Wait to cool down at this temperature.")  # fmt: skip
@@ -62,15 +62,14 @@ def command(
     gpu_watts: float | None, board: str | None, minutes: float, celsius_max: float,
     meters_file: Path | None, helper: Path, plot: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Measure what each kernel of a join costs here and keep it for placement (half a minute);
-    where clocks may be set, its time and power at each clock of the CPU, or of the GPU that it runs
-    on (--minutes for all kernels together), for the governor.
+    """Measure what each kernel of a join costs here and store it for placement (half a minute);
+    where clocks may be set, also its time and power at each clock of the CPU, or of the GPU that it
+    runs on (--minutes for all kernels together), for the governor.
 
-    Clocks are as before afterwards, whatever happens.  Power is the meters', where there is one
-    for the whole input, else modelled, and the answer says which.  Without watts kernels are
-    compared by CPU time, and a GPU is used only where a tolerance needs it.  On a simulated board
-    beats take and draw what they are modelled to.  A running daemon heeds all of it from its next
-    start on.
+    Clocks are restored afterwards, also after a failure.  Power comes from a meter of the whole
+    input, else from the model; the output says which.  Without watts, kernels are compared by CPU
+    time, and a GPU is used only where a latency promise needs it.  On a simulated board, times and
+    power are modelled.  A running daemon uses the result from its next start.
     """
     from rich.console import Console
 
@@ -95,8 +94,8 @@ def command(
         bounds = Bounds(60 * minutes, celsius_max)
         asked = _asked(chosen, directory, helper, members, threads, bounds, meters_file)
         energy = _over_clocks(asked, console)
-    told = {"cpu": cpu_watts, "cuda": gpu_watts}
-    profile = _beside(here, threads, {d: w for d, w in told.items() if w is not None}, console)
+    watts = {"cpu": cpu_watts, "cuda": gpu_watts}
+    profile = _beside(here, threads, {d: w for d, w in watts.items() if w is not None}, console)
     profile = _of_board(profile, [m.name for m in members], chosen)
     if energy is not None:
         profile = with_calibration(profile, energy)
@@ -107,7 +106,7 @@ def _asked(
     board: str, directory: Path, helper: Path, members: Sequence[type[WindowJoin]], threads: int,
     bounds: Bounds, meters_file: Path | None,
 ) -> Asked:  # fmt: skip
-    """With the journal of a daemon of this store: one owner a board."""
+    """The request, with the journal of this store's daemon: a board has one owner."""
     from edged.calibration.site import Asked
     from edged.energy.settings import EnergySettings, read_meters
     from governors.meters.settings import MeterSettings
@@ -121,7 +120,7 @@ def _keep(
     profile: KernelProfile, energy: EnergyCalibration | None, directory: Path, plot: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Write, draw and print it all."""
+    """Write, draw and print the result."""
     from edged.placement.placement import outline
     from edged.placement.profile import save_energy, save_profile
 
@@ -152,12 +151,14 @@ def _chosen(board: str | None, helper: Path, console: Console) -> str:
         console.print(
             f"no clock can be set, so none is gone through: {why}", soft_wrap=True, markup=False
         )
-        console.print("`edged board` says what would allow it; --board / takes the one clock")
+        console.print(
+            "`edged board` names what would permit it; --board / measures the current clock"
+        )
     return NONE if why else "/"
 
 
 def _over_clocks(asked: Asked, console: Console) -> EnergyCalibration:
-    """All clocks, with progress.  Raises ConfigError."""
+    """Measure all clocks, with progress.  Raises ConfigError."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from edged.calibration.site import calibrate_board
@@ -184,8 +185,8 @@ def _beside(members: Any, threads: int, watts: dict[str, float], console: Consol
 
 
 def _of_board(profile: KernelProfile, names: Sequence[str], board: str) -> KernelProfile:
-    """Whose times these are.  Those of a simulated board are this machine's, scaled to its cores,
-    and of its GPU what its figures come to."""
+    """The profile with the board's name.  The times of a simulated board are this machine's, scaled
+    to its cores; its GPU's are modelled."""
     from edged.calibration.join_kernels import of_board
     from edged.simulate.rows import simulated_rows
     from governors.profile_reader import load
@@ -211,7 +212,7 @@ def _curve_lines(energy: EnergyCalibration | None) -> list[str]:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """SIGTERM and SIGHUP end this process by an exception, which restores the clocks."""
+    """Turn SIGTERM and SIGHUP into an exception, so that the clocks are restored."""
 
     def end(number: int, _: object) -> None:
         sys.exit(128 + number)

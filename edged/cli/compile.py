@@ -1,4 +1,4 @@
-"""`edged compile`: compile every kernel now, so that no later start has to."""
+"""`edged compile`: compile every kernel before the first start."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def command(as_json: bool) -> None:
 
 
 def _counter() -> Callable[[str], None]:
-    """Progress where there is no terminal for a bar: a line every few kernels."""
+    """Progress without a terminal: a line every few kernels."""
     from kernels.registry import KERNELS
 
     ready = itertools.count(1)
 
-    def tell(_: str) -> None:
+    def on_ready(_: str) -> None:
         if (done := next(ready)) % TOLD_EVERY == 0:
             click.echo(f"{done} of {len(KERNELS)} kernels compiled", err=True)
 
-    return tell
+    return on_ready

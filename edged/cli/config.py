@@ -1,4 +1,4 @@
-"""`edged config`: the settings that a running daemon has, and where each came from."""
+"""`edged config`: the settings of a running daemon and their origins."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from edged.rest import Client
 @on_api
 @as_json
 def command(client: Client, keys: tuple[str, ...], as_json: bool) -> None:
-    """Show every setting that a running daemon has and where it came from, secrets masked; with
-    KEYs (`store`, `run.door`) those alone.
+    """Show every setting of a running daemon with its origin, secrets masked; with KEYs (`store`,
+    `run.door`) those only.
 
-    `edged validate --values FILE` tells those of a file that no daemon has read; `edged reload`
-    has the daemon read its files anew.
+    `edged validate --values FILE` shows those of a file that no daemon has read; `edged reload`
+    makes the daemon read its files again.
     """
     rows = client.config()["values"]
     found = [row for row in rows if not keys or any(_within(row["key"], key) for key in keys)]
@@ -36,5 +36,5 @@ def command(client: Client, keys: tuple[str, ...], as_json: bool) -> None:
 
 
 def _within(name: str, key: str) -> bool:
-    """Whether a setting is the one of this key, or of this section."""
+    """Whether a setting is this key, or within this section."""
     return name == key or name.startswith(f"{key}.")

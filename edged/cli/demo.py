@@ -1,4 +1,4 @@
-"""`edged demo`: the main job on a real wind farm's records, with a kill -9 in the middle."""
+"""`edged demo`: the power-curve job on a wind farm's records, with kill -9 in the middle."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import click
     default="build/demo",
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where everything goes.",
+    help="Directory of all output.",
 )
 @click.option(
     "--seconds",
     default=30.0,
     show_default=True,
     type=click.FloatRange(1, 120),
-    help="How long the two years of readings take.",
+    help="Duration of the replay of two years of readings.",
 )
 @click.option(
     "--kills",
     default=1,
     show_default=True,
     type=click.IntRange(0, 20),
-    help="How often the daemon is killed with SIGKILL on the way.",
+    help="Number of kills with SIGKILL during the replay.",
 )
 @click.option(
     "--board",
@@ -37,9 +37,9 @@ import click
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, nothing else.")
 def command(build: Path, seconds: float, kills: int, board: str | None, as_json: bool) -> None:
-    """Replay a wind farm into edged, aggregate it in Spark, and check it against DuckDB.
+    """Replay a wind farm into edged, aggregate it in Spark, and compare it with DuckDB.
 
-    Exits 0 where the tables are identical to DuckDB's, 1 where they are not.
+    Exits with 0 where the tables are identical to DuckDB's, 1 where they are not.
     """
     from rich.console import Console
 
@@ -61,7 +61,7 @@ def command(build: Path, seconds: float, kills: int, board: str | None, as_json:
 
 
 def _board() -> str:
-    """This machine where it is a board with meters of its own, else one that is not there."""
+    """This machine where it is a board with meters, else a simulated board."""
     from governors.detect import detect
     from governors.meters.base import survey
     from governors.meters.rails import wholes

@@ -1,4 +1,4 @@
-"""`edged events`: what has happened to a running daemon."""
+"""`edged events`: the event log of a running daemon."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from edged.rest import Client, all_of
 
 
 @click.command(name="events")
-@click.option("--follow", "-f", is_flag=True, help="Go on with events as they come.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new events.")
 @click.option("--last", default=50, show_default=True, type=click.IntRange(0, 1000),
-              help="So many of the past.")  # fmt: skip
+              help="Number of past events.")  # fmt: skip
 @on_api
 @as_json
 def command(client: Client, follow: bool, last: int, as_json: bool) -> None:
-    """Show the last events, oldest first; with --follow the new ones, too.
+    """Show the last events, oldest first; with --follow also new ones.
 
-    As JSON each is a line of its own.  When daemon or API go away --follow waits for them.
+    As JSON each event is a line.  --follow reconnects when the daemon or the API comes back.
     """
     newest = "0"
     past = list(all_of(client.events, limit=1000))
@@ -45,17 +45,17 @@ def command(client: Client, follow: bool, last: int, as_json: bool) -> None:
 
 def _say(event: Any, as_json: bool) -> None:
     click.echo(json.dumps(event) if as_json else line(event))
-    sys.stdout.flush()  # it may be a pipe that somebody watches
+    sys.stdout.flush()  # the reader of a pipe sees each line at once
 
 
 def line(event: Any) -> str:
-    """An event for people: time, level where it is not info, kind, job and text."""
+    """An event as a line: time, level unless info, kind, job and text."""
     at = datetime.datetime.fromtimestamp(event["at_us"] / 1e6).strftime("%Y-%m-%d %H:%M:%S")
     level = "" if event["level"] == "info" else f"{event['level'].upper()} "
     return f"{at}  {level}{event['kind']}  {text_of(event)}"
 
 
 def text_of(event: Any) -> str:
-    """What it says, with its job's name where the text does not begin with it."""
+    """The text, prefixed with the job's name unless it begins with it."""
     job, text = event.get("job"), str(event["text"])
     return text if not job or text.startswith(f"job {job}") else f"{job}: {text}"

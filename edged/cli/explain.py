@@ -1,4 +1,4 @@
-"""`edged explain`: the plan of a job, before anything runs."""
+"""`edged explain`: the plan of a job, without running it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from edged.errors import ConfigError
     "--store",
     "directory",
     type=click.Path(path_type=Path),
-    help="A store that was calibrated: which kernels would run there.",
+    help="A calibrated store: show the kernels that would run there.",
 )
-@click.option("--board", help="A board profile (orin-nano): what the job would take there.")
+@click.option("--board", help="A board profile (orin-nano): show the job's simulated cost there.")
 @click.option("--rate", default=10_000.0, show_default=True,
               type=click.FloatRange(0, min_open=True),
               help="Tuples/s of each stream, for --board.")  # fmt: skip
 @click.option("--policy", help="For --board.  [default: the job's own, else hands_off]")
 @click.option("--door", type=click.Path(path_type=Path),
-              help="A running daemon: what the job took there, beside it.")  # fmt: skip
+              help="A running daemon's socket: show the job's actual cost beside it.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The plan as JSON.")
 def command(
     job: str, directory: Path | None, board: str | None, rate: float, policy: str | None,
@@ -32,7 +32,7 @@ def command(
 ) -> None:  # fmt: skip
     """Print what JOB (a TOML or JSON document) will do: graph, operators, state, schemas.
 
-    With --board what it would take there, in watts and in joules per million tuples; simulated.
+    With --board also its watts and joules per million tuples there; simulated.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""`edged governor`: what may be set on this board, which policy runs, and putting limits back."""
+"""`edged governor`: what may be set on this board, the running policy, restoring limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edged.errors import ConfigError
 from edged.rest import Client
 
 EX_DATAERR, EX_TEMPFAIL, EX_NOPERM = 65, 75, 77
-"""sysexits.h: the journal or a write is at fault; a daemon runs with it; no right to write."""
+"""sysexits.h: fault of the journal or of a write; a daemon runs with the journal; no permission."""
 
 _root = click.option(
     "--root",
@@ -29,7 +29,7 @@ _journal = click.option(
     default="/var/lib/edged/limits.journal",
     show_default=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where the daemon keeps what stood there before.",
+    help="The daemon's journal of previous values.",
 )
 _helper = click.option(
     "--helper",
@@ -46,7 +46,7 @@ def command() -> None:
 
 
 @command.command(name="show")
-@click.option("--board", is_flag=True, help="Without a daemon: what can be set on this board.")
+@click.option("--board", is_flag=True, help="Show what can be set on this board; needs no daemon.")
 @_root
 @_journal
 @_helper
@@ -57,8 +57,8 @@ def show(
     ctx: click.Context, client: Client, board: bool, root: Path, journal: Path, helper: Path,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Show what a running daemon does with its board's clocks; with --board (or --root) what can
-    be set here, how it is set now, and who may set it, which needs no daemon."""
+    """Show a running daemon's clocks and policy.  With --board (or --root), which needs no daemon,
+    show what can be set here, its current value, and who may set it."""
     given = ctx.get_parameter_source("root") is not click.core.ParameterSource.DEFAULT
     if not board and not given:
         _show_running(client, as_json)
@@ -73,18 +73,18 @@ def show(
     for knob in document["knobs"]:
         now = knob["now"] or knob["problem"]
         steps = f"{knob['steps']} steps" if knob["steps"] else "continuous"
-        asked = ", only if asked for" if knob["optional"] else ""
-        click.echo(f"  {knob['name']}: {now}, of {knob['range']} ({steps}{asked})")
+        optional = ", only if enabled" if knob["optional"] else ""
+        click.echo(f"  {knob['name']}: {now}, of {knob['range']} ({steps}{optional})")
     for switch in document["switches"]:
         values = ", ".join(switch["values"])
-        click.echo(f"  {switch['name']}: {switch['now']}, of {values} (only if asked for)")
+        click.echo(f"  {switch['name']}: {switch['now']}, of {values} (only if enabled)")
     click.echo(f"journal: {document['journal']}")
 
 
 @command.command(name="policy")
 @click.argument("name")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A setting of the policy.")
-@click.option("--job", help="Of this job only; NAME `none`: its document's.")
+@click.option("--job", help="For this job only; NAME `none`: the document's policy.")
 @_api.on_api
 @_api.as_json
 @click.pass_context
@@ -92,12 +92,12 @@ def policy(
     ctx: click.Context, client: Client, name: str, pairs: tuple[str, ...], job: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Let a running daemon go on with the policy NAME, between two beats.
+    """Switch a running daemon to the policy NAME, between two beats.
 
-    It is kept over restarts, until the configuration says something else than now, or NAME is
-    `none`: then the centre's counts, or the configuration's.  Policies of several jobs are
-    combined: the strictest intake, and clocks only where all agree.
-    Exits with 77 where it may set nothing here: hands_off runs then.
+    The choice survives restarts, until the configuration changes or NAME is `none`: then the
+    centre's policy applies, or the configuration's.  Policies of several jobs are combined: the
+    strictest intake, and clocks only where all agree. Exits with 77 where the policy has no
+    permission here: hands_off runs then.
     """
     from edged.energy.settings import setting
 
@@ -119,18 +119,18 @@ def policy(
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The daemon's configuration: its board, journal and helper are meant.",
+    help="The daemon's configuration, which names board, journal and helper.",
 )
 @_api.as_json
 @click.pass_context
 def restore(
     ctx: click.Context, root: Path, journal: Path, helper: Path, config: Path | None, as_json: bool
 ) -> None:
-    """Put back what a daemon that died had set; needs no daemon.
+    """Restore what a daemon that died had set; needs no daemon.
 
-    Only files that still hold what edged wrote are touched.  Exits with 0 where nothing is left to
-    be restored, 65 where the journal or a write is at fault, 75 while a daemon runs with it, 77
-    without the right to write.
+    Writes only files that still hold the value that edged wrote.  Exits with 0 where nothing is
+    left to restore, 65 on a fault of the journal or of a write, 75 while a daemon runs with it, 77
+    without permission.
     """
     from governors.actuators.base import findings
     from governors.actuators.journal import OwnedElsewhere
@@ -168,8 +168,9 @@ def restore(
 def _configured(path: Path) -> tuple[Path, Path, Path]:
     """Root, journal and helper of the daemon with this configuration.
 
-    Somebody may have broken the file since the daemon read it, and clocks are still to be restored:
-    what is wrong is told, and the rest of it counts."""
+    Clocks must be restorable although the file is faulty: its faults are printed, and the rest of
+    it applies.
+    """
     from edged.config import read
     from edged.daemon.configuration import board_of
 
@@ -181,7 +182,7 @@ def _configured(path: Path) -> tuple[Path, Path, Path]:
 
 
 def _show_running(client: Client, as_json: bool) -> None:
-    """What a running daemon says of its limits and its policy."""
+    """Limits and policy of a running daemon."""
     board = client.board()
     if not board["present"]:
         raise ConfigError("the daemon watches no board: set energy.board, or --board")
@@ -216,7 +217,7 @@ def _show_running(client: Client, as_json: bool) -> None:
 
 
 def _named(chosen: Mapping[str, Any]) -> str:
-    """A policy with its settings, as people read it."""
+    """A policy with its settings, as text."""
     return f"{chosen['policy']} {chosen['settings'] or ''}".rstrip()
 
 

@@ -19,7 +19,9 @@ _TYPES = {".toml": "application/toml", ".json": "application/json"}
 _document = click.argument("document", type=click.Path(dir_okay=False, path_type=Path))
 _version = click.option("--if-version", type=click.IntRange(1),
                         help="Only if the job is at this version.")  # fmt: skip
-_wait = click.option("--wait", is_flag=True, help="Until that is done; tells how far it is.")
+_wait = click.option(
+    "--wait", is_flag=True, help="Wait until the operation is done, with progress."
+)
 _LONG = "respond-async"
 
 
@@ -27,8 +29,8 @@ _LONG = "respond-async"
 def command() -> None:
     """Jobs of a running daemon: list, change, pause, drain.
 
-    Through the REST API.  Exits with 65 where a document is wrong, 69 where nobody answers, 77
-    where the token does not allow it, 78 where there is no such job.
+    Uses the REST API.  Exits with 65 for a wrong document, 69 where the API is unreachable, 77
+    where the token does not permit it, 78 for an unknown job.
     """
 
 
@@ -61,7 +63,7 @@ def show(client: Client, name: str) -> None:
 @command.command("put")
 @_document
 @_version
-@click.option("--create", is_flag=True, help="Only if there is no such job yet.")
+@click.option("--create", is_flag=True, help="Only if the job does not exist.")
 @on_api
 @as_json
 def put(
@@ -69,14 +71,14 @@ def put(
 ) -> None:
     """Create the job of DOCUMENT (TOML or JSON), or replace the one of its name.
 
-    A replaced operator keeps its state where its id, type and schema stay.
+    A replaced operator keeps its state where its id, type and schema are unchanged.
     """
     if create and if_version is not None:
         raise click.UsageError("--create and --if-version exclude each other")
     name, body, kind = _read(document)
-    meant, none = _etag(client, name, if_version), "*" if create else None
+    match, none = _etag(client, name, if_version), "*" if create else None
     job = client.put_job(
-        name, body, kind, if_match=meant, if_none_match=none, on_progress=_progress()
+        name, body, kind, if_match=match, if_none_match=none, on_progress=_progress()
     )
     if as_json:
         click.echo(json.dumps(job))
@@ -92,7 +94,7 @@ def put(
 @as_json
 @click.pass_context
 def validate(ctx: click.Context, client: Client, document: Path, as_json: bool) -> None:
-    """Whether the device would take DOCUMENT, and all that is wrong with it."""
+    """Check whether the device would accept DOCUMENT, and list all its faults."""
     _, body, kind = _read(document)
     verdict = client.validate_job(body, kind, on_progress=_progress())
     if as_json:
@@ -114,7 +116,7 @@ def validate(ctx: click.Context, client: Client, document: Path, as_json: bool) 
 @on_api
 @as_json
 def pause(client: Client, name: str, if_version: int | None, as_json: bool) -> None:
-    """Read the job's sources no more: its producers wait, nothing is lost."""
+    """Stop reading the job's sources: its producers wait, nothing is lost."""
     _say(client.pause_job(name, if_match=_etag(client, name, if_version)), as_json)
 
 
@@ -124,7 +126,7 @@ def pause(client: Client, name: str, if_version: int | None, as_json: bool) -> N
 @on_api
 @as_json
 def resume(client: Client, name: str, if_version: int | None, as_json: bool) -> None:
-    """Go on after a pause or a drain."""
+    """Continue after a pause or a drain."""
     _say(client.resume_job(name, if_match=_etag(client, name, if_version)), as_json)
 
 
@@ -135,10 +137,10 @@ def resume(client: Client, name: str, if_version: int | None, as_json: bool) -> 
 @on_api
 @as_json
 def drain(client: Client, name: str, if_version: int | None, wait: bool, as_json: bool) -> None:
-    """Take nothing new, race what was accepted, and seal and ship all pages."""
-    asked = _LONG if wait else None
+    """Accept no new data, process what was accepted, and seal and ship all pages."""
+    prefer = _LONG if wait else None
     job = client.drain_job(
-        name, if_match=_etag(client, name, if_version), prefer=asked, on_progress=_progress()
+        name, if_match=_etag(client, name, if_version), prefer=prefer, on_progress=_progress()
     )
     _say(job, as_json)
 
@@ -147,7 +149,7 @@ def drain(client: Client, name: str, if_version: int | None, wait: bool, as_json
 @click.argument("name")
 @_version
 @click.option("--now", is_flag=True,
-              help="Without closing its windows: what is not in a page is lost.")  # fmt: skip
+              help="Do not close windows; data that is not in a page is lost.")  # fmt: skip
 @_wait
 @on_api
 @as_json
@@ -155,12 +157,12 @@ def delete(
     client: Client, name: str, if_version: int | None, now: bool, wait: bool, as_json: bool
 ) -> None:
     """End the job as if its producers had ended, then delete it and its state."""
-    asked = _LONG if wait else None
+    prefer = _LONG if wait else None
     job = client.delete_job(
         name,
         drain=not now,
         if_match=_etag(client, name, if_version),
-        prefer=asked,
+        prefer=prefer,
         on_progress=_progress(),
     )
     if as_json:
@@ -176,10 +178,10 @@ def delete(
 @on_api
 @as_json
 def kernel(client: Client, job: str, operator: str, kernel: str, as_json: bool) -> None:
-    """Let OPERATOR of the running JOB go on with KERNEL, or with `auto` leave it to placement.
+    """Switch OPERATOR of the running JOB to KERNEL, or with `auto` leave it to placement.
 
-    The window is carried over: no result is lost or repeated.  A restart goes by the job's document
-    again.
+    The window is carried over: no result is lost or repeated.  After a restart the job's document
+    applies again.
     """
     answer = client.set_kernel(job, operator, kernel)
     if as_json:
@@ -203,7 +205,7 @@ def _read(path: Path) -> tuple[str, bytes, str]:
 
 
 def _etag(client: Client, name: str, version: int | None) -> str | None:
-    """The ETag of a version of the job that is there now; the API says where it is another one."""
+    """The ETag of a version of the running job; the API refuses a version that is not current."""
     return None if version is None else f'"{version}.{client.job(name)["created_us"]}"'
 
 
@@ -212,10 +214,10 @@ def _say(job: Any, as_json: bool) -> None:
 
 
 def _progress() -> Callable[[Any], None]:
-    """Says how far an operation is, whenever it has gone on."""
+    """A callback that prints an operation's progress when it changes."""
     last = ""
 
-    def say(operation: Any) -> None:
+    def show_progress(operation: Any) -> None:
         nonlocal last
         step = operation["progress"]
         of = f" {step['done']} of {step['of']}" if step["of"] else ""
@@ -223,4 +225,4 @@ def _progress() -> Callable[[Any], None]:
             click.echo(text, err=True)
             last = text
 
-    return say
+    return show_progress

@@ -1,4 +1,4 @@
-"""`edged log`: how much a running daemon logs."""
+"""`edged log`: the log level of a running daemon."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Level = Literal["debug", "info", "warning", "error"]
 @on_api
 @as_json
 def command(client: Client, level: Level | None, as_json: bool) -> None:
-    """Show the least level that a running daemon logs; with LEVEL log from that one on, until the
-    next start.  `log.level` of the configuration holds for longer."""
-    told = client.log() if level is None else client.set_log(level)
+    """Show the log level of a running daemon; with LEVEL set it until the next start. `log.level`
+    of the configuration is permanent."""
+    state = client.log() if level is None else client.set_log(level)
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(state))
     elif level is None:
-        click.echo(told["level"])
+        click.echo(state["level"])
     else:
-        click.echo(f"{told['level']}, before {told['was']}")
+        click.echo(f"{state['level']}, before {state['was']}")

@@ -1,12 +1,12 @@
-"""`edged page FILE`: what pages hold, for a person or as JSON.
+"""`edged page FILE`: the content of pages, as text or JSON.
 
-FILE holds one page or many, one behind the other (a segment of the landing does).  The schema comes
-from `--schema`, else from the landing that the file lies in (`schemas/<stream>@<version>.json`
-beside its `segments/`); without one, headers are all that can be shown.
+FILE holds one page or several in sequence (a segment of the landing does).  The schema comes from
+`--schema`, else from the landing that contains the file (`schemas/<stream>@<version>.json` beside
+its `segments/`); without one only headers are shown.
 
 JSON: {"file", "bytes", "pages": [{"offset", "stored_bytes", header fields..., "rows": [...]}],
 "damaged": [{"offset", "bytes", "problem"}]}; binary values are hexadecimal, timestamps ISO 8601,
-NaN and infinities text.  A damaged page is reported and none of it shown; the exit code is 65.
+NaN and infinities text.  A damaged page is reported without content; the exit code is 65.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
     "--schema",
     "schema_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Schema JSON; by default that of the landing FILE lies in.",
+    help="Schema JSON; default: that of the landing that contains FILE.",
 )
 @click.option("--rows", default=10, show_default=True, help="Rows to show of each page.")
 def command(file: Path, as_json: bool, schema_file: Path | None, rows: int) -> None:
-    """Show the pages in FILE: header, schema, first rows; name what is damaged."""
+    """Show the pages in FILE: header, schema, first rows; report damage."""
     schemas = _Schemas(file, schema_file)
     found = [_seen(f, schemas, rows) for f in scan_pages(file.read_bytes())]
     pages = [entry for entry in found if "problem" not in entry]
@@ -62,7 +62,7 @@ def command(file: Path, as_json: bool, schema_file: Path | None, rows: int) -> N
 
 
 class _Schemas:
-    """Schemas of streams, from the file given or from the landing's directory."""
+    """Schemas of streams, from the given file or from the landing's directory."""
 
     def __init__(self, file: Path, given: Path | None) -> None:
         self._given = None if given is None else _read_schema(given)
@@ -70,7 +70,7 @@ class _Schemas:
         self._known: dict[str, Schema | None] = {}
 
     def of(self, name: str) -> Schema | None:
-        """The schema of `stream@version`, or None where it is not known."""
+        """The schema of `stream@version`, or None."""
         if self._given is not None:
             return self._given
         if name not in self._known:
@@ -92,7 +92,7 @@ def _stream(header: Header) -> str:
 
 
 def _seen(found: ScannedPage, schemas: _Schemas, rows: int) -> dict[str, Any]:
-    """A page, or the damage, as JSON has it."""
+    """A page, or its damage, as JSON."""
     if found.header is None or found.problem is not None:
         return {"offset": found.offset, "bytes": len(found.data), "problem": str(found.problem)}
     header = found.header
@@ -139,7 +139,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _time(us: int) -> str:
-    """ISO 8601, or plain microseconds where the year has no four digits."""
+    """ISO 8601, or plain microseconds for a year without four digits."""
     try:
         return (_EPOCH + timedelta(microseconds=us)).isoformat().replace("+00:00", "Z")
     except OverflowError:

@@ -1,4 +1,4 @@
-"""`edged reload`: have a running daemon read its configuration anew."""
+"""`edged reload`: make a running daemon read its configuration again."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import click
 from edged.cli._door import at_door
 
 TIMEOUT_S = 300.0
-"""Expressions that are new are compiled first."""
+"""Covers the compilation of new expressions."""
 
 
 @click.command(name="reload")
 @at_door
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON.")
 def command(door: Path, as_json: bool) -> None:
-    """Have the daemon read its configuration and its job files anew, and apply them.
+    """Make the daemon read its configuration and its job files again, and apply them.
 
-    If anything is wrong nothing changes, and this exits with 78.
+    On a fault nothing changes, and the command exits with 78.
     """
     from edged.control.door import ask
 

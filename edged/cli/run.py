@@ -1,4 +1,4 @@
-"""`edged run`: the daemon in the foreground; systemd or a person keeps it."""
+"""`edged run`: the daemon in the foreground, under systemd or in a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FLAGS = {
     "policy": ("energy.policy", "--policy"),
     "helper": ("energy.helper", "--helper"),
 }
-"""By argument, the setting that it overrides and how it is written."""
+"""By argument: the setting that it overrides, and the flag."""
 
 
 @click.command(name="run")
@@ -62,7 +62,7 @@ _FLAGS = {
 @click.option(
     "--ca",
     type=click.Path(exists=True, dir_okay=False),
-    help="Certificates that the collector's must be signed by.",
+    help="Certificates of the authorities of the collector's.",
 )
 @click.option("--door", type=click.Path(), help="Unix socket for control; default: STORE/door.")
 @click.option(
@@ -81,13 +81,13 @@ _FLAGS = {
     "--board",
     help="The board's tree, simulated:NAME (kept in STORE/board), or none.  [default: this one's]",
 )
-@click.option("--policy", help="Who decides on clocks.  [default: hands_off]")
+@click.option("--policy", help="Energy policy.  [default: hands_off]")
 @click.option(
     "--governor",
     "pairs",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of the policy; allow=emc,offline:WATTS,gpu_pm: what is set only if asked for.",
+    help="A setting of the policy; allow=emc,offline:WATTS,gpu_pm enables optional settings.",
 )
 @click.option(
     "--meters",
@@ -95,7 +95,7 @@ _FLAGS = {
     help="TOML with a table [meters]: labels, external meters, the radio.",
 )
 @click.option("--helper", type=click.Path(), help="The root helper's socket.")
-@click.option("--json", "as_json", is_flag=True, help="Say `ready` as JSON on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print `ready` as JSON on standard output.")
 def command(
     jobs: tuple[str, ...],
     config_file: Path | None,
@@ -104,10 +104,10 @@ def command(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Run JOBS (TOML or JSON documents), or those that --config names, until SIGTERM.
+    """Run JOBS (TOML or JSON documents), or those of --config, until SIGTERM.
 
-    After a crash the same command goes on where it was.  A changed document keeps the state of
-    every operator whose id, type and schema are unchanged.
+    After a crash the same command resumes.  A changed document keeps the state of every operator
+    whose id, type and schema are unchanged.
     """
     from edged.config import load
     from edged.daemon import configuration
@@ -138,7 +138,7 @@ def command(
 def _flags(
     jobs: tuple[str, ...], pairs: tuple[str, ...], meters: Path | None, given: dict[str, Any]
 ) -> dict[str, tuple[str, Any]]:
-    """What the command line sets: by key, the flag and the value."""
+    """Settings of the command line: by key, the flag and the value."""
     from edged.energy.settings import ALLOW, meters_table, setting
 
     flags = {key: (flag, given[name]) for name, (key, flag) in _FLAGS.items() if given[name]}
@@ -155,7 +155,8 @@ def _flags(
 
 
 def _demand(config: Config, config_file: Path | None) -> None:
-    """Without a configuration nobody means /var/lib/edged, and there is nothing to run."""
+    """Raise where neither a configuration nor a store and jobs are given: /var/lib/edged is never
+    an implicit choice."""
     if config_file is None and not config.run.jobs:
         raise click.UsageError("Missing argument 'JOBS...', or --config.")
     if config_file is None and config.origin("store.directory") == "default":
@@ -176,7 +177,7 @@ def _say_ready(daemon: Daemon, as_json: bool) -> None:
     }
     if as_json:
         click.echo(json.dumps(facts))
-    elif "JOURNAL_STREAM" not in os.environ:  # there the events say it
+    elif "JOURNAL_STREAM" not in os.environ:  # under systemd the event log reports it
         click.echo(f"edged: ready, door {daemon.door.path}, beat {recovered.beat}", err=True)
         for note in recovered.notes:
             click.echo(f"edged: {note}", err=True)

@@ -1,4 +1,4 @@
-"""`edged send`: a file's rows to a TCP source, acknowledged and resumable."""
+"""`edged send`: send a file's rows to a TCP source, acknowledged and resumable."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from edged.client import Producer
 
 ROWS_MAX = 1 << 16
-"""Rows of the largest batch that goes out under one number."""
+"""Rows of the largest batch that is sent under one sequence number."""
 QUIET_S_MAX = 60.0
-"""How long acks may stay away before the command gives up."""
+"""Time without an ack after which the command fails."""
 
 
 @click.command("send")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--to", "address", required=True, metavar="HOST:PORT", help="The source's address.")
 @click.option("--stream", required=True, help="The stream to feed.")
-@click.option("--producer", metavar="ID", help="Who sends; makes batches acknowledged.")
+@click.option("--producer", metavar="ID", help="Producer's id; enables acks and resumption.")
 @click.option("--pace", default="full", show_default=True, help="full, real_time or e.g. 60x.")
 @click.option("--time", "time_column", metavar="COLUMN", help="Event time, for --pace.")
 @click.option("--columns", metavar="LIST", help="name, name=column or name:type=column, …")
@@ -42,16 +42,17 @@ QUIET_S_MAX = 60.0
     help="Rows a batch.",
 )
 @click.option("--token-file", type=click.Path(), help="File with the source's token.")
-@click.option("--tls", is_flag=True, help="Speak TLS, trusting the system's authorities.")
-@click.option("--ca", type=click.Path(), help="Speak TLS, trusting this PEM file.")
-@click.option("--no-end", is_flag=True, help="Do not say end-of-stream after the last row.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, no progress.")
+@click.option("--tls", is_flag=True, help="Use TLS with the system's authorities.")
+@click.option("--ca", type=click.Path(), help="Use TLS with the authorities of this PEM file.")
+@click.option("--no-end", is_flag=True, help="Do not send end-of-stream after the last row.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, no progress.")
 def command(files: tuple[str, ...], **options: Any) -> None:
     """Send the rows of Parquet, CSV or NDJSON files to a stream.
 
-    With --producer every batch is acknowledged once it is committed and sent again after a lost
-    connection; a command that was stopped goes on behind the last committed batch when it is run
-    again with the same files, id, columns and batch size.  Without it nothing is promised.
+    With --producer every batch is acknowledged once it is committed, and sent again after a lost
+    connection; an interrupted command continues after the last committed batch when it is run again
+    with the same files, id, columns and batch size.  Without --producer there are no acks and no
+    guarantee.
     """
     outcome = Sending(files, **options).run()
     if options["as_json"]:
@@ -74,7 +75,7 @@ class Sending:
         self._acked = 0
 
     def run(self) -> dict[str, Any]:
-        """Send everything; what came of it."""
+        """Send everything; returns the counts."""
         from edged.client.files import parse_columns, read_batches
 
         try:
@@ -147,7 +148,7 @@ class Sending:
             number, batch = number + 1, next(rest, None)
 
     def _finish(self, producer: Producer, show: Any) -> None:
-        """Wait for the last acks, as long as they keep coming."""
+        """Wait for the last acks while they keep arriving."""
         named = self._options["producer"] is not None
         act = producer.end
         if self._options["no_end"]:
@@ -166,7 +167,7 @@ class Sending:
         self._note(producer, show)
 
     def _note(self, producer: Producer, show: Any) -> None:
-        """Count what is acknowledged by now."""
+        """Count the batches acknowledged so far."""
         if self._options["producer"] is not None:
             acked = producer.poll() if producer.unacked_bytes else producer.acked
             for number in range(self._acked + 1, acked + 1):
@@ -203,14 +204,14 @@ class Sending:
 
             def show(sent: int, acked: int) -> None:
                 rate = sent / max(time.monotonic() - began, 1e-9)
-                told = f", {acked:,} acked" if self._options["producer"] is not None else ""
-                p.update(task, description=f"{sent:,} rows sent{told}, {rate:,.0f} rows/s")
+                acks = f", {acked:,} acked" if self._options["producer"] is not None else ""
+                p.update(task, description=f"{sent:,} rows sent{acks}, {rate:,.0f} rows/s")
 
             yield show
 
 
 class _Clock:
-    """When batches are due: a batch goes out when its last row is."""
+    """Schedule of batches: a batch is sent when its last row is due."""
 
     def __init__(self, column: str, factor: float) -> None:
         self._column, self._factor = column, factor

@@ -1,4 +1,4 @@
-"""`edged simulate`: what a job would cost on a board, before anyone buys it."""
+"""`edged simulate`: the cost of a job on a board, before the board is bought."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ SWEEP_POINTS_A_DECADE = 4
               help="A board profile; `edged board` lists them.")  # fmt: skip
 @click.option("--mode", help="The board's power mode; default: the one it boots in.")
 @click.option("--rate", default="10k", show_default=True, help="Tuples/s of each stream.")
-@click.option("--latency", help="Tolerance; default: what the job promises.")
+@click.option("--latency", help="Latency promise; default: the job's.")
 @click.option("--policy", help="hands_off, race_to_idle, power_cap, energy_budget or fixed."
               "  [default: the job's own, else hands_off]")  # fmt: skip
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE",
               help="A setting of the policy: watts=3.8, cpu_mhz=1113, until=06:00.")  # fmt: skip
-@click.option("--battery", help="50Wh or 180kJ: how long it would last.")
+@click.option("--battery", help="50Wh or 180kJ: show how long it lasts.")
 @click.option("--seconds", default=600.0, show_default=True, type=checks.ABOVE_ZERO,
               help="Simulated time.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(0),
-              help="Of the arrivals; same seed, same answer.")  # fmt: skip
+              help="Seed of the arrivals; equal seeds give equal results.")  # fmt: skip
 @click.option("--sends", default=20.0, show_default=True, type=checks.ABOVE_ZERO,
               help="Messages/s of each stream.")  # fmt: skip
 @click.option("--matches", default=0.01, show_default=True, type=checks.Number(0),
-              help="Pairs a tuple that joins find.")  # fmt: skip
-@click.option("--upload-within", help="How long results may wait for an upload window.")
+              help="Matches of joins per tuple.")  # fmt: skip
+@click.option("--upload-within", help="Longest wait of results for an upload window.")
 @click.option("--memory-cap", is_flag=True, help="Policies may cap the memory clock.")
 @click.option(
     "--sweep", metavar="rate=A..B", help="Or latency=50ms..2s; or a list, rate=1k,5k,20k."
@@ -48,12 +48,12 @@ SWEEP_POINTS_A_DECADE = 4
 @click.option(
     "--store",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Of `edged calibrate`: its times of kernels, and its watts where it was this board.",
+    help="A store of `edged calibrate`: its kernel times, and its watts for this board.",
 )
 @click.option("--gpu", is_flag=True, help="Kernels of the board's GPU may be placed too, by its"
               " data sheet where --store has none of it.")  # fmt: skip
 @click.option("--json", "json_path", type=click.Path(path_type=Path, allow_dash=True),
-              help="Write the answer here; - prints it.")  # fmt: skip
+              help="Write the result here; - prints it.")  # fmt: skip
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw it here (PNG).")
 def command(
     job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str | None,
@@ -64,9 +64,9 @@ def command(
     """Run JOB's beats on a simulated board in virtual time: power, energy a tuple, latency, clocks
     and sleep, and what bounds the rate.
 
-    The batcher, the placement and the policies are the daemon's; what races take was measured on
-    one machine and is scaled to the board, or calibrated there (--store).  Every figure is
-    simulated, none is measured.
+    Batcher, placement and policies are the daemon's.  The times of beats were measured on one
+    machine and are scaled to the board, or calibrated there (--store).  Every figure is simulated,
+    none is measured.
     """
     from rich.console import Console
 
@@ -83,7 +83,7 @@ def command(
     plan = _promising(load_job(job), latency)
     name, settings = policy_of(plan, policy, dict(_setting(pair) for pair in pairs))
     try:
-        asked = report.Question(
+        question = report.Question(
             plan=plan,
             board=governors.profile_reader.load(board),
             load=Load(_number("--rate", rate), sends, matches),
@@ -101,12 +101,12 @@ def command(
         )
         console = Console(highlight=False, stderr=json_path == Path("-"))
         if sweep is None:
-            results, key = [report.answer(asked)], "rate"
+            results, key = [report.answer(question)], "rate"
             report.show(results[0], console)
         else:
             key, values = _sweep(sweep)
             with console.status("simulating") as status:
-                results = report.sweep(asked, key, values, status.update)
+                results = report.sweep(question, key, values, status.update)
             report.show_sweep(results, key, console)
     except GovernorError as problem:
         raise ConfigError(str(problem)) from problem
@@ -126,7 +126,7 @@ def _write(answer: Any, path: Path | None) -> None:
 
 
 def _promising(plan: Any, latency: str | None) -> Any:
-    """The plan with another tolerance."""
+    """The plan with another latency promise."""
     from dataclasses import replace
 
     if latency is None:
@@ -172,7 +172,7 @@ def _setting(pair: str) -> tuple[str, Any]:
 
 
 def _sweep(text: str) -> tuple[str, list[float]]:
-    """What is swept and over which values: a range in even steps of its logarithm, or a list."""
+    """The swept parameter and its values: a range in even logarithmic steps, or a list."""
     key, equals, values = text.partition("=")
     if key not in ("rate", "latency") or not equals:
         raise ConfigError(f"--sweep: {text!r}; write rate=1k..1M or latency=50ms,200ms,1s")

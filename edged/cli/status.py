@@ -1,4 +1,4 @@
-"""`edged status`: what a running daemon says of itself."""
+"""`edged status`: the state of a running daemon."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def command(client: Client, as_json: bool) -> None:
         _show(status)
 
 
-def uplink(told: dict[str, Any] | None) -> list[str]:
-    """How the way to the centre stands: a line, and one for each partition that does not go on."""
-    if told is None:
+def uplink(state: dict[str, Any] | None) -> list[str]:
+    """State of the uplink: a line, and one for each partition that is stopped."""
+    if state is None:
         return ["uplink: none, pages stay here"]
-    why = f": {told['problem']}" if told["problem"] else ""
-    lines = [f"uplink: {told['state']}{why}, {told['pages_acked']:,} pages acknowledged"]
-    for one in told["stuck"]:
+    why = f": {state['problem']}" if state["problem"] else ""
+    lines = [f"uplink: {state['state']}{why}, {state['pages_acked']:,} pages acknowledged"]
+    for one in state["stuck"]:
         what = f"{one['problem']}: {one['detail']}" if one["detail"] else one["problem"]
         lines.append(f"  {one['stream']}, partition {one['partition']}, waits: {what}")
     return lines

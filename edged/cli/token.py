@@ -26,9 +26,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Answer as JSON.")
 
 @click.group(name="token")
 def command() -> None:
-    """Make, list and revoke bearer tokens of the API.
+    """Create, list and revoke bearer tokens of the API.
 
-    The API takes every change with the next request; nothing needs to be restarted.
+    The API applies a change with the next request, without a restart.
     """
 
 
@@ -36,13 +36,13 @@ def command() -> None:
 @click.argument("name")
 @click.option(
     "--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPES),
-    help="What it may do; may be given several times.",
+    help="A permission; may be given several times.",
 )  # fmt: skip
 @click.option("--expires", default="90d", show_default=True, help="Duration, or `never`.")
 @_file
 @_json
 def create(name: str, scopes: tuple[str, ...], expires: str, path: Path, as_json: bool) -> None:
-    """Make a token called NAME and print it, this once."""
+    """Create a token called NAME and print it; it cannot be shown again."""
     now_us = SystemClock().wall_us()
     until = None if expires == "never" else now_us + duration_us("--expires", expires)
     token, text = TokenFile(path).create(name, scopes, now_us, until)
@@ -57,9 +57,9 @@ def create(name: str, scopes: tuple[str, ...], expires: str, path: Path, as_json
 @_file
 @_json
 def list_(path: Path, as_json: bool) -> None:
-    """Show whose tokens there are."""
+    """List the tokens."""
     now_us = SystemClock().wall_us()
-    rows = [_row(token, now_us) for token in TokenFile(path).tokens()]
+    rows = [_row(one, now_us) for one in TokenFile(path).tokens()]
     if as_json:
         click.echo(json.dumps({"tokens": rows}))
         return
@@ -72,13 +72,13 @@ def list_(path: Path, as_json: bool) -> None:
 
 
 @command.command("revoke")
-@click.argument("who")
+@click.argument("token", metavar="ID|NAME")
 @_file
 @_json
-def revoke(who: str, path: Path, as_json: bool) -> None:
+def revoke(token: str, path: Path, as_json: bool) -> None:
     """Revoke the token of an id, or all of a name."""
     now_us = SystemClock().wall_us()
-    rows = [_row(token, now_us) for token in TokenFile(path).revoke(who, now_us)]
+    rows = [_row(one, now_us) for one in TokenFile(path).revoke(token, now_us)]
     if as_json:
         click.echo(json.dumps({"tokens": rows}))
     else:

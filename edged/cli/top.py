@@ -23,7 +23,7 @@ KEYS_MAX = 1024
 
 
 @click.command(name="top")
-@click.option("--once", is_flag=True, help="Rates over one second, then end.")
+@click.option("--once", is_flag=True, help="Print rates over one second, then end.")
 @on_api
 @as_json
 def command(client: Client, once: bool, as_json: bool) -> None:
@@ -31,37 +31,37 @@ def command(client: Client, once: bool, as_json: bool) -> None:
 
     Ends with q or Ctrl-C.  As JSON a line a second with the figures that are shown.
     """
-    snapshot(client)  # where nobody answers this says so and exits with 69
+    snapshot(client)  # exits with 69 where the API is unreachable
     if once or as_json:
-        _lines(client, _top.Scene(), once, as_json)
+        _lines(client, _top.LiveView(), once, as_json)
     else:
-        _watch(client, _top.Scene())
+        _watch(client, _top.LiveView())
 
 
-def _lines(client: Client, scene: _top.Scene, once: bool, as_json: bool) -> None:
+def _lines(client: Client, view: _top.LiveView, once: bool, as_json: bool) -> None:
     """Without a terminal: a picture, or a line of JSON, for each snapshot from the second on."""
     from rich.console import Console
 
     console = Console()
     for message in client.live("0"):
-        scene.hear(message)
-        if message.kind == "snapshot" and scene.known():
+        view.on_message(message)
+        if message.kind == "snapshot" and view.has_rates():
             if as_json:
-                click.echo(json.dumps(scene.figures()))
+                click.echo(json.dumps(view.figures()))
                 sys.stdout.flush()
             else:
-                console.print(scene.render(console.width))
+                console.print(view.render(console.width))
             if once:
                 return
 
 
-def _watch(client: Client, scene: _top.Scene) -> None:
+def _watch(client: Client, view: _top.LiveView) -> None:
     from rich.console import Console
     from rich.live import Live as Screen
 
-    heard: queue.SimpleQueue[Live | str] = queue.SimpleQueue()
+    messages: queue.SimpleQueue[Live | str] = queue.SimpleQueue()
     reading, writing = os.pipe()
-    threading.Thread(target=_listen, args=(client, heard, writing), daemon=True).start()
+    threading.Thread(target=_receive, args=(client, messages, writing), daemon=True).start()
     console = Console()
     with (
         suppress(KeyboardInterrupt),
@@ -74,31 +74,31 @@ def _watch(client: Client, scene: _top.Scene) -> None:
                 return
             if reading in ready:
                 os.read(reading, 65536)
-                while not heard.empty():
-                    scene.hear(heard.get())
-            screen.update(scene.render(console.width, console.height), refresh=True)
+                while not messages.empty():
+                    view.on_message(messages.get())
+            screen.update(view.render(console.width, console.height), refresh=True)
 
 
-def _listen(client: Client, heard: queue.SimpleQueue[Live | str], bell: int) -> None:
-    """Put what the API tells into `heard`, and again after it was away."""
+def _receive(client: Client, messages: queue.SimpleQueue[Live | str], bell: int) -> None:
+    """Put live messages into the queue, and continue after an outage of the API."""
     try:
         for message in follow_live(client, "0"):
-            heard.put(message)
+            messages.put(message)
             os.write(bell, b".")
-    except ApiError as problem:  # not let in any more
-        heard.put(str(problem))
+    except ApiError as problem:  # the API refuses this client now
+        messages.put(str(problem))
         os.write(bell, b".")
 
 
 def _ends(pressed: bytes) -> bool:
-    """Whether a key among these ends it, or nobody is there to press one.  Arrows and the like come
-    as several bytes at once, none of them a q."""
+    """Whether one of these keys ends the command, or standard input is closed.  An arrow key
+    arrives as several bytes at once, none of them a q."""
     return not pressed or b"q" in pressed.lower()
 
 
 @contextmanager
 def _keys() -> Iterator[list[int]]:
-    """The descriptor of standard input, each key as it is pressed; none where it is no terminal."""
+    """The descriptor of standard input in single-key mode; empty where it is no terminal."""
     if not sys.stdin.isatty():
         yield []
         return

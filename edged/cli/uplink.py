@@ -1,4 +1,4 @@
-"""`edged uplink`: how a running daemon's way to the centre stands, and trying it now."""
+"""`edged uplink`: state of a running daemon's connection to the centre; retry it now."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from edged.rest import Client
 @on_api
 @as_json
 def command(client: Client, action: str | None, as_json: bool) -> None:
-    """Show how the uplink stands and what waits for it; with `retry` try the centre now, whatever
-    the back-off says."""
-    told = client.uplink() if action is None else client.retry_uplink()
+    """Show the state of the uplink and its backlog; with `retry` try the centre now, regardless of
+    the back-off."""
+    state = client.uplink() if action is None else client.retry_uplink()
     store = client.store()
     if as_json:
-        click.echo(json.dumps({**told, "oldest_page_us": store["oldest_page_us"]}))
+        click.echo(json.dumps({**state, "oldest_page_us": store["oldest_page_us"]}))
         return
-    for line in lines(dict(told) if told["configured"] else None):
+    for line in lines(dict(state) if state["configured"] else None):
         click.echo(line)
     waits = f"{store['backlog_pages']:,} pages ({store['backlog_bytes']:,} bytes) wait"
     click.echo(
         waits + (f", the oldest since {_moment(at)}" if (at := store["oldest_page_us"]) else "")
     )
-    if told["next_try_us"]:
-        click.echo(f"next try at {_moment(told['next_try_us'])}")
+    if state["next_try_us"]:
+        click.echo(f"next try at {_moment(state['next_try_us'])}")
 
 
 def _moment(wall_us: int) -> str:

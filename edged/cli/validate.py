@@ -1,4 +1,4 @@
-"""`edged validate`: whether a job document or a configuration is right, and all that is wrong."""
+"""`edged validate`: check a job document or a configuration and list all faults."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ _JOB_KEYS = frozenset(("name", "streams", "operators", "sinks", "promises"))
 
 @click.command(name="validate")
 @click.argument("document", type=click.Path())
-@click.option("--values", is_flag=True, help="Of a configuration: every value and its origin.")
+@click.option(
+    "--values", is_flag=True, help="For a configuration: show every value and its origin."
+)
 @click.option("--json", "as_json", is_flag=True, help="The verdict as JSON.")
 def command(document: str, values: bool, as_json: bool) -> None:
     """Check DOCUMENT without running anything: a job (TOML or JSON), or a configuration such as
     /etc/edged/edged.toml, with its drop-ins, the environment, and the jobs that it names.
 
-    Exits with 0 where it is right, 65 where a job is not, 78 where the configuration is not; every
-    fault is named with the path to it.
+    Exits with 0 where it is valid, 65 where a job is not, 78 where the configuration is not; every
+    fault carries its path.
     """
     if _is_config(document):
         wrong, notes, config = _config(document)

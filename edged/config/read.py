@@ -313,13 +313,13 @@ def _together(reader: _Reader) -> list[SettingError]:
     if api.client_ca and not api.client_names:
         refuse("api.client_names", "is empty", "name the clients that are let in")
     if api.client_ca and not api.tls_cert:
-        refuse("api.tls_cert", "is not set", "clients' certificates are asked for within TLS")
+        refuse("api.tls_cert", "is not set", "client certificates need TLS")
     if api.listen and not loopback(api.listen):
         if not api.tls_cert:
             refuse("api.listen", f"{api.listen} can be reached from elsewhere without TLS",
                    "set api.tls_cert and api.tls_key")  # fmt: skip
         if not (api.tokens_file or api.client_ca):
-            refuse("api.listen", f"{api.listen} can be reached from elsewhere by anybody",
+            refuse("api.listen", f"{api.listen} can be reached from elsewhere without credentials",
                    "set api.tokens_file, or api.client_ca and api.client_names")  # fmt: skip
     if config.uplink.ca and not config.uplink.url.startswith("https:"):
         refuse("uplink.ca", "certificates without TLS", "write uplink.url with https://")
@@ -362,14 +362,14 @@ def _line_of(path: Path, text: str, section: str, name: str = "") -> str:
     The TOML parser keeps no positions, so lines are searched for headers and keys.  A line within a
     multi-line string that looks like one gives a wrong number.
     """
-    wanted = [section, name] if name else [section]
+    target = [section, name] if name else [section]
     table: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         header, key = _HEADER.match(line), _KEY.match(line)
         if header:
             table = _parts(header[1])
         at = table + (_parts(key[1]) if key and not header else [])
-        if (header or key) and at[: len(wanted)] == wanted:
+        if (header or key) and at[: len(target)] == target:
             return f"file:{path}:{number}"
     return f"file:{path}"
 

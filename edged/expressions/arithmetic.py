@@ -17,13 +17,13 @@ def negation(b: Binder, node: Any) -> Node:
     arg = b.bind(node.this)
     if isinstance(arg, Const) and arg.value is not None and (arg.literal or arg.type == t.INTERVAL):
         if isinstance(arg.value, bytes):
-            b.fail(f"{parse.say(node)}: a string cannot be negated")
+            b.fail(f"{parse.excerpt(node)}: a string cannot be negated")
         return casts.negate(arg)
     if arg.type == t.NULL:
         return null_of(t.BIGINT)
     if not arg.type.numeric and arg.type != t.INTERVAL:
-        b.fail(f"{parse.say(node)}: {arg.type} cannot be negated")
-    fault = "" if arg.type.real else f"overflow of {arg.type} in {parse.say(node)}"
+        b.fail(f"{parse.excerpt(node)}: {arg.type} cannot be negated")
+    fault = "" if arg.type.real else f"overflow of {arg.type} in {parse.excerpt(node)}"
     return call(arg.type, "neg", arg, fault=fault)
 
 
@@ -31,7 +31,7 @@ def operator(op: str) -> Callable[[Binder, Any], Node]:
     """The handler of an arithmetic operator."""
 
     def handler(b: Binder, node: Any) -> Node:
-        return arithmetic(b, op, b.bind(node.this), b.bind(node.expression), parse.say(node))
+        return arithmetic(b, op, b.bind(node.this), b.bind(node.expression), parse.excerpt(node))
 
     return handler
 
@@ -94,7 +94,7 @@ def bit_operator(op: str) -> Callable[[Binder, Any], Node]:
     """The handler of a bit operator."""
 
     def handler(b: Binder, node: Any) -> Node:
-        return bits(b, op, b.bind(node.this), b.bind(node.expression), parse.say(node))
+        return bits(b, op, b.bind(node.this), b.bind(node.expression), parse.excerpt(node))
 
     return handler
 
@@ -115,5 +115,5 @@ def inversion(b: Binder, node: Any) -> Node:
     """~x."""
     arg = b.bind(node.this)
     if not arg.type.integer:
-        b.fail(f"{arg.type} where an integer is expected in {parse.say(node)}")
+        b.fail(f"{arg.type} where an integer is expected in {parse.excerpt(node)}")
     return call(arg.type, "invert", arg)

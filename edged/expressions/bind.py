@@ -84,8 +84,8 @@ class Binder:
         if bound.type == t.NULL:
             return null_of(t.BOOLEAN)
         if bound.type.kind != "bool" and not bound.type.numeric:
-            self.fail(f"{parse.say(node)} is a {bound.type} where a condition is expected")
-        return self.cast(bound, t.BOOLEAN, parse.say(node))
+            self.fail(f"{parse.excerpt(node)} is a {bound.type} where a condition is expected")
+        return self.cast(bound, t.BOOLEAN, parse.excerpt(node))
 
 
 def is_integer_literal(node: Node) -> bool:

@@ -18,13 +18,13 @@ def case_of(b: Binder, node: Any) -> Node:
     default = node.args.get("default")
     values = [b.bind(arm.args["true"]) for arm in node.args["ifs"]]
     values.append(null_of(t.NULL) if default is None else b.bind(default))
-    return case(b, conditions, values, parse.say(node))
+    return case(b, conditions, values, parse.excerpt(node))
 
 
 def _when(b: Binder, subject: Node | None, value: Any) -> Node:
     if subject is None:
         return b.condition(value)
-    return compare(b, "eq", subject, b.bind(value), parse.say(value))
+    return compare(b, "eq", subject, b.bind(value), parse.excerpt(value))
 
 
 def case(b: Binder, conditions: Sequence[Node], values: Sequence[Node], what: str) -> Node:
@@ -43,14 +43,14 @@ def case(b: Binder, conditions: Sequence[Node], values: Sequence[Node], what: st
 def if_of(b: Binder, node: Any) -> Node:
     """IF(condition, value, value)."""
     if node.args.get("false") is None:
-        b.fail(f"{parse.say(node)}: IF takes a condition and two values")
+        b.fail(f"{parse.excerpt(node)}: IF takes a condition and two values")
     values = [b.bind(node.args["true"]), b.bind(node.args["false"])]
-    return case(b, [b.condition(node.this)], values, parse.say(node))
+    return case(b, [b.condition(node.this)], values, parse.excerpt(node))
 
 
 def coalesce(b: Binder, node: Any) -> Node:
     """COALESCE and IFNULL."""
-    what = parse.say(node)
+    what = parse.excerpt(node)
     args = [b.bind(n) for n in (node.this, *node.expressions)]
     kind, values = b.unify(args, what)
     if kind in (t.NULL, t.HUGEINT):
@@ -73,18 +73,18 @@ def nullif(b: Binder, node: Any) -> Node:
     """NULLIF(x, y)."""
     left, right = b.bind(node.this), b.bind(node.expression)
     if left.type == t.NULL:
-        b.fail(f"{parse.say(node)} has no type", "CAST(NULL AS its type)")
-    same = compare(b, "eq", left, right, parse.say(node))
+        b.fail(f"{parse.excerpt(node)} has no type", "CAST(NULL AS its type)")
+    same = compare(b, "eq", left, right, parse.excerpt(node))
     return Case(left.type, True, ((same, null_of(left.type)),), left)
 
 
 def cast(b: Binder, node: Any, attempt: bool = False) -> Node:
     """CAST and `::`, or TRY_CAST where `attempt`."""
-    what = parse.say(node)
+    what = parse.excerpt(node)
     to = casts.named_type(node.args["to"])
     if to is None:
         b.fail(
-            f"{parse.say(node.args['to'])} is not a type of edged's in {what}",
+            f"{parse.excerpt(node.args['to'])} is not a supported type in {what}",
             f"use one of {', '.join(k.name for k in t.COLUMN_TYPES)}",
         )
     if node.args.get("format") is not None or node.args.get("action") is not None:

@@ -17,7 +17,7 @@ def comparison(op: str) -> Callable[[Binder, Any], Node]:
     """The handler of a comparison."""
 
     def handler(b: Binder, node: Any) -> Node:
-        return compare(b, op, b.bind(node.this), b.bind(node.expression), parse.say(node))
+        return compare(b, op, b.bind(node.this), b.bind(node.expression), parse.excerpt(node))
 
     return handler
 
@@ -26,7 +26,7 @@ def distinct(negate: bool) -> Callable[[Binder, Any], Node]:
     """The handler of IS [NOT] DISTINCT FROM."""
 
     def handler(b: Binder, node: Any) -> Node:
-        what = parse.say(node)
+        what = parse.excerpt(node)
         kind, args = b.unify([b.bind(node.this), b.bind(node.expression)], what)
         if kind == t.NULL:
             return Const(t.BOOLEAN, False, negate)
@@ -55,7 +55,7 @@ def is_test(b: Binder, node: Any) -> Node:
     if isinstance(node.expression, exp.Null):
         return Call(t.BOOLEAN, False, "is_null", (b.bind(node.this),))
     if not isinstance(node.expression, exp.Boolean):
-        b.fail(f"{parse.say(node)}: IS takes NULL, TRUE or FALSE")
+        b.fail(f"{parse.excerpt(node)}: IS takes NULL, TRUE or FALSE")
     truth = "is_true" if node.expression.this else "is_false"
     return Call(t.BOOLEAN, False, truth, (b.condition(node.this),))
 
@@ -65,7 +65,7 @@ def between(b: Binder, node: Any) -> Node:
     if node.args.get("symmetric"):
         b.fail("BETWEEN SYMMETRIC is not supported", "order the bounds")
     parts = [b.bind(n) for n in (node.this, node.args["low"], node.args["high"])]
-    kind, (x, low, high) = b.unify(parts, parse.say(node))
+    kind, (x, low, high) = b.unify(parts, parse.excerpt(node))
     if kind == t.NULL:
         return null_of(t.BOOLEAN)
     return call(t.BOOLEAN, "and", call(t.BOOLEAN, "ge", x, low), call(t.BOOLEAN, "le", x, high))
@@ -75,8 +75,8 @@ def membership(b: Binder, node: Any) -> Node:
     """x IN (...)."""
     items = node.args.get("expressions") or []
     if not items:
-        b.fail(f"{parse.say(node)}: IN takes a list of at least one value in parentheses")
-    kind, parts = b.unify([b.bind(n) for n in (node.this, *items)], parse.say(node))
+        b.fail(f"{parse.excerpt(node)}: IN takes a list of at least one value in parentheses")
+    kind, parts = b.unify([b.bind(n) for n in (node.this, *items)], parse.excerpt(node))
     if kind == t.NULL:
         return null_of(t.BOOLEAN)
     tests = [call(t.BOOLEAN, "eq", parts[0], item) for item in parts[1:]]

@@ -26,7 +26,7 @@ class TooDeep(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Location of a node's value: its variable, its null flag ("False": never null), a text's size."""
+    """Location of a node's value: its variable, its null flag ("False": never), a text's size."""
 
     name: str
     null: str = "False"

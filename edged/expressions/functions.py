@@ -58,7 +58,7 @@ def _call_of(node: Any) -> tuple[str, list[Any]]:
 
 def bind_call(b: Binder, node: Any) -> Node:
     """A function call, typed; refused where edged has no such function."""
-    what = parse.say(node)
+    what = parse.excerpt(node)
     if isinstance(node, (exp.Like, exp.Escape, exp.ILike)):
         return _like(b, node, what)
     if not isinstance(node, (exp.Func, exp.DPipe)) or isinstance(node, (exp.AggFunc, exp.Window)):

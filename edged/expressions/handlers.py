@@ -16,7 +16,9 @@ from edged.expressions.tree import Column, Const, Node, null_of
 def _column(b: Binder, node: Any) -> Node:
     name = node.name
     if node.args.get("table") is not None or not isinstance(node.this, exp.Identifier):
-        b.fail(f"{parse.say(node)} is not a column of the input", 'write its name, or "its.name"')
+        b.fail(
+            f"{parse.excerpt(node)} is not a column of the input", 'write its name, or "its.name"'
+        )
     names = b.schema.names
     matches = [n for n in names if n == name] or [n for n in names if n.lower() == name.lower()]
     if len(matches) != 1:

@@ -95,7 +95,7 @@ def _refuse(path: str, tree: Any) -> None:
             )
 
 
-def say(node: Any) -> str:
+def excerpt(node: Any) -> str:
     """A part of an expression as SQL, shortened for a message."""
     text = " ".join(str(node.sql(dialect="duckdb")).split())
     return text if len(text) <= 80 else text[:77] + "..."

@@ -28,11 +28,11 @@ def interval(b: Binder, node: Any) -> Node:
     if isinstance(value, exp.Neg):
         sign, value = "-", value.this
     if not isinstance(value, exp.Literal):
-        b.fail(f"{parse.say(node)}: an interval's length is a constant", "use epoch_us(x) + n")
+        b.fail(f"{parse.excerpt(node)}: an interval's length is a constant", "use epoch_us(x) + n")
     text = sign + str(value.this)
     whole = text.lstrip("-").isdigit() or node.args.get("fraction_in_string")
     if unit is not None and not whole:
-        b.fail(f"{parse.say(node)}: write a fraction inside the string", "INTERVAL '1.5 hours'")
+        b.fail(f"{parse.excerpt(node)}: write a fraction inside the string", "INTERVAL '1.5 hours'")
     try:
         months, us = literals.interval(text if unit is None else f"{text} {unit.name}")
     except ValueError as problem:

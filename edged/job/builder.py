@@ -52,7 +52,7 @@ class Job:
         durability: str | None = None,
         telemetry_first: bool | None = None,
     ) -> Job:
-        """Set promises; what is left out keeps its value."""
+        """Set promises; an omitted one keeps its value."""
         given = {
             "latency": latency,
             "ack_within": ack_within,
@@ -65,7 +65,7 @@ class Job:
         return self
 
     def govern(self, policy: str, **settings: Any) -> Job:
-        """Name the energy policy that is to run while the job does."""
+        """Name the energy policy that runs while the job does."""
         self._governor = {"policy": policy, "settings": settings}
         return self
 
@@ -81,7 +81,7 @@ class Job:
         max_ahead: Duration | None = None,
         late: str | None = None,
     ) -> Rows:
-        """A stream; `source` is a table such as `tcp(…)` makes."""
+        """A stream; `source` is a table as returned by `tcp(…)`."""
         table = {
             "source": dict(source),
             "columns": dict(columns),
@@ -117,7 +117,7 @@ class Job:
         return copy
 
     def plan(self) -> JobPlan:
-        """The checked plan.  Raises JobError for what is wrong."""
+        """The checked plan.  Raises JobError for the first fault."""
         return parse_job(self.document())
 
     def save(self, path: str | Path) -> None:
@@ -131,7 +131,7 @@ class Job:
 
 
 class Rows:
-    """What flows out of a stream or an operator; its methods add what reads it."""
+    """Output of a stream or an operator; its methods add readers."""
 
     def __init__(self, job: Job, link: str) -> None:
         self._job, self.link = job, link
@@ -192,7 +192,7 @@ class Rows:
         )
 
     def union(self, id: str, *others: Rows | str) -> Rows:
-        """These rows and those of the others, which have equal columns."""
+        """These rows and those of the others, which have the same columns."""
         return self._job.operator(id, "union", inputs=[self, *others])
 
     def pages(
@@ -205,7 +205,7 @@ class Rows:
         partition_by: Sequence[str] | None = None,
         page: Size | None = None,
     ) -> Rows:
-        """Ship to the centre in pages."""
+        """Ship to the centre in pages.  Returns these rows."""
         return self.to(
             id,
             "pages",
@@ -217,11 +217,11 @@ class Rows:
         )
 
     def file(self, id: str, path: str, *, format: str | None = None) -> Rows:
-        """Write Parquet or NDJSON files."""
+        """Write Parquet or NDJSON files.  Returns these rows."""
         return self.to(id, "file", path=path, format=format)
 
     def to(self, id: str, type: str, **keys: Any) -> Rows:
-        """Write to a sink of any registered type.  Returns these rows, for what else reads them."""
+        """Write to a sink of any registered type.  Returns these rows."""
         self._job.sink(id, type, self, **keys)
         return self
 
@@ -242,7 +242,7 @@ def generator(rate: float | str, **keys: Any) -> dict[str, Any]:
 
 
 def _given(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that are not None, as documents hold them."""
+    """The entries that are not None, in the form of a document."""
     return {key: _value(value) for key, value in table.items() if value is not None}
 
 

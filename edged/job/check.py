@@ -74,15 +74,15 @@ def compile_expressions(plan: JobPlan, progress: Progress) -> None:
 def main(lines: TextIO, out: TextIO) -> None:
     """Answer requests until standard input ends."""
 
-    def say(answer: dict[str, Any]) -> None:
+    def reply(answer: dict[str, Any]) -> None:
         out.write(json.dumps(answer) + "\n")
         out.flush()
 
     def progress(step: str, done: int, of: int) -> None:
-        say({"progress": {"step": step, "done": done, "of": of}})
+        reply({"progress": {"step": step, "done": done, "of": of}})
 
     for line in lines:
-        say({"verdict": verdict(json.loads(line), progress)})
+        reply({"verdict": verdict(json.loads(line), progress)})
 
 
 def _refused(wrong: list[JobError]) -> dict[str, Any]:

@@ -123,12 +123,12 @@ def warnings(plan: JobPlan) -> list[str]:
     found = []
     for name, stream in plan.streams.items():
         if not plan.readers(name):
-            found.append(f"streams.{name}: nobody reads it")
+            found.append(f"streams.{name}: no reader")
         if stream.late == "dead_letter" and not plan.readers(f"{name}.late"):
-            found.append(f"streams.{name}: nobody reads its late rows, {name}.late")
+            found.append(f"streams.{name}: no reader of its late rows, {name}.late")
     for id in plan.order:
         if not plan.readers(id):
-            found.append(f"operators.{id}: nobody reads what it makes")
+            found.append(f"operators.{id}: no reader")
     return found
 
 

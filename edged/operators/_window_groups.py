@@ -63,11 +63,11 @@ def shape_of(schema: Schema, keys: Sequence[str], measures: Sequence[Measure]) -
     known: dict[tuple[int, int, int], int] = {}
     places = []
     for m in measures:
-        wanted = _accumulator(schema, m)
-        if wanted not in known:
-            known[wanted] = at
-            at += acc.WORDS[wanted[0]]
-        places.append(known[wanted])
+        needed = _accumulator(schema, m)
+        if needed not in known:
+            known[needed] = at
+            at += acc.WORDS[needed[0]]
+        places.append(known[needed])
     agg_rows = [[*key, place] for key, place in known.items()]
     return Shape(
         schema,

@@ -120,10 +120,10 @@ class IntervalJoinPlan(OperatorPlan):
     def kept(self, side: int) -> Schema:
         """The columns that a side's window holds: output columns, times, and keys to verify."""
         link = self.inputs[side]
-        wanted = {c.source for c in self.columns if c.side == side} | {link.time}
+        needed = {c.source for c in self.columns if c.side == side} | {link.time}
         if exact_bits(link.schema, self.key_names(side)) != 32:
-            wanted |= set(self.key_names(side))
-        return Schema.of(f for f in link.schema if f.name in wanted)
+            needed |= set(self.key_names(side))
+        return Schema.of(f for f in link.schema if f.name in needed)
 
     def key_names(self, side: int) -> tuple[str, ...]:
         """The key columns of a side."""

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from edged.cli._top import Scene
+from edged.cli._top import LiveView
 from edged.rest import Live
 
 SINK = {"rows": 7}
@@ -25,23 +25,23 @@ EVENT = {"at_us": 0, "kind": "job.created", "level": "info", "job": "curve",
 
 def shown(width, height):
     """The lines of the picture."""
-    scene = Scene()
+    view = LiveView()
     for number in range(2):
-        scene.hear(Live("snapshot", {**SNAPSHOT, "wall_us": 1_000_000 * number}))
+        view.on_message(Live("snapshot", {**SNAPSHOT, "wall_us": 1_000_000 * number}))
     for number in range(9):
-        scene.hear(Live("event", {**EVENT, "kind": f"event.{number}"}))
+        view.on_message(Live("event", {**EVENT, "kind": f"event.{number}"}))
     console = Console(width=width, height=height or 25, color_system=None)
     with console.capture() as captured:
-        console.print(scene.render(width, height))
+        console.print(view.render(width, height))
     return captured.get().splitlines()
 
 
 def test_a_snapshot_that_is_told_twice_makes_no_rates():
-    scene = Scene()
+    view = LiveView()
     for wall_us, known in ((0, False), (0, False), (1_000_000, True)):
-        scene.hear(Live("snapshot", {**SNAPSHOT, "wall_us": wall_us}))
-        assert scene.known() == known
-        assert (scene.figures()["rows_in_per_s"] is not None) == known
+        view.on_message(Live("snapshot", {**SNAPSHOT, "wall_us": wall_us}))
+        assert view.known() == known
+        assert (view.figures()["rows_in_per_s"] is not None) == known
 
 
 @pytest.mark.parametrize("width", [20, 41, 60, 80, 132, 250])

@@ -137,7 +137,7 @@ def test_the_api_may_listen_on_loopback_without_tls(tmp_path, listen):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({}, "by anybody"),
+        ({}, "without credentials"),
         ({"EDGED_API__CLIENT_CA": "/ca"}, "api.client_names: is empty"),
         ({"EDGED_API__TOKENS_FILE": "/t"}, ""),
         ({"EDGED_API__CLIENT_CA": "/ca", "EDGED_API__CLIENT_NAMES": "a.example,b"}, ""),

@@ -234,8 +234,8 @@ def test_a_part_that_nobody_reads_is_a_warning():
     document = changed("sinks.out.input", "power")
     document["streams"]["spare"]["late"] = "dead_letter"
     assert warnings(parse_job(document)) == [
-        "streams.spare: nobody reads its late rows, spare.late",
-        "operators.joined: nobody reads what it makes",
+        "streams.spare: no reader of its late rows, spare.late",
+        "operators.joined: no reader",
     ]
 
 

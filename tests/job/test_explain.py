@@ -154,7 +154,7 @@ def test_validate_warns_of_what_nobody_reads(saved):
     saved.write_text(json.dumps(document))
     done = run("validate", saved)
     assert done.returncode == 0
-    assert "warning: streams.a: nobody reads its late rows, a.late" in done.stderr
+    assert "warning: streams.a: no reader of its late rows, a.late" in done.stderr
 
 
 def test_a_job_that_is_not_there_exits_with_65(tmp_path):

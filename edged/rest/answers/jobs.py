@@ -76,7 +76,7 @@ class Verdict(TypedDict, total=False):
     faults: Annotated[list[Fault], Field(default_factory=list)]
     warnings: Annotated[
         list[str],
-        Field(default_factory=list, examples=[["operators.joined: nobody reads what it makes"]]),
+        Field(default_factory=list, examples=[["operators.joined: no reader"]]),
     ]
 
 
