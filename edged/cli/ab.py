@@ -23,8 +23,8 @@ UNITS = {"joules_per_mtuple": "J a million tuples", "watts": "W"}
 @click.option("--a-set", multiple=True, metavar="KEY=VALUE", help="A setting of A.")
 @click.option("--b-set", multiple=True, metavar="KEY=VALUE", help="A setting of B.")
 @click.option("--block", "block_s", type=checks.ABOVE_ZERO,
-              help="Seconds of a block; default: a 32nd of the duration, at least 15, and five times"
-                   " --settle.")  # fmt: skip
+              help="Seconds of a block; default: a 32nd of the duration, at least 15, and five"
+                   " times --settle.")  # fmt: skip
 @click.option("--settle", "settle_s", type=checks.Number(0), default=0.0,
               help="Seconds after a switch that are not counted; at least what the meter and two"
                    " beats take, as the daemon reports.")  # fmt: skip

@@ -148,12 +148,8 @@ def _chosen(board: str | None, helper: Path, console: Console) -> str:
         return asked(board, HANDS_OFF, (), None, helper).board
     why = why_fixed("/", helper)
     if why:
-        console.print(
-            f"no clock can be set, so none is gone through: {why}", soft_wrap=True, markup=False
-        )
-        console.print(
-            "`edged board` names what would permit it; --board / measures the current clock"
-        )
+        console.print(f"no clock can be set: {why}", soft_wrap=True, markup=False)
+        console.print("`edged board` names what would permit it; --board / measures one clock")
     return NONE if why else "/"
 
 

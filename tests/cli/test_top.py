@@ -40,7 +40,7 @@ def test_a_snapshot_that_is_told_twice_makes_no_rates():
     view = LiveView()
     for wall_us, known in ((0, False), (0, False), (1_000_000, True)):
         view.on_message(Live("snapshot", {**SNAPSHOT, "wall_us": wall_us}))
-        assert view.known() == known
+        assert view.has_rates() == known
         assert (view.figures()["rows_in_per_s"] is not None) == known
 
 
