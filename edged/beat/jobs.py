@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from edged.data.flow import State
 from edged.errors import CommandError, JobError
-from edged.job.changes import DRAINING, RUNNING, About, Change
+from edged.job.changes import DRAINING, RUNNING, Change, JobMetadata
 from edged.job.state_carryover import compare
 from edged.pages.sealed import PageKey
 
@@ -74,7 +74,9 @@ class Jobs:
         chosen = None
         if old is not None and old.plan.governor == job.plan.governor:
             chosen = old.about.governor
-        job.about = About(version, state, False, change.origin, change.at_us, created_us, chosen)
+        job.about = JobMetadata(
+            version, state, False, change.origin, change.at_us, created_us, chosen
+        )
         shipped, before = set(job.shipped()), set() if old is None else set(old.shipped())
         if old is not None:
             self._retire(old, before - shipped)
@@ -152,7 +154,7 @@ class Jobs:
         edged wrote it), and of retired streams."""
         for job in self.list:
             if about := facts.get("about", {}).get(job.plan.name):
-                job.about = About(**about)
+                job.about = JobMetadata(**about)
         self.retired = {s: Retired(**r) for s, r in facts.get("retired", {}).items()}
 
     def _retire(self, job: JobRuntime, streams: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ from edged.data.gather import take as gather
 from edged.data.scratch import Scratch
 from edged.data.staging import TIME_MAX_US, Chunks, Staging
 from edged.errors import EdgedError, JobError
-from edged.job.changes import DRAINING, PAUSED, RUNNING, About
+from edged.job.changes import DRAINING, PAUSED, RUNNING, JobMetadata
 from edged.job.plan import JobPlan, StreamPlan
 from edged.operators.base import Operator, Placed
 from edged.pages.sealed import SealedPage
@@ -70,7 +70,7 @@ class JobRuntime:
         self.spent_ns = dict.fromkeys((*plan.order, *plan.sinks), 0)
         """Wall time that each operator and sink took so far: what joules are shared by."""
         self._saved: dict[str, Scratch] = {}
-        self.about = About()
+        self.about = JobMetadata()
         self.problem = ""
         """Why it takes nothing though it should: a source of it could not be started."""
         self.drains = False

@@ -92,7 +92,7 @@ def command(
     energy = None
     if chosen != NONE:
         bounds = Bounds(60 * minutes, celsius_max)
-        asked = _asked(chosen, directory, helper, members, threads, bounds, meters_file)
+        asked = _request(chosen, directory, helper, members, threads, bounds, meters_file)
         energy = _over_clocks(asked, console)
     watts = {"cpu": cpu_watts, "cuda": gpu_watts}
     profile = _beside(here, threads, {d: w for d, w in watts.items() if w is not None}, console)
@@ -102,7 +102,7 @@ def command(
     _keep(profile, energy, directory, plot, as_json)
 
 
-def _asked(
+def _request(
     board: str, directory: Path, helper: Path, members: Sequence[type[WindowJoin]], threads: int,
     bounds: Bounds, meters_file: Path | None,
 ) -> Asked:  # fmt: skip

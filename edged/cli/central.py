@@ -12,7 +12,7 @@ from edged.cli._group import Lazy
 _PREFIX = "cli_"
 
 
-class _Commands(Lazy):
+class _CentralCommands(Lazy):
     def modules(self) -> dict[str, str]:
         names = (m.name for m in pkgutil.iter_modules(edged.central.__path__))
         return {
@@ -20,6 +20,6 @@ class _Commands(Lazy):
         }
 
 
-@click.group(cls=_Commands)
+@click.group(cls=_CentralCommands)
 def command() -> None:
     """The centre: collect pages from devices, aggregate them with Spark."""

@@ -30,7 +30,7 @@ _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """One kind of value."""
 
     name: str
@@ -43,50 +43,50 @@ class Kind:
     """Whether the value is a path; a relative one counts from the directory of its file."""
 
 
-def text() -> Kind:
+def text() -> ValueKind:
     """Text that may be empty, which means "not set"."""
-    return Kind("text", lambda value: _is(value, str, "text"))
+    return ValueKind("text", lambda value: _is(value, str, "text"))
 
 
-def path() -> Kind:
+def path() -> ValueKind:
     """A file or directory; empty means "not set"."""
-    return Kind("path", lambda value: _is(value, str, "a path"), path=True)
+    return ValueKind("path", lambda value: _is(value, str, "a path"), path=True)
 
 
-def paths() -> Kind:
+def paths() -> ValueKind:
     """A list of files."""
-    return Kind("list of paths", lambda value: _texts(value), _list, path=True)
+    return ValueKind("list of paths", lambda value: _texts(value), _list, path=True)
 
 
-def names() -> Kind:
+def names() -> ValueKind:
     """A list of texts."""
-    return Kind("list of texts", lambda value: _texts(value), _list)
+    return ValueKind("list of texts", lambda value: _texts(value), _list)
 
 
-def boolean() -> Kind:
+def boolean() -> ValueKind:
     """True or false."""
-    return Kind("true or false", lambda value: _is(value, bool, "true or false"), _boolean)
+    return ValueKind("true or false", lambda value: _is(value, bool, "true or false"), _boolean)
 
 
-def integer(least: int, most: int) -> Kind:
+def integer(least: int, most: int) -> ValueKind:
     """A whole number in `least..most`."""
 
     def read(value: Any) -> int:
         return int(_within(_is(value, int, "a whole number"), least, most))
 
-    return Kind(f"whole number, {least} to {most}", read, _number)
+    return ValueKind(f"whole number, {least} to {most}", read, _number)
 
 
-def number(least: float, most: float) -> Kind:
+def number(least: float, most: float) -> ValueKind:
     """A finite number in `least..most`."""
 
     def read(value: Any) -> float:
         return float(_within(_is(value, (int, float), "a number"), least, most))
 
-    return Kind(f"number, {least:g} to {most:g}", read, _number)
+    return ValueKind(f"number, {least:g} to {most:g}", read, _number)
 
 
-def size(least: int = 0) -> Kind:
+def size(least: int = 0) -> ValueKind:
     """Bytes, as `512MiB` or a whole number."""
 
     def read(value: Any) -> int:
@@ -96,10 +96,10 @@ def size(least: int = 0) -> Kind:
             advice = f" ({problem.advice})" if problem.advice else ""
             raise ValueError(f"{problem.problem}{advice}") from None
 
-    return Kind("size", read, lambda given: int(given) if given.isdigit() else given)
+    return ValueKind("size", read, lambda given: int(given) if given.isdigit() else given)
 
 
-def choice(words: Sequence[str]) -> Kind:
+def choice(words: Sequence[str]) -> ValueKind:
     """One of a few words."""
 
     def read(value: Any) -> str:
@@ -107,15 +107,15 @@ def choice(words: Sequence[str]) -> Kind:
             raise ValueError(f"{value!r} is none of {', '.join(words)}")
         return str(value)
 
-    return Kind(" | ".join(words), read)
+    return ValueKind(" | ".join(words), read)
 
 
-def table() -> Kind:
+def table() -> ValueKind:
     """A table whose keys another module checks."""
-    return Kind("table", lambda value: dict(_is(value, dict, "a table")), _table)
+    return ValueKind("table", lambda value: dict(_is(value, dict, "a table")), _table)
 
 
-def address() -> Kind:
+def address() -> ValueKind:
     """`HOST:PORT` or `[IPv6]:PORT`; empty means "not set"."""
 
     def read(value: Any) -> str:
@@ -125,10 +125,10 @@ def address() -> Kind:
             raise ValueError(f"{given!r} is not HOST:PORT; write e.g. 127.0.0.1:9464 or [::1]:9464")
         return given
 
-    return Kind("HOST:PORT", read)
+    return ValueKind("HOST:PORT", read)
 
 
-def url() -> Kind:
+def url() -> ValueKind:
     """`http://…` or `https://…`; empty means "not set"."""
 
     def read(value: Any) -> str:
@@ -137,7 +137,7 @@ def url() -> Kind:
             raise ValueError(f"{given!r} is not a URL; write e.g. https://centre.example:7500")
         return given
 
-    return Kind("URL", read)
+    return ValueKind("URL", read)
 
 
 def _is_http(given: str) -> bool:

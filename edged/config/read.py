@@ -30,7 +30,7 @@ from edged.config.sections import (
     SECTIONS,
     SETTINGS,
     ApiSection,
-    Device,
+    DeviceSection,
     EnergySection,
     LogSection,
     MetricsSection,
@@ -70,7 +70,7 @@ class SettingError(ConfigError):
 
 
 @dataclass(frozen=True)
-class Value:
+class SourcedValue:
     """A key's value and its origin."""
 
     value: Any
@@ -81,7 +81,7 @@ class Value:
 class Config:
     """All settings.  Immutable; a reload creates a new one."""
 
-    device: Device = field(default_factory=Device)
+    device: DeviceSection = field(default_factory=DeviceSection)
     store: StoreSection = field(default_factory=StoreSection)
     run: RunSection = field(default_factory=RunSection)
     uplink: UplinkSection = field(default_factory=UplinkSection)
@@ -151,7 +151,7 @@ def read(
 ) -> tuple[Config, list[SettingError]]:
     """The valid part of the configuration, and all faults."""
     environ = os.environ if environ is None else environ
-    reader = _Reader()
+    reader = _ConfigReader()
     reader.credentials(environ)
     for file in files(path):
         reader.file(file)
@@ -169,11 +169,11 @@ def files(path: Path | str | None) -> list[Path]:
     return [main, *sorted((main.parent / f"{main.name}.d").glob("*.toml"))]
 
 
-class _Reader:
+class _ConfigReader:
     """Collects values and faults; a later value replaces an earlier one."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Value] = {}
+        self.values: dict[str, SourcedValue] = {}
         self.faults: list[SettingError] = []
 
     def config(self) -> Config:
@@ -188,7 +188,7 @@ class _Reader:
     def credentials(self, environ: Mapping[str, str]) -> None:
         for key, setting in SETTINGS.items():
             if file := credential(setting, environ):
-                self.values[key] = Value(file, f"credential:{setting.credential}")
+                self.values[key] = SourcedValue(file, f"credential:{setting.credential}")
 
     def file(self, path: Path) -> None:
         """Read one TOML file."""
@@ -246,7 +246,7 @@ class _Reader:
             return
         if kind.path:
             checked = _absolute(checked, base)
-        self.values[key] = Value(checked, origin)
+        self.values[key] = SourcedValue(checked, origin)
 
     def _document(self, path: Path) -> tuple[str, dict[str, Any]]:
         origin = f"file:{path}"
@@ -297,7 +297,7 @@ def _near(word: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
     return difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
 
 
-def _together(reader: _Reader) -> list[SettingError]:
+def _together(reader: _ConfigReader) -> list[SettingError]:
     """Faults of combinations of values that are each valid alone."""
     config, wrong = reader.config(), []
 

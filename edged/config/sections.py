@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from edged.config import kinds
-from edged.config.kinds import Kind
+from edged.config.kinds import ValueKind
 
 SNAPSHOT_BYTES = 512 << 20
 """Equals `edged.beat.snapshots.SNAPSHOT_BYTES`; the API, which reads settings, loads no beat."""
@@ -26,7 +26,7 @@ class Setting:
 
     key: str
     """`section.name`."""
-    kind: Kind
+    kind: ValueKind
     text: str
     default: Any
     example: str
@@ -38,7 +38,7 @@ class Setting:
 
 
 def _setting(
-    kind: Kind,
+    kind: ValueKind,
     default: Any,
     text: str,
     *,
@@ -55,7 +55,7 @@ def _setting(
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceSection:
     """The device."""
 
     name: str = _setting(
@@ -240,7 +240,7 @@ class LogSection:
 
 
 SECTIONS: Mapping[str, type[Any]] = {
-    "device": Device,
+    "device": DeviceSection,
     "store": StoreSection,
     "run": RunSection,
     "uplink": UplinkSection,

@@ -56,7 +56,7 @@ def kernel(columns, literals, outputs, start, stop, flags, rows, info):
 
 
 @dataclass(frozen=True)
-class Source:
+class KernelSource:
     """A kernel's source, its literals and its fault messages."""
 
     text: str
@@ -66,7 +66,7 @@ class Source:
     fallible: bool = field(default=False)
 
 
-def predicate(tree: Node) -> Source:
+def predicate(tree: Node) -> KernelSource:
     """The kernel that finds the rows where `tree`, a BOOLEAN, is true."""
     emitter = Emitter(indent=3)
     keep = emitter.truth(tree)
@@ -90,7 +90,7 @@ def predicate(tree: Node) -> Source:
     return _source(emitter, body, fallible, [tree])
 
 
-def projection(trees: Sequence[Node]) -> Source:
+def projection(trees: Sequence[Node]) -> KernelSource:
     """The kernel that computes every one of `trees` into its output."""
     emitter = Emitter(indent=2)
     setup: list[str] = []
@@ -129,7 +129,9 @@ def store(type: t.SqlType, target: str, name: str) -> str:
     return f"store_{kind}({target}, i, {name})"
 
 
-def _source(emitter: Emitter, body: Sequence[str], fallible: bool, trees: Sequence[Node]) -> Source:
+def _source(
+    emitter: Emitter, body: Sequence[str], fallible: bool, trees: Sequence[Node]
+) -> KernelSource:
     lines = [*emitter.setup(), *body]
     text = _IMPORTS + plugin_imports(trees) + _HEAD + "\n".join(lines) + "\n"
-    return Source(text, tuple(emitter.literals), tuple(emitter.faults), fallible)
+    return KernelSource(text, tuple(emitter.literals), tuple(emitter.faults), fallible)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from edged.expressions import ops
 from edged.expressions.literals import US_PER_MONTH
-from edged.expressions.tree import Call, Case, Column, Const, Node, Try
+from edged.expressions.tree import Call, Case, ColumnRef, Const, Node, Try
 from edged.expressions.types import SqlType
 
 FAULTS_MAX = 250
@@ -25,7 +25,7 @@ class TooDeep(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class NodeValue:
     """Location of a node's value: its variable, its null flag ("False": never), a text's size."""
 
     name: str
@@ -42,7 +42,7 @@ class Emitter:
         self.faults: list[str] = []
         self._indent = indent
         self._count = 0
-        self._scopes: list[dict[Node, Value]] = [{}]
+        self._scopes: list[dict[Node, NodeValue]] = [{}]
         self._columns: dict[str, str] = {}
         self._err = "err"
 
@@ -68,7 +68,7 @@ class Emitter:
         self.line(f"{name} = {expression}")
         return name
 
-    def emit(self, node: Node) -> Value:
+    def emit(self, node: Node) -> NodeValue:
         """Evaluate `node`, unless an enclosing scope has already."""
         for scope in reversed(self._scopes):
             if node in scope:
@@ -77,10 +77,10 @@ class Emitter:
         self._scopes[-1][node] = value
         return value
 
-    def _emit(self, node: Node) -> Value:
+    def _emit(self, node: Node) -> NodeValue:
         if isinstance(node, Const):
             return self._const(node)
-        if isinstance(node, Column):
+        if isinstance(node, ColumnRef):
             return self._column(node)
         if isinstance(node, Case):
             return self._case(node)
@@ -90,25 +90,25 @@ class Emitter:
         special = _SPECIAL.get(node.op)
         return special(self, node) if special is not None else self._strict(node)
 
-    def _const(self, node: Const) -> Value:
+    def _const(self, node: Const) -> NodeValue:
         if node.value is None:
             return self._null(node.type)
         if isinstance(node.value, bytes):
             if node.value not in self.literals:
                 self.literals.append(node.value)
             k = self.literals.index(node.value)
-            return Value(f"text{k}", "False", f"chars{k}")
-        return Value(constant(node))
+            return NodeValue(f"text{k}", "False", f"chars{k}")
+        return NodeValue(constant(node))
 
-    def _null(self, type: SqlType) -> Value:
-        return Value(ops.ZERO[type.carry], "True", "0" if type.variable else "")
+    def _null(self, type: SqlType) -> NodeValue:
+        return NodeValue(ops.ZERO[type.carry], "True", "0" if type.variable else "")
 
     def _address(self, index: int, part: int) -> str:
         name = f"column{index}_{part}"
         self._columns[name] = f"columns[{index}, {part}]"
         return name
 
-    def _column(self, node: Column) -> Value:
+    def _column(self, node: ColumnRef) -> NodeValue:
         values = self._address(node.index, 1)
         null, size = "False", ""
         if node.nullable:
@@ -117,12 +117,12 @@ class Emitter:
             offsets = self._address(node.index, 3)
             start = self.let(f"load_int64({offsets}, i)")
             size = self.let(f"load_int64({offsets}, i + 1) - {start}", "z")
-            return Value(self.let(f"{values} + {start}"), null, size)
+            return NodeValue(self.let(f"{values} + {start}"), null, size)
         if node.type.kind == "bool":
-            return Value(self.let(f"load_uint8({values}, i) != 0"), null)
+            return NodeValue(self.let(f"load_uint8({values}, i) != 0"), null)
         assert node.type.dtype is not None
         kind = "int64" if node.type.kind == "timestamp" else node.type.dtype.name
-        return Value(self.let(f"load_{kind}({values}, i)"), null)
+        return NodeValue(self.let(f"load_{kind}({values}, i)"), null)
 
     def either(self, nulls: list[str]) -> str:
         """The flag that is set where one of `nulls` is."""
@@ -133,7 +133,7 @@ class Emitter:
             return names[0] if names else "False"
         return self.let(" | ".join(names), "n")
 
-    def _strict(self, node: Call) -> Value:
+    def _strict(self, node: Call) -> NodeValue:
         """An operation that is NULL where an operand is."""
         args = [self.emit(a) for a in node.args]
         null = self.either([a.null for a in args])
@@ -149,10 +149,10 @@ class Emitter:
         if bad and node.type.kind == "timestamp":
             bad = f"({bad}) | time.out_of_range({name})"
         if bad and node.op == "try_cast":
-            return Value(name, self.let(bad if null == "False" else f"{null} | ({bad})", "n"))
+            return NodeValue(name, self.let(bad if null == "False" else f"{null} | ({bad})", "n"))
         if bad and node.fault is not None:
             self._fault(bad if null == "False" else f"({bad}) & (not {null})", node.fault)
-        return Value(name, null)
+        return NodeValue(name, null)
 
     def _fault(self, bad: str, message: str) -> None:
         if message not in self.faults and len(self.faults) < FAULTS_MAX:
@@ -169,7 +169,7 @@ class Emitter:
         self._indent -= 1
         self._scopes.pop()
 
-    def _case(self, node: Case) -> Value:
+    def _case(self, node: Case) -> NodeValue:
         zero = self._null(node.type)
         name, null = self.let(zero.name), self.let("True", "n")
         size = self.let("0", "z") if node.type.variable else ""
@@ -191,7 +191,7 @@ class Emitter:
         self._open(f"not {done}")
         self._choose(node.default, name, null, size)
         self._close()
-        return Value(name, null if node.nullable else "False", size)
+        return NodeValue(name, null if node.nullable else "False", size)
 
     def _choose(self, node: Node, name: str, null: str, size: str) -> None:
         value = self.emit(node)
@@ -215,7 +215,7 @@ class Emitter:
             return name
         return self._truth(self.emit(condition))
 
-    def _try(self, node: Try) -> Value:
+    def _try(self, node: Try) -> NodeValue:
         outer = self._err
         self._err = self.let("0", "err")
         self._scopes.append({})
@@ -223,9 +223,9 @@ class Emitter:
         self._scopes.pop()
         null = self.let(f"({self._err} != 0) | {value.null}", "n")
         self._err = outer
-        return Value(value.name, null, value.size)
+        return NodeValue(value.name, null, value.size)
 
-    def _kleene(self, node: Call) -> Value:
+    def _kleene(self, node: Call) -> NodeValue:
         """AND and OR: certain as soon as one operand decides."""
         conjunction = node.op == "and"
         sign = "&" if conjunction else "|"
@@ -234,43 +234,43 @@ class Emitter:
         for value in values[1:]:
             self.line(f"{truth} = {truth} {sign} {self._truth(value)}")
         if all(v.null == "False" for v in values):
-            return Value(truth)
+            return NodeValue(truth)
         other = "|" if conjunction else "&"
         falsity = self.let(self._falsity(values[0]))
         for value in values[1:]:
             self.line(f"{falsity} = {falsity} {other} {self._falsity(value)}")
-        return Value(truth, self.let(f"not ({truth} | {falsity})", "n"))
+        return NodeValue(truth, self.let(f"not ({truth} | {falsity})", "n"))
 
     @staticmethod
-    def _truth(value: Value) -> str:
+    def _truth(value: NodeValue) -> str:
         return value.name if value.null == "False" else f"({value.name} & (not {value.null}))"
 
     @staticmethod
-    def _falsity(value: Value) -> str:
+    def _falsity(value: NodeValue) -> str:
         if value.null == "False":
             return f"(not {value.name})"
         return f"(not ({value.name} | {value.null}))"
 
-    def _is_null(self, node: Call) -> Value:
-        return Value(self.let(self.emit(node.args[0]).null))
+    def _is_null(self, node: Call) -> NodeValue:
+        return NodeValue(self.let(self.emit(node.args[0]).null))
 
-    def _is_true(self, node: Call) -> Value:
-        return Value(self.let(self._truth(self.emit(node.args[0]))))
+    def _is_true(self, node: Call) -> NodeValue:
+        return NodeValue(self.let(self._truth(self.emit(node.args[0]))))
 
-    def _is_false(self, node: Call) -> Value:
-        return Value(self.let(self._falsity(self.emit(node.args[0]))))
+    def _is_false(self, node: Call) -> NodeValue:
+        return NodeValue(self.let(self._falsity(self.emit(node.args[0]))))
 
-    def _distinct(self, node: Call) -> Value:
+    def _distinct(self, node: Call) -> NodeValue:
         a, b = (self.emit(x) for x in node.args)
         kinds = (node.args[0].type, node.args[1].type)
         differ = ops.comparison("ne", kinds, [(a.name, a.size), (b.name, b.size)])
         if a.null == b.null == "False":
-            return Value(self.let(differ))
-        return Value(
+            return NodeValue(self.let(differ))
+        return NodeValue(
             self.let(f"({a.null} != {b.null}) | ((not {a.null}) & (not {b.null}) & ({differ}))")
         )
 
-    def _extreme(self, node: Call) -> Value:
+    def _extreme(self, node: Call) -> NodeValue:
         """greatest and least; NULLs are ignored."""
         op = "gt" if node.op == "greatest" else "lt"
         values = [self.emit(a) for a in node.args]
@@ -285,7 +285,7 @@ class Emitter:
             self.line(f"{null} = {null} & {value.null}")
             if size:
                 self.line(f"{size} = {value.size} if {take} else {size}")
-        return Value(name, null if node.nullable else "False", size)
+        return NodeValue(name, null if node.nullable else "False", size)
 
 
 def constant(node: Const) -> str:

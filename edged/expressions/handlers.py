@@ -10,7 +10,7 @@ from sqlglot import exp
 from edged.expressions import arithmetic, choices, conditions, functions, literals, parse, times
 from edged.expressions import types as t
 from edged.expressions.bind import Binder, fits
-from edged.expressions.tree import Column, Const, Node, null_of
+from edged.expressions.tree import ColumnRef, Const, Node, null_of
 
 
 def _column(b: Binder, node: Any) -> Node:
@@ -25,7 +25,8 @@ def _column(b: Binder, node: Any) -> Node:
         problem = "is ambiguous" if matches else "is not there"
         b.fail(f"column '{name}' {problem}", f"the input has {', '.join(names)}")
     field = b.schema.field(matches[0])
-    return Column(t.of_dtype(field.dtype), field.nullable, b.schema.index(field.name), field.name)
+    index = b.schema.index(field.name)
+    return ColumnRef(t.of_dtype(field.dtype), field.nullable, index, field.name)
 
 
 def _literal(b: Binder, node: Any) -> Node:

@@ -11,11 +11,10 @@ from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
 from edged.expressions import types as t
+from edged.expressions.runtime_time import US_PER_DAY
 from edged.expressions.tree import Const
 from edged.expressions.types import SqlType
 
-US_PER_DAY = 86_400_000_000
-"""Microseconds a day."""
 US_PER_MONTH = 30 * US_PER_DAY
 """Microseconds of a month in comparisons of intervals."""
 

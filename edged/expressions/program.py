@@ -53,7 +53,7 @@ class Predicate:
     """A checked condition over a schema."""
 
     schema: Schema
-    source: codegen.Source
+    source: codegen.KernelSource
     derived: tuple[Call, ...]
 
     @classmethod
@@ -77,7 +77,7 @@ class Projection:
     schema: Schema
     output: Schema
     trees: tuple[Node, ...]
-    source: codegen.Source
+    source: codegen.KernelSource
     derived: tuple[Call, ...]
 
     @classmethod
@@ -91,7 +91,7 @@ class Projection:
             bound = _shallow(binder.path, binder.bind, parse.parse(binder.path, sql))
             fields.append(_field(binder.path, name, bound))
             trees.append(bound)
-        computed = [n for n in trees if not isinstance(n, tree.Column)]
+        computed = [n for n in trees if not isinstance(n, tree.ColumnRef)]
         source = _shallow(path, codegen.projection, computed)
         return cls(schema, Schema.of(fields), tuple(trees), source, tuple(binder.derived))
 
@@ -101,7 +101,7 @@ class Projection:
         return {
             field.name: bound.name
             for field, bound in zip(self.output, self.trees, strict=True)
-            if isinstance(bound, tree.Column) and bound.index < n
+            if isinstance(bound, tree.ColumnRef) and bound.index < n
         }
 
     def build(self, child: bool = True) -> Projector:
@@ -123,7 +123,7 @@ def _field(path: str, name: str, node: Node) -> Field:
 class _Runner:
     """Common part of selectors and projectors: literals, input addresses, error counters."""
 
-    def __init__(self, source: codegen.Source, derived: Sequence[Call], child: bool) -> None:
+    def __init__(self, source: codegen.KernelSource, derived: Sequence[Call], child: bool) -> None:
         self._kernel = cache.kernel(source.text, child)
         self._faults = source.faults
         self._derived = derived
@@ -229,14 +229,14 @@ class Projector(_Runner):
         super().__init__(plan.source, plan.derived, child)
         self._plan = plan
         self._fallible = plan.source.fallible
-        self._computed = any(not isinstance(n, tree.Column) for n in plan.trees)
+        self._computed = any(not isinstance(n, tree.ColumnRef) for n in plan.trees)
 
     def project(self, batch: Batch, workers: Workers) -> Batch:
         """The output batch without the rows in error; valid until the next call."""
         made, table = self._inputs(batch)
         columns = [*batch.columns, *made]
         outputs = [
-            columns[n.index] if isinstance(n, tree.Column) else self._output(k, n, batch.rows)
+            columns[n.index] if isinstance(n, tree.ColumnRef) else self._output(k, n, batch.rows)
             for k, n in enumerate(self._plan.trees)
         ]
         if not self._computed:
@@ -246,7 +246,7 @@ class Projector(_Runner):
         rows = np.flatnonzero(flags == 0) if self._fallible and flags.any() else None
         outputs = [
             self._collect(k, c, rows, flags)
-            if n.type.variable and not isinstance(n, tree.Column)
+            if n.type.variable and not isinstance(n, tree.ColumnRef)
             else c
             for k, (n, c) in enumerate(zip(self._plan.trees, outputs, strict=True))
         ]
@@ -277,7 +277,7 @@ class Projector(_Runner):
         computed = [
             c
             for n, c in zip(self._plan.trees, outputs, strict=True)
-            if not isinstance(n, tree.Column)
+            if not isinstance(n, tree.ColumnRef)
         ]
         out = np.zeros((len(computed), 4), np.int64)
         for i, c in enumerate(computed):

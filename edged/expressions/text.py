@@ -86,7 +86,7 @@ def binder(name: str) -> Callable[[Binder, list[Any], str], Node]:
         if made not in b.derived:
             b.derived.append(made)
         index = len(b.schema) + b.derived.index(made)
-        return tree.Column(t.VARCHAR, nullable, index, name)
+        return tree.ColumnRef(t.VARCHAR, nullable, index, name)
 
     return handler
 
@@ -106,9 +106,9 @@ def _check(b: Binder, name: str, nodes: Sequence[Node], what: str) -> None:
                 b.fail(f"{what}: what is replaced, and by what, are string literals")
         elif node.type != t.VARCHAR:
             b.fail(f"{what} takes strings, not {node.type}")
-        elif not isinstance(node, (tree.Column, Const)):
+        elif not isinstance(node, (tree.ColumnRef, Const)):
             b.fail(f"{what} works on string columns, literals and functions of those only")
-    if not any(isinstance(n, tree.Column) for n in nodes):
+    if not any(isinstance(n, tree.ColumnRef) for n in nodes):
         b.fail(f"{what} has no column in it", "write its result as a literal")
 
 
@@ -127,7 +127,7 @@ def evaluate(derived: Sequence[Call], batch: Batch) -> list[Column]:
 def _argument(arrays: dict[int, Any], batch: Batch, made: Sequence[Column], arg: Node) -> Any:
     if isinstance(arg, Const):
         return arg.value.decode() if isinstance(arg.value, bytes) else arg.value
-    assert isinstance(arg, tree.Column)
+    assert isinstance(arg, tree.ColumnRef)
     if arg.index not in arrays:
         arrays[arg.index] = _array(batch.columns[arg.index], batch.rows)
     return arrays[arg.index]

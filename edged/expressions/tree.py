@@ -24,7 +24,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Node):
+class ColumnRef(Node):
     """An input column by position; positions past the schema's are derived text columns."""
 
     index: int

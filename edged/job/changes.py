@@ -12,7 +12,7 @@ API, CENTRE, FILE = "api", "centre", "file:"
 
 
 @dataclass
-class About:
+class JobMetadata:
     """Metadata of a job beside its document and its state."""
 
     version: int = 1

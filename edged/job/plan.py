@@ -140,12 +140,12 @@ def load_kinds() -> None:
 
 def _read(document: Mapping[str, Any]) -> tuple[JobPlan | None, list[JobError]]:
     load_kinds()
-    reader = _Reader()
+    reader = _JobReader()
     plan = reader.attempt(lambda: reader.job(document))
     return (None if reader.faults else plan), reader.faults
 
 
-class _Reader:
+class _JobReader:
     """Reads one document; `attempt` records a JobError and returns None."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """One side of an interval join: its window's columns, and the path of a beat's rows into the join.
 
-`Store` holds columns of the rows that may still match, in arrival order and contiguous: rows
+`RowStore` holds columns of the rows that may still match, in arrival order and contiguous: rows
 `start..stop` of its arrays.  Appending copies.  A full array moves its live rows to the front, into
 an array twice its size where they fill more than half.
 
@@ -35,7 +35,7 @@ Lend = Callable[[int], npt.NDArray[np.int64]]
 Int64s = npt.NDArray[np.int64]
 
 
-class Store:
+class RowStore:
     """Columns of `schema` for the live rows; see the module's docstring."""
 
     def __init__(self, schema: Schema) -> None:
@@ -140,7 +140,7 @@ class Side:
     ) -> None:
         """An empty window of `schema`'s columns for rows of `source`; `start` is the first row's
         number."""
-        self.store = Store(schema)
+        self.store = RowStore(schema)
         self.base = start % 2**32
         self._keys, self._time = tuple(keys), time
         self._scratch = Scratch()

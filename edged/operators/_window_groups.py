@@ -1,9 +1,9 @@
 """State of a window operator: groups in lanes, and the output columns of finished groups.
 
-A `Lane` owns the groups of a range of hashes, in the arrays of `kernels.cpu.window`, which grow by
-doubling.  Lanes exist for parallelism only: results and saved state do not depend on their number,
-because a group lives in one lane, sees its rows in arrival order, and is emitted in the order of
-(window start, first row).
+A `GroupLane` owns the groups of a range of hashes, in the arrays of `kernels.cpu.window`, which
+grow by doubling.  Lanes exist for parallelism only: results and saved state do not depend on their
+number, because a group lives in one lane, sees its rows in arrival order, and is emitted in the
+order of (window start, first row).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Groups:
     store: Bytes
 
 
-class Lane:
+class GroupLane:
     """Groups of one worker."""
 
     def __init__(self, shape: Shape) -> None:
@@ -233,7 +233,7 @@ def from_state(shape: Shape, state: State) -> Groups:
 
 
 @dataclass(slots=True)
-class Emitter:
+class OutputBuilder:
     """Makes the output batch of finished groups; counts sums that int64 cannot hold."""
 
     shape: Shape

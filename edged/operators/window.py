@@ -61,9 +61,9 @@ from edged.documents import reader as doc
 from edged.documents.units import show_duration
 from edged.errors import JobError
 from edged.operators._window_groups import (
-    Emitter,
-    Lane,
+    GroupLane,
     Measure,
+    OutputBuilder,
     dealt,
     from_state,
     merged,
@@ -80,16 +80,16 @@ _CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(\s*(\*|[A-Za-z_]\w*)\s*\)\s*")
 _FUNCTIONS = ("count", "sum", "min", "max", "mean", "variance")
 
 
-class Window(Operator):
+class WindowOperator(Operator):
     """A running window operator."""
 
     def __init__(self, plan: WindowPlan, workers: Workers) -> None:
         self._plan = plan
         schema = plan.input.schema
         self._shape = shape_of(schema, plan.by, plan.measures)
-        self._lanes = [Lane(self._shape) for _ in range(workers.count if plan.by else 1)]
+        self._lanes = [GroupLane(self._shape) for _ in range(workers.count if plan.by else 1)]
         output = plan.output.schema
-        self._emitter = Emitter(
+        self._emitter = OutputBuilder(
             self._shape, plan.measures, plan.size_us, output, empty_batch(output)
         )
         self._settings = _settings(plan, schema)
@@ -228,9 +228,9 @@ class WindowPlan(OperatorPlan):
         output = Link(_output(path, schema, by, measures), "window_start", 0)
         return cls(id, inputs[0], by, size, every, measures, output)
 
-    def build(self, workers: Workers) -> Window:
+    def build(self, workers: Workers) -> WindowOperator:
         """The running operator."""
-        return Window(self, workers)
+        return WindowOperator(self, workers)
 
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""

@@ -17,7 +17,7 @@ from edged.data.schema import BINARY, TYPES, Field, Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.errors import JobError
-from edged.operators._window_groups import Lane, Measure, shape_of
+from edged.operators._window_groups import GroupLane, Measure, shape_of
 from edged.operators.base import OPERATORS
 from edged.operators.window import WindowPlan, _settings
 from kernels.cpu import window as kernels
@@ -279,7 +279,7 @@ def test_keys_whose_hashes_are_equal_stay_apart():
     )
     keys = [(1, "a"), (2, "a"), (1, "b"), (1, "ab"), (None, "a"), (1, None), (0, "a"), (1, "")]
     rows = [[*key, 5] for key in keys * 3]
-    lane = Lane(shape_of(schema, ["k", "s"], [Measure("n", "count", "")]))
+    lane = GroupLane(shape_of(schema, ["k", "s"], [Measure("n", "count", "")]))
     p = plan(schema, keys=["k", "s"])
     columns = shapes.batch_of(schema, rows)
     table = _settings(p, schema)
