@@ -25,6 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import msgspec
+
 import governors.profile_reader
 from edged.bench import energy_ecojoin, energy_gpu
 from edged.bench.energy_memory import chain_ns
@@ -78,7 +80,10 @@ def paper_nano() -> BoardProfile:
     clusters = tuple(
         replace(c, opps=tuple(o for o in c.opps if o.hz <= TOP_HZ)) for c in board.clusters
     )
-    modes = tuple(replace(m, cpu_max_khz=min(m.cpu_max_khz, TOP_HZ // 1000)) for m in board.modes)
+    top_khz = TOP_HZ // 1000
+    modes = tuple(
+        msgspec.structs.replace(m, cpu_max_khz=min(m.cpu_max_khz, top_khz)) for m in board.modes
+    )
     return replace(board, clusters=clusters, modes=modes)
 
 

@@ -37,9 +37,9 @@ def new_figure(rows: int, columns: int, height_in: float, **options: Any) -> tup
     import matplotlib.pyplot as plt
 
     plt.rcParams.update(_STYLE)
-    return plt.subplots(
-        rows, columns, figsize=(WIDTH_IN, height_in), layout="constrained", **options
-    )
+    size = (WIDTH_IN, height_in)
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
+    return figure, axes
 
 
 def save(figure: Any, path: Path) -> None:
