@@ -79,7 +79,7 @@ class TestInterval:
     def test_without_a_difference_zero_is_told_from_zero_once_in_twenty(self):
         dice = np.random.default_rng(7)
         runs = dice.normal(0, 1, (4_000, 6, 4)).tolist()
-        told = [policy_comparison.interval(run).told_from_zero for run in runs]
+        told = [policy_comparison.interval(run).excludes_zero for run in runs]
         assert 0.05 - 0.0145 < np.mean(told) < 0.05 + 0.0145
 
     @given(FINITE, FINITE, FINITE, st.integers(2, 12))
@@ -114,7 +114,7 @@ class TestBlocks:
     @pytest.mark.parametrize(
         "bad, reason",
         [(block(gap_s=1.1), "a gap of 1.1 s"), (block(tuples=0), "no tuples"),
-         (block(seconds=0.0), "no reading"), (block(watts=-1.0), "began anew")],
+         (block(seconds=0.0), "no reading"), (block(watts=-1.0), "restarted")],
     )  # fmt: skip
     def test_a_block_that_does_not_count_takes_its_quad_with_it(self, bad, reason):
         assert reason in bad.problem()
@@ -318,7 +318,7 @@ class TestSimulatedBoard:
         blocks = [result["blocks"][i : i + 4] for i in range(0, len(result["blocks"]), 4)]
         counted = [[b["watts"] for b in quad] for quad in blocks]
         wide = policy_comparison.interval([quad for quad in counted if None not in quad], 0.9999)
-        assert not wide.told_from_zero
+        assert not wide.excludes_zero
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ class TestRealDaemon:
         told, _, watts = runs["one"]
         assert watts["729600-729600"] > 3.5
         assert abs(told["difference"]["watts"]["mean"]) < 0.03
-        assert not self.wide(told).told_from_zero
+        assert not self.wide(told).excludes_zero
 
     def test_the_order_the_times_and_what_is_not_counted(self, runs):
         for told, _, _ in (runs["two"], runs["one"]):

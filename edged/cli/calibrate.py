@@ -142,10 +142,10 @@ def _keep(
 def _chosen(board: str | None, helper: Path, console: Console) -> str:
     """A board's tree, simulated:NAME, or none."""
     from edged.calibration.site import why_fixed
-    from edged.energy.settings import HANDS_OFF, asked
+    from edged.energy.settings import HANDS_OFF, from_flags
 
     if board is not None:
-        return asked(board, HANDS_OFF, (), None, helper).board
+        return from_flags(board, HANDS_OFF, (), None, helper).board
     why = why_fixed("/", helper)
     if why:
         console.print(f"no clock can be set: {why}", soft_wrap=True, markup=False)

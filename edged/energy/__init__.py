@@ -1,26 +1,24 @@
-"""The energy side of a running daemon: the board, its meters and its policy, between the beats.
+"""Energy governor of a running daemon: the board, its meters and the power policy.
 
-settings   what was asked for on the command line
-board      the board's tree, its profile, its meters; a simulated board's work
-law        what races cost, learnt from races
-watch      meters on their own timer, joules so far, the ledger
-limits     the limits that a policy sets, owned and given back
-runtime    the governor that the heart calls: a policy that runs, and what it is told
-show       the section of the status; text: in lines for people
-predict    what a job would cost on a board, beside what a running daemon measured
+settings            energy settings from flags board               the board's tree, profile and
+meters; work of a simulated board cost_fit            cost of races, fitted to past races metering
+meters on their own timer, joules so far, the ledger limits              clock limits that a policy
+sets, with their restoration policies            which policy runs, and who chose it runtime
+the governor that the heart calls status, render      the status section, and its text form predict
+predicted cost of a job on a board, next to a running daemon's
 
-Through the door (`edged.control.door.ask`):
+Commands of the control socket (`edged.control.door.ask`):
 
-    ask(door, "governor")                              what runs
-    ask(door, "governor", policy=NAME, settings={})    go on with another policy
+    ask(door, "governor")                              the running policy
+    ask(door, "governor", policy=NAME, settings={})    switch the policy, between two beats
 
-answers, the second at once, between two beats
+Both return
 
     {"policy": NAME, "was": NAME, "settings": {...}, "reason": "...", "forecast": "...",
      "problem": "..."}
 
-`policy` is what runs now: `hands_off` with a `problem` where the one that was asked for may not set
-anything here.  An unknown policy or setting is an error, and the old one goes on.
+`policy` is the running one: `hands_off` with a `problem` where the requested policy may not set
+anything on this board.  An unknown policy or setting is an error and changes nothing.
 
     ask(door, "energy")                                cumulative figures, for differences
 
@@ -30,8 +28,8 @@ anything here.  An unknown policy or setting is an error, and the old one goes o
      "rails": [{"meter", "rail", "part_of", "feeds", "joules", "provenance", "since_us",
                 "until_us", "gap_us", "problem"}, ...]}
 
-Times are the daemon's monotonic µs.  Joules are of `since_us` to `until_us` without the gaps;
-`tuples` and `beats` were counted at `at_us`, the time of the last reading (now, where nothing is
-read).  Joules that are counted later than `lag_us` after a change of the input's power are all of
-what it is now.  Everything starts at 0 with the process.
+Times are the daemon's monotonic µs.  Joules cover `since_us` to `until_us` without the gaps;
+`tuples` and `beats` were counted at `at_us`, the time of the last reading (now, where there is no
+meter). Joules read later than `lag_us` after a change of the input power reflect the new power
+only.  All figures start at 0 with the process.
 """

@@ -1,12 +1,12 @@
-"""Measuring: three accounts of this process's CPU time (ingest; race; beside, which is all else),
-what races cost by them, and the rate of arrival.
+"""CPU time, cost and arrival rate of beats.
 
-What is measured goes to the books (`watch`), into the law that policies price races with (`law`),
-and, of a board that is not there, to that board as work.  A kernel on a GPU is no cycles of a core:
-the time that its calibration says is taken out of the law, and put back as waiting (`cost`).
+The process's CPU time has three accounts: ingest, race, and everything else (beside). The
+measurements go to the ledger (`Metering`), to the fitted race cost (`RaceLaw`) that prices
+policies, and on a simulated board to that board as work.  A kernel on a GPU uses no cycles of a
+core: its calibrated time is subtracted before the fit and added to the cost as a GPU part (`cost`).
 
-Where nothing is set, beats are only counted (`HandsOffTotals`), one in SAMPLE with its CPU time,
-and booked when somebody reads.
+Where no policy sets anything, beats are only counted (`HandsOffTotals`), one race in SAMPLE with
+its CPU time, and booked when a client reads the figures.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from governors.placement_prices import KernelPart, with_part
 from governors.work import RaceCost
 
 CLOCK_US = 1_000_000
-"""The clock of races that are left alone is read so often."""
+"""Interval of reading the clock of races without a set clock."""
 SAMPLE = 8
 TALLY_MAX = 256
-"""Races that are only counted are booked by then, so that placement knows the pace of arrivals."""
+"""Counted races are booked after this many, so that placement has a current arrival rate."""
 RATE_WEIGHT = 0.3
-"""Of the newest beat in the rate of arrival."""
+"""Weight of the newest beat in the arrival rate."""
 
 
 class Accounts:
-    """Told before a race, after its ingest and after it."""
+    """Measures beats; called before a race, after its ingest and after it."""
 
     def __init__(
         self, site: BoardSite, watch: Metering, clock: Clock, workers: int,
         set_hz: Callable[[], int], now_hz: Callable[[], int | None], wakes: Callable[[], int],
     ) -> None:  # fmt: skip
-        """`set_hz`: the CPU clock that is pinned, or 0; `now_hz`: as it can be read; `wakes`: of
-        this process, so far."""
+        """`set_hz`: the pinned CPU clock, or 0; `now_hz`: the clock as read; `wakes`: wakeups of
+        this process so far."""
         self.rate = 0.0
-        """Rows a second."""
+        """Rows per second."""
         self._site, self._watch, self._clock, self._workers = site, watch, clock, workers
         self._set_hz, self._now_hz, self._wakes = set_hz, now_hz, wakes
         self._jobs: Sequence[JobRuntime] = ()
@@ -51,33 +51,33 @@ class Accounts:
         self._law: RaceLaw | None = None
         self._mark_ns = time.process_time_ns()
         self._own_ns = 0
-        """CPU time of reading a simulated board's meters, which is none of the board's."""
+        """CPU time of reading a simulated board's meters, which is not work of the board."""
         self._commits = 0
-        """Beats since the last race that have only committed."""
+        """Beats since the last race that only committed."""
         self._begun: tuple[int, int] | None = None
         self._ingested: tuple[int, int] = (0, 0)
         self._learnt_us = clock.monotonic_us()
         self._woken = 0
         self._hz = (0, 0)
-        """When the clock of races was read, and what it was."""
+        """Time of the last reading of the clock, and the clock."""
         self._tally = HandsOffTotals()
 
     def attach(self, jobs: Sequence[JobRuntime]) -> None:
-        """The jobs are others."""
+        """Set the running jobs."""
         was, self._jobs = self._row_bytes, jobs
         self._row_bytes = row_bytes([job.plan for job in jobs])
         if was != self._row_bytes:
-            self._law = None  # other rows, other costs
+            self._law = None  # costs depend on the row width
 
     # a beat of a board that is left alone ------------------------------------------------------
 
     def count_begun(self, at_us: int) -> None:
-        """A race is about to start, which is only counted."""
+        """A race starts that is only counted."""
         sampled = self._tally.races % SAMPLE == 0
         self._begun = (at_us, time.process_time_ns() if sampled else 0)
 
     def count(self, done: Done, now_us: int) -> None:
-        """A beat is over, which is only counted."""
+        """A beat that is only counted is over."""
         tally = self._tally
         if self._begun is not None:
             begun_us, begun_ns = self._begun
@@ -98,7 +98,7 @@ class Accounts:
             self.settle()
 
     def settle(self) -> bool:
-        """Book what was only counted, as that many like races; whether there was any."""
+        """Book the counted beats as equal races; returns whether there were any."""
         tally, self._tally = self._tally, HandsOffTotals()
         self._watch.beats += tally.beats
         self._watch.tuples += tally.taken
@@ -123,19 +123,19 @@ class Accounts:
     # a beat of one that is not -----------------------------------------------------------------
 
     def begin(self) -> None:
-        """A race starts now; what was decided before it was none of its work."""
+        """A race starts now; the work of the decision before it is excluded."""
         self.mark()
         self._begun = (self._clock.monotonic_us(), self._mark_ns)
 
     def ingested(self, counted: bool) -> None:
-        """What had arrived is taken in."""
+        """The ingest is complete."""
         self._ingested = (
             self._clock.monotonic_us(),
             0 if counted else time.process_time_ns(),
         )
 
     def end(self, done: Done, now_us: int, now_ns: int) -> None:
-        """A beat is over, with a race or without."""
+        """A beat is over, with or without a race."""
         self.learn_rate(done, now_us)
         if done.arrived or done.taken:
             self._watch.beats += 1
@@ -147,7 +147,7 @@ class Accounts:
         self._begun, self._mark_ns, self._own_ns = None, now_ns, 0
 
     def pass_time(self, now_us: int) -> None:
-        """Book what this process did since the last race."""
+        """Book the process's work since the last race."""
         beside_us = max(0.0, (time.process_time_ns() - self._mark_ns - self._own_ns) / 1e3)
         new = self._new_wakes()
         cycles = self._cycles(beside_us)
@@ -158,16 +158,16 @@ class Accounts:
         self._watch.beside(cycles, new)
 
     def mark(self) -> None:
-        """What was done up to now is nobody's."""
+        """Exclude the CPU time up to now from every account."""
         self._mark_ns = time.process_time_ns()
         self._own_ns = 0
 
     def leave_out(self, own_ns: int) -> None:
-        """CPU time that is none of the board's work."""
+        """Exclude CPU time that is not work of the board."""
         self._own_ns += own_ns
 
     def ship(self, pid: int | None) -> None:
-        """Book what the uplink's process has done since the last time."""
+        """Book the CPU time of the uplink's process since the previous call."""
         if pid is None:
             return
         new_s = self._watch.ship(cpu_seconds(pid), self._cycles(1e6))
@@ -177,24 +177,24 @@ class Accounts:
     # what it has come to -----------------------------------------------------------------------
 
     def cost(self) -> dict[str, RaceCost]:
-        """What a race takes, by the processor that it runs on."""
+        """Cost of a race by processor."""
         cost, away = self._race_law().cost(), self._away()
         for part in away:
             cost = with_part(cost, part, self._hz[1] or 10**9)
         return {"gpu" if away else "cpu": cost}
 
     def waiting(self, staged: int, now_us: int) -> float:
-        """Rows that are expected to wait: those staged, and what arrives at the present rate."""
+        """Expected number of waiting rows: the staged ones, and arrivals at the current rate."""
         return staged + self.rate * max(0, now_us - self._learnt_us) / 1e6
 
     def spent(self) -> Spent:
-        """Wall time (ns) of every job's operators and sinks: what joules are shared by."""
+        """Wall time (ns) of every operator and sink; joules are shared in proportion."""
         return {
             (job.plan.name, name): ns for job in self._jobs for name, ns in job.spent_ns.items()
         }
 
     def learn_rate(self, done: Done, now_us: int) -> None:
-        """So much has arrived since the last beat."""
+        """Update the arrival rate with a beat."""
         passed_us, self._learnt_us = now_us - self._learnt_us, now_us
         if passed_us > 0:
             self.rate += RATE_WEIGHT * (1e6 * done.arrived / passed_us - self.rate)
@@ -216,17 +216,17 @@ class Accounts:
         self._race_law().note(done.taken, cycles, cores)
 
     def _shape(self, us: float, cpu_us: float) -> tuple[float, float]:
-        """Time and mean cores of a race, from its wall and its CPU time."""
+        """Duration and mean number of cores of a race, from wall and CPU time."""
         us = max(1.0, us)
         return us, min(float(self._workers), max(1.0, cpu_us / us))
 
     def _cycles_of(self, us: float, moved_bytes: float, rows: int, hz: int) -> float:
-        """Of the longest thread, in a race that waits for memory and for a GPU as well."""
+        """Cycles of the longest thread, without stalls for memory and time on a GPU."""
         away_us = sum(part.at_us(rows) for part in self._away())
         return max(0.0, us - self._stall_us(moved_bytes) - away_us) * hz / 1e6
 
     def _away(self) -> list[KernelPart]:
-        """The parts of a beat that run on a GPU."""
+        """Parts of a beat that run on a GPU."""
         placed = (placer.runs for job in self._jobs for placer in job.placers.values())
         return [part for part in placed if part is not None and part.device != "cpu"]
 
@@ -252,7 +252,7 @@ class Accounts:
         return cpu_us * (self._hz[1] or 1e9) / 1e6
 
     def _clock_hz(self, now_us: int) -> int:
-        """The clock that races meet: pinned, or read now and then just after one."""
+        """Clock of races: the pinned one, or the last reading after a race."""
         pinned = self._set_hz()
         if pinned:
             return pinned

@@ -1,8 +1,8 @@
-"""Carrying out: the policy is asked before a race and after it, and what it decides is set.
+"""Applies the decisions of the running policy before and after each race.
 
-Clocks and sleeps go to the limits that are owned, waits and intake to the heart by way of a
-`Steer`, the uplink's windows to what holds pages back.  A decision that met a limit which somebody
-else had changed meanwhile is made once more, inside of theirs.
+Clocks and sleeps go to the owned limits, waits and intake to the heart as a `Steer`, upload windows
+to the upload coalescer.  If a decision meets a limit that another process has changed, the policy
+decides once more, inside the new limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from governors.policies.base import Decision, Observation
 from governors.policies.running import BUSY_CORES
 
 HOLD_US_MIN = 2_000
-"""A race that may take nothing is not asked about again before: never a busy loop."""
+"""Shortest time until the policy is asked again about a race that may take nothing; prevents a busy
+loop."""
 
 
 class Windows(Protocol):
@@ -29,62 +30,62 @@ class Windows(Protocol):
 
     @property
     def within_us(self) -> int:
-        """How long they may."""
+        """Longest wait allowed."""
 
     def release_soon(self) -> None:
-        """Send them with the beat's."""
+        """Send the pages with those of the beat."""
 
 
 class Actuation:
-    """Sets what the policy that runs decides."""
+    """Applies decisions of the running policy."""
 
     def __init__(self, policies: Policies, limits: OwnedLimits) -> None:
         self.steer = Steer()
         self.reason = ""
-        """Of the last decision before a race."""
+        """Reason of the last decision before a race."""
         self.held: Windows | None = None
         """Pages that wait for the uplink."""
         self._policies, self._limits = policies, limits
         limits.taken = self._taken
 
     def lift(self) -> None:
-        """End what the policy before has held back: the heart waits by the steer it was given."""
+        """Cancel delays of the previous policy, also in the `Steer` that the heart still holds."""
         self.steer.not_before_us = 0
         self.steer, self.reason = Steer(), ""
 
     def before(self, at_us: int, look: Callable[[], Observation]) -> None:
-        """A race is about to start; `look` tells what is seen, with the limits of that moment."""
+        """A race is about to start; `look` returns the observation under the current limits."""
         running = self._policies.running
         self._limits.sleeps.leave(at_us)
         for change in self._limits.watch(at_us):
             running.lost(change.name)
-        seen = look()
-        decision = running.race(seen)
+        observed = look()
+        decision = running.race(observed)
         if self._set(decision, at_us):
             decision = running.race(look())
             self._set(decision, at_us)
         self.reason = decision.reason
         if decision.admit_share < 1.0:
-            self.steer.units_max = int(decision.admit_share * seen.work.units)
+            self.steer.units_max = int(decision.admit_share * observed.work.units)
             if self.steer.units_max == 0:
                 self.steer.not_before_us = max(decision.not_before_us, at_us + HOLD_US_MIN)
         elif decision.units_max < math.inf:
             self.steer.units_max = max(1, int(decision.units_max))
 
-    def after(self, seen: Observation, others_cores: float) -> None:
-        """The race is over; `others_cores`: those that other processes keep busy."""
+    def after(self, observed: Observation, others_cores: float) -> None:
+        """The race is over; `others_cores`: cores kept busy by other processes."""
         running = self._policies.running
-        decision = running.idle(seen)
-        self._set(decision, seen.at_us)
+        decision = running.idle(observed)
+        self._set(decision, observed.at_us)
         self.steer.wait_share, self.steer.race_us = decision.wait_share, decision.race_us
         self.steer.not_before_us = decision.not_before_us
         if others_cores < BUSY_CORES:
-            self._limits.sleeps.enter(decision.sleep, seen.at_us)
+            self._limits.sleeps.enter(decision.sleep, observed.at_us)
         if self.held is not None and decision.upload and running.policy.plans:
             self.held.release_soon()
 
     def _set(self, decision: Decision, at_us: int) -> bool:
-        """Set a decision's clocks; whether to decide again, inside other limits."""
+        """Apply a decision's clocks; returns whether to decide again inside other limits."""
         if not decision.clocks:
             return False
         lost, again = self._limits.apply(decision.clocks, at_us)
@@ -93,6 +94,6 @@ class Actuation:
         return again
 
     def _taken(self, change: ForeignChange) -> None:
-        """Somebody else has changed a limit that was ours."""
+        """Another process changed an owned limit."""
         text = f"{change.text}; planning goes on inside it"
         self._policies.tell("limits.taken_over", "warning", text, {"name": change.name})

@@ -1,13 +1,13 @@
-"""The board that a daemon runs on: its tree, profile, knobs and meters; or one that is not there.
+"""The board of a daemon: its tree, profile, knobs and meters; real or simulated.
 
 A simulated board is advanced with the work of each beat.  Its cycles are CPU time of this process
-(all threads, the energy side's own taken out) x the clock of this machine (`cpu MHz` of
-/proc/cpuinfo, the fastest core's; HOST_HZ where that is not told) x what the board's cores need for
-one of this machine's cycles (`edged.energy.cost_fit.width_scale`, an assumption off by half).
-Bytes are those of the rows (`row_bytes`).  A race takes what the board says at the clocks that
-stand in its tree: the board's time runs ahead of this machine's until it is over, AHEAD_US at
-most, and the limits are let go after it.  What is beyond that waits, and the share of time that
-was asked for is reported; over 1 the board is overloaded.
+(all threads, without the energy governor's own) x the clock of this machine (`cpu MHz` of the
+fastest core in /proc/cpuinfo; HOST_HZ where missing) x the board's cycles per cycle of this machine
+(`edged.energy.cost_fit.width_scale`, an assumption with an error of half). Bytes are those of the
+rows (`row_bytes`). A race takes as long as on the board at the clocks in its tree.  The board's
+time runs ahead of this machine's until the race is over, by at most AHEAD_US, and the limits are
+released after it.  Work beyond that queues, and `busy_share` reports the requested share of time;
+above 1 the board is overloaded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AHEAD_US = 1_000_000
 
 @dataclass
 class BoardSite:
-    """Everything that is known of the board."""
+    """Everything known about the board."""
 
     sysfs: Sysfs
     board: DetectedBoard
@@ -56,49 +56,49 @@ class BoardSite:
 
     @property
     def provenance(self) -> Provenance:
-        """Of what its sensors tell."""
+        """Provenance of its sensors' readings."""
         return Provenance.MEASURED if self.simulated is None else Provenance.SIMULATED
 
 
 class SimulatedWork:
-    """Charges a simulated board with what this process does."""
+    """Charges a simulated board with the work of this process."""
 
     def __init__(self, board: SimulatedBoard, now_us: int) -> None:
         self.board = board
         self._scale = host_hz() * width_scale(board.profile) / 1e6
-        """Cycles of the board for a µs of CPU time here."""
-        self._started_us, self._asked_us = now_us, 0.0
+        """Cycles of the board per µs of CPU time of this machine."""
+        self._started_us, self._requested_us = now_us, 0.0
         self.late_us = 0.0
-        """What did not fit into the time that was there."""
+        """Work that did not fit into the available time."""
 
     def cycles(self, cpu_us: float) -> float:
-        """What the board's cores need for CPU time of this machine."""
+        """Cycles of the board's cores for CPU time of this machine."""
         return cpu_us * self._scale
 
     def pass_time(self, now_us: int, beside_us: float, wakes: int) -> None:
-        """Time up to now, with CPU time beside the races in it, on one core."""
+        """Advance to now, with CPU time outside races on one core."""
         cycles = self.cycles(beside_us)
         self.board.advance(now_us, BoardWork(cycles=cycles, cores=1.0, wakeups=wakes))
 
     def race(self, now_us: int, cpu_us: float, cores: float, memory_bytes: float) -> float:
-        """A race that began at `now_us`; how long it takes on the board (µs)."""
+        """Run a race that began at `now_us`; returns its duration on the board (µs)."""
         work = BoardWork(cycles=self.cycles(cpu_us), memory_bytes=memory_bytes, cores=cores)
         before = self.board.charged_us
         self.board.advance(self.board.now_us, work)
         us = self.board.charged_us - before
-        self._asked_us += us
+        self._requested_us += us
         at = max(now_us, self.board.now_us)
         self.board.advance(min(at + round(self.board.backlog_us), now_us + AHEAD_US))
         self.late_us = self.board.backlog_us
         return us
 
     def busy_share(self, now_us: int) -> float:
-        """Service time that was asked for, over the time that has passed."""
-        return self._asked_us / max(1, now_us - self._started_us)
+        """Requested service time over elapsed time."""
+        return self._requested_us / max(1, now_us - self._started_us)
 
 
 def open_site(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) -> BoardSite:
-    """Look at the board; nothing is written.  Raises ConfigError."""
+    """Examine the board without writing to it.  Raises ConfigError."""
     try:
         return _open(settings, store, clock_us)
     except GovernorError as problem:
@@ -122,7 +122,7 @@ def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) ->
     missing = allowed.keys() - {k.name for k in knobs} - {OFFLINE, GPU_PM, UCLAMP}
     if missing:
         raise GovernorError(
-            f"--governor allow: there is no clock {', '.join(sorted(missing))} here"
+            f"--governor allow: this board has no clock {', '.join(sorted(missing))}"
         )
     sleeps = Sleeps(sysfs, switches(sysfs, board), allowed, simulated is not None)
     source = Provenance.MEASURED if simulated is None else Provenance.SIMULATED
@@ -145,7 +145,7 @@ def _meters(settings: EnergySettings, source: Provenance) -> MeterSettings:
 
 
 def host_hz() -> float:
-    """The clock of this machine's fastest core."""
+    """Clock of this machine's fastest core."""
     try:
         found = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text(), re.M)
     except OSError:

@@ -1,18 +1,18 @@
-"""A race's clock asked for by clamping this daemon's own threads: `allow = uclamp`.
+"""Clock requests by utilisation clamps on the daemon's own threads: `allow = uclamp`.
 
-Instead of moving the limits of a clock domain, which hold for every process on the board, the
-threads that race say which clock they want, and the kernel's governor obeys while they run
-(kernel: Documentation/scheduler/sched-util-clamp.rst).  It needs no right, touches nobody else's
-work, and ends with the threads, so that there is nothing to restore after a crash.  It is a hint:
-whoever else runs on a core may have it faster (max aggregation), so the clock that races met is
-read and not assumed.
+Limits of a clock domain apply to every process on the board.  With clamps, the racing threads
+request a clock instead, and the kernel's governor follows while they run (kernel:
+Documentation/scheduler/sched-util-clamp.rst). This needs no privilege, does not affect other
+processes and ends with the threads, so nothing has to be restored after a crash.  It is a hint
+only: another task on the core may raise the clock (max aggregation), so the clock of races is read
+rather than assumed.
 
-A clamp is a share of the highest clock, 0 to 1024.  Before Linux 6.8 schedutil adds a quarter to
-what was clamped (`map_util_perf`), since then only to what was not ("sched/cpufreq: Rework
-schedutil governor performance estimation", commit 9c0b4bb7f630).
+A clamp is a share of the highest clock, 0 to 1024. Before Linux 6.8 schedutil adds a quarter to the
+clamped value (`map_util_perf`); since 6.8 it adds that to unclamped values only ("sched/cpufreq:
+Rework schedutil governor performance estimation", commit 9c0b4bb7f630).
 
-What no profile knows is whether a board's kernel has clamps: on a board that is not there they are
-unknown, and nothing is clamped.
+No profile says whether a board's kernel supports clamps, so on a simulated board nothing is
+clamped.
 """
 
 from __future__ import annotations
@@ -32,67 +32,68 @@ from governors.sysfs import Sysfs
 CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 SCHEDUTIL = "schedutil"
 EXACT_SINCE = (6, 8)
-"""Linux from which on a clamp is no more raised by a quarter."""
+"""Linux version since which a clamp is not raised by a quarter."""
 
 
 class Clamps:
-    """The clocks that are asked for, by domain; the highest holds for all threads."""
+    """Requested clocks by domain; the highest applies to all threads."""
 
     def __init__(self, sysfs: Sysfs) -> None:
-        """Raises ActuatorError where this kernel has no clamps, or its governor ignores them."""
+        """Raises ActuatorError where the kernel has no clamps or its governor ignores them."""
         governors = {
             sysfs.get(f"{CPUFREQ}/{policy}/scaling_governor") for policy in sysfs.list(CPUFREQ)
         }
         if governors != {SCHEDUTIL}:
             found = ", ".join(sorted(str(g) for g in governors)) or "there is none"
-            raise ActuatorError(f"uclamp: acts under {SCHEDUTIL} only, not under {found}")
+            raise ActuatorError(f"uclamp: works under {SCHEDUTIL} only, not under {found}")
         tops = (sysfs.get_int(f"{CPUFREQ}/{p}/cpuinfo_max_freq") for p in sysfs.list(CPUFREQ))
         self._top_hz = 1000 * max(top or 0 for top in tops)
         self._headroom = 1.0 if _release() >= EXACT_SINCE else 1.25
         self._kernel = UtilClamp()
-        self._asked: dict[str, int] = {}
+        self._requested: dict[str, int] = {}
         self._now: Clamp | None = None
         self.tasks: Callable[[], Sequence[int]] = lambda: ()
-        """Threads that race beside the calling one."""
+        """Racing threads besides the calling one."""
         self.entering, self.leaving = WriteCost(), WriteCost()
-        """Measured, of all threads together."""
+        """Measured cost, of all threads together."""
 
-    def ask(self, domain: str, hz: int) -> None:
-        """Run the races of a domain at a clock.  Raises ActuatorError."""
-        self._asked[domain] = hz
-        self._follow()
+    def request(self, domain: str, hz: int) -> None:
+        """Run a domain's races at a clock.  Raises ActuatorError."""
+        self._requested[domain] = hz
+        self._update()
 
     def drop(self, domain: str) -> None:
-        """A domain asks for nothing any more."""
-        if self._asked.pop(domain, None) is not None:
-            self._follow()
+        """Withdraw a domain's request."""
+        if self._requested.pop(domain, None) is not None:
+            self._update()
 
     def release(self) -> None:
-        """Give the threads back what they had."""
-        self._asked.clear()
-        self._follow()
+        """Restore the threads' previous clamps."""
+        self._requested.clear()
+        self._update()
 
     def measure(self) -> float:
-        """What entering and leaving take together (µs), by clamping to what lets all through."""
+        """Cost of clamping and releasing together (µs), measured with a clamp that permits every
+        clock."""
         self._enter(Clamp())
         self._leave()
         return self.entering.usual_us + self.leaving.usual_us
 
-    def told(self) -> dict[str, Any]:
-        """For people: what was asked for, and what that has taken."""
+    def as_dict(self) -> dict[str, Any]:
+        """Number and cost of clamps, for the status."""
         return {
             "times": self.entering.count,
             "enter_us": round(self.entering.usual_us, 1),
             "leave_us": round(self.leaving.usual_us, 1),
         }
 
-    def _follow(self) -> None:
-        """Clamp to the highest clock that is asked for."""
-        if not self._asked:
+    def _update(self) -> None:
+        """Clamp to the highest requested clock."""
+        if not self._requested:
             if self._now is not None:
                 self._leave()
             return
-        share = max(self._asked.values()) / self._top_hz / self._headroom
+        share = max(self._requested.values()) / self._top_hz / self._headroom
         util = min(FULL, int(FULL * share))
         if self._now != Clamp(util, util):
             self._enter(Clamp(util, util))
@@ -112,6 +113,6 @@ class Clamps:
 
 
 def _release() -> tuple[int, int]:
-    """Linux's version."""
+    """Version of the running kernel."""
     found = re.match(r"(\d+)\.(\d+)", platform.release())
     return (int(found[1]), int(found[2])) if found else (0, 0)

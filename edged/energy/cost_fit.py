@@ -1,11 +1,11 @@
-"""What a race costs, learnt from races: `cycles + cycles per row x rows`, and waiting per row.
+"""Cost of races, fitted to past races: `cycles + cycles per row x rows`, and stalls per row.
 
-Least squares over the races so far, the older the lighter (MEMORY), around the law that
-`edged.simulate.work` measured once, which counts as PRIOR races: a job whose beats are all of one
-size tells only their sum.  No coefficient is below zero.
+Least squares over past races with exponentially decaying weights (MEMORY), around the constants of
+`edged.simulate.work`, which count as PRIOR races.  The prior is needed since beats of one size
+determine only the sum.  No coefficient is negative.
 
-A `RaceCost` is a key of the cost model's plans, so it stays the same object until what it says of
-typical races is off by more than TOLERANCE.
+A `RaceCost` is part of the cache key of the cost model's plans, so `cost` returns the same object
+until the fit deviates by more than TOLERANCE on typical races.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ PRIOR = 2.0
 PRIOR_ROWS = 20_000.0
 TOLERANCE = 0.1
 WEIGHT = 0.1
-"""Of the newest race in means."""
+"""Weight of the newest race in means."""
 
 
 class RaceLaw:
-    """Learns from (rows, cycles of the longest thread) of races."""
+    """Fit over (rows, cycles of the longest thread) of races."""
 
     def __init__(self, scale: float, stall_us_per_row: float, bytes_per_row: float) -> None:
-        """`scale`: cycles of this board's cores for one of those that the prior was measured on."""
+        """`scale`: cycles of this board's cores per cycle of the machine on which the prior was
+        measured."""
         self._stall_us, self._bytes = stall_us_per_row, bytes_per_row
         self._sums = [0.0] * 5
-        """Of weights, rows, rows², cycles, rows x cycles."""
+        """Sums of weights, rows, rows², cycles, rows x cycles."""
         self._prior = (scale * RACE_CYCLES, scale * ROW_CYCLES)
         for rows in (0.0, PRIOR_ROWS):
             self._add(PRIOR, rows, self._prior[0] + self._prior[1] * rows)
@@ -49,20 +50,20 @@ class RaceLaw:
         self._cost = self._fitted()
 
     def note(self, rows: int, cycles: float, cores: float) -> None:
-        """A race of so many rows."""
+        """Add a race."""
         self._sums = [MEMORY * x for x in self._sums]
         self._add(1.0, float(rows), cycles)
         self._rows += WEIGHT * (rows - self._rows)
         self._cores += WEIGHT * (cores - self._cores)
 
     def note_beside(self, cycles: float, commits: int = 0) -> None:
-        """What was done beside a race, wakes included, and how many beats in that time have only
-        committed: each takes what the race's own commit and acks take, and its ingest."""
+        """Add the cycles outside a race, wakes included.  `commits` beats in that time only
+        committed: each costs as much as the race's own commit and acks, plus its ingest."""
         each = max(0.0, cycles - commits * self._commit) / (1 + commits)
         self._beside += WEIGHT * (each - self._beside)
 
     def cost(self) -> RaceCost:
-        """The law, the same object as long as it holds."""
+        """The fitted cost; the same object while it holds."""
         new, old = self._fitted(), self._cost
         for rows in (0.0, self._rows):
             if abs(new.us(rows, 10**9) - old.us(rows, 10**9)) > TOLERANCE * old.us(rows, 10**9):
@@ -91,15 +92,15 @@ class RaceLaw:
 
 
 def width_scale(profile: BoardProfile | None) -> float:
-    """Cycles of a board's cores for one of this machine's, by the width of their front ends (see
-    `edged.simulate.work`); 1 where the cores are not known."""
+    """Cycles of a board's cores per cycle of this machine, by the width of their front ends
+    (`edged.simulate.work`); 1 for unknown cores."""
     core = profile.clusters[0].core.partition(" (")[0] if profile is not None else ""
     return HOST_WIDTH / CORES.get(core, HOST_WIDTH)
 
 
 def row_bytes(plans: Sequence[JobPlan]) -> float:
-    """Memory traffic of a row: its bytes as often as they cross the bus; a column of variable size
-    counts with 16 bytes."""
+    """Memory traffic per row: its bytes times the number of transfers over the bus; a column of
+    variable size counts as 16 bytes."""
     widths = [
         sum(f.dtype.width or 16 for f in stream.schema)
         for plan in plans

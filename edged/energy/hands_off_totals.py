@@ -1,4 +1,5 @@
-"""What beats did under `hands_off`, in sums: booked when somebody reads, not at every beat."""
+"""Sums over beats under `hands_off`, booked when a client reads the figures rather than at every
+beat."""
 
 from __future__ import annotations
 
@@ -7,21 +8,21 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class HandsOffTotals:
-    """Since the last booking."""
+    """Sums since the last booking."""
 
     races: int = 0
     beats: int = 0
-    """With rows."""
+    """Beats with rows."""
     commits: int = 0
-    """That have only committed."""
+    """Beats that only committed."""
     us: int = 0
     """Wall time of ingest and race."""
     ingest_us: int = 0
-    """Of it, before the race."""
+    """Part of it before the race."""
     sampled_us: int = 0
-    """The same of some races,"""
+    """Wall time of sampled races."""
     sampled_ns: int = 0
-    """and the CPU time of all threads in them."""
+    """CPU time of all threads in sampled races."""
     arrived: int = 0
     taken: int = 0
     """Rows."""

@@ -1,12 +1,12 @@
-"""The limits that a policy sets: owned while one is at it that sets any, and given back by itself.
+"""Owned clock limits of the running policy, and their restoration.
 
-Before each race `watch` looks for what somebody else has changed; what a decision asks for is then
-set inside of what is allowed.  A clock whose file is gone is left alone until it is back; one that
-could not be set is tried again after AGAIN_US, and so is one that nobody might write at the start:
-a helper was started (again), somebody gave the right.
+Before each race `watch` detects changes by other processes; decisions are then applied inside the
+allowed limits.  A clock whose file is missing is skipped until the file returns.  A clock that
+could not be set is retried after AGAIN_US. So is one that no writer may write: a helper may have
+started, or a permission been granted.
 
-Where clamps were asked for (`edged.energy.clamps`) the CPU's clock of a race is asked for by them,
-inside of the same limits, whether these may be written or not.
+With clamps (`edged.energy.clamps`) the CPU clock of a race is requested by them, inside the same
+limits, whether or not the limits are writable.
 """
 
 from __future__ import annotations
@@ -29,49 +29,47 @@ CHANGES_MAX = 16
 
 
 class OwnedLimits:
-    """The board's limits, as far as this daemon has them."""
+    """Limits of the board that this daemon owns."""
 
     def __init__(self, site: BoardSite, tariff: Tariff | None) -> None:
         self.dials: tuple[Dial, ...] = ()
         self.write_us = self.write_j = 0.0
-        """Of setting all CPU clocks and letting them go again."""
+        """Cost of setting all CPU clocks and releasing them."""
         self.changes: deque[dict[str, Any]] = deque(maxlen=CHANGES_MAX)
-        """What others did to limits, and what could not be set; the last ones."""
+        """The last changes by other processes and failed settings."""
         self.taken_over = 0
-        """How often somebody else has changed a limit that was ours."""
+        """Number of changes of owned limits by other processes."""
         self.taken: Callable[[ForeignChange], None] = lambda _: None
-        """Told of each such change."""
+        """Called on each such change."""
         self.restored: list[str] = []
-        """What an earlier process had left, and what was done about it."""
+        """Actions that restored the limits of an earlier process."""
         self._site, self._tariff = site, tariff
         self._knobs = {knob.name: knob for knob in site.knobs}
         self._settings: list[Knob | Switch] = [*site.knobs, *site.sleeps.switches]
         self._others_us: dict[str, float] = {}
-        """Of setting each clock that is no CPU's and letting it go again, where it is known."""
+        """Cost of setting and releasing each clock other than the CPU's, where known."""
         self._ours: Ownership | None = None
         self._unset: dict[str, int] = {}
-        """When clocks could not be set."""
+        """Time of the last failure by clock."""
         self._refusals: dict[str, str] = {}
-        """Why, in words, of those that have not been set since."""
-        self._looked_us = 0
-        """When somebody else was last looked for who may write."""
+        """Reason of the last failure by clock, until it succeeds."""
+        self._retried_us = 0
+        """Time of the last search for a writer."""
         self.sleeps = site.sleeps
 
     @property
     def clamped(self) -> bool:
-        """Whether CPU clocks are asked for by clamping this process's threads, not by limits."""
+        """Whether CPU clocks are requested by clamps instead of limits."""
         return self.sleeps.clamps is not None
 
     def restore(self) -> None:
-        """Put back what a daemon that died has left, whatever policy runs now.
-
-        Raises ActuatorError.
-        """
+        """Restore the limits that a dead daemon left, for any policy.  Raises ActuatorError."""
         if self._site.journal.exists():
             self.restored += restore(self._site.sysfs, self._site.writer, self._site.journal)
 
     def take(self) -> None:
-        """Own them.  Raises ActuatorError where that cannot be, and nothing can be clamped."""
+        """Acquire the limits.  Raises ActuatorError where that fails and clamps are not
+        available."""
         if self._ours is not None:
             return
         site = self._site
@@ -87,20 +85,20 @@ class OwnedLimits:
             self.sleeps.take(ours, self._tariff)
             self.restored += ours.restored
         self._price()
-        self._look()
+        self._refresh_dials()
 
     def release(self) -> list[str]:
-        """Give them back; what was not restored, and why."""
+        """Restore the limits; returns what was not restored, with reasons."""
         ours, self._ours = self._ours, None
         self.dials, self._unset, self._refusals = (), {}, {}
         self.sleeps.released()
         return [] if ours is None else ours.release()
 
     def watch(self, at_us: int) -> list[ForeignChange]:
-        """What has become of limits that are ours since the last look: what somebody else has
-        changed, what is gone, back, or may be set by now.  Raises ActuatorError."""
+        """Changes of owned limits since the previous call: changed by other processes, missing,
+        back, or writable by now.  Raises ActuatorError."""
         found = [] if self._ours is None else self._ours.watch()
-        found += self._ask_again(at_us)
+        found += self._retry_refused(at_us)
         for change in found:
             self._note(at_us, change.name, change.what, change.text)
             self._unset.pop(change.name, None)
@@ -112,18 +110,18 @@ class OwnedLimits:
         for name in again:
             del self._unset[name]
         if found or again:
-            self._look()
+            self._refresh_dials()
         return found
 
     def may(self) -> bool:
-        """Whether there is a limit that may be written as things are now."""
+        """Whether at least one limit may be written now."""
         self._site.writer.look()
         files = (setting.files().values() for setting in self._settings)
         return any(not any(map(self._site.writer.refusal, paths)) for paths in files)
 
     def apply(self, clocks: Mapping[str, ClockSetting], at_us: int) -> tuple[list[str], bool]:
-        """Set what was decided; the dials that could not be, and whether that is because somebody
-        else changed one of them meanwhile, so that it is worth deciding again."""
+        """Apply clocks.  Returns the dials that failed, and whether another process changed one of
+        them meanwhile, so that a new decision is worthwhile."""
         lost, again = [], False
         for name, setting in clocks.items():
             try:
@@ -140,7 +138,7 @@ class OwnedLimits:
         return lost, again
 
     def describe(self) -> dict[str, Any]:
-        """For people: who writes, what is owned, how it stands."""
+        """Writer, owned limits and clocks, for the status."""
         ours = self._ours
         return {
             "writer": {"name": self._site.writer.name, "why": self._site.writer.why},
@@ -156,8 +154,7 @@ class OwnedLimits:
         }
 
     def standing(self) -> tuple[Dial, ...]:
-        """The dials as their limits stand, whether they are owned or not; those of which it can be
-        told."""
+        """Dials at their current limits, owned or not; without those that cannot be read."""
         if self.dials:
             return self.dials
         found = []
@@ -170,7 +167,7 @@ class OwnedLimits:
         return tuple(found)
 
     def clock_hz(self) -> int | None:
-        """The clock of the first CPU domain as it stands now."""
+        """Current clock of the first CPU domain."""
         for knob in self._knobs.values():
             if knob.kind == "cpu":
                 now = self._site.sysfs.get_int(knob.current_path) if knob.current_path else None
@@ -191,7 +188,7 @@ class OwnedLimits:
     def _set(self, knob: Knob, setting: ClockSetting) -> None:
         clamps = self.sleeps.clamps if knob.kind == "cpu" else None
         if clamps is not None and setting.act is Act.PIN:
-            clamps.ask(knob.name, setting.hz)
+            clamps.request(knob.name, setting.hz)
             return
         if clamps is not None:
             clamps.drop(knob.name)
@@ -205,13 +202,13 @@ class OwnedLimits:
             least = self._ours.allowed(knob).min_hz
             self._ours.limit(knob, ClockLimits(min(least, setting.hz), setting.hz))
 
-    def _look(self) -> None:
-        """The dials as they may be set now."""
+    def _refresh_dials(self) -> None:
+        """Update the dials to the current limits."""
         found = (self._dial(knob) for knob in self._knobs.values())
         self.dials = tuple(dial for dial in found if dial is not None)
 
     def _dial(self, knob: Knob) -> Dial | None:
-        """None: it may never be set here."""
+        """None for a knob that can never be set here."""
         ours = self._ours
         owned = ours is not None and knob.name not in ours.refused
         if not owned and not (self.clamped and knob.kind == "cpu"):
@@ -228,25 +225,27 @@ class OwnedLimits:
         )  # fmt: skip
 
     def _price(self) -> None:
-        """What writing costs: measured by writing what stands there; on a simulated board what its
-        profile says, since files on this machine are no clocks."""
+        """Measure the cost of writing by rewriting current values.  On a simulated board it is the
+        profile's, since files of this machine are not clocks."""
         settable = self._settable()
         cpus = [k for k in self._knobs.values() if k.kind == "cpu" and k.name in settable]
         ours = self._ours
         if self._site.simulated is not None and self._site.profile is not None:
-            said = {t.kind: t.us for t in self._site.profile.transitions if t.us is not None}
-            self.write_us = 2 * said.get("cpu", 0.0)
+            profile_us = {t.kind: t.us for t in self._site.profile.transitions if t.us is not None}
+            self.write_us = 2 * profile_us.get("cpu", 0.0)
             self._others_us = {
-                k.name: 2 * said[k.kind] for k in self._knobs.values()
-                if k.kind != "cpu" and k.kind in said
+                k.name: 2 * profile_us[k.kind] for k in self._knobs.values()
+                if k.kind != "cpu" and k.kind in profile_us
             }  # fmt: skip
         elif ours is not None:
-            told = {
+            measured_us = {
                 name: us for name, knob in self._knobs.items()
                 if name in settable and (us := self._measured_us(ours, knob)) is not None
             }  # fmt: skip
-            self.write_us = sum(told.get(knob.name, 0.0) for knob in cpus)
-            self._others_us = {n: us for n, us in told.items() if self._knobs[n].kind != "cpu"}
+            self.write_us = sum(measured_us.get(knob.name, 0.0) for knob in cpus)
+            self._others_us = {
+                n: us for n, us in measured_us.items() if self._knobs[n].kind != "cpu"
+            }
         if self.sleeps.clamps is not None:
             self.write_us = self.sleeps.clamps.measure()
         if self._tariff is not None and cpus:
@@ -254,8 +253,8 @@ class OwnedLimits:
             self.write_j = max(0.0, low) * self.write_us / 1e6
 
     def _measured_us(self, ours: Ownership, knob: Knob) -> float | None:
-        """Of setting it and letting it go; None where it cannot be set, or only by calls that would
-        set something."""
+        """Cost of setting and releasing a knob; None where it cannot be set, or where measuring
+        would change a setting."""
         if not readable(knob.max_path):
             return None
         try:
@@ -269,28 +268,28 @@ class OwnedLimits:
             return set(self._knobs) if self.clamped else set()
         return self._knobs.keys() - self._ours.refused.keys() - self._ours.dormant.keys()
 
-    def _ask_again(self, at_us: int) -> list[ForeignChange]:
-        """Where something may not be set, or could not be: whether somebody may by now."""
+    def _retry_refused(self, at_us: int) -> list[ForeignChange]:
+        """Search for a writer again where a knob may not be set or failed."""
         ours = self._ours
         lacking = self._unset or (ours is not None and ours.refused)
-        if not lacking or at_us - self._looked_us < AGAIN_US:
+        if not lacking or at_us - self._retried_us < AGAIN_US:
             return []
-        self._looked_us = at_us
+        self._retried_us = at_us
         self._site.writer.look()
         return [] if ours is None else ours.retry_refused()
 
     def _refused(self, at_us: int, name: str, why: str) -> None:
-        """It could not be set: leave it alone for a while.  Told once."""
+        """A knob could not be set: skip it for a while; reported once per reason."""
         if self._refusals.get(name) != why:
             self._note(at_us, name, "refused", why)
         self._unset[name], self._refusals[name] = at_us, why
-        self._look()
+        self._refresh_dials()
 
     def _note(self, at_us: int, name: str, what: str, text: str) -> None:
         self.changes.append({"at_us": at_us, "name": name, "what": what, "text": text})
 
     def _costs(self) -> dict[str, dict[str, Any]]:
-        """What setting what was set has taken, and letting it go, measured."""
+        """Measured cost of setting and releasing."""
         ours = self._ours
         pairs = {} if ours is None else {
             name: (cost, ours.leaving.get(name)) for name, cost in ours.costs.items()
@@ -304,5 +303,5 @@ class OwnedLimits:
             for name, (enter, leave) in {**pairs, **self.sleeps.costs}.items()
         }
         if self.sleeps.clamps is not None:
-            found[UCLAMP] = self.sleeps.clamps.told()
+            found[UCLAMP] = self.sleeps.clamps.as_dict()
         return found

@@ -1,14 +1,14 @@
-"""What the board takes: meters on their own timer, joules so far, and the ledger.
+"""Metering of a daemon: meters on their own timer, joules so far, and the ledger.
 
-The heart's waiter polls one timer that is armed for the next reading; where there is no meter it is
-never armed and nothing wakes.  Beats only add to counters.  When a reading is taken (without a
-meter: when somebody asks) the counters since the last one are booked, spread over that time.
+The event loop polls one timer, armed for the next reading; without a meter it is never armed and
+causes no wakeup.  Beats only add to counters.  At a reading (without a meter: when a client asks)
+the counters since the last one are booked, spread over that time.
 
-Joules at any moment, which policies ask for twice a beat, are those measured up to the last reading
-and, from there on and for gaps, what the model says: the idle board and edged's own work.  A meter
-tells of work only after its lag (`Sampler.lag_us`), so that what was modelled within the last lag
-is added too: work that is done is in them at once, in part twice for as long as a lag.  They never
-fall: where the model was ahead of the meter they stand until that has caught up.
+Policies need the joules twice per beat.  They are the measured joules up to the last reading plus
+the modelled joules since then and in gaps (idle board and edged's own work). A meter reflects work
+only after its lag (`Sampler.lag_us`), so modelled work within the last lag is added too: finished
+work counts at once, in part twice for the length of a lag.  The result never decreases: where the
+model was ahead of the meter, it stays constant until the meter catches up.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from governors.meters.sampler import Sampler, thread_time_us
 from governors.tariff import Tariff
 
 Spent = Mapping[tuple[str, str], int]
-"""By job and operator, wall ns so far."""
+"""Wall time (ns) so far by job and operator."""
 RECENT_US = 1_000_000
-"""Figures of less time are not told anew."""
+"""Figures younger than this are not read again."""
 IDLE_US = 10_000_000
-"""Counters of clocks and sleep are read so often at least, where something is read at all: a core
-that goes offline loses its own only since then."""
+"""Longest interval of reading the counters of clocks and idle states, where anything is read: a
+core that goes offline loses only the time since then."""
 MODEL = Rail("model", ("input",))
 
 
 class Metering:
-    """One board's figures since the process began."""
+    """Figures of one board since the process began."""
 
     def __init__(self, site: BoardSite, tariff: Tariff | None, clock: Clock) -> None:
-        # what reading a simulated board takes here is no cost of a board's
+        # reading a simulated board costs this machine's time, not the board's
         cpu_us = thread_time_us if site.simulated is None else lambda: 0.0
         self.sampler = Sampler(site.meters.meters, cpu_us)
         self.timer = TimerFd()
         self.at_us = self.started_us = clock.monotonic_us()
-        """Of the last reading."""
+        """Time of the last reading."""
         self.tuples = self.beats = 0
         self.tuples_read = self.beats_read = 0
-        """As they were counted at the last reading."""
+        """Counts at the last reading."""
         self.clocks_us: dict[int, float] = {}
-        """Time that races took, by the CPU's clock."""
+        """Time of races by CPU clock."""
         self.others_cores = 0.0
-        """Cores that other processes keep busy."""
+        """Cores kept busy by other processes."""
         self.readings = 0
         self._site, self._tariff, self._clock = site, tariff, clock
         self._busy = BusyCores(site.sysfs)
@@ -63,24 +63,24 @@ class Metering:
         self._idle_since = self._idle_states.read(self.started_us)
         self._idle: tuple[dict[str, float], float] | None = None
         self.idle_s: dict[str, float] = {}
-        """By idle state, core-seconds so far."""
+        """Core-seconds so far by idle state."""
         self.core_s = 0.0
-        """Core-seconds that idle states tell of."""
+        """Core-seconds that the idle counters cover."""
         self.wakeups = 0.0
-        """Of all cores, so far."""
+        """Wakeups of all cores so far."""
         self.residency = Residency(site.sysfs, site.knobs, self.started_us)
         self._above_j = 0.0
         self._anchor = (0.0, 0.0)
-        """Joules at the last reading, and what the model had said by then."""
-        self._told = 0.0
+        """Joules at the last reading, and the model's joules at that time."""
+        self._reported_j = 0.0
         self._past: deque[tuple[int, float]] = deque([(self.started_us, 0.0)])
-        """When was read within the last lag, and joules above idle that the model had said by then;
-        the first from before it."""
-        self._unseen_j = 0.0
-        """Of those, what the last reading may not tell of yet."""
+        """Times of readings within the last lag with the modelled joules above idle at each; the
+        first is older."""
+        self._unreported_j = 0.0
+        """Modelled joules that the last reading may not reflect yet."""
         self._mark: dict[Key, RailEnergy] = {}
         self._pending: dict[tuple[str, str], float] = {}
-        """By phase and clock, modelled joules above idle since the last reading."""
+        """Modelled joules above idle since the last reading, by phase and clock."""
         self._core_us = 0.0
         self._spent: dict[tuple[str, str], int] = {}
         self._ship_s = 0.0
@@ -88,12 +88,12 @@ class Metering:
         self.ledger = self._new_ledger()
         self.arm()
 
-    # what beats tell ---------------------------------------------------------------------------
+    # beats ---------------------------------------------------------------------------
 
     def race(
         self, us: float, ingest_share: float, hz: int, cores: float, moved_bytes: float
     ) -> None:
-        """A race took so long, on the mean so many cores at a clock."""
+        """A race took `us` on `cores` cores (mean) at a clock."""
         self.clocks_us[hz] = self.clocks_us.get(hz, 0.0) + us
         self._core_us += us * cores
         if self._tariff is None:
@@ -105,13 +105,13 @@ class Metering:
         self._add("race", opp, (1.0 - ingest_share) * joules)
 
     def beside(self, cycles: float, wakes: int) -> None:
-        """Commits, acks and control since the last race, and how often a core was woken."""
+        """Add commits, acks and control since the last race, and wakeups."""
         if self._tariff is not None:
             self._add("commit", "", cycles * self._tariff.cycle_j)
             self._add("idle", "", wakes * self._tariff.wake_j)
 
     def ship(self, cpu_s: float, cycles_per_s: float) -> float:
-        """The uplink's process has had so much CPU time; how much of it is new."""
+        """Add CPU time of the uplink's process (cumulative); returns the new part."""
         new = max(0.0, cpu_s - self._ship_s)
         self._ship_s = cpu_s
         if self._tariff is not None:
@@ -125,10 +125,10 @@ class Metering:
     # joules ------------------------------------------------------------------------------------
 
     def joules(self, now_us: int) -> float:
-        """Of the whole input since the process began."""
-        told = self._anchor[0] + self._modelled(now_us) - self._anchor[1] + self._unseen_j
-        self._told = max(self._told, told)
-        return self._told
+        """Joules of the whole input since the process began."""
+        total = self._anchor[0] + self._modelled(now_us) - self._anchor[1] + self._unreported_j
+        self._reported_j = max(self._reported_j, total)
+        return self._reported_j
 
     def _modelled(self, now_us: int) -> float:
         idle_w = 0.0 if self._tariff is None else self._tariff.idle_watts
@@ -136,20 +136,20 @@ class Metering:
 
     @property
     def provenance(self) -> Provenance:
-        """Of the joules."""
+        """Provenance of the joules."""
         measured = self.sampler.wholes and self.sampler.wholes[0].provenance
         return measured or Provenance.MODELLED
 
     # readings ----------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Set the timer for the next reading, if there is something to read."""
+        """Arm the timer for the next reading, if there is a meter."""
         due = self.sampler.due_us(self._clock.monotonic_us())
         if due is not None:
             self.timer.arm(due)
 
     def read(self, spent: Spent) -> None:
-        """Read what is due and book what came since the last reading."""
+        """Read the meters that are due, and book the time since the last reading."""
         now = self._clock.monotonic_us()
         self.readings += 1
         if now - self._idle_since.at_us >= IDLE_US:
@@ -166,14 +166,14 @@ class Metering:
         self._book(energy, now, spent)
         read_us = energy.until_us - energy.since_us - energy.gap_us
         unread = 1.0 - min(1.0, read_us / max(1, now - self.at_us))
-        told = self._anchor[0] + energy.joules + unread * (modelled - self._anchor[1])
-        self._anchor = (told, modelled)
-        self._unseen_j = (1.0 - unread) * self._not_seen(now) if energy.rail != MODEL else 0.0
+        total = self._anchor[0] + energy.joules + unread * (modelled - self._anchor[1])
+        self._anchor = (total, modelled)
+        self._unreported_j = (1.0 - unread) * self._recent_j(now) if energy.rail != MODEL else 0.0
         self._mark = self.sampler.totals
         self.at_us, self.tuples_read, self.beats_read = now, self.tuples, self.beats
 
-    def _not_seen(self, now: int) -> float:
-        """Joules above idle, as modelled, of the last lag."""
+    def _recent_j(self, now: int) -> float:
+        """Modelled joules above idle within the last lag."""
         lag_us = max((self.sampler.lag_us(w.name) for w in self.sampler.wholes), default=0)
         self._past.append((now, self._above_j))
         while len(self._past) > 2 and self._past[1][0] <= now - lag_us:
@@ -210,7 +210,7 @@ class Metering:
         self.ledger.measure(energy)
 
     def _shares(self, spent: Spent) -> dict[tuple[str, str], float]:
-        """How the race since the last reading divides among operators and sinks."""
+        """Share of each operator and sink in the races since the last reading."""
         new = {key: max(0, ns - self._spent.get(key, 0)) for key, ns in spent.items()}
         self._spent = dict(spent)
         total = sum(new.values())
@@ -228,11 +228,11 @@ class Metering:
         error_w = model.error_watts(model.idle_load())
         return Ledger(self._tariff.idle_watts, max(error_w, 0.01), lag_us=lag_us)
 
-    # for people --------------------------------------------------------------------------------
+    # reports --------------------------------------------------------------------------------
 
     def report(self) -> Report | None:
-        """The books by account; made anew when a window has closed, every 5 s at most: to fit them
-        takes tens of milliseconds of the daemon where many clocks were met."""
+        """The ledger by account; computed only when a window has closed, at most every 5 s, since
+        the fit takes tens of milliseconds when many clocks occurred."""
         if self.ledger is None:
             return None
         if self._report is None or self._report[0] != self.ledger.closed:
@@ -240,14 +240,14 @@ class Metering:
         return self._report[1]
 
     def idle_states(self, now_us: int) -> tuple[dict[str, float], float] | None:
-        """Shares of time in each idle state and wakeups a second, of all cores, over the time since
-        somebody last asked; None where the board does not tell."""
+        """Shares of time in each idle state and wakeups per second of all cores since the previous
+        observation; None where the board has no counters."""
         if self._idle is None or now_us - self._idle_since.at_us >= RECENT_US:
             self._observe(now_us)
         return self._idle
 
     def _observe(self, now_us: int) -> None:
-        """Read the counters of clocks and sleep."""
+        """Read the counters of clocks and idle states."""
         self.residency.read(now_us)
         counts = self._idle_states.read(now_us)
         between = idle_between(self._idle_since, counts)
@@ -261,13 +261,13 @@ class Metering:
                 self.idle_s[name] = self.idle_s.get(name, 0.0) + share * core_s
 
     def close(self) -> None:
-        """Release meters and timer."""
+        """Close meters and timer."""
         self.sampler.close()
         self.timer.close()
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process; 0 where it is gone."""
+    """User and system time of a process; 0 after its end."""
     import os
 
     try:

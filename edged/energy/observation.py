@@ -1,4 +1,4 @@
-"""What the policy is told: the work, the board's dials, joules so far, others, the battery."""
+"""Builds the observation of a policy: work, dials, joules, other load, battery."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from governors.policies.base import Battery, Observation
 from governors.work import Work
 
 BATTERY_US = 5_000_000
-"""A battery is looked at so often."""
+"""Interval of reading the battery."""
 
 
 class ObservationBuilder:
-    """Puts an `Observation` together."""
+    """Builds an `Observation` from the daemon's parts."""
 
     def __init__(
         self, site: BoardSite, watch: Metering, limits: OwnedLimits, accounts: Accounts
@@ -28,8 +28,8 @@ class ObservationBuilder:
         self._site, self._watch, self._limits, self._accounts = site, watch, limits, accounts
         self._battery: tuple[int, Battery | None] = (-BATTERY_US, None)
 
-    def seen(self, forecast: Forecast, now_us: int, held: Windows | None) -> Observation:
-        """At `now_us`; `held`: pages that wait for an upload window."""
+    def build(self, forecast: Forecast, now_us: int, held: Windows | None) -> Observation:
+        """The observation at `now_us`; `held`: pages that wait for an upload window."""
         watch, limits = self._watch, self._limits
         return Observation(
             now_us, self.work(forecast, now_us, held), forecast.deadline_us - forecast.commit_us,
@@ -38,7 +38,7 @@ class ObservationBuilder:
         )  # fmt: skip
 
     def work(self, forecast: Forecast, now_us: int, held: Windows | None) -> Work:
-        """What is to be done, now and from here on."""
+        """Waiting work and rate of arrival."""
         return Work(
             self._accounts.waiting(forecast.staged, now_us), self._accounts.rate,
             self._accounts.cost(), forecast.latency_us, forecast.commit_us,
@@ -61,10 +61,10 @@ class ObservationBuilder:
             return known
         left, volts, charging = 0.0, None, False
         for name in batteries(self._site.sysfs):
-            told = state(self._site.sysfs, name)
-            left += told.remaining_j or 0.0
-            volts = told.volts if volts is None else volts
-            charging |= told.status == "Charging"
+            battery = state(self._site.sysfs, name)
+            left += battery.remaining_j or 0.0
+            volts = battery.volts if volts is None else volts
+            charging |= battery.status == "Charging"
         self._battery = (now_us, Battery(left, volts, charging) if left else None)
         return self._battery[1]
 

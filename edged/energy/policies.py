@@ -1,15 +1,15 @@
-"""Which policy runs, who chose it, and whether it may set anything here.
+"""The policy that runs, its origin, and whether it may set anything on this board.
 
-The daemon has a policy of its own: the default, which is nobody's choice, the configuration's, the
-centre's, or the one that a command named last, which is kept over restarts
-(`edged.energy.policy_store`). A job may have one besides, of its document or of a command
-(`edged.beat.jobs`); `governors.policies.combined` says whose voice counts.
+The daemon has a policy of its own: the default (which counts as no choice), the configuration's,
+the centre's, or the last one chosen by a command, which survives restarts
+(`edged.energy.policy_store`). A job may have one too, from its document or a command
+(`edged.beat.jobs`); `governors.policies.combined` merges them.
 
-Whoever may not set anything leaves `hands_off`, with the reason in `problem`: a board without
-permission, another daemon that owns it, a battery that is not there, an error.  What was chosen
-stays chosen meanwhile.  Unless it was an error it begins when it can (the other daemon has let go,
-a helper was started, rights were given): that is looked for when meters are read and at beats,
-every RETRY_US at most, and never by a wake of its own.
+Where the chosen policy cannot set anything, `hands_off` runs with the reason in `problem`: missing
+permission, another daemon that owns the board, a missing battery, or an error.  The choice is kept.
+Except after an error it starts as soon as it can (the other daemon has released the board, a helper
+was started, permission was granted). That is checked at meter readings and at beats, at most every
+RETRY_US, and never causes a wakeup of its own.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ RETRY_US = 2_000_000
 DEFAULT, CONFIGURATION, COMMAND, DOCUMENT = "default", "configuration", "command", "document"
 RIGHTS, OTHER, BOARD = "rights", "another daemon", "the board"
 CENTRE = "centre"
-"""Where a choice comes from."""
+"""Origins of a choice."""
 Tell = Callable[[str, str, str, dict[str, Any]], None]
-"""Kind of event, level, text, facts."""
+"""Callback of an event: kind, level, text, facts."""
 
 
 @dataclass(frozen=True)
 class PolicyChoice:
-    """A policy that somebody has chosen."""
+    """A chosen policy."""
 
     policy: str
     settings: PolicySettings = field(default_factory=dict)
     origin: str = DEFAULT
 
-    def told(self) -> dict[str, Any]:
-        """For people."""
+    def as_dict(self) -> dict[str, Any]:
+        """For the status."""
         return {"policy": self.policy, "settings": dict(self.settings), "origin": self.origin}
 
 
 class Policies:
-    """What was chosen and what of it runs.  Between beats only: one thread."""
+    """Chosen policies and the one that runs.  One thread; between beats only."""
 
     def __init__(
         self, site: BoardSite, tariff: Tariff | None, limits: OwnedLimits, own: PolicyChoice
@@ -67,17 +67,17 @@ class Policies:
         self.own = own
         self.jobs: dict[str, PolicyChoice] = {}
         """By job."""
-        self.unheard: dict[str, str] = {}
-        """Jobs whose choice cannot run here, and why."""
+        self.rejected: dict[str, str] = {}
+        """Jobs whose choice cannot run here, with the reason."""
         self.problem = ""
-        """Why another policy runs than was asked for."""
+        """Why another policy than the chosen one runs."""
         self.awaits = False
-        """Whether that may end by itself."""
+        """Whether the problem may end by itself."""
         self.tell: Tell = lambda *_: None
         self._waits_for = RIGHTS
-        """What for, then."""
-        self._told = ""
-        """Of problems, the last that was told of; empty once a policy has begun."""
+        """Condition that has to end, then."""
+        self._reported = ""
+        """The last reported problem; empty once a policy has started."""
         self._retried_us = 0
         self._begun = False
         self._applied: tuple[PolicyChoice, dict[str, PolicyChoice]] = (PolicyChoice(HANDS_OFF), {})
@@ -85,70 +85,70 @@ class Policies:
 
     @property
     def sets(self) -> bool:
-        """Whether what runs may set anything."""
+        """Whether the running policy may set anything."""
         return self.running.policy.name != HANDS_OFF
 
     def check(self, name: str, settings: PolicySettings) -> Policy:
-        """The policy, which is not asked.  Raises ConfigError for one that can never run here."""
+        """The policy, without running it.  Raises ConfigError for one that can never run here."""
         try:
             policy = Running(name, settings, self.model).policy
         except GovernorError as problem:
             raise ConfigError(str(problem)) from problem
         if self._tariff is None and policy.needs_model:
             raise ConfigError(
-                f"policy {name} needs a power model, and there is none of this board"
+                f"policy {name} needs a power model, and this board has none"
                 f" ({self._site.board.name}): {_unmodelled()}"
             )
         return policy
 
     def admit(self, name: str, settings: PolicySettings) -> None:
-        """Raise ConfigError for a policy that cannot run here, or not now: somebody is choosing
-        it, and can choose another."""
+        """Raises ConfigError for a policy that cannot run here now, for callers that can choose
+        another."""
         if lacks := self._lacks(self.check(name, settings)):
             raise ConfigError(lacks)
 
     def _lacks(self, policy: Policy) -> str:
-        """What the board has not that the policy needs; empty: nothing."""
+        """Why the board does not meet the policy's needs; empty where it does."""
         if not policy.needs:
             return ""
-        told = [state(self._site.sysfs, name) for name in batteries(self._site.sysfs)]
+        states = [state(self._site.sysfs, name) for name in batteries(self._site.sysfs)]
         has = {
-            BATTERY: any(battery.remaining_j for battery in told),
-            VOLTS: any(battery.volts for battery in told),
+            BATTERY: any(battery.remaining_j for battery in states),
+            VOLTS: any(battery.volts for battery in states),
         }
         lacking = [need for need in policy.needs if not has[need]]
         if not lacking:
             return ""
         other = "; joules_per_day needs none" if BATTERY in lacking else ""
-        return f"policy {policy.name} needs {' and '.join(lacking)}, and there is none here{other}"
+        return f"policy {policy.name} needs {' and '.join(lacking)}; this board has none{other}"
 
     def begin(self) -> None:
-        """From now on what is chosen runs."""
+        """Start running the chosen policies."""
         self._begun = True
         self._enter()
 
     def switch(self, own: PolicyChoice) -> None:
-        """The daemon's own policy is another.  Raises ConfigError, and the old one goes on."""
+        """Replace the daemon's own policy.  Raises ConfigError, and then keeps the old one."""
         self.admit(own.policy, own.settings)
         self.own = own
         self._enter()
 
     def of_jobs(self, chosen: Mapping[str, PolicyChoice]) -> bool:
-        """These jobs have chosen these, all others none; whether that is news.  A choice that
-        cannot run here is not heard: the job runs all the same."""
+        """Set the choices of all jobs; returns whether they changed.  A choice that cannot run here
+        is ignored; its job runs nevertheless."""
         if chosen == self.jobs:
             return False
-        self.jobs, self.unheard = dict(chosen), {}
+        self.jobs, self.rejected = dict(chosen), {}
         for job, choice in chosen.items():
             try:
                 self.admit(choice.policy, choice.settings)
             except ConfigError as problem:
-                self.unheard[job] = str(problem)
+                self.rejected[job] = str(problem)
         self._enter()
         return True
 
     def retry(self, now_us: int) -> bool:
-        """Begin with what could not begin, if it can by now; whether it was tried."""
+        """Start a waiting policy if its condition has ended; returns whether that was tried."""
         if not self.awaits or now_us - self._retried_us < RETRY_US:
             return False
         self._retried_us = now_us
@@ -158,45 +158,45 @@ class Policies:
         return True
 
     def fall_back(self, why: str) -> None:
-        """Nothing is set any more, for nobody, until somebody chooses anew."""
+        """Run `hands_off` for everyone until the next choice."""
         self.problem = why
         self._apply(PolicyChoice(HANDS_OFF), {})
-        self._let_go()
-        if why != self._told:
-            text = f"the clocks are left alone: {why}"
+        self._release_limits()
+        if why != self._reported:
+            text = f"no clocks are set: {why}"
             self.tell("policy.fell_back", "warning", text, {"problem": why})
-        self._told = why
+        self._reported = why
 
     def pinned_hz(self) -> int:
-        """The CPU clock that stands set by limits; 0: none does."""
+        """CPU clock that is pinned by limits; 0 without one."""
         for name, setting in self.running.standing.items():
             if name.startswith("cpu") and setting.hz and not self._limits.clamped:
                 return setting.hz
         return 0
 
-    def told(self) -> dict[str, Any]:
-        """For people: what runs, what was chosen and by whom."""
+    def as_dict(self) -> dict[str, Any]:
+        """Running and chosen policies, for the status."""
         return {
             "policy": self.running.policy.name,
             "settings": {} if self.problem else dict(self.own.settings),
             "problem": self.problem,
             "awaited": self._awaited(),
-            "own": self.own.told(),
+            "own": self.own.as_dict(),
             "jobs": {
-                job: {**choice.told(), "problem": self.unheard.get(job, "")}
+                job: {**choice.as_dict(), "problem": self.rejected.get(job, "")}
                 for job, choice in self.jobs.items()
             },
         }
 
     def _awaited(self) -> str | None:
-        """What begins as soon as it can."""
+        """Policies that start as soon as they can."""
         if not self.awaits:
             return None
         chosen = [*self.jobs.values(), *([self.own] if self.own.origin != DEFAULT else [])]
         return ", ".join(dict.fromkeys(choice.policy for choice in chosen))
 
     def _enter(self) -> None:
-        """Go on with what was chosen, as far as that may set anything here."""
+        """Apply the choices, as far as they may set anything here."""
         if not self._begun:
             return
         self.problem, self.awaits = "", False
@@ -204,10 +204,10 @@ class Policies:
             self.awaits, self._waits_for = True, BOARD
             self.fall_back(lacks)
             return
-        heard = {job: c for job, c in self.jobs.items() if job not in self.unheard}
-        self._apply(self.own, heard)
+        accepted = {job: c for job, c in self.jobs.items() if job not in self.rejected}
+        self._apply(self.own, accepted)
         if not self.sets:
-            self._let_go()
+            self._release_limits()
             return
         try:
             self._limits.take()
@@ -216,10 +216,10 @@ class Policies:
             self._waits_for = OTHER if isinstance(problem, OwnedElsewhere) else RIGHTS
             self.fall_back(str(problem))
         else:
-            self._told = ""
+            self._reported = ""
 
     def _apply(self, own: PolicyChoice, jobs: Mapping[str, PolicyChoice]) -> None:
-        """Let these be heard; a policy that was heard before keeps what it has learnt."""
+        """Update the running policies; unchanged ones keep their state."""
         was, were = self._applied
         for job in were.keys() - jobs.keys():
             self.running.drop(job)
@@ -230,7 +230,7 @@ class Policies:
                 self.running.choose(job, choice.policy, choice.settings)
         self._applied = (own, dict(jobs))
 
-    def _let_go(self) -> None:
+    def _release_limits(self) -> None:
         for dial in list(self.running.standing):
             self.running.lost(dial)
         for line in self._limits.release():
@@ -238,12 +238,12 @@ class Policies:
 
 
 def complain(line: str) -> None:
-    """A line on standard error."""
+    """Write a line to standard error."""
     sys.stderr.write(f"edged: energy: {line}\n")
     sys.stderr.flush()
 
 
 def _unmodelled() -> str:
-    """The policies that need no power model, `hands_off` first."""
+    """Policies that need no power model, `hands_off` first."""
     names = [name for name, policy in load_all().items() if not policy.needs_model]
     return " or ".join(sorted(names, key=lambda name: (name != HANDS_OFF, name)))

@@ -1,27 +1,28 @@
-"""A/B of two policies on a running job: which one draws less, and whether that can be told.
+"""A/B comparison of two policies on a running job: which draws less, with a confidence interval.
 
-Blocks of equal length in the order A B B A, A B B A, …: in a quad both arms lie at the same time in
-the mean, so that a drift that is linear over the quad (warming up, a battery running down, a rate
-that grows) is in neither arm's favour.  The order is that of double substitution weighing (NIST IR
-6969, SOP 4).
+**Order.** Blocks of equal length run in the order A B B A, A B B A, … Both arms of a quad have the
+same mean time, so a drift that is linear over the quad (warming up, a battery running down, a
+growing rate) favours neither.  The order is that of double substitution weighing (NIST IR 6969, SOP
+4).
 
-The policy is switched at the beginning of a block, and from there `settle_s` are not counted: the
-BEATS beats until the policy has set its clocks and planned a wait, and the meter's lag, as the
-daemon tells it (`edged.energy`: a mean over half a second, up to half a second old, read up to
-three quarters of a second apart, for the sensor of an Orin).  What is counted then is of this block
-alone: a reading that still holds the other arm's power would make every difference smaller.
+**Settling.** The policy is switched at the beginning of a block, and the next `settle_s` are not
+counted: BEATS beats until the policy has set its clocks and planned a wait, and the meter's lag as
+the daemon reports it (for the sensor of an Orin: a mean over half a second, up to half a second
+old, read up to three quarters of a second apart). A reading that still contained the other arm's
+power would reduce every difference.
 
-    d = (B2 + B3) / 2 − (A1 + A4) / 2                      one difference a quad
+    d = (B2 + B3) / 2 − (A1 + A4) / 2                      one difference per quad
 
-and the answer is their mean with Student's t interval, mean ± t(n − 1) s / √n (NIST/SEMATECH
-e-Handbook of Statistical Methods, 1.3.5.2).  Quads are taken as independent: noise within a quad
-may be of any kind, slow noise that spans quads is not covered.  A difference whose interval holds
-zero cannot be told from zero.
+**Interval.** The result is the mean of the differences with Student's t interval, mean ± t(n − 1) s
+/ √n (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.5.2). Quads are taken as independent:
+noise within a quad may be of any kind, but slow noise across quads is not covered.  A difference
+whose interval contains zero is not significant.
 
-A block in which the meter has a gap longer than GAP_SHARE of it, or too few readings, is left out
-with its quad, as three blocks do not cancel a drift.
+A block with meter gaps longer than GAP_SHARE of it, or without readings, is excluded together with
+its quad, since three blocks do not cancel a drift.
 
-Everything here but `Experiment` is arithmetic; `Experiment` is given its door, clock and sleep.
+All functions except `Experiment` are arithmetic; `Experiment` gets its client, clock and sleep as
+arguments.
 """
 
 from __future__ import annotations
@@ -37,39 +38,38 @@ from edged.errors import ConfigError
 ORDER = "ABBA"
 CONFIDENCE = 0.95
 BLOCKS = 32
-"""In the time that is given, where blocks do not become shorter than BLOCK_S_MIN."""
+"""Number of blocks in the given time, unless blocks would become shorter than BLOCK_S_MIN."""
 BLOCK_S_MIN = 15.0
 BEATS = 2
 """A policy sets its clocks before the first race after the switch, and its wait after it."""
 SETTLE_SHARE, SETTLE_SHARE_MAX = 0.2, 0.5
-"""Of a block, what is not counted at its beginning: where blocks are planned, and at most."""
 GAP_SHARE = 0.1
 METHOD = ("order A B B A; a difference a quad, (B2 + B3)/2 − (A1 + A4)/2, which a linear drift is"
           " not in (double substitution, NIST IR 6969, SOP 4); Student's t interval of their mean"
           " (NIST/SEMATECH e-Handbook 1.3.5.2)")  # fmt: skip
 
 Ask = Callable[..., Any]
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class EnergyReading:
-    """The daemon's cumulative figures at one moment (its command `energy`)."""
+    """Cumulative figures of the daemon at one moment (its command `energy`)."""
 
     at_us: int
     tuples: int
     joules: float
     until_us: int
-    """Of the joules: the meter's last reading."""
+    """Time of the meter's last reading."""
     gap_us: int
     provenance: str
     covers: str
-    """What the joules are of."""
+    """What the joules include."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One arm for a while."""
+    """One arm for one block."""
 
     arm: str
     first: EnergyReading
@@ -77,27 +77,27 @@ class Block:
 
     @property
     def seconds(self) -> float:
-        """Between the two readings of the meter, gaps included."""
+        """Between the two meter readings, gaps included."""
         return (self.last.until_us - self.first.until_us) / 1e6
 
     @property
     def gap_s(self) -> float:
-        """Of that, without a reading."""
+        """Time without readings."""
         return (self.last.gap_us - self.first.gap_us) / 1e6
 
     @property
     def tuples(self) -> int:
-        """Taken in."""
+        """Tuples taken in."""
         return self.last.tuples - self.first.tuples
 
     @property
     def joules(self) -> float:
-        """Of the time without the gaps."""
+        """Of the time without gaps."""
         return self.last.joules - self.first.joules
 
     @property
     def watts(self) -> float:
-        """Mean over the time without the gaps."""
+        """Mean over the time without gaps."""
         return self.joules / (self.seconds - self.gap_s)
 
     @property
@@ -107,9 +107,9 @@ class Block:
         return 1e6 * self.watts / rate
 
     def problem(self) -> str:
-        """Why it does not count; empty: it does."""
+        """Why the block is excluded; empty where it counts."""
         if self.last.joules < self.first.joules or self.last.tuples < self.first.tuples:
-            return "the daemon began anew"
+            return "the daemon restarted"
         if self.seconds <= 0 or self.last.at_us <= self.first.at_us:
             return "no reading of the meter"
         if self.gap_s > GAP_SHARE * self.seconds:
@@ -119,13 +119,13 @@ class Block:
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """A mean difference B − A with its confidence interval."""
+    """Mean difference B − A with its confidence interval."""
 
     mean: float
     half_width: float
     quads: int
     a_mean: float
-    """Of the blocks of A that count."""
+    """Mean of the counted blocks of A."""
 
     @property
     def low(self) -> float:
@@ -138,22 +138,21 @@ class MeanDifference:
         return self.mean + self.half_width
 
     @property
-    def told_from_zero(self) -> bool:
-        """Whether zero lies outside."""
+    def excludes_zero(self) -> bool:
+        """Whether zero lies outside the interval."""
         return not self.low <= 0 <= self.high
 
 
 def plan(minutes: float, settle_s: float, block_s: float | None = None) -> tuple[int, float]:
-    """How many quads, and the seconds of a block.
+    """Number of quads and seconds per block.
 
-    Raises ConfigError for fewer than two quads, and for blocks of which more than half would not be
-    counted.
+    Raises ConfigError for fewer than two quads, and for blocks with more than half uncounted.
     """
     least_s = max(BLOCK_S_MIN, settle_s / SETTLE_SHARE) if block_s is None else block_s
     if least_s <= 0 or settle_s > SETTLE_SHARE_MAX * least_s:
         raise ConfigError(
             f"--block {least_s:g} is too short: the first {settle_s:.3g} s of a block are not"
-            " counted, in which the policy begins and the meter still tells of the one before;"
+            " counted, since the policy starts and the meter still reflects the previous one;"
             f" give it {settle_s / SETTLE_SHARE_MAX:.3g} s or more"
         )
     total_s = 60 * minutes
@@ -168,28 +167,29 @@ def plan(minutes: float, settle_s: float, block_s: float | None = None) -> tuple
 
 
 def settle_s(ask: Ask) -> float:
-    """How long after a switch the daemon's joules still are of what was before (see the module)."""
+    """Time after a switch during which the daemon's joules still include the previous policy (see
+    the module)."""
     promises = [job["promises"] for job in ask("status")["jobs"].values()]
     beat_us = min((p["latency_us"] for p in promises), default=0)
     return float(BEATS * beat_us + ask("energy")["lag_us"]) / 1e6
 
 
 def quads(blocks: Sequence[Block]) -> list[Sequence[Block]]:
-    """The complete quads all of whose blocks count."""
+    """Complete quads without excluded blocks."""
     size = len(ORDER)
     whole = [blocks[i : i + size] for i in range(0, len(blocks) - size + 1, size)]
     return [quad for quad in whole if not any(block.problem() for block in quad)]
 
 
 def differences(values: Sequence[Sequence[float]]) -> list[float]:
-    """B − A of every quad of values in the order A B B A."""
+    """B − A of each quad of values in the order A B B A."""
     return [(b1 + b2) / 2 - (a1 + a2) / 2 for a1, b1, b2, a2 in values]
 
 
 def interval(
     values: Sequence[Sequence[float]], confidence: float = CONFIDENCE
 ) -> MeanDifference | None:
-    """The mean difference of quads of values; None where there are fewer than two."""
+    """Mean difference over quads of values; None with fewer than two."""
     found = differences(values)
     n = len(found)
     if n < 2:
@@ -203,7 +203,7 @@ def interval(
 
 @cache
 def t_quantile(probability: float, freedom: int) -> float:
-    """Below which Student's t lies with a probability of at least a half."""
+    """Quantile of Student's t for a probability of at least a half."""
     low, high = 0.0, 1.0
     while t_below(high, freedom) < probability:
         high *= 2
@@ -214,7 +214,7 @@ def t_quantile(probability: float, freedom: int) -> float:
 
 
 def t_below(t: float, freedom: int) -> float:
-    """The distribution function of Student's t, t >= 0 (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    """Distribution function of Student's t, t >= 0 (Abramowitz and Stegun 26.7.3, 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
     sin, cos = math.sin(angle), math.cos(angle)
     odd = freedom % 2
@@ -227,7 +227,7 @@ def t_below(t: float, freedom: int) -> float:
 
 
 def report(blocks: Sequence[Block], a: str, b: str, settle_s: float) -> dict[str, Any]:
-    """All figures as JSON; `settle_s` of each block were not counted."""
+    """All figures as JSON; the first `settle_s` of each block were not counted."""
     counted = quads(blocks)
     last = blocks[-1].last if blocks else None
     found = {
@@ -243,7 +243,7 @@ def report(blocks: Sequence[Block], a: str, b: str, settle_s: float) -> dict[str
         "gap_s": round(sum(block.gap_s for block in blocks), 3),
         "difference": {name: None if i is None else {
             "mean": i.mean, "low": i.low, "high": i.high, "a_mean": i.a_mean,
-            "told_from_zero": i.told_from_zero} for name, i in found.items()},
+            "told_from_zero": i.excludes_zero} for name, i in found.items()},
     }  # fmt: skip
 
 
@@ -258,11 +258,11 @@ def _shown(block: Block) -> dict[str, Any]:
 
 
 def reading(answer: Mapping[str, Any]) -> EnergyReading:
-    """From the door's answer to `energy`.  Raises ConfigError where no meter tells the input."""
+    """Figures from the reply to `energy`. Raises ConfigError where no meter measures the input."""
     whole = answer["input"]
     if whole is None:
         raise ConfigError(
-            "no meter of this daemon tells the whole input, so nothing can be compared;"
+            "no meter of this daemon measures the whole input, so nothing can be compared;"
             " `edged board` says what is missing"
         )
     return EnergyReading(
@@ -276,39 +276,40 @@ class Experiment:
     """Switches the policies of a running daemon and reads its meters."""
 
     ask: Ask
-    """`ask(cmd, **arguments)` of the daemon's door."""
+    """`ask(cmd, **arguments)` of the daemon's control socket."""
     now_s: Callable[[], float]
     sleep: Callable[[float], None]
     arms: Mapping[str, tuple[str, Mapping[str, Any]]]
-    """A and B: policy and its settings."""
+    """Policy and settings of A and B."""
     settle_s: float
-    """After each switch, what is not counted."""
+    """Uncounted time after each switch."""
     blocks: list[Block] = field(default_factory=list)
 
-    def run(self, quads: int, block_s: float, say: Say) -> None:
-        """All blocks; the policy that ran before runs again afterwards, whatever happens."""
+    def run(self, quads: int, block_s: float, progress: Progress) -> None:
+        """Run all blocks; the previous policy is restored on every exit."""
         before = self.ask("governor")["own"]
         reading(self.ask("energy"))
         arms = ORDER * quads
         start_s = self.now_s()
         try:
             for i, arm in enumerate(arms):
-                say(f"block {i + 1} of {len(arms)}: {arm}, {self.arms[arm][0]}")
+                progress(f"block {i + 1} of {len(arms)}: {arm}, {self.arms[arm][0]}")
                 self._switch(arm)
                 self.sleep(self.settle_s)
                 first = reading(self.ask("energy"))
                 self._until(start_s + (i + 1) * block_s)
                 self.blocks.append(Block(arm, first, reading(self.ask("energy"))))
         finally:
-            self._give_back(before)
+            self._restore_policy(before)
 
     def _until(self, at_s: float) -> None:
         left_s = at_s - self.now_s()
         if left_s > 0:
             self.sleep(left_s)
 
-    def _give_back(self, own: Mapping[str, Any]) -> None:
-        """What nobody had chosen by a command is no command's choice afterwards either."""
+    def _restore_policy(self, own: Mapping[str, Any]) -> None:
+        """Restore the policy; one that was not chosen by a command is restored by withdrawing the
+        command's choice."""
         if own["origin"] == "command":
             self.ask("governor", policy=own["policy"], settings=own["settings"], keep=False)
         else:

@@ -1,10 +1,11 @@
-"""The daemon's own policy as a command chose it, kept over restarts: `STORE/policy.json`.
+"""Stored policy choice of a command, which survives restarts: `STORE/policy.json`.
 
     {"policy": name, "settings": {…}, "over": {"policy": name, "settings": {…}}}
 
-`over` is what the configuration said then.  The last word holds: where the configuration says
-something else at a start, or a reload or the centre names a policy, the file goes.  It is no part
-of the log, since no beat depends on it, and a policy may be chosen while the store is full.
+`over` is the configuration's policy at the time of the choice.  The latest choice applies: the file
+is removed when the configuration names another policy at a start, and when a reload or the centre
+sets one.  It is not part of the log, since no beat depends on it, and a policy may be chosen while
+the store is full.
 """
 
 from __future__ import annotations
@@ -20,34 +21,34 @@ NAME = "policy.json"
 
 
 class PolicyStore:
-    """That file of one store."""
+    """The policy file of one store."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
         self._disk = SystemDisk()
 
     def load(self, configured: PolicyChoice) -> tuple[PolicyChoice | None, str]:
-        """The choice that still counts beside `configured`, and a line for people where one that
-        was kept does not.  Raises OSError where the file cannot be read or removed."""
+        """The stored choice if it still applies over `configured`, and a line for users where it
+        does not.  Raises OSError where the file cannot be read or removed."""
         try:
-            told = json.loads(self.path.read_bytes())
-            choice = PolicyChoice(str(told["policy"]), dict(told["settings"]), COMMAND)
-            over = told["over"]
+            document = json.loads(self.path.read_bytes())
+            choice = PolicyChoice(str(document["policy"]), dict(document["settings"]), COMMAND)
+            over = document["over"]
         except FileNotFoundError:
             return None, ""
         except (ValueError, TypeError, KeyError) as problem:
             self.save(None, configured)
-            return None, f"{self.path} was not readable ({problem!r}): the configuration counts"
+            return None, f"{self.path} is not readable ({problem!r}): the configuration applies"
         if over == _plain(configured):
             return choice, ""
         self.save(None, configured)
         return None, (
-            f"policy {choice.policy}, which a command chose, counts no more: the configuration"
-            f" says {configured.policy} since"
+            f"policy {choice.policy}, chosen by a command, no longer applies: the configuration"
+            f" now says {configured.policy}"
         )
 
     def save(self, choice: PolicyChoice | None, configured: PolicyChoice) -> None:
-        """Keep the choice, or none, durably; any thread.  Raises OSError."""
+        """Store the choice durably, or remove it.  Thread-safe.  Raises OSError."""
         if choice is not None:
             text = json.dumps({**_plain(choice), "over": _plain(configured)}) + "\n"
             write_whole(self._disk, str(self.path), [text.encode()])

@@ -1,4 +1,4 @@
-"""What a job would take on a board at a rate, beside what a running daemon says that it took."""
+"""Predicted energy of a job on a board at a rate, next to the figures of a running daemon."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from edged.simulate.work import Load
 from governors.errors import GovernorError
 
 SECONDS = 120.0
-"""Simulated."""
+"""Simulated time."""
 
 
 def policy_of(
     plan: JobPlan, policy: str | None, settings: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """The policy that a job is asked about and its settings: the one that is named, else the job's
-    own, of whose settings others may be given."""
+    """Policy and settings for a prediction: the named policy, else the job's own with `settings`
+    applied over its settings."""
     if policy is not None or plan.governor is None:
         return policy or HANDS_OFF, dict(settings)
     return plan.governor.policy, {**plan.governor.settings, **settings}
 
 
 def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -> dict[str, Any]:
-    """By `edged simulate`, at `rate` tuples/s of each stream; without a `policy` under the job's
-    own.  Raises ConfigError."""
+    """Prediction by `edged simulate` at `rate` tuples/s per stream, without `policy` under the
+    job's own.  Raises ConfigError."""
     name, settings = policy_of(plan, policy, {})
     try:
         profile = governors.profile_reader.load(board.removeprefix("simulated:"))
@@ -43,7 +43,7 @@ def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -
 
 
 def measured(door: Path, plan: JobPlan) -> dict[str, Any]:
-    """The same figures of a running daemon, over all of its time.  Raises ConfigError."""
+    """The same figures of a running daemon over its whole run time.  Raises ConfigError."""
     from edged.control.door import ask
 
     status = ask(door, "status")
@@ -51,24 +51,24 @@ def measured(door: Path, plan: JobPlan) -> dict[str, Any]:
     if energy is None or plan.name not in status["jobs"]:
         what = "watches no board" if energy is None else f"runs no job {plan.name}"
         raise ConfigError(f"the daemon at {door} {what}")
-    told, books = energy["input"], energy["ledger"]
-    seconds = None if told is None else (told["until_us"] - told["since_us"]) / 1e6
+    figures, books = energy["input"], energy["ledger"]
+    seconds = None if figures is None else (figures["until_us"] - figures["since_us"]) / 1e6
     mine = [] if books is None else [e for e in books["entries"] if e["job"] == plan.name]
     return {
-        "provenance": None if told is None else told["provenance"],
+        "provenance": None if figures is None else figures["provenance"],
         "board": energy["board"]["name"],
         "policy": energy["policy"]["policy"],
         "seconds": seconds,
         "rate_per_stream": _rate(status, plan, seconds),
-        "watts": _mean(told, seconds),
+        "watts": _mean(figures, seconds),
         "joules_per_mtuple": energy["joules_per_mtuple"],
         "wakeups_per_s": energy["wakeups_per_s"],
         "operators": mine,
     }
 
 
-def lines(predicted: dict[str, Any], told: dict[str, Any] | None) -> list[str]:
-    """For people, the predicted beside the measured."""
+def lines(predicted: dict[str, Any], figures: dict[str, Any] | None) -> list[str]:
+    """Text lines: the prediction, and the measurement if given."""
     w, j = predicted["watts"], predicted["joules_per_mtuple"]
     found = [
         f"on {predicted['board']} at {predicted['rate_per_stream']:g} tuples/s a stream,"
@@ -81,16 +81,17 @@ def lines(predicted: dict[str, Any], told: dict[str, Any] | None) -> list[str]:
         )
     if predicted["overload"]:
         found.append("  OVERLOAD: more arrives than is processed")
-    if told is None:
+    if figures is None:
         return found
-    pair, watts = told["joules_per_mtuple"], told["watts"]
-    found.append(f"running on {told['board']} at {told['rate_per_stream'] or 0:.3g} tuples/s a"
-                 f" stream, {told['policy']} ({told['provenance']}):")  # fmt: skip
-    found.append("  no power is told" if watts is None else f"  {watts:.2f} W on average")
+    pair, watts = figures["joules_per_mtuple"], figures["watts"]
+    rate = figures["rate_per_stream"] or 0
+    found.append(f"running on {figures['board']} at {rate:.3g} tuples/s a"
+                 f" stream, {figures['policy']} ({figures['provenance']}):")  # fmt: skip
+    found.append("  no power figure" if watts is None else f"  {watts:.2f} W on average")
     if pair is not None:
         above = "?" if pair["above_idle"] is None else f"{pair['above_idle']:.3g}"
         found.append(f"  {pair['input']:.3g} J a million tuples, {above} J of it above idle")
-    for entry in told["operators"]:
+    for entry in figures["operators"]:
         above = entry["above_idle"]
         found.append(f"  {entry['operator']}: {above['joules']:.2f} ± {above['error_j']:.2f} J"
                      " above idle")  # fmt: skip
@@ -102,7 +103,7 @@ def _rate(status: dict[str, Any], plan: JobPlan, seconds: float | None) -> float
     return rows / len(plan.streams) / seconds if seconds else None
 
 
-def _mean(told: dict[str, Any] | None, seconds: float | None) -> float | None:
-    if told is None or not seconds or seconds * 1e6 <= told["gap_us"]:
+def _mean(figures: dict[str, Any] | None, seconds: float | None) -> float | None:
+    if figures is None or not seconds or seconds * 1e6 <= figures["gap_us"]:
         return None
-    return float(told["joules"] / (seconds - told["gap_us"] / 1e6))
+    return float(figures["joules"] / (seconds - figures["gap_us"] / 1e6))

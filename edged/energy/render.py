@@ -1,4 +1,4 @@
-"""The energy section of a status in lines for people."""
+"""Text form of the status's energy section."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Section = Mapping[str, Any]
 
 
 def lines(energy: Section) -> Iterator[str]:
-    """Power, energy per tuples, clocks, sleep, the policy, and what is wrong."""
+    """Power, energy per tuple, clocks, sleep, policy, and problems."""
     board = energy["board"]
     name = f"{board['name']}{' (simulated)' if board['simulated'] else ''}"
     yield f"{name}: {power(energy)}; {per_mtuple(energy)}"
-    yield f"clocks: {clocks(energy) or 'cannot be told'}; {sleep(energy)}"
+    yield f"clocks: {clocks(energy) or 'cannot be figures'}; {sleep(energy)}"
     yield from _times(energy)
     ran = energy["policy"]
     parts = (ran["policy"], ran["reason"], ran["forecast"])
@@ -32,16 +32,16 @@ def lines(energy: Section) -> Iterator[str]:
 
 
 def power(energy: Section) -> str:
-    """Watts now and joules so far, with where they come from."""
-    told, watts = energy["input"], energy["watts"]
+    """Current watts and joules so far, with their provenance."""
+    figures, watts = energy["input"], energy["watts"]
     now = "" if watts is None else f"{watts['input']:.2f} W now, "
-    if told is None:
-        return "no meter tells the input, and there is no model of this board"
-    return f"{now}{told['joules']:.1f} J ({told['rail']}, {told['provenance']})"
+    if figures is None:
+        return "no meter measures the input, and this board has no power model"
+    return f"{now}{figures['joules']:.1f} J ({figures['rail']}, {figures['provenance']})"
 
 
 def per_mtuple(energy: Section) -> str:
-    """The pair."""
+    """Joules per million tuples, above idle and of the whole input."""
     pair = energy["joules_per_mtuple"]
     if pair is None:
         return "no tuples yet"
@@ -50,7 +50,7 @@ def per_mtuple(energy: Section) -> str:
 
 
 def clocks(energy: Section) -> str:
-    """Of each clock domain, and what races ran at."""
+    """Current clock of each domain, and time of races by clock."""
     now = [
         f"{name} {limits['hz'] / 1e6:.0f} MHz"
         for name, limits in energy["limits"].items()
@@ -61,26 +61,26 @@ def clocks(energy: Section) -> str:
 
 
 def sleep(energy: Section) -> str:
-    """Wakeups and the share of time in idle states."""
+    """Wakeups and shares of time in idle states."""
     if energy["wakeups_per_s"] is None:
-        return "the board does not tell how its cores sleep"
+        return "the board has no idle counters"
     shares = ", ".join(f"{name} {share:.1%}" for name, share in energy["idle_states"].items())
     return f"{energy['wakeups_per_s']:.1f} wakeups/s, {shares}"
 
 
 def _times(energy: Section) -> Iterator[str]:
-    """Shares of the time at each clock, of those that are known."""
-    for name, told in energy["clock_s"].items():
-        whole = sum(told["at"].values())
+    """Shares of time at each clock, where known."""
+    for name, figures in energy["clock_s"].items():
+        whole = sum(figures["at"].values())
         shares = [
-            f"{s / whole:.1%} at {int(hz) / 1e6:.0f} MHz" for hz, s in told["at"].items() if s
+            f"{s / whole:.1%} at {int(hz) / 1e6:.0f} MHz" for hz, s in figures["at"].items() if s
         ]
         if shares:
-            yield f"{name}: {', '.join(shares)} ({told['how']})"
+            yield f"{name}: {', '.join(shares)} ({figures['how']})"
 
 
 def _books(books: Section | None) -> Iterator[str]:
-    """Who took the joules, the largest first."""
+    """The ledger's entries, largest first."""
     if books is None:
         return
     share = books["baseline"]

@@ -1,17 +1,17 @@
-"""The governor of a running daemon: what the heart calls before a race, in it and after it.
+"""Energy governor of a running daemon: the hooks that the heart calls around a race.
 
-    heart ─► Energy ─► Accounts   measures   CPU time, what races cost, the rate of arrival
-                    ─► Sight      tells      the policy what is to be seen
-                    ─► Policies   decide     which one runs, who chose it
-                    ─► Acting     sets       clocks, sleeps, waits, intake, upload windows
-                    ─► Watch      reports    meters on their own timer, joules, the ledger
+    heart ─► EnergyGovernor ─► Accounts             CPU time, cost of races, arrival rate
+                            ─► ObservationBuilder   observation for the policy
+                            ─► Policies             which policy runs, and its origin
+                            ─► Actuation            clocks, sleeps, waits, intake, upload windows
+                            ─► Metering             meters on their own timer, joules, the ledger
 
-Nothing here may end the daemon: any error leaves `hands_off`, with the reason in the status, and is
-written to standard error once.  Under `hands_off` nothing is owned and nothing is asked: beats are
-only counted.
+No error here ends the daemon: any exception switches to `hands_off` with the reason in the status,
+and is written to standard error once.  Under `hands_off` nothing is owned and no policy is called:
+beats are only counted.
 
-Where the policy is about to race, a board's clocks are set for what is expected to wait: what is
-staged, and what arrives at the rate of the last beats.
+Before a race, clocks are set for the expected number of waiting units: the staged ones, and
+arrivals at the rate of the last beats.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = ["EnergyGovernor", "board_tariff", "chosen_by"]
 
 
 class EnergyGovernor:
-    """Implements `governors.base.Governor`.  Between beats and in its hooks only: one thread."""
+    """Implements `governors.base.Governor`. One thread: in its hooks and between beats."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class EnergyGovernor:
         """Raises ConfigError where the policy or one of its settings does not exist."""
         self.settings, self.site, self.tariff = settings, site, tariff
         self.configured = _configured(settings.policy, settings.settings)
-        """The daemon's policy as the configuration has it."""
+        """The configuration's policy."""
         self.watch = Metering(site, tariff, clock)
         self.limits = OwnedLimits(site, tariff)
         self.policies = Policies(site, tariff, self.limits, self.configured)
@@ -74,13 +74,13 @@ class EnergyGovernor:
             site, self.watch, clock, workers, self.policies.pinned_hz, self.limits.clock_hz,
             lambda: self.wakes(),
         )  # fmt: skip
-        self._sight = ObservationBuilder(site, self.watch, self.limits, self.accounts)
+        self._builder = ObservationBuilder(site, self.watch, self.limits, self.accounts)
         self._forecast = Forecast(0, 0, 0, 1, 0)
         self._prices = prices(site, tariff, self.policies.running, self._placed)
         self.uplink_pid: Callable[[], int | None] = lambda: None
         self.wakes: Callable[[], int] = lambda: 0
         self.tasks: Callable[[], Sequence[int]] = tuple
-        """Threads that race beside the one that calls the hooks."""
+        """Racing threads besides the one that calls the hooks."""
         if site.sleeps.clamps is not None:
             site.sleeps.clamps.tasks = lambda: self.tasks()
         self._clock = clock
@@ -89,11 +89,10 @@ class EnergyGovernor:
         self._light = False
         """Whether hooks only count."""
         self._silent: set[tuple[str, str]] = set()
-        """Rails whose meters tell nothing just now."""
+        """Rails whose meters give no readings now."""
 
     def attach(self, jobs: Sequence[JobRuntime]) -> None:
-        """The jobs by whose operators' times joules are shared, and what they have chosen.  Call it
-        again when either changes: a job that is gone has no say in the policy any more."""
+        """Set the running jobs and their chosen policies.  Call it again when either changes."""
         self.settle()
         self.accounts.attach(jobs)
         for placer in (placer for job in jobs for placer in job.placers.values()):
@@ -112,7 +111,7 @@ class EnergyGovernor:
 
     @property
     def tell(self) -> Tell:
-        """Told of what people should know."""
+        """Callback of events."""
         return self.policies.tell
 
     @tell.setter
@@ -120,7 +119,7 @@ class EnergyGovernor:
         self.policies.tell = tell
 
     def restore(self) -> list[str]:
-        """Restore what a daemon that died has left, whatever policy is to run; what was done."""
+        """Restore the limits that a dead daemon left, for any policy; returns lines for users."""
         try:
             self.limits.restore()
         except GovernorError as problem:
@@ -128,44 +127,45 @@ class EnergyGovernor:
         return list(self.limits.restored)
 
     def recall(self, kept: PolicyStore) -> list[str]:
-        """Before `start`: what a command chose in an earlier process counts, unless the
-        configuration has changed since; lines for people where it does not."""
+        """Apply the stored choice of a command unless the configuration has changed since; call it
+        before `start`. Returns lines for users where it does not apply."""
         try:
             choice, line = kept.load(self.configured)
         except OSError as problem:
-            return [f"which policy a command chose is not known: {problem}"]
+            return [f"the policy chosen by a command cannot be read: {problem}"]
         if choice is None:
             return [line] if line else []
         try:
             self.policies.check(choice.policy, choice.settings)
         except ConfigError as problem:
-            return [f"policy {choice.policy}, which a command chose, cannot run: {problem}"]
+            return [f"policy {choice.policy}, chosen by a command, cannot run: {problem}"]
         self.policies.own = choice
         return []
 
     def start(self) -> None:
-        """Begin with what was chosen; the default is nobody's choice, and jobs overrule it."""
+        """Start the chosen policies."""
         self.policies.begin()
         self._entered()
 
     def close(self) -> None:
-        """Give back what is ours.  Never raises."""
+        """Restore the limits and close the meters.  Never raises."""
         try:
             for line in self.limits.release():
                 complain(line)
             self.site.writer.close()
             self.watch.close()
-        except Exception as problem:  # the data is safe: say it, and go
+        except Exception as problem:  # the data is safe: report and continue
             complain(f"giving back the board: {problem}")
 
     # the policy --------------------------------------------------------------------------------
 
     def check(self, name: str, settings: PolicySettings) -> None:
-        """Raise ConfigError for a policy that somebody chooses and that cannot run here."""
+        """Raises ConfigError for a policy that cannot run here."""
         self.policies.admit(name, settings)
 
     def switch(self, name: str, settings: PolicySettings, origin: str = COMMAND) -> dict[str, Any]:
-        """Go on with a policy; what runs then.  Raises ConfigError, and the old one goes on."""
+        """Replace the daemon's policy; returns the running one.  Raises ConfigError, and then keeps
+        the old one."""
         was = self.policies.running.policy.name
         self.settle()
         self.policies.switch(PolicyChoice(name, dict(settings), origin))
@@ -173,30 +173,30 @@ class EnergyGovernor:
         return {**self.policy(), "was": was}
 
     def configure(self, name: str, settings: PolicySettings) -> None:
-        """The configuration has another policy now, which is the last word.  Raises ConfigError."""
+        """Apply a new policy of the configuration.  Raises ConfigError."""
         configured = _configured(name, settings)
         self.switch(name, settings, configured.origin)
         self.configured = configured
 
     def policy(self) -> dict[str, Any]:
-        """What runs, why, what it foresees, and who chose what."""
-        seen, runs = self._seen(self._clock.monotonic_us()), self.policies.running.policy
-        budget = runs.budget(seen)
+        """The running policy, its reason and forecast, and all choices."""
+        observed, runs = self._observe(self._clock.monotonic_us()), self.policies.running.policy
+        budget = runs.budget(observed)
         return {
-            **self.policies.told(),
+            **self.policies.as_dict(),
             "reason": self.acting.reason,
-            "forecast": runs.forecast(seen),
+            "forecast": runs.forecast(observed),
             "budget": None if budget is None else asdict(budget),
         }
 
     def settle(self) -> None:
-        """Book what was only counted."""
+        """Book the counted beats."""
         if self.accounts.settle():
             now_us = self._clock.monotonic_us()
             self.policies.running.account.add(now_us, self.watch.joules(now_us))
 
     def _entered(self) -> None:
-        """Another policy may run."""
+        """Another policy may run now."""
         self.acting.lift()
         self._steer = self.acting.steer
         self._light = not self.policies.sets and self.site.simulated is None
@@ -206,10 +206,10 @@ class EnergyGovernor:
             self._entered()
 
     def _fail(self, problem: Exception) -> None:
-        """Whatever it was, the beats go on."""
+        """Fall back after an exception; beats continue."""
         try:
             self.policies.fall_back(f"{type(problem).__name__}: {problem}")
-        except Exception as second:  # even giving back has failed
+        except Exception as second:  # the fallback failed too
             self.policies.problem = f"{problem}; then {second}"
         self._entered()
         if not self._failed:
@@ -230,14 +230,14 @@ class EnergyGovernor:
             self.accounts.pass_time(forecast.at_us)
             self._steer.units_max = None
             if self.policies.sets:
-                self.acting.before(forecast.at_us, lambda: self._seen(forecast.at_us))
+                self.acting.before(forecast.at_us, lambda: self._observe(forecast.at_us))
         except Exception as problem:  # a hook never raises
             self._fail(problem)
         self.accounts.begin()
         return self._steer
 
     def ingested(self) -> None:
-        """What had arrived is taken in."""
+        """The ingest is complete."""
         self.accounts.ingested(self._light)
 
     def idle(self, done: Done) -> Steer:
@@ -252,18 +252,18 @@ class EnergyGovernor:
             self.accounts.end(done, now_us, now_ns)
             if self.policies.sets:
                 now_us = self._clock.monotonic_us()
-                seen = replace(self._seen(now_us), raced=float(done.taken))
-                self.acting.after(seen, self.watch.others_cores)
+                observed = replace(self._observe(now_us), raced=float(done.taken))
+                self.acting.after(observed, self.watch.others_cores)
             else:
                 self.policies.running.account.add(now_us, self.watch.joules(now_us))
             if self.site.simulated is not None:
-                self.accounts.mark()  # what a simulated board takes here is no board's work
+                self.accounts.mark()  # simulating a board is not work of the board
         except Exception as problem:  # a hook never raises
             self._fail(problem)
         return self._steer
 
     def read(self) -> None:
-        """The timer's handler: a reading is due."""
+        """Handler of the timer: a reading is due."""
         before_ns, read_us = time.thread_time_ns(), self.watch.sampler.cpu_us
         try:
             self._retry(self._clock.monotonic_us())
@@ -271,8 +271,8 @@ class EnergyGovernor:
             self.accounts.ship(self.uplink_pid())
             self.watch.read(self.accounts.spent())
             self.watch.arm()
-            self._tell_silent()
-        except Exception as problem:  # meters do not raise: what does is a bug, and no beat's
+            self._publish_silent()
+        except Exception as problem:  # meters do not raise: a bug, but beats continue
             self.watch.timer.disarm()
             self._fail(problem)
         own_ns = time.thread_time_ns() - before_ns
@@ -281,31 +281,31 @@ class EnergyGovernor:
         else:
             self.watch.sampler.booked(own_ns / 1e3 - (self.watch.sampler.cpu_us - read_us))
 
-    def _tell_silent(self) -> None:
-        """Tell of rails whose meters tell nothing any more, and of those that do again."""
+    def _publish_silent(self) -> None:
+        """Publish rails whose meters stopped or resumed giving readings."""
         problems = self.watch.sampler.problems()
         for meter, rail in problems.keys() - self._silent:
-            text = f"{meter} tells nothing of {rail}: {problems[meter, rail]}"
+            text = f"{meter} gives no reading of {rail}: {problems[meter, rail]}"
             self.tell("meter.lost", "warning", text, {"meter": meter, "rail": rail})
         for meter, rail in self._silent - problems.keys():
-            text = f"{meter} tells of {rail} again"
+            text = f"{meter} reads {rail} again"
             self.tell("meter.back", "info", text, {"meter": meter, "rail": rail})
         self._silent = set(problems)
 
     def _placed(self) -> Observation:
-        """What placement looks at, with the dials of a board that is left alone as well."""
-        seen = self._seen(self._clock.monotonic_us())
-        return replace(seen, dials=self.limits.standing())
+        """Observation for placement, with the dials even where nothing is owned."""
+        observed = self._observe(self._clock.monotonic_us())
+        return replace(observed, dials=self.limits.standing())
 
-    def _seen(self, now_us: int) -> Observation:
-        return self._sight.seen(self._forecast, now_us, self.acting.held)
+    def _observe(self, now_us: int) -> Observation:
+        return self._builder.build(self._forecast, now_us, self.acting.held)
 
 
 def chosen_by(job: JobRuntime) -> PolicyChoice | None:
-    """A job's policy: the one that a command named last, else that of its document."""
-    told, written = job.about.governor, job.plan.governor
-    if told is not None:
-        return PolicyChoice(told["policy"], told["settings"], COMMAND)
+    """A job's policy: the last one chosen by a command, else that of its document."""
+    commanded, written = job.about.governor, job.plan.governor
+    if commanded is not None:
+        return PolicyChoice(commanded["policy"], commanded["settings"], COMMAND)
     return None if written is None else PolicyChoice(written.policy, written.settings, DOCUMENT)
 
 

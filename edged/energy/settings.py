@@ -1,11 +1,11 @@
-"""What `edged run` was told of energy: flags, and nothing else.
+"""Energy settings of `edged run`, from its flags.
 
     --board DIR | simulated:NAME | none      default: this machine's own tree, `/`
     --policy NAME --governor KEY=VALUE       default: hands_off
     --meters FILE                            TOML, a table [meters] (`governors.meters.settings`)
 
-A journal of limits lies where root can find it: `/var/lib/edged/limits.journal` for `/`, else in
-the store directory; a simulated board's tree is the store's `board/`.
+The journal of limits is where root can find it: `/var/lib/edged/limits.journal` for `/`, else in
+the store directory.  A simulated board's tree is the store's `board/`.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ JOURNAL = Path("/var/lib/edged/limits.journal")
 HELPER = Path("/run/edged/governor.sock")
 HANDS_OFF = "hands_off"
 ALLOW = "allow"
-"""A setting that is no policy's: clocks that are set only where that is asked for (emc)."""
+"""Setting that belongs to no policy: clocks that are set only on request (emc)."""
 
 
 @dataclass(frozen=True)
 class EnergySettings:
-    """All of it."""
+    """Energy settings."""
 
     board: str = "/"
     policy: str = HANDS_OFF
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the policy."""
     allowed: tuple[str, ...] = ()
-    """Optional knobs that may be set all the same."""
+    """Optional knobs that may be set."""
     meters: meters.MeterSettings = field(default_factory=meters.MeterSettings)
     helper: Path = HELPER
 
     @property
     def simulated(self) -> bool:
-        """Whether the board is one that is not there."""
+        """Whether the board is simulated."""
         return self.board.startswith(SIMULATED)
 
     def root(self, store: Path) -> Path:
@@ -57,18 +57,18 @@ class EnergySettings:
         return store / "board" if self.simulated else Path(self.board)
 
     def journal(self, store: Path) -> Path:
-        """Where the limits that stood before are kept."""
+        """Path of the journal of original limits."""
         return JOURNAL if self.board == "/" else store / JOURNAL.name
 
 
-def asked(
+def from_flags(
     board: str | None, policy: str, pairs: Sequence[str], meters_file: Path | None, helper: Path
 ) -> EnergySettings:
-    """From flags.  Raises ConfigError."""
+    """Settings from flags.  Raises ConfigError."""
     name = board or "/"
     if name != NO_BOARD and not name.startswith(SIMULATED) and not Path(name).is_dir():
         raise ConfigError(
-            f"--board: {name} is no directory; name a board's tree, {SIMULATED}NAME, or {NO_BOARD}"
+            f"--board: {name} is not a directory; give a tree, {SIMULATED}NAME, or {NO_BOARD}"
         )
     settings = dict(setting(pair, "--governor") for pair in pairs)
     allowed = str(settings.pop(ALLOW, ""))
@@ -83,7 +83,7 @@ def asked(
 
 
 def read_meters(path: Path) -> meters.MeterSettings:
-    """The settings of a file's `[meters]` table.  Raises ConfigError."""
+    """Meter settings of a file's `[meters]` table.  Raises ConfigError."""
     try:
         return meters.parse(meters_table(path))
     except MeterError as problem:
@@ -91,7 +91,7 @@ def read_meters(path: Path) -> meters.MeterSettings:
 
 
 def meters_table(path: Path) -> dict[str, Any]:
-    """The `[meters]` table of a file, not judged.  Raises ConfigError."""
+    """The `[meters]` table of a file, not yet checked.  Raises ConfigError."""
     try:
         document = tomllib.loads(path.read_text())
     except (OSError, ValueError) as problem:
@@ -104,10 +104,10 @@ def meters_table(path: Path) -> dict[str, Any]:
 
 
 def setting(pair: str, option: str) -> tuple[str, Any]:
-    """`watts=5`, `until=06:00`, `sleep=true`.  Raises ConfigError."""
+    """Key and value of `watts=5`, `until=06:00`, `sleep=true`. Raises ConfigError."""
     key, equals, text = pair.partition("=")
     if not equals or not key:
-        raise ConfigError(f"{option}: {pair!r} is no setting; write e.g. watts=5")
+        raise ConfigError(f"{option}: {pair!r} is not a setting; write e.g. watts=5")
     if text in ("true", "false"):
         return key, text == "true"
     try:

@@ -1,19 +1,19 @@
-"""Sleeps and switches that must be asked for: `allow = offline:0.05, gpu_pm` (config: a list).
+"""Sleeps and switches on request: `allow = offline:0.05, gpu_pm` (configuration: a list).
 
-    offline[:WATTS]   cores are switched off between races, all but the first of each clock domain;
-                      WATTS: what a person measured that to save.  No profile has a figure of it,
-                      and without one nothing says that it pays, so it is never done
+    offline[:WATTS]   cores are taken offline between races, except the first of each clock domain;
+                      WATTS: measured savings.  No profile has this figure; without it the cost
+                      model cannot tell whether it pays, so it is never done
     gpu_pm            the GPU may be gated while a policy runs (`power/control` = auto)
-    emc               caps on the memory's clock; a dial like others (`edged.energy.limits`)
-    uclamp            policies ask for the CPU's clock of races by clamping the daemon's own threads
-                      instead of by the limits of all (`edged.energy.clamps`)
+    emc               caps on the memory clock; a dial like others (`edged.energy.limits`)
+    uclamp            policies request the CPU clock of races by clamps on the daemon's own threads
+                      instead of by limits (`edged.energy.clamps`)
 
-What they need is owned like limits: the originals are on the disk before the first write, and come
-back on every way out.  What entering and leaving costs is measured by doing it once, when a policy
-begins (of a GPU that may be gated: writing `on` returns when it is awake).  A board or kernel that
-lacks one of them runs without, and says so; what could not be set is tried again after AGAIN_US.
-Cores that are never switched off are measured again now and then: once at a bad moment of the
-machine would otherwise be for good.
+Switches are owned like limits: the originals are on disk before the first write and are restored on
+every exit.  Entry and exit costs are measured by doing both once when a policy starts (for a GPU
+that may be gated: writing `on` returns when it is awake). On a board or kernel without one of them
+the daemon runs without it and reports that.  A failed setting is retried after AGAIN_US. Cores that
+are never taken offline are measured again now and then, so that one slow measurement does not
+disable them for good.
 """
 
 from __future__ import annotations
@@ -37,14 +37,11 @@ CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 ON, OFF = "1", "0"
 GPU_ON, GPU_AUTO = "on", "auto"
 AGAIN_US = 5_000_000
-"""What could not be set is tried again after so long."""
+"""Failed settings are retried after this time."""
 
 
 def parse_allowed(words: Iterable[str]) -> dict[str, float]:
-    """What may be set that is set only if asked for, and what it saves (W; 0: not known).
-
-    Raises ConfigError.
-    """
+    """Optional settings by name with their savings (W; 0: unknown). Raises ConfigError."""
     found = {}
     for word in words:
         name, _, text = word.partition(":")
@@ -53,13 +50,13 @@ def parse_allowed(words: Iterable[str]) -> dict[str, float]:
         except ValueError:
             watts = -1.0
         if not 0.0 <= watts < 1e3 or (text and name != OFFLINE):
-            raise ConfigError(f"allow: {word!r} is none; write e.g. emc or {OFFLINE}:0.05 (W)")
+            raise ConfigError(f"allow: {word!r} is not known; write e.g. emc or {OFFLINE}:0.05 (W)")
         found[name] = watts
     return found
 
 
 class Sleeps:
-    """Those of one board that were asked for."""
+    """Requested sleeps of one board."""
 
     def __init__(
         self,
@@ -68,47 +65,47 @@ class Sleeps:
         allowed: dict[str, float],
         simulated: bool = False,
     ) -> None:
-        """`found`: all switches that the board has; `simulated`: it is one that is not there."""
+        """`found`: all switches of the board; `simulated`: whether the board is simulated."""
         self.refused: dict[str, str] = {}
-        """What was asked for and cannot be, and why."""
+        """Requested but impossible, with the reason."""
         self._watts = allowed.get(OFFLINE, 0.0)
         self._cores = _spare(sysfs, found) if OFFLINE in allowed else []
         if OFFLINE in allowed and not self._cores:
             self.refused[OFFLINE] = "no core of this board can be switched off"
         elif OFFLINE in allowed and not self._watts:
-            self.refused[OFFLINE] = f"what it saves is not known: say {OFFLINE}:WATTS"
+            self.refused[OFFLINE] = f"its savings are unknown: write {OFFLINE}:WATTS"
             self._cores = []
         self._gpu = [s for s in found if s.name == GPU_POWER and GPU_PM in allowed]
         if GPU_PM in allowed and not self._gpu:
             self.refused[GPU_PM] = "this board's GPU has no power/control"
         self.clamps = self._clamps(sysfs, simulated) if UCLAMP in allowed else None
-        """Of the daemon's own threads, where that was asked for and the kernel has them."""
+        """Clamps on the daemon's own threads, where requested and supported."""
         self.switches = [*self._cores, *self._gpu]
-        """What must be owned for the rest."""
+        """Switches that must be owned for the others."""
         self._ours: Ownership | None = None
         self._tariff: Tariff | None = None
         self._refused_us: dict[str, int] = {}
-        """When switches could not be set; those of them that are not asleep are not used."""
+        """Time of the last failure by switch; such switches are not used unless asleep."""
         self._asleep: list[Switch] = []
         self.entered = 0
         self._unused: tuple[int, int, int] = (-1, 0, AGAIN_US)
-        """How often cores had been asleep when they were last priced, when, and for how long."""
+        """Number of entries at the last pricing, its time, and the time until the next."""
         self.costs: dict[str, tuple[WriteCost, WriteCost]] = {}
-        """By switch, measured: to enter its sleep, and to leave it."""
+        """Measured cost to enter and leave, by switch."""
 
     @property
     def enter_us(self) -> float:
-        """To switch off every core that can be, one after another."""
+        """Time to take all usable cores offline, one after another."""
         return sum(self.costs[core.name][0].usual_us for core in self._usable())
 
     @property
     def leave_us(self) -> float:
-        """To switch them on again."""
+        """Time to bring them online again."""
         return sum(self.costs[core.name][1].usual_us for core in self._usable())
 
     def _clamps(self, sysfs: Sysfs, simulated: bool) -> Clamps | None:
         if simulated:
-            self.refused[UCLAMP] = "unknown: no profile tells whether its board's kernel has it"
+            self.refused[UCLAMP] = "unknown: no profile says whether the board's kernel supports it"
             return None
         try:
             return Clamps(sysfs)
@@ -117,7 +114,7 @@ class Sleeps:
             return None
 
     def take(self, ours: Ownership, tariff: Tariff | None) -> None:
-        """They are ours: measure what they cost, and let the tariff offer them."""
+        """The switches are owned now: measure their costs and offer them in the tariff."""
         self._ours, self._tariff = ours, tariff
         self._unused = (-1, 0, AGAIN_US)
         self._refused_us.clear()
@@ -126,8 +123,8 @@ class Sleeps:
         self._offer()
 
     def again(self, at_us: int) -> None:
-        """Try again what could not be set AGAIN_US ago; price again what is never used, each time
-        after twice as long."""
+        """Retry failed settings after AGAIN_US. Measure unused cores again, each time after twice
+        the interval."""
         if self._ours is None:
             return
         late = [s for s in self.switches if at_us - self._refused_us.get(s.name, at_us) >= AGAIN_US]
@@ -145,27 +142,27 @@ class Sleeps:
         self._offer()
 
     def enter(self, names: Sequence[str], at_us: int) -> None:
-        """Until `leave`."""
+        """Sleep until `leave`."""
         if OFFLINE not in names or self._ours is None or self._asleep:
             return
         self._asleep = [core for core in self._usable() if self._set(core, OFF, at_us)]
         self.entered += bool(self._asleep)
 
     def leave(self, at_us: int) -> None:
-        """A race is about to start.  A core that does not come back is tried again later."""
+        """A race is about to start.  A core that does not come back is retried later."""
         if self._asleep:
             waking = [core for core in self._asleep if core.name not in self._refused_us]
             woken = {core.name for core in waking if self._set(core, ON, at_us)}
             self._asleep = [core for core in self._asleep if core.name not in woken]
 
     def released(self) -> None:
-        """They are not ours any more, and as they were before."""
+        """The switches are no longer owned and have their original values."""
         self._ours, self._asleep = None, []
         if self.clamps is not None:
             self.clamps.release()
 
     def describe(self) -> dict[str, Any]:
-        """For people."""
+        """For the status."""
         return {
             "switches": [switch.name for switch in self.switches],
             "refused": self.refused, "entered": self.entered,
@@ -173,13 +170,14 @@ class Sleeps:
         }  # fmt: skip
 
     def _usable(self) -> list[Switch]:
-        """The cores that may be switched off now."""
+        """Cores that may be taken offline now."""
         if self._ours is None:
             return []
         return [core for core in self._cores if core.name not in self._refused_us]
 
     def _measure(self, switch: Switch, at_us: int) -> None:
-        """Do it once: a core is off for a moment, a GPU is woken and may sleep again from then."""
+        """Enter and leave once: a core is offline for a moment; a GPU is woken and may be gated
+        again."""
         self._refused_us.pop(switch.name, None)
         self.refused.pop(switch.name, None)
         steps = (OFF, ON) if switch in self._cores else (GPU_ON, GPU_AUTO)
@@ -188,7 +186,7 @@ class Sleeps:
                 return
 
     def _offer(self) -> None:
-        """What is to be had, to whoever plans."""
+        """Publish the sleep and its price in the tariff."""
         cores = self._usable()
         if self._tariff is None or not self._cores:
             return
@@ -197,7 +195,7 @@ class Sleeps:
         self._tariff.sleeps = (sleep,) if cores else ()
 
     def _set(self, switch: Switch, value: str, at_us: int) -> bool:
-        """Set it and note what that took, or leave it alone for a while."""
+        """Set a switch and record the cost; on failure skip it for a while."""
         assert self._ours is not None
         started = perf_counter_ns()
         try:
@@ -212,11 +210,11 @@ class Sleeps:
 
 
 def _spare(sysfs: Sysfs, found: Sequence[Switch]) -> list[Switch]:
-    """The cores that may be switched off: each clock domain keeps its first one, and its limits.
-    One of which it cannot be told whose it is is kept."""
+    """Cores that may be taken offline: each clock domain keeps its first core, and thereby its
+    limits.  A core of an unknown domain stays online."""
     places = [f"{CPUFREQ}/{policy}" for policy in sysfs.list(CPUFREQ)]
     domains = [cpu_list(sysfs.get(f"{place}/related_cpus") or "") for place in places]
-    kept = {0, *(domain[0] for domain in domains if domain)}
+    first_cores = {0, *(domain[0] for domain in domains if domain)}
     named = {core for domain in domains for core in domain}
     numbers = ((int(s.name.rpartition(".")[2]), s) for s in found if s.kind == "core")
-    return [s for n, s in numbers if n not in kept and (n in named or not domains)]
+    return [s for n, s in numbers if n not in first_cores and (n in named or not domains)]

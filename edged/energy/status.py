@@ -1,7 +1,7 @@
-"""What the daemon says of its energy: the section of the status, and cumulative figures.
+"""Energy figures of the daemon: the status section, and cumulative figures.
 
-Every figure names its provenance: `measured` by a named sensor, `modelled`, or `simulated`, of a
-board that is not there.  What nobody told is null, and time that nobody read is a gap.
+Every figure names its provenance: `measured` by a named sensor, `modelled`, or `simulated`. An
+unknown figure is null, and time without readings is a gap.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from governors.meters.rails import input_watts
 
 
 def energy(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
-    """Cumulative figures since the process began (the door's `energy`; see the package)."""
+    """Cumulative figures since the process began (command `energy`; see the package)."""
     watch = side.watch
     side.settle()
     if not watch.sampler.wholes:
-        side.read()  # no timer does: what came since the last question is booked now
-    told = watch.sampler.input_energy({})
+        side.read()  # without a meter there is no timer: book the time since the last call
+    rail_energy = watch.sampler.input_energy({})
     whole = next(iter(watch.sampler.wholes), None)
     modelled = None if side.tariff is None else _modelled(side, now_us)
     return {
@@ -29,14 +29,16 @@ def energy(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
         "beats": watch.beats_read,
         "policy": side.policy()["policy"],
         "idle_watts": None if side.tariff is None else side.tariff.idle_watts,
-        "lag_us": 0 if told is None else watch.sampler.lag_us(told.rail.name),
-        "input": modelled if told is None else _input(told, whole.covers if whole else ""),
+        "lag_us": 0 if rail_energy is None else watch.sampler.lag_us(rail_energy.rail.name),
+        "input": modelled
+        if rail_energy is None
+        else _input(rail_energy, whole.covers if whole else ""),
         "rails": _rails(side),
     }
 
 
 def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
-    """The section of the status."""
+    """The energy section of the status."""
     figures = energy(side, now_us)
     watch, site = side.watch, side.site
     idle = watch.idle_states(now_us)
@@ -86,7 +88,7 @@ def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
 
 
 def _sleep(side: EnergyGovernor) -> dict[str, Any] | None:
-    """Since the process began: core-seconds in each idle state and awake, and wakeups."""
+    """Core-seconds in each idle state and awake, and wakeups, since the process began."""
     watch = side.watch
     if not watch.core_s:
         return None
@@ -95,22 +97,22 @@ def _sleep(side: EnergyGovernor) -> dict[str, Any] | None:
     return {"awake": round(awake_s, 6), "states": states, "wakeups": round(watch.wakeups)}
 
 
-def _input(told: RailEnergy, covers: str) -> dict[str, Any]:
-    return {"rail": told.rail.name, "covers": covers, **_joules(told)}
+def _input(rail_energy: RailEnergy, covers: str) -> dict[str, Any]:
+    return {"rail": rail_energy.rail.name, "covers": covers, **_joules(rail_energy)}
 
 
-def _joules(told: RailEnergy) -> dict[str, Any]:
+def _joules(rail_energy: RailEnergy) -> dict[str, Any]:
     return {
-        "joules": told.joules,
-        "provenance": told.provenance.value,
-        "since_us": told.since_us,
-        "until_us": told.until_us,
-        "gap_us": told.gap_us,
+        "joules": rail_energy.joules,
+        "provenance": rail_energy.provenance.value,
+        "since_us": rail_energy.since_us,
+        "until_us": rail_energy.until_us,
+        "gap_us": rail_energy.gap_us,
     }
 
 
 def _modelled(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
-    """Where no meter tells the input: the idle board and edged's own work."""
+    """Joules of the idle board and edged's own work, where no meter measures the input."""
     watch, profile = side.watch, side.site.profile
     covers = "" if profile is None else profile.input_is
     source = Provenance.MODELLED if side.site.simulated is None else Provenance.SIMULATED
@@ -126,16 +128,17 @@ def _rails(side: EnergyGovernor) -> list[dict[str, Any]]:
     problems, watts = sampler.problems(), sampler.watts
     return [
         {
-            "meter": meter, "rail": name, "part_of": told.rail.part_of,
-            "feeds": list(told.rail.feeds), "watts": watts[meter, name], **_joules(told),
+            "meter": meter, "rail": name, "part_of": rail_energy.rail.part_of,
+            "feeds": list(rail_energy.rail.feeds), "watts": watts[meter, name],
+            **_joules(rail_energy),
             "problem": problems.get((meter, name), ""),
         }
-        for (meter, name), told in sampler.totals.items()
+        for (meter, name), rail_energy in sampler.totals.items()
     ]  # fmt: skip
 
 
 def _watts(side: EnergyGovernor) -> dict[str, Any] | None:
-    """Of the whole input now, as the best meter last read it; None where no meter tells it."""
+    """Current power of the whole input by the best meter; None without one."""
     for whole in side.watch.sampler.wholes:
         watts = input_watts(whole, side.watch.sampler.watts)
         if watts is not None:
@@ -144,27 +147,27 @@ def _watts(side: EnergyGovernor) -> dict[str, Any] | None:
 
 
 def _per_mtuple(figures: dict[str, Any]) -> dict[str, Any] | None:
-    """The pair, over all the time that was read, and of the tuples of all of it: a gap's energy is
-    taken to be like the rest's."""
-    told, tuples = figures["input"], figures["tuples"]
-    if told is None or not tuples:
+    """Joules per million tuples over the whole time, above idle and of the whole input.  Gaps are
+    taken to draw like the rest."""
+    rail_energy, tuples = figures["input"], figures["tuples"]
+    if rail_energy is None or not tuples:
         return None
-    span_us = told["until_us"] - told["since_us"]
-    read_us = span_us - told["gap_us"]
+    span_us = rail_energy["until_us"] - rail_energy["since_us"]
+    read_us = span_us - rail_energy["gap_us"]
     if read_us <= 0:
         return None
-    joules = told["joules"] * span_us / read_us
+    joules = rail_energy["joules"] * span_us / read_us
     idle = figures["idle_watts"]
     above = None if idle is None else joules - idle * span_us / 1e6
     return {
         "above_idle": None if above is None else 1e6 * above / tuples,
         "input": 1e6 * joules / tuples,
-        "provenance": told["provenance"],
+        "provenance": rail_energy["provenance"],
     }
 
 
 def _books(report: Report | None) -> dict[str, Any] | None:
-    """The ledger: by phase, job and operator, each a pair with intervals."""
+    """The ledger by phase, job and operator."""
     if report is None or not report.measured_s + report.unmeasured_s:
         return None
     return {

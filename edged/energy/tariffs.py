@@ -1,4 +1,4 @@
-"""What a board charges a running daemon: its prices for policies and for placement."""
+"""Tariffs of a running daemon: prices for policies and for placement."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from governors.tariff import RadioPrice, Tariff
 def board_tariff(
     site: BoardSite, directory: Path | None = None, radio: meters.RadioSettings | None = None
 ) -> Tariff | None:
-    """What the board charges: by its power model, and for races by what `edged calibrate` measured
-    there, if it did; `radio`: the uplink's, where a person described it, else the profile's.  None
-    where there is no model.  Raises ConfigError."""
+    """Prices of the board: by its power model, with race watts of `edged calibrate` where it was
+    run on this board.  `radio`: configured figures of the uplink, by default the profile's.  None
+    without a power model.  Raises ConfigError."""
     if site.model is None:
         return None
     uplink = None if radio is None else RadioPrice(radio.tail_joules, radio.joules_per_byte)
@@ -34,7 +34,7 @@ def board_tariff(
 
 
 def calibrated_tariff(tariff: Tariff, energy: EnergyCalibration) -> Tariff:
-    """A board's tariff with what was calibrated there in the place of its model."""
+    """A tariff with calibrated race watts."""
     cpu, gpu = energy.of_device("cpu"), energy.of_device("cuda")
     if cpu is None:
         return tariff
@@ -45,8 +45,8 @@ def calibrated_tariff(tariff: Tariff, energy: EnergyCalibration) -> Tariff:
 def prices(
     site: BoardSite, tariff: Tariff | None, running: Running, look: Callable[[], Observation]
 ) -> PlacementPrices | None:
-    """What placement compares kernels by; None where there is no power model.  Kernels were
-    measured at the highest clock that the board allows; `look`: what is seen now."""
+    """Prices for placement; None without a power model.  Kernels were measured at the highest clock
+    that the board allows.  `look`: returns the current observation."""
     if tariff is None:
         return None
     knobs = [k for k in site.knobs if k.kind == "cpu" and k.max_path]

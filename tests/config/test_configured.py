@@ -89,7 +89,7 @@ def test_settings_are_those_of_the_flags_that_they_replace(tmp_path):
         ),
         (
             '[energy]\nallow = ["offline:much"]\n',
-            "energy.allow: 'offline:much' is none; write e.g.",
+            "energy.allow: 'offline:much' is not known; write e.g.",
         ),
         ('[uplink]\nurl = "https://c:1"\nca = "ca.pem"\n', "ca.pem cannot be read: No such file"),
         ('[api]\ntls_cert = "bad.toml"\ntls_key = "k"\n', "api.tls_key: "),

@@ -14,7 +14,7 @@ from edged.control.door import ask
 from edged.daemon.commands import Control
 from edged.energy.board import open_site
 from edged.energy.runtime import EnergyGovernor
-from edged.energy.settings import EnergySettings, asked
+from edged.energy.settings import EnergySettings, from_flags
 from edged.energy.tariffs import board_tariff
 from edged.errors import CommandError, ConfigError
 from edged.platform.clock import SystemClock
@@ -382,7 +382,7 @@ def test_a_daemon_without_a_board_says_so():
 
 def test_a_board_or_a_policy_that_does_not_exist_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(ConfigError, match="nowhere is no directory"):
-        asked(str(tmp_path / "nowhere"), "hands_off", (), None, tmp_path)
+        from_flags(str(tmp_path / "nowhere"), "hands_off", (), None, tmp_path)
     with pytest.raises(ConfigError, match="cray"):
         open_site(EnergySettings("simulated:cray"), tmp_path, lambda: 0)
     site = open_site(EnergySettings(BOARD[1]), tmp_path, lambda: 0)

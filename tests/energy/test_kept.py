@@ -55,7 +55,7 @@ def test_a_configuration_that_says_something_new_is_the_last_word_for_good(tmp_p
     with running(tmp_path) as daemon:
         switch(daemon, "fixed", cpu_mhz=960)
         notes = again(daemon, "--policy", "race_to_idle")
-        assert any("fixed, which a command chose, counts no more" in note for note in notes)
+        assert any("fixed, chosen by a command, no longer applies" in note for note in notes)
         assert own(daemon) == ("race_to_idle", "configuration")
         daemon.arguments[-1] = "hands_off"
         again(daemon)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.energy.cost_fit import RaceLaw, row_bytes, width_scale
-from edged.energy.settings import asked, setting
+from edged.energy.settings import from_flags, setting
 from edged.errors import ConfigError
 from edged.job.plan import parse_job
 from edged.simulate.work import MOVES, RACE_CYCLES, ROW_CYCLES
@@ -78,7 +78,7 @@ def test_settings_are_read_as_what_they_look_like():
 def test_meters_are_read_from_a_file_that_says_what_is_wrong_in_it(tmp_path):
     path = tmp_path / "meters.toml"
     path.write_text('[[meters.external]]\nname = "shunt"\nfile = "/run/shunt"\n')
-    told = asked(None, "hands_off", (), path, tmp_path)
+    told = from_flags(None, "hands_off", (), path, tmp_path)
     assert told.meters.externals[0].name == "shunt" and told.board == "/"
     for text, fault in (
         ("[meters]\nlabel = 1\n", "meters.label"),
@@ -87,7 +87,7 @@ def test_meters_are_read_from_a_file_that_says_what_is_wrong_in_it(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(ConfigError, match=f"--meters.*{fault}"):
-            asked(None, "hands_off", (), path, tmp_path)
+            from_flags(None, "hands_off", (), path, tmp_path)
 
 
 def test_beats_that_only_commit_take_their_part_of_what_is_done_beside_races():
