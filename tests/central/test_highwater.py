@@ -182,5 +182,5 @@ for _ in range(200):
 
 def test_processes_that_count_together_lose_nothing(tmp_path):
     writers = [subprocess.Popen([sys.executable, "-c", _COUNT, tmp_path]) for _ in range(3)]
-    assert [w.wait(60) for w in writers] == [0, 0, 0]
+    assert [w.wait(120) for w in writers] == [0, 0, 0]
     assert high(records(tmp_path), 1, 1, 1, device=1)[0] == 600

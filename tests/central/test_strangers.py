@@ -21,12 +21,12 @@ HEAD = b"GET /v1/stats HTTP/1.1\r\nHost: centre\r\n"
 
 def connect(collector):
     sock = socket.create_connection(("127.0.0.1", collector.port))
-    sock.settimeout(60)
+    sock.settimeout(120)
     return sock
 
 
 def closed(sock):
-    """Whether the collector closes the connection within a minute."""
+    """Whether the collector closes the connection within the socket's timeout."""
     with suppress(ConnectionResetError):
         while sock.recv(1 << 16):
             pass
