@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs from the tree, for machines without dpkg or with another Python than Debian's: what the
-# package does, with this machine's interpreter.  $1 is the environment that `make setup` made, $2 the
-# root of an image, empty for this machine.  `deploy/install.sh --remove` takes it away again; state,
-# configuration and users stay.
+# Installs from the tree as the package does, with this machine's interpreter: for machines without
+# dpkg or with another Python than Debian's.  $1 is the environment of `make setup`, $2 the root of an
+# image, empty for this machine.  `deploy/install.sh --remove` removes it; state, configuration and
+# users stay.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 say() { printf '\033[1medged:\033[0m %s\n' "$*" >&2; }
@@ -35,7 +35,7 @@ sed -i "s|^home = .*|home = $(dirname "$interpreter")|" "$tree/opt/edged/pyvenv.
 case $interpreter in
     /home/* | /root/*) say "warning: $interpreter is a person's: the daemon's user may not see it" ;;
 esac
-# What a person has changed in /etc stays.
+# Changed files in /etc stay.
 if [ -e "$destination/etc/edged/edged.toml" ]; then rm "$tree/etc/edged/edged.toml"; fi
 upgrade=
 [ -e "$destination/opt/edged" ] && upgrade=yes

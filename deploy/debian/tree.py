@@ -2,11 +2,10 @@
 
     python deploy/debian/tree.py ROOT
 
-The environment is made from the one that runs this script: of what pyproject.toml asks for, and of
-what that asks for, the files that were installed from the lock file, linked rather than copied.
-Nothing is downloaded, and a device needs no network.  Its interpreter is Debian's /usr/bin/python3,
-which must be of the same minor version; programs of another one cannot be told apart by files, so
-the package depends on it.
+The environment is made from the one that runs this script: the files of pyproject.toml's
+dependencies and of theirs, as installed from the lock file, are linked rather than copied.  Nothing
+is downloaded, and a device needs no network.  The interpreter is Debian's /usr/bin/python3 of the
+same minor version, on which the package depends.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ PREFIX = Path("opt/edged")
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 PACKAGES = ("edged", "kernels", "governors", "api")
 LEFT_OUT = re.compile(r"(^|/)(tests?|include|src)/|\.(pyx|pxd|hpp|h|nbi|nbc|whl)$")
-"""Of other people's packages: what no device runs."""
+"""Files of dependencies that no device runs."""
 UNITS = SOURCE / "deploy" / "systemd"
 DOCUMENTS = ("README.md", "CHANGELOG.md")
 EPOCH_S = 946_684_800
-"""All files are of 2000-01-01, so that two packages of the same sources are the same."""
+"""2000-01-01, the time of all files, so that equal sources give equal packages."""
 
 
 def main(root: Path) -> None:
-    """Lay everything out below `root`, which must not be there yet."""
+    """Lay everything out below `root`, which must not exist yet."""
     project = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]
     site = root / PREFIX / "lib" / PYTHON / "site-packages"
     site.mkdir(parents=True)
@@ -138,8 +137,8 @@ def system(root: Path) -> None:
     documents = root / "usr/share/doc/edged"
     for name in DOCUMENTS:
         _copy(SOURCE / name, documents / name)
-    for page in (SOURCE / "docs").glob("*.md"):
-        _copy(page, documents / page.name)
+    for page in (SOURCE / "docs").rglob("*.md"):
+        _copy(page, documents / page.relative_to(SOURCE))
     for file in ("prometheus/*.yml", "grafana/dashboards/*.json", "grafana/provisioning/*/*.yml"):
         for source in (SOURCE / "deploy").glob(file):
             _copy(source, documents / source.relative_to(SOURCE / "deploy"))
