@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from edged.beat.jobs import describe
 from edged.control.door import (
     CLIENTS_MAX,
-    FORGOTTEN_BYTES_MAX,
+    DISCARDED_BYTES_MAX,
+    IDLE_S_MAX,
     REQUEST_BYTES_MAX,
-    SILENT_S,
     VALUES_MAX,
     ask,
+    values_bound,
     watch,
-    work,
 )
-from edged.daemon.commands import Control
+from edged.daemon.commands import Commands
 from edged.daemon.daemon import Daemon
 from edged.daemon.settings import Settings
-from edged.daemon.status import picture
+from edged.daemon.status import status_document
 from edged.errors import CommandError, EdgedError
 from edged.events.log import EVENTS_MAX, SESSION, Log
 from edged.job.plan import parse_job
@@ -87,7 +87,7 @@ def test_a_refusal_says_its_kind_and_where(still, request_, kind, where):
     assert (told["kind"], told["where"]) == (kind, where)
     assert told["kind"] in CommandError.KINDS
     assert told["error"] and told["what"] and "do" in told
-    assert still.heart.state == "running"
+    assert still.parts.heart.state == "running"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_refusal_says_its_kind_and_where(still, request_, kind, where):
 def test_while_the_store_is_full_nothing_is_changed_later_than_its_answer(
     still, monkeypatch, request_
 ):
-    monkeypatch.setattr(still.committer.room, "_waiting", {"commit"})
+    monkeypatch.setattr(still.parts.committer.gate, "_waiting", {"commit"})
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(0.01)
         s.connect(str(still.door.path))
@@ -110,7 +110,7 @@ def test_while_the_store_is_full_nothing_is_changed_later_than_its_answer(
             with contextlib.suppress(TimeoutError):
                 told = s.recv(1 << 16)
     assert json.loads(told)["kind"] == "busy"
-    assert not still.heart.changes
+    assert not still.parts.heart.changes
 
 
 VALUES = st.recursive(
@@ -127,11 +127,11 @@ KEYS = st.sampled_from(
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), more=st.dictionaries(KEYS, VALUES))
 def test_whatever_is_asked_is_answered_or_refused(still, data, more):
-    control = Control(still)
-    known = sorted(set(control._commands) - {"stop"})
+    commands = Commands(still.parts, None, None, still.stop)
+    known = sorted(set(commands._commands) - {"stop"})
     cmd = data.draw(st.sampled_from(known))
     try:
-        control({**more, "cmd": cmd})
+        commands({**more, "cmd": cmd})
     except EdgedError as problem:
         assert str(problem)
 
@@ -171,7 +171,7 @@ def values(document):
 
 @given(VALUES)
 def test_no_text_has_more_values_than_it_is_taken_to_have(document):
-    assert values(document) <= work(json.dumps(document).encode())
+    assert values(document) <= values_bound(json.dumps(document).encode())
 
 
 LARGE = {
@@ -195,7 +195,7 @@ def test_a_request_that_would_take_long_to_parse_is_refused_unparsed_and_its_sen
             with contextlib.suppress(BlockingIOError):
                 left = left[s.send(left) :]
             still.door.serve()
-            kept += [len(client.asked) for client in still.door._clients.values()]
+            kept += [len(client.request) for client in still.door._clients.values()]
             with contextlib.suppress(BlockingIOError):
                 told = s.recv(1 << 16)
     monkeypatch.undo()
@@ -210,17 +210,17 @@ def test_who_never_ends_a_request_is_sent_away(still):
         s.connect(str(still.door.path))
         sent, part = 0, b"x" * (1 << 18)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            while sent <= 2 * FORGOTTEN_BYTES_MAX:
+            while sent <= 2 * DISCARDED_BYTES_MAX:
                 with contextlib.suppress(BlockingIOError):
                     sent += s.send(part)
                 still.door.serve()
-        assert sent <= FORGOTTEN_BYTES_MAX + (1 << 20)
+        assert sent <= DISCARDED_BYTES_MAX + (1 << 20)
 
 
 def test_the_largest_request_is_parsed_within_milliseconds():
     """Of the processor's time, which is this thread's alone: 1.5 ms here."""
     worst, took = b"[%s0]" % (b"[]," * (VALUES_MAX // 2 - 2)), []
-    assert work(worst) <= VALUES_MAX
+    assert values_bound(worst) <= VALUES_MAX
     for _ in range(5):
         before = time.thread_time()
         json.loads(bytearray(worst))
@@ -247,16 +247,16 @@ def test_who_is_silent_gives_up_his_place_when_somebody_needs_it_and_who_waits_d
         waits = come(b'{"cmd": "job.pause", "name": "joining"}\n')  # the heart does not beat
         watches = come(b'{"cmd": "watch"}\n')
         silent = [come(b'{"cmd": ') for _ in range(CLIENTS_MAX - 2)]
-        ahead_s[0] = SILENT_S - 1
+        ahead_s[0] = IDLE_S_MAX - 1
         assert come().recv(1) == b"", "all places are taken, and nobody has been silent for long"
-        ahead_s[0] = SILENT_S + 1
+        ahead_s[0] = IDLE_S_MAX + 1
         silent[0].sendall(b'"log"}\n')  # just in time
         come(b"{")  # takes the place that is free by that
         assert "level" in json.loads(silent[0].makefile().readline())
         assert "level" in json.loads(come(b'{"cmd": "log"}\n').makefile().readline())
         assert all(s.recv(1) == b"" for s in silent[1:])
         assert b"snapshot" in watches.recv(1 << 20)
-        still.heart.changes._posted.pop().done({"job": {}})
+        still.parts.heart.changes._requests.pop().answer.set_result({"job": {}})
         still.door.serve()
         assert json.loads(waits.makefile().readline()) == {"job": {}}
     still.door.serve(), still.door.serve()
@@ -277,7 +277,7 @@ def test_the_snapshot_is_all_json_and_quickly_drawn(still):
     took = []
     for _ in range(30):
         before = time.perf_counter()
-        text = json.dumps(picture(still))
+        text = json.dumps(status_document(still.parts))
         took.append(time.perf_counter() - before)
     assert statistics.median(took) < 0.005
     told = json.loads(text)
@@ -301,7 +301,7 @@ def test_who_watches_and_does_not_read_holds_nothing_up_and_is_told_what_was_mis
     s, told = watcher(still), []
     many = 3 * EVENTS_MAX
     for n in range(many):
-        still.events.add("daemon.tested", f"number {n} " + "x" * 100)
+        still.parts.events.add("daemon.tested", f"number {n} " + "x" * 100)
         if n % 100 == 0:
             still.door.serve()
     waiting = sum(len(c.out) for c in still.door._clients.values())
@@ -330,19 +330,19 @@ def test_who_watches_and_does_not_read_holds_nothing_up_and_is_told_what_was_mis
 def test_who_goes_on_watching_behind_an_id_of_an_earlier_store_is_told_all_events_of_this_one(
     still,
 ):
-    still.events.add("daemon.tested", "once")
+    still.parts.events.add("daemon.tested", "once")
     with watcher(still, since=10**17) as s, s.makefile() as lines:
         assert {"event", "missed"} & set(json.loads(lines.readline())), "no snapshot first"
     still.door.serve()
 
 
 def test_events_are_paged_and_their_ids_rise_over_restarts(still):
-    first = still.events.page(0, 10)
+    first = still.parts.events.page(0, 10)
     assert len(first["events"]) == 10
-    after = still.events.page(first["next"], 1000)["events"]
+    after = still.parts.events.page(first["next"], 1000)["events"]
     assert after[0]["id"] == first["next"] + 1 > SESSION
     assert after[-1]["id"] < 2**53, "what JavaScript takes for whole"
-    assert still.events.page(after[-1]["id"], 10)["events"] == []
+    assert still.parts.events.page(after[-1]["id"], 10)["events"] == []
 
 
 def test_an_idle_daemon_wakes_for_watchers_only(tmp_path):
@@ -372,26 +372,24 @@ def test_a_stop_that_drains_takes_what_waits_and_ends_when_the_centre_has_it(tmp
     port, now = free_port(), now_us()
     document = at(port, join_job(before="1s", after="1h", idle_after="1h"))
     with Loop(document, tmp_path / "store") as loop:
-        job, heard, left = loop.job, [], [3]
-        changes = loop.heart.changes
-        changes.pending, changes.hear_acks = lambda _: left[0], heard.append
+        job, loop.host.pages = loop.job, 3
         with loop.producer("r") as r, loop.producer("s") as s:
             s.send(batch([1], [now])), s.flush()
             r.send(batch([1, 2], [now, now + 1])), r.flush()
             r.send(batch([3], [now + 60 * 10**6])), r.flush()
             loop.until(lambda: job.streams["r"].rows == 2)
             loop.call(lambda: loop.heart.drain(60 * 10**6))
-            loop.until(lambda: heard == [True] and job.staged() == job.open_rows() == 0)
+            loop.until(lambda: loop.host.watched == [True] and job.staged() == job.open_rows() == 0)
             assert loop.heart.state == "draining"
             assert describe(job)["state"] == "running", "the stop is no change of the job"
-            left[0] = 0
-            loop.waiter.kick()
+            loop.host.pages = 0
+            loop.event_loop.kick()
             assert loop.ended() is None
 
 
 def test_a_stop_that_drains_ends_in_time_though_the_centre_is_away(tmp_path):
     with Loop(at(free_port(), copy_job()), tmp_path / "store") as loop:
-        loop.heart.changes.pending = lambda _: 1
+        loop.host.pages = 1
         loop.call(lambda: loop.heart.drain(300_000))
         assert loop.ended(20) is None
 

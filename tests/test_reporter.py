@@ -119,12 +119,12 @@ def test_reports_go_ahead_of_data_where_the_settings_or_a_job_say_so(
 
     def report(values, size, first):
         told.append(first)
-        daemon.waiter.kick()
+        daemon.parts.event_loop.kick()
 
-    monkeypatch.setattr(daemon.uplink, "report", report)
+    monkeypatch.setattr(daemon._uplink, "report", report)
     # The report waits for the acks of the commit thread, which the event loop delivers.
     daemon.centre.reporter._on_timer()
-    daemon.waiter.until(daemon.clock.monotonic_us() + 20 * SECOND, lambda: told)
+    daemon.parts.event_loop.until(daemon.parts.clock.monotonic_us() + 20 * SECOND, lambda: told)
     daemon.close()
     assert told == [asked or promised]
 

@@ -17,7 +17,7 @@ from edged.daemon.systemd import Service
 from edged.events import journal
 from edged.events.journal import Journal, ToJournal
 from edged.platform.clock import SystemClock
-from edged.platform.event_loop import Waiter
+from edged.platform.event_loop import EventLoop
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def systemd(tmp_path):
 
 @pytest.fixture
 def waiter():
-    made = Waiter(SystemClock())
+    made = EventLoop(SystemClock())
     yield made
     made.close()
 
@@ -57,9 +57,8 @@ def made():
 
 def test_a_start_is_told_step_by_step_and_ready_comes_last(systemd, waiter, made):
     told = made(systemd)
-    told.describe = lambda: "2 jobs\nbeat 7"
     told.starting("kernel 3 of 9")
-    told.ready(waiter)
+    told.ready(waiter, lambda: "2 jobs\nbeat 7")
     told.close()
     step = heard(systemd)
     assert step == {"STATUS": "starting: kernel 3 of 9", "EXTEND_TIMEOUT_USEC": "180000000"}

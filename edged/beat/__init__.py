@@ -1,15 +1,21 @@
 """The heartbeat: idle → wake → race → commit → idle.
 
-batcher   when to wake                     sans-IO
-times     watermarks, idleness, lateness   sans-IO
-take      how much of each stream to take  sans-IO
-left      what a beat leaves to later ones   sans-IO
-steering  what the governor is told, and wants
-record    what a beat writes into the log
-runtime   one job's stagings, operators and sinks, built and run
-committer the thread that makes a beat durable and lets the acks go
-snapshotting  when a snapshot is due, and its writing beside commits
-changes   jobs that come, change and go between two beats
-recover   snapshot and log back into a runtime; a replaced job's carry-over
-heart     the loop itself
+batcher           when to wake                                            no I/O
+watermarks        watermarks, idle producers, lateness                    no I/O
+stream_alignment  how many rows of each stream a beat takes               no I/O
+pending_work      work that a beat leaves to later ones                   no I/O
+governor_hooks    calls of the governor around a race
+record            the log record of a beat
+runtime           one job's stagings, operators and sinks
+jobs              the registry of jobs, their versions and states
+inputs            the running sources
+committer         the thread that makes a beat durable and sends the acks
+disk_full_gate    what waits for disk space
+snapshots         when a snapshot is due, and its writing beside commits
+changes           changes of the jobs between two beats
+recover           from snapshot and log back to running jobs
+crash_counter     processes that died in a race
+quarantine        files of rows that killed the process
+stats             counters and histograms
+heart             the loop
 """

@@ -1,7 +1,7 @@
-"""The batcher: when to wake.  Pure decisions from observations; no clock, no I/O.
+"""The batcher: decides when to wake.  Pure decisions from observations; no clock, no I/O.
 
 A tuple that arrives right after a beat's ingest waits for the next wake, is raced and committed.
-The batcher makes that wait as long as the promises allow, because long waits are deep sleep:
+The batcher makes that wait as long as the promises allow, because long waits permit deep sleep:
 
     wake <= oldest arrival + latency    − expected race − expected commit − margin
     wake <= oldest arrival + ack_within − expected commit − margin     (commit without racing)
@@ -9,16 +9,16 @@ The batcher makes that wait as long as the promises allow, because long waits ar
                                         found more than half full, and grows back when they
                                         were less than a quarter full
 
-and a race is kept under half the latency, or little more, by limiting the rows that one beat takes.
-What such a limit leaves has waited for as long as it may and is raced at once: a backlog drains at
-what the machine's speed leaves beside the load, and the promise holds again as soon as it can.
+A limit on the rows of one beat keeps a race under about half the latency.  Rows beyond the limit
+are raced in the next beat, at once.  A backlog therefore drains with all capacity that the load
+leaves.
 
-The governor may steer this (`steer`): spend only a share of the latency on waiting, leave time for
-a race that is planned to be slower than the last ones, or not race before some time, in which case
-promises wait as well.
+The governor adjusts this by `steer`: spend only a share of the latency on waiting, leave time for
+a race that is planned to be slower than the last ones, or not race before some time, which takes
+precedence over the promises.
 
-The shape follows ecoJoin, section 2.1 (batch to race to idle; the latency tolerance is the bound);
-there the batch sizes were settings files, here they follow from the arrivals.
+The scheme follows ecoJoin, section 2.1 (batch to race to idle; the latency tolerance is the bound).
+There, batch sizes come from settings files; here they follow from the arrivals.
 """
 
 from __future__ import annotations
@@ -29,67 +29,68 @@ from dataclasses import dataclass
 MARGIN_US_MIN = 2_000
 FILL_HIGH = 0.5
 FILL_LOW = 0.25
-"""Between the two the wait stays as it is, so that a fast sender meets a steady rhythm."""
+"""Between the two the wait does not change, so that a fast sender sees a steady rhythm."""
 FILL_US_MIN = 500
 ROWS_MIN = 65_536
-"""A beat may always take this many rows, however slow the last ones were, ..."""
+"""A beat may always take this many rows, ..."""
 RACE_US_MAX = 1_000_000
-"""... unless they take longer than this: control is not served meanwhile, nor the watchdog."""
+"""... unless they take longer than this: a race serves neither control nor the watchdog."""
 LEARN_ROWS = 1024
-"""Beats of fewer rows say little of what one costs, unless no more are taken or they take long."""
+"""Beats of fewer rows do not update the cost of a row, unless the limit is lower or they take
+long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beaten:
-    """What one beat was like."""
+class BeatCosts:
+    """Rows and times of one beat."""
 
     rows: int
-    """Rows that the operators took."""
+    """Rows taken by the operators."""
     ingest_us: int
     race_us: int
     """Operators and sealing."""
     fill: float
-    """How full the fullest of the senders' buffers was when the beat ingested (0 to 1)."""
+    """Fill of the fullest receive buffer at the ingest (0 to 1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """When to wake, and whether to race then or only to commit what has arrived."""
+    """When to wake, and whether to race then or only to commit new rows."""
 
     at_us: int
     race: bool
 
 
 class Batcher:
-    """Decides from what the last beats were like.  All times are monotonic microseconds."""
+    """Decides from the costs of the last beats.  All times are monotonic microseconds."""
 
     def __init__(self, latency_us: int, ack_within_us: int) -> None:
         self.fill_us = 0.0
         self.promise(latency_us, ack_within_us)
         self.race_us = 0.0
-        """Expected ingest, operators and sealing together."""
+        """Expected time of ingest, operators and sealing together."""
         self.commit_us = 0.0
         self.row_us = 0.0
         self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
 
     def promise(self, latency_us: int, ack_within_us: int) -> None:
-        """What is promised from now on; what was learnt of races and commits stays."""
+        """Set the promises; learned costs are kept."""
         self.latency_us = latency_us
         self.ack_within_us = min(ack_within_us, latency_us)
         self.margin_us = max(MARGIN_US_MIN, latency_us // 50)
         self.fill_us = float(latency_us)
 
     def steer(self, wait_share: float, race_us: float, not_before_us: int) -> None:
-        """What the governor wants of the waits from now on; (1, 0, 0) is nothing."""
+        """Set the governor's adjustments of the wait; (1, 0, 0) has no effect."""
         self._wait_share, self._planned_us = wait_share, race_us
         self._not_before_us = not_before_us
 
-    def beaten(self, beat: Beaten) -> None:
-        """Learn from a beat.  Costs rise at once and fall slowly (a peak holder)."""
+    def learn(self, beat: BeatCosts) -> None:
+        """Learn from a beat.  Expected times rise at once and fall slowly (a peak holder)."""
         spent = beat.ingest_us + beat.race_us
         self.race_us = max(float(spent), 0.9 * self.race_us + 0.1 * spent)
-        telling = min(LEARN_ROWS, (self.rows_max() + 1) // 2)
-        if beat.rows >= telling or (beat.rows and beat.race_us >= RACE_US_MAX // 4):
+        significant = min(LEARN_ROWS, (self.rows_max() + 1) // 2)
+        if beat.rows >= significant or (beat.rows and beat.race_us >= RACE_US_MAX // 4):
             cost = beat.race_us / beat.rows
             self.row_us = cost if self.row_us == 0.0 else 0.8 * self.row_us + 0.2 * cost
         if beat.fill >= FILL_HIGH:
@@ -99,15 +100,15 @@ class Batcher:
             self.fill_us = min(float(self.latency_us), max(FILL_US_MIN, grown))
 
     def committed(self, commit_us: int) -> None:
-        """Learn how long a commit took."""
+        """Learn the time of a commit."""
         self.commit_us = max(float(commit_us), 0.9 * self.commit_us + 0.1 * commit_us)
 
     def wake(self, oldest_us: int, first_us: int, unraced_us: int | None = None) -> Wake:
-        """When to wake for tuples that may have arrived at `oldest_us`, first seen at `first_us`.
+        """When to wake for tuples that may have arrived at `oldest_us` and were seen at `first_us`.
 
-        `oldest_us` is the end of the last ingest where input stood ready at once after it, and
-        the first readiness otherwise; `unraced_us` the arrival of what was committed but not raced,
-        or left by a race, or stands in open pages.
+        `oldest_us` is the end of the last ingest if input was ready right after it, else the first
+        readiness.  `unraced_us` is the arrival of the oldest rows that are not raced, or in open
+        pages.
         """
         race_by = self.race_by(oldest_us if unraced_us is None else min(oldest_us, unraced_us))
         ack_by = oldest_us + self.ack_within_us - int(self.commit_us) - self.margin_us
@@ -119,39 +120,40 @@ class Batcher:
         return Wake(max(at, first_us), not commit_only)
 
     def race_by(self, oldest_us: int) -> int:
-        """The latest start of a race that still keeps the latency promise, as far as steered."""
+        """The latest start of a race that keeps the latency promise, with the governor's
+        settings."""
         work_us = int(max(self.race_us, self._planned_us) + self.commit_us)
         wait_us = int(self._wait_share * self.latency_us) - work_us - self.margin_us
         return max(oldest_us + wait_us, self._not_before_us)
 
     def rows_max(self) -> int:
-        """Rows that one beat may take so that its race stays under half the latency."""
+        """Rows that one beat may take for its race to stay under half the latency."""
         if self.row_us == 0.0:
             return 1 << 22
         least = min(ROWS_MIN, int(RACE_US_MAX / self.row_us))
         return max(1, least, int(self.latency_us / 2 / self.row_us))
 
     def rows_over(self) -> int:
-        """So many rows it takes more, rather than leave them to a beat of their own, which would
-        cost as much beside its rows as any, and wait for the commit of this one."""
+        """Rows that a beat takes beyond the limit if they are the last: a beat of their own would
+        pay its fixed cost and wait for this beat's commit."""
         return self.rows_max() // 4
 
     def period_us_max(self) -> float:
-        """From one race to the next, what the senders' buffers leave; infinite where they leave
-        all that is promised."""
+        """Longest time between races that the receive buffers allow; infinite where they allow the
+        whole latency."""
         return self.fill_us + self.race_us if self.fill_us < self.latency_us else math.inf
 
     def commit_every_us(self) -> float:
-        """How often what waits is committed at least, so that producers have their acks."""
+        """Longest time between commits that keeps the ack promise."""
         return max(0.0, self.ack_within_us - self.commit_us - self.margin_us)
 
     def must_flush(self, oldest_open_us: int, now_us: int) -> bool:
-        """Whether open pages must be sealed in this beat, because the next would be too late."""
+        """Whether open pages must be sealed in this beat, because the next one is too late."""
         return now_us >= self.flush_from(oldest_open_us)
 
     def flush_from(self, oldest_open_us: int) -> int:
-        """From when on that is so (monotonic µs): never later than the last race that keeps the
-        promise has to begin."""
+        """Time from which `must_flush` holds: at the latest the start of the last race that keeps
+        the promise."""
         race_us = max(self.race_us, self._planned_us)
         next_beat_us = race_us + min(self.fill_us, self.latency_us / 2)
         work_us = 2 * race_us + self.commit_us + next_beat_us

@@ -1,14 +1,16 @@
-"""Changes of the jobs between two beats: asked for on any thread, made on the heart's.
+"""Changes of the jobs between two beats: requested on any thread, made on the heart's.
 
-    post ─► [no beat, no commit under way] ─► check ─► sources ─► jobs ─► record ─► durable ─► done
+    post ─► [no beat, no commit under way] ─► check ─► sources ─► jobs ─► record ─► durable ─►
+    answer
 
-1. Nothing is changed where a check fails: the version, the state that is carried over, the sources.
-2. A pause is preceded by a beat that seals what the job has open, so that nothing waits in it for
-   longer than was promised.
-3. The record goes through the commit thread like a beat's.  Only where a change decides whether
-   inputs are logged at all (the first or last `exactly_once` job) a snapshot takes its place: rows
-   that were staged without being in the log could not be replayed.
-4. What was asked to drain is watched here until it has, see `settle`.
+1. A failed check changes nothing.  Checked are the version, the state that is carried over, and the
+   sources.
+2. A pause is preceded by a beat that seals the job's open pages, so that no row waits in them
+   longer than promised.
+3. The record goes through the commit thread like a beat's.  If the change decides whether inputs
+   are logged at all (the first or last `exactly_once` job), a snapshot takes its place: rows staged
+   without being logged could not be replayed.
+4. Draining jobs are watched until they are drained (`settle`).
 """
 
 from __future__ import annotations
@@ -16,227 +18,286 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, Protocol, TypedDict
 
 from edged.beat.inputs import Inputs
-from edged.beat.jobs import Jobs, Meant, carry_over, describe
+from edged.beat.jobs import JobRegistry, Precondition, carry_over, describe
 from edged.beat.runtime import JobRuntime
 from edged.errors import CommandError, EdgedError, StoreFailed
+from edged.events.publisher import EventPublisher
 from edged.job.changes import PAUSED, RUNNING, Change
 from edged.job.plan import JobPlan
 from edged.platform.clock import Clock
 from edged.store import StoreFull
 
-if TYPE_CHECKING:
-    from edged.beat.heart import Heart
-
-WAITING_MAX = 16
+REQUESTS_MAX = 16
 """Changes that may wait for a beat to end."""
-AGAIN_US = 5_000_000
-"""After so long what drained is deleted again, where the disk had no room for that."""
+RETRY_US = 5_000_000
+"""Interval after which the delete of a drained job is retried, where the disk had no room."""
 
-Done = Callable[[Any], None]
-"""Told the answer, `{"job", "created", "notes"}`, or the EdgedError; on any thread."""
+
+class JobAnswer(TypedDict):
+    """The result of a change: the job as `describe` returns it, whether it is new, and notes on
+    the state that was carried over."""
+
+    job: dict[str, Any]
+    created: bool
+    notes: list[str]
 
 
 @dataclass(frozen=True)
-class Posted:
-    """A change that is asked for, with what it needs: a put's job, built and empty."""
+class ChangeRequest:
+    """A requested change; for a put with the new job, built and empty.
+
+    `answer` is resolved when the change is durable, or fails with an EdgedError; on any thread.
+    """
 
     change: Change
     job: JobRuntime | None = None
-    meant: Meant = field(default_factory=Meant)
-    done: Done = lambda _: None
+    precondition: Precondition = field(default_factory=Precondition)
+    answer: Future[JobAnswer] = field(default_factory=Future)
 
 
-class Changes:
-    """See the module's docstring."""
+class Beats(Protocol):
+    """What a change needs of the beat loop."""
 
-    def __init__(self, book: Jobs, inputs: Inputs, clock: Clock) -> None:
-        self.book, self.inputs = book, inputs
-        self._clock = clock
-        self.changed: Callable[[], None] = lambda: None
-        """Called when the jobs are others, before the next beat."""
-        self.check: Callable[[Sequence[JobPlan]], None] = lambda _: None
-        """Raises EdgedError where these jobs cannot run together here."""
-        self.told: Callable[[str, JobRuntime, dict[str, Any]], None] = lambda *_: None
-        """Told of the event when it is durable; from any thread."""
-        self.pending: Callable[[Sequence[str]], int] = lambda _: 0
-        """Pages of these streams that the centre does not have yet."""
-        self.hear_acks: Callable[[bool], None] = lambda _: None
-        """Asked to end the heart's waits when the centre acknowledges pages, or no longer."""
-        self.again_us = 0
-        """When a delete that was refused is tried again (monotonic); the past: none was."""
-        self._posted: deque[Posted] = deque()
-        self._hears = False
+    def await_commit(self) -> None:
+        """Return when no commit is in flight."""
+
+    def seal_job(self, job: JobRuntime) -> None:
+        """Run a beat that leaves no page of the job open."""
+
+    def on_jobs_changed(self) -> None:
+        """Adopt the registry's jobs and their states."""
+
+    def log_change(self, change: Change, on_durable: Callable[[], None]) -> None:
+        """Write the change into the log; `on_durable` is called on the commit thread."""
+
+    def snapshot(self) -> None:
+        """Take a snapshot now.  Raises StoreFull."""
+
+
+class JobHost(Protocol):
+    """What a change needs of the daemon around the heart."""
+
+    def check(self, plans: Sequence[JobPlan]) -> None:
+        """Raise EdgedError where these jobs cannot run together here."""
+
+    def on_jobs_changed(self) -> None:
+        """The set of jobs or a job has changed; called before the next beat."""
+
+    def pages_pending(self, streams: Sequence[str]) -> int:
+        """Number of pages of these streams that the centre has not acknowledged."""
+
+    def watch_acks(self, wanted: bool) -> None:
+        """End the heart's waits whenever the centre acknowledges pages, or no longer."""
+
+
+class JobChanges:
+    """Queue of requested changes, and the draining jobs."""
+
+    def __init__(
+        self,
+        registry: JobRegistry,
+        inputs: Inputs,
+        clock: Clock,
+        publisher: EventPublisher,
+        host: JobHost,
+    ) -> None:
+        self.registry, self.inputs, self.host = registry, inputs, host
+        self._clock, self._publisher = clock, publisher
+        self.retry_us = 0
+        """When a refused delete is tried again (monotonic)."""
+        self._requests: deque[ChangeRequest] = deque()
+        self._watches_acks = False
 
     def __bool__(self) -> bool:
-        return bool(self._posted)
+        return bool(self._requests)
 
-    def post(self, posted: Posted) -> None:
-        """Ask for a change; any thread.  Raises CommandError where too many wait."""
-        if len(self._posted) >= WAITING_MAX:
-            raise CommandError("busy", f"{WAITING_MAX} changes wait already", retry_s=1.0)
-        self._posted.append(posted)
+    def post(self, request: ChangeRequest) -> None:
+        """Queue a change; any thread.  Raises CommandError where the queue is full."""
+        if len(self._requests) >= REQUESTS_MAX:
+            raise CommandError("busy", f"{REQUESTS_MAX} changes wait already", retry_s=1.0)
+        self._requests.append(request)
 
-    def serve(self, heart: Heart) -> None:
-        """Make what was asked for."""
-        while self._posted:
-            posted = self._posted.popleft()
+    def serve(self, beats: Beats) -> None:
+        """Make the queued changes."""
+        while self._requests:
+            request = self._requests.popleft()
             try:
-                self._make(heart, posted)
-            except (StoreFailed, StoreFull):  # a beat within was given up: nothing goes on from it
+                self._make(beats, request)
+            except (StoreFailed, StoreFull):  # a beat within was given up: the heart must end
                 raise
             except EdgedError as problem:
-                posted.done(problem)
+                request.answer.set_exception(problem)
 
-    def settle(self, heart: Heart) -> bool:
-        """Look after what drains; whether nothing does any more, and the centre has it all."""
+    def settle(self, beats: Beats) -> bool:
+        """Advance the draining jobs.  True where none of them has work left, the centre has all
+        their pages and no change is queued."""
         waits = False
-        for job in list(self.book.list):
-            if not job.drains or (job.drained and not job.about.ends):
+        for job in list(self.registry.list):
+            if not job.draining or (job.drained and not job.meta.ends):
                 continue
-            if not job.rests or (job.about.ends and self._clock.monotonic_us() < self.again_us):
+            if not job.dormant or (job.meta.ends and self._clock.monotonic_us() < self.retry_us):
                 waits = True
                 continue
-            heart.rest()
-            if job.about.ends:
+            beats.await_commit()
+            if job.meta.ends:
                 self._delete(job)
-            elif self.pending(job.shipped()) == 0:
+            elif self.host.pages_pending(job.shipped()) == 0:
                 job.drained = True
-                if job.about.state != RUNNING:
-                    self.told("drained", job, {})
+                if job.meta.state != RUNNING:
+                    self._publish("drained", job)
             else:
                 waits = True
-        if waits != self._hears:
-            self._hears = waits
-            self.hear_acks(waits)
-        return not waits and not self._posted
+        if waits != self._watches_acks:
+            self._watches_acks = waits
+            self.host.watch_acks(waits)
+        return not waits and not self._requests
 
     def _delete(self, job: JobRuntime) -> None:
-        """The job has drained and goes.  A full disk may refuse that, and nobody tells when it has
-        room again: other processes may have filled it."""
+        """Request the delete of a drained job.  A full disk may refuse it; other processes may
+        have filled the disk, so that only a retry finds out about space."""
 
-        def done(answer: Any) -> None:
-            if isinstance(answer, EdgedError):
-                self.again_us = self._clock.monotonic_us() + AGAIN_US
+        def on_answer(answer: Future[JobAnswer]) -> None:
+            if answer.exception() is not None:
+                self.retry_us = self._clock.monotonic_us() + RETRY_US
 
-        self._posted.append(
-            Posted(Change("delete", job.plan.name, self._clock.wall_us()), done=done)
-        )
+        request = ChangeRequest(Change("delete", job.plan.name, self._clock.wall_us()))
+        request.answer.add_done_callback(on_answer)
+        self._requests.append(request)
 
-    def _make(self, heart: Heart, posted: Posted) -> None:
-        change, old = posted.change, self.book.get(posted.change.name)
-        posted.meant.check(change.name, old)
+    def _make(self, beats: Beats, request: ChangeRequest) -> None:
+        change, old = request.change, self.registry.get(request.change.name)
+        self._check(request, old)
+        if old is not None and _is_in_effect(change, old):
+            request.answer.set_result({"job": describe(old), "created": False, "notes": []})
+            return
+        after = self._after(request)
+        self.host.check([job.plan for job in after])
+        if request.job is not None:
+            self.registry.check(request.job.plan)
+        beats.await_commit()
+        if old is not None and change.op == "state" and change.state == PAUSED:
+            beats.seal_job(old)
+        notes = self._carry(old, request.job) if request.job is not None else []
+        if change.op != "policy":
+            self._fit_inputs(beats, request, old, after)
+        before = (list(self.registry.list), copy.deepcopy(self.registry.retired))
+        inputs_logged = self._inputs_logged()
+        self._swap(change, request.job)
+        beats.on_jobs_changed()
+        self.host.on_jobs_changed()
+        job = self.registry.get(change.name) or old
+        assert job is not None
+        answer: JobAnswer = {"job": describe(job), "created": old is None, "notes": notes}
+        on_durable = partial(self._on_durable, request, old, job, answer)
+        if inputs_logged == self._inputs_logged():
+            beats.log_change(change, on_durable)
+        else:
+            self._snapshot(beats, before)
+            on_durable()
+
+    def _check(self, request: ChangeRequest, old: JobRuntime | None) -> None:
+        """Raise CommandError where the job is not there, goes, or fails the precondition."""
+        change = request.change
+        request.precondition.check(change.name, old)
         if old is None and change.op != "put":
             raise CommandError("missing", f"no job {change.name} is running", where="name")
-        if old is not None and old.about.ends and change.op == "put":
+        if old is not None and old.meta.ends and change.op == "put":
             raise CommandError("busy", f"job {change.name} is being deleted", retry_s=1.0)
-        if old is not None and _is_so(change, old):
-            posted.done({"job": describe(old), "created": False, "notes": []})
-            return
-        after = self._after(posted)
-        self.check([job.plan for job in after])
-        if posted.job is not None:
-            self.book.check(posted.job.plan)
-        heart.rest()
-        if old is not None and change.op == "state" and change.state == PAUSED:
-            heart.seal(old)
-        notes = self._carry(old, posted.job) if posted.job is not None else []
-        if change.op != "policy":
-            self._fit(heart, posted, old, after)
-        before = (list(self.book.list), copy.deepcopy(self.book.retired))
-        logged = self._logs_inputs()
-        self._swap(change, posted.job)
-        heart.take_jobs()
-        self.changed()
-        job = self.book.get(change.name) or old
-        assert job is not None
-        answer = {"job": describe(job), "created": old is None, "notes": notes}
 
-        def durable() -> None:
-            if change.op != "policy":
-                self.told(_event(change, old), job, {"notes": notes} if notes else {})
-            posted.done(answer)
-
-        if logged == self._logs_inputs():
-            heart.log_change(change, durable)
-        else:
-            self._snapshot(heart, before)
-            durable()
-
-    def _fit(
-        self, heart: Heart, posted: Posted, old: JobRuntime | None, after: list[JobRuntime]
+    def _on_durable(
+        self,
+        request: ChangeRequest,
+        old: JobRuntime | None,
+        job: JobRuntime,
+        answer: JobAnswer,
     ) -> None:
-        """The sources as they will be wanted; one that could not be started is tried again."""
+        if request.change.op != "policy":
+            notes = answer["notes"]
+            self._publish(_event(request.change, old), job, {"notes": notes} if notes else {})
+        request.answer.set_result(answer)
+
+    def _fit_inputs(
+        self, beats: Beats, request: ChangeRequest, old: JobRuntime | None, after: list[JobRuntime]
+    ) -> None:
+        """Run the sources that the changed jobs need.  A change of state tries a source again that
+        could not be started."""
         problem = "" if old is None else old.problem
-        if old is not None and posted.change.op == "state":
+        if old is not None and request.change.op == "state":
             old.problem = ""
         try:
             self.inputs.fit(after)
         except EdgedError:
             if old is not None:
                 old.problem = problem
-            self._restore(heart)
+            self._restore_inputs(beats)
             raise
 
-    def _restore(self, heart: Heart) -> None:
-        """The sources of the jobs as they are; a job whose own is lost by that has failed."""
-        failed = self.inputs.restore(self.book.list)
-        heart.take_jobs()
+    def _restore_inputs(self, beats: Beats) -> None:
+        """Run the sources of the unchanged jobs; a job whose source is lost by that has failed."""
+        failed = self.inputs.restore(self.registry.list)
+        beats.on_jobs_changed()
         for job in failed:
-            self.told("failed", job, {"problem": job.problem})
+            self._publish("failed", job, {"problem": job.problem})
+
+    def _publish(self, event: str, job: JobRuntime, facts: dict[str, Any] | None = None) -> None:
+        meta = job.meta
+        self._publisher.job_changed(event, job.plan.name, meta.version, meta.origin, facts or {})
 
     def _carry(self, old: JobRuntime | None, job: JobRuntime) -> list[str]:
-        """State to the new job; streams whose document is the same stay, with their sources."""
+        """Carry state over to the new job; unchanged streams keep their staging and source."""
         notes = carry_over(old, job)
         if old is not None:
-            was, now = old.plan.document["streams"], job.plan.document["streams"]
-            same = old.plan.promises.memory_bytes == job.plan.promises.memory_bytes
+            before, after = old.plan.document["streams"], job.plan.document["streams"]
+            same_memory = old.plan.promises.memory_bytes == job.plan.promises.memory_bytes
             for name in job.streams.keys() & old.streams.keys():
-                if was[name] == now[name] and same:
+                if before[name] == after[name] and same_memory:
                     job.streams[name] = old.streams[name]
         return notes
 
-    def _after(self, posted: Posted) -> list[JobRuntime]:
-        if posted.job is not None:
-            return self.book.with_job(posted.job)
-        gone = posted.change.name if posted.change.op == "delete" else None
-        return [job for job in self.book.list if job.plan.name != gone]
+    def _after(self, request: ChangeRequest) -> list[JobRuntime]:
+        if request.job is not None:
+            return self.registry.with_job(request.job)
+        gone = request.change.name if request.change.op == "delete" else None
+        return [job for job in self.registry.list if job.plan.name != gone]
 
     def _swap(self, change: Change, job: JobRuntime | None) -> None:
         if job is not None:
-            self.book.put(job, change)
+            self.registry.put(job, change)
         elif change.op == "delete":
-            self.book.delete(change.name)
+            self.registry.delete(change.name)
         elif change.op == "policy":
-            self.book.set_policy(change)
+            self.registry.set_policy(change)
         else:
-            self.book.set_state(change)
+            self.registry.set_state(change)
 
-    def _logs_inputs(self) -> bool:
-        return any(j.plan.promises.durability == "exactly_once" for j in self.book.list)
+    def _inputs_logged(self) -> bool:
+        return any(j.plan.promises.durability == "exactly_once" for j in self.registry.list)
 
-    def _snapshot(self, heart: Heart, before: tuple[list[JobRuntime], Any]) -> None:
+    def _snapshot(self, beats: Beats, before: tuple[list[JobRuntime], Any]) -> None:
         try:
-            heart.snapshot()
+            beats.snapshot()
         except StoreFull as problem:
-            self.book.list[:], self.book.retired = before
-            self._restore(heart)
-            self.changed()
+            self.registry.list[:], self.registry.retired = before
+            self._restore_inputs(beats)
+            self.host.on_jobs_changed()
             raise CommandError("busy", str(problem), retry_s=5.0) from problem
 
 
-def _is_so(change: Change, job: JobRuntime) -> bool:
-    """Whether the job is already what the change would make of it."""
-    about = job.about
+def _is_in_effect(change: Change, job: JobRuntime) -> bool:
+    """Whether the change would leave the job as it is."""
+    meta = job.meta
     if change.op == "put":
-        return change.document == job.plan.document and change.origin == about.origin
+        return change.document == job.plan.document and change.origin == meta.origin
     if change.op == "policy":
-        return change.governor == about.governor
-    as_told = (change.state, change.ends) == (about.state, about.ends)
-    return change.op == "state" and as_told and not job.problem
+        return change.governor == meta.governor
+    same_state = (change.state, change.ends) == (meta.state, meta.ends)
+    return change.op == "state" and same_state and not job.problem
 
 
 def _event(change: Change, old: JobRuntime | None) -> str:

@@ -1,19 +1,20 @@
-"""The commit thread: makes beat n durable while beat n+1 races, then lets the acks go.
+"""The commit thread: makes beat n durable while beat n+1 races, then sends the acks.
 
-Store and uplink are this thread's alone, because it waits for the disk: nobody else takes a lock
-that is held over an fsync.  Others ask: `submit` hands over a commit, one at a time, `call`
-anything else, and both return at once.  All that was asked is done in order.  In between the
-thread sleeps on one epoll, which tells it of the uplink's news too (`watch`).
+Store and uplink belong to this thread, because it waits for the disk: no other thread takes a lock
+that is held across an fsync.  Other threads enqueue work and return at once: `submit` takes a
+commit, one at a time, `call` any other task.  Work is done in order.  In between the thread sleeps
+in one epoll, which also watches the uplink's descriptors (`watch`).
 
     heart ── submit, call ──► [commit · task · task] ──► store, uplink
                                                           │
-          ◄── fileno (commits that have ended), heard ────┘
+          ◄── fileno (finished commits), wake_heart ──────┘
 
-What fails here is raised again by the next `check`, on the beat's thread; after that nothing that
-was asked is done.
+A failure is raised by the next `check`, on the heart's thread.  After a failure no queued work is
+done.
 
-A commit that finds the store full stays in flight until there is room (see `room`); the beats stop
-behind it, nothing is acked, and the sources fill up to their producers.  Tasks are done meanwhile.
+A commit that finds the store full stays in flight until there is room
+(`edged.beat.disk_full_gate`).  Beats stop behind it, nothing is acked, and the sources apply
+backpressure.  Tasks are done meanwhile.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from edged.beat.disk_full_gate import ROOM_MS, Room
+from edged.beat.disk_full_gate import RETRY_MS, DiskFullGate
 from edged.beat.snapshots import Snapshots
 from edged.data.flow import State
+from edged.events.publisher import EventPublisher
 from edged.platform.clock import Clock
 from edged.sources.base import Source
 from edged.store import BeatRecord, Encoded, Store, StoreFull
@@ -40,20 +42,20 @@ Task = Callable[[], object]
 
 @dataclass(slots=True)
 class Commit:
-    """One beat's worth of durability, and who wants to hear of it."""
+    """What is to be made durable together, and the callbacks that follow."""
 
     record: BeatRecord
     tickets: list[tuple[Source, Any]]
     sync: bool = True
     snapshot: tuple[bytes, State] | None = None
     """Facts and arrays of a snapshot to be taken right after the commit."""
-    done: Callable[[Committed], None] | None = None
+    on_durable: Callable[[Committed], None] | None = None
     """Called on the commit thread when all is durable and acked."""
 
 
 @dataclass(slots=True)
 class Committed:
-    """What a commit was like; times are monotonic microseconds."""
+    """A finished commit; times are monotonic microseconds."""
 
     beat: int
     started_us: int
@@ -64,31 +66,40 @@ class Committed:
 
 
 class Committer:
-    """Owns the commit thread and, with it, all calls of the store and the uplink."""
+    """Owner of the commit thread and, with it, of all calls of the store and the uplink.
 
-    def __init__(self, store: Store, uplink: UploadCoalescer | None, clock: Clock) -> None:
+    Both callbacks run on the commit thread.  `wake_heart` is called after a failure and when acks
+    arrive that the heart waits for; `on_landed` gets the ages (µs since durable) of pages that the
+    centre has acknowledged.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        uplink: UploadCoalescer | None,
+        clock: Clock,
+        publisher: EventPublisher,
+        *,
+        wake_heart: Task = lambda: None,
+        on_landed: Callable[[list[int]], None] = lambda _: None,
+    ) -> None:
         self._store, self._uplink, self._clock = store, uplink, clock
+        self._wake_heart, self._on_landed = wake_heart, on_landed
         self.snapshots = Snapshots(store)
         self._failure: BaseException | None = None
-        self._refused: StoreFull | None = None
-        self._asked: deque[tuple[Task, bool]] = deque()
-        """What is to be done, and whether `busy` stands for it."""
+        self._snapshot_problem: StoreFull | None = None
+        self._queue: deque[tuple[Task, bool]] = deque()
+        """Tasks, and whether `busy` stands for the task."""
         self._working = self._closing = self._giving_up = False
-        self._ask = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._queued = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._finished = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.epoll()
         self._watched: dict[int, Task] = {}
         self.busy = False
         """Whether a commit is in flight."""
-        self.room = Room(clock)
-        """Whether the commit in flight, or anybody else, waits for room."""
-        self.failed: Task = lambda: None
-        """Called on the commit thread when something has failed, so that an idle loop hears it."""
-        self.landed: Callable[[list[int]], None] = lambda _: None
-        """Told how long (µs) the pages that the centre has acknowledged had been durable."""
-        self.heard: Task = lambda: None
-        """Called on the commit thread when the uplink had news, or acks that somebody awaits."""
-        self._poller.register(self._ask, select.EPOLLIN)
+        self.gate = DiskFullGate(clock, publisher, lambda: (store.bytes_used, store.bytes_max))
+        """Whether the commit in flight, or a sink, waits for disk space."""
+        self._poller.register(self._queued, select.EPOLLIN)
         self._thread = threading.Thread(target=self._run, name="edged-commit", daemon=True)
         self._thread.start()
 
@@ -97,28 +108,27 @@ class Committer:
         return self._finished
 
     def submit(self, commit: Commit) -> None:
-        """Hand over a commit; `busy` until it is through, and must not be before."""
+        """Enqueue a commit.  `busy` must be False, and is True until the commit has finished."""
         self.check()
-        self._hand_over(partial(self._commit, commit))
+        self._enqueue(partial(self._commit, commit))
 
     def call(self, task: Task) -> None:
-        """Have the commit thread do something with store or uplink, soon; any thread.  What it
-        raises ends the daemon."""
-        self._asked.append((task, False))
-        os.eventfd_write(self._ask, 1)
+        """Enqueue a task for store or uplink; any thread.  An exception in it ends the daemon."""
+        self._queue.append((task, False))
+        os.eventfd_write(self._queued, 1)
 
     def watch(self, fd: int, task: Task) -> None:
-        """Have the commit thread do something whenever `fd` is readable."""
+        """Run a task on the commit thread whenever `fd` is readable."""
         self._watched[fd] = task
         self._poller.register(fd, select.EPOLLIN)
 
     @property
     def at_work(self) -> bool:
-        """Whether the thread does something or is about to: it may wait for the disk."""
-        return self.busy or self._working or bool(self._asked)
+        """Whether the thread has work: it may be waiting for the disk."""
+        return self.busy or self._working or bool(self._queue)
 
     def check(self) -> None:
-        """Raise what the commit thread failed with, if it did."""
+        """Raise the exception that the commit thread failed with, if it did."""
         if self._failure is not None:
             raise self._failure
 
@@ -144,56 +154,58 @@ class Committer:
     def snapshot(
         self, beat: int, facts: bytes, arrays: State, meanwhile: Task | None = None
     ) -> None:
-        """Take a snapshot behind which nothing older is replayed, with no commit in flight, and
-        return when it is durable; `meanwhile` as of `wait`.  Raises StoreFull."""
-        self._hand_over(partial(self._snapshot, beat, facts, arrays))
+        """Take a snapshot that makes all earlier log records obsolete; return when it is durable.
+
+        No commit may be in flight; `meanwhile` as for `wait`.  Raises StoreFull.
+        """
+        self._enqueue(partial(self._snapshot, beat, facts, arrays))
         self.wait(meanwhile)
-        if (refused := self._refused) is not None:
-            self._refused = None
-            raise refused
+        if (problem := self._snapshot_problem) is not None:
+            self._snapshot_problem = None
+            raise problem
 
     def take_acks(self) -> None:
-        """Hear of acks; an uplink that has died is started again and told of all that is left.
-        The commit thread's."""
+        """Process acks.  Restarts an uplink process that has died and offers it all pages that are
+        left.  Commit thread only."""
         if self._uplink is None:
             return
-        since: list[int] = []
+        durable_at_us: list[int] = []
         for stream, partition, seq in self._uplink.poll():
-            since += self._store.acked(stream, partition, seq)
-        if since:
-            now = self._clock.wall_us()
-            self.landed([now - at for at in since if at])
+            durable_at_us += self._store.acked(stream, partition, seq)
+        if durable_at_us:
+            now_us = self._clock.wall_us()
+            self._on_landed([now_us - at_us for at_us in durable_at_us if at_us])
             if self._uplink.bypassed:
-                self.heard()
+                self._wake_heart()
         if self._uplink.restart_if_dead():
             self._uplink.offer(self._store.pending())
 
     def give_up(self) -> None:
-        """Let a commit that waits for room fail with StoreFull."""
+        """Fail a commit that waits for room with StoreFull."""
         self._giving_up = True
-        os.eventfd_write(self._ask, 1)
+        os.eventfd_write(self._queued, 1)
 
     def close(self) -> None:
-        """Finish what was asked and end the thread; a commit does not wait for room any more."""
+        """Finish the queue and end the thread; commits no longer wait for room."""
         self._closing = True
         self.give_up()
         self._thread.join()
         self._poller.close()
-        os.close(self._ask)
+        os.close(self._queued)
         os.close(self._finished)
 
     # the commit thread -------------------------------------------------------------------------
 
-    def _hand_over(self, task: Task) -> None:
+    def _enqueue(self, task: Task) -> None:
         self.busy = True
-        self._asked.append((task, True))
-        os.eventfd_write(self._ask, 1)
+        self._queue.append((task, True))
+        os.eventfd_write(self._queued, 1)
 
     def _run(self) -> None:
-        while not self._closing or self._asked:
+        while not self._closing or self._queue:
             for fd, _ in self._poller.poll():
                 self._working = True
-                if fd == self._ask:
+                if fd == self._queued:
                     self._serve()
                 elif self._failure is None:
                     self._try(self._watched[fd])
@@ -201,17 +213,17 @@ class Committer:
         self._try(self._end_snapshot)
 
     def _serve(self) -> None:
-        """Do what was asked."""
-        os.eventfd_read(self._ask)
-        while self._asked:
-            task, submitted = self._asked.popleft()
+        """Do the queued tasks."""
+        os.eventfd_read(self._queued)
+        while self._queue:
+            task, is_commit = self._queue.popleft()
             self._try(task)
-            if submitted:
+            if is_commit:
                 self.busy = False
                 os.eventfd_write(self._finished, 1)
 
     def _try(self, task: Task) -> None:
-        """Do it, unless something has failed before: then nobody may go on with the store."""
+        """Do the task, unless an earlier one failed: the store must not be used after that."""
         if self._failure is not None:
             return
         try:
@@ -220,7 +232,7 @@ class Committer:
             self._failure = problem
             for fd in self._watched:
                 self._poller.unregister(fd)
-            self.failed()
+            self._wake_heart()
 
     def _commit(self, commit: Commit) -> None:
         started = self._clock.monotonic_us()
@@ -238,10 +250,10 @@ class Committer:
         if commit.snapshot is not None:
             self._end_snapshot()
             self.snapshots.begin(commit.record.number, *commit.snapshot)
-        if commit.done is not None:
+        if commit.on_durable is not None:
             names = [f"{r.key.stream}/{r.key.partition}/{r.key.seq}" for r in refs]
             end = self._clock.monotonic_us()
-            commit.done(Committed(commit.record.number, started, durable, acked, end, names))
+            commit.on_durable(Committed(commit.record.number, started, durable, acked, end, names))
 
     def _append(self, commit: Commit) -> list[Any]:
         """Commit to the store; while it is full, wait for room."""
@@ -256,7 +268,7 @@ class Committer:
                     raise
                 self._wait_for_room(str(problem))
             else:
-                self.room.found("commit")
+                self.gate.proceed("commit")
                 return refs
 
     def _snapshot(self, beat: int, facts: bytes, arrays: State) -> None:
@@ -264,28 +276,28 @@ class Committer:
         try:
             moved = self._store.snapshot(beat, facts, arrays, barrier=True)
         except StoreFull as problem:
-            self._refused = problem
+            self._snapshot_problem = problem
             return
         if self._uplink is not None and moved:
             self._uplink.offer(moved)
 
     def _end_snapshot(self) -> bool:
-        """Take over the snapshot that is being written, if any."""
+        """Adopt the snapshot that is being written, if any."""
         moved = self.snapshots.end()
         if self._uplink is not None and moved:
             self._uplink.offer(moved)
         return moved is not None
 
-    def _wait_for_room(self, why: str) -> None:
-        """Wait for acks or for others to make room, and do what is asked meanwhile: no other commit
-        is among it."""
-        self.room.wanted("commit", why)
+    def _wait_for_room(self, reason: str) -> None:
+        """Wait until acks or other processes make room; do queued tasks meanwhile.  No other commit
+        is queued."""
+        self.gate.wait("commit", reason)
         os.eventfd_write(self._finished, 1)
         poll = select.poll()
-        poll.register(self._ask, select.POLLIN)
+        poll.register(self._queued, select.POLLIN)
         if self._uplink is not None:
             self._uplink.release()
             poll.register(self._uplink.fileno(), select.POLLIN)
-        if self._ask in dict(poll.poll(ROOM_MS)):
+        if self._queued in dict(poll.poll(RETRY_MS)):
             self._serve()
         self.take_acks()

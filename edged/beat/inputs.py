@@ -1,14 +1,15 @@
-"""The sources of all jobs together: which streams share one, and how they follow the jobs.
+"""The running sources of all jobs: which streams share one, and how they follow the jobs.
 
-Streams of any jobs that name one listener share it.  Where the jobs change, the sources concerned
-are closed and built anew between two beats, with no commit under way: all that they staged is
-durable then, so that their producers, who connect again, are told the right numbers.  All others
-go on untouched.
+Streams of any jobs that name the same listener share one source.  When the jobs change, the sources
+concerned are closed and rebuilt between two beats, with no commit in flight.  All staged rows are
+durable then, so that producers that reconnect get the right sequence numbers.  Other sources are
+not touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,41 +17,48 @@ from edged.beat.runtime import JobRuntime
 from edged.data.staging import Staging
 from edged.data.workers import Workers
 from edged.errors import CommandError, ConfigError, JobError
-from edged.platform.event_loop import Waiter
+from edged.events.publisher import EventPublisher
+from edged.platform.event_loop import EventLoop
 from edged.sources.base import Source, SourcePlan
 
 Member: TypeAlias = tuple[str, str, Staging, SourcePlan]
-"""Job, stream, and what the source needs of it."""
-Refused: TypeAlias = Callable[[Source, str, str], None]
-"""The source, a word for the reason, and what the sender was told."""
+"""Job, stream, the stream's staging, and the plan of its source."""
 Groups: TypeAlias = dict[str, list[Member]]
 
 
 class Inputs:
     """The running sources, in `sources`, which stays the same object."""
 
-    def __init__(self, waiter: Waiter, workers: Workers, directory: Path = Path()) -> None:
+    def __init__(
+        self,
+        event_loop: EventLoop,
+        workers: Workers,
+        publisher: EventPublisher,
+        directory: Path = Path(),
+    ) -> None:
         self.sources: list[Source] = []
-        self.refused: Refused = lambda *_: None
-        """Told of senders that a source refuses."""
-        self._waiter, self._workers, self._directory = waiter, workers, directory
+        self._event_loop, self._workers = event_loop, workers
+        self._publisher, self._directory = publisher, directory
         self._running: dict[str, tuple[list[Member], Source]] = {}
 
     def start(self, jobs: Sequence[JobRuntime]) -> None:
-        """Start what the recovered jobs need.
+        """Start the sources of the recovered jobs.
 
-        Where a source cannot be started, jobs that came through the door have a `problem` and take
-        no part; raises ConfigError where a job of a file needs it.
+        If a source cannot be started, its jobs get a `problem` and take no part in beats.  Raises
+        ConfigError or JobError where a job of a file needs that source.
         """
         for owners, problem in self._begin(jobs):
-            if any(job.about.from_file for job in owners):
+            if any(job.meta.from_file for job in owners):
                 raise problem
             for job in owners:
                 job.problem = str(problem)
 
     def restore(self, jobs: Sequence[JobRuntime]) -> list[JobRuntime]:
-        """After `fit` could not: run what these jobs needed before.  Where somebody has taken a
-        port meanwhile, its jobs have a `problem` until they are resumed; returns those."""
+        """Run the sources of these jobs again after `fit` has failed.
+
+        Returns the jobs whose source could not be started again, for example because its port was
+        taken meanwhile.  They have a `problem` until they are resumed.
+        """
         groups = _groups([job for job in jobs if not job.problem])
         for key in list(self._running):
             if key not in groups or not _same(groups[key], self._running[key][0]):
@@ -63,10 +71,10 @@ class Inputs:
         return failed
 
     def fit(self, jobs: Sequence[JobRuntime]) -> None:
-        """Run what these jobs need, and nothing else.
+        """Run the sources that these jobs need, and no others.
 
-        Raises JobError where streams do not go together, CommandError where a source cannot be
-        started; `restore` then has the sources of before run again.
+        Raises JobError where streams cannot share a source, CommandError where a source cannot be
+        started.  The caller then calls `restore` with the unchanged jobs.
         """
         groups = _groups([job for job in jobs if not job.problem])
         stays = {
@@ -89,14 +97,14 @@ class Inputs:
             self._add(key, groups[key], source)
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all sources."""
         for source in self.sources:
             source.close()
 
     def _begin(
         self, jobs: Sequence[JobRuntime]
     ) -> Iterator[tuple[list[JobRuntime], ConfigError | JobError]]:
-        """Start what these jobs need and does not run; those whose source cannot be started."""
+        """Start missing sources; yields the jobs of each source that cannot be started, and why."""
         for key, members in _groups(jobs).items():
             if key in self._running:
                 continue
@@ -111,14 +119,17 @@ class Inputs:
 
     def _add(self, key: str, members: list[Member], source: Source) -> None:
         self._running[key] = (members, source)
-        source.refused = lambda reason, text: self.refused(source, reason, text)
+        source.refused = partial(self._on_refused, source)
         self.sources.append(source)
-        self._waiter.add_source(source)
+        self._event_loop.add_source(source)
+
+    def _on_refused(self, source: Source, reason: str, text: str) -> None:
+        self._publisher.source_refused(source.name, reason, text)
 
     def _remove(self, key: str) -> None:
         _, source = self._running.pop(key)
         self.sources.remove(source)
-        self._waiter.remove_source(source)
+        self._event_loop.remove_source(source)
         source.close()
 
 
@@ -133,7 +144,7 @@ def _groups(jobs: Sequence[JobRuntime]) -> Groups:
 
 
 def _same(some: Sequence[Member], others: Sequence[Member]) -> bool:
-    """Whether a source for the one does for the other: the same stagings, with equal plans."""
+    """Whether both can use the same source: the same stagings, with equal plans."""
     return len(some) == len(others) and all(
         a[2] is b[2] and (a[0], a[1], a[3]) == (b[0], b[1], b[3])
         for a, b in zip(some, others, strict=True)
@@ -141,7 +152,7 @@ def _same(some: Sequence[Member], others: Sequence[Member]) -> bool:
 
 
 def _build(members: Sequence[Member], workers: Workers, directory: Path) -> Source:
-    """The source, not started yet.  Raises JobError where its streams do not go together."""
+    """The source, not started.  Raises JobError where two streams have one name."""
     stagings: dict[str, Staging] = {}
     for job, name, staging, plan in members:
         if name in stagings:

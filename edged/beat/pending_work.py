@@ -1,5 +1,8 @@
-"""What beats leave to later ones: rows that are committed but not raced, rows in open pages, work
-that needs no new input; and when somebody has to come back for it.  Clocks are told; no I/O."""
+"""Pending work: what a beat leaves to later ones, and when it is due.
+
+Pending are rows that are committed but not raced, rows in open pages, and work that needs no new
+input.  Times are arguments; there is no I/O here.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +14,30 @@ from edged.beat.runtime import JobRuntime
 from edged.sources.base import Source
 
 
-class Left:
-    """Times are monotonic microseconds."""
+class PendingWork:
+    """The pending work of one heart; times are monotonic microseconds."""
 
     def __init__(self, now_us: int) -> None:
-        self.heard_us = now_us
-        """When the sources were last listened to: whoever has been silent was so until then."""
+        self.read_us = now_us
+        """Begin of the last ingest.  A producer's silence counts up to this time."""
         self.new_us = now_us
-        """Arrival of what stands ready now, at the earliest: when that listening ended."""
+        """End of the last ingest: the earliest arrival of input that is ready now."""
         self.open_us: int | None = None
         """Arrival of the oldest rows in open pages."""
         self.unraced_us: int | None = None
-        """Arrival of the oldest rows that are staged and wait for a race, though nothing holds
-        them: they were only committed, or a race has left them."""
+        """Arrival of the oldest staged rows that wait for a race and that nothing holds back: they
+        were only committed, or a race has left them."""
         self.cut = False
-        """Whether the last beat left rows only because it took no more."""
+        """Whether the last beat left rows only because of its row limit."""
         self.took = False
-        """Whether it took rows, so that there is room for what waits with its senders."""
+        """Whether the last beat took rows, which makes room for input that senders hold back."""
 
-    def found(self, jobs: Sequence[JobRuntime], now_us: int) -> None:
-        """These jobs go on, and others do not: what they hold from an earlier run, or from before
-        a pause, waits as if it had arrived now, since nothing new may come after it."""
+    def jobs_changed(self, jobs: Sequence[JobRuntime], now_us: int) -> None:
+        """Only `jobs` take part from now on.
+
+        Rows that they hold from an earlier run, or from before a pause, count as arrived now: there
+        may be no new input after them.
+        """
         if self.unraced_us is None and any(job.staged() for job in jobs):
             self.unraced_us = now_us
         self.raced(jobs, now_us)
@@ -42,20 +48,21 @@ class Left:
         return min((since for since in waiting if since is not None), default=None)
 
     def oldest_us(self, arrived_us: int) -> int:
-        """Of rows that a race takes now, with those that arrived at `arrived_us`."""
+        """Arrival of the oldest rows of a race that also takes rows of `arrived_us`."""
         return arrived_us if self.unraced_us is None else min(arrived_us, self.unraced_us)
 
     def can_go_on(self, sources: Sequence[Source]) -> bool:
-        """Whether the last beat left work that needs no new input: it was cut, not held back."""
+        """Whether there is work that needs no new input: the last beat hit its row limit, or a
+        source has unread input."""
         return (
             self.cut
             or any(s.unread() for s in sources)
             or (self.took and any(s.more() for s in sources))
         )
 
-    def listened(self, from_us: int, until_us: int) -> None:
-        """The sources were listened to."""
-        self.heard_us, self.new_us = from_us, until_us
+    def ingested(self, from_us: int, until_us: int) -> None:
+        """Note the begin and the end of an ingest."""
+        self.read_us, self.new_us = from_us, until_us
 
     def decided(
         self,
@@ -65,10 +72,10 @@ class Left:
         oldest_us: int,
         held_us: int | None,
     ) -> None:
-        """A beat will do this to the jobs; the oldest of its rows have arrived at `oldest_us`.
+        """Note what a beat takes; the oldest of its rows arrived at `oldest_us`.
 
-        `held_us`: it may not take all because the governor admits fewer, and what it leaves counts
-        as having arrived now; None: the governor does not hold it.
+        `held_us`: the governor admits only some of the rows, and the others count as arrived at
+        this time.  None: the governor admits all.
         """
         streams = [s for job in facts.jobs.values() for s in job.streams.values()]
         self.took = any(s.take_rows for s in streams)
@@ -81,7 +88,7 @@ class Left:
             self.unraced_us = oldest_us
 
     def raced(self, jobs: Sequence[JobRuntime], oldest_us: int) -> None:
-        """It has done so: are there open pages now?"""
+        """Note whether pages are open after a race over rows since `oldest_us`."""
         if not any(j.open_rows() for j in jobs):
             self.open_us = None
         elif self.open_us is None:
@@ -90,26 +97,27 @@ class Left:
     def due_us(
         self, now_us: int, wall_us: int, jobs: Sequence[JobRuntime], batcher: Batcher
     ) -> list[int]:
-        """When to beat though nothing arrives: rows to race or to seal, producers idle.
+        """Times at which to beat without new input: to race, to seal, or because a producer
+        becomes idle.
 
-        Who is silent shows when the sources are listened to, which a race may have put off: what
-        has come due since they last were is due now.
+        An idle producer is found at an ingest, which a race may have delayed.  What has come due
+        since the last ingest is due now.
         """
         due = [] if self.unraced_us is None else [batcher.race_by(self.unraced_us)]
-        if self.open_us is not None:  # a beat before it has to would seal nothing
+        if self.open_us is not None:  # an earlier beat would seal nothing
             due.append(max(batcher.race_by(self.open_us), batcher.flush_from(self.open_us)))
         for job in jobs:
-            if (left := job.due_in_us(wall_us)) is not None:
-                due.append(now_us + left)
+            if (left_us := job.due_in_us(wall_us)) is not None:
+                due.append(now_us + left_us)
             for s in job.streams.values():
-                idle = s.time.idle_at(s.staging.producers, self.heard_us)
-                if idle is not None and (job.staged() or job.waits_for_time()):
-                    due.append(idle)
+                idle_us = s.time.idle_at(s.staging.producers, self.read_us)
+                if idle_us is not None and (job.staged() or job.waits_for_time()):
+                    due.append(idle_us)
         return due
 
 
 def is_empty(facts: BeatFacts, jobs: Sequence[JobRuntime]) -> bool:
-    """Whether the beat would change nothing: no rows, no news of producers, no new watermark."""
+    """Whether the beat changes nothing: no rows, no changed producers, no new watermark."""
     for job in jobs:
         j = facts.jobs[job.plan.name]
         for name, f in j.streams.items():

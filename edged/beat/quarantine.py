@@ -1,8 +1,7 @@
-"""Rows that kill the process are written here instead of being raced (see `attempts`)."""
+"""The quarantine: files of rows that killed the process repeatedly (`edged.beat.crash_counter`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,24 +9,23 @@ import pyarrow as pa
 from edged.beat.record import JobFacts
 from edged.beat.runtime import JobRuntime
 from edged.data.flow import BeatContext
+from edged.events.publisher import EventPublisher
 from edged.platform.disk import DISK_FULL, Buffer, SystemDisk, write_whole
-
-Told = Callable[[JobRuntime, str, int, str], None]
-"""Job, stream, rows, file."""
 
 
 class Quarantine:
-    """The directory `quarantine` of the store; a file of Arrow rows for each stream set aside."""
+    """The directory `quarantine` of the store: an Arrow file for each stream that was set aside."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, publisher: EventPublisher) -> None:
+        self._directory, self._publisher = directory, publisher
         self.rows = 0
-        self.told: Told = lambda *_: None
-        """Told of every file."""
+        """Rows set aside by this process."""
 
-    def take(self, beat: BeatContext, job: JobRuntime, facts: JobFacts) -> None:
-        """Write the rows that the job would take in this beat; it takes none of them.  Where the
-        disk is full, that waits for room."""
+    def set_aside(self, beat: BeatContext, job: JobRuntime, facts: JobFacts) -> None:
+        """Write the rows that the job would take in this beat, and take none of them.
+
+        Waits for space where the disk is full.
+        """
         for name, f in facts.streams.items():
             if not f.take_rows:
                 continue
@@ -40,7 +38,7 @@ class Quarantine:
             self._write(beat, path, memoryview(out.getvalue()))
             staging.consume(f.take_chunks, f.take_rows)
             self.rows += f.take_rows
-            self.told(job, name, f.take_rows, str(path))
+            self._publisher.input_set_aside(job.plan.name, name, f.take_rows, str(path))
             f.set_aside, f.take_chunks, f.take_rows = [f.take_chunks, f.take_rows], 0, 0
 
     def _write(self, beat: BeatContext, path: Path, data: Buffer) -> None:

@@ -1,19 +1,19 @@
-"""What a beat writes into the log: its facts, and the inputs staged since the last beat.
+"""The log record of a beat: its facts, and the inputs staged since the last beat.
 
-Facts are one JSON object: everything that came from the processing-time world (how many rows were
-staged and taken, watermarks, producers' sequences, which open pages were flushed), so that a
-replay of the record does exactly what the beat did.
+Facts are one JSON object.  They hold everything that depends on processing time: the numbers of
+staged and taken rows, watermarks, producers' sequences, and which open pages were flushed.  A
+replay of the record therefore repeats the beat exactly.
 
     {"wall": µs, "change": null | {…}, "jobs": {job: {"race": bool, "flush": 0 | 1 | 2, "streams":
         {stream: {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs,
                   "producers": {…}, "refused": rows, "set_aside": [chunks, rows]}}}}}
 
-A record with a `change` (`edged.beat.jobs`) has no jobs and no inputs: it is no beat, but what
-happened to the jobs between two.
+A record with a `change` (`edged.beat.jobs`) has no jobs and no inputs: it records a change of the
+jobs between two beats.
 
 Inputs are the raw arrays, in the order of jobs and streams in the facts; for each stream with
 logged rows: chunk producer (int32), stop, time_min, time_max (int64); then per column the offsets
-(int64, as they stood) of a variable column, its values (a variable column's bytes from the first
+(int64, unchanged) of a variable column, its values (a variable column's bytes from the first
 to the last offset), and the validity of a nullable one.
 """
 
@@ -46,7 +46,7 @@ class StreamFacts:
     watermark_us: int = 0
     producers: dict[str, Any] = field(default_factory=dict)
     set_aside: list[int] = field(default_factory=list)
-    """[chunks, rows] that were put into quarantine and dropped before the take."""
+    """[chunks, rows] that were quarantined and dropped before the take."""
     refused_ahead: int = 0
     """Rows refused so far because their time was too far ahead."""
 
@@ -66,26 +66,26 @@ class JobFacts:
 
 @dataclass(slots=True)
 class BeatFacts:
-    """All that a beat decided."""
+    """The decisions of one beat."""
 
     wall_us: int
     jobs: dict[str, JobFacts]
     change: Change | None = None
 
     def rows_logged(self) -> int:
-        """Rows that were staged since the last beat, of all jobs."""
+        """Rows of all jobs staged since the last beat."""
         return sum(f.logged_rows for j in self.jobs.values() for f in j.streams.values())
 
     def rows_taken(self) -> int:
-        """Rows that are raced, of all jobs."""
+        """Rows of all jobs that the beat takes."""
         return sum(f.take_rows for j in self.jobs.values() for f in j.streams.values())
 
     def takes(self, job: str) -> bool:
-        """Whether this job takes a row."""
+        """Whether this job takes rows."""
         return any(f.take_rows for f in self.jobs[job].streams.values())
 
     def encode(self) -> bytes:
-        """The JSON text."""
+        """The facts as JSON text."""
         jobs = {
             name: {
                 "race": j.race,
@@ -176,7 +176,7 @@ def read_inputs(
 def buffers(
     jobs: Mapping[str, Mapping[str, tuple[Batch, Chunks]]],
 ) -> list[npt.NDArray[Any]]:
-    """Everything that the jobs' streams logged, in order; streams with no rows add nothing."""
+    """The arrays of all logged rows, in order; streams without rows add none."""
     return [
         array
         for streams in jobs.values()

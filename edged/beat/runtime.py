@@ -1,7 +1,7 @@
-"""One job, built: its stagings, operators and sinks, and what one beat does to them.
+"""The runtime of one job: its stagings, operators and sinks, and the steps of a beat.
 
-The same `step` runs live and in a replay.  Live, `decide` makes the facts; in a replay they come
-from the log.  Nothing else differs, and nothing else may be read from the world.
+The same `step` runs live and in a replay.  Live, `decide` makes the beat's facts; in a replay they
+come from the log.  `step` reads nothing else, so that a replay gives the same pages.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.beat.record import JobFacts, StreamFacts, read_inputs
-from edged.beat.stream_alignment import Coupling, Waiting, decide_take, limit_us
-from edged.beat.watermarks import StreamTime
+from edged.beat.stream_alignment import Coupling, StagedChunks, decide_take, limit_us
+from edged.beat.watermarks import WatermarkTracker
 from edged.data.columns import Batch, empty_batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, State
 from edged.data.gather import take as gather
@@ -34,17 +34,19 @@ from edged.sinks.base import Flush, Sink, SinkContext
 
 @dataclass(slots=True)
 class StreamRuntime:
-    """A stream's plan, staging and event time, with what has been counted."""
+    """A stream's plan, staging, watermark and counters."""
 
     plan: StreamPlan
     staging: Staging
-    time: StreamTime
+    time: WatermarkTracker
     rows: int = 0
+    """Rows taken."""
     late: int = 0
+    """Rows of them that were late."""
 
 
 class JobRuntime:
-    """A built job.  Not thread-safe: the beat's thread owns it."""
+    """A built job; the heart's thread only."""
 
     def __init__(self, plan: JobPlan, context: SinkContext) -> None:
         self.plan = plan
@@ -54,7 +56,7 @@ class JobRuntime:
             name: StreamRuntime(
                 s,
                 Staging(name, s.schema, s.time, share, s.max_ahead_us),
-                StreamTime(s.lateness_us, s.idle_after_us),
+                WatermarkTracker(s.lateness_us, s.idle_after_us),
             )
             for name, s in plan.streams.items()
         }
@@ -64,59 +66,60 @@ class JobRuntime:
         }
         self.couplings = couplings(plan)
         self.cut = False
-        """Whether the last decision left rows staged only because a beat takes no more."""
+        """Whether the last decision left rows staged only because of its row limit."""
         self.placers: dict[str, Placer] = {}
-        """Who decides which kernel runs, for every operator that has a choice."""
+        """The placer of every operator that has a choice of kernels."""
         self.spent_ns = dict.fromkeys((*plan.order, *plan.sinks), 0)
-        """Wall time that each operator and sink took so far: what joules are shared by."""
+        """Wall time of each operator and sink so far, by which energy is apportioned."""
         self._saved: dict[str, Scratch] = {}
-        self.about = JobMetadata()
+        self.meta = JobMetadata()
         self.problem = ""
-        """Why it takes nothing though it should: a source of it could not be started."""
-        self.drains = False
-        """Whether all that it has accepted is to go out, and nothing new is read."""
+        """Why the job takes no part in beats though it is running: a source could not be
+        started."""
+        self.draining = False
+        """Whether accepted rows are processed and nothing new is read."""
         self.drained = False
-        """Whether it has, and the centre has the pages."""
+        """Whether all accepted rows are processed and the centre has all pages."""
 
     def staged(self) -> int:
-        """Rows that wait in staging."""
+        """Rows in staging."""
         return sum(s.staging.rows for s in self.streams.values())
 
     def open_rows(self) -> int:
-        """Rows in pages that are not sealed yet and that the latency promise covers."""
+        """Rows in unsealed pages that the latency promise covers."""
         return sum(s.open_rows() for s in self.sinks.values() if s.prompt)
 
-    def hold(self, drains: bool) -> None:
-        """Have the sources read for it or not, by its state and by whether the daemon `drains`."""
-        state = self.about.state
-        self.drains = state == DRAINING or (drains and state == RUNNING)
-        self.drained = self.drained and self.drains
+    def apply_state(self, daemon_drains: bool) -> None:
+        """Suspend or resume reading by the job's state and by whether the daemon drains."""
+        state = self.meta.state
+        self.draining = state == DRAINING or (daemon_drains and state == RUNNING)
+        self.drained = self.drained and self.draining
         for s in self.streams.values():
-            s.staging.held = self.drains or bool(self.problem) or state == PAUSED
+            s.staging.held = self.draining or bool(self.problem) or state == PAUSED
 
     @property
-    def held(self) -> bool:
-        """Whether nothing is read for it."""
+    def suspended(self) -> bool:
+        """Whether sources do not read for this job."""
         return any(s.staging.held for s in self.streams.values())
 
     @property
-    def rests(self) -> bool:
-        """Whether it takes no part in beats: it is paused, or has nothing left to drain.
+    def dormant(self) -> bool:
+        """Whether the job takes no part in beats: it is paused, or has nothing left to drain.
 
-        Its time stands still then: no producer becomes idle, no watermark moves.
+        Its event time stands still then: no producer becomes idle, no watermark advances.
         """
-        if not self.drains:
-            return self.about.state == PAUSED
+        if not self.draining:
+            return self.meta.state == PAUSED
         left = self.staged() or any(s.open_rows() for s in self.sinks.values())
-        return not left and (self.ended() or not self.about.ends)
+        return not left and (self.ended() or not self.meta.ends)
 
     def shipped(self) -> list[str]:
-        """The streams that its pages are of."""
+        """The streams of pages that the job ships."""
         return [s for sink in self.plan.sinks.values() for s, _, _ in sink.schemas()]
 
-    def connect_anew(self, monotonic_us: int) -> None:
-        """Producers count as heard just now: they get `idle_after` to return, or to send a first
-        row where they have connected in this run."""
+    def reset_idle_timers(self, monotonic_us: int) -> None:
+        """Count all known producers as active now.  They have `idle_after` to reconnect, or to send
+        a first row where they have connected in this run."""
         for s in self.streams.values():
             producers = s.staging.producers
             n = len(producers.ids)
@@ -124,12 +127,12 @@ class JobRuntime:
             producers.seen_us[:n] = np.where(known, monotonic_us, 0)
 
     def waits_for_time(self) -> bool:
-        """Whether a watermark alone may give results."""
+        """Whether an advancing watermark alone can produce results."""
         coupled = len(self.streams) > 1
         return coupled or any(p.waits_for_time for p in self.plan.operators.values())
 
     def seals(self, flush: Flush, wall_us: int) -> bool:
-        """Whether a beat without a new row would seal something."""
+        """Whether a beat without new rows would seal a page."""
         return any(
             (s.open_rows() and (flush >= (Flush.PROMPT if s.prompt else Flush.ALL)))
             or s.due_in_us(wall_us) == 0
@@ -137,33 +140,35 @@ class JobRuntime:
         )
 
     def due_in_us(self, wall_us: int) -> int | None:
-        """How long until a sink wants to seal by itself; None: none does."""
+        """Time until a sink seals by its own schedule; None: no sink does."""
         due = [s.due_in_us(wall_us) for s in self.sinks.values()]
         return min((d for d in due if d is not None), default=None)
 
     def decide(self, monotonic_us: int, rows_max: int, race: bool, rows_over: int = 0) -> JobFacts:
-        """What this beat does, from what is staged now; `flush` is left to the caller.  It takes
-        `rows_max` rows, or all where those are at most `rows_over` more."""
+        """The facts of this beat, from the staged rows; the caller sets `flush`.
+
+        It takes `rows_max` rows, or all where those are at most `rows_over` more.
+        """
         for s in self.streams.values():
             s.time.forget(s.staging.producers.forgotten)
         facts = {name: self._logged(s) for name, s in self.streams.items()}
         job = JobFacts(race, Flush.NO, facts)
         if not race:
             return job
-        if self.drains:
-            self.connect_anew(monotonic_us)  # nobody is read, so nobody is silent
+        if self.draining:
+            self.reset_idle_timers(monotonic_us)  # nothing is read, so no producer is idle
         chunks = {name: s.staging.chunks() for name, s in self.streams.items()}
-        waiting = {
-            name: Waiting(
+        staged_chunks = {
+            name: StagedChunks(
                 chunks[name].stop,
                 chunks[name].time_min,
-                None if self.drains else s.time.horizon(s.staging.producers, monotonic_us),
+                None if self.draining else s.time.horizon(s.staging.producers, monotonic_us),
                 s.staging.full,
             )
             for name, s in self.streams.items()
         }
-        take, self.cut = decide_take(waiting, self.couplings, rows_max, rows_over)
-        self._tell_useful(waiting)
+        take, self.cut = decide_take(staged_chunks, self.couplings, rows_max, rows_over)
+        self._set_useful_time(staged_chunks)
         for name, count in take.items():
             f, s = facts[name], self.streams[name]
             f.take_chunks = count
@@ -171,14 +176,14 @@ class JobRuntime:
             s.time.take(chunks[name], count)
             left = chunks[name].producer[count:]
             f.watermark_us = s.time.propose(s.staging.producers, left, monotonic_us)
-        if self.drains:
+        if self.draining:
             self._end(facts)
         else:
-            self._follow(facts, waiting)
+            self._follow(facts, staged_chunks)
         return job
 
     def replay(self, facts: JobFacts, arrays: Iterator[npt.NDArray[np.uint8]]) -> None:
-        """Bring staging and times to where `decide` had them, from a log record."""
+        """Restore staging and watermarks as `decide` left them, from a log record."""
         for name, f in facts.streams.items():
             s = self.streams[name]
             if f.producers:
@@ -199,8 +204,8 @@ class JobRuntime:
     ) -> None:
         """Recover a record without its inputs (durabilities `results` and `none`).
 
-        Positions and watermarks move on and what the beat sealed stands.  All that it may have
-        used up is forgotten: staged rows, the operators' windows, open pages.
+        Positions, watermarks and page numbers advance.  Staged rows, the operators' windows and
+        open pages are dropped, because the beat may have consumed them.
         """
         for name, f in facts.streams.items():
             s = self.streams[name]
@@ -217,7 +222,7 @@ class JobRuntime:
             sink.skip(beat, [p.key for p in pages])
 
     def step(self, beat: BeatContext, facts: JobFacts) -> list[SealedPage]:
-        """Run the job over what the facts take; returns the pages that were sealed."""
+        """Run the job over the rows that the facts take; returns the sealed pages."""
         if not facts.race:
             return []
         flows: dict[str, Flow] = {}
@@ -240,7 +245,7 @@ class JobRuntime:
         return pages
 
     def fingerprint(self, facts: JobFacts) -> int:
-        """A number that rows to be taken have whenever they are sent again; not 0."""
+        """A checksum of the rows to be taken, equal when they are sent again; never 0."""
         crc = zlib.crc32(self.plan.name.encode())
         for name, f in facts.streams.items():
             staging = self.streams[name].staging
@@ -255,7 +260,7 @@ class JobRuntime:
         return 1 << 32 | crc
 
     def place_by(self, profile: KernelProfile | None) -> None:
-        """From now on kernels are chosen by what was measured on this machine."""
+        """Choose kernels by this machine's profile from now on."""
         self.placers = {}
         for name, operator in self.operators.items():
             if isinstance(operator, Placed):
@@ -265,7 +270,7 @@ class JobRuntime:
                     placer.pin(operator.kernel)
 
     def place(self) -> None:
-        """A beat is over: go on with better kernels where there are some."""
+        """After a beat: switch to better kernels where there are some."""
         for name, placer in self.placers.items():
             operator = self.operators[name]
             assert isinstance(operator, Placed)
@@ -274,12 +279,14 @@ class JobRuntime:
                 continue
             try:
                 operator.switch(kernel)
-            except Exception as problem:  # whatever a device's library may raise: the old one runs
+            except Exception as problem:  # device libraries raise anything: the old kernel runs on
                 placer.refuse(kernel, operator.kernel, str(problem))
 
     def pin(self, name: str, kernel: str | None) -> str:
-        """A person chooses a kernel for an operator, or gives the choice back with None; what runs
-        then.  Raises JobError."""
+        """Pin an operator's kernel, or unpin it with None; returns the kernel that runs then.
+
+        Raises JobError where the operator has no choice, or the kernel cannot run.
+        """
         operator = self.operators.get(name)
         if not isinstance(operator, Placed):
             choice = ", ".join(self.placers) or "none has a choice of kernels"
@@ -289,7 +296,7 @@ class JobRuntime:
                 operator.switch(kernel)
         except EdgedError:
             raise
-        except Exception as problem:  # whatever a device's library may raise: the old one runs
+        except Exception as problem:  # device libraries raise anything: the old kernel runs on
             raise JobError(
                 f"operators.{name}", f"cannot switch to {kernel}: {problem}"
             ) from problem
@@ -297,13 +304,13 @@ class JobRuntime:
         return operator.kernel
 
     def ended(self) -> bool:
-        """Whether every stream has said its end and all of it was processed."""
+        """Whether every stream has ended and all its rows are processed."""
         return all(s.time.watermark_us == WATERMARK_MAX_US for s in self.streams.values())
 
     def save(self, reuse: bool = False) -> State:
         """Everything as named arrays (`streams/<id>/…`, `operators/<id>/…`, `sinks/<id>/…`).
 
-        With `reuse` they are good until the next call with it.
+        With `reuse` the arrays are valid until the next call with `reuse`.
         """
         arrays: State = {}
         for name, s in self.streams.items():
@@ -319,7 +326,7 @@ class JobRuntime:
         return arrays
 
     def load(self, arrays: State) -> None:
-        """Take over a saved state; parts that are not there start fresh."""
+        """Load a saved state; parts that are missing start empty."""
         for name, s in self.streams.items():
             if staged := _get(arrays, f"streams/{name}/staging"):
                 s.staging.load(staged)
@@ -353,21 +360,24 @@ class JobRuntime:
             refused_ahead=s.staging.refused_ahead,
         )
 
-    def _tell_useful(self, waiting: Mapping[str, Waiting]) -> None:
-        """Tell the stagings up to where rows are of use.
+    def _set_useful_time(self, staged_chunks: Mapping[str, StagedChunks]) -> None:
+        """Set the time up to which each staging accepts rows.
 
-        Nobody is held while a stream is full: whom the others wait for may be among its unread.
+        There is no limit while a stream is full: the rows that the others wait for may be unread.
         """
         full = any(s.staging.full for s in self.streams.values())
         for name, s in self.streams.items():
-            limit = None if full else limit_us(name, waiting, self.couplings)
+            limit = None if full else limit_us(name, staged_chunks, self.couplings)
             s.staging.useful_us = TIME_MAX_US if limit is None else limit
 
-    def _follow(self, facts: dict[str, StreamFacts], waiting: Mapping[str, Waiting]) -> None:
-        """A stream in which nobody counts and nothing waits follows those it is joined with."""
+    def _follow(
+        self, facts: dict[str, StreamFacts], staged_chunks: Mapping[str, StagedChunks]
+    ) -> None:
+        """Let a stream without active producers and staged rows follow the streams it is joined
+        with."""
         for name, own in facts.items():
             others = {c.other for c in self.couplings if c.stream == name}
-            if waiting[name].horizon_us is not None or not others:
+            if staged_chunks[name].horizon_us is not None or not others:
                 continue
             if self.streams[name].staging.rows > own.take_rows:
                 continue
@@ -376,14 +386,14 @@ class JobRuntime:
                 own.watermark_us = max(own.watermark_us, lowest)
 
     def _end(self, facts: dict[str, StreamFacts]) -> None:
-        """A job that goes when it is drained ends its streams with their last rows."""
+        """End the streams of a job that is deleted when it is drained, with their last rows."""
         left = any(f.take_rows < self.streams[name].staging.rows for name, f in facts.items())
-        if self.about.ends and not left:
+        if self.meta.ends and not left:
             for f in facts.values():
                 f.watermark_us = WATERMARK_MAX_US
 
     def _open(self, flows: dict[str, Flow], name: str, f: StreamFacts) -> None:
-        """Turn a stream's taken rows into flows: on time, and late where the job asks for them."""
+        """Make flows of a stream's taken rows: on-time rows, and late rows for a dead letter."""
         s = self.streams[name]
         before = s.time.watermark_us
         batch = s.staging.pending().slice(0, f.take_rows)
@@ -415,7 +425,7 @@ class JobRuntime:
 
 
 def couplings(plan: JobPlan) -> list[Coupling]:
-    """How far each stream may run ahead of each other one, from the joins they meet in."""
+    """How far each stream may run ahead of each other one, from the joins that read both."""
     tightest: dict[tuple[str, str], int] = {}
     for id in plan.order:
         ahead = plan.operators[id].ahead_us()
@@ -451,5 +461,5 @@ def _get(arrays: State, prefix: str) -> State:
 
 
 def logged_inputs(job: JobRuntime) -> dict[str, tuple[Batch, Chunks]]:
-    """The rows that every stream staged since the last beat: what goes into the log."""
+    """The rows that every stream staged since the last beat, which the log records."""
     return {name: s.staging.unlogged() for name, s in job.streams.items()}

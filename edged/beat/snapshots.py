@@ -1,8 +1,8 @@
-"""Snapshots of the jobs' state, written beside the commits that follow: one at a time, on a thread
-of its own, and taken over by the next commit.
+"""Snapshots of the jobs' state: written on a thread of their own beside later commits, one at a
+time, and adopted by the next commit.
 
-A snapshot for which there is no room is given up: the log goes on, and the next one is due after
-another quarter of the usual distance.
+A snapshot that finds the disk full is given up.  The log goes on, and the next snapshot is due
+after a quarter of the usual distance.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from edged.store import SnapshotTask, Store, StoreFull
 from edged.store.page_index import PageRef
 
 SNAPSHOT_BYTES = 512 << 20
-"""Log since the last snapshot that makes the next one due: it bounds the recovery time."""
+"""Log bytes after which a snapshot is due; they bound the recovery time."""
 
 
 class Snapshots:
-    """Those of one store; the commit thread's, but for `under_way` and `given_up`."""
+    """Snapshots of one store; commit thread only, except `under_way` and `given_up`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._task: SnapshotTask | None = None
         self._writer: threading.Thread | None = None
         self.given_up = 0
-        """Those for which there was no room."""
+        """Snapshots that found the disk full."""
 
     @property
     def under_way(self) -> bool:
-        """Whether one is being written, or waits to be taken over."""
+        """Whether a snapshot is being written or waits to be adopted."""
         return self._task is not None
 
     @property
     def written(self) -> bool:
-        """Whether one only waits to be taken over."""
+        """Whether a snapshot is written and waits to be adopted."""
         return self._writer is not None and not self._writer.is_alive()
 
     def begin(self, beat: int, facts: bytes, arrays: State) -> None:
-        """Write one of `beat`, which was just committed; none is under way."""
+        """Start to write a snapshot of `beat`, which was just committed; none is under way."""
         self._task = self._store.begin_snapshot(beat)
         self._writer = threading.Thread(
             target=self._task.write, args=(facts, arrays), name="edged-snapshot", daemon=True
@@ -46,8 +46,11 @@ class Snapshots:
         self._writer.start()
 
     def end(self) -> list[PageRef] | None:
-        """Wait for the one that is under way and take it over: the new places of pages that were
-        moved; None where there is none, or no room for it."""
+        """Wait for the snapshot that is under way and adopt it.
+
+        Returns the new places of pages that it moved; None where there is no snapshot, or no room
+        for it.
+        """
         if self._task is None or self._writer is None:
             return None
         self._writer.join()
@@ -59,17 +62,19 @@ class Snapshots:
             return None
 
 
-class SnapshotPace:
-    """When the next snapshot is due."""
+class SnapshotSchedule:
+    """Decides when the next snapshot is due."""
 
     def __init__(self, store: Store, snapshots: Snapshots, every_bytes: int) -> None:
         self._store, self._snapshots, self._every_bytes = store, snapshots, every_bytes
         self._given_up = self._not_before = 0
 
     def due(self, size: int) -> bool:
-        """Whether, with a record of `size` bytes more, enough log has come since the last one, or
-        since one was given up: at most a quarter of what the store can take, or it would fill up
-        with log that only a snapshot retires."""
+        """Whether a snapshot is due after a record of `size` bytes more.
+
+        The distance in log bytes is at most a quarter of the store's capacity: only a snapshot
+        retires log.
+        """
         logged = self._store.log_bytes_since_snapshot + size
         every_bytes = min(self._every_bytes, self._store.capacity // 4)
         given_up = self._snapshots.given_up

@@ -1,11 +1,12 @@
-"""What the heart counts: beats, stage times, latencies, the senders' waiting.
+"""Statistics of the heart: beats, stage times, latencies and the time that sources stalled.
 
-Everything is a counter or a histogram that only grows, so that whoever looks twice has the rates.
-Legs are observed once a beat (`durable_to_landed` once a page), never per tuple; a beat without
-rows counts for none.  `arrival_to_…` is the oldest tuple's, so that it bounds all others'.
+All values are counters or histograms that only grow, so that two readings give a rate.  Stages are
+observed once a beat (`durable_to_landed` once a page), never once a tuple; a beat without rows is
+not observed.  `arrival_to_…` is measured from the oldest tuple of the beat and is therefore an
+upper bound for the others.
 
-With a trace file, every beat leaves one JSON line when it is durable: its number, wall clock, rows,
-bytes, pages, and the microseconds of each stage.  The benchmarks read it.
+With a trace file, every durable beat writes one JSON line: its number, wall clock, rows, bytes,
+pages, and the microseconds of each stage.  The benchmarks read it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import threading
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,21 +24,22 @@ from typing import Any
 import numpy as np
 
 from edged.beat.committer import Committed
+from edged.events.publisher import EventPublisher
 from edged.platform.clock import Clock
 
 _MS, _S = 1_000, 1_000_000
 STAGE_US = (50, *(n * 10**e for e in (2, 3, 4, 5) for n in (1, 2, 5)), _S)
-"""Bounds of what a beat does: 50 µs to 1 s."""
+"""Bounds for stages of a beat: 50 µs to 1 s."""
 WAIT_US = tuple(n * _MS for n in (1, 2, 5, 10, 20, 50, 100, 200, 500)) + tuple(
     n * _S for n in (1, 2, 5, 10, 60)
 )
-"""Bounds of what a promise covers: 1 ms to a minute."""
+"""Bounds for times that a promise covers: 1 ms to a minute."""
 LANDED_US = tuple(n * _MS for n in (10, 20, 50, 100, 200, 500)) + tuple(
     n * _S for n in (1, 2, 5, 10, 60, 600, 3600, 86400)
 )
-"""Bounds of a page's way to the centre: 10 ms to a day."""
+"""Bounds for the time from a durable page to the centre's ack: 10 ms to a day."""
 ROWS = tuple(4**n for n in range(14))
-"""Bounds of a beat's rows: 1 to 67 million."""
+"""Bounds for the rows of a beat: 1 to 67 million."""
 LEGS = {
     "arrival_to_race": WAIT_US,
     "ingest": STAGE_US,
@@ -48,13 +50,13 @@ LEGS = {
     "arrival_to_durable": WAIT_US,
     "durable_to_landed": LANDED_US,
 }
-
-
 LATE_BEATS = 3
+"""Beats in a row that begin or end an overload."""
 
 
 class Histogram:
-    """Counts below or at each bound and above the bound before, and beyond the last; and a sum."""
+    """Counts of values up to each bound and above the one before, and beyond the last; their
+    sum."""
 
     def __init__(self, bounds: Sequence[int]) -> None:
         self.bounds = tuple(bounds)
@@ -62,12 +64,12 @@ class Histogram:
         self.sum = 0
 
     def add(self, value: int) -> None:
-        """One more observation; a clock that went back gives 0."""
+        """Count a value; negative values, from a clock that stepped back, add 0 to the sum."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += max(0, value)
 
     def snapshot(self, unit: str = "_us") -> dict[str, Any]:
-        """`counts` are not cumulative, and one more than the bounds: the last is beyond them."""
+        """`counts` are not cumulative and have one entry more than the bounds, beyond the last."""
         return {
             f"bounds{unit}": self.bounds, "counts": self.counts.copy(), f"sum{unit}": self.sum,
             "count": sum(self.counts),
@@ -76,7 +78,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class BeatTimes:
-    """One beat's times (monotonic µs) and sizes, known when its race ends."""
+    """Times (monotonic µs) and sizes of one beat, known when its race ends."""
 
     beat: int
     oldest_us: int
@@ -87,14 +89,14 @@ class BeatTimes:
     rows_logged: int
     rows_taken: int
     jobs: Mapping[str, int] = field(default_factory=dict)
-    """Jobs that took rows, and the latency that they promise in µs."""
+    """Jobs that took rows, and their latency promise in µs."""
 
 
 class Stats:
-    """Counters of the heart.  `durable` and `landed` are called on the commit's thread."""
+    """Counters of one heart.  `durable` and `landed` are called on the commit thread."""
 
-    def __init__(self, clock: Clock, trace: Path | None) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, trace: Path | None, publisher: EventPublisher) -> None:
+        self._clock, self._publisher = clock, publisher
         self._lock = threading.Lock()
         self._trace = trace.open("a", buffering=1 << 16) if trace else None
         self._latency_us: deque[int] = deque(maxlen=1024)
@@ -106,15 +108,13 @@ class Stats:
         self.stage_us: Counter[str] = Counter()
         self.legs = {name: Histogram(bounds) for name, bounds in LEGS.items()}
         self.batch_rows = Histogram(ROWS)
-        self.overload: Callable[[bool, int], None] = lambda *_: None
-        """Told that an overload begins or ends, and of the latency (µs) that showed it."""
-        self._overloaded, self._odd_beats = False, 0
+        self._overloaded, self._changed_beats = False, 0
         self.jobs: dict[str, Histogram] = {}
-        """By job, from a row's arrival to its results being durable; the promise is a bound, so
-        that how many beats broke it is known exactly."""
+        """By job, latency from a row's arrival to durable results.  The promise is one of the
+        bounds, so that the number of beats that broke it is exact."""
 
     def durable(self, times: BeatTimes, commit: Committed) -> None:
-        """A beat is durable and its acks are sent."""
+        """Count a beat that is durable and acked."""
         stages = {
             "ingest": times.ingested_us - times.woke_us,
             "race": times.raced_us - times.ingested_us,
@@ -136,18 +136,18 @@ class Stats:
                 row |= {"stages": stages, "pages": commit.pages}
                 try:
                     self._trace.write(json.dumps(row) + "\n")
-                except OSError:  # it is not worth a daemon: a trace ends where its disk is full
+                except OSError:  # a full disk ends the trace, not the daemon
                     self._end_trace()
 
     def landed(self, took_us: Sequence[int]) -> None:
-        """The centre has pages that were durable so long before."""
+        """Count pages that the centre has acknowledged, each so long after it was durable."""
         with self._lock:
             for us in took_us:
                 self.legs["durable_to_landed"].add(us)
 
     def snapshot(self) -> dict[str, Any]:
-        """Beats, rows, pages, stage times in µs, and latency from arrival to sealed and durable;
-        None where no row has come yet."""
+        """Beats, rows, pages, stage times in µs, and latency from arrival to durable results; None
+        before the first row."""
         with self._lock:
             latency = np.array(self._latency_us, np.int64) / 1000
             p50 = p99 = None
@@ -171,12 +171,12 @@ class Stats:
             return self.jobs.get(job, Histogram(WAIT_US)).snapshot()
 
     def keep(self, jobs: Iterable[str]) -> None:
-        """Forget the latencies of all other jobs: they are gone."""
+        """Drop the latencies of all other jobs."""
         with self._lock:
             self.jobs = {job: self.jobs[job] for job in jobs if job in self.jobs}
 
     def close(self) -> None:
-        """Flush the trace."""
+        """Flush and close the trace."""
         self._end_trace()
 
     def _end_trace(self) -> None:
@@ -195,36 +195,39 @@ class Stats:
         self.legs["arrival_to_durable"].add(latency_us)
         self.batch_rows.add(times.rows_taken)
         for job, promise_us in times.jobs.items():
-            kept = self.jobs.get(job)
-            if kept is None or promise_us not in kept.bounds:
-                kept = self.jobs[job] = Histogram(sorted({*WAIT_US, promise_us}))
-            kept.add(latency_us)
+            histogram = self.jobs.get(job)
+            if histogram is None or promise_us not in histogram.bounds:
+                histogram = self.jobs[job] = Histogram(sorted({*WAIT_US, promise_us}))
+            histogram.add(latency_us)
         self._note_late(any(latency_us > us for us in times.jobs.values()), latency_us)
 
     def _note_late(self, late: bool, latency_us: int) -> None:
-        """LATE_BEATS late beats in a row begin an overload, as many in time end it."""
-        self._odd_beats = self._odd_beats + 1 if late != self._overloaded else 0
-        if self._odd_beats == LATE_BEATS:
-            self._overloaded, self._odd_beats = late, 0
-            self.overload(late, latency_us)
+        """LATE_BEATS late beats in a row begin an overload; as many beats in time end it."""
+        self._changed_beats = self._changed_beats + 1 if late != self._overloaded else 0
+        if self._changed_beats == LATE_BEATS:
+            self._overloaded, self._changed_beats = late, 0
+            if late:
+                self._publisher.latency_promise_missed(latency_us)
+            else:
+                self._publisher.latency_promise_kept(latency_us)
 
 
-class Held:
-    """How long each source has kept its senders waiting so far, because staging was full."""
+class SourceStalls:
+    """How long each source has kept its senders waiting because staging was full."""
 
     def __init__(self) -> None:
-        self.total_us: dict[str, int] = {}
+        self._total_us: dict[str, int] = {}
         self._since_us: dict[str, int] = {}
 
-    def note(self, source: str, held: bool, now_us: int) -> None:
-        """After an ingest: whether input was left behind."""
+    def note(self, source: str, stalled: bool, now_us: int) -> None:
+        """After an ingest: whether input was left unread."""
         since = self._since_us.pop(source, None)
         if since is not None:
-            self.total_us[source] = self.total_us.get(source, 0) + now_us - since
-        if held:
+            self._total_us[source] = self._total_us.get(source, 0) + now_us - since
+        if stalled:
             self._since_us[source] = now_us
 
-    def until(self, source: str, now_us: int) -> int:
+    def total_us(self, source: str, now_us: int) -> int:
         """Microseconds so far."""
         since = self._since_us.get(source, now_us)
-        return self.total_us.get(source, 0) + max(0, now_us - since)
+        return self._total_us.get(source, 0) + max(0, now_us - since)

@@ -1,17 +1,19 @@
-"""How much of each stream a beat takes.  Sans-IO.
+"""Stream alignment: how many rows of each stream a beat takes.  No I/O.
 
-A fast stream must not outrun a slow one's window: rows of stream `a` that are further ahead of
-stream `b` than the join's bound cannot match anything yet, and would only swell the window.  So
-`a` is taken up to the horizon of `b` (its slowest active producer's latest staged time) plus the
-bound.  Nor must the fast producers of `a` outrun a slow one of `a` itself: what their rows could
-match is held for that one, so that they are taken up to the horizon of `a` plus the bounds of both
-sides; but not where the staging of `a` is full, because the slow one's rows may lie unread then.
-Whole chunks are taken: a chunk whose earliest row lies within the limit goes.
+A fast stream must not run ahead of a slow one that it is joined with.  Rows of stream `a` that are
+further ahead of stream `b` than the join's bound cannot match yet and would only enlarge the
+window.  So `a` is taken up to the horizon of `b` (the latest staged time of its slowest active
+producer) plus the bound.
 
-Progress is guaranteed: where every one of the streams that are coupled has rows and is held back
-(fast and slow producers crosswise, further apart than the bound), all go on to the oldest waiting
-row plus the bound.  A stream held back by one that has nothing waiting simply waits: the other will
-send, end, or fall silent and stop counting.
+The fast producers of `a` must not run ahead of a slow one of `a` either, because the rows that
+theirs match are kept for the slow one.  So `a` is also taken only up to its own horizon plus the
+bounds of both sides, unless its staging is full: the slow producer's rows may be unread then.
+
+Whole chunks are taken: a chunk is taken if its earliest row lies within the limit.
+
+Progress is guaranteed.  If each of a group of coupled streams has rows and is held back, all of
+them advance to the oldest waiting row plus the bound.  A stream that is held back by one without
+rows waits until the other sends, ends, or becomes idle.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ ONE_CHUNK = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A stream's staged chunks: where each ends (rows), and its earliest time."""
+class StagedChunks:
+    """A stream's staged chunks: the end of each (rows), and its earliest time."""
 
     stop: npt.NDArray[np.int64]
     time_min: npt.NDArray[np.int64]
     horizon_us: int | None
-    """See `StreamTime.horizon`; None: the stream holds nobody back."""
+    """See `WatermarkTracker.horizon`; None: the stream holds no other back."""
     full: bool = False
-    """Whether its staging is."""
+    """Whether the staging is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,16 @@ class Coupling:
 
 
 def decide_take(
-    waiting: Mapping[str, Waiting],
+    waiting: Mapping[str, StagedChunks],
     couplings: Sequence[Coupling],
     rows_max: int,
     rows_over: int = 0,
 ) -> tuple[dict[str, int], bool]:
-    """Chunks to take per stream, and whether `rows_max` cut them short.
+    """Chunks to take per stream, and whether `rows_max` limited them.
 
-    `rows_max` bounds the rows of all streams together, but a chunk of each is always taken, and
-    all where `rows_over` rows more are all; with ONE_CHUNK, the oldest chunk of all and no other.
+    `rows_max` bounds the rows of all streams together.  At least one chunk of each is taken, and
+    all chunks if they have at most `rows_over` rows more.  With ONE_CHUNK only the oldest chunk of
+    all streams is taken.
     """
     take = {name: _up_to(w, limit_us(name, waiting, couplings)) for name, w in waiting.items()}
     for group in _groups(waiting, couplings):
@@ -79,7 +82,7 @@ def decide_take(
 
 
 def _groups(names: Iterable[str], couplings: Sequence[Coupling]) -> list[set[str]]:
-    """The streams, those together that are coupled directly or through others."""
+    """The connected components of the coupled streams."""
     groups = [{name} for name in names]
     for c in couplings:
         ends = [g for g in groups if c.stream in g or c.other in g]
@@ -89,9 +92,9 @@ def _groups(names: Iterable[str], couplings: Sequence[Coupling]) -> list[set[str
 
 
 def limit_us(
-    name: str, waiting: Mapping[str, Waiting], couplings: Sequence[Coupling]
+    name: str, waiting: Mapping[str, StagedChunks], couplings: Sequence[Coupling]
 ) -> int | None:
-    """The time up to which a stream's rows may be taken; None: nothing holds it back."""
+    """The time up to which a stream's rows may be taken; None: no limit."""
     others, own = _others_limit_us(name, waiting, couplings), waiting[name]
     if own.horizon_us is None or own.full:
         return others
@@ -102,7 +105,7 @@ def limit_us(
 
 
 def _others_limit_us(
-    name: str, waiting: Mapping[str, Waiting], couplings: Sequence[Coupling]
+    name: str, waiting: Mapping[str, StagedChunks], couplings: Sequence[Coupling]
 ) -> int | None:
     limits = (
         horizon + c.ahead_us
@@ -113,24 +116,24 @@ def _others_limit_us(
 
 
 def _held_by_others(
-    name: str, waiting: Mapping[str, Waiting], couplings: Sequence[Coupling]
+    name: str, waiting: Mapping[str, StagedChunks], couplings: Sequence[Coupling]
 ) -> bool:
-    """Whether it has rows, all of which wait for another stream."""
+    """Whether the stream has rows, and all of them wait for another stream."""
     own = waiting[name]
     return own.stop.size > 0 and not _up_to(own, _others_limit_us(name, waiting, couplings))
 
 
-def _up_to(w: Waiting, limit_us: int | None) -> int:
-    """How many chunks come before the first that begins after the limit."""
+def _up_to(w: StagedChunks, limit_us: int | None) -> int:
+    """Number of chunks before the first that begins after the limit."""
     beyond = np.flatnonzero(w.time_min > limit_us) if limit_us is not None else w.stop[:0]
     return int(beyond[0]) if beyond.size else int(w.stop.size)
 
 
-def _rows(w: Waiting, count: int) -> int:
+def _rows(w: StagedChunks, count: int) -> int:
     return int(w.stop[count - 1]) if count else 0
 
 
-def _within(w: Waiting, count: int, rows: int) -> int:
+def _within(w: StagedChunks, count: int, rows: int) -> int:
     if count == 0:
         return 0
     return max(1, min(count, int(np.searchsorted(w.stop[:count], rows, side="right"))))

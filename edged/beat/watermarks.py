@@ -1,34 +1,31 @@
-"""Event time of a stream: watermarks, idle producers, ends.  Sans-IO.
+"""Watermarks: the event time of a stream, with idle and ended producers.  No I/O.
 
-A stream's watermark is the minimum over its active producers of (latest time − lateness), never
-falling.  A producer counts from its first contact; one silent for `idle_after` no longer counts,
-one that said end-of-stream neither, but both do as long as rows of theirs wait in staging.  Where
-nobody counts because all are silent, the watermark is what the most advanced of them allows; where
-all that ever sent a row have ended and nothing is staged, it is `WATERMARK_MAX_US`.  What is
-decided here is written into the beat's record; replay reads it there.
+A stream's watermark is the minimum over its active producers of (latest time − lateness).  It never
+decreases.  A producer is active from its first contact.  It ceases to be active when it has been
+silent for `idle_after` or has sent end-of-stream, and no rows of it are staged.  If all producers
+are idle, the watermark is that of the most advanced one.  If all that ever sent a row have ended
+and nothing is staged, it is `WATERMARK_MAX_US`.  The beat's record holds the watermark; a replay
+reads it there.
 
-`latest` is per producer and of *taken* rows: a watermark must not pass rows that still wait in
-staging.
+`latest` is the latest time of a producer's *taken* rows: a watermark must not pass rows that are
+still staged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, State
-
-if TYPE_CHECKING:
-    from edged.data.staging import Chunks, Producers
+from edged.data.staging import Chunks, Producers
 
 Times = npt.NDArray[np.int64]
 
 
-class StreamTime:
-    """The event-time side of one stream."""
+class WatermarkTracker:
+    """The watermark of one stream."""
 
     def __init__(self, lateness_us: int, idle_after_us: int) -> None:
         self.lateness_us = lateness_us
@@ -38,28 +35,29 @@ class StreamTime:
         self._since_us: int | None = None
 
     def take(self, chunks: Chunks, count: int) -> None:
-        """The first `count` chunks are taken: their producers have come as far as their times."""
+        """Advance the producers of the first `count` chunks, which are taken, to their latest
+        times."""
         if count:
             producers = chunks.producer[:count]
             self._grow(int(producers.max()) + 1)
             np.maximum.at(self.latest_us, producers, chunks.time_max[:count])
 
     def forget(self, numbers: Sequence[int]) -> None:
-        """These numbers were given back: what their next holders have sent is not known."""
+        """Reset producer numbers that were released and may be reused."""
         if numbers:
             self._grow(max(numbers) + 1)
             self.latest_us[list(numbers)] = WATERMARK_MIN_US
 
     def skip(self, producers: Producers) -> None:
-        """All that is staged is given up: the producers have come as far as they have sent."""
+        """Advance all producers to their latest staged times; the staged rows are dropped."""
         n = len(producers.ids)
         self._grow(n)
         np.maximum(self.latest_us[:n], producers.latest_us[:n], out=self.latest_us[:n])
 
     def propose(self, producers: Producers, left: npt.NDArray[np.int32], monotonic_us: int) -> int:
-        """The watermark that the state of the producers allows now (not yet applied).
+        """The watermark that the producers allow now; it is not applied.
 
-        `left` are the numbers of the producers of all chunks that stay in staging.
+        `left` are the producer numbers of all chunks that stay in staging.
         """
         n = len(producers.ids)
         self._grow(n)
@@ -76,9 +74,9 @@ class StreamTime:
         return max(self.watermark_us, behind(best, self.lateness_us))
 
     def horizon(self, producers: Producers, monotonic_us: int) -> int | None:
-        """The slowest active producer's latest *staged* time; None where nobody counts (any more).
+        """The slowest active producer's latest *staged* time; None: no producer is active.
 
-        It is what bounds how far another stream may run ahead of this one.
+        It bounds how far another stream may run ahead of this one.
         """
         if self._awaited_until(producers, monotonic_us) > monotonic_us:
             return WATERMARK_MIN_US
@@ -88,8 +86,8 @@ class StreamTime:
         return int(producers.latest_us[:n][active].min()) if active.any() else None
 
     def idle_at(self, producers: Producers, monotonic_us: int) -> int | None:
-        """When the next active producer will have been silent for `idle_after`, or when the first
-        one is no longer waited for."""
+        """When the next active producer becomes idle, or when the wait for the first producer
+        ends."""
         if (until := self._awaited_until(producers, monotonic_us)) > monotonic_us:
             return until
         n = len(producers.ids)
@@ -99,7 +97,7 @@ class StreamTime:
         return int(due.min()) if due.size else None
 
     def save(self) -> State:
-        """Watermark and latest times."""
+        """The watermark and the latest times."""
         known = np.flatnonzero(self.latest_us != WATERMARK_MIN_US)
         return {
             "watermark_us": np.array([self.watermark_us], np.int64),
@@ -107,12 +105,12 @@ class StreamTime:
         }
 
     def load(self, state: State) -> None:
-        """Take over a saved state."""
+        """Load a saved state."""
         self.watermark_us = int(state["watermark_us"][0])
         self.latest_us = np.array(state["latest_us"], np.int64)
 
     def _awaited_until(self, producers: Producers, monotonic_us: int) -> int:
-        """Until when somebody is waited for; 0 where somebody has come."""
+        """When the wait for a first producer ends; 0: there has been one."""
         if producers.seen_us[: len(producers.ids)].any():
             return 0
         if self._since_us is None:
@@ -127,7 +125,7 @@ class StreamTime:
 
 
 def behind(time_us: int, distance_us: int) -> int:
-    """`time_us − distance_us`, staying at the two ends of time."""
+    """`time_us − distance_us`, clamped to the ends of time."""
     if time_us in (WATERMARK_MIN_US, WATERMARK_MAX_US):
         return time_us
     return max(WATERMARK_MIN_US, min(WATERMARK_MAX_US, time_us - distance_us))

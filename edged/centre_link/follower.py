@@ -21,7 +21,7 @@ from typing import Any
 
 from edged.centre_link.desired_state import RECEIVED, RESULT, read
 from edged.events.log import Events
-from edged.platform.event_loop import Waiter
+from edged.platform.event_loop import EventLoop
 
 _READ_BYTES = 1 << 16
 
@@ -36,7 +36,7 @@ class DesiredStateFollower:
         self,
         directory: Path,
         door: Path,
-        event_loop: Waiter,
+        event_loop: EventLoop,
         events: Events,
         on_result: Callable[[], None],
     ) -> None:

@@ -23,7 +23,7 @@ from edged.energy.runtime import EnergyGovernor
 from edged.errors import EdgedError
 from edged.events.log import Events
 from edged.platform.clock import Clock
-from edged.platform.event_loop import Waiter
+from edged.platform.event_loop import EventLoop
 from edged.uplink import Uplink, telemetry
 
 
@@ -42,7 +42,7 @@ class CentreLink:
         directory: Path,
         door: Path,
         telemetry: TelemetrySection,
-        event_loop: Waiter,
+        event_loop: EventLoop,
         clock: Clock,
         events: Events,
         energy: EnergyGovernor | None,

@@ -14,7 +14,7 @@ from typing import Any
 
 from edged.config.sections import TelemetrySection
 from edged.platform.clock import Clock
-from edged.platform.event_loop import Waiter
+from edged.platform.event_loop import EventLoop
 from edged.platform.timers import TimerFd
 
 INTERVAL_S_MIN = 1.0
@@ -38,7 +38,7 @@ class Reporter:
         row: Row,
         send: Send,
         after_acks: AfterAcks,
-        event_loop: Waiter,
+        event_loop: EventLoop,
         clock: Clock,
     ) -> None:
         self._row, self._send, self._after_acks, self._clock = row, send, after_acks, clock

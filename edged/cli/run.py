@@ -113,7 +113,7 @@ def command(
     from edged.daemon import configuration
     from edged.daemon.compilation import compile_kernels
     from edged.daemon.daemon import Daemon
-    from edged.daemon.reload import Reloader
+    from edged.daemon.reload import ConfigSource
     from edged.daemon.systemd import Service
     from edged.events.journal import writer
     from edged.events.log import Log
@@ -129,8 +129,8 @@ def command(
     settings = configuration.settings(config)
     service = Service(SystemClock())
     compile_kernels(quiet=not sys.stderr.isatty(), on_ready=service.starting)
-    daemon = Daemon(settings, plans, Log(writer(), config.log.level), service, origins)
-    daemon.reloader = Reloader(daemon, config, config_file, flags)
+    source = ConfigSource(config, config_file, flags)
+    daemon = Daemon(settings, plans, Log(writer(), config.log.level), service, origins, source)
     _say_ready(daemon, as_json)
     daemon.run()
 
@@ -164,11 +164,11 @@ def _demand(config: Config, config_file: Path | None) -> None:
 
 
 def _say_ready(daemon: Daemon, as_json: bool) -> None:
-    recovered = daemon.recovered
+    recovered = daemon.parts.recovered
     facts = {
         "ready": True,
         "pid": os.getpid(),
-        "device": daemon.settings.device,
+        "device": daemon.parts.settings.device,
         "door": str(daemon.door.path),
         "sources": [dict(s.counters()) for s in daemon.sources],
         "recovered_beat": recovered.beat,

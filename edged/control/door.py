@@ -1,16 +1,18 @@
-"""The control door: a unix socket with commands in and immutable snapshots out.
+"""The control door: a unix socket that takes commands and answers with JSON documents.
 
-One request a connection: a line of JSON `{"cmd": …, …}`, answered by one line of JSON, either the
-result or `{"error": text, "kind": …, "where": …, "what": …, "do": …}` with a kind of
-`CommandError.KINDS`.  `watch` alone stays and is told more (see `edged.control.watchers`).  The
-daemon serves the door between beats and never waits for a client: both directions are
-non-blocking, and clients beyond CLIENTS_MAX are turned away, unless others have kept their places
-for SILENT_S without a whole request or without reading.  What takes time is answered `Later`, from
-another thread or after a beat.
+A connection carries one request: a line of JSON `{"cmd": …, …}`, answered by one line of JSON,
+either the result or `{"error": text, "kind": …, "where": …, "what": …, "do": …}` with a kind of
+`CommandError.KINDS`.  Only `watch` stays open and gets further lines
+(`edged.control.subscriptions`).  A command that takes time returns a Future, which another thread
+or a later beat resolves.
 
-A JSON text is parsed at one go, with the interpreter held, on whatever thread: 1 ms or so for
-VALUES_MAX values in REQUEST_BYTES_MAX.  A request of more of either is refused unparsed.
-The API, the CLI and the demo are its clients; nothing else reaches into the daemon.
+The daemon serves the door between beats and never waits for a client: both directions are
+non-blocking.  Connections beyond CLIENTS_MAX are closed, unless others have been idle for
+IDLE_S_MAX without a complete request or without reading; then those are closed.
+
+A JSON text is parsed in one call that holds the interpreter lock: about 1 ms for VALUES_MAX values
+in REQUEST_BYTES_MAX.  A larger request is refused unparsed.  The API, the CLI and the demo are
+clients of the door; there is no other way into the daemon.
 """
 
 from __future__ import annotations
@@ -20,99 +22,88 @@ import json
 import os
 import select
 import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edged.control.watchers import Watcher, Watching
+from edged.control.subscriptions import Subscriber, Subscriptions
 from edged.errors import CommandError, ConfigError, EdgedError, JobError, StoreError
+from edged.events.log import Events
+from edged.platform.clock import Clock
 
 REQUEST_BYTES_MAX = 1 << 20
-"""A job document is at most half of that; as JSON text it may take twice what it took in a file."""
+"""Twice the limit of a job document, whose JSON text may be twice as long as its file."""
 VALUES_MAX = 1 << 15
-"""A column of a job is one value: this is 30 streams of as many columns as a stream may have."""
-FORGOTTEN_BYTES_MAX = 64 << 20
-"""Of a request that is too large, so much is read and forgotten, so that its sender hears why."""
+"""A column of a job is one value; this is 30 streams with the most columns that a stream has."""
+DISCARDED_BYTES_MAX = 64 << 20
+"""Bytes of a request that is too large which are read and discarded, so that its sender gets the
+refusal."""
 CLIENTS_MAX = 64
-SILENT_S = 10.0
+IDLE_S_MAX = 10.0
 
-Handler = Callable[[dict[str, Any]], Any]
-
-
-class Later:
-    """An answer that comes later: `done`, once, from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.answer: Any = None
-        self.ready = False
-        """Whether `answer` is there."""
-        self._tell: Callable[[], None] | None = None
-
-    def done(self, answer: Any) -> None:
-        """The answer, or the error."""
-        with self._lock:
-            self.answer, self.ready = answer, True
-            tell = self._tell
-        if tell is not None:
-            tell()
-
-    def then(self, tell: Callable[[Any], None]) -> None:
-        """Call `tell` with the answer as soon as it is there, on the thread that has it."""
-        with self._lock:
-            self._tell = lambda: tell(self.answer)
-            ready = self.ready
-        if ready:
-            tell(self.answer)
+Answer = dict[str, Any]
+Handler = Callable[[dict[str, Any]], "Answer | Future[Any]"]
+"""Executes a request.  Raises EdgedError; the future of an answer fails with one."""
 
 
 class _Client:
-    """A connection: what it asked, what it is still to get, and whether it watches."""
+    """A connection: its request, its unsent answer, and its subscription."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.asked = bytearray()
-        self.asked_bytes = 0
+        self.request = bytearray()
+        self.request_bytes = 0
         self.out = bytearray()
-        self.answered = False
-        self.listened = True
-        """Whether it may still say something."""
-        self.watcher: Watcher | None = None
-        self.moved_s = time.monotonic()
-        """When it came, or has last taken some of its answer."""
+        self.is_answered = False
+        """Whether the request is complete."""
+        self.is_readable = True
+        """Whether the client has not closed its end."""
+        self.subscriber: Subscriber | None = None
+        self.active_s = time.monotonic()
+        """When it connected, or last read a part of its answer."""
 
-    def ask(self, data: bytes) -> None:
-        """More of its request; of one that is too large nothing is kept."""
-        self.asked_bytes += len(data)
-        if self.asked_bytes > REQUEST_BYTES_MAX:
-            self.asked.clear()
+    def receive(self, data: bytes) -> None:
+        """Append to the request; a request that is too large is discarded."""
+        self.request_bytes += len(data)
+        if self.request_bytes > REQUEST_BYTES_MAX:
+            self.request.clear()
         else:
-            self.asked += data
+            self.request += data
 
-    def silent(self) -> bool:
-        """Whether the daemon has waited long for it, and not it for the daemon."""
-        waited_for = not self.answered or (self.out and self.watcher is None)
-        return bool(waited_for) and time.monotonic() - self.moved_s > SILENT_S
+    def is_idle(self) -> bool:
+        """Whether the daemon has waited for this client for longer than IDLE_S_MAX."""
+        awaited = not self.is_answered or (self.out and self.subscriber is None)
+        return bool(awaited) and time.monotonic() - self.active_s > IDLE_S_MAX
 
 
 class Door:
-    """The daemon's end.  `fileno` is readable when `serve` has something to do."""
+    """The daemon's end of the socket.  `fileno` is readable when `serve` has work.
 
-    def __init__(self, path: Path, handler: Handler, watching: Watching | None = None) -> None:
+    `handler` executes commands on the thread of `serve`; `status` makes the status document for
+    subscribers.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        handler: Handler,
+        clock: Clock,
+        events: Events,
+        status: Callable[[], dict[str, Any]],
+    ) -> None:
         self.path = path
         self._handler = handler
-        self._watching = watching
         self._epoll = select.epoll()
         self._clients: dict[int, _Client] = {}
-        self._late: deque[tuple[_Client, Any]] = deque()
+        self._resolved: deque[tuple[_Client, Future[Any]]] = deque()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._kick, select.EPOLLIN)
-        if watching is not None:
-            watching.wake = self._wake
-            self._epoll.register(watching.fileno(), select.EPOLLIN)
+        self._subscriptions = Subscriptions(clock, events, status, self._wake)
+        self._epoll.register(self._subscriptions.fileno(), select.EPOLLIN)
         self._listener = _listen(path)
         self._epoll.register(self._listener.fileno(), select.EPOLLIN | select.EPOLLET)
 
@@ -121,13 +112,13 @@ class Door:
         return self._epoll.fileno()
 
     def serve(self) -> None:
-        """Take what has come, answer what is complete; never blocks."""
-        arrived = False
+        """Read requests, execute complete ones, and write answers; never blocks."""
+        has_new_clients = False
         for fd, events in self._epoll.poll(0):
             if fd == self._listener.fileno():
-                arrived = True
+                has_new_clients = True
             elif fd == self._kick:
-                self._answer_late()
+                self._answer_resolved()
             elif fd in self._clients:
                 client = self._clients[fd]
                 if events & (select.EPOLLHUP | select.EPOLLERR):
@@ -136,23 +127,22 @@ class Door:
                 if events & select.EPOLLIN:
                     self._read(client)
                 if events & select.EPOLLOUT and fd in self._clients and self._flush(client):
-                    self._tell(client)
-        if arrived:  # now that whoever has said something is no longer silent
+                    self._notify(client)
+        if has_new_clients:  # last, so that clients that have just sent do not count as idle
             self._accept()
-        if self._watching is not None and self._watching.due():
+        if self._subscriptions.due():
             for client in list(self._clients.values()):
-                self._tell(client)
-            self._watching.arm()
+                self._notify(client)
+            self._subscriptions.arm()
 
     def close(self) -> None:
-        """Turn everybody away and remove the socket."""
+        """Close all connections and remove the socket."""
         for client in list(self._clients.values()):
             self._drop(client)
         self._epoll.close()
         self._listener.close()
         os.close(self._kick)
-        if self._watching is not None:
-            self._watching.close()
+        self._subscriptions.close()
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
 
@@ -160,12 +150,12 @@ class Door:
         os.eventfd_write(self._kick, 1)
 
     def _accept(self) -> None:
-        """All who have come; without a free descriptor they wait until the next one comes."""
+        """Accept all new clients.  Without a free descriptor they wait until the next one comes."""
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = self._listener.accept()
                 if len(self._clients) >= CLIENTS_MAX:
-                    self._send_away_the_silent()
+                    self._drop_idle()
                 if len(self._clients) >= CLIENTS_MAX:
                     sock.close()
                     continue
@@ -173,8 +163,8 @@ class Door:
                 self._clients[sock.fileno()] = _Client(sock)
                 self._epoll.register(sock.fileno(), select.EPOLLIN)
 
-    def _send_away_the_silent(self) -> None:
-        for client in [client for client in self._clients.values() if client.silent()]:
+    def _drop_idle(self) -> None:
+        for client in [client for client in self._clients.values() if client.is_idle()]:
             self._drop(client)
 
     def _read(self, client: _Client) -> None:
@@ -184,67 +174,67 @@ class Door:
             return
         except OSError:
             data = b""
-        if client.answered:  # whoever has asked has nothing more to say
-            client.listened = client.listened and bool(data)
+        if client.is_answered:  # only its end is of interest
+            client.is_readable = client.is_readable and bool(data)
             self._await(client)
             return
-        client.ask(data)
+        client.receive(data)
         if data.endswith(b"\n"):
-            client.answered, client.moved_s = True, time.monotonic()
-            self._answer(client)
-        elif not data or client.asked_bytes > FORGOTTEN_BYTES_MAX:
+            client.is_answered, client.active_s = True, time.monotonic()
+            self._execute(client)
+        elif not data or client.request_bytes > DISCARDED_BYTES_MAX:
             self._drop(client)
 
-    def _answer(self, client: _Client) -> None:
+    def _execute(self, client: _Client) -> None:
         try:
-            if client.asked_bytes > REQUEST_BYTES_MAX:
-                raise _too_large(f"{client.asked_bytes} bytes", f"{REQUEST_BYTES_MAX} bytes")
-            request = _request(client.asked)
-            client.asked.clear()
-            if request.get("cmd") == "watch" and self._watching is not None:
-                client.watcher = self._watching.begin(request)
-                self._tell(client)
+            if client.request_bytes > REQUEST_BYTES_MAX:
+                raise _too_large(f"{client.request_bytes} bytes", f"{REQUEST_BYTES_MAX} bytes")
+            request = _request(client.request)
+            client.request.clear()
+            if request.get("cmd") == "watch":
+                client.subscriber = self._subscriptions.begin(request)
+                self._notify(client)
                 return
             answer = self._handler(request)
         except EdgedError as problem:
-            answer = problem
-        except Exception as problem:  # a defect in what carries it out ends no daemon
-            answer = CommandError("failed", f"{type(problem).__name__}: {problem}", do="report it")
-        if isinstance(answer, Later) and answer.ready:
-            answer = answer.answer
-        if isinstance(answer, Later):
-            answer.then(lambda late: self._answered_late(client, late))
+            self._send(client, refusal(problem))
+        except Exception as problem:  # a defect in a command must not end the daemon
+            self._send(client, refusal(_defect(problem)))
         else:
-            self._say(client, answer)
+            if not isinstance(answer, Future):
+                self._send(client, answer)
+            elif answer.done():
+                self._send(client, _result(answer))
+            else:
+                answer.add_done_callback(partial(self._on_resolved, client))
 
-    def _answered_late(self, client: _Client, answer: Any) -> None:
-        self._late.append((client, answer))
+    def _on_resolved(self, client: _Client, answer: Future[Any]) -> None:
+        self._resolved.append((client, answer))
         self._wake()
 
-    def _answer_late(self) -> None:
+    def _answer_resolved(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._kick)
-        while self._late:
-            client, answer = self._late.popleft()
+        while self._resolved:
+            client, answer = self._resolved.popleft()
             if client.sock.fileno() in self._clients:
-                self._say(client, answer)
+                self._send(client, _result(answer))
 
-    def _say(self, client: _Client, answer: Any) -> None:
-        document = refusal(answer) if isinstance(answer, EdgedError) else answer
-        client.out += json.dumps(document).encode() + b"\n"
+    def _send(self, client: _Client, answer: Answer) -> None:
+        client.out += json.dumps(answer).encode() + b"\n"
         self._flush(client)
 
-    def _tell(self, client: _Client) -> None:
-        """Whoever watches and has taken all that he was told is told what is new."""
-        if client.watcher is None or self._watching is None:
+    def _notify(self, client: _Client) -> None:
+        """Send a subscriber its next lines, once it has read all earlier ones."""
+        if client.subscriber is None:
             return
-        while not client.out and (line := self._watching.line(client.watcher)):
+        while not client.out and (line := self._subscriptions.line(client.subscriber)):
             client.out += line
             if not self._flush(client):
                 return
 
     def _flush(self, client: _Client) -> bool:
-        """Send what waits; False where the client is gone."""
+        """Send buffered data; False where the connection is closed after that."""
         try:
             sent = client.sock.send(client.out)
         except BlockingIOError:
@@ -253,46 +243,68 @@ class Door:
             self._drop(client)
             return False
         if sent:
-            client.moved_s = time.monotonic()
+            client.active_s = time.monotonic()
         del client.out[:sent]
-        if not client.out and client.watcher is None:
+        if not client.out and client.subscriber is None:
             self._drop(client)
             return False
         self._await(client)
         return True
 
     def _await(self, client: _Client) -> None:
-        """Hear of what this client does next; of its end in any case."""
-        events = (select.EPOLLIN if client.listened else 0) | (select.EPOLLOUT if client.out else 0)
-        self._epoll.modify(client.sock.fileno(), events)
+        """Poll for the next event of this client; epoll reports its end in any case."""
+        readable = select.EPOLLIN if client.is_readable else 0
+        writable = select.EPOLLOUT if client.out else 0
+        self._epoll.modify(client.sock.fileno(), readable | writable)
 
     def _drop(self, client: _Client) -> None:
         del self._clients[client.sock.fileno()]
         self._epoll.unregister(client.sock.fileno())
         client.sock.close()
-        if client.watcher is not None and self._watching is not None:
-            self._watching.end(client.watcher)
+        if client.subscriber is not None:
+            self._subscriptions.end(client.subscriber)
+
+
+def _result(answer: Future[Any]) -> Answer:
+    """The document of a future that is done."""
+    problem = answer.exception()
+    if problem is None:
+        result: Answer = answer.result()
+        return result
+    return refusal(problem if isinstance(problem, EdgedError) else _defect(problem))
+
+
+def _defect(problem: BaseException) -> CommandError:
+    return CommandError("failed", f"{type(problem).__name__}: {problem}", do="report it")
 
 
 def refusal(problem: EdgedError) -> dict[str, Any]:
-    """The answer that tells of an error."""
-    told: dict[str, Any] = {"error": str(problem)}
+    """The answer that reports an error."""
+    answer: Answer = {"error": str(problem)}
     if isinstance(problem, CommandError):
-        told |= {"kind": problem.kind, "where": problem.where, "what": problem.what}
-        told["do"] = problem.do
-        return told if problem.retry_s is None else told | {"retry_s": problem.retry_s}
+        answer |= {"kind": problem.kind, "where": problem.where, "what": problem.what}
+        answer["do"] = problem.do
+        return answer if problem.retry_s is None else answer | {"retry_s": problem.retry_s}
     if isinstance(problem, JobError):
         where = {"where": problem.path, "what": problem.problem, "do": problem.advice}
-        return told | {"kind": "invalid"} | where
+        return answer | {"kind": "invalid"} | where
     kind = "invalid" if isinstance(problem, ConfigError) else "failed"
     if isinstance(problem, StoreError) and type(problem).__name__ == "StoreFull":
-        return told | {"kind": "busy", "where": "", "what": str(problem), "do": "", "retry_s": 1.0}
-    return told | {"kind": kind, "where": "", "what": str(problem), "do": ""}
+        return answer | {
+            "kind": "busy",
+            "where": "",
+            "what": str(problem),
+            "do": "",
+            "retry_s": 1.0,
+        }
+    return answer | {"kind": kind, "where": "", "what": str(problem), "do": ""}
 
 
 def ask(path: Path | str, cmd: str, timeout_s: float = 30.0, **arguments: Any) -> Any:
-    """A client's request; raises CommandError where the answer is an error, with its kind, or
-    (`unreachable`) where nobody answers."""
+    """Send a request and return its answer.
+
+    Raises CommandError with the kind of an error answer, or `unreachable` where no daemon answers.
+    """
     with _connected(path, {"cmd": cmd, **arguments}, timeout_s) as lines:
         for answer in lines:
             return answer
@@ -302,10 +314,13 @@ def ask(path: Path | str, cmd: str, timeout_s: float = 30.0, **arguments: Any) -
 def watch(
     path: Path | str, interval_ms: int = 1000, since: int | None = None, timeout_s: float = 30.0
 ) -> Iterator[dict[str, Any]]:
-    """What a watching client is told, line by line: `{"snapshot": …}`, `{"event": …}` and
-    `{"missed": n}`; ends with the daemon.  Raises CommandError like `ask`."""
-    asked = {"cmd": "watch", "interval_ms": interval_ms}
-    with _connected(path, asked | ({} if since is None else {"since": since}), timeout_s) as lines:
+    """The lines of a subscription: `{"snapshot": …}`, `{"event": …}` and `{"missed": n}`.
+
+    Ends with the daemon.  Raises CommandError like `ask`.
+    """
+    request = {"cmd": "watch", "interval_ms": interval_ms}
+    request |= {} if since is None else {"since": since}
+    with _connected(path, request, timeout_s) as lines:
         yield from lines
 
 
@@ -336,9 +351,9 @@ def _checked(answer: Any) -> Any:
     return answer
 
 
-def work(text: bytes | bytearray) -> int:
-    """As many values as a JSON text can have at most: each of them, or its key, stands behind one
-    of these signs, but for the outermost."""
+def values_bound(text: bytes | bytearray) -> int:
+    """An upper bound of the number of values in a JSON text.  Each value or its key, except the
+    outermost, follows one of these characters."""
     return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
@@ -348,7 +363,7 @@ def _too_large(found: str, most: str) -> CommandError:
 
 
 def _request(text: bytearray) -> dict[str, Any]:
-    if (values := work(text)) > VALUES_MAX:
+    if (values := values_bound(text)) > VALUES_MAX:
         raise _too_large(f"{values} values", str(VALUES_MAX))
     try:
         request = json.loads(text)

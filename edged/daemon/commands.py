@@ -1,20 +1,23 @@
-"""The commands that come through the door: checked, carried out between beats, answered.
+"""The commands of the control door: validated, executed between beats, answered.
 
-Every command is a method that takes the request and returns the answer, or `Later` where it waits
-for a commit or for work on another thread.  Nothing here trusts a request's values.
+Each command is a method that takes the request and returns the answer, or a Future where it waits
+for a commit or for work on another thread.  No value of a request is trusted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future
+from typing import Any
 
-from edged.beat.changes import Posted
-from edged.beat.jobs import Meant, describe
+from edged.beat.changes import ChangeRequest, JobAnswer
+from edged.beat.jobs import Precondition, describe
 from edged.beat.runtime import JobRuntime
-from edged.control.door import Later
+from edged.centre_link.link import CentreLink
+from edged.control.futures import mapped, resolve
+from edged.daemon.parts import Parts
 from edged.daemon.reload import Reloader
-from edged.daemon.status import picture
+from edged.daemon.status import status_document
 from edged.energy import status
 from edged.energy.policies import COMMAND, PolicyChoice
 from edged.energy.runtime import EnergyGovernor
@@ -24,26 +27,34 @@ from edged.job.changes import API, CENTRE, DRAINING, FILE, PAUSED, RUNNING, Chan
 from edged.job.plan import parse_job
 from edged.placement.placement import AUTO
 
-if TYPE_CHECKING:
-    from edged.daemon.daemon import Daemon
-
 Request = dict[str, Any]
+Answer = dict[str, Any]
 NONE = "none"
-"""Instead of a policy's name: none that a command chose."""
+"""In place of a policy's name: withdraws a command's choice."""
 
 
-class Control:
-    """Carries out commands on a daemon; the heart's thread only."""
+class Commands:
+    """Executes commands on a daemon; the heart's thread only.
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
-        self._commands: dict[str, Callable[[Request], Any]] = {
+    `stop` takes the time in µs that a drain may take; 0: no drain.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        centre: CentreLink | None,
+        reloader: Reloader | None,
+        stop: Callable[[int], None],
+    ) -> None:
+        self._parts, self._centre, self._maybe_reloader = parts, centre, reloader
+        self._on_stop = stop
+        self._commands: dict[str, Callable[[Request], Answer | Future[Any]]] = {
             "status": self._status,
-            "events": self._page,
+            "events": self._events,
             "stop": self._stop,
             "config": lambda _: {"values": self._reloader().values()},
             "reload": lambda _: self._reloader().begin(),
-            "jobs": lambda _: {"jobs": [describe(job) for job in daemon.heart.jobs]},
+            "jobs": lambda _: {"jobs": [describe(job) for job in parts.heart.jobs]},
             "job": lambda request: describe(self._job(request)),
             "job.put": self._put,
             "job.pause": lambda request: self._state(request, PAUSED),
@@ -52,244 +63,244 @@ class Control:
             "job.delete": self._delete,
             "replace": self._replace,
             "kernel": self._pin,
-            "governor": self._steer,
-            "energy": lambda _: status.energy(self._side(), daemon.clock.monotonic_us()),
+            "governor": self._govern,
+            "energy": lambda _: status.energy(self._energy(), parts.clock.monotonic_us()),
             "uplink.retry": self._retry,
             "log": self._log,
         }
 
-    def __call__(self, request: Request) -> Any:
-        """The answer.  Raises EdgedError, which the door tells."""
+    def __call__(self, request: Request) -> Answer | Future[Any]:
+        """The answer.  Raises EdgedError."""
         cmd = str(request.get("cmd"))
         if cmd not in self._commands:
             known = ", ".join(sorted([*self._commands, "watch"]))
             raise CommandError("unsupported", f"unknown command {cmd!r}; there are {known}")
         return self._commands[cmd](request)
 
-    def _status(self, _: Request) -> Later:
-        later = Later()
-        self._daemon.after_acks(lambda: later.done(picture(self._daemon)))
-        return later
+    def _status(self, _: Request) -> Future[Answer]:
+        answer: Future[Answer] = Future()
+        self._parts.uplink.after_acks(lambda: resolve(answer, lambda: status_document(self._parts)))
+        return answer
 
-    def _page(self, request: Request) -> Any:
+    def _events(self, request: Request) -> Answer:
         last = integer(request, "since", 0, 0, 2**63 - 1)
-        return self._daemon.events.page(last, integer(request, "limit", 100, 1, EVENTS_MAX))
+        return self._parts.events.page(last, integer(request, "limit", 100, 1, EVENTS_MAX))
 
-    def _stop(self, request: Request) -> Any:
+    def _stop(self, request: Request) -> Answer:
         drain = request.get("drain", False)
         if not isinstance(drain, bool):
             raise CommandError("invalid", f"{drain!r} is not true or false", where="drain")
         within_s = integer(request, "within_s", 60, 1, 86_400)
-        self._daemon.stop(within_s * 1_000_000 if drain else 0)
+        self._on_stop(within_s * 1_000_000 if drain else 0)
         return {"stopping": True}
 
-    def _retry(self, _: Request) -> Any:
-        if self._daemon.uplink is None:
+    def _retry(self, _: Request) -> Answer:
+        if not self._parts.uplink.exists:
             raise CommandError("conflict", "there is no uplink", do="start the daemon with one")
-        self._daemon.retry_uplink()
+        self._parts.uplink.retry()
         return {"retrying": True}
 
-    def _log(self, request: Request) -> Any:
-        log, level = self._daemon.events.log, request.get("level", "")
-        was = log.level
+    def _log(self, request: Request) -> Answer:
+        log, level = self._parts.events.log, request.get("level", "")
+        previous = log.level
         if level:
             if level not in LEVELS:
                 choice = f"one of {', '.join(LEVELS)}"
                 raise CommandError("invalid", f"{level!r} is no level", where="level", do=choice)
             log.level = level
-        return {"level": log.level, "was": was}
+        return {"level": log.level, "was": previous}
 
     def _reloader(self) -> Reloader:
-        if self._daemon.reloader is None:
+        if self._maybe_reloader is None:
             raise CommandError("unsupported", "there is no configuration to read")
-        return self._daemon.reloader
+        return self._maybe_reloader
 
     # jobs --------------------------------------------------------------------------------------
 
     def _job(self, request: Request) -> JobRuntime:
         name = text(request, "name")
-        job = self._daemon.recovered.book.get(name)
+        job = self._parts.registry.get(name)
         if job is None:
             raise CommandError("missing", f"no job {name} is running", where="name")
         return job
 
-    def _put(self, request: Request) -> Any:
-        """A new job, or another document for one that there is."""
+    def _put(self, request: Request) -> Future[JobAnswer]:
+        """Create a job, or replace the document of an existing one."""
         document, origin = request.get("document"), request.get("origin", API)
         if origin not in (API, CENTRE):
             raise CommandError("invalid", f"{origin!r} is not {API} or {CENTRE}", where="origin")
         if isinstance(document, dict):
-            old = self._daemon.recovered.book.get(str(document.get("name")))
-            if old is not None and old.about.from_file:
+            old = self._parts.registry.get(str(document.get("name")))
+            if old is not None and old.meta.from_file:
                 raise _in_file(old, "change it there and reload")
-        return self._plan(document, origin, _meant(request))
+        return self._plan(document, origin, _precondition(request))
 
-    def _replace(self, request: Request) -> Any:
-        """Another document for a job that there is, whatever it came from."""
+    def _replace(self, request: Request) -> Future[Answer]:
+        """Replace the document of an existing job of any origin."""
         document = request.get("job") or {}
         name = document.get("name") if isinstance(document, dict) else None
-        old = self._job({"name": name})
-        later, told = Later(), Later()
-        later.then(lambda answer: told.done(_replaced(answer)))
-        self._plan(document, old.about.origin, Meant(), later)
-        return told
+        origin = self._job({"name": name}).meta.origin
+        return mapped(
+            self._plan(document, origin, Precondition()),
+            lambda answer: {"replaced": answer["job"]["name"], "notes": answer["notes"]},
+        )
 
-    def _plan(self, document: Any, origin: str, meant: Meant, later: Later | None = None) -> Later:
-        """Have the document parsed and the job built on the planning thread, then post it.
+    def _plan(self, document: Any, origin: str, precondition: Precondition) -> Future[JobAnswer]:
+        """Parse the document and build the job on the planner thread, then request the change.
 
-        Both take 1 to 4 ms for a document whose expressions are compiled, and up to 0.3 s where
-        they are the first of their kind in this process (imports, kernels from the cache): too
-        long for a beat to wait for.
+        Both take 1 to 4 ms if the document's expressions are compiled, and up to 0.3 s for the
+        first of their kind in this process (imports, kernels from the cache): too long for a beat
+        to wait.
         """
-        daemon, answer = self._daemon, later or Later()
+        parts, answer = self._parts, Future[JobAnswer]()
 
-        def work() -> None:
+        def plan() -> None:
             try:
-                plan = parse_job(document)
-                job = JobRuntime(plan, daemon.context)
-                now_us = daemon.clock.wall_us()
-                change = Change("put", plan.name, now_us, plan.document, origin)
-                self._post(Posted(change, job, meant, answer.done))
+                made = parse_job(document)
+                job = JobRuntime(made, parts.sink_context)
+                change = Change("put", made.name, parts.clock.wall_us(), made.document, origin)
+                self._post(ChangeRequest(change, job, precondition, answer))
             except EdgedError as problem:
-                answer.done(problem)
-            except Exception as problem:  # a defect in reading a document ends no daemon
-                answer.done(CommandError("failed", f"{type(problem).__name__}: {problem}"))
+                answer.set_exception(problem)
+            except Exception as problem:  # a defect in reading a document must not end the daemon
+                failure = CommandError("failed", f"{type(problem).__name__}: {problem}")
+                answer.set_exception(failure)
 
-        daemon.planner.submit(work)
+        parts.planner.submit(plan)
         return answer
 
-    def _state(self, request: Request, state: str, ends: bool = False) -> Later:
-        name, later = self._job(request).plan.name, Later()
-        change = Change("state", name, self._daemon.clock.wall_us(), state=state, ends=ends)
-        self._post(Posted(change, None, _meant(request), lambda a: later.done(_brief(a))))
-        return later
+    def _state(self, request: Request, state: str, ends: bool = False) -> Future[Answer]:
+        name, now_us = self._job(request).plan.name, self._parts.clock.wall_us()
+        change = Change("state", name, now_us, state=state, ends=ends)
+        return self._change(request, change)
 
-    def _delete(self, request: Request) -> Later:
+    def _delete(self, request: Request) -> Future[Answer]:
         job, drain = self._job(request), request.get("drain", False)
-        if job.about.from_file:
+        if job.meta.from_file:
             raise _in_file(job, "remove the file and reload")
         if not isinstance(drain, bool):
             raise CommandError("invalid", f"{drain!r} is not true or false", where="drain")
         if drain:
             return self._state(request, DRAINING, ends=True)
-        later, now_us = Later(), self._daemon.clock.wall_us()
-        change = Change("delete", job.plan.name, now_us)
-        self._post(Posted(change, None, _meant(request), lambda a: later.done(_brief(a))))
-        return later
+        return self._change(request, Change("delete", job.plan.name, self._parts.clock.wall_us()))
 
-    def _post(self, posted: Posted) -> None:
-        """Ask the heart for a change; any thread.  Raises CommandError where it would have to wait
-        for room in the store: nobody waits so long for an answer."""
-        if self._daemon.committer.room.full:
+    def _change(self, request: Request, change: Change) -> Future[Answer]:
+        """Request a change of state or a delete; the answer has only the job."""
+        wanted = ChangeRequest(change, precondition=_precondition(request))
+        self._post(wanted)
+        return mapped(wanted.answer, lambda answer: {"job": answer["job"]})
+
+    def _post(self, request: ChangeRequest) -> None:
+        """Request a change of the heart; any thread.  Raises CommandError while the store is full:
+        the change would wait for room, longer than a client waits for an answer."""
+        if self._parts.committer.gate.full:
             do = "try again when the centre has taken pages"
             raise CommandError("busy", "the store is full", do=do, retry_s=5.0)
-        self._daemon.heart.post(posted)
+        self._parts.heart.post(request)
 
-    def _pin(self, request: Request) -> Any:
-        """Choose the kernel of a job's operator, or with `auto` leave it to placement."""
+    def _pin(self, request: Request) -> Answer:
+        """Pin the kernel of a job's operator, or return the choice to placement (`auto`)."""
         job, operator, kernel = (str(request.get(k)) for k in ("job", "operator", "kernel"))
-        found = self._daemon.recovered.book.get(job)
+        found = self._parts.registry.get(job)
         if found is None:
             raise CommandError("missing", f"there is no job {job}", where="job")
-        runs = found.pin(operator, None if kernel == AUTO else kernel)
-        facts = {"operator": operator, "kernel": runs, "pinned": kernel != AUTO}
-        text = f"job {job}: {operator} runs {runs}, {'pinned' if kernel != AUTO else 'placed'}"
-        self._daemon.events.add("kernel.switched", text, job=job, facts=facts)
-        return {"job": job, **facts}
+        pinned = kernel != AUTO
+        running = found.pin(operator, kernel if pinned else None)
+        self._parts.publisher.kernel_switched(job, operator, running, pinned)
+        return {"job": job, "operator": operator, "kernel": running, "pinned": pinned}
 
     # energy ------------------------------------------------------------------------------------
 
-    def _steer(self, request: Request) -> Any:
-        """Go on with another policy, or say which one runs; with `job`, of that job.  `none`: with
-        the one that no command chose.  The answer comes when the choice is kept."""
-        side, name = self._side(), request.get("policy")
+    def _govern(self, request: Request) -> Answer | Future[Answer]:
+        """Switch the policy, of the daemon or with `job` of a job; without `policy`, report it.
+
+        The policy `none` withdraws a command's choice.  The answer comes when the choice is kept.
+        """
+        energy, name = self._energy(), request.get("policy")
         if name is None:
-            return side.policy()
+            return energy.policy()
         settings = request.get("settings") or {}
         if not isinstance(settings, dict):
             raise CommandError("invalid", "is not a table of settings", where="settings")
         if request.get("job") is not None:
-            return self._steer_job(side, self._job({"name": request["job"]}), str(name), settings)
+            job = self._job({"name": request["job"]})
+            return self._govern_job(energy, job, str(name), settings)
         origin, keep = request.get("origin", COMMAND), request.get("keep", True)
         if origin not in (COMMAND, CENTRE) or not isinstance(keep, bool):
             do = f"origin is {COMMAND} or {CENTRE}, keep is true or false"
             raise CommandError("invalid", f"{origin!r}, {keep!r}", where="origin, keep", do=do)
-        chosen = (
-            self._daemon.unchosen() if name == NONE else PolicyChoice(str(name), settings, origin)
+        choice = PolicyChoice(str(name), settings, origin)
+        if name == NONE:
+            choice = self._default_choice(energy)
+        result = energy.switch(choice.policy, choice.settings, choice.origin)
+        self._parts.publisher.policy_switched(
+            str(name), result["policy"], result["was"], choice.settings
         )
-        told = side.switch(chosen.policy, chosen.settings, chosen.origin)
-        facts = {"policy": told["policy"], "was": told["was"], "settings": dict(chosen.settings)}
-        text = f"policy {name}; {told['policy']} runs"
-        self._daemon.events.add("policy.switched", text, facts=facts)
-        return self._keep(side, told) if keep else told
+        return self._keep(energy, result) if keep else result
 
-    def _keep(self, side: EnergyGovernor, told: Request) -> Later:
-        """Have the planning thread keep a command's choice over restarts, or no more: a disk takes
-        longer than a beat may wait."""
-        kept, own, later = self._daemon.kept, side.policies.own, Later()
-        choice, configured = (own if own.origin == COMMAND else None), side.configured
+    def _default_choice(self, energy: EnergyGovernor) -> PolicyChoice:
+        """The daemon's policy where no command has chosen one: the centre's, else the
+        configuration's."""
+        policy = None if self._centre is None else self._centre.follower.policy
+        if policy is None:
+            return energy.configured
+        return PolicyChoice(policy["name"], policy["settings"], CENTRE)
+
+    def _keep(self, energy: EnergyGovernor, result: Answer) -> Future[Answer]:
+        """Write a command's choice, or that there is none, for the next start.  The planner thread
+        writes: a disk takes longer than a beat may wait."""
+        store, own, answer = self._parts.policy_store, energy.policies.own, Future[Answer]()
+        choice, configured = (own if own.origin == COMMAND else None), energy.configured
 
         def write() -> None:
             try:
-                kept.save(choice, configured)
-                later.done(told)
+                store.save(choice, configured)
+                answer.set_result(result)
             except OSError as problem:
-                text = f"{told['policy']} runs, but a restart will not know of it: {problem}"
-                later.done(CommandError("failed", text))
+                text = f"{result['policy']} runs, but a restart will not know of it: {problem}"
+                answer.set_exception(CommandError("failed", text))
 
-        self._daemon.planner.submit(write)
-        return later
+        self._parts.planner.submit(write)
+        return answer
 
-    def _steer_job(
-        self, side: EnergyGovernor, job: JobRuntime, policy: str, settings: Request
-    ) -> Later:
-        """A job's policy is another from the next beat on; `none`: its document's again, if that
-        names one.  The answer is the job's choice, when it is durable."""
-        name, later, governor = job.plan.name, Later(), None
+    def _govern_job(
+        self, energy: EnergyGovernor, job: JobRuntime, policy: str, settings: Request
+    ) -> Future[Answer]:
+        """Switch a job's policy from the next beat on; `none` returns to its document's.
+
+        The answer is the job's choice, when it is durable.
+        """
+        name, governor = job.plan.name, None
         if policy != NONE:
-            side.check(policy, settings)
+            energy.check(policy, settings)
             governor = {"policy": policy, "settings": settings}
 
-        def done(answer: Any) -> None:
-            if isinstance(answer, dict):
-                facts = {"policy": policy, "settings": settings}
-                text = f"policy {policy} for job {name}"
-                self._daemon.events.add("policy.switched", text, job=name, facts=facts)
-                answer = {"job": name, **facts}
-            later.done(answer)
+        def publish(_: JobAnswer) -> Answer:
+            self._parts.publisher.job_policy_switched(name, policy, settings)
+            return {"job": name, "policy": policy, "settings": settings}
 
-        change = Change("policy", name, self._daemon.clock.wall_us(), governor=governor)
-        self._post(Posted(change, done=done))
-        return later
+        change = Change("policy", name, self._parts.clock.wall_us(), governor=governor)
+        request = ChangeRequest(change)
+        self._post(request)
+        return mapped(request.answer, publish)
 
-    def _side(self) -> EnergyGovernor:
-        if self._daemon.energy is None:
+    def _energy(self) -> EnergyGovernor:
+        if self._parts.energy is None:
             do = "start the daemon with --board"
             raise CommandError("conflict", "no board is watched", do=do)
-        return self._daemon.energy
+        return self._parts.energy
 
 
 def _in_file(job: JobRuntime, do: str) -> CommandError:
-    path = job.about.origin.removeprefix(FILE)
+    path = job.meta.origin.removeprefix(FILE)
     return CommandError("conflict", f"job {job.plan.name} comes from {path or 'a file'}", do=do)
 
 
-def _meant(request: Request) -> Meant:
+def _precondition(request: Request) -> Precondition:
     def found(key: str, most: int) -> int | None:
         return None if request.get(key) is None else integer(request, key, None, 0, most)
 
-    return Meant(found("if_version", 2**31), found("if_created_us", 2**63 - 1))
-
-
-def _brief(answer: Any) -> Any:
-    """Of a change of state only the job is told."""
-    return {"job": answer["job"]} if isinstance(answer, dict) else answer
-
-
-def _replaced(answer: Any) -> Any:
-    if not isinstance(answer, dict):
-        return answer
-    return {"replaced": answer["job"]["name"], "notes": answer["notes"]}
+    return Precondition(found("if_version", 2**31), found("if_created_us", 2**63 - 1))
 
 
 def integer(request: Request, key: str, default: int | None, least: int, most: int) -> int:

@@ -1,12 +1,12 @@
-"""SIGHUP and the door's `reload`: the configuration is read anew, judged whole, then applied.
+"""Reload of the configuration, by SIGHUP or the control door: read, checked as a whole, applied.
 
-    begin ─► child: read, judge, compile expressions ─► jobs ─► policy, log level ─► told
+    begin ─► child: read, check, compile expressions ─► jobs ─► policy, log level ─► answers
 
-Reading and compiling take up to minutes, so a child process does both
-(`edged.daemon.configuration`); beats go on meanwhile.  If anything is wrong, nothing changes.
-What a reload can apply are the jobs that files define, the policy, and the settings marked `live`;
-other changes are told, and wait for the next start.  No tuple is lost: jobs change between two
-beats, with their state (`edged.beat.jobs`), and one whose file is gone is drained before it goes.
+Reading and compiling may take minutes, so a child process does both (`edged.daemon.configuration`)
+while beats go on.  A configuration with any fault changes nothing.  A reload applies the jobs of
+job files, the policy, and the settings marked `live`; other changes are reported and wait for the
+next start.  No tuple is lost: jobs change between two beats and keep their state
+(`edged.beat.jobs`), and a job whose file is gone is drained before it is deleted.
 """
 
 from __future__ import annotations
@@ -17,193 +17,220 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict
 
-from edged.beat.changes import Posted
+from edged.beat.changes import ChangeRequest, JobAnswer
 from edged.beat.runtime import JobRuntime
+from edged.centre_link.link import CentreLink
 from edged.config import SETTINGS, Config
-from edged.control.door import Later
+from edged.daemon.configuration import JobFile, Verdict
+from edged.daemon.parts import Parts
 from edged.errors import CommandError, EdgedError
 from edged.job.changes import DRAINING, FILE, Change
 from edged.job.coexistence import in_order
 from edged.job.plan import JobPlan, parse_job
 
-if TYPE_CHECKING:
-    from edged.daemon.configuration import JobFile, Verdict
-    from edged.daemon.daemon import Daemon
 
-Answer = dict[str, Any]
-"""`{"applied": [what], "later": [keys that wait for the next start]}`."""
+class ReloadAnswer(TypedDict):
+    """What a reload did."""
+
+    applied: list[str]
+    """Changed settings and jobs."""
+    later: list[str]
+    """Keys of settings that wait for the next start."""
+
+
+@dataclass(frozen=True)
+class ConfigSource:
+    """Where a configuration came from, so that it can be read again."""
+
+    config: Config
+    path: Path | None
+    flags: Mapping[str, tuple[str, Any]]
+    """Settings of the command line: by key, the flag and the value."""
 
 
 class Reloader:
-    """Of one daemon.  `begin` and what it leads to run on the heart's thread, but for the child and
-    for building jobs."""
+    """The reloads of one daemon, one at a time.
 
-    def __init__(
-        self,
-        daemon: Daemon,
-        config: Config,
-        path: Path | None,
-        flags: Mapping[str, tuple[str, Any]],
-    ) -> None:
-        self.config = config
-        """What counts now."""
-        self._daemon, self._question = daemon, {"path": path and str(path), "flags": dict(flags)}
-        self._waiting: list[Later] = []
-        """Who began the reload that is under way."""
-        self._next: list[Later] = []
-        """Who asked while one was: files may have changed since, so there is another."""
+    All methods run on the heart's thread, except `_check`, which runs on a thread of its own, and
+    `_plan`, which runs on the planner thread.
+    """
 
-    def begin(self) -> Later:
-        """Reload, or after the one that is under way do so again."""
-        later = Later()
-        if self._waiting:
-            self._next.append(later)
+    def __init__(self, parts: Parts, centre: CentreLink | None, source: ConfigSource) -> None:
+        self.config = source.config
+        """The configuration in effect."""
+        self._parts, self._centre = parts, centre
+        path = source.path and str(source.path)
+        self._question = {"path": path, "flags": dict(source.flags)}
+        self._answers: list[Future[ReloadAnswer]] = []
+        """Answers that the reload under way resolves."""
+        self._next_answers: list[Future[ReloadAnswer]] = []
+        """Answers of requests that came meanwhile.  Files may have changed since, so another
+        reload follows."""
+
+    def begin(self) -> Future[ReloadAnswer]:
+        """Reload now, or after the reload that is under way."""
+        answer: Future[ReloadAnswer] = Future()
+        if self._answers:
+            self._next_answers.append(answer)
         else:
-            self._waiting.append(later)
+            self._answers.append(answer)
             self._start()
-        return later
+        return answer
 
     def values(self) -> list[dict[str, Any]]:
-        """Every setting with where it came from."""
+        """Every setting with its value and its origin."""
         return self.config.values()
 
     def _start(self) -> None:
-        self._daemon.service.reloading()
-        threading.Thread(target=self._ask, name="edged-reload", daemon=True).start()
+        self._parts.service.reloading()
+        threading.Thread(target=self._check, name="edged-reload", daemon=True).start()
 
-    def _ask(self) -> None:
-        """On a thread of its own: have a child judge."""
-        words = [sys.executable, "-m", "edged.daemon.configuration"]
+    def _check(self) -> None:
+        """Have a child process read and check the configuration."""
+        command = [sys.executable, "-m", "edged.daemon.configuration"]
         question = json.dumps(self._question).encode()
         try:
-            done = subprocess.run(words, input=question, capture_output=True)
+            done = subprocess.run(command, input=question, capture_output=True)
             if done.returncode:
                 last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
                 raise ChildProcessError(last)
             verdict: Verdict = pickle.loads(done.stdout)
-        except Exception as problem:  # whatever it is, whoever waits is told
+        except Exception as problem:  # any failure must resolve the answers
             refusal = _refusal([f"it could not be read: {problem}"])
-            self._later(lambda: self._end(refusal))
+            self._call(lambda: self._refuse(refusal))
             return
-        self._later(lambda: self._judged(verdict))
+        self._call(lambda: self._on_verdict(verdict))
 
-    def _later(self, call: Callable[[], None]) -> None:
+    def _call(self, call: Callable[[], None]) -> None:
         """Call on the heart's thread."""
-        self._daemon.waiter.call(call)
+        self._parts.event_loop.call(call)
 
-    def _judged(self, verdict: Verdict) -> None:
-        """The child has read it."""
+    def _on_verdict(self, verdict: Verdict) -> None:
         if verdict.faults:
-            self._end(_refusal(verdict.faults))
-        elif self._daemon.committer.room.full:
-            self._end(CommandError("busy", "the store is full", retry_s=5.0))
+            self._refuse(_refusal(verdict.faults))
+        elif self._parts.committer.gate.full:
+            self._refuse(CommandError("busy", "the store is full", retry_s=5.0))
         else:
-            self._daemon.planner.submit(self._plan, verdict)
+            self._parts.planner.submit(self._plan, verdict)
 
     def _plan(self, verdict: Verdict) -> None:
-        """On the planning thread: build what has changed, and check it together."""
+        """Build the changed jobs, and check that all jobs can run together."""
         try:
-            plans = {parse_job(file.document).name: file for file in verdict.jobs}
-            posts = self._posts(plans)
+            files = {parse_job(file.document).name: file for file in verdict.jobs}
+            requests = self._changes(files)
         except Exception as problem:
-            told = f"{type(problem).__name__}: {problem}"
-            refusal = problem if isinstance(problem, EdgedError) else _refusal([told])
-            self._later(lambda: self._end(refusal))
+            text = f"{type(problem).__name__}: {problem}"
+            refusal = problem if isinstance(problem, EdgedError) else _refusal([text])
+            self._call(lambda: self._refuse(refusal))
             return
-        self._later(lambda: self._post(verdict.config, posts, []))
+        self._call(lambda: self._apply_jobs(verdict.config, requests, []))
 
-    def _posts(self, files: Mapping[str, JobFile]) -> list[Posted]:
-        """The changes of jobs.  Raises EdgedError where they cannot be together."""
-        daemon, now_us = self._daemon, self._daemon.clock.wall_us()
-        running = {job.plan.name: job for job in list(daemon.heart.jobs)}
-        stay = [job.plan for job in running.values() if not job.about.from_file]
+    def _changes(self, files: Mapping[str, JobFile]) -> list[ChangeRequest]:
+        """The changes of jobs.  Raises EdgedError where they cannot run together."""
+        parts, now_us = self._parts, self._parts.clock.wall_us()
+        running = {job.plan.name: job for job in list(parts.heart.jobs)}
+        stay = [job.plan for job in running.values() if not job.meta.from_file]
         for plan in stay:
             if plan.name in files:
                 raise CommandError(
-                    "conflict", f"{files[plan.name].path}: job {plan.name} is there already, and no"
-                    " file's", do="rename one of them, or delete that one",
+                    "conflict", f"{files[plan.name].path}: job {plan.name} exists already and comes"
+                    " from no file", do="rename one of them, or delete the running one",
                 )  # fmt: skip
         plans = {name: parse_job(file.document) for name, file in files.items()}
-        gone = [j for n, j in running.items() if j.about.from_file and n not in files]
-        # until they have drained, those that go are there beside the new ones
-        daemon.check([*stay, *plans.values(), *(job.plan for job in gone)])
+        gone = [j for n, j in running.items() if j.meta.from_file and n not in files]
+        # jobs that go run beside the new ones until they are drained
+        parts.job_host.check([*stay, *plans.values(), *(job.plan for job in gone)])
         origins = {name: f"{FILE}{file.path}" for name, file in files.items()}
-        changed = {n: p for n, p in plans.items() if not _is_so(running.get(n), p, origins[n])}
+        changed = {
+            n: p for n, p in plans.items() if not _is_in_effect(running.get(n), p, origins[n])
+        }
         before = {name: job.plan for name, job in running.items()}
-        posts = []
-        for name in in_order(before, changed, daemon.check):
+        requests = []
+        for name in in_order(before, changed, parts.job_host.check):
             change = Change("put", name, now_us, plans[name].document, origins[name])
-            posts.append(Posted(change, JobRuntime(plans[name], daemon.context)))
+            requests.append(ChangeRequest(change, JobRuntime(plans[name], parts.sink_context)))
         for job in gone:
             change = Change("state", job.plan.name, now_us, state=DRAINING, ends=True)
-            posts.append(Posted(change))
-        return posts
+            requests.append(ChangeRequest(change))
+        return requests
 
-    def _post(self, config: Config, posts: list[Posted], told: list[str]) -> None:
-        """One job after the other, then the rest.  What fails now (a port is taken) ends it, and
-        leaves the jobs before it, which are `told`."""
-        if not posts:
-            self._finish(config, told)
+    def _apply_jobs(
+        self, config: Config, requests: list[ChangeRequest], applied: list[str]
+    ) -> None:
+        """Change one job after the other, then the settings.
+
+        A failure now, such as a port that is taken, ends the reload.  Jobs that are `applied`
+        already stay changed.
+        """
+        if not requests:
+            self._apply_settings(config, applied)
             return
-        post, *rest = posts
-        more = [*told, f"job {post.change.name}"]
+        request, *rest = requests
+        now_applied = [*applied, f"job {request.change.name}"]
 
-        def done(result: Any) -> None:
-            if isinstance(result, EdgedError):
-                self._later(lambda: self._end(result))
+        def on_answer(answer: Future[JobAnswer]) -> None:
+            problem = answer.exception()
+            if isinstance(problem, EdgedError):
+                self._call(lambda: self._refuse(problem))
             else:
-                self._later(lambda: self._post(config, rest, more))
+                self._call(lambda: self._apply_jobs(config, rest, now_applied))
 
+        request.answer.add_done_callback(on_answer)
         try:
-            self._daemon.heart.post(Posted(post.change, post.job, done=done))
+            self._parts.heart.post(request)
         except EdgedError as problem:
-            self._end(problem)
+            self._refuse(problem)
 
-    def _finish(self, config: Config, told: list[str]) -> None:
-        """The jobs are as they should be: apply what else can be."""
-        daemon, changed = self._daemon, self.config.changed(config)
+    def _apply_settings(self, config: Config, jobs: list[str]) -> None:
+        """Apply the settings that a running daemon can change."""
+        parts, changed = self._parts, self.config.changed(config)
         try:
-            if daemon.energy is not None and {"energy.policy", "energy.settings"} & set(changed):
-                daemon.energy.configure(config.energy.policy, config.energy.settings)
-                daemon.planner.submit(daemon.kept.save, None, daemon.energy.configured)
+            if parts.energy is not None and {"energy.policy", "energy.settings"} & set(changed):
+                parts.energy.configure(config.energy.policy, config.energy.settings)
+                parts.planner.submit(parts.policy_store.save, None, parts.energy.configured)
         except EdgedError as problem:
-            self._end(problem)
+            self._refuse(problem)
             return
-        if daemon.centre is not None and any(key.startswith("telemetry.") for key in changed):
-            daemon.centre.set_telemetry(config.telemetry)
+        if self._centre is not None and any(key.startswith("telemetry.") for key in changed):
+            self._centre.set_telemetry(config.telemetry)
         if "log.level" in changed:
-            daemon.events.log.level = config.log.level
+            parts.events.log.level = config.log.level
         self.config = config
         applied = [key for key in changed if SETTINGS[key].live]
         later = [key for key in changed if not SETTINGS[key].live]
-        self._end({"applied": [*applied, *told], "later": later})
+        self._finish({"applied": [*applied, *jobs], "later": later})
 
-    def _end(self, result: Answer | EdgedError) -> None:
-        """Tell everybody."""
-        events, waiting, self._waiting = self._daemon.events, self._waiting, []
-        if isinstance(result, EdgedError):
-            text = f"configuration refused: {result}"
-            events.add("config.refused", text, level="error", facts={"problem": str(result)})
-        else:
-            text = "configuration reloaded: " + (", ".join(result["applied"]) or "nothing changed")
-            if result["later"]:
-                text += f"; at the next start: {', '.join(result['later'])}"
-            events.add("config.reloaded", text, facts=result)
-        for later in waiting:
-            later.done(result)
-        if self._next:
-            self._waiting, self._next = self._next, []
+    def _finish(self, result: ReloadAnswer) -> None:
+        text = self._parts.publisher.config_reloaded(result["applied"], result["later"])
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            answer.set_result(result)
+        self._end(text)
+
+    def _refuse(self, problem: EdgedError) -> None:
+        text = self._parts.publisher.config_refused(str(problem))
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            answer.set_exception(problem)
+        self._end(text)
+
+    def _end(self, text: str) -> None:
+        """End a reload; start the next one where it was requested meanwhile."""
+        if self._next_answers:
+            self._answers, self._next_answers = self._next_answers, []
             self._start()
         else:
-            self._daemon.service.reloaded(text)
+            self._parts.service.reloaded(text)
 
 
-def _is_so(job: JobRuntime | None, plan: JobPlan, origin: str) -> bool:
-    """Whether the job runs already, as it is in its file."""
-    return job is not None and (job.plan.document, job.about.origin) == (plan.document, origin)
+def _is_in_effect(job: JobRuntime | None, plan: JobPlan, origin: str) -> bool:
+    """Whether the job runs as its file defines it."""
+    return job is not None and (job.plan.document, job.meta.origin) == (plan.document, origin)
 
 
 def _refusal(faults: list[str]) -> CommandError:

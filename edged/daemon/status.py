@@ -1,8 +1,8 @@
-"""The daemon's picture of itself: one immutable document, all of it JSON (docs/control.md).
+"""The status document of the daemon: one immutable JSON document (docs/control.md).
 
-Taken on the heart's thread between beats, so it must be quick: sums and copies of counters, two
-system calls, nothing that waits.  0.16 ms with its JSON text, for one job and no board (2-core VM;
-`tests/test_control.py` bounds it).
+It is made on the heart's thread between beats and must be quick: sums and copies of counters, two
+system calls, nothing that waits.  It takes 0.16 ms with its JSON text, for one job and no board
+(2-core VM; `tests/test_control.py` bounds it).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import platform
 import resource
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 
@@ -20,11 +20,9 @@ from edged import __version__
 from edged.beat.heart import Heart
 from edged.beat.jobs import state_of
 from edged.beat.runtime import JobRuntime, StreamRuntime
+from edged.daemon.parts import Parts
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
 from edged.energy import status
-
-if TYPE_CHECKING:
-    from edged.daemon.daemon import Daemon
 
 SCHEMA = 2
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -36,53 +34,50 @@ _BUILD = {
 }
 
 
-def picture(daemon: Daemon) -> dict[str, Any]:
-    """The door's `status`."""
-    heart, store, clock = daemon.heart, daemon.store, daemon.clock
-    now_us = clock.monotonic_us()
+def status_document(parts: Parts) -> dict[str, Any]:
+    """The answer to the control door's command `status`."""
+    heart, store, clock, stats = parts.heart, parts.store, parts.clock, parts.stats
+    recovered, now_us = parts.recovered, clock.monotonic_us()
     return {
         "schema": SCHEMA,
         "version": __version__,
         "build": _BUILD,
         "pid": os.getpid(),
-        "device": daemon.settings.device,
+        "device": parts.settings.device,
         "epoch": f"{store.device_epoch:016x}",
         "session": store.session[0],
         "restarts": store.session[0] - 1,
         "state": heart.state,
         "wall_us": clock.wall_us(),
-        "started_wall_us": daemon.started_wall_us,
-        "uptime_s": round((now_us - daemon.started_us) / 1e6, 3),
-        "process": _process(daemon.waiter.wakes),
+        "started_wall_us": parts.started_wall_us,
+        "uptime_s": round((now_us - parts.started_us) / 1e6, 3),
+        "process": _process(parts.event_loop.wakes),
         "recovered": {
-            "beat": daemon.recovered.beat,
-            "replayed_beats": daemon.recovered.replayed_beats,
-            "replayed_rows": daemon.recovered.replayed_rows,
-            "notes": daemon.recovered.notes,
+            "beat": recovered.beat,
+            "replayed_beats": recovered.replayed_beats,
+            "replayed_rows": recovered.replayed_rows,
+            "notes": recovered.notes,
         },
         "beat": heart.beat,
-        "wakes": daemon.waiter.wakes,
-        "workers": daemon.workers.count,
-        **daemon.stats.snapshot(),
+        "wakes": parts.event_loop.wakes,
+        "workers": parts.workers.count,
+        **stats.snapshot(),
         "jobs": {
-            job.plan.name: {
-                **_job(job, heart),
-                "latency": daemon.stats.latency(job.plan.name),
-            }
+            job.plan.name: {**_job(job, parts), "latency": stats.latency(job.plan.name)}
             for job in heart.jobs
         },
-        "sources": sources(heart, now_us),
-        "store": _store(daemon),
+        "sources": _sources(heart, now_us),
+        "store": _store(parts),
         "drops": _drops(heart.jobs, heart.set_aside_rows),
-        "events": daemon.events.counts(),
+        "events": parts.events.counts(),
         "set_aside_rows": heart.set_aside_rows,
-        "uplink": _uplink(daemon),
-        "energy": None if daemon.energy is None else status.status(daemon.energy, now_us),
+        "uplink": parts.uplink.status(),
+        "energy": None if parts.energy is None else status.status(parts.energy, now_us),
     }
 
 
-def sources(heart: Heart, now_us: int) -> list[dict[str, Any]]:
-    """The running sources: what feeds which streams, and what came."""
+def _sources(heart: Heart, now_us: int) -> list[dict[str, Any]]:
+    """The running sources: the streams that they feed, and their counters."""
     rows = {
         (job.plan.name, name): s.rows + s.staging.rows
         for job in heart.jobs
@@ -102,7 +97,7 @@ def sources(heart: Heart, now_us: int) -> list[dict[str, Any]]:
                 "bytes": counters.get("bytes", 0),
                 "rows": sum(rows.get(feed, 0) for feed in source.feeds),
                 "refused": sum(refused.values()),
-                "backpressure_us": heart.held.until(source.name, now_us),
+                "backpressure_us": heart.stalls.total_us(source.name, now_us),
                 **counters,
             }
         )
@@ -110,7 +105,7 @@ def sources(heart: Heart, now_us: int) -> list[dict[str, Any]]:
 
 
 def _process(wakes: int) -> dict[str, Any]:
-    """CPU time, memory, threads and switches of the whole process, the dead threads' too."""
+    """CPU time, memory, threads and context switches of the process, including ended threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     return {
@@ -122,8 +117,8 @@ def _process(wakes: int) -> dict[str, Any]:
     }
 
 
-def _store(daemon: Daemon) -> dict[str, Any]:
-    store, committer = daemon.store, daemon.committer
+def _store(parts: Parts) -> dict[str, Any]:
+    store, gate = parts.store, parts.committer.gate
     return {
         "bytes": store.bytes_used,
         "bytes_max": store.bytes_max,
@@ -131,14 +126,14 @@ def _store(daemon: Daemon) -> dict[str, Any]:
         "backlog_pages": store.backlog_pages,
         "oldest_page_us": store.oldest_page_us,
         "log_bytes_since_snapshot": store.log_bytes_since_snapshot,
-        "full": committer.room.full,
-        "full_us": committer.room.full_us(),
+        "full": gate.full,
+        "full_us": gate.full_us(),
         "fsyncs": store.syncs,
     }
 
 
 def _drops(jobs: Sequence[JobRuntime], set_aside: int) -> dict[str, int]:
-    """Rows that were not processed, by the reason why."""
+    """Rows that were not processed, by reason."""
     streams = [s for job in jobs for s in job.streams.values()]
     dropped = [s for s in streams if s.plan.late == "drop"]
     written = [sink.counters() for job in jobs for sink in job.sinks.values()]
@@ -150,20 +145,15 @@ def _drops(jobs: Sequence[JobRuntime], set_aside: int) -> dict[str, int]:
     }
 
 
-def _uplink(daemon: Daemon) -> dict[str, Any] | None:
-    if daemon.uplink is None or daemon.held is None:
-        return None
-    return {**daemon.uplink.status(), "held": daemon.held.status()}
-
-
-def _job(job: JobRuntime, heart: Heart) -> dict[str, Any]:
-    """A job's part.  `ended`: all streams are over and all results are durable; `pages_waiting`:
-    pages of a job that drains which the centre does not have yet."""
+def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
+    """A job's part.  `ended`: all streams are at their end and all results are durable;
+    `pages_waiting`: pages of a draining job that the centre has not acknowledged."""
     promises = job.plan.promises
+    pages_waiting = parts.job_host.pages_pending(job.shipped()) if job.draining else None
     return {
         "state": state_of(job),
-        "version": job.about.version,
-        "created_us": job.about.created_us,
+        "version": job.meta.version,
+        "created_us": job.meta.created_us,
         "problem": job.problem,
         "promises": {
             "latency_us": promises.latency_us,
@@ -185,8 +175,8 @@ def _job(job: JobRuntime, heart: Heart) -> dict[str, Any]:
             name: {"open_rows": sink.open_rows(), **sink.counters()}
             for name, sink in job.sinks.items()
         },
-        "ended": job.ended() and not job.open_rows() and heart.settled,
-        "pages_waiting": heart.changes.pending(job.shipped()) if job.drains else None,
+        "ended": job.ended() and not job.open_rows() and parts.heart.settled,
+        "pages_waiting": pages_waiting,
     }
 
 

@@ -303,7 +303,7 @@ class EnergyGovernor:
 
 def chosen_by(job: JobRuntime) -> PolicyChoice | None:
     """A job's policy: the last one chosen by a command, else that of its document."""
-    commanded, written = job.about.governor, job.plan.governor
+    commanded, written = job.meta.governor, job.plan.governor
     if commanded is not None:
         return PolicyChoice(commanded["policy"], commanded["settings"], COMMAND)
     return None if written is None else PolicyChoice(written.policy, written.settings, DOCUMENT)

@@ -1,8 +1,8 @@
-"""Log lines as the journal wants them: with levels and fields.
+"""Log lines for the systemd journal, with levels and fields.
 
-A line goes in the native protocol (systemd's JOURNAL_NATIVE_PROTOCOL) where standard error
-is the journal's, else to standard error.  The daemon writes by `writer`; API and collector
-have Python's `logging`, which `log_to` sends the same way.
+If standard error is connected to the journal, lines go there in its native protocol (systemd's
+JOURNAL_NATIVE_PROTOCOL), else to standard error.  The daemon writes with `writer`; API and
+collector use Python's `logging`, which `log_to` configures.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from edged.events.log import PRIORITIES, Write, to_stderr
 
 JOURNAL = Path("/run/systemd/journal/socket")
 LINE_BYTES_MAX = 1 << 15
-"""Longer values are cut: a datagram's size is bounded, and no log line needs more."""
+"""Longer values are truncated, because the size of a datagram is bounded."""
 
 
 def log_to(identifier: str, level: str, environ: Mapping[str, str] | None = None) -> None:
-    """Have Python's `logging` write lines from a level on, to the journal under `identifier`; the
-    fields are a record's `extra={"fields": {name: value}}`."""
+    """Configure Python's `logging` from a level on, for the journal under `identifier`.
+
+    Fields are a record's `extra={"fields": {name: value}}`.
+    """
     environ = os.environ if environ is None else environ
     handler: logging.Handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(f"{identifier}: %(message)s"))
@@ -36,7 +38,7 @@ def log_to(identifier: str, level: str, environ: Mapping[str, str] | None = None
 
 
 def complain(problem: object, identifier: str = "edged") -> None:
-    """Say the error that a command ends with, as one where the journal reads it."""
+    """Report the error that ends a command, with level `error` in the journal."""
     if _is_journal(os.environ):
         Journal(identifier=identifier)("error", str(problem), {})
     else:
@@ -44,14 +46,14 @@ def complain(problem: object, identifier: str = "edged") -> None:
 
 
 class ToJournal(logging.Handler):
-    """Python's records as entries of the journal, a trace within its record's."""
+    """A logging handler that writes records, with their traceback, to the journal."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__()
         self._journal = journal
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one."""
+        """Write one record."""
         level = next(
             (name for name in ("error", "warning", "info")
              if record.levelno >= getattr(logging, name.upper())), "debug"
@@ -65,7 +67,8 @@ class ToJournal(logging.Handler):
 
 
 def writer(environ: Mapping[str, str] | None = None) -> Write:
-    """Where log lines go: the journal, if standard error is its, else standard error."""
+    """The writer for this process: the journal, if standard error is connected to it, else standard
+    error."""
     environ = os.environ if environ is None else environ
     return Journal() if _is_journal(environ) else to_stderr
 
@@ -79,8 +82,8 @@ class Journal:
         self._socket.setblocking(False)
 
     def __call__(self, level: str, text: str, fields: dict[str, Any]) -> None:
-        """One line; fields become EDGED_<NAME>, and go to standard error with it where the journal
-        takes nothing."""
+        """Write one line, with fields as EDGED_<NAME>; to standard error where the journal does not
+        accept it."""
         entry = {"MESSAGE": text, "PRIORITY": PRIORITIES[level],
                  "SYSLOG_IDENTIFIER": self._identifier}  # fmt: skip
         entry.update({f"EDGED_{name.upper()}": value for name, value in fields.items()})
@@ -95,7 +98,7 @@ class Journal:
 
 
 def _field(name: str, value: object) -> bytes:
-    """`NAME=value`, or with a newline in it NAME, the length in 8 bytes, and the value."""
+    """`NAME=value`; a value with a newline as NAME, its length in 8 bytes, and the value."""
     data = str(value).encode("utf-8", "replace")[:LINE_BYTES_MAX]
     if b"\n" not in data:
         return b"%s=%s\n" % (name.encode(), data)
@@ -103,7 +106,7 @@ def _field(name: str, value: object) -> bytes:
 
 
 def _is_journal(environ: Mapping[str, str]) -> bool:
-    """Whether standard error goes to the journal: $JOURNAL_STREAM is its device and inode."""
+    """Whether standard error is the journal's: $JOURNAL_STREAM has its device and inode."""
     try:
         facts = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):

@@ -1,103 +1,141 @@
-"""What happens to the daemon's parts, as events (docs/control.md lists them)."""
+"""The event publisher: one method for each kind of event, with its text, level and facts.
+
+Every part of the daemon that reports events gets the publisher in its constructor.  The methods
+take names and figures, so that this module depends on no part of the daemon.  They may be called on
+any thread.  docs/control.md lists the events.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from edged.beat.runtime import JobRuntime
-from edged.sources.base import Source
+from edged.events.log import Events
 
-if TYPE_CHECKING:
-    from edged.daemon.daemon import Daemon
-
-Facts = dict[str, Any]
+Facts = Mapping[str, Any]
 
 
-class Telling:
-    """Hears of everything and tells the events.  Its methods are called on any thread."""
+class EventPublisher:
+    """Writes the daemon's events to an event log."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon, self._events = daemon, daemon.events
-        daemon.committer.room.told = self.room
-        daemon.inputs.refused = self.refused
-        daemon.stats.overload = self.overload
-        daemon.heart.changes.told = self.job
-        daemon.heart.quarantine.told = self.set_aside
-        if daemon.uplink is not None:
-            daemon.uplink.on_event = self.uplink
-        if daemon.energy is not None:
-            daemon.energy.tell = self.energy
+    def __init__(self, events: Events) -> None:
+        self._events = events
 
-    def started(self) -> None:
-        """Everything is up."""
-        daemon, found = self._daemon, self._daemon.recovered
-        session = daemon.store.session[0]
-        if session > 1:
-            text = f"recovered at beat {found.beat}, {found.replayed_beats} beats replayed"
-            facts = {"beat": found.beat, "replayed_beats": found.replayed_beats,
-                     "replayed_rows": found.replayed_rows, "notes": found.notes}  # fmt: skip
-            self._events.add("daemon.recovered", text, facts=facts)
-        for line in [] if daemon.energy is None else daemon.energy.limits.restored:
-            text = f"what an earlier process had left of the board's limits: {line}"
-            self._events.add("limits.restored", text, facts={"what": line})
-        for job in found.jobs:
-            if job.problem:
-                self.job("failed", job, {"problem": job.problem})
-        facts = {"device": daemon.settings.device, "session": session}
-        self._events.add("daemon.started", f"started, door {daemon.door.path}", facts=facts)
+    # the daemon --------------------------------------------------------------------------------
 
-    def stopping(self, drain: bool) -> None:
-        """A stop has begun."""
+    def daemon_started(self, device: str, session: int, door: str) -> None:
+        """The daemon runs and its control door answers."""
+        facts = {"device": device, "session": session}
+        self._events.add("daemon.started", f"started, door {door}", facts=facts)
+
+    def daemon_recovered(
+        self, beat: int, replayed_beats: int, replayed_rows: int, notes: Sequence[str]
+    ) -> None:
+        """The state of an earlier session was recovered from the store."""
+        text = f"recovered at beat {beat}, {replayed_beats} beats replayed"
+        facts = {"beat": beat, "replayed_beats": replayed_beats,
+                 "replayed_rows": replayed_rows, "notes": list(notes)}  # fmt: skip
+        self._events.add("daemon.recovered", text, facts=facts)
+
+    def daemon_stopping(self, drain: bool) -> None:
+        """A stop has begun, with or without a drain."""
         text = "draining, then stopping" if drain else "stopping"
         self._events.add("daemon.stopping", text, facts={"drain": drain})
 
-    def job(self, event: str, job: JobRuntime, facts: Facts) -> None:
-        """`event` has befallen a job."""
-        name, about = job.plan.name, job.about
+    def config_reloaded(self, applied: Sequence[str], later: Sequence[str]) -> str:
+        """A reload was applied; `later` are keys that need a restart.  Returns the text."""
+        text = "configuration reloaded: " + (", ".join(applied) or "nothing changed")
+        if later:
+            text += f"; at the next start: {', '.join(later)}"
+        facts = {"applied": list(applied), "later": list(later)}
+        self._events.add("config.reloaded", text, facts=facts)
+        return text
+
+    def config_refused(self, problem: str) -> str:
+        """A reload was refused.  Returns the text."""
+        text = f"configuration refused: {problem}"
+        self._events.add("config.refused", text, level="error", facts={"problem": problem})
+        return text
+
+    # jobs --------------------------------------------------------------------------------------
+
+    def job_changed(self, event: str, name: str, version: int, origin: str, facts: Facts) -> None:
+        """A job is `created`, `replaced`, `resumed`, `paused`, `draining`, `drained`, `deleted` or
+        `failed`."""
         text = f"job {name} {'is ' if event in ('drained', 'draining') else ''}{event}"
         text += f": {facts['problem']}" if facts.get("problem") else ""
-        more = {"version": about.version, "origin": about.origin, **facts}
         level = "error" if event == "failed" else "info"
-        self._events.add(f"job.{event}", text, level=level, job=name, facts=more)
+        facts = {"version": version, "origin": origin, **facts}
+        self._events.add(f"job.{event}", text, level=level, job=name, facts=facts)
 
-    def room(self, room: bool, why: str) -> None:
-        """The store, or the disk of a sink, is full, or no longer."""
-        store = self._daemon.store
-        facts = {"bytes": store.bytes_used, "bytes_max": store.bytes_max}
-        if room:
-            self._events.add("store.room", "the store has room again", facts=facts)
-        else:
-            text = f"full, the sources wait until there is room: {why}"
-            self._events.add("store.full", text, level="warning", facts=facts)
+    def kernel_switched(self, job: str, operator: str, kernel: str, pinned: bool) -> None:
+        """A command chose the kernel of an operator, or gave the choice back to placement."""
+        text = f"job {job}: {operator} runs {kernel}, {'pinned' if pinned else 'placed'}"
+        facts = {"operator": operator, "kernel": kernel, "pinned": pinned}
+        self._events.add("kernel.switched", text, job=job, facts=facts)
 
-    def uplink(self, event: str, problem: str) -> None:
-        """The way to the centre is `down`, `up`, or gives an `alarm`."""
+    def input_set_aside(self, job: str, stream: str, rows: int, file: str) -> None:
+        """Rows that killed the process repeatedly were moved to a file of the quarantine."""
+        text = f"job {job}: {rows} rows of {stream} killed the process and are set aside in {file}"
+        facts = {"stream": stream, "rows": rows, "file": file}
+        self._events.add("input.set_aside", text, level="error", job=job, facts=facts)
+
+    def latency_promise_missed(self, latency_us: int) -> None:
+        """Several beats in a row broke a latency promise."""
+        text = f"latency promise missed: {latency_us / 1e6:.3f} s from arrival to durable results"
+        facts = {"latency_us": latency_us}
+        self._events.add("overload.begun", text, level="warning", facts=facts)
+
+    def latency_promise_kept(self, latency_us: int) -> None:
+        """Several beats in a row kept the latency promise again."""
+        text = "latency promise kept again"
+        self._events.add("overload.ended", text, facts={"latency_us": latency_us})
+
+    # store, sources, uplink --------------------------------------------------------------------
+
+    def store_full(self, reason: str, bytes_used: int, bytes_max: int | None) -> None:
+        """A commit or a sink waits for disk space."""
+        text = f"full, the sources wait until there is room: {reason}"
+        facts = {"bytes": bytes_used, "bytes_max": bytes_max}
+        self._events.add("store.full", text, level="warning", facts=facts)
+
+    def store_has_room(self, bytes_used: int, bytes_max: int | None) -> None:
+        """Nothing waits for disk space any more."""
+        facts = {"bytes": bytes_used, "bytes_max": bytes_max}
+        self._events.add("store.room", "the store has room again", facts=facts)
+
+    def source_refused(self, source: str, reason: str, text: str) -> None:
+        """A source refused a sender.  Events of one source and reason are rate-limited."""
+        text = f"{source} refused a sender ({reason}): {text}"
+        self._events.add_rarely("source.refused", f"{source} {reason}", text, reason=reason)
+
+    def uplink_changed(self, state: str, problem: str) -> None:
+        """The centre is unreachable (`down`), reachable (`up`), or reports an impossible state of
+        the store (`alarm`)."""
         texts = {"down": f"the centre is not reached: {problem}", "up": "the centre answers",
                  "alarm": f"the centre has what cannot be: {problem}"}  # fmt: skip
-        level = {"down": "warning", "up": "info", "alarm": "error"}[event]
-        self._events.add(f"uplink.{event}", texts[event], level=level, facts={"problem": problem})
+        level = {"down": "warning", "up": "info", "alarm": "error"}[state]
+        self._events.add(f"uplink.{state}", texts[state], level=level, facts={"problem": problem})
 
-    def refused(self, source: Source, reason: str, text: str) -> None:
-        """A source has refused a sender; who tries again and again is told of now and then."""
-        told = f"{source.name} refused a sender ({reason}): {text}"
-        self._events.add_rarely("source.refused", f"{source.name} {reason}", told, reason=reason)
+    # energy ------------------------------------------------------------------------------------
 
-    def set_aside(self, job: JobRuntime, stream: str, rows: int, file: str) -> None:
-        """Rows that killed the process are in a file of the quarantine."""
-        name = job.plan.name
-        text = f"job {name}: {rows} rows of {stream} killed the process and are set aside in {file}"
-        facts = {"stream": stream, "rows": rows, "file": file}
-        self._events.add("input.set_aside", text, level="error", job=name, facts=facts)
+    def policy_switched(
+        self, policy: str, running: str, previous: str, settings: Mapping[str, Any]
+    ) -> None:
+        """A command or the centre chose the daemon's policy; `running` is in effect now."""
+        facts = {"policy": running, "was": previous, "settings": dict(settings)}
+        self._events.add("policy.switched", f"policy {policy}; {running} runs", facts=facts)
 
-    def overload(self, begun: bool, latency_us: int) -> None:
-        """Beats break a promise of latency, one after the other, or no longer."""
-        facts = {"latency_us": latency_us}
-        if begun:
-            text = f"results are later than promised: {latency_us / 1e6:.3f} s"
-            self._events.add("overload.begun", text, level="warning", facts=facts)
-        else:
-            self._events.add("overload.ended", "results are in time again", facts=facts)
+    def job_policy_switched(self, job: str, policy: str, settings: Mapping[str, Any]) -> None:
+        """A command chose a job's policy."""
+        facts = {"policy": policy, "settings": dict(settings)}
+        self._events.add("policy.switched", f"policy {policy} for job {job}", job=job, facts=facts)
 
-    def energy(self, event: str, level: str, text: str, facts: Facts) -> None:
-        """The energy side's own events."""
-        self._events.add(event, text, level=level, facts=facts)
+    def limits_restored(self, line: str) -> None:
+        """Limits of the board that an earlier process had set were restored."""
+        text = f"what an earlier process had left of the board's limits: {line}"
+        self._events.add("limits.restored", text, facts={"what": line})
+
+    def energy_event(self, kind: str, level: str, text: str, facts: dict[str, Any]) -> None:
+        """An event of the energy side."""
+        self._events.add(kind, text, level=level, facts=facts)

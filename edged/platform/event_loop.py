@@ -1,8 +1,9 @@
-"""Waiting without polling: one epoll for everything, one for control while the reader is muted,
-and one for control while a commit is awaited.
+"""The event loop: sleeps until input, a deadline or control needs the thread; it never polls.
 
-The first readiness of a source starts the beat's timer; from then on the sources' descriptors are
-left alone, so that bytes pile up in the kernel and the cores sleep until the wake.
+Three epolls serve three kinds of wait: for input, with the sources muted, and for a commit.  All
+three serve control descriptors.  The first readiness of a source starts the beat's timer.  From
+then on source descriptors are left out, so that data accumulates in the kernel's buffers and the
+cores sleep until the wake.
 """
 
 from __future__ import annotations
@@ -14,15 +15,31 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from edged.platform.clock import Clock
-from edged.sources.base import Source
 
 Handler = Callable[[], object]
 
 
-class Waiter:
-    """Sleeps until input is ready, a deadline passes, or control wants something."""
+class Source(Protocol):
+    """The part of a source that the loop uses."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when there is input."""
+
+    def control_fileno(self) -> int:
+        """A descriptor that is readable when `serve_control` has work; -1: there is none."""
+
+    def serve_control(self, monotonic_us: int) -> None:
+        """Serve handshakes and the like; never waits."""
+
+
+class EventLoop:
+    """Sleeps until input is ready, a deadline passes, or a control descriptor is readable.
+
+    Only `kick` and `call` may be called from other threads and from signal handlers.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,78 +51,79 @@ class Waiter:
         self._commit = select.epoll()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._calls: deque[Handler] = deque()
-        self.add_control(self._kick, self._kicked)
+        self.add_control(self._kick, self._on_kick)
         self.wakes = 0
+        """Waits that ended so far."""
 
     def add_control(self, fd: int, handler: Handler) -> None:
-        """Call `handler` whenever `fd` is readable, muted or not."""
+        """Call `handler` whenever `fd` is readable, in every kind of wait."""
         self._control[fd] = handler
         for poller in (self._all, self._muted, self._commit):
             poller.register(fd, select.EPOLLIN)
 
     def add_source(self, source: Source) -> None:
-        """Let the source's readiness end `until_input`, and serve its control muted or not."""
+        """End `until_input` when the source is ready; serve its control in every kind of wait."""
         self._all.register(source.fileno(), select.EPOLLIN)
         if (control := source.control_fileno()) >= 0:
             self.add_control(control, lambda: source.serve_control(self._clock.monotonic_us()))
 
     def remove_source(self, source: Source) -> None:
-        """Forget a source, before it is closed."""
+        """Remove a source, before it is closed."""
         self._all.unregister(source.fileno())
         if (control := source.control_fileno()) >= 0:
             self.remove_control(control)
 
     def add_commit(self, fd: int) -> None:
-        """Let `fd` end `until_commit`."""
+        """End `until_commit` when `fd` is readable."""
         self._commit.register(fd, select.EPOLLIN)
 
     def kick(self) -> None:
-        """End whatever wait is under way; safe from signal handlers and other threads."""
+        """End the wait that is under way; safe from signal handlers and other threads."""
         os.eventfd_write(self._kick, 1)
 
     def call(self, handler: Handler) -> None:
-        """Call `handler` soon on the loop's thread, in the next wait; any thread."""
+        """Call `handler` on the loop's thread, in its next wait; any thread."""
         self._calls.append(handler)
         self.kick()
 
     def remove_control(self, fd: int) -> None:
-        """Forget a descriptor of `add_control`, before it is closed."""
+        """Remove a descriptor of `add_control`, before it is closed."""
         del self._control[fd]
         for poller in (self._all, self._muted, self._commit):
             poller.unregister(fd)
 
     def catch_signals(self, numbers: Sequence[signal.Signals], handler: Handler) -> None:
-        """Run `handler` soon after any of the signals, on the loop's thread."""
+        """Call `handler` after any of the signals, on the loop's thread."""
         if not self._on_signal:
-            ours, pythons = socket.socketpair()
-            for end in (ours, pythons):
+            reader, writer = socket.socketpair()
+            for end in (reader, writer):
                 end.setblocking(False)
-            signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
-            self._signal_sockets = (ours, pythons)
-            self.add_control(ours.fileno(), self._heard)
+            signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+            self._signal_sockets = (reader, writer)
+            self.add_control(reader.fileno(), self._on_signals)
         for number in numbers:
             self._on_signal[number] = handler
             signal.signal(number, lambda *_: None)
 
     def until_input(self, deadline_us: int | None) -> bool:
-        """Wait for a source to be ready; False when control or the deadline came first."""
+        """Wait for a source to be ready; False where control or the deadline ended the wait."""
         return self._wait(self._all, deadline_us)
 
     def ready_now(self) -> bool:
-        """Whether a source is ready at this moment."""
+        """Whether a source is ready now."""
         return self._wait(self._all, 0)
 
     def serve_control(self) -> None:
-        """Serve what control wants, without waiting: for loops that do not sleep."""
+        """Serve control without waiting, for a caller that does not sleep."""
         self._wait(self._muted, 0)
 
     def until(self, deadline_us: int, stop: Callable[[], bool]) -> None:
-        """Sleep with the sources muted until the deadline; control is served meanwhile."""
+        """Sleep until the deadline or until `stop()`, with the sources muted; control is served."""
         while not stop() and deadline_us - self._clock.monotonic_us() >= 1_000:
             self._wait(self._muted, deadline_us)
 
     def until_commit(self, deadline_us: int | None = None) -> None:
-        """Wait for news of the commit, with the sources muted; control is served."""
+        """Wait for a descriptor of `add_commit`, with the sources muted; control is served."""
         self._wait(self._commit, deadline_us)
 
     def close(self) -> None:
@@ -133,14 +151,15 @@ class Waiter:
                 handler()
         return source
 
-    def _heard(self) -> None:
-        """Python has written the number of each signal as a byte; many at once run once."""
+    def _on_signals(self) -> None:
+        """Call the handlers.  Python writes the number of each signal as a byte; repeated signals
+        are handled once."""
         for number in set(self._signal_sockets[0].recv(64)):
             if number in self._on_signal:
                 self._on_signal[number]()
 
-    def _kicked(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # a handler that waits itself has taken it
+    def _on_kick(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # a nested wait has read it
             os.eventfd_read(self._kick)
         while self._calls:
             self._calls.popleft()()

@@ -14,6 +14,7 @@ import os
 import select
 import socket
 import threading
+from concurrent.futures import Future
 
 import httpx
 import pytest
@@ -27,12 +28,13 @@ from api.routes import config
 from api.server import Peer
 from edged.config.sections import ApiSection
 from edged.control.door import Door as DaemonsDoor
-from edged.control.door import Later
 from edged.daemon.daemon import Daemon
 from edged.daemon.settings import Settings
-from edged.daemon.status import picture
+from edged.daemon.status import status_document
 from edged.errors import CommandError
+from edged.events.log import Events, Log
 from edged.job.plan import parse_job
+from edged.platform.clock import SystemClock
 from tests.api.support import READINGS
 
 TIMEOUT_S = 3.0
@@ -58,7 +60,7 @@ DOCUMENT = app.routes().openapi()
 def snapshot(tmp_path_factory):
     """A daemon's picture of itself, with the job READINGS."""
     daemon = Daemon(Settings(tmp_path_factory.mktemp("still"), "dev", 1), [parse_job(READINGS)])
-    yield json.loads(json.dumps(picture(daemon)))
+    yield json.loads(json.dumps(status_document(daemon.parts)))
     daemon.close()
 
 
@@ -83,7 +85,9 @@ class Behind(threading.Thread):
                     "origin": "api", "since_us": 0, "problem": ""},
         }  # fmt: skip
         self._over = os.eventfd(0)
-        self._door = DaemonsDoor(path, self._answer)
+        clock = SystemClock()
+        events = Events(clock, Log(lambda *_: None))
+        self._door = DaemonsDoor(path, self._answer, clock, events, lambda: snapshot)
         self.start()
 
     def run(self):
@@ -177,7 +181,7 @@ def test_a_daemon_whose_queue_is_full_says_when_to_come_again(tmp_path, snapshot
 
 
 def test_a_change_that_waits_for_the_disk_may_have_been_made_and_reads_go_on(tmp_path, snapshot):
-    behind = Behind(tmp_path / "door", snapshot, Later)
+    behind = Behind(tmp_path / "door", snapshot, Future)
     pauses = [("POST", "/v1/jobs/readings/pause")] * REQUESTS_MAX
 
     async def run():
@@ -214,7 +218,7 @@ def test_a_daemon_that_starts_or_is_busy_with_a_beat_is_awaited_for_a_bounded_ti
 
 def test_rows_for_a_full_store_are_turned_away_at_once(tmp_path, snapshot):
     full = {**snapshot, "store": {**snapshot["store"], "full": True}}
-    behind = Behind(tmp_path / "door", full, Later)
+    behind = Behind(tmp_path / "door", full, Future)
     told = statuses(behind.path, [SEND, ("GET", "/v1/store")])
     behind.close()
     assert (
@@ -223,7 +227,7 @@ def test_rows_for_a_full_store_are_turned_away_at_once(tmp_path, snapshot):
 
 
 def test_a_daemon_that_ends_while_it_is_asked_leaves_nobody_waiting(tmp_path, snapshot):
-    behind = Behind(tmp_path / "door", snapshot, Later)
+    behind = Behind(tmp_path / "door", snapshot, Future)
 
     async def run():
         async with asking(behind.path, 60.0) as ask:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import queue
 import threading
 import time
 
 import pyarrow as pa
 
-from edged.beat.changes import Posted
+from edged.beat.changes import ChangeRequest
 from edged.beat.committer import Committer
 from edged.beat.heart import Heart
 from edged.beat.inputs import Inputs
-from edged.beat.jobs import Meant
+from edged.beat.jobs import Precondition
 from edged.beat.recover import recover
 from edged.beat.runtime import JobRuntime
 from edged.beat.stats import Stats
@@ -23,11 +22,11 @@ from edged.job.changes import Change
 from edged.job.plan import parse_job
 from edged.platform.clock import SystemClock
 from edged.platform.disk import SystemDisk, SystemFile
-from edged.platform.event_loop import Waiter
+from edged.platform.event_loop import EventLoop
 from edged.sinks.base import SinkContext
 from edged.store import Store
 from governors.base import LeaveAlone
-from tests.beat.support import ARROW, COMPILED_S
+from tests.beat.support import ARROW, COMPILED_S, event_log, publisher
 
 
 def now_us():
@@ -88,6 +87,27 @@ class LeapingClock(SystemClock):
         return super().wall_us() + self.wall_ahead_us
 
 
+class Host:
+    """The daemon around the heart, as far as a test sets it."""
+
+    def __init__(self):
+        self.pages = 0
+        self.watched = []
+        """The calls of `watch_acks`."""
+
+    def check(self, plans):
+        pass
+
+    def on_jobs_changed(self):
+        pass
+
+    def pages_pending(self, streams):
+        return self.pages
+
+    def watch_acks(self, wanted):
+        self.watched.append(wanted)
+
+
 class Loop:
     """A running heart; `problem` is what ended it, if it did not just stop."""
 
@@ -98,14 +118,18 @@ class Loop:
         context = SinkContext("dev", self.store.device_epoch, str(path / "sinks"), self.workers)
         self.context = context
         self.recovered = recover(self.store, [self.plan], context, self.clock)
-        self.committer = Committer(self.store, None, self.clock)
-        self.waiter = Waiter(self.clock)
-        self.stats = Stats(self.clock, None)
-        self.inputs = Inputs(self.waiter, self.workers)
+        self.events, self.host = event_log(), Host()
+        published = publisher(self.events)
+        self.event_loop = EventLoop(self.clock)
+        self.committer = Committer(
+            self.store, None, self.clock, published, wake_heart=self.event_loop.kick
+        )
+        self.stats = Stats(self.clock, None, published)
+        self.inputs = Inputs(self.event_loop, self.workers, published)
         self.inputs.start(self.recovered.jobs)
         self.heart = Heart(
-            self.recovered.book, self.inputs, self.store, self.committer, self.waiter,
-            self.stats, self.clock, self.workers, governor or LeaveAlone(),
+            self.recovered.registry, self.inputs, self.store, self.committer, self.event_loop,
+            self.stats, self.clock, self.workers, governor or LeaveAlone(), published, self.host,
             beat=self.recovered.beat, directory=path, profile=profile,
         )  # fmt: skip
         if self.recovered.fresh:
@@ -138,7 +162,7 @@ class Loop:
         self._thread.join()
         self.inputs.close()
         self.committer.close()
-        self.waiter.close()
+        self.event_loop.close()
         self.stats.close()
         self.store.close()
         self.workers.close()
@@ -161,27 +185,24 @@ class Loop:
             function()
             done.set()
 
-        self.waiter.add_control(fd, served)
-        self.waiter.kick()
+        self.event_loop.add_control(fd, served)
+        self.event_loop.kick()
         assert done.wait(120)
 
     def change(self, op, name, document=None, if_version=None, **more):
         """Ask for a change of the jobs, as the door does; its answer, when it is durable."""
         plan = None if document is None else parse_job(document)
         job = None if plan is None else JobRuntime(plan, self.context)
-        answers = queue.Queue()
         change = Change(op, name, now_us(), plan and plan.document, **more)
-        self.heart.post(Posted(change, job, Meant(if_version), answers.put))
-        answer = answers.get(timeout=120)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        request = ChangeRequest(change, job, Precondition(if_version))
+        self.heart.post(request)
+        return request.answer.result(timeout=120)
 
     def leap(self, us):
         """Time that passes at once, for everybody in here."""
         self.clock.ahead_us += us
         self.clock.wall_ahead_us += us
-        self.waiter.kick()
+        self.event_loop.kick()
 
     def leap_until(self, us, condition, seconds=120.0, producer=None):
         """Leap again and again, since what a wait is reckoned from may still be on its way."""

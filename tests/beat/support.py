@@ -21,8 +21,11 @@ from edged.data.columns import Batch
 from edged.data.flow import BeatContext
 from edged.data.schema import Schema
 from edged.data.workers import Workers
+from edged.events.log import Events, Log
+from edged.events.publisher import EventPublisher
 from edged.job.plan import parse_job
 from edged.pages.read import read_page
+from edged.platform.clock import SystemClock
 from edged.platform.processes import Part, free_port
 from edged.sinks.base import Flush, SinkContext
 from edged.store import BeatRecord, Store
@@ -97,6 +100,16 @@ class HandClock:
     def advance(self, us):
         self.now += us
         self.wall += us
+
+
+def event_log():
+    """An event log that writes no lines."""
+    return Events(SystemClock(), Log(lambda *_: None))
+
+
+def publisher(events=None):
+    """A publisher into `events`, or into a log that nothing reads."""
+    return EventPublisher(events or event_log())
 
 
 def plain(batch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.beat.batcher import RACE_US_MAX, ROWS_MIN, Batcher, Beaten
+from edged.beat.batcher import RACE_US_MAX, ROWS_MIN, Batcher, BeatCosts
 
 SECOND = 1_000_000
 
@@ -13,7 +13,7 @@ SECOND = 1_000_000
 def test_an_idle_stream_is_batched_for_nearly_the_whole_tolerance():
     b = Batcher(SECOND, SECOND)
     for _ in range(20):
-        b.beaten(Beaten(rows=1000, ingest_us=0, race_us=2_000, fill=0.01))
+        b.learn(BeatCosts(rows=1000, ingest_us=0, race_us=2_000, fill=0.01))
         b.committed(1_000)
     wake = b.wake(oldest_us=0, first_us=0)
     assert wake.race
@@ -29,7 +29,7 @@ def test_an_idle_stream_is_batched_for_nearly_the_whole_tolerance():
 def test_a_wake_leaves_time_for_the_expected_race_and_commit(latency, ack, races, oldest):
     b = Batcher(latency, ack)
     for race in races:
-        b.beaten(Beaten(rows=race * 10, ingest_us=0, race_us=race, fill=0.0))
+        b.learn(BeatCosts(rows=race * 10, ingest_us=0, race_us=race, fill=0.0))
         b.committed(race // 2)
     wake = b.wake(oldest, oldest)
     assert wake.at_us >= oldest
@@ -57,41 +57,41 @@ def test_what_was_only_committed_is_raced_before_its_own_tolerance_ends():
 def test_full_buffers_shorten_the_wait_to_nothing_and_it_grows_back():
     b = Batcher(SECOND, SECOND)
     for _ in range(40):
-        b.beaten(Beaten(rows=10**6, ingest_us=0, race_us=20_000, fill=0.9))
+        b.learn(BeatCosts(rows=10**6, ingest_us=0, race_us=20_000, fill=0.9))
     assert b.wake(0, 0).at_us == 0
     for _ in range(40):
-        b.beaten(Beaten(rows=10**4, ingest_us=0, race_us=1_000, fill=0.1))
+        b.learn(BeatCosts(rows=10**4, ingest_us=0, race_us=1_000, fill=0.1))
     assert b.wake(0, 0).at_us > SECOND // 2
 
 
 def test_a_race_is_kept_under_half_the_tolerance():
     b = Batcher(SECOND, SECOND)
     for _ in range(50):
-        b.beaten(Beaten(rows=100_000, ingest_us=0, race_us=200_000, fill=0.0))
+        b.learn(BeatCosts(rows=100_000, ingest_us=0, race_us=200_000, fill=0.0))
     assert abs(b.rows_max() - 250_000) < 1_000
     for _ in range(50):
-        b.beaten(Beaten(rows=50_000, ingest_us=0, race_us=500_000, fill=0.0))
+        b.learn(BeatCosts(rows=50_000, ingest_us=0, race_us=500_000, fill=0.0))
     assert b.rows_max() == ROWS_MIN, "so many in any case, though they take a little longer"
     for _ in range(50):
-        b.beaten(Beaten(rows=2_000, ingest_us=0, race_us=900_000, fill=0.0))
+        b.learn(BeatCosts(rows=2_000, ingest_us=0, race_us=900_000, fill=0.0))
     assert b.rows_max() == RACE_US_MAX // 450, "but no race is to last longer than a second"
 
 
 def test_rows_that_were_dear_and_are_cheap_again_are_taken_in_full_again():
     b = Batcher(SECOND, SECOND)
     for _ in range(10):
-        b.beaten(Beaten(rows=100, ingest_us=0, race_us=2_000_000, fill=0.9))
+        b.learn(BeatCosts(rows=100, ingest_us=0, race_us=2_000_000, fill=0.9))
     assert b.rows_max() <= 50
     for _ in range(100):
         rows = b.rows_max()
-        b.beaten(Beaten(rows, ingest_us=0, race_us=100 + rows // 10, fill=0.9))
+        b.learn(BeatCosts(rows, ingest_us=0, race_us=100 + rows // 10, fill=0.9))
     assert b.rows_max() >= 1_000_000
 
 
 def test_pages_are_flushed_when_the_next_beat_would_be_too_late_and_not_before():
     b = Batcher(SECOND, SECOND)
     for _ in range(60):
-        b.beaten(Beaten(rows=10**5, ingest_us=0, race_us=5_000, fill=0.9))
+        b.learn(BeatCosts(rows=10**5, ingest_us=0, race_us=5_000, fill=0.9))
     assert not b.must_flush(oldest_open_us=0, now_us=100_000)
     assert b.must_flush(oldest_open_us=0, now_us=970_000)
 
@@ -114,7 +114,7 @@ def test_the_beat_that_open_pages_are_due_for_seals_them_in_time(
 def steered(**changes):
     b = Batcher(SECOND, SECOND)
     for _ in range(20):
-        b.beaten(Beaten(rows=1000, ingest_us=0, race_us=2_000, fill=0.01))
+        b.learn(BeatCosts(rows=1000, ingest_us=0, race_us=2_000, fill=0.01))
         b.committed(1_000)
     b.steer(**{"wait_share": 1.0, "race_us": 0.0, "not_before_us": 0, **changes})
     return b

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from edged.beat.changes import AGAIN_US
+from edged.beat.changes import RETRY_US
 from edged.beat.jobs import describe
 from edged.beat.recover import recover
 from edged.client import Producer
@@ -60,7 +60,7 @@ def windowed(name, stream, sink):
 
 
 def facts_of(book):
-    return {**book.facts(), "about": {j.plan.name: vars(j.about) for j in book.list}}
+    return {**book.facts(), "about": {j.plan.name: vars(j.meta) for j in book.list}}
 
 
 def restarted(path, copy, files):
@@ -72,7 +72,7 @@ def restarted(path, copy, files):
         found = recover(store, files, context, HandClock())
     workers.close()
     states = {job.plan.name: bytes_of(job.save()) for job in found.jobs}
-    return facts_of(found.book), states, found
+    return facts_of(found.registry), states, found
 
 
 class Twins:
@@ -87,8 +87,8 @@ class Twins:
 
         def look():
             heart = self.loop.heart
-            heart.rest()
-            live["facts"] = facts_of(heart.changes.book)
+            heart.await_commit()
+            live["facts"] = facts_of(heart.changes.registry)
             live["states"] = {job.plan.name: bytes_of(job.save()) for job in heart.jobs}
             self.copies += 1
             files = [self.loop.plan]
@@ -126,7 +126,7 @@ def test_a_restart_finds_the_jobs_as_they_were_after_any_changes(tmp_path, seed)
                 producer.flush()
 
         for _ in range(14):
-            second = loop.heart.changes.book.get("second")
+            second = loop.heart.changes.registry.get("second")
             op = dice.choice(["put", "state", "state", "send", "send", "snapshot", "delete"])
             if op == "put" or second is None:
                 loop.change("put", "second", dice.choice(variants))
@@ -135,10 +135,10 @@ def test_a_restart_finds_the_jobs_as_they_were_after_any_changes(tmp_path, seed)
             elif op == "delete":
                 loop.change("delete", "second")
             elif op == "snapshot":
-                loop.call(lambda: (loop.heart.rest(), loop.heart.snapshot()))
+                loop.call(lambda: (loop.heart.await_commit(), loop.heart.snapshot()))
             send("r"), send("s")
-            second = loop.heart.changes.book.get("second")
-            if second is not None and not second.held and op != "put":
+            second = loop.heart.changes.registry.get("second")
+            if second is not None and not second.suspended and op != "put":
                 send("q")
             twins.compare()
         assert loop.heart.jobs[0].plan.name == "base"
@@ -234,9 +234,9 @@ def test_a_paused_job_does_not_wake_the_heart(tmp_path):
         r.send(batch([2]))
         r.poll()
         time.sleep(0.2)
-        wakes = loop.waiter.wakes
+        wakes = loop.event_loop.wakes
         time.sleep(0.6)
-        assert loop.waiter.wakes - wakes <= 1
+        assert loop.event_loop.wakes - wakes <= 1
         loop.change("state", "joining", state="running")
         r.flush()
 
@@ -316,7 +316,7 @@ def test_a_deleted_job_that_drains_first_closes_its_windows(tmp_path):
         loop.until(lambda: len(loop.heart.jobs) == 1)
         assert second.sinks["counts"].counters()["rows"] == 1
         found = twins.compare()
-        assert found.book.retired["counts"].last == [1]
+        assert found.registry.retired["counts"].last == [1]
         loop.change("put", "third", at(port, windowed("third", "q", "counts")))
         assert loop.heart.jobs[1].sinks["counts"].numbers() == {"counts": [1]}
         twins.compare()
@@ -351,17 +351,17 @@ def test_a_job_that_drained_on_a_full_disk_goes_when_there_is_room_and_is_not_tr
                 r.send(batch([value]))
                 r.flush()
         assert disk.tries == 1, "every try builds sources anew"
-        wakes = loop.waiter.wakes
-        loop.clock.ahead_us += AGAIN_US
-        loop.waiter.kick()
+        wakes = loop.event_loop.wakes
+        loop.clock.ahead_us += RETRY_US
+        loop.event_loop.kick()
         loop.until(lambda: disk.tries == 2)
-        assert loop.waiter.wakes - wakes < 10
+        assert loop.event_loop.wakes - wakes < 10
         loop.until(
             lambda: [describe(j)["state"] for j in loop.heart.jobs] == ["running", "draining"]
         )
         disk.full = False
-        loop.clock.ahead_us += AGAIN_US
-        loop.waiter.kick()
+        loop.clock.ahead_us += RETRY_US
+        loop.event_loop.kick()
         loop.until(lambda: len(loop.heart.jobs) == 1)
         assert disk.tries == 2
         Twins(loop, tmp_path / "store").compare()
@@ -375,7 +375,7 @@ def test_pages_of_a_job_that_is_gone_keep_their_schema_and_all_numbers(tmp_path)
     narrow["sinks"]["others"] |= {"stream": "others", "version": 2}
     other = at(port, windowed("other", "q", "others"))
     with Loop(at(port, copy_job()), tmp_path / "store") as loop:
-        book = loop.heart.changes.book
+        book = loop.heart.changes.registry
         loop.change("put", "wide", wide)
         with loop.producer("q") as q:
             q.send(batch(list(range(100))))
@@ -434,7 +434,7 @@ def test_a_job_whose_port_is_taken_at_the_start_has_failed_until_it_is_resumed(t
         squatter.bind(("127.0.0.1", other))
         squatter.listen()
         loop = Loop(base, tmp_path / "store")
-        failed = loop.heart.changes.book.get("second")
+        failed = loop.heart.changes.registry.get("second")
         assert describe(failed)["state"] == "failed"
         assert "cannot listen" in describe(failed)["problem"]
     with loop:
@@ -469,11 +469,12 @@ def test_a_job_whose_port_is_lost_while_another_is_refused_has_failed_until_it_i
         squat(taken)
         removed = loop.inputs._remove
         monkeypatch.setattr(loop.inputs, "_remove", remove)
-        loop.heart.changes.told = lambda event, job, _: events.append((event, job.plan.name))
+        last = loop.events.newest()
         with pytest.raises(CommandError, match="cannot listen"):
             loop.change("put", "second", moved)
         monkeypatch.undo()
-        assert events == [("failed", "second")]
+        events = loop.events.since(last)[0]
+        assert [(e["kind"], e["job"]) for e in events] == [("job.failed", "second")]
         told = describe(loop.heart.jobs[1])
         assert told["state"] == "failed" and str(own) in told["problem"]
         with Producer(f"127.0.0.1:{port}", "r", ARROW, "r", timeout_s=COMPILED_S) as r:

@@ -12,6 +12,7 @@ from edged.beat.committer import Commit, Committer
 from edged.platform.clock import SystemClock
 from edged.platform.disk import SystemDisk, SystemFile
 from edged.store import BeatRecord, Store
+from tests.beat.support import publisher
 
 STATE = np.arange(1000)
 
@@ -46,7 +47,7 @@ def committing(path, disk):
     """A committer over a new store; closed, with what it still writes, at the end."""
     with Store.open(path / "store", disk) as store:
         store.recover()
-        made = Committer(store, None, SystemClock())
+        made = Committer(store, None, SystemClock(), publisher())
         try:
             yield made
         finally:

@@ -10,7 +10,7 @@ from edged.centre_link.desired_state import RECEIVED
 from edged.centre_link.follower import DesiredStateFollower
 from edged.events.log import Events, Log
 from edged.platform.clock import SystemClock
-from edged.platform.event_loop import Waiter
+from edged.platform.event_loop import EventLoop
 
 CHILD = """\
 #!/bin/sh
@@ -27,7 +27,7 @@ def test_nobody_waits_for_a_child_that_is_slow_to_speak_and_to_end(tmp_path, mon
     monkeypatch.setattr(sys, "executable", str(child))
     (tmp_path / RECEIVED).write_text(json.dumps({"version": 7, "document": {}}))
     clock = SystemClock()
-    waiter, ended = Waiter(clock), []
+    waiter, ended = EventLoop(clock), []
     follower = DesiredStateFollower(
         tmp_path,
         tmp_path / "door",
@@ -55,7 +55,7 @@ def test_a_child_that_cannot_be_made_is_the_problem_of_that_version_and_of_no_ot
     child = tmp_path / "child"
     monkeypatch.setattr(sys, "executable", str(child))
     clock = SystemClock()
-    waiter, ended = Waiter(clock), []
+    waiter, ended = EventLoop(clock), []
     follower = DesiredStateFollower(
         tmp_path,
         tmp_path / "door",

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from edged.beat.heart import ATTEMPTS_MAX, Heart
+from edged.beat.heart import CRASHES_MAX, Heart
 from edged.errors import StoreFailed
-from edged.platform.event_loop import Waiter
+from edged.platform.event_loop import EventLoop
 from tests.beat import crashing
 from tests.beat.loop import GateDisk, Loop, batch, now_us
 from tests.beat.support import changed, copy_job, join_job
@@ -60,7 +60,7 @@ def test_a_stop_whose_kick_is_taken_by_a_look_at_the_sources_is_not_slept_over(
     tmp_path, monkeypatch
 ):
     """Found on an emulated processor, where the moment between the two is long."""
-    hearts, look, run = [], Waiter.ready_now, Heart.run
+    hearts, look, run = [], EventLoop.ready_now, Heart.run
 
     def stopped_meanwhile(waiter):
         if hearts:
@@ -71,7 +71,7 @@ def test_a_stop_whose_kick_is_taken_by_a_look_at_the_sources_is_not_slept_over(
         hearts.append(heart)
         run(heart)
 
-    monkeypatch.setattr(Waiter, "ready_now", stopped_meanwhile)
+    monkeypatch.setattr(EventLoop, "ready_now", stopped_meanwhile)
     monkeypatch.setattr(Heart, "run", noted)
     loop = Loop(QUICK, tmp_path / "store")
     loop._thread.join(120)
@@ -162,9 +162,9 @@ def test_rows_that_are_held_for_another_stream_cost_no_beats_while_they_wait(tmp
         producer.connect()
         producer.send(batch([1]))
         loop.until(lambda: producer.acked == 1, producer=producer)
-        wakes, beat = loop.waiter.wakes, loop.heart.beat
+        wakes, beat = loop.event_loop.wakes, loop.heart.beat
         time.sleep(0.5)
-        assert loop.waiter.wakes - wakes <= 3
+        assert loop.event_loop.wakes - wakes <= 3
         assert loop.heart.beat == beat
         loop.leap_until(HOUR_US, lambda: loop.job.staged() == 0)
 
@@ -187,9 +187,9 @@ def test_a_file_is_finished_when_it_is_old_enough_and_nothing_more_arrives(tmp_p
         loop.until(lambda: loop.heart.settled)
         (file,) = (tmp_path / "out").glob("*.parquet")
         assert pq.read_table(file)["value"].to_pylist() == list(range(5))
-        wakes, beat = loop.waiter.wakes, loop.heart.beat
+        wakes, beat = loop.event_loop.wakes, loop.heart.beat
         time.sleep(0.3)
-        assert (loop.waiter.wakes - wakes, loop.heart.beat - beat) == (0, 0)
+        assert (loop.event_loop.wakes - wakes, loop.heart.beat - beat) == (0, 0)
 
 
 def test_a_file_that_is_due_is_finished_at_once_however_long_the_latency(tmp_path):
@@ -200,9 +200,9 @@ def test_a_file_that_is_due_is_finished_at_once_however_long_the_latency(tmp_pat
         loop.heart.batcher.fill_us = 1000.0
         producer.send(batch([1]))
         loop.until(lambda: loop.job.streams["r"].rows == 1, producer=producer)
-        wakes = loop.waiter.wakes
+        wakes = loop.event_loop.wakes
         loop.until(lambda: list((tmp_path / "out").glob("*.parquet")))
-        assert loop.waiter.wakes - wakes <= 4
+        assert loop.event_loop.wakes - wakes <= 4
 
 
 def test_a_stop_and_the_end_of_all_streams_finish_the_open_file(tmp_path):
@@ -279,7 +279,7 @@ def poison_until_set_aside(path):
     """
     deaths, sent = 0, [7, crashing.RAISES]
     message = batch(sent)
-    while deaths <= ATTEMPTS_MAX:
+    while deaths <= CRASHES_MAX:
         loop = Loop(poisoned(), path)
         producer = loop.producer()
         assert producer.connect() == 0
@@ -304,7 +304,7 @@ def poison_until_set_aside(path):
 
 
 def test_input_that_makes_an_operator_raise_is_set_aside_after_some_attempts(tmp_path):
-    assert poison_until_set_aside(tmp_path / "store") == ATTEMPTS_MAX
+    assert poison_until_set_aside(tmp_path / "store") == CRASHES_MAX
 
 
 def test_a_beat_that_was_set_aside_replays(tmp_path):

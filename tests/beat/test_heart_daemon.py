@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from edged.beat.heart import ATTEMPTS_MAX
+from edged.beat.heart import CRASHES_MAX
 from tests.beat import crashing
 from tests.beat.loop import batch, now_us
 from tests.beat.support import ARROW, Daemon, changed, copy_job
@@ -133,7 +133,7 @@ def test_a_message_that_kills_the_process_is_set_aside_alone_whatever_comes_besi
                 assert daemon.process.returncode == 139
                 deaths += 1
                 daemon.restart()
-        assert deaths == ATTEMPTS_MAX
+        assert deaths == CRASHES_MAX
         other.send(batch([good]))
         other.flush()
         producer.flush()

@@ -57,11 +57,11 @@ def test_while_nothing_is_admitted_the_heart_sleeps_and_its_senders_wait(tmp_pat
             producer.send(batch([i]))
         producer.poll()
         loop.until(lambda: told.calls, producer=producer)
-        wakes = loop.waiter.wakes
+        wakes = loop.event_loop.wakes
         for _ in range(20):
             time.sleep(0.01)
             assert producer.poll() == 0
-        assert loop.waiter.wakes - wakes <= 2, "the one timer"
+        assert loop.event_loop.wakes - wakes <= 2, "the one timer"
         loop.leap(HOUR_US)
         loop.until(lambda: producer.acked == 5, producer=producer)
         assert loop.job.streams["r"].rows == 5, "and nothing was dropped"

@@ -35,7 +35,7 @@ class Running:
         settings = Settings(path / "store", "dev", 1, uplink_url=url, telemetry=told)
         plans = [parse_job(document) for document in documents or [QUICK]]
         self.daemon = Daemon(settings, plans, Log(lambda *_: None))
-        monkeypatch.setattr(self.daemon.waiter, "catch_signals", lambda *_: None)
+        monkeypatch.setattr(self.daemon.parts.event_loop, "catch_signals", lambda *_: None)
         self._thread = threading.Thread(target=self.daemon.run)
         self._thread.start()
 
@@ -44,7 +44,7 @@ class Running:
 
     def __exit__(self, *_):
         self.disk.gate.set()
-        self.daemon.heart.stop()
+        self.daemon.parts.heart.stop()
         self._thread.join(120)
 
     def status(self):
@@ -60,7 +60,7 @@ class Running:
     def calls(self, function):
         """Whether the heart's thread does this and goes on."""
         done = threading.Event()
-        self.daemon.waiter.call(lambda: (function(), done.set()))
+        self.daemon.parts.event_loop.call(lambda: (function(), done.set()))
         return done.wait(120)
 
 
@@ -89,10 +89,10 @@ def test_while_a_sync_hangs_the_next_race_the_door_and_all_that_the_uplink_wants
         producer.poll()
         until(lambda: running.rows() == 4, 20, "the next race")
         for wish in (
-            partial(daemon._pass_on, True),
-            partial(daemon._pass_on, False),
-            daemon._jobs_changed,
-            daemon.retry_uplink,
+            partial(daemon.parts.uplink.watch_acks, True),
+            partial(daemon.parts.uplink.watch_acks, False),
+            daemon.parts.job_host.on_jobs_changed,
+            daemon.parts.uplink.retry,
             daemon.centre._on_result,
             partial(daemon.centre.set_telemetry, TelemetrySection()),
             daemon.centre.reporter._on_timer,

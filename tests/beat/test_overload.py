@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from edged.beat.batcher import Batcher, Beaten
-from edged.beat.pending_work import Left
+from edged.beat.batcher import Batcher, BeatCosts
+from edged.beat.pending_work import PendingWork
 from edged.beat.record import BeatFacts, JobFacts, StreamFacts
 from edged.sinks.base import Flush
 
@@ -17,7 +17,7 @@ RACE_US, COMMIT_US, COMMIT_ROW_US = 2_000.0, 8_000.0, 0.02
 
 
 class Job:
-    """As much of a job as `Left` looks at."""
+    """As much of a job as `PendingWork` looks at."""
 
     cut = False
 
@@ -34,7 +34,7 @@ class Loop:
 
     def __init__(self, load, speed=lambda _: 1.0):
         self.rows_per_us = load / (ROW_US + INGEST_ROW_US)
-        self.batcher, self.left, self.job = Batcher(LATENCY_US, LATENCY_US), Left(0), Job()
+        self.batcher, self.left, self.job = Batcher(LATENCY_US, LATENCY_US), PendingWork(0), Job()
         self.speed = speed
         self.now = self.staged_us = self.raced_us = self.durable_us = 0.0
         self.beats = []
@@ -60,7 +60,7 @@ class Loop:
         if not left.cut:
             self.work((woke - self.staged_us) * self.rows_per_us * INGEST_ROW_US)
             self.staged_us = woke
-            left.listened(int(woke), int(self.now))
+            left.ingested(int(woke), int(self.now))
         ingested, first = self.now, self.raced_us
         rows = waiting = (self.staged_us - first) * self.rows_per_us
         if waiting > batcher.rows_max() + batcher.rows_over():
@@ -76,7 +76,7 @@ class Loop:
         self.now = max(self.now, self.durable_us)
         began = self.now
         self.durable_us = began + (COMMIT_US + rows * COMMIT_ROW_US) / self.speed(began)
-        batcher.beaten(Beaten(int(rows), int(ingested - woke), int(raced - ingested), 0.3))
+        batcher.learn(BeatCosts(int(rows), int(ingested - woke), int(raced - ingested), 0.3))
         batcher.committed(int(self.durable_us - began))
         self.beats.append((first, self.raced_us, self.durable_us))
 
@@ -121,10 +121,10 @@ def test_a_machine_that_is_slower_for_seconds_is_followed_and_forgotten():
 
 
 def test_what_the_governor_leaves_waits_as_if_it_came_now():
-    left = Left(0)
+    left = PendingWork(0)
     job = Job()
     facts = BeatFacts(0, {"j": JobFacts(True, Flush.NO, {"s": StreamFacts(take_rows=5)})})
-    left.listened(90, 100)
+    left.ingested(90, 100)
     job.cut = True
     left.decided([job], facts, True, 50, 700)
     assert (left.cut, left.since_us(), left.new_us) == (True, None, 700)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from edged.beat.committer import Committed
 from edged.beat.stats import BeatTimes, Stats
-from tests.beat.support import HandClock
+from tests.beat.support import HandClock, publisher
 
 
 def committed(durable_us):
@@ -19,7 +19,7 @@ def durable(stats, latency_us, promise_us):
 
 @given(st.integers(1, 100_000_000), st.lists(st.integers(0, 200_000_000), min_size=1))
 def test_how_many_beats_broke_a_job_s_promise_is_counted_exactly(promise_us, latencies_us):
-    stats = Stats(HandClock(), None)
+    stats = Stats(HandClock(), None, publisher())
     for latency_us in latencies_us:
         durable(stats, latency_us, promise_us)
     told = stats.latency("a")
@@ -29,7 +29,7 @@ def test_how_many_beats_broke_a_job_s_promise_is_counted_exactly(promise_us, lat
 
 
 def test_another_promise_is_counted_anew():
-    stats = Stats(HandClock(), None)
+    stats = Stats(HandClock(), None, publisher())
     durable(stats, 7_000, 30_000)
     durable(stats, 8_000, 40_000)
     told = stats.latency("a")

@@ -11,7 +11,7 @@ import pytest
 
 from api.routes.governor import view
 from edged.control.door import ask
-from edged.daemon.commands import Control
+from edged.daemon.commands import Commands
 from edged.energy.board import open_site
 from edged.energy.runtime import EnergyGovernor
 from edged.energy.settings import EnergySettings, from_flags
@@ -374,10 +374,10 @@ class TestOthers:
 
 
 def test_a_daemon_without_a_board_says_so():
-    control = Control(SimpleNamespace(energy=None))
+    commands = Commands(SimpleNamespace(energy=None), None, None, lambda _: None)
     for command in ("energy", "governor"):
         with pytest.raises(CommandError, match="no board is watched"):
-            control({"cmd": command})
+            commands({"cmd": command})
 
 
 def test_a_board_or_a_policy_that_does_not_exist_is_refused_before_anything_starts(tmp_path):

@@ -40,7 +40,7 @@ def test_a_budget_that_only_a_battery_can_tell_is_refused_where_there_is_none(
             b.side.check("energy_budget", settings)
         assert b.side.policy()["policy"] == "fixed", "which goes on"
         job = a_job()
-        job.about.governor = {"policy": "energy_budget", "settings": settings}
+        job.meta.governor = {"policy": "energy_budget", "settings": settings}
         b.side.attach([job])
         assert says in b.side.policy()["jobs"]["j"]["problem"]
         b.side.switch("energy_budget", {"joules_per_day": 1e6})

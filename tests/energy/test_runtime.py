@@ -114,7 +114,7 @@ def test_an_error_in_a_policy_ends_neither_the_beats_nor_leaves_a_clock_set(tmp_
 
 def test_a_jobs_policy_overrules_a_default_and_no_choice_of_a_persons(bench):
     job = a_job()
-    job.about.governor = {"policy": "fixed", "settings": {"cpu_mhz": 960}}
+    job.meta.governor = {"policy": "fixed", "settings": {"cpu_mhz": 960}}
     bench.side.attach([job])
     assert bench.side.policy()["policy"] == "combined"
     bench.beat()
@@ -122,7 +122,7 @@ def test_a_jobs_policy_overrules_a_default_and_no_choice_of_a_persons(bench):
     bench.side.switch("hands_off", {})
     bench.beat()
     assert status.status(bench.side, bench.clock.now)["limits"]["cpu.policy0"]["max_hz"] > 10**9
-    job.about.governor = None
+    job.meta.governor = None
     bench.side.attach([job])
     assert bench.side.policy()["policy"] == "hands_off"
     assert status.status(bench.side, bench.clock.now)["owned"] == []
@@ -354,7 +354,7 @@ def test_a_jobs_policy_that_cannot_run_on_this_board_is_told_and_the_job_runs_wi
     try:
         side.start()
         job = a_job()
-        job.about.governor = {"policy": "power_cap", "settings": {"watts": 5}}
+        job.meta.governor = {"policy": "power_cap", "settings": {"watts": 5}}
         side.attach([job])
         told = side.policy()
         assert "needs a power model" in told["jobs"]["j"]["problem"]
@@ -393,7 +393,7 @@ def test_a_jobs_policy_waits_for_a_board_that_another_daemon_owns_and_then_count
         site = open_site(asked, tmp_path, clock.monotonic_us)
         side = EnergyGovernor(asked, site, board_tariff(site), clock, 2)
         job = a_job()
-        job.about.governor = {"policy": "fixed", "settings": {"cpu_mhz": 729.6}}
+        job.meta.governor = {"policy": "fixed", "settings": {"cpu_mhz": 729.6}}
         side.start()
         side.attach([job])
         told = side.policy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edged.beat.jobs import Jobs
+from edged.beat.jobs import JobRegistry
 from edged.beat.runtime import JobRuntime
 from edged.data.workers import Workers
 from edged.documents.reader import loads
@@ -58,7 +58,7 @@ class Book:
 
     def __init__(self, tmp_path):
         self.context = SinkContext("d", 1, str(tmp_path), Workers(1))
-        self.jobs = Jobs()
+        self.jobs = JobRegistry()
 
     def build(self, given):
         return JobRuntime(parse_job(given), self.context)
@@ -105,12 +105,12 @@ def test_a_commands_choice_is_in_the_snapshot_and_an_older_ones_facts_have_none(
     book.command(FIXED)
     facts = book.jobs.facts()
     again = Book(tmp_path)
-    again.jobs = Jobs([again.build(facts["jobs"]["copying"])])
+    again.jobs = JobRegistry([again.build(facts["jobs"]["copying"])])
     again.jobs.load(facts)
     assert again.chosen() == PolicyChoice("fixed", {"cpu_mhz": 960}, COMMAND)
     del facts["about"]["copying"]["governor"]
     again.jobs.load(facts)
-    assert again.chosen() is None and again.jobs.get("copying").about.state == RUNNING
+    assert again.chosen() is None and again.jobs.get("copying").meta.state == RUNNING
 
 
 def test_a_job_that_is_deleted_takes_its_choice_with_it(book):

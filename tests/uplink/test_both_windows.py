@@ -95,7 +95,7 @@ def test_pages_go_when_the_job_s_windows_and_the_centre_s_allow_it_or_somebody_a
             centre.until(lambda u: u["held"]["pages"] == 1)
             centre.nothing_lands(1)
             centre.wants({"from": at(6 * HOUR_S), "until": at(7 * HOUR_S)})
-            running.daemon.waiter.call(running.daemon.retry_uplink)
+            running.daemon.parts.event_loop.call(running.daemon.parts.uplink.retry)
             centre.until(lambda u: u["waiting"] == 0)
 
             send(r)  # the requested retry is over: the windows apply again

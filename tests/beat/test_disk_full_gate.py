@@ -9,14 +9,14 @@ import duckdb
 import pytest
 
 from edged.beat import heart as heart_module
-from edged.beat.disk_full_gate import Room
+from edged.beat.disk_full_gate import DiskFullGate
 from edged.beat.quarantine import Quarantine
-from edged.beat.snapshots import SnapshotPace
+from edged.beat.snapshots import SnapshotSchedule
 from edged.data.flow import BeatContext
 from edged.platform.disk import SystemDisk, SystemFile
 from edged.store import BeatRecord, Store, StoreFull
 from tests.beat.loop import Loop, batch
-from tests.beat.support import HandClock, changed, copy_job
+from tests.beat.support import HandClock, changed, copy_job, event_log, publisher
 
 QUICK = changed(copy_job(), promises={"latency": "40ms"})
 
@@ -45,17 +45,16 @@ class FullDisk(SystemDisk):
         return 0 if self.full else super().free(path)
 
 
-def rooms(loop):
-    """What the loop's room tells, as it does."""
-    told = []
-    loop.committer.room.told = lambda room, why: told.append((room, why))
-    return told
+def room_events(loop):
+    """The loop's events `store.full` and `store.room` so far."""
+    events = loop.events.since(0)[0]
+    return [e for e in events if e["kind"] in ("store.full", "store.room")]
 
 
 def fill(loop, disk, producer):
     """Send until the store, whose disk is full now, waits for room; how many messages it took."""
     disk.full, sent = True, 0
-    while not loop.committer.room.full:
+    while not loop.committer.gate.full:
         if producer.poll() == sent:
             producer.send(batch(list(range(20_000))))
             sent += 1
@@ -74,15 +73,16 @@ def small_segments(monkeypatch):
 def test_a_store_without_an_uplink_waits_for_room_and_goes_on(tmp_path, small_segments):
     disk = FullDisk()
     with Loop(QUICK, tmp_path / "store", disk) as loop, loop.producer() as producer:
-        told = rooms(loop)
         sent = fill(loop, disk, producer)
         loop.call(lambda: None)  # control is served
-        assert told[0][0] is False and "are free on its disk" in told[0][1]
+        (full,) = room_events(loop)
+        assert full["kind"] == "store.full" and "are free on its disk" in full["text"]
         assert producer.poll() < sent
         disk.full = False
         loop.until(lambda: producer.acked == sent, producer=producer)
-        assert told[1:] == [(True, "")] and not loop.committer.room.full
-        assert loop.committer.room.full_us() > 0
+        loop.until(lambda: not loop.committer.gate.full)
+        assert [e["kind"] for e in room_events(loop)] == ["store.full", "store.room"]
+        assert loop.committer.gate.full_us() > 0
         assert loop.problem is None
 
 
@@ -123,15 +123,14 @@ def no_space():
 def test_a_file_sink_whose_disk_is_full_keeps_the_beat_and_writes_its_rows_once(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(heart_module, "ROOM_MS", 1)
+    monkeypatch.setattr(heart_module, "RETRY_MS", 1)
     full_once(monkeypatch, "edged.sinks.file", [no_space() for _ in range(5)])
     document = changed(FILES, sinks={"rows": {**FILES["sinks"]["rows"], "path": str(tmp_path)}})
     with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
-        told = rooms(loop)
         for n in range(3):
             producer.send(batch([n]))
             loop.until(lambda n=n: producer.acked == n + 1, producer=producer)
-        assert [room for room, _ in told] == [False, True]
+        assert [e["kind"] for e in room_events(loop)] == ["store.full", "store.room"]
         assert loop.problem is None
     found = duckdb.sql(f"SELECT value FROM read_parquet('{tmp_path}/part-*') ORDER BY value")
     assert found.fetchall() == [(0,), (1,), (2,)]
@@ -143,7 +142,7 @@ def test_a_stop_while_a_file_sink_waits_leaves_its_rows_to_the_next_start(tmp_pa
         full_once(patch, "edged.sinks.file", [no_space() for _ in range(10_000)])
         with Loop(document, tmp_path / "store") as loop, closing(loop.producer()) as producer:
             producer.send(batch([7]))
-            loop.until(lambda: loop.committer.room.full, producer=producer)
+            loop.until(lambda: loop.committer.gate.full, producer=producer)
             loop.until(lambda: producer.acked == 1, producer=producer)
             loop.heart.stop()
             assert loop.ended() is None
@@ -158,11 +157,13 @@ def test_rows_that_are_set_aside_wait_for_room_too(tmp_path, monkeypatch):
     full_once(monkeypatch, "edged.beat.quarantine", [no_space(), no_space()])
     waits = []
     beat = BeatContext(3, 0, None, waits.append)
-    Quarantine(tmp_path / "quarantine")._write(beat, tmp_path / "quarantine/a", memoryview(b"rows"))
+    Quarantine(tmp_path / "quarantine", publisher())._write(
+        beat, tmp_path / "quarantine/a", memoryview(b"rows")
+    )
     assert (tmp_path / "quarantine/a").read_bytes() == b"rows" and len(waits) == 2
     full_once(monkeypatch, "edged.beat.quarantine", [OSError(errno.EIO, "gone")])
     with pytest.raises(OSError, match="gone"):
-        Quarantine(tmp_path)._write(beat, tmp_path / "b", memoryview(b"rows"))
+        Quarantine(tmp_path, publisher())._write(beat, tmp_path / "b", memoryview(b"rows"))
 
 
 def test_on_a_small_disk_a_snapshot_is_due_before_the_log_fills_it():
@@ -172,31 +173,32 @@ def test_on_a_small_disk_a_snapshot_is_due_before_the_log_fills_it():
     class Snapshots:
         given_up, under_way = 0, False
 
-    pace = SnapshotPace(Small, Snapshots, 512 << 20)
+    pace = SnapshotSchedule(Small, Snapshots, 512 << 20)
     assert not pace.due(5 << 20)
     assert pace.due(6 << 20)
     Small.capacity = 1 << 40
     assert not pace.due(500 << 20) and pace.due(512 << 20)
 
 
-def test_room_counts_the_time_in_which_anybody_waits_and_tells_of_both_ends():
-    clock, told = HandClock(), []
-    room = Room(clock)
-    room.told = lambda *facts: told.append(facts)
-    room.found("beat")
+def test_the_gate_counts_the_time_in_which_anything_waits_and_publishes_both_ends():
+    clock, events = HandClock(), event_log()
+    gate = DiskFullGate(clock, publisher(events), lambda: (7, None))
+    gate.proceed("beat")
     clock.advance(5)
-    assert (room.full, room.full_us(), told) == (False, 0, [])
-    room.wanted("commit", "why")
+    assert (gate.full, gate.full_us(), events.counts()) == (False, 0, {})
+    gate.wait("commit", "why")
     clock.advance(3)
-    room.wanted("beat", "too")
+    gate.wait("beat", "too")
     clock.advance(3)
-    room.found("commit")
+    gate.proceed("commit")
     clock.advance(4)
-    assert (room.full, room.full_us()) == (True, 10)
-    room.found("beat")
+    assert (gate.full, gate.full_us()) == (True, 10)
+    gate.proceed("beat")
     clock.advance(100)
-    assert (room.full, room.full_us()) == (False, 10)
-    assert told == [(False, "why"), (True, "")]
+    assert (gate.full, gate.full_us()) == (False, 10)
+    full, room = events.since(0)[0]
+    assert (full["kind"], room["kind"]) == ("store.full", "store.room")
+    assert full["text"].endswith(": why") and full["facts"] == {"bytes": 7, "bytes_max": None}
 
 
 def test_a_store_that_is_refused_leaves_room_for_the_copy_that_a_restart_makes(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.beat.watermarks import StreamTime, behind
+from edged.beat.watermarks import WatermarkTracker, behind
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
 from edged.data.staging import Chunks, Producers
 
@@ -25,11 +25,11 @@ def chunk(producer: int, low: int, high: int) -> Chunks:
 
 
 class Stream:
-    """Producers and a StreamTime, fed by hand."""
+    """Producers and a WatermarkTracker, fed by hand."""
 
     def __init__(self) -> None:
         self.producers = Producers()
-        self.time = StreamTime(LATENESS, IDLE)
+        self.time = WatermarkTracker(LATENESS, IDLE)
         self.now = 1
 
     def connect(self, id: str) -> int:
@@ -143,7 +143,7 @@ def test_a_watermark_never_falls(sends):
 def test_state_survives_save_and_load(stream):
     stream.send("a", 5_000)
     stream.watermark()
-    other = StreamTime(LATENESS, IDLE)
+    other = WatermarkTracker(LATENESS, IDLE)
     other.load(stream.time.save())
     assert other.watermark_us == 5_000 - LATENESS
     assert other.propose(stream.producers, np.empty(0, np.int32), stream.now) == 5_000 - LATENESS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edged.beat.crash_counter import CALM_US, CAREFUL, Attempts
+from edged.beat.crash_counter import CALM_US, CHUNK_CRASHES_MAX, CrashCounter
 from edged.beat.stream_alignment import ONE_CHUNK
 from tests.beat.support import T0, Live, copy_job, join_job
 
@@ -11,7 +11,7 @@ LIMIT = 5
 
 def dies(path, *races, now=0):
     """A process that survives all races but the last."""
-    attempts = Attempts(path, LIMIT, now)
+    attempts = CrashCounter(path, LIMIT, now)
     verdicts = []
     for fingerprint in races:
         verdicts.append(attempts.begin(fingerprint if attempts.careful else 0))
@@ -24,7 +24,7 @@ def dies(path, *races, now=0):
 
 def test_after_some_deaths_a_process_is_careful_and_then_sets_the_guilty_chunk_aside(tmp_path):
     path = tmp_path / "attempts"
-    for _ in range(LIMIT - CAREFUL):
+    for _ in range(LIMIT - CHUNK_CRASHES_MAX):
         assert dies(path, 1, 2, 666) == (False, [True] * 3)
     assert dies(path, 3, 666) == (True, [True, True])
     assert dies(path, 4, 5, 666) == (True, [True] * 3)
@@ -39,7 +39,7 @@ def test_two_guilty_chunks_that_take_turns_are_both_found(tmp_path):
     aside = []
     for n in range(20):
         order = [666, 777] if n % 2 else [777, 666]
-        attempts = Attempts(path, LIMIT, 0)
+        attempts = CrashCounter(path, LIMIT, 0)
         for guilty in order:
             if guilty in aside:
                 continue
@@ -57,7 +57,7 @@ def test_a_process_that_lives_for_a_while_forgets_and_one_that_stops_well_counts
     path = tmp_path / "attempts"
     for _ in range(LIMIT):
         dies(path, 1)
-    attempts = Attempts(path, LIMIT, 0)
+    attempts = CrashCounter(path, LIMIT, 0)
     assert attempts.careful
     attempts.begin(9), attempts.end(CALM_US - 1)
     assert attempts.careful
@@ -65,10 +65,10 @@ def test_a_process_that_lives_for_a_while_forgets_and_one_that_stops_well_counts
     assert not attempts.careful
     attempts.close()
     for _ in range(10):
-        attempts = Attempts(path, LIMIT, 0)
+        attempts = CrashCounter(path, LIMIT, 0)
         attempts.begin(), attempts.end(0)
         attempts.close()
-    assert not Attempts(path, LIMIT, 0).careful
+    assert not CrashCounter(path, LIMIT, 0).careful
 
 
 def test_a_careful_beat_takes_the_oldest_chunk_alone_and_the_rows_come_out_the_same():

@@ -6,15 +6,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.beat.stream_alignment import Coupling, Waiting, decide_take
+from edged.beat.stream_alignment import Coupling, StagedChunks, decide_take
 
 MANY = 1 << 40
 
 
-def waiting(times: list[int], horizon: int | None, rows: int = 10, full: bool = False) -> Waiting:
+def waiting(
+    times: list[int], horizon: int | None, rows: int = 10, full: bool = False
+) -> StagedChunks:
     """One chunk of `rows` rows for each time."""
     stop = np.arange(1, len(times) + 1, dtype=np.int64) * rows
-    return Waiting(stop, np.array(times, np.int64), horizon, full)
+    return StagedChunks(stop, np.array(times, np.int64), horizon, full)
 
 
 def both(ahead: int) -> list[Coupling]:

@@ -1,0 +1,52 @@
+"""The daemon around the heart, as changes of jobs see it (`edged.beat.changes.JobHost`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edged.beat.jobs import JobRegistry
+from edged.beat.stats import Stats
+from edged.daemon.uplink_control import UplinkControl
+from edged.energy.runtime import EnergyGovernor
+from edged.job.coexistence import check_listeners, check_room, check_together
+from edged.job.plan import JobPlan
+from edged.store import Store
+
+
+class DaemonJobHost:
+    """Checks jobs against the machine and propagates changes to uplink, energy and statistics."""
+
+    def __init__(
+        self,
+        registry: JobRegistry,
+        store: Store,
+        store_bytes_max: int | None,
+        uplink: UplinkControl,
+        energy: EnergyGovernor | None,
+        stats: Stats,
+    ) -> None:
+        self._registry, self._store, self._store_bytes_max = registry, store, store_bytes_max
+        self._uplink, self._energy, self._stats = uplink, energy, stats
+
+    def check(self, plans: Sequence[JobPlan]) -> None:
+        """Raise EdgedError where these jobs cannot run together here."""
+        check_together(plans)
+        check_listeners(plans)
+        check_room(self._store_bytes_max, plans)
+
+    def on_jobs_changed(self) -> None:
+        """Propagate the registry's jobs."""
+        jobs = self._registry.list
+        self._uplink.set_jobs([job.plan for job in jobs], self._registry.schemas())
+        if self._energy is not None:
+            self._energy.attach(jobs)
+        self._stats.keep(job.plan.name for job in jobs)
+
+    def pages_pending(self, streams: Sequence[str]) -> int:
+        """Number of pages of these streams that the centre has not acknowledged; 0 without an
+        uplink."""
+        return self._store.pending_of(streams) if self._uplink.exists else 0
+
+    def watch_acks(self, wanted: bool) -> None:
+        """End the heart's waits at each ack of the centre, or no longer."""
+        self._uplink.watch_acks(wanted)
