@@ -1,6 +1,7 @@
-"""What a configuration makes of the daemon: its settings and its jobs; and what is wrong with it
-beyond the single value: board, meters, policy, files that are not there, job documents, and jobs
-that cannot be together.
+"""From a configuration to the daemon's settings and jobs, and the checks beyond single values.
+
+Checked are the board, the meters, the policy, files that are missing, job documents, and whether
+the jobs can run together.  `python -m edged.daemon.configuration` is the child process of a reload.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ from governors.sysfs import Sysfs
 
 _PATTERN = frozenset("*?[")
 SWITCHES = (OFFLINE, GPU_PM, UCLAMP)
-"""What `energy.allow` may hold beside the names of clocks."""
-READ, THERE = ("uplink.token_file", "uplink.ca"), ("api.tls_cert", "api.tls_key", "api.client_ca")
-"""Files that the daemon reads; those that only the API has to be able to read."""
+"""Entries of `energy.allow` other than the names of clocks."""
+FILES_READ = ("uplink.token_file", "uplink.ca")
+FILES_NAMED = ("api.tls_cert", "api.tls_key", "api.client_ca")
+"""Files that the daemon reads, and files that only the API must be able to read."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def settings(config: Config) -> Settings:
 
 
 def board_of(config: Config) -> EnergySettings:
-    """Which board is meant, with its helper; nothing else of the energy side."""
+    """The board and its helper only, of the energy side's settings."""
     side = config.energy
     return EnergySettings(side.board or "/", helper=Path(side.helper))
 
@@ -89,7 +91,7 @@ def energy(config: Config) -> EnergySettings:
 
 
 def energy_faults(config: Config) -> Iterator[SettingError]:
-    """Everything that is wrong with the energy side, as far as this machine can tell."""
+    """All faults of the energy side that this machine can find."""
     side = config.energy
     yield from _board_faults(config)
     try:
@@ -108,7 +110,7 @@ def energy_faults(config: Config) -> Iterator[SettingError]:
     if unknown:
         return
     try:
-        # a model's figures are not looked at before the board is
+        # costs come from the board, which is not opened here
         Running(side.policy, side.settings, CostModel(Unpriced()))
     except GovernorError as problem:
         yield _wrong(config, "energy.settings", str(problem))
@@ -127,8 +129,8 @@ def _board_faults(config: Config) -> Iterator[SettingError]:
 
 
 def _allow_faults(config: Config) -> Iterator[SettingError]:
-    """What `energy.allow` asks for and the board does not have.  A board that is not there is told
-    by `_board_faults`."""
+    """Entries of `energy.allow` that the board does not have.  `_board_faults` reports a missing
+    board."""
     board, allowed = board_of(config), set[str]()
     for word in config.energy.allow:
         try:
@@ -139,16 +141,17 @@ def _allow_faults(config: Config) -> Iterator[SettingError]:
     if not unknown or board.board == NO_BOARD:
         return
     try:
-        there = [*_clocks(board), *SWITCHES]
+        available = [*_clocks(board), *SWITCHES]
     except (GovernorError, OSError):
         return
     for word in unknown:
-        if word not in there:
-            yield _wrong(config, "energy.allow", f"there is no {word} here", nearest(word, there))
+        if word not in available:
+            advice = nearest(word, available)
+            yield _wrong(config, "energy.allow", f"there is no {word} here", advice)
 
 
 def _clocks(board: EnergySettings) -> list[str]:
-    """The board's clocks that are set only if asked for.  Raises GovernorError and OSError."""
+    """The board's clocks that need an entry in `allow`.  Raises GovernorError and OSError."""
     with ExitStack() as opened:
         if board.simulated:
             place = opened.enter_context(TemporaryDirectory(prefix="edged-"))
@@ -159,13 +162,15 @@ def _clocks(board: EnergySettings) -> list[str]:
 
 
 def job_files(config: Config) -> list[JobFile]:
-    """The job documents that `run.jobs` names, read but not judged.  Raises SettingError for a
-    file that is not there, JobError for one that does not parse."""
+    """The job documents that `run.jobs` names, read but not checked.
+
+    Raises SettingError for a missing file, JobError for one that does not parse.
+    """
     return [JobFile(path, load_document(path)) for path in _paths(config)]
 
 
 def plans(found: list[JobFile]) -> list[JobPlan]:
-    """Their plans.  Raises JobError that names the file."""
+    """The plans of job files.  Raises JobError that names the file."""
     made = []
     for file in found:
         try:
@@ -176,8 +181,10 @@ def plans(found: list[JobFile]) -> list[JobPlan]:
 
 
 def problems(config: Config) -> list[EdgedError]:
-    """Everything that is wrong with the daemon's part and the jobs; nothing is opened or changed
-    but that expressions are compiled into the cache."""
+    """All faults of the daemon's sections and the jobs.
+
+    Opens and changes nothing, except that expressions are compiled into the cache.
+    """
     wrong: list[EdgedError] = [
         *energy_faults(config), *_allow_faults(config), *_file_faults(config)
     ]  # fmt: skip
@@ -199,11 +206,11 @@ def problems(config: Config) -> list[EdgedError]:
         name = str(document.get("name"))
         if names.setdefault(name, path) != path:
             wrong.append(JobError(f"{path}: name", f"{names[name]} has a job {name} too"))
-    return wrong or _together(config, made)
+    return wrong or _coexistence_faults(config, made)
 
 
-def _together(config: Config, found: Sequence[JobPlan]) -> list[EdgedError]:
-    """What keeps jobs that are right alone from running beside each other."""
+def _coexistence_faults(config: Config, found: Sequence[JobPlan]) -> list[EdgedError]:
+    """Why jobs that are valid by themselves cannot run together."""
     try:
         check_together(found)
         check_listeners(found)
@@ -214,16 +221,16 @@ def _together(config: Config, found: Sequence[JobPlan]) -> list[EdgedError]:
 
 
 def _file_faults(config: Config) -> Iterator[SettingError]:
-    """Files that a setting names and that cannot be read, or are not there."""
-    for key in (*READ, *THERE):
+    """Files that a setting names and that are missing or cannot be read."""
+    for key in (*FILES_READ, *FILES_NAMED):
         file = config.get(key)
         try:
-            if file and key in READ:
+            if file and key in FILES_READ:
                 Path(file).read_bytes()
             elif file:
                 Path(file).stat()
         except OSError as problem:
-            if key in READ or not isinstance(problem, PermissionError):
+            if key in FILES_READ or not isinstance(problem, PermissionError):
                 yield _wrong(config, key, f"{file} cannot be read: {problem.strerror}")
 
 
@@ -251,7 +258,7 @@ def _token(config: Config) -> str:
 
 
 def _of(path: Path, fault: JobError) -> JobError:
-    """The fault with the file that it is in."""
+    """The fault, with the name of its file."""
     return JobError(f"{path}: {fault.path}", fault.problem, fault.advice)
 
 
@@ -261,16 +268,16 @@ def _wrong(config: Config, key: str, problem: str, advice: str = "") -> SettingE
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the child process says of a configuration that is read anew."""
+    """The answer of a reload's child process."""
 
     config: Config
     jobs: list[JobFile]
     faults: list[str]
-    """If there are any, nothing else counts."""
+    """Where there are faults, the other fields are not used."""
 
 
-def judge(path: str | None, flags: Mapping[str, tuple[str, Any]]) -> Verdict:
-    """Read everything anew, find all that is wrong, and compile the jobs' expressions."""
+def check(path: str | None, flags: Mapping[str, tuple[str, Any]]) -> Verdict:
+    """Read the configuration, find all faults, and compile the jobs' expressions."""
     config, wrong = read(path, flags=flags)
     found: list[EdgedError] = [*wrong] or problems(config)
     if found:
@@ -285,16 +292,16 @@ def judge(path: str | None, flags: Mapping[str, tuple[str, Any]]) -> Verdict:
 
 
 def main() -> None:
-    """`python -m edged.daemon.configuration`: the question as JSON on standard input, the verdict
-    pickled on standard output."""
+    """The child process: reads the question as JSON from standard input, writes the verdict pickled
+    to standard output."""
     question = json.load(sys.stdin)
     os.nice(NICENESS)
-    verdict = judge(question["path"], question["flags"])
+    verdict = check(question["path"], question["flags"])
     sys.stdout.buffer.write(pickle.dumps(verdict))
 
 
 if __name__ == "__main__":
-    # the class is to be found under the module's name by who reads it
+    # pickle names the class by its module, which must not be __main__
     from edged.daemon import configuration
 
     configuration.main()

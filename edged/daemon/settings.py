@@ -1,4 +1,4 @@
-"""What `edged run` was told of a daemon."""
+"""The settings of a daemon, made from its configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edged.store.store import SEGMENT_BYTES
 
 @dataclass(frozen=True)
 class Settings:
-    """All of it; bytes, and paths as they were given."""
+    """Settings that do not change while the daemon runs."""
 
     directory: Path
     device: str
@@ -31,6 +31,6 @@ class Settings:
     energy: EnergySettings = field(default_factory=lambda: EnergySettings(NO_BOARD))
 
     def segment_bytes(self) -> int:
-        """Size of a file of the log: small beside a small store, or on a small disk."""
+        """Size of a log segment: at most a sixteenth of the store's limit or of the disk."""
         held = self.store_bytes_max or room(str(self.directory))[1]
         return max(1 << 20, min(SEGMENT_BYTES, held // 16))

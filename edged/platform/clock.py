@@ -1,5 +1,5 @@
-"""The clock seam: one of the two things that tests may fake (the other is
-`edged.platform.disk`)."""
+"""The clock interface.  Tests may replace two parts of the machine: this and the disk
+(`edged.platform.disk`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks.  Order, retention and windows never use the wall clock; labels do."""
+    """Two clocks.  The wall clock is used for labels only, never for order, retention or
+    windows."""
 
     def monotonic_us(self) -> int:
         """Microseconds on a clock that never steps."""
 
     def wall_us(self) -> int:
-        """Microseconds since 1970-01-01 UTC, as the machine believes."""
+        """Microseconds since 1970-01-01 UTC, by the machine's setting."""
 
 
 class SystemClock:

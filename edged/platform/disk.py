@@ -1,9 +1,9 @@
-"""The disk as the store sees it: one of the two seams that tests may replace (the other: Clock).
+"""The disk interface of the store, which tests may replace (as they may `edged.platform.clock`).
 
-A `Disk` names files by path; a `File` is one open file.  `SystemDisk` is the real one.  Whatever
-goes wrong is the operating system's OSError; what that means is decided by the caller.
+A `Disk` names files by path; a `File` is one open file.  `SystemDisk` is the real disk.  All errors
+are the operating system's OSError; the caller decides what they mean.
 
-What the store relies on, and what a simulated disk may take away in a crash:
+Guarantees that the store relies on, and what a simulated disk may lose in a crash:
 
 1. `File.sync` returned: the bytes written and the size set before it survive.  Nothing else does.
 2. `Disk.sync_directory` returned: the names created, renamed and unlinked in it before survive.
@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview | npt.NDArray[Any]"
-"""Contiguous bytes that are written as they lie, without a copy."""
+"""Contiguous bytes that are written without a copy."""
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the operating system says where space or quota is used up."""
+"""Error numbers of exhausted space and quota."""
 _IOV_MAX = 1024
 
 
@@ -42,7 +42,7 @@ class File(Protocol):
         """Up to `length` bytes from `offset`; fewer only at the file's end."""
 
     def preadinto(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` from `offset`; returns how many bytes the file had."""
+        """Fill `buffer` from `offset`; returns the number of bytes read."""
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         """Write all of `buffers`, one after the other, from `offset` on."""
@@ -60,7 +60,7 @@ class File(Protocol):
         """The file's size."""
 
     def lock(self) -> bool:
-        """Take an exclusive lock that lives as long as this file is open; False: taken."""
+        """Take an exclusive lock, held while this file is open; False: another process holds it."""
 
     def close(self) -> None:
         """Close; the lock is released."""
@@ -91,7 +91,7 @@ class Disk(Protocol):
         """Make a directory's names durable (fsync)."""
 
     def free(self, path: str) -> int:
-        """Bytes that files at `path` may still take, as far as the file system says."""
+        """Free bytes at `path`, as the file system reports them."""
 
 
 def flat(buffer: Buffer) -> memoryview:
@@ -183,7 +183,7 @@ class SystemDisk:
     """The real disk."""
 
     def open(self, path: str, create: bool = False) -> SystemFile:
-        """See `Disk.open`; symbolic links are refused, so that no path leads out of the store."""
+        """See `Disk.open`; refuses symbolic links, so that no path leads out of the store."""
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
         return SystemFile(path, os.open(path, flags, 0o640))
 
@@ -221,8 +221,10 @@ class SystemDisk:
 
 
 def room(path: str) -> tuple[int, int]:
-    """Bytes that are free, and bytes in all, of the file system that `path` is on or would be; one
-    that does not say counts as endless."""
+    """Free and total bytes of the file system that `path` is on or would be created on.
+
+    A file system that does not report its size counts as unlimited.
+    """
     while True:
         try:
             facts = os.statvfs(path)
@@ -237,12 +239,12 @@ def room(path: str) -> tuple[int, int]:
 def write_whole(
     disk: Disk, path: str, buffers: Sequence[Buffer], sync: bool = True, over: str | None = None
 ) -> None:
-    """Replace the file at `path` by `buffers`: a temporary beside it, synced, then renamed.
+    """Replace the file at `path` by `buffers`: write a temporary file beside it, sync, rename.
 
-    A crash leaves the old file or the new one.  With `sync=False` it may also leave garbage, for
-    files that are only hints.  Where it fails, the temporary is removed and the old file stays.
-    `over` names a file in the same directory that nobody needs: it becomes the temporary, because
-    overwriting is far cheaper than writing anew (see `edged.store.log`).
+    A crash leaves the old file or the new one; with `sync=False`, for files that are only hints, it
+    may leave garbage.  On an error the temporary is removed and the old file stays.  `over` names
+    an obsolete file in the same directory, which becomes the temporary: overwriting blocks is far
+    cheaper than allocating them (`edged.store.segment_log`).
     """
     temporary = path + ".tmp"
     if over is not None:

@@ -1,7 +1,7 @@
 """A Linux timerfd: a file descriptor that becomes readable at a time of CLOCK_MONOTONIC.
 
-What paces sources without a thread: the beat's loop polls it beside the sockets.  The system call
-is made through libc, because Python offers it only from 3.13 on.
+The event loop polls it beside the sockets, so that timed work needs no thread.  The system call is
+made through libc; Python has it only from 3.13 on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ABSTIME = 1
 
 
 class _Setting(ctypes.Structure):
-    """`struct itimerspec`: interval and first expiry, each seconds and nanoseconds."""
+    """`struct itimerspec`: interval and first expiry, each in seconds and nanoseconds."""
 
     _fields_ = (
         ("interval_s", ctypes.c_long),
@@ -30,7 +30,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TimerFd:
-    """One timer, disarmed at first.  Arming again replaces the time and clears readability."""
+    """One timer, initially disarmed.  Arming again replaces the time and clears readability."""
 
     def __init__(self) -> None:
         self._fd = _checked(_libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK | _CLOEXEC))
@@ -40,12 +40,12 @@ class TimerFd:
         return self._fd
 
     def arm(self, monotonic_us: int) -> None:
-        """Become readable at `monotonic_us`, at once where that has passed."""
+        """Become readable at `monotonic_us`, or at once if that has passed."""
         seconds, us = divmod(max(monotonic_us, 0), 1_000_000)
         self._set(seconds, max(us * 1000, 1) if seconds == 0 else us * 1000)
 
     def disarm(self) -> None:
-        """Never become readable."""
+        """Cancel the timer and clear readability."""
         self._set(0, 0)
 
     def close(self) -> None:
