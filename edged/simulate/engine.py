@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from edged.beat.batcher import Batcher, Beaten
+from edged.beat.batcher import Batcher, BeatCosts
 from edged.placement.placement import DEFAULT, KernelProfile, Placer
 from edged.simulate.device import Device
 from edged.simulate.work import COMMIT_US, JobWork
@@ -196,7 +196,7 @@ class Engine:
             self._beats += 1
             self._seal(rows, d.at_us + COMMIT_US)
             ingest_us = int(us * self.setup.work.ingest_share / 2)
-            self.batcher.beaten(Beaten(int(rows), ingest_us, int(us) - ingest_us, fill))
+            self.batcher.learn(BeatCosts(int(rows), ingest_us, int(us) - ingest_us, fill))
             self.batcher.committed(COMMIT_US)
             self._place(int(rows))
             self._unraced_us = oldest_us if rows < admitted else None
