@@ -15,7 +15,7 @@ from edged.bench.join_data import Feed, draw
 from edged.bench.join_measure import MemberDriver, section
 from edged.errors import ConfigError
 from edged.joins.base import WindowJoin, find_join, load_joins
-from edged.operators.interval_join import PARALLEL_ROWS
+from edged.operators.interval_join import JOIN_PARALLEL_ROWS
 from edged.placement.placement import Curve, KernelProfile
 from edged.placement.profile import EnergyCalibration, KernelCurve
 from governors.actuators.base import discover
@@ -98,7 +98,7 @@ def _point(
     """Time and CPU time (µs) of a beat of `rows` tuples, both sides together, and the time per
     tuple of filling the window."""
     feed = Feed(draw(window, MATCH_RATE, "uniform", (rows // 2,)), rows // 2)
-    driver = MemberDriver(member, feed, threads if rows >= PARALLEL_ROWS else 1)
+    driver = MemberDriver(member, feed, threads if rows >= JOIN_PARALLEL_ROWS else 1)
     try:
         section(driver, 0.0, window, POINT_S)
         run = section(driver, POINT_S, 0, POINT_S)

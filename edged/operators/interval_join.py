@@ -53,7 +53,7 @@ from edged.operators.base import OperatorPlan, Placed, operator
 from edged.placement.placement import AUTO, DEFAULT
 from kernels.cpu import keys as key_table
 
-PARALLEL_ROWS = 4096
+JOIN_PARALLEL_ROWS = 4096
 """Beats with fewer rows on both sides are joined on the calling thread, unless the join sets its
 own number of threads."""
 _SIDES = ("left", "right")
@@ -199,7 +199,7 @@ class IntervalJoin(Placed):
         self._watermarks = watermarks
         lends = [partial(self._join.buffer, i) for i in (0, 1)]
         records = self._arrival.take((left.batch, right.batch), lends, beat.workers)
-        many = rows >= PARALLEL_ROWS or self._join.deals
+        many = rows >= JOIN_PARALLEL_ROWS or self._join.deals
         workers = beat.workers if many else None
         self._arrived = [n + r.batch.rows for n, r in zip(self._arrived, inputs, strict=True)]
         pairs = self._join.join(*records, self._about(*watermarks), workers)

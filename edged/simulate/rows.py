@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import governors.profile
-from edged.operators.interval_join import PARALLEL_ROWS
+from edged.operators.interval_join import JOIN_PARALLEL_ROWS
 from edged.placement.placement import DEFAULT, Curve, KernelProfile
 from edged.simulate import gpu
 from edged.simulate.work import HOST_HZ, KERNEL_CYCLES, cache_ratio, scale_of, stall_ns
@@ -158,7 +158,7 @@ def _chain(board: governors.profile.BoardProfile, cpu_hz: int, cores: int) -> Cu
     cpu_us = tuple(
         tuple(n * (cycles_us + stall_ns(board, window) / 1e3) for n in ROWS) for window in WINDOWS
     )
-    threads = [cores if n >= PARALLEL_ROWS else 1 for n in ROWS]
+    threads = [cores if n >= JOIN_PARALLEL_ROWS else 1 for n in ROWS]
     us = tuple(tuple(x / k for x, k in zip(row, threads, strict=True)) for row in cpu_us)
     source = Provenance.MODELLED.value
     return Curve("cpu", WINDOWS, ROWS, us, cpu_us, cpu_us[0][-1] / ROWS[-1], source)

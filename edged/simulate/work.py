@@ -31,7 +31,7 @@ import numpy as np
 import governors.profile
 from edged.data.schema import Schema
 from edged.job.plan import JobPlan
-from edged.operators.interval_join import PARALLEL_ROWS, IntervalJoinPlan
+from edged.operators.interval_join import JOIN_PARALLEL_ROWS, IntervalJoinPlan
 from edged.placement.placement import Curve, KernelProfile
 from governors.errors import ProfileError
 from governors.work import RaceCost
@@ -138,7 +138,7 @@ def job_work(
         parallel += a_row * read
     row_bytes = _row_bytes(plan)
     beat = rows_per_s * plan.promises.latency_us / 1e6
-    threads = (cores or board.core_count) if beat >= PARALLEL_ROWS else 1
+    threads = (cores or board.core_count) if beat >= JOIN_PARALLEL_ROWS else 1
     longest = scale * (per_row + parallel / threads)
     total = scale * (per_row + parallel)
     cost = RaceCost(

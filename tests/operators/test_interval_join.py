@@ -215,15 +215,15 @@ def test_positions_and_row_numbers_wrap_around_unnoticed(case, short_of_limit):
 @given(cases(late=True))
 def test_two_and_four_workers_give_the_bytes_of_one(case):
     alone = case.run()
-    threshold = interval_join.PARALLEL_ROWS
-    interval_join.PARALLEL_ROWS = 0
+    threshold = interval_join.JOIN_PARALLEL_ROWS
+    interval_join.JOIN_PARALLEL_ROWS = 0
     try:
         for count in (2, 4):
             workers = Workers(count)
             assert case.run(workers=workers) == alone
             workers.close()
     finally:
-        interval_join.PARALLEL_ROWS = threshold
+        interval_join.JOIN_PARALLEL_ROWS = threshold
 
 
 EXTREMES = st.sampled_from(

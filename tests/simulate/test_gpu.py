@@ -13,7 +13,7 @@ import governors.profile_reader
 from edged.beat.batcher import MARGIN_US_MIN
 from edged.calibration.site import calibrate_board
 from edged.cli.simulate import command
-from edged.operators.interval_join import PARALLEL_ROWS
+from edged.operators.interval_join import JOIN_PARALLEL_ROWS
 from edged.placement.placement import Curve, KernelProfile
 from edged.placement.profile import save_energy, save_profile
 from edged.simulate import gpu
@@ -38,7 +38,7 @@ LAUNCH_US, ROW_US, STALLED = 2_000.0, 0.1, 0.4
 def line(device: str, fixed_us: float, each_us: float, most: int = 1, **more) -> Curve:
     """CPU times on a straight line; large beats on the CPU are shared by so many cores."""
     cpu_us = tuple(fixed_us + each_us * rows for rows in ROWS)
-    cores = [most if device == "cpu" and rows >= PARALLEL_ROWS else 1 for rows in ROWS]
+    cores = [most if device == "cpu" and rows >= JOIN_PARALLEL_ROWS else 1 for rows in ROWS]
     us = tuple(x / n for x, n in zip(cpu_us, cores, strict=True))
     return Curve(device, WINDOWS, ROWS, (us, us), (cpu_us, cpu_us), 0.0, **more)
 
