@@ -64,7 +64,7 @@ def command(
         with console.status("") as status:
             experiment.run(quads, each_s, status.update)
     except KeyboardInterrupt:
-        console.print("interrupted: the figures are of the blocks that are over")
+        console.print("interrupted: the figures are those of the completed blocks")
     result = policy_comparison.report(experiment.blocks, a, b, settle_s)
     _show(result, console)
     if path == Path("-"):
@@ -104,5 +104,5 @@ def _show(result: dict[str, Any], console: Any) -> None:
     if rest := len(result["blocks"]) % len(result["order"]):
         console.print(f"left out: the last {rest}, which are no whole {result['order']}")
     if result["provenance"] == "modelled":
-        console.print("the joules are a model's: the difference is what the model believes")
+        console.print("the joules are modelled, and so is the difference")
     console.print(f"[dim]{result['method']}[/]")

@@ -163,7 +163,7 @@ def _sentence(known: dict[str, Any]) -> str:
     errors = f"± {known['idle_error_watts']:.1f} and {known['full_error_watts']:.1f} W, modelled"
     if not known["clocks"]:
         return (
-            f"{head}, only choose when to wake; {idle:.1f} W when idle, up to {high:.1f} W with "
+            f"{head}, only the time of wake-ups; {idle:.1f} W when idle, up to {high:.1f} W with "
             f"every core busy ({errors})"
         )
     part = f"at most {acted_on:.1f} of {idle:.1f} W" if acted_on else f"nothing of {idle:.1f} W"

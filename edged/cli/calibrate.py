@@ -168,7 +168,7 @@ def _over_clocks(asked: Asked, console: Console) -> EnergyCalibration:
                 asked, lambda text, part: bar.update(task, description=text, completed=part)
             )
         except GovernorError as problem:
-            raise ConfigError(f"{problem}; clocks are as they were before") from problem
+            raise ConfigError(f"{problem}; clocks are restored") from problem
 
 
 def _beside(members: Any, threads: int, watts: dict[str, float], console: Console) -> KernelProfile:

@@ -38,7 +38,7 @@ def command(client: Client, follow: bool, last: int, as_json: bool) -> None:
         elif message.kind == "event":
             _say(message.data, as_json)
         elif message.kind == "missed":
-            click.echo(f"edged: {message.data['count']} events were forgotten", err=True)
+            click.echo(f"edged: {message.data['count']} events are no longer kept", err=True)
         elif message.kind == "daemon" and not message.data["up"]:
             click.echo("edged: the daemon does not answer; waiting for it", err=True)
 

@@ -43,7 +43,7 @@ def command(
     plan = load_job(job)
     profile = None if directory is None else load_profile(directory)
     if door is not None and board is None:
-        raise ConfigError("--door: what is measured is shown beside what --board predicts")
+        raise ConfigError("--door: needs --board: measured figures stand beside its prediction")
     energy = None
     if board is not None:
         from edged.energy import predict

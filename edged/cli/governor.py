@@ -185,7 +185,7 @@ def _show_running(client: Client, as_json: bool) -> None:
     """Limits and policy of a running daemon."""
     board = client.board()
     if not board["present"]:
-        raise ConfigError("the daemon watches no board: set energy.board, or --board")
+        raise ConfigError("the daemon has no board: set energy.board, or --board")
     ran = client.governor()
     if as_json:
         click.echo(json.dumps({**ran, "board": board["name"], "writer": board["writer"]}))
@@ -195,7 +195,7 @@ def _show_running(client: Client, as_json: bool) -> None:
         if line:
             click.echo(f"  {line}")
     if ran["awaited"]:
-        click.echo(f"  {ran['awaited']} begins as soon as it can")
+        click.echo(f"  {ran['awaited']} starts as soon as possible")
     if own := ran["own"]:
         click.echo(f"  daemon: {_named(own)} ({own['origin']})")
     for job, chosen in ran["jobs"].items():

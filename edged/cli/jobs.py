@@ -44,7 +44,7 @@ def list_(client: Client, as_json: bool) -> None:
         click.echo(json.dumps(found))
         return
     if not found:
-        click.echo("no job: `edged jobs put FILE` brings one", err=True)
+        click.echo("no job: `edged jobs put FILE` creates one", err=True)
     width = max((len(job["name"]) for job in found), default=0)
     for job in found:
         problem = f"  {job['problem']}" if job["problem"] else ""

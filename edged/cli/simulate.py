@@ -146,14 +146,14 @@ def _us(option: str, text: str) -> int:
 def _number(option: str, text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG]?)", text.strip())
     if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"{option}: {text!r} is no rate; write e.g. 500, 10k or 1.5M")
+        raise ConfigError(f"{option}: {text!r} is not a rate; write e.g. 500, 10k or 1.5M")
     return float(match[1]) * _SUFFIXES[match[2]]
 
 
 def _joules(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(Wh|kWh|J|kJ|MJ)", text.strip())
     if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"--battery: {text!r} is no energy; write e.g. 50Wh or 180kJ")
+        raise ConfigError(f"--battery: {text!r} is not an energy; write e.g. 50Wh or 180kJ")
     units = {"Wh": 3600.0, "kWh": 3.6e6, "J": 1.0, "kJ": 1e3, "MJ": 1e6}
     return float(match[1]) * units[match[2]]
 
@@ -162,7 +162,7 @@ def _setting(pair: str) -> tuple[str, Any]:
     """`watts=5`, `until=06:00`, `sleep=true`."""
     key, equals, text = pair.partition("=")
     if not equals:
-        raise ConfigError(f"--set: {pair!r} is no setting; write e.g. watts=5")
+        raise ConfigError(f"--set: {pair!r} is not a setting; write e.g. watts=5")
     if text in ("true", "false"):
         return key, text == "true"
     try:

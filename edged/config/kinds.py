@@ -152,7 +152,7 @@ def _is(value: Any, kind: Any, what: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{value!r} is not {what}")
     if isinstance(value, str) and "\0" in value:
-        raise ValueError(f"{value!r} has a character that no file or name may have")
+        raise ValueError(f"{value!r} contains a NUL character")
     return value
 
 

@@ -158,7 +158,9 @@ def read(
     reader.environment(environ)
     for key, (flag, value) in (flags or {}).items():
         reader.take(key, value, f"flag:{flag}", Path.cwd())
-    return reader.config(), reader.faults + (_together(reader) if not reader.faults else [])
+    return reader.config(), reader.faults + (
+        _combination_faults(reader) if not reader.faults else []
+    )
 
 
 def files(path: Path | str | None) -> list[Path]:
@@ -198,7 +200,7 @@ class _ConfigReader:
             if section not in SECTIONS and not isinstance(given, dict):
                 self._unknown_key(section, origin)
             elif section not in SECTIONS:
-                self._unknown(section, "section", SECTIONS, origin)
+                self._refuse_unknown(section, "section", SECTIONS, origin)
             elif not isinstance(given, dict):
                 advice = f"write [{section}] and its keys below"
                 self.faults.append(SettingError(section, origin, "is not a table", advice))
@@ -217,14 +219,14 @@ class _ConfigReader:
         short = {variable.replace("__", "_"): variable for variable in named}
         for variable in sorted(environ):
             if variable in short:
-                self._unknown(variable, "variable", [short[variable]], "")
+                self._refuse_unknown(variable, "variable", [short[variable]], "")
             if not variable.startswith("EDGED_") or "__" not in variable:
                 continue
             origin = f"env:{variable}"
             found = _VARIABLE.fullmatch(variable)
             key = f"{found[1]}.{found[2]}".lower() if found else variable
             if key not in SETTINGS:
-                self._unknown(variable, "variable", named, "")
+                self._refuse_unknown(variable, "variable", named, "")
                 continue
             try:
                 value = SETTINGS[key].kind.from_text(environ[variable])
@@ -275,9 +277,9 @@ class _ConfigReader:
             advice = f"did you mean {' or '.join(others)}?"
             self.faults.append(SettingError(word, origin, "unknown key", advice))
         else:
-            self._unknown(word, "key", own or SECTIONS, origin)
+            self._refuse_unknown(word, "key", own or SECTIONS, origin)
 
-    def _unknown(self, word: str, what: str, known: Iterable[str], origin: str) -> None:
+    def _refuse_unknown(self, word: str, what: str, known: Iterable[str], origin: str) -> None:
         self.faults.append(SettingError(word, origin, f"unknown {what}", nearest(word, known)))
 
 
@@ -297,7 +299,7 @@ def _near(word: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
     return difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
 
 
-def _together(reader: _ConfigReader) -> list[SettingError]:
+def _combination_faults(reader: _ConfigReader) -> list[SettingError]:
     """Faults of combinations of values that are each valid alone."""
     config, wrong = reader.config(), []
 

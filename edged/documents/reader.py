@@ -100,7 +100,7 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, str) and not _HALVES.search(value):
         return value
-    raise JobError("job", f"{value!r} cannot stand in a job document")
+    raise JobError("job", f"{value!r} has no place in a job document")
 
 
 def below(path: str, key: str) -> str:

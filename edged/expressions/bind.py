@@ -76,7 +76,7 @@ class Binder:
 
     def mixed(self, a: SqlType, b: SqlType, what: str) -> NoReturn:
         """Refuse two types that do not meet."""
-        self.fail(f"{a} and {b} do not go together in {what}", "CAST one of them")
+        self.fail(f"{a} and {b} have no common type in {what}", "CAST one of them")
 
     def condition(self, node: Any) -> Node:
         """A node bound as a condition: BOOLEAN, or a number, which is true where it is not 0."""

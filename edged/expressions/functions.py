@@ -66,7 +66,7 @@ def bind_call(b: Binder, node: Any) -> Node:
     name, args = _call_of(node)
     handler = FUNCTIONS.load().get(name)
     if handler is None and (problem := FUNCTIONS.why_missing(name)):
-        b.fail(problem, "mend or remove it; see edged plugins")
+        b.fail(problem, "repair or remove it; see edged plugins")
     if handler is None:
         name = what.split("(")[0].lower()
         b.fail(f"function {name}() is not supported", f"there are {', '.join(sorted(FUNCTIONS))}")

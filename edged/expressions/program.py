@@ -113,7 +113,7 @@ def _field(path: str, name: str, node: Node) -> Field:
     if node.type.dtype is None:
         advice = {
             t.NULL: "CAST(NULL AS its type)",
-            t.INTERVAL: "epoch_us(...) makes a number of it",
+            t.INTERVAL: "epoch_us(...) converts it to a number",
             t.HUGEINT: "CAST it to UBIGINT or DOUBLE",
         }[node.type]
         raise ExpressionError(path, f"a column cannot be of type {node.type}", advice)

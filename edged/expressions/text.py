@@ -103,7 +103,7 @@ def _check(b: Binder, name: str, nodes: Sequence[Node], what: str) -> None:
                 or not isinstance(node.value, bytes)
                 or (place == 1 and not node.value)
             ):
-                b.fail(f"{what}: what is replaced, and by what, are string literals")
+                b.fail(f"{what}: the text to replace and its replacement are string literals")
         elif node.type != t.VARCHAR:
             b.fail(f"{what} takes strings, not {node.type}")
         elif not isinstance(node, (tree.ColumnRef, Const)):

@@ -25,7 +25,7 @@ def check_together(plans: Sequence[JobPlan]) -> None:
                 if owners.setdefault(claim, plan.name) != plan.name:
                     raise JobError(
                         f"{plan.name}.sinks.{sink.id}",
-                        f"job {owners[claim]} makes {claim} already",
+                        f"job {owners[claim]} already makes {claim}",
                         "name another stream, or another path",
                     )
 
@@ -78,8 +78,8 @@ def _deadlock(jobs: Sequence[str], problem: EdgedError) -> EdgedError:
     if not isinstance(problem, JobError) or len(jobs) == 1:
         return problem
     advice = (
-        f"{', '.join(jobs)} take from each other what the other still has: give one of them names"
-        " of its own first, and then these"
+        f"{', '.join(jobs)} exchange names with each other: first give one of them names of its"
+        " own, then apply this change"
     )
     return JobError(problem.path, problem.problem, advice)
 
@@ -94,6 +94,6 @@ def check_room(store_bytes_max: int | None, plans: Sequence[JobPlan]) -> None:
     if store_bytes_max is not None and store_bytes_max < least:
         raise ConfigError(
             f"a store of {store_bytes_max} bytes is too small for the jobs' memory: allow "
-            f"at least {least} bytes ({STORE_PER_MEMORY} times what they promise to stay below), "
-            "or let them promise less memory"
+            f"at least {least} bytes ({STORE_PER_MEMORY} times their promised memory), "
+            "or lower their promises"
         )

@@ -377,7 +377,7 @@ def _entry(path: str, document: Any) -> dict[str, Any]:
 def _kind(path: str, document: dict[str, Any], registry: Registry[Any]) -> str:
     kind = doc.text(path, document, "type")
     if problem := registry.why_missing(kind):
-        raise JobError(doc.below(path, "type"), problem, "mend or remove it; see edged plugins")
+        raise JobError(doc.below(path, "type"), problem, "repair or remove it; see edged plugins")
     if kind not in registry:
         advice = doc.did_you_mean(kind, registry)
         raise JobError(doc.below(path, "type"), f"{kind!r} is not a type", advice)

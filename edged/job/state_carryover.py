@@ -81,7 +81,7 @@ def _stateless(part: _Part) -> bool:
 
 
 def _refusal(path: str, old: _Part, new: _Part) -> JobError | None:
-    advice = "give it another id to start it afresh, or keep it as it was"
+    advice = "give it another id to start it empty, or undo the change"
     if isinstance(old, StreamPlan) and isinstance(new, StreamPlan):
         if change := _schema_change(old.schema, new.schema):
             return JobError(f"{path}.columns", f"cannot change in a running job: {change}", advice)
@@ -94,7 +94,7 @@ def _refusal(path: str, old: _Part, new: _Part) -> JobError | None:
     if old.kind != new.kind:
         return JobError(f"{path}.type", f"cannot change in a running job: was {old.kind}", advice)
     if old.version != new.version:
-        problem = f"keeps its state as version {new.version}, the store holds {old.version}"
+        problem = f"saves its state as version {new.version}, the store holds {old.version}"
         return JobError(path, problem, advice)
     if old.signature() != new.signature():
         problem = "its state does not fit: its schema, keys or sizes have changed"
@@ -111,7 +111,7 @@ def _schema_change(old: Schema, new: Schema) -> str:
     for f in new:
         if f.name not in old:
             return f"{f.name} was not there"
-    return "" if old == new else "the columns had another order"
+    return "" if old == new else "the order of the columns has changed"
 
 
 def _type(f: Field) -> str:

@@ -84,7 +84,7 @@ class FilterPlan(OperatorPlan):
         """The condition, and whether a row can be in error."""
         lines = [f"keeps rows where {self.where}", "one generated kernel; no state"]
         if self.predicate.source.fallible:
-            lines.append("rows that cannot be evaluated are left out and counted")
+            lines.append("rows that cannot be evaluated are dropped and counted")
         return lines
 
     def signature_facts(self) -> list[Any]:

@@ -385,7 +385,7 @@ def _default(
         out = f"{name}_right" if name in taken else name
         if out in taken:
             advice = "give the output's columns with `columns`"
-            raise JobError(path, f"both {name} and {out} would stand twice in the output", advice)
+            raise JobError(path, f"the output has both {name} and {out} already", advice)
         taken.add(out)
         columns.append(Output(out, 1, name))
     return tuple(columns)

@@ -94,7 +94,7 @@ class MapPlan(OperatorPlan):
         lines = [f"{name} = {sql}" for name, sql in self.columns]
         lines.append("one generated kernel; no state")
         if self.projection.source.fallible:
-            lines.append("rows that cannot be evaluated are left out and counted")
+            lines.append("rows that cannot be evaluated are dropped and counted")
         return lines
 
     def signature_facts(self) -> list[Any]:

@@ -273,7 +273,7 @@ def _measure(path: str, name: str, call: object, schema: Schema) -> Measure:
         raise JobError(path, f"unknown aggregate {match[1]}", f"known: {', '.join(_FUNCTIONS)}")
     if column == "*":
         if function != "count":
-            raise JobError(path, f"{function}(*) means nothing", f"write {function}(a column)")
+            raise JobError(path, f"{function}(*) is not defined", f"write {function}(a column)")
         return Measure(name, function, "")
     if column not in schema:
         advice = doc.did_you_mean(column, schema.names)
