@@ -93,13 +93,15 @@ def command(
     if chosen != NONE:
         bounds = Bounds(60 * minutes, celsius_max)
         asked = _request(chosen, directory, helper, members, threads, bounds, meters_file)
-        energy = _over_clocks(asked, console)
+        energy = _measure_clocks(asked, console)
     watts = {"cpu": cpu_watts, "cuda": gpu_watts}
-    profile = _beside(here, threads, {d: w for d, w in watts.items() if w is not None}, console)
-    profile = _of_board(profile, [m.name for m in members], chosen)
+    profile = _measure_kernels(
+        here, threads, {d: w for d, w in watts.items() if w is not None}, console
+    )
+    profile = _with_board(profile, [m.name for m in members], chosen)
     if energy is not None:
         profile = with_calibration(profile, energy)
-    _keep(profile, energy, directory, plot, as_json)
+    _write_results(profile, energy, directory, plot, as_json)
 
 
 def _request(
@@ -116,7 +118,7 @@ def _request(
     return Asked(board, journal, helper, members, threads, bounds, meters)
 
 
-def _keep(
+def _write_results(
     profile: KernelProfile, energy: EnergyCalibration | None, directory: Path, plot: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
@@ -153,7 +155,7 @@ def _chosen(board: str | None, helper: Path, console: Console) -> str:
     return NONE if why else "/"
 
 
-def _over_clocks(asked: Asked, console: Console) -> EnergyCalibration:
+def _measure_clocks(asked: Asked, console: Console) -> EnergyCalibration:
     """Measure all clocks, with progress.  Raises ConfigError."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -171,7 +173,9 @@ def _over_clocks(asked: Asked, console: Console) -> EnergyCalibration:
             raise ConfigError(f"{problem}; clocks are restored") from problem
 
 
-def _beside(members: Any, threads: int, watts: dict[str, float], console: Console) -> KernelProfile:
+def _measure_kernels(
+    members: Any, threads: int, watts: dict[str, float], console: Console
+) -> KernelProfile:
     from edged.calibration.join_kernels import calibrate
 
     with console.status("measuring") as status:
@@ -180,7 +184,7 @@ def _beside(members: Any, threads: int, watts: dict[str, float], console: Consol
         )
 
 
-def _of_board(profile: KernelProfile, names: Sequence[str], board: str) -> KernelProfile:
+def _with_board(profile: KernelProfile, names: Sequence[str], board: str) -> KernelProfile:
     """The profile with the board's name.  The times of a simulated board are this machine's, scaled
     to its cores; its GPU's are modelled."""
     from edged.calibration.join_kernels import of_board

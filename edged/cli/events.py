@@ -27,7 +27,7 @@ def command(client: Client, follow: bool, last: int, as_json: bool) -> None:
     newest = "0"
     past = list(all_of(client.events, limit=1000))
     for event in past[-last:] if last else []:
-        _say(event, as_json)
+        _print_message(event, as_json)
     if past:
         newest = str(past[-1]["id"])
     if not follow:
@@ -36,14 +36,14 @@ def command(client: Client, follow: bool, last: int, as_json: bool) -> None:
         if isinstance(message, str):
             click.echo(f"edged: {message}; waiting for it", err=True)
         elif message.kind == "event":
-            _say(message.data, as_json)
+            _print_message(message.data, as_json)
         elif message.kind == "missed":
             click.echo(f"edged: {message.data['count']} events are no longer kept", err=True)
         elif message.kind == "daemon" and not message.data["up"]:
             click.echo("edged: the daemon does not answer; waiting for it", err=True)
 
 
-def _say(event: Any, as_json: bool) -> None:
+def _print_message(event: Any, as_json: bool) -> None:
     click.echo(json.dumps(event) if as_json else line(event))
     sys.stdout.flush()  # the reader of a pipe sees each line at once
 

@@ -117,7 +117,7 @@ def validate(ctx: click.Context, client: Client, document: Path, as_json: bool) 
 @as_json
 def pause(client: Client, name: str, if_version: int | None, as_json: bool) -> None:
     """Stop reading the job's sources: its producers wait, nothing is lost."""
-    _say(client.pause_job(name, if_match=_etag(client, name, if_version)), as_json)
+    _print_result(client.pause_job(name, if_match=_etag(client, name, if_version)), as_json)
 
 
 @command.command("resume")
@@ -127,7 +127,7 @@ def pause(client: Client, name: str, if_version: int | None, as_json: bool) -> N
 @as_json
 def resume(client: Client, name: str, if_version: int | None, as_json: bool) -> None:
     """Continue after a pause or a drain."""
-    _say(client.resume_job(name, if_match=_etag(client, name, if_version)), as_json)
+    _print_result(client.resume_job(name, if_match=_etag(client, name, if_version)), as_json)
 
 
 @command.command("drain")
@@ -142,7 +142,7 @@ def drain(client: Client, name: str, if_version: int | None, wait: bool, as_json
     job = client.drain_job(
         name, if_match=_etag(client, name, if_version), prefer=prefer, on_progress=_progress()
     )
-    _say(job, as_json)
+    _print_result(job, as_json)
 
 
 @command.command("delete")
@@ -209,7 +209,7 @@ def _etag(client: Client, name: str, version: int | None) -> str | None:
     return None if version is None else f'"{version}.{client.job(name)["created_us"]}"'
 
 
-def _say(job: Any, as_json: bool) -> None:
+def _print_result(job: Any, as_json: bool) -> None:
     click.echo(json.dumps(job) if as_json else f"{job['name']}: {job['state']}")
 
 

@@ -44,7 +44,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 def command(file: Path, as_json: bool, schema_file: Path | None, rows: int) -> None:
     """Show the pages in FILE: header, schema, first rows; report damage."""
     schemas = _Schemas(file, schema_file)
-    found = [_seen(f, schemas, rows) for f in scan_pages(file.read_bytes())]
+    found = [_page_json(f, schemas, rows) for f in scan_pages(file.read_bytes())]
     pages = [entry for entry in found if "problem" not in entry]
     damaged = [entry for entry in found if "problem" in entry]
     if as_json:
@@ -91,7 +91,7 @@ def _stream(header: Header) -> str:
     return f"{header.stream}@{header.version}"
 
 
-def _seen(found: ScannedPage, schemas: _Schemas, rows: int) -> dict[str, Any]:
+def _page_json(found: ScannedPage, schemas: _Schemas, rows: int) -> dict[str, Any]:
     """A page, or its damage, as JSON."""
     if found.header is None or found.problem is not None:
         return {"offset": found.offset, "bytes": len(found.data), "problem": str(found.problem)}

@@ -122,7 +122,7 @@ def command(
 
     flags = _flags(jobs, pairs, meters, given)
     config = load(config_file, flags=flags)
-    _demand(config, config_file)
+    _require_targets(config, config_file)
     files = configuration.job_files(config)
     plans = configuration.plans(files)
     origins = {str(file.document["name"]): f"{FILE}{file.path}" for file in files}
@@ -131,7 +131,7 @@ def command(
     compile_kernels(quiet=not sys.stderr.isatty(), on_ready=service.starting)
     source = ConfigSource(config, config_file, flags)
     daemon = Daemon(settings, plans, Log(writer(), config.log.level), service, origins, source)
-    _say_ready(daemon, as_json)
+    _print_ready(daemon, as_json)
     daemon.run()
 
 
@@ -154,7 +154,7 @@ def _flags(
     return flags
 
 
-def _demand(config: Config, config_file: Path | None) -> None:
+def _require_targets(config: Config, config_file: Path | None) -> None:
     """Raise where neither a configuration nor a store and jobs are given: /var/lib/edged is never
     an implicit choice."""
     if config_file is None and not config.run.jobs:
@@ -163,7 +163,7 @@ def _demand(config: Config, config_file: Path | None) -> None:
         raise click.UsageError("Missing option '--store', or --config.")
 
 
-def _say_ready(daemon: Daemon, as_json: bool) -> None:
+def _print_ready(daemon: Daemon, as_json: bool) -> None:
     recovered = daemon.parts.recovered
     facts = {
         "ready": True,

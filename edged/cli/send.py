@@ -54,12 +54,12 @@ def command(files: tuple[str, ...], **options: Any) -> None:
     with the same files, id, columns and batch size.  Without --producer there are no acks and no
     guarantee.
     """
-    outcome = Sending(files, **options).run()
+    outcome = SendRun(files, **options).run()
     if options["as_json"]:
         click.echo(json.dumps(outcome))
 
 
-class Sending:
+class SendRun:
     """One run of the command."""
 
     def __init__(self, files: tuple[str, ...], **options: Any) -> None:
@@ -90,7 +90,7 @@ class Sending:
         producer = self._producer(first.schema)
         began = time.monotonic()
         try:
-            with self._screen() as show:
+            with self._progress_line() as show:
                 self._send_all(producer, first, batches, show)
                 self._finish(producer, show)
         except TimeoutError as problem:
@@ -133,18 +133,20 @@ class Sending:
         self, producer: Producer, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], show: Any
     ) -> None:
         done = producer.connect()
-        clock = None if self._factor == 0 else _Clock(self._time_column(first.schema), self._factor)
+        clock = (
+            None if self._factor == 0 else _Schedule(self._time_column(first.schema), self._factor)
+        )
         number, batch = 1, first
         while batch is not None:
             if number <= done:
                 self._skipped += 1
             else:
                 while clock is not None and (wait_s := clock.wait_s(batch)) > 0:
-                    self._note(producer, show)
+                    self._count_acks(producer, show)
                     time.sleep(min(wait_s, 0.2))
                 self._rows_of[producer.send(batch)] = batch.num_rows
                 self._sent_rows += batch.num_rows
-                self._note(producer, show)
+                self._count_acks(producer, show)
             number, batch = number + 1, next(rest, None)
 
     def _finish(self, producer: Producer, show: Any) -> None:
@@ -163,10 +165,10 @@ class Sending:
                     quiet_since, acked = time.monotonic(), producer.acked
                 if time.monotonic() - quiet_since > QUIET_S_MAX:
                     raise
-            self._note(producer, show)
-        self._note(producer, show)
+            self._count_acks(producer, show)
+        self._count_acks(producer, show)
 
-    def _note(self, producer: Producer, show: Any) -> None:
+    def _count_acks(self, producer: Producer, show: Any) -> None:
         """Count the batches acknowledged so far."""
         if self._options["producer"] is not None:
             acked = producer.poll() if producer.unacked_bytes else producer.acked
@@ -191,7 +193,7 @@ class Sending:
         return name
 
     @contextmanager
-    def _screen(self) -> Iterator[Any]:
+    def _progress_line(self) -> Iterator[Any]:
         """A line of progress on a terminal; nothing with --json."""
         if self._options["as_json"]:
             yield lambda sent, acked: None
@@ -210,7 +212,7 @@ class Sending:
             yield show
 
 
-class _Clock:
+class _Schedule:
     """Schedule of batches: a batch is sent when its last row is due."""
 
     def __init__(self, column: str, factor: float) -> None:

@@ -80,7 +80,7 @@ def command(
 
     checks.output("--json", json_path)
     checks.output("--plot", plot)
-    plan = _promising(load_job(job), latency)
+    plan = _with_latency(load_job(job), latency)
     name, settings = policy_of(plan, policy, dict(_setting(pair) for pair in pairs))
     try:
         question = report.Question(
@@ -125,7 +125,7 @@ def _write(answer: Any, path: Path | None) -> None:
     path.write_text(text + "\n")
 
 
-def _promising(plan: Any, latency: str | None) -> Any:
+def _with_latency(plan: Any, latency: str | None) -> Any:
     """The plan with another latency promise."""
     from dataclasses import replace
 

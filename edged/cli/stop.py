@@ -15,7 +15,7 @@ END_S = 60
 """Time after the drain for the last beat, its commit and a snapshot."""
 
 
-class StillThere(EdgedError):
+class StopTimeout(EdgedError):
     """The daemon has not ended in time."""
 
     exit_code = 75
@@ -38,6 +38,6 @@ def command(door: Path, drain: bool, within_s: int) -> None:
     try:
         ask(door, "stop", drain=drain, within_s=within_s)
         if not select.select([process], [], [], within_s + END_S)[0]:
-            raise StillThere(f"the daemon at {door} has not ended yet; it continues to stop")
+            raise StopTimeout(f"the daemon at {door} has not ended yet; it continues to stop")
     finally:
         os.close(process)

@@ -39,8 +39,8 @@ def command(document: str, values: bool, as_json: bool) -> None:
         click.echo(json.dumps(_verdict(document, wrong, notes, shown), indent=2))
     else:
         if config is not None and values:
-            _say_values(config)
-        _say(document, wrong, notes)
+            _print_values(config)
+        _print_faults(document, wrong, notes)
     if wrong:
         sys.exit(wrong[0].exit_code)
 
@@ -98,7 +98,7 @@ def _verdict(
     return verdict if values is None else {**verdict, "values": values}
 
 
-def _say(document: str, wrong: list[EdgedError], notes: list[str]) -> None:
+def _print_faults(document: str, wrong: list[EdgedError], notes: list[str]) -> None:
     for fault in wrong:
         click.echo(f"edged: {fault}", err=True)
     for note in notes:
@@ -110,6 +110,6 @@ def _say(document: str, wrong: list[EdgedError], notes: list[str]) -> None:
         click.echo(f"{document} is valid")
 
 
-def _say_values(config: Config) -> None:
+def _print_values(config: Config) -> None:
     for row in config.values():
         click.echo(f"{row['key']} = {json.dumps(row['value'])}  [{row['origin']}]")

@@ -64,7 +64,7 @@ class DeviceSection:
     )  # fmt: skip
 
     @property
-    def called(self) -> str:
+    def effective_name(self) -> str:
         """The configured name, or the host name."""
         return self.name or socket.gethostname()
 

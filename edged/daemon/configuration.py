@@ -61,7 +61,7 @@ def settings(config: Config) -> Settings:
     """The daemon's settings.  Raises SettingError."""
     return Settings(
         directory=Path(config.store.directory),
-        device=config.device.called,
+        device=config.device.effective_name,
         workers=config.run.workers or len(os.sched_getaffinity(0)),
         door=config.door,
         uplink_url=config.uplink.url or None,

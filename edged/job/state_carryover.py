@@ -27,7 +27,7 @@ from edged.sinks.base import SinkPlan
 
 
 @dataclass(frozen=True)
-class Carry:
+class CarryOver:
     """The verdict on a replacement, part by part; names are dotted paths such as `streams.a`."""
 
     kept: tuple[str, ...]
@@ -47,7 +47,7 @@ class Carry:
         return lines + [f"refuses {fault}" for fault in self.refused]
 
 
-def compare(old: JobPlan, new: JobPlan) -> Carry:
+def compare(old: JobPlan, new: JobPlan) -> CarryOver:
     """The parts that a replacement of `old` by `new` keeps, starts, drops and refuses."""
     before, after = _parts(old), _parts(new)
     kept, started, refused = [], [], []
@@ -62,7 +62,7 @@ def compare(old: JobPlan, new: JobPlan) -> Carry:
             kept.append(path)
     refused += _moved_pages(old, new)
     dropped = tuple(path for path in before if path not in after)
-    return Carry(tuple(kept), tuple(started), dropped, tuple(refused))
+    return CarryOver(tuple(kept), tuple(started), dropped, tuple(refused))
 
 
 _Part = StreamPlan | OperatorPlan | SinkPlan

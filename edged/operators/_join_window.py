@@ -210,7 +210,7 @@ class Arrival:
         self._records = [Records(empty, counts) for counts in self._counts]
         self._tasks = arrive.count_part.address, arrive.place_part.address
         self._alone = Workers(1)
-        self._employ(self._alone)
+        self._allocate_counters(self._alone)
 
     def take(
         self, batches: Sequence[Batch], lends: Sequence[Lend], workers: Workers | None
@@ -218,7 +218,7 @@ class Arrival:
         """The beat's records, left and right; valid until the next call."""
         workers = workers or self._alone
         if workers is not self._workers:
-            self._employ(workers)
+            self._allocate_counters(workers)
         for k, (side, batch, lend) in enumerate(zip(self._sides, batches, lends, strict=True)):
             data = lend(batch.rows)
             if data is not self._records[k].data:
@@ -227,7 +227,7 @@ class Arrival:
         arrive.arrive(*self._tables, *self._tasks)
         return self._records[0], self._records[1]
 
-    def _employ(self, workers: Workers) -> None:
+    def _allocate_counters(self, workers: Workers) -> None:
         """Allocate the counters of `workers`."""
         self._workers = workers
         parts = team.SHARES * workers.count

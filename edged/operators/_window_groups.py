@@ -198,12 +198,12 @@ def merged(shape: Shape, parts: Sequence[Groups]) -> Groups:
         shift += p.store.size
     rows = np.concatenate(shifted)
     rows = np.ascontiguousarray(rows[np.lexsort((rows[:, kernels.FIRST], rows[:, kernels.START]))])
-    laid: Bytes = np.empty(shift, np.uint8)
-    kernels.lay_out(shape.keys, rows, np.concatenate([p.store for p in parts]), laid)
-    return Groups(rows, laid)
+    ordered: Bytes = np.empty(shift, np.uint8)
+    kernels.lay_out(shape.keys, rows, np.concatenate([p.store for p in parts]), ordered)
+    return Groups(rows, ordered)
 
 
-def dealt(shape: Shape, groups: Groups, lanes: int) -> list[Groups]:
+def split(shape: Shape, groups: Groups, lanes: int) -> list[Groups]:
     """The inverse of `merged` for a given number of lanes."""
     partition = groups.rows[:, kernels.HASH].astype(np.uint64) >> np.uint64(58)
     lane = (partition * np.uint64(lanes)) >> np.uint64(6)

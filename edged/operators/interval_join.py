@@ -169,7 +169,7 @@ class IntervalJoin(Placed):
         a limit."""
         self._plan = plan
         links = plan.inputs
-        self._join = _made(plan, plan.kernel, start)
+        self._join = _new_member(plan, plan.kernel, start)
         left, right = (
             Side(links[i].schema, plan.kept(i), plan.key_names(i), links[i].time, start)
             for i in (0, 1)
@@ -202,7 +202,7 @@ class IntervalJoin(Placed):
         many = rows >= JOIN_PARALLEL_ROWS or self._join.deals
         workers = beat.workers if many else None
         self._arrived = [n + r.batch.rows for n, r in zip(self._arrived, inputs, strict=True)]
-        pairs = self._join.join(*records, self._about(*watermarks), workers)
+        pairs = self._join.join(*records, self._beat_facts(*watermarks), workers)
         output = self._materialise(pairs, workers)
         for i, side in enumerate(self._sides):
             side.store.start = self._join.oldest(i, side.base, side.store.stop)
@@ -218,7 +218,7 @@ class IntervalJoin(Placed):
         """Continue with another member, which takes over the windows' rows."""
         if kernel == self._join.name:
             return
-        join = _made(self._plan, kernel)
+        join = _new_member(self._plan, kernel)
         for i, side in enumerate(self._sides):
             rows, hashes = self._live(i, Scratch())
             join.restore(i, side.records(rows, hashes, partial(join.buffer, i)))
@@ -239,7 +239,7 @@ class IntervalJoin(Placed):
         """Rows of both sides in the last beat; the mean of both windows' rows."""
         return self._rows, (self._join.held(0) + self._join.held(1)) // 2
 
-    def _about(self, left_us: int, right_us: int) -> Beat:
+    def _beat_facts(self, left_us: int, right_us: int) -> Beat:
         """Bases, eviction bounds and key columns of this beat."""
         left, right = self._sides
         bounds = (
@@ -343,7 +343,7 @@ def _member(path: str, name: str) -> type[WindowJoin]:
     return member
 
 
-def _made(plan: IntervalJoinPlan, name: str, start: int = 0) -> WindowJoin:
+def _new_member(plan: IntervalJoinPlan, name: str, start: int = 0) -> WindowJoin:
     """A member with empty windows.  Raises JobError where it or its library is missing."""
     path = f"operators.{plan.id}.kernel"
     try:

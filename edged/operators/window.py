@@ -64,10 +64,10 @@ from edged.operators._window_groups import (
     GroupLane,
     Measure,
     OutputBuilder,
-    dealt,
     from_state,
     merged,
     shape_of,
+    split,
     to_state,
 )
 from edged.operators.base import Operator, OperatorPlan, operator
@@ -114,7 +114,7 @@ class WindowOperator(Operator):
 
     def load(self, state: State) -> None:
         """Load a saved state, for any number of workers."""
-        parts = dealt(self._shape, from_state(self._shape, state), len(self._lanes))
+        parts = split(self._shape, from_state(self._shape, state), len(self._lanes))
         for lane, part in zip(self._lanes, parts, strict=True):
             lane.adopt(part)
         self._rows, self._emitted, errors, self._emitter.sums_overflowed = map(
