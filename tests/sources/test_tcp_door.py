@@ -81,21 +81,21 @@ class TestTheOthersSleepOn:
             one.send(batch([1]))
             one.poll()
             time.sleep(0.2)
-            before = loop.waiter.wakes
+            before = loop.event_loop.wakes
             for i in range(20):
                 one.send(batch([i]))
                 one.poll()
                 time.sleep(0.005)
-            assert loop.waiter.wakes == before
+            assert loop.event_loop.wakes == before
 
     def test_an_open_connection_at_rest_wakes_nobody(self, tmp_path) -> None:
         with Loop(PATIENT, tmp_path / "store") as loop, dial(loop) as peer:
             peer.sendall(greeting("p"))
             next_frame(peer)
             time.sleep(0.1)
-            before = loop.waiter.wakes
+            before = loop.event_loop.wakes
             time.sleep(0.5)
-            assert loop.waiter.wakes == before
+            assert loop.event_loop.wakes == before
 
 
 class TestWhatFollowsAGreeting:
