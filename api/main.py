@@ -27,7 +27,7 @@ from api.metrics import App, open_listener
 from api.server import Server
 from edged.config import CONFIG, Config, load
 from edged.errors import EdgedError
-from edged.events.journal import complain, log_to
+from edged.events.journal import log_to, report_error
 from edged.platform.notify import Notifier
 
 NICENESS = 10
@@ -122,5 +122,5 @@ def main() -> None:
         problem.show()
         sys.exit(64)
     except EdgedError as problem:
-        complain(problem, "edged-api")
+        report_error(problem, "edged-api")
         sys.exit(problem.exit_code)

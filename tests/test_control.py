@@ -25,9 +25,9 @@ from edged.control.door import (
     values_bound,
     watch,
 )
-from edged.daemon.commands import Commands
+from edged.daemon.commands import DoorCommands
 from edged.daemon.daemon import Daemon
-from edged.daemon.settings import Settings
+from edged.daemon.settings import DaemonSettings
 from edged.daemon.status import status_document
 from edged.errors import CommandError, EdgedError
 from edged.events.log import EVENTS_MAX, SESSION, Log
@@ -44,7 +44,7 @@ def still(tmp_path_factory):
     """A daemon in this process whose heart does not beat; its log's lines."""
     path, lines = tmp_path_factory.mktemp("still"), []
     log = Log(lambda *line: lines.append(line))
-    daemon = Daemon(Settings(path, "dev", 1), [parse_job(join_job())], log)
+    daemon = Daemon(DaemonSettings(path, "dev", 1), [parse_job(join_job())], log)
     yield daemon
     daemon.close()
 
@@ -127,7 +127,7 @@ KEYS = st.sampled_from(
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), more=st.dictionaries(KEYS, VALUES))
 def test_whatever_is_asked_is_answered_or_refused(still, data, more):
-    commands = Commands(still.parts, None, None, still.stop)
+    commands = DoorCommands(still.parts, None, None, still.stop)
     known = sorted(set(commands._commands) - {"stop"})
     cmd = data.draw(st.sampled_from(known))
     try:

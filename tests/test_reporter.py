@@ -5,7 +5,7 @@ import pytest
 from edged.centre_link.reporter import Reporter
 from edged.config.sections import TelemetrySection
 from edged.daemon.daemon import Daemon
-from edged.daemon.settings import Settings
+from edged.daemon.settings import DaemonSettings
 from edged.errors import JobError
 from edged.events.log import Log
 from edged.job.plan import parse_job
@@ -111,7 +111,7 @@ def test_reports_go_ahead_of_data_where_the_settings_or_a_job_say_so(
     """The resulting order of requests is tested in tests/uplink/test_sender.py."""
     job = parse_job(changed(copy_job(), promises={"telemetry_first": promised}))
     telemetry = TelemetrySection(first=asked)
-    settings = Settings(
+    settings = DaemonSettings(
         tmp_path, "dev", 1, uplink_url="http://127.0.0.1:9", telemetry=telemetry
     )  # fmt: skip
     daemon = Daemon(settings, [job], Log(lambda *_: None))

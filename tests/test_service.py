@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.daemon.systemd import Service
+from edged.daemon.systemd import SystemdService
 from edged.events import journal
 from edged.events.journal import Journal, ToJournal
 from edged.platform.clock import SystemClock
@@ -47,7 +47,7 @@ def made():
 
     def make(listener, **environ):
         environ.setdefault("NOTIFY_SOCKET", listener.getsockname())
-        services.append(Service(SystemClock(), environ))
+        services.append(SystemdService(SystemClock(), environ))
         return services[-1]
 
     yield make
@@ -122,7 +122,7 @@ def test_who_is_not_watched_does_not_wake_for_it(systemd, waiter, environ, made)
 @pytest.mark.parametrize("socket_name", ["", "relative", "/nowhere/notify"])
 def test_without_systemd_nothing_is_said_and_nothing_fails(waiter, socket_name):
     environ = {"NOTIFY_SOCKET": socket_name, "WATCHDOG_USEC": "1000"} if socket_name else {}
-    told = Service(SystemClock(), environ)
+    told = SystemdService(SystemClock(), environ)
     told.starting("x")
     told.reloading()
     told.stopping()

@@ -10,7 +10,7 @@ from edged.beat.record import JobFacts
 from edged.beat.runtime import JobRuntime
 from edged.data.flow import BeatContext
 from edged.events.publisher import EventPublisher
-from edged.platform.disk import DISK_FULL, Buffer, SystemDisk, write_whole
+from edged.platform.disk import DISK_FULL, Buffer, SystemDisk, replace_file
 
 
 class Quarantine:
@@ -45,7 +45,7 @@ class Quarantine:
         while True:
             try:
                 self._directory.mkdir(exist_ok=True)
-                return write_whole(SystemDisk(), str(path), [data])
+                return replace_file(SystemDisk(), str(path), [data])
             except OSError as problem:
                 if problem.errno not in DISK_FULL or beat.await_room is None:
                     raise

@@ -18,7 +18,7 @@ import psutil
 
 from edged.bench.load import Load, write_config
 from edged.control.door import ask
-from edged.platform.processes import Part, free_port
+from edged.platform.processes import ChildProcess, free_port
 
 
 def join_job(address: str, bound_us: int, latency: str, memory: str = "1GiB") -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Rig:
         self.landing = directory / "landing"
         self.trace = directory / "trace.jsonl"
         self.address = f"127.0.0.1:{free_port()}"
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, ChildProcess] = {}
         (directory / "logs").mkdir()
 
     def start(self, job: dict[str, Any], uplink: bool = True, extra: Sequence[str] = ()) -> None:
@@ -100,11 +100,11 @@ class Rig:
         self._add("daemon", *arguments)
         self.parts["daemon"].ready()
 
-    def load(self, load: Load) -> Part:
+    def load(self, load: Load) -> ChildProcess:
         """Start the load generator and wait until it is connected."""
         config = self.directory / "load.json"
         write_config(load, config)
-        part = Part("load", ["edged.bench.load", str(config)], self.directory / "logs")
+        part = ChildProcess("load", ["edged.bench.load", str(config)], self.directory / "logs")
         self.parts["load"] = part
         part.ready()
         return part
@@ -134,7 +134,7 @@ class Rig:
             part.stop()
 
     def _add(self, name: str, *arguments: str) -> None:
-        self.parts[name] = Part(name, ["edged", *arguments], self.directory / "logs")
+        self.parts[name] = ChildProcess(name, ["edged", *arguments], self.directory / "logs")
 
 
 @contextlib.contextmanager

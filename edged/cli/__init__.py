@@ -40,7 +40,7 @@ def main() -> None:
         problem.show()
         sys.exit(64)
     except EdgedError as problem:
-        from edged.events.journal import complain
+        from edged.events.journal import report_error
 
-        complain(problem)
+        report_error(problem)
         sys.exit(problem.exit_code)

@@ -114,7 +114,7 @@ def command(
     from edged.daemon.compilation import compile_kernels
     from edged.daemon.daemon import Daemon
     from edged.daemon.reload import ConfigSource
-    from edged.daemon.systemd import Service
+    from edged.daemon.systemd import SystemdService
     from edged.events.journal import writer
     from edged.events.log import Log
     from edged.job.changes import FILE
@@ -127,7 +127,7 @@ def command(
     plans = configuration.plans(files)
     origins = {str(file.document["name"]): f"{FILE}{file.path}" for file in files}
     settings = configuration.settings(config)
-    service = Service(SystemClock())
+    service = SystemdService(SystemClock())
     compile_kernels(quiet=not sys.stderr.isatty(), on_ready=service.starting)
     source = ConfigSource(config, config_file, flags)
     daemon = Daemon(settings, plans, Log(writer(), config.log.level), service, origins, source)

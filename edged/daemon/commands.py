@@ -33,7 +33,7 @@ NONE = "none"
 """In place of a policy's name: withdraws a command's choice."""
 
 
-class Commands:
+class DoorCommands:
     """Executes commands on a daemon; the heart's thread only.
 
     `stop` takes the time in µs that a drain may take; 0: no drain.

@@ -20,7 +20,7 @@ from typing import Any
 
 from edged.config import Config, SettingError, read
 from edged.config.read import nearest
-from edged.daemon.settings import Settings
+from edged.daemon.settings import DaemonSettings
 from edged.documents.reader import load_document
 from edged.energy.settings import NO_BOARD, SIMULATED, EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, parse_allowed
@@ -57,9 +57,9 @@ class JobFile:
     document: dict[str, Any]
 
 
-def settings(config: Config) -> Settings:
+def settings(config: Config) -> DaemonSettings:
     """The daemon's settings.  Raises SettingError."""
-    return Settings(
+    return DaemonSettings(
         directory=Path(config.store.directory),
         device=config.device.effective_name,
         workers=config.run.workers or len(os.sched_getaffinity(0)),
@@ -267,7 +267,7 @@ def _wrong(config: Config, key: str, problem: str, advice: str = "") -> SettingE
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ConfigVerdict:
     """The answer of a reload's child process."""
 
     config: Config
@@ -276,19 +276,19 @@ class Verdict:
     """Where there are faults, the other fields are not used."""
 
 
-def check(path: str | None, flags: Mapping[str, tuple[str, Any]]) -> Verdict:
+def check(path: str | None, flags: Mapping[str, tuple[str, Any]]) -> ConfigVerdict:
     """Read the configuration, find all faults, and compile the jobs' expressions."""
     config, wrong = read(path, flags=flags)
     found: list[EdgedError] = [*wrong] or problems(config)
     if found:
-        return Verdict(config, [], [str(problem) for problem in found])
+        return ConfigVerdict(config, [], [str(problem) for problem in found])
     files = job_files(config)
     try:
         for plan in plans(files):
             compile_expressions(plan, lambda *_: None)
     except EdgedError as problem:
-        return Verdict(config, [], [str(problem)])
-    return Verdict(config, files, [])
+        return ConfigVerdict(config, [], [str(problem)])
+    return ConfigVerdict(config, files, [])
 
 
 def main() -> None:

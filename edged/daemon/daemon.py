@@ -21,14 +21,14 @@ from edged.beat.recover import Recovered, recover
 from edged.beat.stats import Stats
 from edged.centre_link.link import CentreLink, prepare
 from edged.control.door import Door
-from edged.daemon.commands import Commands
+from edged.daemon.commands import DoorCommands
 from edged.daemon.job_host import DaemonJobHost
 from edged.daemon.parts import Parts
 from edged.daemon.reload import ConfigSource, Reloader
-from edged.daemon.settings import Settings
+from edged.daemon.settings import DaemonSettings
 from edged.daemon.startup import StartupSpaceWait
 from edged.daemon.status import status_document
-from edged.daemon.systemd import Service
+from edged.daemon.systemd import SystemdService
 from edged.daemon.uplink_control import UplinkControl
 from edged.data.workers import Workers
 from edged.energy.board import open_site
@@ -55,10 +55,10 @@ class Daemon:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: DaemonSettings,
         plans: Sequence[JobPlan],
         log: Log | None = None,
-        service: Service | None = None,
+        service: SystemdService | None = None,
         origins: Mapping[str, str] | None = None,
         source: ConfigSource | None = None,
     ) -> None:
@@ -70,14 +70,19 @@ class Daemon:
         check_room(settings.store_bytes_max, plans)
         clock = SystemClock()
         self.parts, self._uplink = _build(
-            settings, plans, origins or {}, clock, log or Log(), service or Service(clock, {})
+            settings,
+            plans,
+            origins or {},
+            clock,
+            log or Log(),
+            service or SystemdService(clock, {}),
         )
         parts = self.parts
         if parts.energy is not None:
             _connect_energy(parts, parts.energy)
         self.centre = None if self._uplink is None else _link_centre(parts, self._uplink)
         self.reloader = None if source is None else Reloader(parts, self.centre, source)
-        commands = Commands(parts, self.centre, self.reloader, self.stop)
+        commands = DoorCommands(parts, self.centre, self.reloader, self.stop)
         self.door = Door(parts.door, commands, parts.clock, parts.events, self._watched_status)
         parts.event_loop.add_control(self.door.fileno(), self.door.serve)
         self._watch_uplink()
@@ -171,12 +176,12 @@ class Daemon:
 
 
 def _build(
-    settings: Settings,
+    settings: DaemonSettings,
     plans: Sequence[JobPlan],
     origins: Mapping[str, str],
     clock: Clock,
     log: Log,
-    service: Service,
+    service: SystemdService,
 ) -> tuple[Parts, Uplink | None]:
     """Build the parts in the order of the module's diagram."""
     started_us, started_wall_us = clock.monotonic_us(), clock.wall_us()
@@ -219,7 +224,7 @@ def _build(
     return parts, uplink
 
 
-def _open_store(settings: Settings) -> Store:
+def _open_store(settings: DaemonSettings) -> Store:
     return Store.open(
         settings.directory,
         bytes_max=settings.store_bytes_max,
@@ -227,7 +232,7 @@ def _open_store(settings: Settings) -> Store:
     )
 
 
-def _open_board(settings: Settings, clock: Clock) -> EnergyGovernor | None:
+def _open_board(settings: DaemonSettings, clock: Clock) -> EnergyGovernor | None:
     board = settings.energy
     if board.board == NO_BOARD:
         return None
@@ -237,7 +242,7 @@ def _open_board(settings: Settings, clock: Clock) -> EnergyGovernor | None:
 
 
 def _start_uplink(
-    settings: Settings, store: Store, recovered: Recovered, publisher: EventPublisher
+    settings: DaemonSettings, store: Store, recovered: Recovered, publisher: EventPublisher
 ) -> Uplink | None:
     if settings.uplink_url is None:
         return None
@@ -257,14 +262,14 @@ def _start_uplink(
 
 
 def _coalescer(
-    settings: Settings, uplink: Uplink, clock: Clock, store: Store, recovered: Recovered
+    settings: DaemonSettings, uplink: Uplink, clock: Clock, store: Store, recovered: Recovered
 ) -> UploadCoalescer:
     coalescer = UploadCoalescer(uplink, clock, settings.store_bytes_max, store.pending())
     coalescer.set_jobs([job.plan for job in recovered.jobs])
     return coalescer
 
 
-def _door_path(settings: Settings) -> Path:
+def _door_path(settings: DaemonSettings) -> Path:
     return settings.door or settings.directory / "door"
 
 

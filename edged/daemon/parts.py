@@ -13,8 +13,8 @@ from edged.beat.jobs import JobRegistry
 from edged.beat.recover import Recovered
 from edged.beat.stats import Stats
 from edged.daemon.job_host import DaemonJobHost
-from edged.daemon.settings import Settings
-from edged.daemon.systemd import Service
+from edged.daemon.settings import DaemonSettings
+from edged.daemon.systemd import SystemdService
 from edged.daemon.uplink_control import UplinkControl
 from edged.data.workers import Workers
 from edged.energy.policy_store import PolicyStore
@@ -31,12 +31,12 @@ from edged.store import Store
 class Parts:
     """All parts, built once (`edged.daemon.daemon`)."""
 
-    settings: Settings
+    settings: DaemonSettings
     clock: Clock
     started_us: int
     """Monotonic clock of the start."""
     started_wall_us: int
-    service: Service
+    service: SystemdService
     workers: Workers
     event_loop: EventLoop
     store: Store

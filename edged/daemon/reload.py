@@ -26,7 +26,7 @@ from edged.beat.changes import ChangeRequest, JobAnswer
 from edged.beat.runtime import JobRuntime
 from edged.centre_link.link import CentreLink
 from edged.config import SETTINGS, Config
-from edged.daemon.configuration import JobFile, Verdict
+from edged.daemon.configuration import ConfigVerdict, JobFile
 from edged.daemon.parts import Parts
 from edged.errors import CommandError, EdgedError
 from edged.job.changes import DRAINING, FILE, Change
@@ -99,7 +99,7 @@ class Reloader:
             if done.returncode:
                 last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
                 raise ChildProcessError(last)
-            verdict: Verdict = pickle.loads(done.stdout)
+            verdict: ConfigVerdict = pickle.loads(done.stdout)
         except Exception as problem:  # any failure must resolve the answers
             refusal = _refusal([f"it could not be read: {problem}"])
             self._call(lambda: self._refuse(refusal))
@@ -110,7 +110,7 @@ class Reloader:
         """Call on the heart's thread."""
         self._parts.event_loop.call(call)
 
-    def _on_verdict(self, verdict: Verdict) -> None:
+    def _on_verdict(self, verdict: ConfigVerdict) -> None:
         if verdict.faults:
             self._refuse(_refusal(verdict.faults))
         elif self._parts.committer.gate.full:
@@ -118,7 +118,7 @@ class Reloader:
         else:
             self._parts.planner.submit(self._plan, verdict)
 
-    def _plan(self, verdict: Verdict) -> None:
+    def _plan(self, verdict: ConfigVerdict) -> None:
         """Build the changed jobs, and check that all jobs can run together."""
         try:
             files = {parse_job(file.document).name: file for file in verdict.jobs}

@@ -9,12 +9,12 @@ from pathlib import Path
 from edged.beat.snapshots import SNAPSHOT_BYTES
 from edged.config.sections import TelemetrySection
 from edged.energy.settings import NO_BOARD, EnergySettings
-from edged.platform.disk import room
+from edged.platform.disk import filesystem_bytes
 from edged.store.store import SEGMENT_BYTES
 
 
 @dataclass(frozen=True)
-class Settings:
+class DaemonSettings:
     """Settings that do not change while the daemon runs."""
 
     directory: Path
@@ -32,5 +32,5 @@ class Settings:
 
     def segment_bytes(self) -> int:
         """Size of a log segment: at most a sixteenth of the store's limit or of the disk."""
-        held = self.store_bytes_max or room(str(self.directory))[1]
+        held = self.store_bytes_max or filesystem_bytes(str(self.directory))[1]
         return max(1 << 20, min(SEGMENT_BYTES, held // 16))

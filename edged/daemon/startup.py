@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from edged.beat.disk_full_gate import RETRY_MS
-from edged.daemon.systemd import Service
+from edged.daemon.systemd import SystemdService
 from edged.events.log import Log
-from edged.platform.disk import room
+from edged.platform.disk import filesystem_bytes
 from edged.store import StoreFull
 
 LOOKS_MAX = 30
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class StartupSpaceWait:
     """Repeats steps of the start that find the disk of the store full."""
 
-    def __init__(self, directory: Path, service: Service, log: Log) -> None:
+    def __init__(self, directory: Path, service: SystemdService, log: Log) -> None:
         self._directory, self._service, self._log = str(directory), service, log
         self._logged = False
 
@@ -43,8 +43,8 @@ class StartupSpaceWait:
         if not self._logged:
             self._logged = True
             self._log("warning", f"the start waits for room on the disk: {problem}")
-        free_bytes = room(self._directory)[0]
+        free_bytes = filesystem_bytes(self._directory)[0]
         for _ in range(LOOKS_MAX):
             time.sleep(RETRY_MS / 1000)
-            if room(self._directory)[0] > free_bytes:
+            if filesystem_bytes(self._directory)[0] > free_bytes:
                 return

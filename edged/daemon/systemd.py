@@ -19,7 +19,7 @@ START_STEP_S = 180
 """Time that one step of the start may take: to compile a kernel, or to replay the log."""
 
 
-class Service:
+class SystemdService:
     """The service's state as systemd sees it.  Never raises.
 
     `feed` of the watchdog drops its message where systemd's queue is full; other messages wait for

@@ -28,7 +28,7 @@ from edged.demo.truth import Truth, Verdict
 from edged.documents.reader import load_document
 from edged.energy.settings import SIMULATED
 from edged.errors import CentralError, ConfigError
-from edged.platform.processes import Part, PartFailed, free_port
+from edged.platform.processes import ChildProcess, ChildProcessFailed, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -73,7 +73,7 @@ class Story:
         self.started = time.monotonic()
         self.kills = 0
         self._spark_starts = 1
-        self._parts: list[Part] = []
+        self._parts: list[ChildProcess] = []
 
     def run(self) -> dict[str, Any]:
         """Play it; returns the summary that is also written to `summary.json`."""
@@ -106,8 +106,8 @@ class Story:
             stream["source"] |= {"listen": self.address, "token_file": str(work / "token")}
         (work / "job.json").write_text(json.dumps(document, indent=1))
 
-    def _start(self, name: str, *arguments: str) -> Part:
-        part = Part(name, arguments, self.places.work / "logs")
+    def _start(self, name: str, *arguments: str) -> ChildProcess:
+        part = ChildProcess(name, arguments, self.places.work / "logs")
         self._parts.append(part)
         return part
 
@@ -178,13 +178,15 @@ class Story:
     def _until(self, done: Any) -> Iterator[None]:
         while not done():
             if time.monotonic() - self.started > DEADLINE_S:
-                raise PartFailed(f"not done after {DEADLINE_S:.0f} s; see {self.places.work}/logs")
+                raise ChildProcessFailed(
+                    f"not done after {DEADLINE_S:.0f} s; see {self.places.work}/logs"
+                )
             yield
 
     # looking ---------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Bring the scene up to date; raises PartFailed where a part has died by itself."""
+        """Bring the scene up to date; raises ChildProcessFailed where a part has died by itself."""
         self.scene.seconds = time.monotonic() - self.started
         for part in self._parts:
             if part.name != "spark" or not self._started_again(part):
@@ -197,7 +199,7 @@ class Story:
                 while True:
                     self._heard(self.spark.events.get_nowait())
 
-    def _started_again(self, spark: Part) -> bool:
+    def _started_again(self, spark: ChildProcess) -> bool:
         """Whether the aggregation ended for a reason that may pass, and runs again: on a loaded
         machine Spark's workers may not be there in time.  Its checkpoint says where it was."""
         if spark.process.poll() != CentralError.exit_code or self._spark_starts >= SPARK_STARTS_MAX:

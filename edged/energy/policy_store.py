@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edged.energy.policies import COMMAND, PolicyChoice
-from edged.platform.disk import SystemDisk, write_whole
+from edged.platform.disk import SystemDisk, replace_file
 
 NAME = "policy.json"
 
@@ -51,7 +51,7 @@ class PolicyStore:
         """Store the choice durably, or remove it.  Thread-safe.  Raises OSError."""
         if choice is not None:
             text = json.dumps({**_plain(choice), "over": _plain(configured)}) + "\n"
-            write_whole(self._disk, str(self.path), [text.encode()])
+            replace_file(self._disk, str(self.path), [text.encode()])
         elif self.path.exists():
             self._disk.unlink(str(self.path))
             self._disk.sync_directory(str(self.path.parent))

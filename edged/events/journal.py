@@ -37,7 +37,7 @@ def log_to(identifier: str, level: str, environ: Mapping[str, str] | None = None
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
 
-def complain(problem: object, identifier: str = "edged") -> None:
+def report_error(problem: object, identifier: str = "edged") -> None:
     """Report the error that ends a command, with level `error` in the journal."""
     if _is_journal(os.environ):
         Journal(identifier=identifier)("error", str(problem), {})

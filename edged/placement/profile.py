@@ -22,7 +22,7 @@ from typing import Any
 
 from edged.errors import ConfigError
 from edged.placement.placement import DEFAULT, KernelProfile
-from edged.platform.disk import SystemDisk, write_whole
+from edged.platform.disk import SystemDisk, replace_file
 from governors.board_tariffs import Measured
 from governors.curve import CalibrationCurve, Optimum
 from governors.energy import Provenance
@@ -242,7 +242,7 @@ def _read(path: Path) -> str | None:
 
 def _write(path: Path, text: str) -> Path:
     try:
-        write_whole(SystemDisk(), str(path), [memoryview(text.encode())])
+        replace_file(SystemDisk(), str(path), [memoryview(text.encode())])
     except OSError as problem:
         raise ConfigError(f"cannot write {path}: {problem}") from problem
     return path

@@ -94,7 +94,7 @@ class Disk(Protocol):
         """Free bytes at `path`, as the file system reports them."""
 
 
-def flat(buffer: Buffer) -> memoryview:
+def flat_view(buffer: Buffer) -> memoryview:
     """The bytes of `buffer` as a memoryview of format B, without a copy where it is contiguous."""
     if isinstance(buffer, np.ndarray):
         if buffer.size == 0:
@@ -135,7 +135,7 @@ class SystemFile:
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         """See `File.pwritev`."""
-        views = [v for v in map(flat, buffers) if len(v)]
+        views = [v for v in map(flat_view, buffers) if len(v)]
         first = 0
         while first < len(views):
             group = views[first : first + _IOV_MAX]
@@ -217,10 +217,10 @@ class SystemDisk:
 
     def free(self, path: str) -> int:
         """See `Disk.free`."""
-        return room(path)[0]
+        return filesystem_bytes(path)[0]
 
 
-def room(path: str) -> tuple[int, int]:
+def filesystem_bytes(path: str) -> tuple[int, int]:
     """Free and total bytes of the file system that `path` is on or would be created on.
 
     A file system that does not report its size counts as unlimited.
@@ -236,7 +236,7 @@ def room(path: str) -> tuple[int, int]:
     return facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
 
 
-def write_whole(
+def replace_file(
     disk: Disk, path: str, buffers: Sequence[Buffer], sync: bool = True, over: str | None = None
 ) -> None:
     """Replace the file at `path` by `buffers`: write a temporary file beside it, sync, rename.
@@ -252,7 +252,7 @@ def write_whole(
         disk.sync_directory(str(Path(path).parent))
     file = disk.open(temporary, create=True)
     try:
-        size = sum(len(flat(b)) for b in buffers)
+        size = sum(len(flat_view(b)) for b in buffers)
         if sync:
             file.allocate(max(1, size))
         file.pwritev(buffers, 0)

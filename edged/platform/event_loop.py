@@ -22,7 +22,7 @@ from edged.platform.clock import Clock
 Handler = Callable[[], object]
 
 
-class Source(Protocol):
+class PollableSource(Protocol):
     """The part of a source that the loop uses."""
 
     def fileno(self) -> int:
@@ -61,13 +61,13 @@ class EventLoop:
         for poller in (self._all, self._muted, self._commit):
             poller.register(fd, select.EPOLLIN)
 
-    def add_source(self, source: Source) -> None:
+    def add_source(self, source: PollableSource) -> None:
         """End `until_input` when the source is ready; serve its control in every kind of wait."""
         self._all.register(source.fileno(), select.EPOLLIN)
         if (control := source.control_fileno()) >= 0:
             self.add_control(control, lambda: source.serve_control(self._clock.monotonic_us()))
 
-    def remove_source(self, source: Source) -> None:
+    def remove_source(self, source: PollableSource) -> None:
         """Remove a source, before it is closed."""
         self._all.unregister(source.fileno())
         if (control := source.control_fileno()) >= 0:

@@ -1,4 +1,4 @@
-"""Starting, watching and killing the parts of edged as processes: what demo and benchmarks run."""
+"""Child processes of edged, as the demo and the benchmarks start, watch and kill them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ EPHEMERAL_FIRST = 32_768
 """The first port of Linux's default `net.ipv4.ip_local_port_range`."""
 
 
-class PartFailed(EdgedError):
-    """A part ended or kept silent when it should not have; names its log."""
+class ChildProcessFailed(EdgedError):
+    """A child process ended with an error or did not become ready; names its log."""
 
     exit_code = 70
 
 
-class Part:
-    """One process.  JSON lines of its standard output become `events`; the rest goes to a log."""
+class ChildProcess:
+    """One process.  JSON lines of its standard output become `events`; standard error is logged."""
 
     def __init__(self, name: str, arguments: Sequence[str], logs: Path) -> None:
         self.name, self.arguments = name, list(arguments)
@@ -60,7 +60,7 @@ class Part:
                         self.events.put(event)
 
     def ready(self, timeout_s: float = 300.0) -> dict[str, Any]:
-        """The part's first event that says `ready`; raises PartFailed where none comes."""
+        """The first event with `ready`.  Raises ChildProcessFailed where none comes in time."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             with contextlib.suppress(queue.Empty):
@@ -68,21 +68,25 @@ class Part:
                 if event.get("ready"):
                     return event
             self.check()
-        raise PartFailed(f"{self.name} is not ready after {timeout_s:.0f} s; see {self.log}")
+        raise ChildProcessFailed(
+            f"{self.name} is not ready after {timeout_s:.0f} s; see {self.log}"
+        )
 
     def check(self) -> None:
-        """Raise PartFailed where the process has ended with an error that nobody asked for."""
+        """Raise ChildProcessFailed where the process has ended with an error and was not killed."""
         code = self.process.poll()
         if code not in (None, 0) and not self.killed:
             tail = self.log.read_text(errors="replace").strip().splitlines()[-5:]
-            raise PartFailed(f"{self.name} ended with {code}; see {self.log}:\n" + "\n".join(tail))
+            raise ChildProcessFailed(
+                f"{self.name} ended with {code}; see {self.log}:\n" + "\n".join(tail)
+            )
 
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """`kill -9`, the process alone: what belongs to it must notice by itself."""
+        """Send SIGKILL to the process alone; its own children must notice by themselves."""
         self.killed = True
         self.process.kill()
         self.process.wait()
@@ -104,14 +108,14 @@ class Part:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody uses at this moment.
+    """A TCP port of the loopback interface that is free now.
 
-    It is none of those that Linux gives to outgoing connections: one of them could take it while
-    a part that was killed is away.
+    It lies below Linux's ports for outgoing connections: one of those could be taken while a killed
+    process is away.
     """
-    dice = random.SystemRandom()
+    source = random.SystemRandom()
     while True:
-        port = dice.randrange(10_000, EPHEMERAL_FIRST)
+        port = source.randrange(10_000, EPHEMERAL_FIRST)
         with contextlib.suppress(OSError), socket.socket() as s:
             s.bind(("127.0.0.1", port))
             return port

@@ -45,7 +45,7 @@ from edged.documents import reader as doc
 from edged.documents.units import show_duration, show_size
 from edged.errors import JobError, StoreError
 from edged.pages.sealed import PageKey, SealedPage
-from edged.platform.disk import DISK_FULL, Disk, SystemDisk, write_whole
+from edged.platform.disk import DISK_FULL, Disk, SystemDisk, replace_file
 from edged.sinks.base import Flush, Sink, SinkContext, SinkPlan, sink
 
 FORMATS = ("parquet", "ndjson")
@@ -99,7 +99,7 @@ class FileSink(Sink):
             self._disk.mkdir(self._directory)
             self._sweep(beat.number, name)
             if name:
-                write_whole(self._disk, f"{self._directory}/{name}", data)
+                replace_file(self._disk, f"{self._directory}/{name}", data)
         except OSError as problem:
             if problem.errno in DISK_FULL and beat.await_room is not None:
                 beat.await_room(OSError(problem.errno, problem.strerror, self._directory))

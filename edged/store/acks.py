@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 
-from edged.platform.disk import DISK_FULL, Disk, write_whole
+from edged.platform.disk import DISK_FULL, Disk, replace_file
 from edged.store.page_index import Route
 
 
@@ -39,7 +39,7 @@ def write_acks(disk: Disk, path: str, epoch: int, acked: dict[Route, int]) -> No
     body = json.dumps({"epoch": f"{epoch:016x}", "acks": acks}).encode()
     crc = str(zlib.crc32(body)).encode()
     try:
-        write_whole(disk, path, [body + b"\n" + crc + b"\n"], sync=False)
+        replace_file(disk, path, [body + b"\n" + crc + b"\n"], sync=False)
     except OSError as problem:
         if problem.errno not in DISK_FULL:
             raise

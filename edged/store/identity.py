@@ -18,7 +18,7 @@ import struct
 import zlib
 
 from edged.errors import StoreCorrupt, StoreError
-from edged.platform.disk import Disk, write_whole
+from edged.platform.disk import Disk, replace_file
 
 FORMAT = 1
 _SLOT = struct.Struct("<QQQI")
@@ -35,7 +35,7 @@ def create_identity(disk: Disk, path: str) -> int:
     epoch = f"{random_u64():016x}"
     crc = zlib.crc32(f"{FORMAT} {epoch}".encode())
     text = json.dumps({"format": FORMAT, "epoch": epoch, "crc": crc}) + "\n"
-    write_whole(disk, path, [text.encode()])
+    replace_file(disk, path, [text.encode()])
     return int(epoch, 16)
 
 
@@ -65,7 +65,7 @@ def next_session(disk: Disk, path: str, epoch: int) -> tuple[int, int]:
     """Count this opening, durably; returns (counter, nonce)."""
     fresh = not disk.exists(path)
     if fresh:
-        write_whole(disk, path, [bytes(2 * _SLOT_BYTES)])
+        replace_file(disk, path, [bytes(2 * _SLOT_BYTES)])
     file = disk.open(path)
     try:
         slots = [file.pread(_SLOT.size, i * _SLOT_BYTES) for i in (0, 1)]

@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from edged.errors import StoreError
 from edged.pages.sealed import PageKey, SealedPage
-from edged.platform.disk import Buffer, File, flat
+from edged.platform.disk import Buffer, File, flat_view
 
 ALIGN = 4096
 HEADER_BYTES = 72
@@ -141,8 +141,8 @@ class Encoded:
     """A record as buffers ready to be written; pages are not copied."""
 
     def __init__(self, record: BeatRecord) -> None:
-        inputs = [flat(b) for b in record.inputs]
-        datas = [flat(p.data) for p in record.pages]
+        inputs = [flat_view(b) for b in record.inputs]
+        datas = [flat_view(p.data) for p in record.pages]
         crcs = [zlib.crc32(d) for d in datas]
         lengths = struct.pack(f"<{1 + len(inputs)}Q", len(record.facts), *map(len, inputs))
         entries = [
@@ -165,7 +165,7 @@ class Encoded:
         """Everything to write, in order."""
         crc = zlib.crc32(self._head, seed)
         for part in self._inputs:
-            crc = zlib.crc32(flat(part), crc)
+            crc = zlib.crc32(flat_view(part), crc)
         flags = FLAG_SYNC * lineage.sync | FLAG_COPY * lineage.copy
         fields = (RECORD_MAGIC, VERSION, flags, segment, self.number)
         past = (lineage.previous, lineage.durable, lineage.snapshots)

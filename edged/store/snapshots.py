@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.errors import StoreError
-from edged.platform.disk import Buffer, Disk, File, flat, write_whole
+from edged.platform.disk import Buffer, Disk, File, flat_view, replace_file
 
 Array = npt.NDArray[Any]
 _MAGIC = 0x53676445
@@ -67,7 +67,7 @@ def write_snapshot(
     for name, array in arrays.items():
         if array.dtype.hasobject:
             raise StoreError(f"array {name!r} holds Python objects; a snapshot takes plain dtypes")
-        view = flat(array)
+        view = flat_view(array)
         descr = np.lib.format.dtype_to_descr(array.dtype)
         row = {"name": name, "dtype": descr, "shape": array.shape, "crc": zlib.crc32(view)}
         table.append(row)
@@ -78,7 +78,7 @@ def write_snapshot(
     buffers: list[Buffer] = [head + struct.pack("<I", crc)]
     for part in (memoryview(text), memoryview(facts), *parts):
         buffers += [part, bytes(-len(part) % _PAD)]
-    write_whole(disk, path, buffers, over=over)
+    replace_file(disk, path, buffers, over=over)
     return sum(len(b) for b in buffers)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import httpx
 
 from edged.http.api_tokens import TokenFile
-from edged.platform.processes import Part, free_port
+from edged.platform.processes import ChildProcess, free_port
 
 NOW_US = time.time_ns() // 1000
 HOUR_US = 3_600_000_000
@@ -62,7 +62,7 @@ def small(name="extra"):
     }
 
 
-class Daemon(Part):
+class Daemon(ChildProcess):
     """`edged run` of one job on a simulated board; `store` and `door` are where it says."""
 
     def __init__(self, path, document=READINGS, *arguments):
@@ -82,7 +82,7 @@ class Daemon(Part):
         self.stop()
 
 
-class Api(Part):
+class Api(ChildProcess):
     """`edged-api` on a unix socket and, with `tcp`, on a port of loopback."""
 
     def __init__(self, path, door=None, tcp=False, **settings):

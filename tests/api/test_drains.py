@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from edged.platform.processes import Part, free_port
+from edged.platform.processes import ChildProcess, free_port
 from tests.api.support import Api, Daemon, small, until
 
 ROWS = "".join(f'{{"id": {i}, "time": "2026-11-21T09:00:00Z"}}\n' for i in range(100)).encode()
@@ -24,7 +24,7 @@ def plant(tmp_path):
 
     def collect():
         words = ["edged", "central", "collect", "--landing", str(tmp_path / "landing")]
-        parts.append(Part("collector", [*words, "--listen", address, "--json"], tmp_path))
+        parts.append(ChildProcess("collector", [*words, "--listen", address, "--json"], tmp_path))
         parts[0].ready()
 
     with (

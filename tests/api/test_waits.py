@@ -29,7 +29,7 @@ from api.server import Peer
 from edged.config.sections import ApiSection
 from edged.control.door import Door as DaemonsDoor
 from edged.daemon.daemon import Daemon
-from edged.daemon.settings import Settings
+from edged.daemon.settings import DaemonSettings
 from edged.daemon.status import status_document
 from edged.errors import CommandError
 from edged.events.log import Events, Log
@@ -59,7 +59,9 @@ DOCUMENT = app.routes().openapi()
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory):
     """A daemon's picture of itself, with the job READINGS."""
-    daemon = Daemon(Settings(tmp_path_factory.mktemp("still"), "dev", 1), [parse_job(READINGS)])
+    daemon = Daemon(
+        DaemonSettings(tmp_path_factory.mktemp("still"), "dev", 1), [parse_job(READINGS)]
+    )
     yield json.loads(json.dumps(status_document(daemon.parts)))
     daemon.close()
 

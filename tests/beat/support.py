@@ -26,7 +26,7 @@ from edged.events.publisher import EventPublisher
 from edged.job.plan import parse_job
 from edged.pages.read import read_page
 from edged.platform.clock import SystemClock
-from edged.platform.processes import Part, free_port
+from edged.platform.processes import ChildProcess, free_port
 from edged.sinks.base import Flush, SinkContext
 from edged.store import BeatRecord, Store
 
@@ -246,7 +246,7 @@ class Live:
         return self.job.streams[stream].time.watermark_us
 
 
-class Daemon(Part):
+class Daemon(ChildProcess):
     """`edged run` as a process, its door, and what it said when it was ready."""
 
     def __init__(self, path, document, *arguments, module="edged"):

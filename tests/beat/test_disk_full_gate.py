@@ -104,16 +104,16 @@ FILES = changed(
 
 
 def full_once(monkeypatch, name, problems):
-    """Have `name`'s `write_whole` raise the problems, one a call, before it works."""
+    """Have `name`'s `replace_file` raise the problems, one a call, before it works."""
     module = pytest.importorskip(name)
-    write = module.write_whole
+    write = module.replace_file
 
     def refused(*arguments, **more):
         if problems:
             raise problems.pop()
         return write(*arguments, **more)
 
-    monkeypatch.setattr(module, "write_whole", refused)
+    monkeypatch.setattr(module, "replace_file", refused)
 
 
 def no_space():

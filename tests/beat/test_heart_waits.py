@@ -13,7 +13,7 @@ from edged.client import Producer
 from edged.config.sections import TelemetrySection
 from edged.control.door import ask
 from edged.daemon.daemon import Daemon
-from edged.daemon.settings import Settings
+from edged.daemon.settings import DaemonSettings
 from edged.events.log import Log
 from edged.job.plan import parse_job
 from edged.store import Store
@@ -32,7 +32,7 @@ class Running:
         self.disk = GateDisk()
         monkeypatch.setattr(Store, "open", partial(Store.open, disk=self.disk))
         told = TelemetrySection(**telemetry)
-        settings = Settings(path / "store", "dev", 1, uplink_url=url, telemetry=told)
+        settings = DaemonSettings(path / "store", "dev", 1, uplink_url=url, telemetry=told)
         plans = [parse_job(document) for document in documents or [QUICK]]
         self.daemon = Daemon(settings, plans, Log(lambda *_: None))
         monkeypatch.setattr(self.daemon.parts.event_loop, "catch_signals", lambda *_: None)

@@ -11,7 +11,7 @@ import pytest
 
 from api.routes.governor import view
 from edged.control.door import ask
-from edged.daemon.commands import Commands
+from edged.daemon.commands import DoorCommands
 from edged.energy.board import open_site
 from edged.energy.runtime import EnergyGovernor
 from edged.energy.settings import EnergySettings, from_flags
@@ -374,7 +374,7 @@ class TestOthers:
 
 
 def test_a_daemon_without_a_board_says_so():
-    commands = Commands(SimpleNamespace(energy=None), None, None, lambda _: None)
+    commands = DoorCommands(SimpleNamespace(energy=None), None, None, lambda _: None)
     for command in ("energy", "governor"):
         with pytest.raises(CommandError, match="no board is watched"):
             commands({"cmd": command})

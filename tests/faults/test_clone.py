@@ -11,7 +11,7 @@ import pytest
 
 from edged.control.door import ask
 from edged.errors import ConfigError
-from edged.platform.processes import Part
+from edged.platform.processes import ChildProcess
 from edged.uplink import telemetry
 from tests.central.support import by_partition
 from tests.system.support import System, assert_exactly_once, law_job, until
@@ -71,7 +71,9 @@ def test_a_second_daemon_on_a_store_in_use_exits_73_and_names_the_first(system):
     first = system.run(law_job(system.address))
     system.produce(of=1)
     job = system.directory / "daemon.json"
-    second = Part("second", ["edged", "run", str(job), "--store", str(system.store)], system.logs)
+    second = ChildProcess(
+        "second", ["edged", "run", str(job), "--store", str(system.store)], system.logs
+    )
     assert second.process.wait(120) == 73
     said = second.log.read_text()
     assert f"process {first.process.pid} is using this store" in said

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from edged.platform.disk import flat
+from edged.platform.disk import flat_view
 from edged.store import Store
 from tests.faults.store_child import SEGMENT, content
 
@@ -76,7 +76,7 @@ def check(path: Path, committed: int, acked: int) -> int:
             newest = record.number
             facts, inputs, page = content(newest)
             assert record.facts == facts
-            assert [bytes(flat(b)) for b in record.inputs] == [inputs.tobytes()]
+            assert [bytes(flat_view(b)) for b in record.inputs] == [inputs.tobytes()]
             assert [p.data for p in record.pages] == [page]
         assert committed <= newest <= committed + 1
         seqs = []

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from edged.client import Producer
 from edged.control.door import ask
-from edged.platform.processes import Part, free_port
+from edged.platform.processes import ChildProcess, free_port
 from edged.uplink import telemetry
 from tests.central.support import EPOCH, Device
 from tests.spark.conftest import QUICK_SPARK
@@ -173,7 +173,7 @@ class Plant:
                   "--trigger", "60s", "--metrics", f"127.0.0.1:{self.tables}", *conf)  # fmt: skip
 
     def part(self, name, *words):
-        self.parts[name] = Part(name, words, self.path)
+        self.parts[name] = ChildProcess(name, words, self.path)
         return self.parts[name]
 
     def producer(self, name, **options):

@@ -21,7 +21,7 @@ import pyarrow as pa
 from PIL import Image
 
 from edged.client import Producer
-from edged.platform.processes import Part, free_port
+from edged.platform.processes import ChildProcess, free_port
 from tests.api.support import Api, Daemon
 from tests.page.browser import Browser
 
@@ -71,15 +71,15 @@ def feed(port: int, stream: str, column: str, over: threading.Event) -> None:
             producer.send(pa.record_batch(columns, schema=schema))
 
 
-def collector(path: Path) -> tuple[Part, list[str]]:
+def collector(path: Path) -> tuple[ChildProcess, list[str]]:
     """A running collector, and the daemon's flags to reach it."""
     port, tokens = free_port(), path / "collector-tokens"
     words = ["edged", "central", "token", "turbine-7", "--tokens", str(tokens), "--json"]
     made = subprocess.run([sys.executable, "-m", *words], capture_output=True, check=True)
     (path / "token").write_text(json.loads(made.stdout)["token"])
-    part = Part("collector", ["edged", "central", "collect", "--landing", str(path / "landing"),
-                              "--tokens", str(tokens), "--listen", f"127.0.0.1:{port}", "--json"],
-                path)  # fmt: skip
+    words = ["edged", "central", "collect", "--landing", str(path / "landing"), "--tokens"]
+    words += [str(tokens), "--listen", f"127.0.0.1:{port}", "--json"]
+    part = ChildProcess("collector", words, path)
     part.ready()
     flags = ["--uplink", f"http://127.0.0.1:{port}", "--token-file", str(path / "token")]
     return part, [*flags, "--device", "turbine-7", "--policy", "race_to_idle"]

@@ -12,7 +12,7 @@ import errno
 import random
 from collections import Counter
 
-from edged.platform.disk import flat
+from edged.platform.disk import flat_view
 
 SECTOR = 512
 
@@ -57,7 +57,7 @@ class SimFile:
 
     def pwritev(self, buffers, offset):
         for buffer in buffers:
-            data = bytes(flat(buffer))
+            data = bytes(flat_view(buffer))
             if data:
                 self._disk.count("pwritev", self.path)
                 self._disk.grow(self._inode, offset + len(data))

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from edged.errors import EdgedError
 from edged.pages.sealed import PageKey, SealedPage
-from edged.platform.disk import flat
+from edged.platform.disk import flat_view
 from edged.store import BeatRecord, Store, identity
 from tests.store.simdisk import PowerCut, SimDisk
 
@@ -29,7 +29,7 @@ ROUTES = [("curve", 0), ("curve", 1), ("daily", 0)]
 def digest(before: bytes, record: BeatRecord) -> bytes:
     h = hashlib.sha256(before + b"%d" % record.number + record.facts)
     for part in record.inputs:
-        h.update(b"|" + bytes(flat(part)))
+        h.update(b"|" + bytes(flat_view(part)))
     return h.digest()
 
 
@@ -182,7 +182,9 @@ class StoreModel(RuleBasedStateMachine):
         assert len(found) <= len(expected), "a record was invented"
         for got, want in zip(found, expected, strict=False):
             assert (got.number, got.facts) == (want.number, want.facts)
-            assert [bytes(flat(b)) for b in got.inputs] == [bytes(flat(b)) for b in want.inputs]
+            assert [bytes(flat_view(b)) for b in got.inputs] == [
+                bytes(flat_view(b)) for b in want.inputs
+            ]
             assert got.pages == want.pages
 
     def teardown(self):

@@ -14,7 +14,7 @@ import pytest
 
 from edged.errors import StoreBusy, StoreCorrupt, StoreError
 from edged.pages.sealed import PageKey, SealedPage
-from edged.platform.disk import SystemDisk, flat, write_whole
+from edged.platform.disk import SystemDisk, flat_view, replace_file
 from edged.store import BeatRecord, PageRef, Store, StoreFull
 
 SEGMENT = 256 << 10
@@ -62,7 +62,7 @@ def test_records_come_back_equal_and_their_inputs_are_writable(tmp_path):
     with open_store(tmp_path) as store:
         first, second = store.recover().records
     assert (first.number, second.number, second.facts) == (7, 9, b"x" * 4097)
-    assert [bytes(flat(b)) for b in first.inputs] == [bytes(flat(b)) for b in inputs]
+    assert [bytes(flat_view(b)) for b in first.inputs] == [bytes(flat_view(b)) for b in inputs]
     assert first.pages == [page(1), page(1, partition=3)]
     assert all(b.flags.writeable and b.dtype == np.uint8 for b in first.inputs)
 
@@ -465,7 +465,7 @@ def test_symbolic_links_are_not_followed(tmp_path):
 
 def test_a_whole_file_is_replaced_or_left(tmp_path):
     path = str(tmp_path / "f")
-    write_whole(SystemDisk(), path, [b"one"])
-    write_whole(SystemDisk(), path, [b"t", np.frombuffer(b"wo", np.uint8)], sync=False)
+    replace_file(SystemDisk(), path, [b"one"])
+    replace_file(SystemDisk(), path, [b"t", np.frombuffer(b"wo", np.uint8)], sync=False)
     assert Path(path).read_bytes() == b"two"
     assert [p.name for p in tmp_path.iterdir()] == ["f"]

@@ -20,7 +20,7 @@ from edged.data.schema import Schema
 from edged.errors import ConfigError
 from edged.pages.format import parse_header, verify
 from edged.pages.read import read_page
-from edged.platform.processes import Part, free_port
+from edged.platform.processes import ChildProcess, free_port
 from edged.uplink import telemetry
 from tests.central.support import read_landing
 from tests.system import producers
@@ -115,7 +115,7 @@ class System:
 
     def part(self, name, *arguments):
         """Start `python -m …`, to be stopped at the end."""
-        made = Part(name, arguments, self.logs)
+        made = ChildProcess(name, arguments, self.logs)
         self.parts[name] = made
         return made
 

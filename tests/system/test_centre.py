@@ -20,7 +20,7 @@ from edged.control.door import ask
 from edged.data.schema import Schema
 from edged.errors import CommandError
 from edged.pages.read import read_page
-from edged.platform.processes import Part, free_port
+from edged.platform.processes import ChildProcess, free_port
 from edged.uplink import telemetry
 from tests.central.support import by_partition
 
@@ -53,14 +53,14 @@ class Plant:
         listen, self.metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
         file = directory / "own.json"
         file.write_text(json.dumps(job("own", self.address)))
-        self.collector = Part(
+        self.collector = ChildProcess(
             "collector",
             ["edged", "central", "collect", "--landing", str(self.landing), "--listen", listen,
              "--metrics", self.metrics, "--json"],
             self.logs,
         )  # fmt: skip
         self.collector.ready()
-        self.daemon = Part(
+        self.daemon = ChildProcess(
             "daemon",
             ["edged", "run", str(file), "--store", str(self.store), "--device", DEVICE,
              "--uplink", f"http://{listen}", "--board", "simulated:orin-nano", "--json"],

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from edged.demo.story import SPARK_STARTS_MAX, Story
-from edged.platform.processes import Part, PartFailed
+from edged.platform.processes import ChildProcess, ChildProcessFailed
 
 TUPLES = 840_960
 """Two streams of four turbines, 105 120 ten-minute readings each."""
@@ -98,11 +98,11 @@ def test_an_aggregation_that_gives_up_is_started_again_but_not_for_ever(tmp_path
     (tmp_path / "gives_up.py").write_text("print('{\"ready\": true}'); raise SystemExit(75)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     story = Story(tmp_path, Console(), 1.0, 0, "none")
-    story.spark = Part("spark", ["gives_up"], tmp_path)
+    story.spark = ChildProcess("spark", ["gives_up"], tmp_path)
     story._parts = [story.spark]
     for _ in range(SPARK_STARTS_MAX - 1):
         story.spark.process.wait(120)
         story._look()
     story.spark.process.wait(120)
-    with pytest.raises(PartFailed, match="ended with 75"):
+    with pytest.raises(ChildProcessFailed, match="ended with 75"):
         story._look()

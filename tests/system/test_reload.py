@@ -8,7 +8,7 @@ import pytest
 
 from edged.control.door import ask
 from edged.errors import CommandError, ConfigError
-from edged.platform.processes import Part, free_port
+from edged.platform.processes import ChildProcess, free_port
 
 JOB = """\
 name = "{name}"
@@ -24,7 +24,7 @@ input = "{name}_s"
 """
 
 
-class Configured(Part):
+class Configured(ChildProcess):
     """`edged run --config`, in a directory of its own."""
 
     def __init__(self, path):
