@@ -1,1 +1,1 @@
-"""console"""
+"""Shared parts of commands: options and figures."""

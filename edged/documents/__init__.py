@@ -1,1 +1,1 @@
-"""documents"""
+"""Documents in TOML or JSON: typed readers, durations and sizes."""
