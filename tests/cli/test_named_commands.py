@@ -1,7 +1,7 @@
-"""Every command that a text of the repository tells people to run is there, options and all.
+"""Every command named in the repository's texts exists, with its options.
 
-Texts are docs, alerts, units, scripts, and what the programs themselves say: `edged …` in
-backticks anywhere, lines of shell in documents, and what units execute.
+Texts are docs, alerts, units, scripts, and messages of the programs: `edged …` in backticks, shell
+lines in documents, and the commands of units.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edged.cli import cli
 ROOT = Path(__file__).parents[2]
 PLACES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "deploy", "examples",
           "api", "edged", "governors", "Makefile"]  # fmt: skip
-GONE = ["edged kernel"]  # the changelog tells that they are
+GONE = ["edged kernel"]  # removed commands, which the changelog names
 QUOTED = re.compile(r"`(edged [^`]*)`")
 LINE = re.compile(r"^(?:    |\$ |sudo |ExecS?\w+=/opt/edged/bin/)?(edged [a-z][^#\n]*)", re.M)
 WORD, OPTION = re.compile(r"[a-z][a-z0-9-]*"), re.compile(r"--[a-z][a-z-]*")

@@ -1,4 +1,4 @@
-"""Commands that speak to a running daemon, as people run them: processes, against a real API."""
+"""Commands on a running daemon's API, as processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plant(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def edged(plant):
-    """Runs a command with EDGED_API; answers with what became of it."""
+    """Runs a command with EDGED_API and returns its result."""
 
     def run(*words, code=0, **environment):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The client comes again when it is told to, and only where nothing can happen twice by that."""
+"""The client retries after the announced time, and only requests that are safe to repeat."""
 
 from types import SimpleNamespace
 
@@ -14,15 +14,15 @@ ROWS = (b"{}", "application/x-ndjson")
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """How long the client slept, each time; no time passes but in its sleeps."""
+    """The client's pauses; time passes only in its sleeps."""
     slept = []
     clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: float(sum(slept)))
-    monkeypatch.setattr(module, "time", clock)  # the client's alone: other threads have theirs
+    monkeypatch.setattr(module, "time", clock)  # the client's own clock; other threads keep theirs
     return slept
 
 
 def client(answers, patience_s=60.0):
-    """A client that gets these answers, one after the other; and how many it has asked for."""
+    """A client that receives these answers in turn, and the number of its requests."""
     asked, rest = [], iter(answers)
 
     def handler(request):

@@ -1,4 +1,4 @@
-"""What `edged top` makes of a terminal's size."""
+"""The layout of `edged top` at several sizes of terminal."""
 
 import pytest
 from rich.console import Console

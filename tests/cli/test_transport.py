@@ -1,4 +1,4 @@
-"""What the client makes of files and answers that are not what they should be."""
+"""The client's errors for wrong files and wrong answers."""
 
 import httpx
 import pytest

@@ -1,5 +1,5 @@
-"""What a configuration makes of the daemon, what is wrong beyond the single value, and
-`edged validate` and `edged run` with one."""
+"""From a configuration to the daemon's settings; faults across values; `edged validate` and `edged
+run` with a configuration."""
 
 import json
 import subprocess

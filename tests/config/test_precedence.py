@@ -1,5 +1,5 @@
-"""Of every key: which of its values wins, where it says that it is from, and what is said where it
-is misspelt or wrong."""
+"""For every key: the value that wins, its origin, and the message for a misspelt key or wrong
+value."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ class Layers:
         self.main.write_text("# nothing\n")
 
     def put(self, layer, given):
-        """Put it there; where a reader is to say that it is from."""
+        """Put a value into a layer; returns the expected origin."""
         section, name = self.key.split(".")
         if layer == "flag":
             self.flags[self.key] = ("--it", given)
@@ -69,7 +69,7 @@ class Layers:
         return f"file:{file}:3"
 
     def pass_credential(self):
-        """As systemd does; its path is the value."""
+        """Pass a credential as systemd does; its path is the value."""
         file = self.credentials / self.setting.credential
         file.write_text("secret")
         self.environ["CREDENTIALS_DIRECTORY"] = str(self.credentials)

@@ -1,4 +1,4 @@
-"""Where values come from, which one wins, and what is said of wrong ones."""
+"""Origins of values, their precedence, and messages for faults."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def write(path, text):
 
 
 def wrong(path, environ=None):
-    """What is said of every fault."""
+    """The messages of all faults."""
     return [str(fault) for fault in faults(path, environ or {})]
 
 

@@ -130,7 +130,7 @@ def duckdb_type(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 def bind(sql: str) -> tree.Node | None:
-    """edged's typed tree, None where edged refuses the expression."""
+    """edged's typed tree, or None where edged refuses the expression."""
     try:
         return Projection.of("c", {"c": sql}, SCHEMA).trees[0]
     except ExpressionError:

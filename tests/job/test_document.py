@@ -1,4 +1,4 @@
-"""Job documents: what is right becomes a plan, what is wrong is refused with the path to it."""
+"""Job documents: valid ones become plans, faults are reported with their path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edged validate` and `edged explain`, run as a person runs them."""
+"""`edged validate` and `edged explain` as processes."""
 
 from __future__ import annotations
 

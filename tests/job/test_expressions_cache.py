@@ -1,4 +1,4 @@
-"""Generated kernels: cached, compiled in a child, and made of nothing that a user wrote."""
+"""Generated kernels: cached, compiled in a child process, free of text from documents."""
 
 from __future__ import annotations
 

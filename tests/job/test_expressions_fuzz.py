@@ -136,9 +136,9 @@ def moments(depth):
 
 
 def understood_by_both(connection, sql):
-    """Whether both accept it; what edged accepts, DuckDB must accept.
+    """Whether both accept it; DuckDB must accept everything that edged accepts.
 
-    DuckDB evaluates constant parts when it binds, and its errors there are no refusals.
+    DuckDB evaluates constant parts when it binds; its errors there do not count as refusals.
     """
     if duck.bind(sql) is None:
         return False
@@ -167,9 +167,11 @@ SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-"""No shrinking: every try compiles, and a failure names its expression and row anyway.  The same
-expressions on every run: DuckDB skips the second operand, and an error in it, where it happens to
-see that the first is NULL in a whole vector, so that rare random trees differ rightly."""
+"""No shrinking: every try compiles, and a failure names its expression and row anyway.
+
+The expressions are the same on every run.  DuckDB skips the second operand, and its error, where it
+detects that the first is NULL in a whole vector; random trees can differ for that reason.
+"""
 
 
 @st.composite

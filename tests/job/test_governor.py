@@ -1,4 +1,4 @@
-"""The policy that a job names, and what becomes of it over the life of the job."""
+"""The policy in a job document, over the life of the job."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_is_wrong_is_refused_with_its_path_and_the_nearest_word(governor, p
 
 
 class Book:
-    """Jobs, changed as commands and a replay change them."""
+    """Jobs under the changes of commands and of a replay."""
 
     def __init__(self, tmp_path):
         self.context = SinkContext("d", 1, str(tmp_path), Workers(1))

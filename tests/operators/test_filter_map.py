@@ -114,7 +114,7 @@ def test_map_passes_bare_columns_on_uncopied():
 
 
 def test_map_that_only_picks_and_renames_columns_computes_nothing():
-    """Found through a job: the generated loop had no body."""
+    """Regression: the generated loop had no body."""
     rows = batch([1.0, None])
     columns = {"time": "time", "kw": "power_kw", "at": "CAST(time AS TIMESTAMP)"}
     _, _, flow = mapped(columns, rows)

@@ -109,7 +109,7 @@ class Case:
         return outputs
 
     def expected(self):
-        """What the naive twin says: pairs of row numbers for every beat."""
+        """Pairs of row numbers of every beat by the naive reference."""
         return naive.join(
             [
                 (self.records(left), self.records(right), left[2], right[2])
@@ -134,7 +134,7 @@ class Case:
 
 
 def image(batch):
-    """Everything that a page could show of a batch."""
+    """All content of a batch that a page can show."""
     arrays = []
     for c in batch.columns:
         arrays += [None if a is None else a.tobytes() for a in (c.values, c.valid, c.offsets)]

@@ -1,4 +1,4 @@
-"""Windows: equal to a plain Python twin and to DuckDB, whatever the batches and workers."""
+"""Windows: equal to a plain Python reference and to DuckDB, for any batches and workers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(p, batches, watermarks, workers=ONE):
 
 
 def expected(p, batches, watermarks):
-    """The same from the twin."""
+    """The same from the reference."""
     schema, groups, number, found = p.input.schema, {}, 0, []
     keys = [schema.index(k) for k in p.by]
     time = schema.index("time")
@@ -71,7 +71,7 @@ def expected(p, batches, watermarks):
 
 
 def near(a, b):
-    """Equal, floats to rounding: the twin adds integers exactly before it divides."""
+    """Equal, floats to rounding: the reference adds integers exactly before it divides."""
     if isinstance(a, float) and isinstance(b, float):
         return (a != a and b != b) or a == b or math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-300)
     return type(a) is type(b) and a == b
