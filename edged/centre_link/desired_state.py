@@ -169,7 +169,7 @@ class Applier:
 
     def _check_jobs(self, jobs: Sequence[dict[str, Any]]) -> None:
         from edged.job.check import compile_expressions
-        from edged.job.coexistence import check_listeners, check_room, check_together
+        from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
         from edged.job.plan import parse_job
         from edged.job.state_carryover import compare
 
@@ -186,10 +186,10 @@ class Applier:
                     f"jobs.{name}", f"this device already has a job {name} (origin: {made})"
                 )
             others.append(parse_job(job["document"]))
-        check_together([*others, *plans])
+        check_coexistence([*others, *plans])
         check_listeners([*others, *plans])
         bytes_max = self._status["store"]["bytes_max"]
-        check_room(bytes_max, [*others, *plans])
+        check_store_size(bytes_max, [*others, *plans])
         for plan in plans:
             if (old := self._running.get(plan.name)) is not None:
                 compare(parse_job(old["document"]), plan).check()

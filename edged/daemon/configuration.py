@@ -26,7 +26,7 @@ from edged.energy.settings import NO_BOARD, SIMULATED, EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, parse_allowed
 from edged.errors import ConfigError, EdgedError, JobError
 from edged.job.check import NICENESS, compile_expressions
-from edged.job.coexistence import check_listeners, check_room, check_together
+from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
 from edged.job.plan import JobPlan, faults, parse_job
 from governors.actuators.base import discover
 from governors.board_tariffs import Unpriced
@@ -212,9 +212,9 @@ def problems(config: Config) -> list[EdgedError]:
 def _coexistence_faults(config: Config, found: Sequence[JobPlan]) -> list[EdgedError]:
     """Why jobs that are valid by themselves cannot run together."""
     try:
-        check_together(found)
+        check_coexistence(found)
         check_listeners(found)
-        check_room(config.store.bytes_max or None, found)
+        check_store_size(config.store.bytes_max or None, found)
     except EdgedError as problem:
         return [problem]
     return []

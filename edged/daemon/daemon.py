@@ -37,7 +37,7 @@ from edged.energy.runtime import EnergyGovernor, board_tariff
 from edged.energy.settings import NO_BOARD
 from edged.events.log import Events, Log
 from edged.events.publisher import EventPublisher
-from edged.job.coexistence import check_room, check_together
+from edged.job.coexistence import check_coexistence, check_store_size
 from edged.job.plan import JobPlan, load_kinds
 from edged.placement.profile import load_profile
 from edged.platform.clock import Clock, SystemClock
@@ -66,8 +66,8 @@ class Daemon:
 
         `source` is the configuration to read again at a reload; None: there is no reload.
         """
-        check_together(plans)
-        check_room(settings.store_bytes_max, plans)
+        check_coexistence(plans)
+        check_store_size(settings.store_bytes_max, plans)
         clock = SystemClock()
         self.parts, self._uplink = _build(
             settings,
@@ -194,7 +194,7 @@ def _build(
     context = SinkContext(settings.device, store.device_epoch, sinks, workers)
     service.starting("recovery")
     recovered = recover(store, plans, context, clock, origins, space.wait)
-    check_together([job.plan for job in recovered.jobs])
+    check_coexistence([job.plan for job in recovered.jobs])
     uplink = _start_uplink(settings, store, recovered, publisher)
     coalescer = None if uplink is None else _coalescer(settings, uplink, clock, store, recovered)
     event_loop, stats = EventLoop(clock), Stats(clock, settings.trace, publisher)

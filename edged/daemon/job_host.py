@@ -8,7 +8,7 @@ from edged.beat.jobs import JobRegistry
 from edged.beat.stats import Stats
 from edged.daemon.uplink_control import UplinkControl
 from edged.energy.runtime import EnergyGovernor
-from edged.job.coexistence import check_listeners, check_room, check_together
+from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
 from edged.job.plan import JobPlan
 from edged.store import Store
 
@@ -30,9 +30,9 @@ class DaemonJobHost:
 
     def check(self, plans: Sequence[JobPlan]) -> None:
         """Raise EdgedError where these jobs cannot run together here."""
-        check_together(plans)
+        check_coexistence(plans)
         check_listeners(plans)
-        check_room(self._store_bytes_max, plans)
+        check_store_size(self._store_bytes_max, plans)
 
     def on_jobs_changed(self) -> None:
         """Propagate the registry's jobs."""

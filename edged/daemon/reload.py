@@ -30,7 +30,7 @@ from edged.daemon.configuration import ConfigVerdict, JobFile
 from edged.daemon.parts import Parts
 from edged.errors import CommandError, EdgedError
 from edged.job.changes import DRAINING, FILE, Change
-from edged.job.coexistence import in_order
+from edged.job.coexistence import replacement_order
 from edged.job.plan import JobPlan, parse_job
 
 
@@ -151,7 +151,7 @@ class Reloader:
         }
         before = {name: job.plan for name, job in running.items()}
         requests = []
-        for name in in_order(before, changed, parts.job_host.check):
+        for name in replacement_order(before, changed, parts.job_host.check):
             change = Change("put", name, now_us, plans[name].document, origins[name])
             requests.append(ChangeRequest(change, JobRuntime(plans[name], parts.sink_context)))
         for job in gone:

@@ -11,7 +11,7 @@ STORE_PER_MEMORY = 3
 """Smallest bounded store, as a multiple of the jobs' memory."""
 
 
-def check_together(plans: Sequence[JobPlan]) -> None:
+def check_coexistence(plans: Sequence[JobPlan]) -> None:
     """Check that jobs share neither names nor the targets of their sinks.  Raises ConfigError or
     JobError."""
     names = [plan.name for plan in plans]
@@ -45,7 +45,7 @@ def check_listeners(plans: Sequence[JobPlan]) -> None:
                 )
 
 
-def in_order(
+def replacement_order(
     running: Mapping[str, JobPlan],
     new: Mapping[str, JobPlan],
     check: Callable[[Sequence[JobPlan]], None],
@@ -56,21 +56,21 @@ def in_order(
     in use waits until the other job has released it.  Raises JobError where jobs wait for each
     other in a circle.
     """
-    together, left, order = dict(running), list(new), list[str]()
-    while left:
+    coexisting, pending, order = dict(running), list(new), list[str]()
+    while pending:
         problems: list[EdgedError] = []
-        for name in left:
+        for name in pending:
             try:
-                check(list({**together, name: new[name]}.values()))
+                check(list({**coexisting, name: new[name]}.values()))
             except EdgedError as problem:
                 problems.append(problem)
             else:
-                together[name] = new[name]
+                coexisting[name] = new[name]
                 order.append(name)
                 break
         else:
-            raise _deadlock(left, problems[0])
-        left.remove(order[-1])
+            raise _deadlock(pending, problems[0])
+        pending.remove(order[-1])
     return order
 
 
@@ -84,7 +84,7 @@ def _deadlock(jobs: Sequence[str], problem: EdgedError) -> EdgedError:
     return JobError(problem.path, problem.problem, advice)
 
 
-def check_room(store_bytes_max: int | None, plans: Sequence[JobPlan]) -> None:
+def check_store_size(store_bytes_max: int | None, plans: Sequence[JobPlan]) -> None:
     """Check that a bounded store has room for two snapshots and a beat's inputs.  Raises
     ConfigError.
 
