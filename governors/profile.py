@@ -1,17 +1,17 @@
-"""Board profiles: what is known of a board, with its source, and what is not known, as unknown.
+"""Board profiles: known figures of a board with their sources, and unknown ones as unknown.
 
-A profile is `profiles/<name>.toml`, read by `governors.profile_reader`.  Every figure that the
-power model uses is a `Figure`
+A profile is `profiles/<name>.toml`, read by `governors.profile_reader`. Every figure of the power
+model is a `Figure`
 
     {value = 0.385, error = 0.011, unit = "W/(GHz V2)", source = "where it is published"}
 
-whose error is one standard deviation, or half of the range that is plausible where nothing better
-is known.  `unknown` instead of a value becomes None, here as elsewhere: the model leaves the term
-out and names it (`governors.power.PowerModel.unpriced`), nothing is filled in.
+whose error is one standard deviation, or half of the plausible range where nothing better is known.
+`unknown` instead of a value becomes None: the model leaves the term out and reports it
+(`governors.power.PowerModel.unpriced`); no default is filled in.
 
-Frequencies are in Hz here; in the files clusters are in kHz, as cpufreq writes them, the GPU and
-memory in Hz, as devfreq does.  A term of the power model belongs to one rail; what a rail draws is
-drawn by the rail that it is a part of as well, so that no term is told twice.
+Frequencies here are in Hz.  In the files clusters are in kHz, as in cpufreq, GPU and memory in Hz,
+as in devfreq.  A term of the power model belongs to one rail.  The rail that includes it draws the
+term too, so the file states it once.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Figure:
     """A published, measured or fitted number."""
 
     value: float | None
-    """None: not known."""
+    """None: unknown."""
     error: float | None
-    """One standard deviation, in the same unit; None where the value is not known."""
+    """One standard deviation, in the same unit; None where the value is unknown."""
     unit: str
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A figure of the power model and the rail that it is drawn from."""
+    """A figure of the power model and its rail."""
 
     name: str
     rail: str
@@ -65,12 +65,12 @@ class Cluster:
     """Cores that share a clock: one cpufreq policy."""
 
     name: str
-    """As the knob is called: cpu.policy0."""
+    """Name of its knob: cpu.policy0."""
     cores: tuple[int, ...]
     core: str
     """Cortex-A57."""
     opps: tuple[Opp, ...]
-    """Ascending.  Two points with `continuous`: the ends of a range without a table."""
+    """Ascending.  With `continuous`, two points: the ends of a range without a table."""
     continuous: bool
     floor_hz: int
     """Lower limit after boot (nvpmodel's, or the hardware's)."""
@@ -79,17 +79,17 @@ class Cluster:
     """Per core, or of the cluster where the cores share it (`l2_shared`)."""
     l2_shared: bool
     l3_bytes: int | None
-    """What a core reaches beyond its L2 on the chip, shared."""
+    """Shared cache beyond the L2, on the chip."""
     source: str
 
     @property
     def table_hz(self) -> tuple[int, ...]:
-        """The clocks that can be set; empty where every one can."""
+        """Clocks that can be set; empty where the range is continuous."""
         return () if self.continuous else tuple(opp.hz for opp in self.opps)
 
     @property
     def choices_hz(self) -> tuple[int, ...]:
-        """The table, or 17 clocks that cover a range without one."""
+        """The table, or 17 clocks across a range without one."""
         low, high = self.opps[0].hz, self.opps[-1].hz
         return self.table_hz or tuple(low + (high - low) * i // 16 for i in range(17))
 
@@ -101,35 +101,35 @@ class Gpu:
     name: str
     opps: tuple[Opp, ...]
     multiprocessors: int | None
-    """That run threads beside each other; None: not known."""
+    """Units that run threads in parallel; None: unknown."""
     railgate_delay_ms: float | None
-    """How long it stays powered after its last work."""
+    """Time that it stays powered after its last work."""
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dram:
-    """DRAM; the bandwidth is the specified peak at the highest clock."""
+    """Memory; the bandwidth is the specified peak at the highest clock."""
 
     bytes: int | None
     table_hz: tuple[int, ...]
-    """Clocks of the memory controller (EMC) that were seen."""
+    """Observed clocks of the memory controller (EMC)."""
     peak_gbytes_per_s: float | None
     source: str
 
 
 class IdleState(Struct, frozen=True, forbid_unknown_fields=True):
-    """A cpuidle state, shallow to deep."""
+    """A cpuidle state; profiles list them from shallow to deep."""
 
     name: str
     exit_us: float | None
     residency_us: float | None
-    """Least stay that is worth it."""
+    """Shortest stay that saves energy."""
     source: NotBlank
 
 
 class Transition(Struct, frozen=True, forbid_unknown_fields=True):
-    """What changing a clock costs."""
+    """Cost of changing a clock."""
 
     kind: str
     """cpu, gpu or memory."""
@@ -139,7 +139,7 @@ class Transition(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Channel(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a rail is read on the board."""
+    """Position of a rail's sensor on the board."""
 
     rail: str
     device: str
@@ -160,18 +160,18 @@ class Sensor(Struct, frozen=True, forbid_unknown_fields=True):
     lsb_mw: float | None
     """Smallest step of a power reading."""
     noise_mw: float | None
-    """Standard deviation of a reading beside its quantisation."""
+    """Standard deviation of a reading, without its quantisation."""
     source: NotBlank
     channels: tuple[Channel, ...] = field(name="channel", default=())
 
 
 class Mode(Struct, frozen=True, forbid_unknown_fields=True):
-    """A power mode of nvpmodel: the limits that choosing it writes."""
+    """A power mode of nvpmodel: the limits that it writes."""
 
     id: int
     name: str
     cores: int
-    """Online cores, from 0 on."""
+    """Online cores, from core 0."""
     cpu_min_khz: int
     cpu_max_khz: int
     gpu_min_hz: int
@@ -180,18 +180,18 @@ class Mode(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UplinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
-    """The radio's or modem's energy; None where it depends on what is plugged in."""
+    """Energy of the radio or modem; None where it depends on the device."""
 
     fixed_joules: float | None
     """Per upload."""
     joules_per_byte: float | None
     tail_joules: float | None
-    """Spent after the last byte, until the link sleeps."""
+    """After the last byte, until the link sleeps."""
     source: NotBlank
 
 
 class TreeFacts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the board's kernel describes it, for the tree of the simulated board."""
+    """Contents of the board's kernel files, for the tree of a simulated board."""
 
     model: str
     """`/proc/device-tree/model`; without a device tree the product name of DMI."""
@@ -204,7 +204,7 @@ class TreeFacts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Volts(Struct, frozen=True, forbid_unknown_fields=True):
-    """Shape of the voltage over the clock where no table is public: an assumption.
+    """Assumed shape of the voltage over the clock, where no table is public.
 
     V / V(highest) is `floor` up to `knee` of the highest clock and rises linearly to 1 there.
     """
@@ -216,13 +216,13 @@ class Volts(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class BoardProfile:
-    """A board."""
+    """Profile of a board."""
 
     name: str
     title: str
     soc: str
     release: str
-    """Of the system that the tree of the simulated board is laid out as: R36."""
+    """Release whose file layout the simulated board has: R36."""
     notes: tuple[str, ...]
     clusters: tuple[Cluster, ...]
     gpu: Gpu | None
@@ -231,16 +231,16 @@ class BoardProfile:
     transitions: tuple[Transition, ...]
     rails: tuple[Rail, ...]
     input: tuple[str, ...]
-    """Rails that together are all that the model knows of the input, none part of another."""
+    """Rails that together are the known input; none is part of another."""
     input_is: str
-    """What that covers, in words."""
+    """What the input covers, in words."""
     sensor: Sensor
     terms: tuple[Term, ...]
     step_hz: int | None
-    """CPU clock from which on the term `step` is drawn."""
+    """CPU clock from which on the term `step` applies."""
     volts: Volts | None
     residual: Figure
-    """What the model is off by beside the errors of its figures, W."""
+    """Error of the model besides the errors of its figures, W."""
     uplink: UplinkFigures
     tree: TreeFacts
     modes: tuple[Mode, ...] = ()

@@ -44,11 +44,11 @@ else:
 
 DIRECTORY = Path(__file__).parent / "profiles"
 UNKNOWN = "unknown"
-"""Written for a value that is not public."""
+"""Stands for a value that is not public."""
 
 
 def names() -> list[str]:
-    """The profiles that there are."""
+    """Names of all profiles."""
     return sorted(path.stem for path in DIRECTORY.glob("*.toml"))
 
 

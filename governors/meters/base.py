@@ -1,17 +1,17 @@
-"""What a meter is: something that tells what rails draw, on its own schedule.
+"""Interface of a power meter.
 
-A meter gives, for each of its rails, one `Reading` each time that it is read:
+A meter returns one `Reading` per rail each time it is read:
 
-    watts only            power now, or averaged by the sensor; `totals` integrates trapezoids
-    joules                a counter (J) since the meter was opened, already unwrapped
-    joules and a problem  the counter starts anew here: what passed since the last reading is lost
-    neither               not read, `problem` says why: a gap, never a zero
+    watts only            current power, or the sensor's average; `totals` integrates trapezoids
+    joules                a counter (J) since the meter was opened, unwrapped
+    joules and a problem  the counter restarts here: the time since the last reading is a gap
+    neither               no reading, `problem` has the reason: a gap, never a zero
 
-A failing sensor is never an exception.  Watts are as read: an INA3221's offset makes small powers
-negative, and only the energy made from them is clamped.
+A failing sensor never raises.  Watts are as read: an INA3221's offset makes small powers negative,
+and only the energy computed from them is clamped.
 
-One self-registering file a meter: `@opener("name")` on a function that looks for it on a board.
-`survey` asks them all, and says as well what is missing and what would give it.
+One module per kind of meter: `@opener("name")` registers a function that looks for it on a board.
+`survey` calls all of them, and reports what is missing with its remedy.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from governors.registry import Registry
 from governors.sysfs import KernelRefused, Sysfs, SysfsError
 
 COUNTER_SPAN_US = 600_000_000
-"""A counter that cannot wrap tells afterwards what was missed, but after so long without a reading
-the time becomes a gap: accounts wait no longer."""
+"""A counter that cannot wrap covers missed readings; after this time without a reading the time
+becomes a gap nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one rail said at one time (monotonic µs); see the module for its four forms."""
+    """A rail's figures at one time (monotonic µs); the module lists the four forms."""
 
     rail: Rail
     at_us: int
@@ -48,32 +48,32 @@ class Meter(Protocol):
 
     @property
     def name(self) -> str:
-        """The module's name; several meters of a kind add what tells them apart."""
+        """The module's name, with a suffix where a board has several of the kind."""
 
     @property
     def provenance(self) -> Provenance:
-        """Of all its readings."""
+        """Provenance of all its readings."""
 
     @property
     def rails(self) -> tuple[Rail, ...]:
-        """What it tells; every `read` answers for each of them."""
+        """Rails; every `read` returns a reading for each."""
 
     @property
     def interval_us(self) -> int:
-        """How often a read says something new."""
+        """Interval of new values."""
 
     @property
     def span_us(self) -> int | None:
-        """Counters: readings further apart than this may hide a wrap.  None: it tells watts."""
+        """For counters: readings further apart may hide a wrap.  None: it reads watts."""
 
     @property
     def steps_w(self) -> Mapping[str, float]:
-        """The smallest step (W) that a rail's watts can make, by its name, of rails that each busy
-        core moves and that are new at each read; no other is ever called frozen."""
+        """Smallest step (W) by rail, for rails whose power depends on every busy core and that are
+        new at each read.  Only these are checked for frozen sensors."""
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What speaks against believing its readings, in words."""
+        """Reasons to doubt its readings, as text."""
 
     @property
     def rank(self) -> int:
@@ -89,14 +89,14 @@ class Meter(Protocol):
         set stands for all rails that are part of no other."""
 
     def read(self, now_us: int) -> list[Reading]:
-        """One reading a rail.  Never raises on a failing sensor."""
+        """One reading per rail.  Never raises on a failing sensor."""
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release resources."""
 
 
 class PlainMeter:
-    """The defaults of a meter."""
+    """Defaults of the optional members of `Meter`."""
 
     rank: int = 60
     covers: Mapping[str, str] = MappingProxyType({})
@@ -104,7 +104,7 @@ class PlainMeter:
 
     @property
     def steps_w(self) -> Mapping[str, float]:
-        """None is known."""
+        """No rail."""
         return {}
 
     @property
@@ -113,19 +113,19 @@ class PlainMeter:
         return ()
 
     def close(self) -> None:
-        """It holds nothing."""
+        """Nothing to release."""
 
 
 class BoardLike(Protocol):
-    """What meters want to know of a board; `detect.Board` has it."""
+    """What meters need of a board; `detect.DetectedBoard` implements it."""
 
     @property
     def name(self) -> str:
-        """The board in words."""
+        """Name of the board."""
 
     @property
     def profile_name(self) -> str | None:
-        """Its profile, if there is one."""
+        """Name of its profile, if there is one."""
 
     @property
     def soc(self) -> str:
@@ -133,17 +133,17 @@ class BoardLike(Protocol):
 
     @property
     def release(self) -> str:
-        """The vendor's release."""
+        """Release of the vendor's system."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A meter, or a part of one, that could be there and is not."""
+    """A meter, or part of one, that is not available."""
 
     meter: str
     what: str
     remedy: str
-    """What to do for it; empty where nothing helps."""
+    """What makes it available; empty where nothing does."""
 
     def __str__(self) -> str:
         return f"{self.meter}: {self.what}" + (f": {self.remedy}" if self.remedy else "")
@@ -151,7 +151,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found on a board."""
+    """Meters of a board, and what is missing."""
 
     meters: tuple[Meter, ...] = ()
     missing: tuple[Missing, ...] = ()
@@ -162,7 +162,7 @@ OPENERS: Registry[Opener] = Registry("edged.meters", "governors.meters", "meter"
 
 
 def opener(name: str) -> Callable[[Opener], Opener]:
-    """Register the function that looks for a meter."""
+    """Decorator: register a function that looks for a meter."""
 
     def register(function: Opener) -> Opener:
         OPENERS.register(name, function, function.__module__)
@@ -172,7 +172,7 @@ def opener(name: str) -> Callable[[Opener], Opener]:
 
 
 def survey(sysfs: Sysfs, board: BoardLike, settings: MeterSettings | None = None) -> Found:
-    """Every meter of the board, and what is missing."""
+    """All meters of the board, and what is missing."""
     OPENERS.load()
     asked = settings or MeterSettings()
     found = [OPENERS[name](sysfs, board, asked) for name in sorted(OPENERS)]
@@ -185,29 +185,29 @@ def survey(sysfs: Sysfs, board: BoardLike, settings: MeterSettings | None = None
 def open_meters(
     sysfs: Sysfs, board: BoardLike, settings: MeterSettings | None = None
 ) -> list[Meter]:
-    """Every meter of the board."""
+    """All meters of the board."""
     return list(survey(sysfs, board, settings).meters)
 
 
 WATTS_MAX = 10_000.0
-"""No board that this runs on draws more: what reads more is garbled."""
+"""Upper bound of a board's power; a higher value is garbled."""
 INTEGER_MAX = 1 << 63
 
 
 def failed(rail: Rail, at_us: int, problem: object) -> Reading:
-    """A reading that is none."""
+    """A reading without figures."""
     return Reading(rail, at_us, None, None, str(problem) or "not read")
 
 
-def told(rail: Rail, at_us: int, watts: float) -> Reading:
-    """A reading of watts, unless they cannot be."""
+def power_reading(rail: Rail, at_us: int, watts: float) -> Reading:
+    """A reading of watts; a failed one beyond WATTS_MAX."""
     if abs(watts) <= WATTS_MAX:
         return Reading(rail, at_us, watts, None)
-    return failed(rail, at_us, f"{watts:g} W cannot be")
+    return failed(rail, at_us, f"{watts:g} W is impossible")
 
 
 def read_integer(sysfs: Sysfs, path: str) -> int:
-    """An integer as the kernel has them, of 64 bits.  Raises SysfsError."""
+    """A 64-bit integer.  Raises SysfsError."""
     value = sysfs.read_int(path)
     if abs(value) > INTEGER_MAX:
         raise KernelRefused(path, OSError(errno.EINVAL, "holds more than 64 bits"))
@@ -215,7 +215,7 @@ def read_integer(sysfs: Sysfs, path: str) -> int:
 
 
 def get_integer(sysfs: Sysfs, path: str) -> int | None:
-    """The same, or None where there is none."""
+    """A 64-bit integer, or None where it cannot be read."""
     try:
         return read_integer(sysfs, path)
     except SysfsError:

@@ -27,8 +27,8 @@ from governors.meters.base import (
     failed,
     get_integer,
     opener,
+    power_reading,
     read_integer,
-    told,
 )
 from governors.meters.settings import MeterSettings
 from governors.sysfs import Sysfs, SysfsError
@@ -165,7 +165,7 @@ class BatteryMeter(PlainMeter):
                 return [failed(rail, now_us, f"{statuses_text}: the board's input is unknown")]
             giving = [g for g, s in zip(self._gauges, statuses, strict=True) if s == "Discharging"]
             if self.span_us is None:
-                return [told(rail, now_us, sum(g.watts() for g in giving))]
+                return [power_reading(rail, now_us, sum(g.watts() for g in giving))]
             lost = "; ".join(text for g in self._gauges if (text := g.take()))
         except SysfsError as problem:
             return [failed(rail, now_us, problem)]

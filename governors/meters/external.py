@@ -31,7 +31,7 @@ from governors.meters.base import (
     Reading,
     failed,
     opener,
-    told,
+    power_reading,
 )
 from governors.meters.external_mqtt import MqttFeed
 from governors.meters.settings import External, MeterSettings
@@ -124,7 +124,7 @@ class ExternalMeter(PlainMeter):
             return [failed(rail, now_us, f"holds {text[:40]!r}: no number{where}")]
         value *= self._external.scale
         if not self._counts:
-            return [told(rail, now_us, value)]
+            return [power_reading(rail, now_us, value)]
         before, self._base = self._base, value
         if before is not None and value >= before:
             self._joules += value - before

@@ -17,8 +17,8 @@ from governors.meters.base import (
     Reading,
     failed,
     opener,
+    power_reading,
     read_integer,
-    told,
 )
 from governors.meters.rail_labels import COVERS, SUMS, rail
 from governors.meters.settings import MeterSettings
@@ -68,7 +68,7 @@ class Ina238(PlainMeter):
                 watts = self._watts()
         except SysfsError as problem:
             return [failed(self.rails[0], now_us, problem)]
-        return [told(self.rails[0], now_us, watts)]
+        return [power_reading(self.rails[0], now_us, watts)]
 
     def _watts(self) -> float:
         return read_integer(self._sysfs, f"{self._place}/power1_input") / 1e6

@@ -31,8 +31,8 @@ from governors.meters.base import (
     failed,
     get_integer,
     opener,
+    power_reading,
     read_integer,
-    told,
 )
 from governors.meters.rail_labels import COVERS, SUMS, rail
 from governors.meters.settings import MeterSettings
@@ -203,7 +203,7 @@ class Ina3221(PlainMeter):
             return failed(channel.rail, now_us, f"{problem}; the driver is no longer bound: {bind}")
         except SysfsError as problem:
             return failed(channel.rail, now_us, problem)
-        return told(channel.rail, now_us, watts)
+        return power_reading(channel.rail, now_us, watts)
 
     def _suspect(self, readings: list[Reading]) -> None:
         """Compare wholes with their parts: a carrier's device tree may name channels wrongly."""

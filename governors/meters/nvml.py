@@ -26,7 +26,7 @@ from governors.meters.base import (
     Reading,
     failed,
     opener,
-    told,
+    power_reading,
 )
 from governors.meters.settings import MeterSettings
 from governors.sysfs import Sysfs
@@ -71,7 +71,7 @@ class Nvml(PlainMeter):
         try:
             if not device.counts:
                 watts = self._library.nvmlDeviceGetPowerUsage(device.handle) / 1e3
-                return told(device.rail, now_us, watts)
+                return power_reading(device.rail, now_us, watts)
             now_mj = int(self._library.nvmlDeviceGetTotalEnergyConsumption(device.handle))
         except self._library.NVMLError as problem:
             return failed(device.rail, now_us, f"NVML: {problem}")

@@ -1,7 +1,8 @@
-"""The whole input of a board: which rails of which meters give it, and its joules.
+"""The whole input of a board: the rails that give it, and its joules.
 
-A meter declares its input rails (`Rail.feeds` holds `input`), what they cover, the sums of rails
-that are the input, and its rank (`governors.meters.base.Meter`).  No meter's name is known here.
+A meter declares its input rails (`Rail.feeds` contains `input`), what they cover, the sums of rails
+that make the input, and its rank (`governors.meters.base.Meter`). This module knows no meter by
+name.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from governors.energy import Provenance, Rail, RailEnergy
 from governors.meters.base import Meter
 
 Key = tuple[str, str]
-"""A meter's name and a rail's name: one rail may be measured and modelled."""
+"""Names of meter and rail: one rail may be both measured and modelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,12 @@ class Whole:
     name: str
     """`VDD_IN`, or `sum of A + B`."""
     covers: str
-    """What is in it, and what is not."""
+    """What the input includes and excludes."""
     provenance: Provenance
 
 
 def wholes(meters: Sequence[Meter]) -> list[Whole]:
-    """Every way to tell the whole input, the best first; empty where there is none."""
+    """All ways to obtain the whole input, best first; empty without one."""
     found = []
     for meter in sorted(meters, key=lambda m: m.rank):
         found += _inputs(meter) or _sums(meter)
@@ -37,14 +38,14 @@ def wholes(meters: Sequence[Meter]) -> list[Whole]:
 
 
 def _inputs(meter: Meter) -> list[Whole]:
-    """Rails of one meter that are the whole input."""
+    """Rails of one meter that each are the whole input."""
     rails = [r for r in meter.rails if "input" in r.feeds and r.part_of is None]
-    covers = {r.name: meter.covers.get(r.name, "all that is behind this meter") for r in rails}
+    covers = {r.name: meter.covers.get(r.name, "everything behind this meter") for r in rails}
     return [Whole(((meter.name, r.name),), r.name, covers[r.name], meter.provenance) for r in rails]
 
 
 def _sums(meter: Meter) -> list[Whole]:
-    """The first sum of one meter whose rails are all there."""
+    """The first sum of one meter whose rails all exist."""
     by_name = {r.name: r for r in meter.rails}
     top = [r.name for r in meter.rails if r.part_of is None]
     for names, covers in meter.sums:
@@ -60,18 +61,20 @@ def _sum(meter: Meter, names: Sequence[str], covers: str) -> Whole:
 
 
 def input_watts(whole: Whole, watts: Mapping[Key, float | None]) -> float | None:
-    """The whole input's power (W) by that of each rail; None where one of its rails told none."""
-    told = [watts.get(key) for key in whole.keys]
-    return sum(w for w in told if w is not None) if None not in told else None
+    """Power (W) of the whole input from that of its rails; None where one is missing."""
+    parts = [watts.get(key) for key in whole.keys]
+    return sum(w for w in parts if w is not None) if None not in parts else None
 
 
 def input_energy(found: Iterable[Whole], energies: Mapping[Key, RailEnergy]) -> RailEnergy | None:
-    """What the whole input took, by the first of `found` that has the least gap.
+    """Energy of the whole input, by the first of `found` with the least gap.
 
     Several rails are read one after another: the time is that of the first, the gap the largest.
     """
-    told = [_added(w, [energies[k] for k in w.keys]) for w in found if set(w.keys) <= set(energies)]
-    return min(told, key=lambda e: (e.provenance is Provenance.MODELLED, e.gap_us), default=None)
+    known = [
+        _added(w, [energies[k] for k in w.keys]) for w in found if set(w.keys) <= set(energies)
+    ]
+    return min(known, key=lambda e: (e.provenance is Provenance.MODELLED, e.gap_us), default=None)
 
 
 def _added(whole: Whole, parts: list[RailEnergy]) -> RailEnergy:

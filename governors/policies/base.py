@@ -1,14 +1,14 @@
-"""Policies: from what is seen to what is done with clocks, wait, intake, sleep and uplink.
+"""Power policies: from an observation to clocks, wait, intake, sleep and uplink.
 
-A policy is asked twice a beat, before the race and after it.  It is told an `Observation` and
-answers with a `Decision`; it has no clock, opens no file and starts no thread, so that the daemon,
-the simulator and the tests drive the same code.  Who asks is `governors.policies.running.Running`,
-which holds what is set, keeps decisions inside the limits, and switches policies.
+A policy is called twice per beat, before the race and after it, with an `Observation`, and returns
+a `Decision`. It has no clock, opens no file and starts no thread, so the daemon, the simulator and
+the tests run the same code.  `governors.policies.running.Running` calls it, keeps decisions inside
+the limits, tracks what is set, and switches policies.
 
-The unit of work is whatever the caller counts (the daemon: rows).  Clocks are in Hz, times in
-monotonic µs, energy in joules of the whole input.
+The unit of work is the caller's (the daemon: rows). Clocks are in Hz, times in monotonic µs, energy
+in joules of the whole input.
 
-A policy is one file of this package that registers itself:
+A policy is one module that registers itself:
 
     @policy
     class HandsOff(Policy):
@@ -35,19 +35,19 @@ from governors.schedutil import Utilisation
 from governors.work import Dial, Work
 
 NUMBER_MAX = 1e12
-"""Largest setting: what is made of it, hertz or microseconds, is a number of 64 bits."""
-BATTERY, VOLTS = "a battery that tells what it holds", "a battery that tells its voltage"
+"""Largest setting, so that derived hertz and microseconds fit into 64 bits."""
+BATTERY, VOLTS = "a battery with a known charge", "a battery with a known voltage"
 PolicySettings = Mapping[str, Any]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class PolicyError(GovernorError):
-    """A policy or a setting of one does not exist or makes no sense."""
+    """A policy does not exist, or one of its settings is unknown or invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """What a battery has left."""
+    """Charge of a battery."""
 
     joules: float
     volts: float | None = None
@@ -56,44 +56,44 @@ class Battery:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a policy is told."""
+    """Input of a policy."""
 
     at_us: int
     work: Work
     deadline_us: int
-    """By which the next race must be over, for what waits now: the commit comes after it."""
+    """Time by which the next race must be over for the waiting units; the commit follows it."""
     joules: float
-    """Of the whole input since some time that stays the same; never falls."""
+    """Of the whole input since a fixed time; never decreases."""
     provenance: Provenance
-    """Of the joules."""
+    """Provenance of the joules."""
     dials: tuple[Dial, ...] = ()
     others_cores: float = 0.0
-    """Cores that other processes keep busy."""
+    """Cores kept busy by other processes."""
     battery: Battery | None = None
     day_us: int = 0
     """Local time of day."""
     write_us: float = 0.0
     write_j: float = 0.0
-    """Measured, of setting all clocks and letting them go again."""
+    """Measured cost of setting all CPU clocks and releasing them."""
     used: Utilisation | None = None
-    """What the kernel's governor remembers of the races so far, before a race; None: not known."""
+    """Before a race: utilisation of the kernel's governor from past races; None: unknown."""
     raced: float | None = None
-    """After a race: units that it took; None: those that were to be expected."""
+    """After a race: units that it took; None: the expected ones."""
 
 
 class Act(Enum):
-    """What to do with a dial that a decision names; one that it does not name stays as it is."""
+    """Action on a dial named in a decision; other dials keep their setting."""
 
     PIN = "pin"
     CAP = "cap"
-    """Lower the maximum only."""
+    """Lower only the maximum."""
     RELEASE = "release"
-    """Back to the saved limits."""
+    """Restore the original limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSetting:
-    """An act and its clock (0 for a release)."""
+    """An action and its clock (0 for a release)."""
 
     act: Act
     hz: int = 0
@@ -104,56 +104,58 @@ RELEASE = ClockSetting(Act.RELEASE)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy answers."""
+    """Output of a policy."""
 
     reason: str
     clocks: Mapping[str, ClockSetting] = field(default_factory=dict)
     wait_share: float = 1.0
-    """Of the latency tolerance, what the batcher may spend (0 to 1)."""
+    """Share of the latency tolerance that the batcher may spend (0 to 1)."""
     race_us: float = 0.0
-    """What the planned race will take, where it is known: the wait must leave time for it, though
-    the last races were faster."""
+    """Planned duration of the race, where known; the wait leaves this much time even if the last
+    races were faster."""
     admit_share: float = 1.0
-    """Of the waiting units, what the race may take; the rest waits, and its senders with it."""
+    """Share of the waiting units that the race may take; the rest waits, and backpressure slows the
+    senders."""
     units_max: float = math.inf
-    """What it may take though more should wait than was expected."""
+    """Upper bound of units, in case more wait than expected."""
     not_before_us: int = 0
-    """No race before this time; what arrives waits, and its senders with it."""
+    """No race starts before this time; arriving units wait, and backpressure slows the senders."""
     sleep: tuple[str, ...] = ()
-    """Opt-in sleeps to enter until the next wake."""
+    """Sleeps on request to enter until the next wake."""
     upload: bool = True
     """Whether the uplink may send now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a policy that keeps a budget has to spend."""
+    """State of a policy's energy budget."""
 
     left_j: float
-    """From now to its end, idling included; what is held in reserve is not in it."""
+    """From now to its end, idling included, without the reserve."""
     left_us: int
     """Until its end."""
     forecast_j: float
-    """What will be left then at the present mean power; below 0 it does not last."""
+    """Rest at the end at the present mean power; negative: the budget does not last."""
 
 
 class Policy(ABC):
-    """Base of all policies."""
+    """Base class of policies."""
 
     name: ClassVar[str]
     defaults: ClassVar[PolicySettings] = _NOTHING
-    """Every setting and its default; None: must be given."""
+    """Default of every setting; None: the setting is required."""
     needs: tuple[str, ...] = ()
-    """Of a board, what it cannot run without: BATTERY (its joules), VOLTS (a battery's)."""
+    """Requirements of the board: BATTERY (a battery's joules), VOLTS (a battery's voltage)."""
     needs_model: ClassVar[bool] = True
     """Whether it needs the board's power model."""
     plans: ClassVar[bool] = True
-    """Whether its waits are planned; a policy that plans none has no say where others do."""
+    """Whether it plans waits.  A policy that does not is ignored for the wait where others plan
+    it."""
 
     def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
         self.model = model
         self.account = account
-        """What was spent; handed from one policy to the next."""
+        """Energy spent; handed over from one policy to the next."""
         self.settings = _checked(self, settings)
 
     @abstractmethod
@@ -165,19 +167,19 @@ class Policy(ABC):
         """The race is over."""
 
     def forecast(self, observed: Observation) -> str:
-        """One line for people: what will happen if things go on like this; empty: nothing."""
+        """One line for users: the outcome if nothing changes; may be empty."""
         return ""
 
     def budget(self, observed: Observation) -> Budget | None:
-        """The budget that is kept, where there is one and it is known."""
+        """The energy budget, where there is one and it is known."""
         return None
 
     def ways(self, observed: Observation) -> tuple[RaceOption, ...]:
-        """All ways to run the race at hand, leaving it alone first."""
+        """All race options for the race at hand, the one without set clocks first."""
         return self.model.ways_now(observed.work, observed.dials, observed.write_us, observed.used)
 
     def number(self, key: str, least: float = 0.0) -> float:
-        """A setting that is a number above `least`, NUMBER_MAX at most.  Raises PolicyError."""
+        """A setting that is a number above `least`, at most NUMBER_MAX. Raises PolicyError."""
         value = self.settings[key]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not least < value <= NUMBER_MAX:
@@ -203,7 +205,7 @@ def load_all() -> Mapping[str, type[Policy]]:
 
 
 def find_policy(name: str) -> type[Policy]:
-    """The policy of a name.  Raises PolicyError."""
+    """The policy of that name.  Raises PolicyError."""
     found = load_all().get(name)
     if found is None and (problem := POLICIES.why_missing(name)):
         raise PolicyError(problem)

@@ -1,8 +1,8 @@
-"""The tree of a board on disk, as its kernel and release lay it out.
+"""File tree of a simulated board, as its kernel and release lay it out.
 
-Positions of files differ between releases: R32 (kernel 4.9) and R36 (5.15) are here, the releases
-of the profiles.  Values are those after boot, before any load.  A file that starts with `!` answers
-with that error (`!EAGAIN`), see `governors.simulated.kernel`.
+Paths differ between releases; R32 (kernel 4.9) and R36 (5.15), the releases of the profiles, are
+covered.  Values are those after boot without load.  A file whose content starts with `!` fails with
+that error (`!EAGAIN`), see `governors.simulated.kernel`.
 
 Sources: Linux Documentation/admin-guide/pm/cpufreq.rst, testing/sysfs-class-devfreq,
 hwmon/ina3221.rst, power/powercap; OE4T/linux-tegra-4.9 (ina3221x); OE4T/linux-nvgpu (device
@@ -89,7 +89,7 @@ def tree(profile: BoardProfile) -> Tree:
 
 
 def policy_path(cluster: Cluster) -> str:
-    """Its cpufreq directory."""
+    """The cpufreq directory of a cluster."""
     return f"{CPU}/cpufreq/{cluster.name.removeprefix('cpu.')}"
 
 
@@ -100,7 +100,7 @@ def gpu_paths(profile: BoardProfile) -> tuple[str, str]:
 
 
 def channel_path(profile: BoardProfile, channel: Channel) -> str:
-    """The directory with a channel's files."""
+    """Directory of a channel's files."""
     if profile.sensor.meter == "rapl":
         return f"{POWERCAP}/{channel.device}"
     bus = f"{_I2C[profile.sensor.meter]}/{channel.device}"
@@ -240,7 +240,7 @@ def _sensors(made: Tree, profile: BoardProfile) -> None:
 
 
 def _not_connected(made: Tree, profile: BoardProfile) -> None:
-    """Channels of a chip that nothing hangs on: named NC, and they answer EIO."""
+    """Unconnected channels of a chip: named NC, and they fail with EIO."""
     for channel in profile.sensor.channels:
         at = channel_path(profile, channel)
         for n in (1, 2, 3):

@@ -26,8 +26,8 @@ def give(bench, **files):
 @pytest.mark.parametrize(
     "settings, says",
     [
-        (UNTIL, "a battery that tells what it holds"),
-        ({"joules_per_day": 1e6, "stop_volts": 10.8}, "a battery that tells its voltage"),
+        (UNTIL, "a battery with a known charge"),
+        ({"joules_per_day": 1e6, "stop_volts": 10.8}, "a battery with a known voltage"),
     ],
 )
 def test_a_budget_that_only_a_battery_can_tell_is_refused_where_there_is_none(
