@@ -110,9 +110,10 @@ class Collector:
         body_bytes_max: int,
         pause_us: int,
         fleet: Fleet | None = None,
+        syncs: DurationHistogram | None = None,
     ) -> None:
         self.stats = CollectorStats()
-        self.commits, self.syncs = DurationHistogram(), DurationHistogram()
+        self.commits, self.syncs = DurationHistogram(), syncs or DurationHistogram()
         self._new_schemas: Counter[str] = Counter()
         self._fleet = fleet
         self.failed = asyncio.Event()

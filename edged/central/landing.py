@@ -96,8 +96,11 @@ class Landing(Protocol):
 
 
 class DirectoryLanding:
-    """A landing in a directory, which several collectors may share.  For one thread, except
-    `schema`, `register` and `desired`."""
+    """A landing in a directory, which several collectors may share.
+
+    `on_sync` is called with the seconds that a sync of pages took.  For one thread, except `schema`,
+    `register` and `desired`.
+    """
 
     def __init__(
         self,
@@ -106,10 +109,10 @@ class DirectoryLanding:
         segment_bytes: int = segments.SEGMENT_BYTES,
         device_share: float = 1.0,
         clock: Clock | None = None,
+        on_sync: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.path = Path(path)
-        self.on_sync: Callable[[float], None] = lambda _: None
-        """Called with the seconds that a sync of pages took."""
+        self._on_sync = on_sync
         self._clock = clock or SystemClock()
         self._segment_bytes = segment_bytes
         segments.segments_dir(self.path).mkdir(parents=True, exist_ok=True)
@@ -218,7 +221,7 @@ class DirectoryLanding:
             writer.append([page for _, page in landed])
             started_us = self._clock.monotonic_us()
             writer.sync()
-            self.on_sync((self._clock.monotonic_us() - started_us) / 1e6)
+            self._on_sync((self._clock.monotonic_us() - started_us) / 1e6)
         except OSError as problem:
             if problem.errno not in _NO_SPACE:
                 raise

@@ -20,6 +20,7 @@ from edged.central.fleet import Fleet
 from edged.central.landing import DirectoryLanding
 from edged.central.landing_quota import SHARE
 from edged.central.listener import BoundedListener, listen
+from edged.central.metrics import DurationHistogram
 from edged.central.metrics import listen as listen_metrics
 from edged.central.segments import SEGMENT_BYTES
 from edged.central.tokens import Tokens
@@ -65,12 +66,13 @@ def serve(settings: CollectorSettings, on_ready: Callable[[str, str], None]) -> 
     Raises ConfigError for invalid settings, CentralError if the landing failed.
     """
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
-    listener = listen(settings.host, settings.port)
+    listener, syncs = listen(settings.host, settings.port), DurationHistogram()
     try:
         landing = DirectoryLanding(
             settings.landing,
             segment_bytes=settings.segment_bytes,
             device_share=settings.device_share,
+            on_sync=syncs.observe,
         )
     except OSError as problem:
         listener.close()
@@ -80,7 +82,7 @@ def serve(settings: CollectorSettings, on_ready: Callable[[str, str], None]) -> 
         # uvicorn replaces the handler while it runs, and raises a caught signal again at its end
         signal.signal(number, lambda caught, _: early.append(caught))
     try:
-        failed = asyncio.run(_serve(settings, landing, tokens, listener, on_ready, early))
+        failed = asyncio.run(_serve(settings, landing, syncs, tokens, listener, on_ready, early))
     finally:
         landing.close()
         listener.close()
@@ -91,6 +93,7 @@ def serve(settings: CollectorSettings, on_ready: Callable[[str, str], None]) -> 
 async def _serve(
     settings: CollectorSettings,
     landing: DirectoryLanding,
+    syncs: DurationHistogram,
     tokens: Tokens | None,
     listener: BoundedListener,
     on_ready: Callable[[str, str], None],
@@ -103,8 +106,8 @@ async def _serve(
         body_bytes_max=settings.body_bytes_max,
         pause_us=settings.group_commit_us,
         fleet=Fleet(settings.landing),
+        syncs=syncs,
     )
-    landing.on_sync = collector.syncs.observe
     metrics, close = "", _nothing
     if settings.metrics is not None:
         try:
