@@ -98,8 +98,8 @@ class Landing(Protocol):
 class DirectoryLanding:
     """A landing in a directory, which several collectors may share.
 
-    `on_sync` is called with the seconds that a sync of pages took.  For one thread, except `schema`,
-    `register` and `desired`.
+    `on_sync` is called with the seconds that a sync of pages took.  Only `schema`, `register`,
+    `desired` and `largest_share` are safe on other threads.
     """
 
     def __init__(
