@@ -99,7 +99,7 @@ class Reloader:
         command = [sys.executable, "-m", "edged.daemon.configuration"]
         question = json.dumps(self._question).encode()
         try:
-            done = subprocess.run(command, input=question, capture_output=True, timeout=CHECK_S_MAX)
+            done = subprocess.run(command, input=question, capture_output=True)
             if done.returncode:
                 last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
                 raise ChildProcessError(last)
