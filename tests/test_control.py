@@ -95,9 +95,7 @@ def test_a_refusal_says_its_kind_and_where(still, request_, kind, where):
     [{"cmd": "job.put", "document": copy_job()}, {"cmd": "job.pause", "name": "joining"},
      {"cmd": "replace", "job": join_job(lateness="1s")}],
 )  # fmt: skip
-def test_while_the_store_is_full_nothing_is_changed_later_than_its_answer(
-    still, monkeypatch, request_
-):
+def test_while_the_store_is_full_changes_are_refused_and_not_queued(still, monkeypatch, request_):
     monkeypatch.setattr(still.parts.committer.gate, "_waiting", {"commit"})
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(0.01)
@@ -126,7 +124,7 @@ KEYS = st.sampled_from(
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), more=st.dictionaries(KEYS, VALUES))
-def test_whatever_is_asked_is_answered_or_refused(still, data, more):
+def test_any_request_is_answered_or_refused(still, data, more):
     commands = DoorCommands(still.parts, None, None, still.stop)
     known = sorted(set(commands._commands) - {"stop"})
     cmd = data.draw(st.sampled_from(known))
@@ -142,7 +140,7 @@ def test_a_defect_in_a_command_is_an_answer(still, monkeypatch):
     assert told["kind"] == "failed" and "ZeroDivisionError" in told["error"]
 
 
-def test_who_comes_when_descriptors_are_used_up_is_answered_when_there_are_some(still):
+def test_a_client_is_served_after_descriptors_ran_out(still):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     filled = []
     with socket.socket(socket.AF_UNIX) as s, socket.socket(socket.AF_UNIX) as t:
@@ -170,7 +168,7 @@ def values(document):
 
 
 @given(VALUES)
-def test_no_text_has_more_values_than_it_is_taken_to_have(document):
+def test_no_text_has_more_values_than_the_bound(document):
     assert values(document) <= values_bound(json.dumps(document).encode())
 
 
@@ -181,9 +179,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("kind", LARGE)
-def test_a_request_that_would_take_long_to_parse_is_refused_unparsed_and_its_sender_hears_why(
-    still, kind, monkeypatch
-):
+def test_a_request_that_is_too_large_is_refused_unparsed_with_a_reason(still, kind, monkeypatch):
     monkeypatch.setattr("edged.control.door.json.loads", None)  # whoever parsed it would fail
     kept = []
     with socket.socket(socket.AF_UNIX) as s:
@@ -204,7 +200,7 @@ def test_a_request_that_would_take_long_to_parse_is_refused_unparsed_and_its_sen
     assert not left and max(kept) <= REQUEST_BYTES_MAX
 
 
-def test_who_never_ends_a_request_is_sent_away(still):
+def test_a_client_that_never_ends_a_request_is_disconnected(still):
     with socket.socket(socket.AF_UNIX) as s:
         s.setblocking(False)
         s.connect(str(still.door.path))
@@ -228,9 +224,7 @@ def test_the_largest_request_is_parsed_within_milliseconds():
     assert min(took) < 0.02
 
 
-def test_who_is_silent_gives_up_his_place_when_somebody_needs_it_and_who_waits_does_not(
-    still, monkeypatch
-):
+def test_idle_clients_are_dropped_for_new_ones_and_waiting_clients_are_not(still, monkeypatch):
     ahead_s = [0.0]
     now_s = time.monotonic
     monkeypatch.setattr("edged.control.door.time.monotonic", lambda: now_s() + ahead_s[0])
@@ -265,7 +259,7 @@ def test_who_is_silent_gives_up_his_place_when_somebody_needs_it_and_who_waits_d
 @pytest.mark.parametrize(
     "text", [b"\n", b"{\n", b"[]\n", b"\xff\xff\n", b'"x"\n', b"[" * 9999 + b"\n"]
 )
-def test_what_is_no_request_is_refused(still, text):
+def test_text_that_is_not_a_request_is_refused(still, text):
     with socket.socket(socket.AF_UNIX) as s:
         s.connect(str(still.door.path))
         s.sendall(text)
@@ -273,7 +267,7 @@ def test_what_is_no_request_is_refused(still, text):
         assert json.loads(s.makefile().readline())["kind"] == "invalid"
 
 
-def test_the_snapshot_is_all_json_and_quickly_drawn(still):
+def test_the_status_document_is_json_and_quickly_made(still):
     took = []
     for _ in range(30):
         before = time.perf_counter()
@@ -297,7 +291,7 @@ def watcher(daemon, **more):
     return s
 
 
-def test_who_watches_and_does_not_read_holds_nothing_up_and_is_told_what_was_missed(still):
+def test_a_subscriber_that_does_not_read_blocks_nothing_and_gets_the_number_missed(still):
     s, told = watcher(still), []
     many = 3 * EVENTS_MAX
     for n in range(many):
@@ -327,7 +321,7 @@ def test_who_watches_and_does_not_read_holds_nothing_up_and_is_told_what_was_mis
     assert not still.door._clients
 
 
-def test_who_goes_on_watching_behind_an_id_of_an_earlier_store_is_told_all_events_of_this_one(
+def test_a_subscriber_with_an_id_of_another_store_gets_all_events_of_this_one(
     still,
 ):
     still.parts.events.add("daemon.tested", "once")
@@ -345,7 +339,7 @@ def test_events_are_paged_and_their_ids_rise_over_restarts(still):
     assert still.parts.events.page(after[-1]["id"], 10)["events"] == []
 
 
-def test_an_idle_daemon_wakes_for_watchers_only(tmp_path):
+def test_an_idle_daemon_wakes_for_subscribers_only(tmp_path):
     """A snapshot a second to one who watches; nothing at all when he has gone."""
     document = changed(copy_job(), promises={"latency": "50ms"})
     with support.Daemon(tmp_path, document) as daemon:
@@ -368,7 +362,7 @@ def test_an_idle_daemon_wakes_for_watchers_only(tmp_path):
         assert daemon.status()["wakes"] - wakes <= 6, "his going and the question"
 
 
-def test_a_stop_that_drains_takes_what_waits_and_ends_when_the_centre_has_it(tmp_path):
+def test_a_stop_that_drains_processes_all_rows_and_ends_when_the_centre_has_all_pages(tmp_path):
     port, now = free_port(), now_us()
     document = at(port, join_job(before="1s", after="1h", idle_after="1h"))
     with Loop(document, tmp_path / "store") as loop:
@@ -394,7 +388,7 @@ def test_a_stop_that_drains_ends_in_time_though_the_centre_is_away(tmp_path):
         assert loop.ended(20) is None
 
 
-def test_nobody_answers_where_no_daemon_is(tmp_path):
+def test_without_a_daemon_a_request_is_unreachable(tmp_path):
     with pytest.raises(CommandError, match="is it running") as refused:
         ask(tmp_path / "door", "status")
     assert refused.value.kind == "unreachable"

@@ -24,7 +24,7 @@ EPOCHS = st.lists(st.integers(0, 2**18 - 1), min_size=4, max_size=4, unique=True
 
 
 @given(EPOCHS.map(lambda found: [n << 8 for n in found]), LIVES)
-def test_who_follows_is_told_every_event_once_whatever_store_it_is_of(epochs, lives):
+def test_a_client_gets_every_event_once_over_restarts_and_stores(epochs, lives):
     with_room_for_eight = log.EVENTS_MAX
     log.EVENTS_MAX = 8
     try:
@@ -53,7 +53,7 @@ def test_who_follows_is_told_every_event_once_whatever_store_it_is_of(epochs, li
         log.EVENTS_MAX = with_room_for_eight
 
 
-def test_who_followed_another_store_is_told_all_though_its_numbers_went_on_as_here():
+def test_a_client_of_another_store_gets_all_events_though_both_counted_alike():
     """What two daemons of a session each have counted alike."""
     one, other = (Events(SystemClock(), Log(lambda *_: None), 1, epoch) for epoch in (7, 2**40 + 9))
     for n in range(5):

@@ -55,7 +55,7 @@ def made():
         told.close()
 
 
-def test_a_start_is_told_step_by_step_and_ready_comes_last(systemd, waiter, made):
+def test_a_start_reports_its_steps_and_then_ready(systemd, waiter, made):
     told = made(systemd)
     told.starting("kernel 3 of 9")
     told.ready(waiter, lambda: "2 jobs\nbeat 7")
@@ -91,7 +91,7 @@ def test_names_in_the_abstract_namespace_work_too(waiter, made):
         assert heard(listener)["READY"] == "1"
 
 
-def test_the_watchdog_is_fed_by_whoever_waits_and_by_nobody_else(systemd, waiter, made):
+def test_only_waits_of_the_event_loop_feed_the_watchdog(systemd, waiter, made):
     interval_us = 400_000
     told = made(systemd, WATCHDOG_USEC=str(interval_us), WATCHDOG_PID=str(os.getpid()))
     told.ready(waiter)
@@ -112,7 +112,7 @@ def test_the_watchdog_is_fed_by_whoever_waits_and_by_nobody_else(systemd, waiter
 @pytest.mark.parametrize(
     "environ", [{}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}]
 )
-def test_who_is_not_watched_does_not_wake_for_it(systemd, waiter, environ, made):
+def test_without_a_watchdog_there_is_no_timer(systemd, waiter, environ, made):
     made(systemd, **environ).ready(waiter)
     assert heard(systemd)["READY"] == "1"
     assert not waiter.until_input(SystemClock().monotonic_us() + 100_000)
@@ -120,7 +120,7 @@ def test_who_is_not_watched_does_not_wake_for_it(systemd, waiter, environ, made)
 
 
 @pytest.mark.parametrize("socket_name", ["", "relative", "/nowhere/notify"])
-def test_without_systemd_nothing_is_said_and_nothing_fails(waiter, socket_name):
+def test_without_systemd_nothing_is_sent_and_nothing_fails(waiter, socket_name):
     environ = {"NOTIFY_SOCKET": socket_name, "WATCHDOG_USEC": "1000"} if socket_name else {}
     told = SystemdService(SystemClock(), environ)
     told.starting("x")
@@ -130,7 +130,7 @@ def test_without_systemd_nothing_is_said_and_nothing_fails(waiter, socket_name):
     told.stopping()
 
 
-def test_a_systemd_that_does_not_listen_holds_nobody_up(systemd, made):
+def test_a_systemd_that_does_not_read_blocks_nothing(systemd, made):
     told = made(systemd)
     for _ in range(1000):  # far more than its buffer holds
         told.starting("x" * 900)
@@ -139,7 +139,7 @@ def test_a_systemd_that_does_not_listen_holds_nobody_up(systemd, made):
     assert SystemClock().monotonic_us() - before < 10_000_000
 
 
-def test_what_must_not_be_lost_waits_for_a_slow_systemd(systemd, made):
+def test_messages_that_must_arrive_wait_for_a_slow_systemd(systemd, made):
     told, seen = made(systemd), []
     for _ in range(1000):
         told.starting("x")
@@ -234,7 +234,7 @@ def test_the_journal_is_used_only_where_standard_error_is_it():
     assert journal.writer({}) is journal.to_stderr
 
 
-def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_was_lost(monkeypatch):
+def test_a_log_without_a_reader_blocks_nothing_and_counts_lost_lines(monkeypatch):
     reader, end = os.pipe()
     with os.fdopen(reader, "rb", buffering=0) as reads, os.fdopen(end, "w") as file:
         monkeypatch.setattr(sys, "stderr", file)
@@ -256,7 +256,7 @@ def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_was_lost(monkeypa
         ("api", "--config", "{tmp}/bad.toml"),
     ],
 )
-def test_what_ends_a_service_is_an_error_to_the_journal(tmp_path, words):
+def test_the_error_that_ends_a_service_has_that_priority_in_the_journal(tmp_path, words):
     """Standard error is the journal's where $JOURNAL_STREAM says so (systemd.exec(5))."""
     (tmp_path / "bad.toml").write_text("[stor]\n")
     ours, theirs = socket.socketpair()

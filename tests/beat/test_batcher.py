@@ -47,7 +47,7 @@ def test_a_short_ack_promise_commits_without_racing():
     assert wake.at_us <= SECOND // 2
 
 
-def test_what_was_only_committed_is_raced_before_its_own_tolerance_ends():
+def test_rows_that_were_only_committed_are_raced_within_their_latency():
     b = Batcher(10 * SECOND, SECOND // 2)
     wake = b.wake(9_600_000, 9_600_000, unraced_us=0)
     assert wake.race
@@ -77,7 +77,7 @@ def test_a_race_is_kept_under_half_the_tolerance():
     assert b.rows_max() == RACE_US_MAX // 450, "but no race is to last longer than a second"
 
 
-def test_rows_that_were_dear_and_are_cheap_again_are_taken_in_full_again():
+def test_the_row_limit_recovers_when_rows_become_cheap_again():
     b = Batcher(SECOND, SECOND)
     for _ in range(10):
         b.learn(BeatCosts(rows=100, ingest_us=0, race_us=2_000_000, fill=0.9))
@@ -140,7 +140,7 @@ def test_nothing_is_raced_before_the_time_that_the_governor_says():
     assert b.wake(6 * SECOND, 6 * SECOND).at_us > 6 * SECOND, "after it all is as before"
 
 
-def test_a_promise_to_acknowledge_waits_too():
+def test_the_governors_delay_precedes_the_ack_promise_too():
     b = Batcher(10 * SECOND, SECOND // 2)
     b.steer(1.0, 0.0, 3 * SECOND)
     assert b.wake(0, 0).at_us == 3 * SECOND and b.wake(0, 0).race

@@ -174,7 +174,9 @@ def test_the_first_job_whose_inputs_are_logged_comes_with_a_snapshot(tmp_path):
             Twins(loop, tmp_path / "store").compare()
 
 
-def test_a_paused_job_holds_its_producers_seals_what_is_open_and_lets_nobody_become_idle(tmp_path):
+def test_a_paused_job_holds_its_producers_seals_its_open_pages_and_counts_no_producer_as_idle(
+    tmp_path,
+):
     port = free_port()
     slow = at(port, renamed("second", "q", "others", idle_after="10s", lateness="0s"))
     slow["promises"] = {"latency": "30s", "ack_within": "20ms"}
@@ -205,7 +207,7 @@ def test_a_paused_job_holds_its_producers_seals_what_is_open_and_lets_nobody_bec
         assert second.streams["q"].late == 0, "an hour of pause made nobody idle"
 
 
-def test_who_has_connected_and_sent_nothing_is_waited_for_after_a_pause_too(tmp_path):
+def test_a_producer_that_connected_and_sent_nothing_is_awaited_after_a_pause_too(tmp_path):
     port = free_port()
     slow = at(port, renamed("second", "q", "others", idle_after="10s", lateness="0s"))
     slow["promises"] = {"latency": "20ms", "ack_within": "20ms"}
@@ -262,7 +264,7 @@ def test_a_deleted_job_whose_pages_were_open_leaves_no_beat_due(tmp_path):
             assert loop.stats.idle_beats - idle_beats <= 1
 
 
-def test_what_a_paused_job_has_left_in_staging_is_raced_when_it_goes_on(tmp_path):
+def test_rows_staged_before_a_pause_are_raced_after_it(tmp_path):
     """Found by reading: nothing told the heart of it until something new came."""
     document = at(free_port(), copy_job(idle_after="1000h"))
     document["promises"] = {"latency": "30s", "ack_within": "20ms"}
@@ -394,7 +396,7 @@ def test_pages_of_a_job_that_is_gone_keep_their_schema_and_all_numbers(tmp_path)
         Twins(loop, tmp_path / "store").compare()
 
 
-def test_what_cannot_be_is_refused_and_everything_goes_on(tmp_path):
+def test_an_invalid_change_is_refused_and_all_jobs_go_on(tmp_path):
     port, taken = free_port(), free_port()
     second = at(port, renamed("second", "q", "others"))
     with Loop(at(port, copy_job()), tmp_path / "store") as loop, socket.socket() as squatter:

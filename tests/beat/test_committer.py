@@ -92,7 +92,7 @@ def test_a_snapshot_for_which_there_is_no_room_is_given_up_and_the_log_goes_on(t
     assert snapshot is None and records == list(range(1, number + 1))
 
 
-def test_a_snapshot_overwrites_the_file_of_one_that_nobody_needs(tmp_path):
+def test_a_snapshot_overwrites_the_file_of_an_obsolete_one(tmp_path):
     with Store.open(tmp_path / "store", segment_bytes=1 << 16) as store:
         store.recover()
         inodes = set()

@@ -90,7 +90,7 @@ def test_the_window_stays_small_while_one_of_a_streams_producers_is_away_and_the
         assert live.late("r") == live.late("s") == 0
 
 
-def test_what_is_held_keeps_the_fast_source_from_reading_on():
+def test_rows_that_are_held_back_stop_the_fast_source_from_reading():
     document = join_job()
     document["promises"] = {"memory": "1MiB"}
     with Live(document) as live:
@@ -118,7 +118,7 @@ def test_the_stream_whose_producers_connect_first_does_not_make_the_other_late()
         assert sorted(live.rows("pairs")) == pairs_of(left, right)
 
 
-def test_a_stream_that_nobody_comes_to_is_waited_for_until_idle_after_and_not_longer():
+def test_a_stream_without_producers_is_awaited_until_idle_after_and_not_longer():
     with Live(join_job()) as live:
         live.beat()
         live.send("r", rows(0, 100))
@@ -201,7 +201,7 @@ def test_results_of_streams_in_step_and_far_out_of_step_are_the_same():
     assert results[0] == results[1] == results[2] == pairs_of(left, right)
 
 
-def test_a_producer_that_waits_for_room_is_not_silent_however_long_it_waits(tmp_path):
+def test_a_producer_that_waits_for_room_never_becomes_idle(tmp_path):
     """Found by reading: `idle_after` ran on while nobody read what a producer had sent.
 
     The stream's staging is full with rows of a fast producer that are held for the other stream;
@@ -239,9 +239,7 @@ def test_a_producer_that_waits_for_room_is_not_silent_however_long_it_waits(tmp_
         loop.until(lambda: loop.job.operators["joined"].counters()["matches"] >= 4)
 
 
-def test_a_producer_is_not_silent_while_beats_that_were_cut_race_longer_than_idle_after(
-    tmp_path, monkeypatch
-):
+def test_a_producer_does_not_become_idle_during_beats_longer_than_idle_after(tmp_path, monkeypatch):
     """Found in the demo on a loaded machine, as wrong tables: between beats that only take what the
     one before left, nobody is listened to, and `idle_after` ran on meanwhile."""
     document = changed(copy_job(idle_after="10s"), promises={"latency": "300ms"})
@@ -307,7 +305,7 @@ def test_a_producer_further_ahead_than_a_beat_could_take_is_left_unread(tmp_path
         assert stream.late == 0 and loop.job.streams["r"].late == 0
 
 
-def test_a_row_of_the_year_2106_in_a_message_loses_its_message_nothing(tmp_path):
+def test_a_row_of_the_year_2106_does_not_cost_the_other_rows_of_its_message(tmp_path):
     document = changed(copy_job(), promises={"latency": "20ms"})
     base = now_us()
     with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:

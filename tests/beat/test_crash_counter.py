@@ -22,7 +22,7 @@ def dies(path, *races, now=0):
     return careful, verdicts
 
 
-def test_after_some_deaths_a_process_is_careful_and_then_sets_the_guilty_chunk_aside(tmp_path):
+def test_after_some_crashes_a_process_is_careful_and_then_sets_the_fatal_chunk_aside(tmp_path):
     path = tmp_path / "attempts"
     for _ in range(LIMIT - CHUNK_CRASHES_MAX):
         assert dies(path, 1, 2, 666) == (False, [True] * 3)
@@ -33,7 +33,7 @@ def test_after_some_deaths_a_process_is_careful_and_then_sets_the_guilty_chunk_a
     assert not careful, "it is over"
 
 
-def test_two_guilty_chunks_that_take_turns_are_both_found(tmp_path):
+def test_two_fatal_chunks_that_alternate_are_both_found(tmp_path):
     path = tmp_path / "attempts"
     deaths = 0
     aside = []

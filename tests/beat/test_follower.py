@@ -20,7 +20,9 @@ printf 'lied": 7}'
 """
 
 
-def test_nobody_waits_for_a_child_that_is_slow_to_speak_and_to_end(tmp_path, monkeypatch):
+def test_the_event_loop_does_not_wait_for_a_child_that_writes_and_exits_slowly(
+    tmp_path, monkeypatch
+):
     child, go = tmp_path / "child", tmp_path / "go"
     child.write_text(CHILD % {"go": go})
     child.chmod(0o755)

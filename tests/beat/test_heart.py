@@ -56,9 +56,7 @@ def test_the_next_beat_races_while_the_last_ones_sync_is_under_way(tmp_path):
         loop.until(lambda: producer.acked == 3, producer=producer)
 
 
-def test_a_stop_whose_kick_is_taken_by_a_look_at_the_sources_is_not_slept_over(
-    tmp_path, monkeypatch
-):
+def test_a_stop_is_not_missed_when_a_poll_of_the_sources_consumes_its_kick(tmp_path, monkeypatch):
     """Found on an emulated processor, where the moment between the two is long."""
     hearts, look, run = [], EventLoop.ready_now, Heart.run
 
@@ -81,7 +79,7 @@ def test_a_stop_whose_kick_is_taken_by_a_look_at_the_sources_is_not_slept_over(
     assert ended
 
 
-def test_pages_that_wait_for_the_last_beats_commit_are_not_taken_for_durable(tmp_path, monkeypatch):
+def test_pages_that_wait_for_the_previous_commit_are_not_reported_as_durable(tmp_path, monkeypatch):
     """Found by reading: a status that was asked for while the store was full, just as the commit
     before went through, said that the job had ended though its last pages stood in no record."""
     disk = GateDisk()
@@ -118,7 +116,7 @@ def test_a_commit_that_fails_ends_the_daemon_though_nothing_more_arrives(tmp_pat
         loop.stop()
 
 
-def test_what_has_arrived_waits_for_the_latency_and_is_in_a_durable_page_then(tmp_path):
+def test_rows_are_in_a_durable_page_within_the_latency_and_not_much_earlier(tmp_path):
     document = changed(copy_job(), promises={"latency": "1h"})
     with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
         producer.connect()
@@ -238,7 +236,7 @@ def test_a_window_survives_a_stop_whatever_the_durability(tmp_path, durability):
             assert loop.recovered.fresh == (i == 0)
 
 
-def test_a_window_is_emitted_when_the_producer_that_held_it_back_falls_silent(tmp_path):
+def test_a_window_is_emitted_when_the_producer_that_held_it_back_becomes_idle(tmp_path):
     base = now_us() // 1_000_000 * 1_000_000 - 10_000_000
     windows = {
         "type": "window", "input": "r", "size": "1s", "aggregates": {"n": "count(*)"},

@@ -143,7 +143,7 @@ def test_a_message_that_kills_the_process_is_set_aside_alone_whatever_comes_besi
     assert quarantined(tmp_path / "store") == [5, crashing.EXITS], "and nothing of the other's"
 
 
-def test_what_was_acked_but_not_raced_when_it_was_killed_is_raced_though_nothing_comes(tmp_path):
+def test_rows_that_were_acked_but_not_raced_before_a_kill_are_raced_without_new_input(tmp_path):
     promises = {"latency": "6s", "ack_within": "50ms"}
     with Daemon(tmp_path, changed(copy_job(), promises=promises)) as daemon:
         with daemon.producer() as producer:

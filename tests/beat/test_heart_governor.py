@@ -36,7 +36,7 @@ class Told:
         return self.steer
 
 
-def test_every_race_is_told_before_it_and_after_it(tmp_path):
+def test_the_governor_is_called_before_and_after_every_race(tmp_path):
     told = Told()
     with Loop(QUICK, tmp_path / "store", governor=told) as loop, loop.producer() as producer:
         for i in range(3):
@@ -67,7 +67,7 @@ def test_while_nothing_is_admitted_the_heart_sleeps_and_its_senders_wait(tmp_pat
         assert loop.job.streams["r"].rows == 5, "and nothing was dropped"
 
 
-def test_a_stop_does_not_wait_for_what_is_held(tmp_path):
+def test_a_stop_does_not_wait_for_rows_that_the_governor_holds(tmp_path):
     told = Told()
     loop = Loop(QUICK, tmp_path / "store", governor=told)
     producer = loop.producer()

@@ -91,7 +91,7 @@ def test_a_late_row_that_is_processed_meets_the_partners_that_are_still_held():
         assert sum(pair[-1] == 7 for pair in live.rows("pairs")) == 3
 
 
-def test_a_late_row_that_is_dropped_meets_nobody():
+def test_a_late_row_that_is_dropped_matches_no_row():
     with Live(join_job(before=1000, after=1000, late="drop")) as live:
         live.send("r", [(1, T0 + 500, 0)])
         live.send("s", [(1, T0 + 500, 0)])

@@ -110,7 +110,7 @@ def test_after_half_a_second_of_silence_the_promise_holds_as_soon_as_the_backlog
     assert loop.kept_from_us() <= begun + lasts + 1.2 * drains_us + 2 * LATENCY_US
 
 
-def test_a_machine_that_is_slower_for_seconds_is_followed_and_forgotten():
+def test_a_machine_that_is_slow_for_seconds_is_learned_and_unlearned():
     def speed(now):
         return 0.85 if 6e6 <= now < 9e6 else 1.0
 
@@ -120,7 +120,7 @@ def test_a_machine_that_is_slower_for_seconds_is_followed_and_forgotten():
     assert loop.kept_from_us() <= 9e6 + 1.2 * backlog_us / 0.1 + 2 * LATENCY_US
 
 
-def test_what_the_governor_leaves_waits_as_if_it_came_now():
+def test_rows_that_the_governor_leaves_count_as_arrived_now():
     left = PendingWork(0)
     job = Job()
     facts = BeatFacts(0, {"j": JobFacts(True, Flush.NO, {"s": StreamFacts(take_rows=5)})})

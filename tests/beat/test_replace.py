@@ -134,7 +134,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "parts"), REFUSED)
-def test_what_cannot_be_carried_over_is_refused_with_its_path_and_nothing_is_touched(
+def test_state_that_cannot_be_carried_over_is_refused_with_its_path_and_nothing_changes(
     tmp_path, path, parts
 ):
     first_half(tmp_path / "store")

@@ -121,7 +121,7 @@ def test_every_prefix_of_the_log_replays_to_equal_pages_and_state(tmp_path, seed
     assert found.jobs[0].open_rows() == open_rows
 
 
-def test_open_pages_are_carried_over_and_sealed_with_the_rows_of_before(tmp_path):
+def test_open_pages_are_carried_over_and_sealed_with_their_earlier_rows(tmp_path):
     job = changed(JOB, sinks={"pairs": {**JOB["sinks"]["pairs"], "input": "joined"}})
     with Live(job, tmp_path / "store") as live:
         live.send("r", [("x", T0, 1.0, "before")])
@@ -186,7 +186,7 @@ def test_a_log_that_is_cut_anywhere_replays_to_the_state_of_its_last_whole_recor
     assert len(reached) > 3
 
 
-def test_a_record_whose_pages_do_not_come_out_as_logged_is_not_believed(tmp_path):
+def test_a_record_whose_replay_gives_other_pages_is_refused(tmp_path):
     with Live(JOB, tmp_path / "store") as live:
         live.send("r", [("x", T0, 1.0, "a")])
         live.send("s", [("x", T0, 2.0, None)])

@@ -39,7 +39,7 @@ def test_a_streams_fast_producers_stop_at_its_slow_ones_horizon_plus_both_bounds
     assert decide_take(full, couplings, MANY)[0] == {"r": 4, "s": 0}, "the slow one may lie unread"
 
 
-def test_a_stream_in_which_nobody_counts_holds_nobody_back():
+def test_a_stream_without_active_producers_holds_no_stream_back():
     got, _ = decide_take({"r": waiting([0, 10**9], 10**9), "s": waiting([], None)}, both(100), MANY)
     assert got == {"r": 2, "s": 0}
 

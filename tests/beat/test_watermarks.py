@@ -120,7 +120,7 @@ def test_a_watermark_never_passes_rows_that_still_wait(stream):
     assert stream.watermark(1) == 2_000 - LATENESS
 
 
-def test_nobody_has_sent_anything_and_nothing_is_known(stream):
+def test_without_any_row_the_watermark_is_unknown(stream):
     assert stream.watermark() == WATERMARK_MIN_US
 
 

@@ -82,7 +82,7 @@ def test_a_second_daemon_on_a_store_in_use_exits_73_and_names_the_first(system):
     assert_exactly_once(system.landing, system.config, batches)
 
 
-def test_of_two_with_the_same_session_the_one_that_was_heard_first_goes_on(copied):
+def test_of_two_with_the_same_session_the_first_to_reach_the_centre_goes_on(copied):
     original(copied)
     clone(copied)
     until(lambda: fenced(door_of(copied)), 60, "the clone is fenced")

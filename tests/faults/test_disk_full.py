@@ -65,7 +65,7 @@ def until_it_waits(daemon, producer, sent):
     return sent
 
 
-def test_a_disk_that_others_fill_holds_the_producers_and_a_restart_and_loses_nothing(
+def test_a_disk_filled_by_another_program_holds_producers_and_a_restart_and_loses_nothing(
     tmp_path, disk
 ):
     ballast, store = disk / "ballast", disk / "store"

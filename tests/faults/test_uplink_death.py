@@ -11,7 +11,7 @@ from edged.central.segments import positions
 from tests.system.support import System, assert_exactly_once, law_job, until
 
 
-def test_an_idle_daemon_hears_that_its_uplink_has_died_and_its_last_pages_land(tmp_path):
+def test_an_idle_daemon_restarts_a_dead_uplink_and_its_last_pages_land(tmp_path):
     with System(tmp_path) as system:
         collector = system.collect()
         collector.kill()
@@ -57,7 +57,7 @@ def test_an_idle_daemon_restarts_uplinks_that_die_young_and_their_pages_land(tmp
         assert_exactly_once(system.landing, system.config, batches)
 
 
-def test_a_job_with_new_schemas_keeps_the_uplink_and_does_not_wait_for_one_that_hangs(tmp_path):
+def test_a_job_with_new_schemas_keeps_the_uplink_and_does_not_wait_for_a_hanging_one(tmp_path):
     with System(tmp_path) as system:
         system.collect()
         system.run(law_job(system.address))
