@@ -1,4 +1,4 @@
-"""The list of events against a client that remembers all it was told, over restarts and stores."""
+"""The event log against a client that records all events, over restarts and stores."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +15,12 @@ LIVES = st.lists(
     min_size=1,
     max_size=5,
 )
-"""Of each daemon: which store it has, and how many events there are before each of the client's
-questions, and how many he asks for."""
+"""For each daemon: its store, and for each of the client's requests the number of events before it
+and its limit."""
 
 
 EPOCHS = st.lists(st.integers(0, 2**18 - 1), min_size=4, max_size=4, unique=True)
-"""Drawn at random they are as far apart as these all but surely."""
+"""As far apart as random epochs almost surely are."""
 
 
 @given(EPOCHS.map(lambda found: [n << 8 for n in found]), LIVES)
@@ -54,7 +54,7 @@ def test_a_client_gets_every_event_once_over_restarts_and_stores(epochs, lives):
 
 
 def test_a_client_of_another_store_gets_all_events_though_both_counted_alike():
-    """What two daemons of a session each have counted alike."""
+    """Two daemons with one session each use the same numbers."""
     one, other = (Events(SystemClock(), Log(lambda *_: None), 1, epoch) for epoch in (7, 2**40 + 9))
     for n in range(5):
         one.add("daemon.tested", f"here {n}")

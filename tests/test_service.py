@@ -1,4 +1,4 @@
-"""What systemd hears from the service, through real sockets; its side is played by the test."""
+"""The messages that systemd gets from the service, through real sockets of the test."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ from edged.platform.event_loop import EventLoop
 def systemd(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
-        listener.settimeout(20)
+        listener.settimeout(120)
         yield listener
 
 
@@ -86,7 +86,7 @@ def test_names_in_the_abstract_namespace_work_too(waiter, made):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         name = f"edged-test-{os.getpid()}"
         listener.bind("\0" + name)
-        listener.settimeout(20)
+        listener.settimeout(120)
         made(listener, NOTIFY_SOCKET="@" + name).ready(waiter)
         assert heard(listener)["READY"] == "1"
 
@@ -98,9 +98,9 @@ def test_only_waits_of_the_event_loop_feed_the_watchdog(systemd, waiter, made):
     assert heard(systemd)["READY"] == "1"
     assert heard(systemd) == {"WATCHDOG": "1"}
     systemd.settimeout(1.0)
-    with pytest.raises(TimeoutError):  # nobody waits: as in a beat that does not come back
+    with pytest.raises(TimeoutError):  # no wait is under way, as in a beat that does not return
         heard(systemd)
-    systemd.settimeout(20)
+    systemd.settimeout(120)
     began = SystemClock().monotonic_us()
     for _ in range(4):
         waiter.until_input(None)
@@ -169,7 +169,7 @@ def test_two_signals_have_two_handlers(waiter):
 
 
 def entry(datagram):
-    """A journal entry as its reader takes it apart (systemd, JOURNAL_NATIVE_PROTOCOL)."""
+    """A parsed journal entry (systemd, JOURNAL_NATIVE_PROTOCOL)."""
     fields = {}
     while datagram:
         name, _, datagram = datagram.partition(b"\n")
@@ -203,7 +203,7 @@ def test_records_of_pythons_logging_keep_level_fields_and_trace(tmp_path):
     path, told = tmp_path / "journal", logging.getLogger("edged.tested")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
-        listener.settimeout(20)
+        listener.settimeout(120)
         handler = ToJournal(Journal(path, "edged-collector"))
         told.addHandler(handler)
         try:
@@ -257,7 +257,7 @@ def test_a_log_without_a_reader_blocks_nothing_and_counts_lost_lines(monkeypatch
     ],
 )
 def test_the_error_that_ends_a_service_has_that_priority_in_the_journal(tmp_path, words):
-    """Standard error is the journal's where $JOURNAL_STREAM says so (systemd.exec(5))."""
+    """Standard error is the journal's where $JOURNAL_STREAM names it (systemd.exec(5))."""
     (tmp_path / "bad.toml").write_text("[stor]\n")
     ours, theirs = socket.socketpair()
     with ours, theirs:

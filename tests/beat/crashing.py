@@ -1,6 +1,5 @@
-"""`edged` with operators that no job should have: `poison` passes rows on and dies of a row whose
-value says so; `slow` passes on 100 000 rows a second; `stall` takes as many microseconds over a
-row as its value says.
+"""`edged` with faulty operators: `poison` passes rows on and dies of a row with a fatal value;
+`slow` passes on 100 000 rows a second; `stall` takes as many microseconds for a row as its value.
 
 python -m tests.beat.crashing run JOB --store DIR ...
 """
@@ -21,7 +20,7 @@ RAISES, EXITS = -1, -2
 
 
 class Poison(Operator):
-    """Passes on what does not kill it."""
+    """Passes on rows without a fatal value."""
 
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         values = inputs[0].batch["value"].values
@@ -41,7 +40,7 @@ class Slow(Operator):
 
 
 class Stall(Operator):
-    """Takes its time over a row, which no batcher parts."""
+    """Takes long for a single row, which no row limit divides."""
 
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         time.sleep(float(inputs[0].batch["value"].values.sum()) / 1e6)

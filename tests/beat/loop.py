@@ -34,7 +34,7 @@ def now_us():
 
 
 def batch(values, times=None):
-    """Rows with these values, of now."""
+    """Rows with these values and the current time."""
     times = [now_us()] * len(values) if times is None else times
     return {
         "key": pa.array([0] * len(values), pa.int64()),
@@ -76,7 +76,7 @@ class GateDisk(SystemDisk):
 
 
 class LeapingClock(SystemClock):
-    """The machine's clock, which a test may put forward: silence without waiting for it."""
+    """The machine's clock, which a test may advance, so that producers become idle at once."""
 
     ahead_us = wall_ahead_us = 0
 
@@ -109,7 +109,7 @@ class Host:
 
 
 class Loop:
-    """A running heart; `problem` is what ended it, if it did not just stop."""
+    """A running heart; `problem` is the exception that ended it; None: it stopped."""
 
     def __init__(self, document, path, disk=None, profile=None, governor=None):
         self.plan, self.path = parse_job(document), path
@@ -151,7 +151,7 @@ class Loop:
         self.stop()
 
     def ended(self, seconds=120):
-        """Wait until the heart has ended by itself; what ended it."""
+        """Wait until the heart has ended by itself; returns its exception."""
         self._thread.join(seconds)
         assert not self._thread.is_alive()
         return self.problem
@@ -177,7 +177,7 @@ class Loop:
         return Producer(f"127.0.0.1:{source.port}", stream, ARROW, id, **options)
 
     def call(self, function):
-        """Have the heart's thread call `function` between its waits, as the door does."""
+        """Call `function` on the heart's thread between its waits, as the door does."""
         done, fd = threading.Event(), os.eventfd(1)
 
         def served():
@@ -190,7 +190,7 @@ class Loop:
         assert done.wait(120)
 
     def change(self, op, name, document=None, if_version=None, **more):
-        """Ask for a change of the jobs, as the door does; its answer, when it is durable."""
+        """Request a change of the jobs, as the door does; the answer, once it is durable."""
         plan = None if document is None else parse_job(document)
         job = None if plan is None else JobRuntime(plan, self.context)
         change = Change(op, name, now_us(), plan and plan.document, **more)
@@ -199,13 +199,13 @@ class Loop:
         return request.answer.result(timeout=120)
 
     def leap(self, us):
-        """Time that passes at once, for everybody in here."""
+        """Advance both clocks at once."""
         self.clock.ahead_us += us
         self.clock.wall_ahead_us += us
         self.event_loop.kick()
 
     def leap_until(self, us, condition, seconds=120.0, producer=None):
-        """Leap again and again, since what a wait is reckoned from may still be on its way."""
+        """Leap repeatedly until the condition holds: a wait may begin only after the first leap."""
 
         def leapt():
             self.leap(us)

@@ -1,4 +1,4 @@
-"""One job driven by hand, beat by beat, exactly as the heart does it; and a daemon as a process.
+"""One job driven by the test, beat by beat, as the heart does it; and a daemon as a process.
 
 `Live` decides, races and commits with clocks that the test sets.  What `Live` writes into a store
 is what the heart writes, so that recovery can be tested against it.
@@ -35,8 +35,7 @@ T0 = 1_750_000_000_000_000
 """Some time in 2025, microseconds UTC: where the wall clock and the rows of the tests begin."""
 MANY = 1 << 40
 COMPILED_S = 300
-"""Patience with a first beat: a kernel that nobody has used yet is compiled in it, which takes half
-a minute on a busy machine."""
+"""Time limit of a first beat, which may compile kernels: half a minute on a busy machine."""
 ARROW = pa.schema(
     [
         pa.field("key", pa.int64()),
@@ -49,7 +48,7 @@ SOURCE = {"type": "tcp", "listen": "127.0.0.1:0"}
 
 
 def stream(columns=None, **more):
-    """A stream's table: key, time and value unless told otherwise."""
+    """A stream's table: key, time and value by default."""
     columns = columns or {"key": "int64", "time": "timestamp", "value": "int64"}
     return {"source": dict(SOURCE), "columns": columns, "time": "time", **more}
 
@@ -180,7 +179,7 @@ class Live:
         producers.seen_us[number] = self.clock.now
 
     def end(self, stream, producer="p"):
-        """A producer says end of stream."""
+        """A producer sends end of stream."""
         self.connect(stream, producer)
         producers = self.job.streams[stream].staging.producers
         number = producers.number(producer)
@@ -247,7 +246,7 @@ class Live:
 
 
 class Daemon(ChildProcess):
-    """`edged run` as a process, its door, and what it said when it was ready."""
+    """`edged run` as a process, with its control door."""
 
     def __init__(self, path, document, *arguments, module="edged"):
         self.path, self.port = path, free_port()

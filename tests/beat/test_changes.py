@@ -1,6 +1,6 @@
-"""Jobs that come, change, pause, drain and go while the heart runs: the log holds all of it.
+"""Jobs are created, changed, paused, drained and deleted while the heart runs; the log has all.
 
-What a restart finds in a copy of the store must be the live jobs, byte for byte.
+A restart from a copy of the store must find the live jobs, byte for byte.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def facts_of(book):
 
 
 def restarted(path, copy, files):
-    """Facts and states that a restart finds in a copy of the store, and how far it came."""
+    """Facts and states that a restart finds in a copy of the store, and its `Recovered`."""
     shutil.copytree(path, copy)
     workers = Workers(1)
     with Store.open(copy) as store:
@@ -76,13 +76,13 @@ def restarted(path, copy, files):
 
 
 class Twins:
-    """A running heart, and what it is held against."""
+    """A running heart, compared with restarts from copies of its store."""
 
     def __init__(self, loop, path):
         self.loop, self.path, self.copies = loop, path, 0
 
     def compare(self):
-        """A restart here and now would find the jobs as they are."""
+        """A restart now finds the jobs as they are."""
         live = {}
 
         def look():
@@ -184,7 +184,7 @@ def test_a_paused_job_holds_its_producers_seals_its_open_pages_and_counts_no_pro
         loop.change("put", "second", slow)
         second, now = loop.heart.jobs[1], now_us()
         with loop.producer("q", "ahead") as ahead, loop.producer("q", "behind") as behind:
-            ahead.connect(), behind.connect()  # nobody waits for one who was never there
+            ahead.connect(), behind.connect()  # a producer that never connected is not awaited
             ahead.send(batch([1], [now])), behind.send(batch([2], [now - 10**6]))
             ahead.flush(), behind.flush()
             loop.change("state", "second", state="paused")
@@ -244,7 +244,7 @@ def test_a_paused_job_does_not_wake_the_heart(tmp_path):
 
 
 def test_a_deleted_job_whose_pages_were_open_leaves_no_beat_due(tmp_path):
-    """Found by reading: that pages were open was looked at only after races."""
+    """Regression: open pages were checked only after races."""
     port = free_port()
     slow = at(port, renamed("second", "q", "others"))
     slow["promises"] = {"latency": "1h"}
@@ -265,7 +265,7 @@ def test_a_deleted_job_whose_pages_were_open_leaves_no_beat_due(tmp_path):
 
 
 def test_rows_staged_before_a_pause_are_raced_after_it(tmp_path):
-    """Found by reading: nothing told the heart of it until something new came."""
+    """Regression: the heart noticed the staged rows only at the next input."""
     document = at(free_port(), copy_job(idle_after="1000h"))
     document["promises"] = {"latency": "30s", "ack_within": "20ms"}
     with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:

@@ -1,5 +1,5 @@
-"""The daemon is killed while jobs come, change, pause, drain and go: what leaves in pages must be
-what a list of the rows sent says.
+"""The daemon is killed while jobs are created, changed, paused, drained and deleted: the pages must
+hold the rows that a list of the sent rows predicts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pages_of(store):
 
 
 class Second:
-    """The job `second` as a client sees it, who asks until he is answered."""
+    """The job `second`, as a client sees it that repeats requests until they are answered."""
 
     def __init__(self, daemon, variants, dice):
         self.edged, self.variants, self.dice = daemon, variants, dice
@@ -48,7 +48,7 @@ class Second:
         self.acked, self.sent, self.made = set(), set(), Counter()
 
     def ask(self, cmd, **more):
-        """The answer, or the kind of the refusal; a lost answer is asked for again."""
+        """The answer, or the kind of the refusal; a request whose answer is lost is repeated."""
         deadline = time.monotonic() + 180
         while True:
             try:

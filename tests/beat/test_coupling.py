@@ -1,4 +1,4 @@
-"""Fast and slow side by side: no stream outruns another's window, none is made late by another."""
+"""Fast beside slow streams: none runs ahead of another's window, none makes another late."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_the_window_stays_small_however_fast_one_stream_comes_and_the_result_is_
 
 
 def test_the_window_stays_small_while_one_of_a_streams_producers_is_away_and_the_result_is_exact():
-    """Found in the demo: three turbines' power lay in the window until the fourth had reconnected
-    after a restart, and wind probed through all of it: races of ten seconds."""
+    """Regression from the demo: three turbines' power stayed in the window until the fourth had
+    reconnected after a restart, and wind probed all of it in races of ten seconds."""
     fast, away, right = rows(1, 3000), rows(0, 1), rows(0, 3000)
     with Live(join_job()) as live:
         live.send("r", away, producer="away")
@@ -167,10 +167,10 @@ def three_streams():
 
 
 def test_streams_that_hold_each_other_back_move_on_beside_one_that_always_flows():
-    """Found by reading: the way out of the standstill was only taken when no stream at all moved.
+    """Regression: the deadlock was resolved only when no stream at all advanced.
 
-    Both joined streams have a producer that lags and one that is far ahead; staging being full, the
-    laggards would never be read again.
+    Both joined streams have a producer that lags and one that is far ahead; with full staging the
+    lagging ones were never read again.
     """
     with Live(three_streams()) as live:
         for name in "rs":
@@ -202,7 +202,7 @@ def test_results_of_streams_in_step_and_far_out_of_step_are_the_same():
 
 
 def test_a_producer_that_waits_for_room_never_becomes_idle(tmp_path):
-    """Found by reading: `idle_after` ran on while nobody read what a producer had sent.
+    """Regression: `idle_after` ran on while a producer's data was unread.
 
     The stream's staging is full with rows of a fast producer that are held for the other stream;
     a slow producer's row stays in its socket for longer than `idle_after`.
@@ -240,8 +240,8 @@ def test_a_producer_that_waits_for_room_never_becomes_idle(tmp_path):
 
 
 def test_a_producer_does_not_become_idle_during_beats_longer_than_idle_after(tmp_path, monkeypatch):
-    """Found in the demo on a loaded machine, as wrong tables: between beats that only take what the
-    one before left, nobody is listened to, and `idle_after` ran on meanwhile."""
+    """Regression from the demo on a loaded machine, with wrong tables: between beats that only take
+    rows left by the previous one no source is read, and `idle_after` ran on meanwhile."""
     document = changed(copy_job(idle_after="10s"), promises={"latency": "300ms"})
     base = now_us()
     with (
@@ -271,7 +271,7 @@ def test_a_producer_does_not_become_idle_during_beats_longer_than_idle_after(tmp
 
 
 def test_a_producer_further_ahead_than_a_beat_could_take_is_left_unread(tmp_path):
-    """Found by measuring: a thousand producers' rows lay in staging, and in every snapshot, until
+    """Regression: the rows of a thousand producers stayed in staging, and in every snapshot, until
     the slowest of them had caught up."""
     document = changed(
         join_job(idle_after="60s", max_ahead="1d"),

@@ -1,4 +1,4 @@
-"""A full disk stops the beats and nothing else: who waits goes on when there is room."""
+"""A full disk stops the beats and nothing else; beats resume when there is room."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FullFile(SystemFile):
 
 
 class FullDisk(SystemDisk):
-    """The real disk, full while a test says so; allocating fails then."""
+    """The real disk, full while `full` is set: allocating fails then."""
 
     full = False
 
@@ -52,7 +52,7 @@ def room_events(loop):
 
 
 def fill(loop, disk, producer):
-    """Send until the store, whose disk is full now, waits for room; how many messages it took."""
+    """Fill the disk and send until the store waits for room; returns the number of messages."""
     disk.full, sent = True, 0
     while not loop.committer.gate.full:
         if producer.poll() == sent:

@@ -133,8 +133,8 @@ def test_exactly_once_keeps_everything(tmp_path, snapshot_at):
 def test_without_inputs_numbers_go_on_and_no_result_comes_twice(
     tmp_path, durability, snapshot_at, killed_after
 ):
-    """Found by reading: sequence numbers began again at the snapshot's, and rows that were staged
-    or open at the snapshot came out a second time."""
+    """Regression: sequence numbers restarted at the snapshot's, and rows that were staged or in
+    open pages at the snapshot were emitted twice."""
     document = promised(join_job(), durability)
     flush = durability == "results"
     with started(document, tmp_path / "store") as live:
@@ -210,7 +210,7 @@ def test_a_windows_partials_that_were_sent_are_not_sent_again(tmp_path):
 
 
 def test_files_that_were_finished_before_a_kill_stay(tmp_path):
-    """Found by reading: the first beat after a recovery without inputs would have swept them."""
+    """Regression: the first beat after a recovery without inputs deleted them."""
     document = promised(copy_job(), "results")
     document["sinks"] = {"out": {"type": "file", "input": "r", "path": str(tmp_path / "out")}}
     with started(document, tmp_path / "store") as live:
@@ -228,8 +228,8 @@ def test_files_that_were_finished_before_a_kill_stay(tmp_path):
 
 
 def test_a_job_of_results_beside_one_of_exactly_once_is_replayed_with_it(tmp_path):
-    """Found by reading: beats that logged no rows passed over the first, though the log held all
-    that it needed, and its staged rows came a second time."""
+    """Regression: a replay skipped the first job in beats that logged no rows, and its staged rows
+    were emitted twice."""
     first = promised(copy_job(), "exactly_once")
     second = {**promised(copy_job(), "results"), "name": "second"}
     second["sinks"] = {"more": {"type": "pages", "input": "r", "page": "4KiB"}}

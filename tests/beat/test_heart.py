@@ -1,4 +1,4 @@
-"""The loop itself: commits beside races, acks behind the disk, promises, input that kills."""
+"""The heart: commits beside races, acks after the sync, promises, input that kills."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_next_beat_races_while_the_last_ones_sync_is_under_way(tmp_path):
 
 
 def test_a_stop_is_not_missed_when_a_poll_of_the_sources_consumes_its_kick(tmp_path, monkeypatch):
-    """Found on an emulated processor, where the moment between the two is long."""
+    """Regression, seen on an emulated processor, where the moment between the two is long."""
     hearts, look, run = [], EventLoop.ready_now, Heart.run
 
     def stopped_meanwhile(waiter):
@@ -80,8 +80,8 @@ def test_a_stop_is_not_missed_when_a_poll_of_the_sources_consumes_its_kick(tmp_p
 
 
 def test_pages_that_wait_for_the_previous_commit_are_not_reported_as_durable(tmp_path, monkeypatch):
-    """Found by reading: a status that was asked for while the store was full, just as the commit
-    before went through, said that the job had ended though its last pages stood in no record."""
+    """Regression: while the store was full and the previous commit finished, the status reported
+    the job as ended though its last pages were in no record."""
     disk = GateDisk()
     with Loop(QUICK, tmp_path / "store", disk) as loop, loop.producer() as producer:
         producer.connect()
@@ -101,7 +101,7 @@ def test_pages_that_wait_for_the_previous_commit_are_not_reported_as_durable(tmp
 
 
 def test_a_commit_that_fails_ends_the_daemon_though_nothing_more_arrives(tmp_path):
-    """Found by reading: an idle loop did not hear of it until the next input came."""
+    """Regression: an idle loop noticed the failure only at the next input."""
     disk = GateDisk()
     loop = Loop(QUICK, tmp_path / "store", disk)
     try:
@@ -109,7 +109,7 @@ def test_a_commit_that_fails_ends_the_daemon_though_nothing_more_arrives(tmp_pat
         producer.connect()
         disk.fails = True
         producer.send(batch([1]))
-        assert isinstance(loop.ended(5), StoreFailed)
+        assert isinstance(loop.ended(), StoreFailed)
         assert producer.acked == 0
     finally:
         producer.close()
@@ -141,7 +141,7 @@ def test_an_ack_promise_below_the_latency_is_kept_without_racing(tmp_path):
 
 
 def test_pages_left_open_by_early_beats_are_sealed_within_the_latency(tmp_path):
-    """Found by reading: the deadline of open pages began one more wait instead of a beat."""
+    """Regression: the deadline of open pages started another wait instead of a beat."""
     document = changed(copy_job(), promises={"latency": "1h"})
     with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
         producer.connect()
@@ -191,7 +191,7 @@ def test_a_file_is_finished_when_it_is_old_enough_and_nothing_more_arrives(tmp_p
 
 
 def test_a_file_that_is_due_is_finished_at_once_however_long_the_latency(tmp_path):
-    """Found by reading: the wait for more input went by the latency, in empty beats for acks."""
+    """Regression: the wait for more input lasted for the latency, with empty beats for acks."""
     promises = {"latency": "1h", "ack_within": "50ms"}
     document = changed(filing(tmp_path / "out", every="100ms"), promises=promises)
     with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
@@ -218,7 +218,7 @@ def test_a_stop_and_the_end_of_all_streams_finish_the_open_file(tmp_path):
 
 @pytest.mark.parametrize("durability", ["exactly_once", "results", "none"])
 def test_a_window_survives_a_stop_whatever_the_durability(tmp_path, durability):
-    """Found by reading: only a replay of logged inputs brought windows back."""
+    """Regression: only a replay of logged inputs restored windows."""
     base = now_us() // 1_000_000_000 * 1_000_000_000
     windows = {
         "type": "window", "input": "r", "size": "1s", "aggregates": {"n": "count(*)"},

@@ -1,4 +1,4 @@
-"""The daemon as a process: idle is idle, TCP holds a flood, input that kills it is set aside."""
+"""The daemon as a process: it sleeps when idle, TCP holds a flood, fatal input is set aside."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_producer_ten_times_faster_than_the_job_is_held_by_tcp_and_loses_nothi
 
 
 def test_a_message_that_kills_the_process_is_set_aside_alone_whatever_comes_beside_it(tmp_path):
-    """Found by this test: deaths were counted by beat, and rows of others moved the beat on."""
+    """Regression: crashes were counted by beat number, which rows of other producers advanced."""
     document = changed(
         copy_job(late="process"),
         operators={"p": {"type": "poison", "input": "r"}},

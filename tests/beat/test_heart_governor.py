@@ -1,4 +1,4 @@
-"""What the heart tells its governor, and how it follows it."""
+"""The heart's calls of its governor, and how it obeys the answers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ HOUR_US = 3_600_000_000
 QUICK = changed(copy_job(), promises={"latency": "50ms"})
 
 
-class Told:
-    """Steers as the test says, and keeps what it was told."""
+class RecordingGovernor:
+    """A governor that returns the test's settings and records its calls."""
 
     def __init__(self):
         self.steer, self.calls, self.done = Steer(), [], []
@@ -37,26 +37,26 @@ class Told:
 
 
 def test_the_governor_is_called_before_and_after_every_race(tmp_path):
-    told = Told()
-    with Loop(QUICK, tmp_path / "store", governor=told) as loop, loop.producer() as producer:
+    governor = RecordingGovernor()
+    with Loop(QUICK, tmp_path / "store", governor=governor) as loop, loop.producer() as producer:
         for i in range(3):
             producer.send(batch([i, i]))
             loop.until(lambda i=i: producer.acked == i + 1, producer=producer)
-    calls = "".join(call[0] for call in told.calls)
+    calls = "".join(call[0] for call in governor.calls)
     assert calls.startswith("rii") and calls.replace("rii", "").strip("i") == ""
-    assert sum(done.arrived for done in told.done) == 6
-    assert sum(done.taken for done in told.done) == 6
+    assert sum(done.arrived for done in governor.done) == 6
+    assert sum(done.taken for done in governor.done) == 6
 
 
 def test_while_nothing_is_admitted_the_heart_sleeps_and_its_senders_wait(tmp_path):
-    told = Told()
-    with Loop(QUICK, tmp_path / "store", governor=told) as loop, loop.producer() as producer:
+    governor = RecordingGovernor()
+    with Loop(QUICK, tmp_path / "store", governor=governor) as loop, loop.producer() as producer:
         producer.connect()
-        told.held_until_us = loop.clock.monotonic_us() + HOUR_US
+        governor.held_until_us = loop.clock.monotonic_us() + HOUR_US
         for i in range(5):
             producer.send(batch([i]))
         producer.poll()
-        loop.until(lambda: told.calls, producer=producer)
+        loop.until(lambda: governor.calls, producer=producer)
         wakes = loop.event_loop.wakes
         for _ in range(20):
             time.sleep(0.01)
@@ -68,14 +68,14 @@ def test_while_nothing_is_admitted_the_heart_sleeps_and_its_senders_wait(tmp_pat
 
 
 def test_a_stop_does_not_wait_for_rows_that_the_governor_holds(tmp_path):
-    told = Told()
-    loop = Loop(QUICK, tmp_path / "store", governor=told)
+    governor = RecordingGovernor()
+    loop = Loop(QUICK, tmp_path / "store", governor=governor)
     producer = loop.producer()
     producer.connect()
-    told.held_until_us = loop.clock.monotonic_us() + HOUR_US
+    governor.held_until_us = loop.clock.monotonic_us() + HOUR_US
     producer.send(batch([1]))
     producer.poll()
-    loop.until(lambda: told.calls, producer=producer)
+    loop.until(lambda: governor.calls, producer=producer)
     loop.heart.stop()
     assert loop.ended() is None
     loop.stop()
@@ -84,12 +84,12 @@ def test_a_stop_does_not_wait_for_rows_that_the_governor_holds(tmp_path):
 
 
 def test_open_pages_are_waited_for_without_beats_however_early_races_are_wanted(tmp_path):
-    """Found by reading: such a race is due when it cannot yet seal what it is due for."""
-    told = Told()
-    told.steer.wait_share = 0.1
-    told.steer.race_us = 300_000.0
+    """Regression: such a race was due before it could seal the pages that it was due for."""
+    governor = RecordingGovernor()
+    governor.steer.wait_share = 0.1
+    governor.steer.race_us = 300_000.0
     document = changed(copy_job(), promises={"latency": "2s"})
-    with Loop(document, tmp_path / "store", governor=told) as loop, loop.producer() as producer:
+    with Loop(document, tmp_path / "store", governor=governor) as loop, loop.producer() as producer:
         producer.send(batch([1]))  # raced as it always was
         loop.until(lambda: loop.store.backlog_pages == 1, producer=producer)
         idle_beats = loop.stats.idle_beats
@@ -100,11 +100,11 @@ def test_open_pages_are_waited_for_without_beats_however_early_races_are_wanted(
 
 
 def test_a_race_takes_no_more_than_is_admitted_and_the_rest_follows(tmp_path):
-    told = Told()
-    told.steer.units_max = 10
-    with Loop(QUICK, tmp_path / "store", governor=told) as loop, loop.producer() as producer:
+    governor = RecordingGovernor()
+    governor.steer.units_max = 10
+    with Loop(QUICK, tmp_path / "store", governor=governor) as loop, loop.producer() as producer:
         for i in range(40):
             producer.send(batch([i] * 5))
         loop.until(lambda: producer.acked == 40, producer=producer)
         loop.until(lambda: loop.job.streams["r"].rows == 200, producer=producer)
-    assert max(done.taken for done in told.done) <= 10
+    assert max(done.taken for done in governor.done) <= 10

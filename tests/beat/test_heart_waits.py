@@ -78,7 +78,7 @@ def test_while_a_sync_hangs_the_next_race_the_door_and_all_that_the_uplink_wants
     with running.producer() as producer:
         producer.send(batch([0]))
         producer.flush(120)  # kernels are compiled now, if ever
-        until(lambda: running.status()["beats"] == 1, 20, "the beat that was acknowledged counts")
+        until(lambda: running.status()["beats"] == 1, 120, "the beat that was acknowledged counts")
         before = running.status()
         disk.close_gate()
         producer.send(batch([1]))
@@ -87,7 +87,7 @@ def test_while_a_sync_hangs_the_next_race_the_door_and_all_that_the_uplink_wants
         os.kill(running.status()["uplink"]["pid"], signal.SIGKILL)
         producer.send(batch([2, 3]))
         producer.poll()
-        until(lambda: running.rows() == 4, 20, "the next race")
+        until(lambda: running.rows() == 4, 120, "the next race")
         for wish in (
             partial(daemon.parts.uplink.watch_acks, True),
             partial(daemon.parts.uplink.watch_acks, False),
@@ -102,7 +102,7 @@ def test_while_a_sync_hangs_the_next_race_the_door_and_all_that_the_uplink_wants
         assert (status["beats"], producer.poll()) == (before["beats"], 1), "the gate is shut"
         assert status["beat"] == before["beat"] + 2
         disk.gate.set()
-        until(lambda: producer.poll() == 3, 20, "acks")
+        until(lambda: producer.poll() == 3, 120, "acks")
     # what was wanted meanwhile is done now: another process sends the pages
-    until(lambda: running.status()["store"]["backlog_pages"] == 0, 30, running.status)
+    until(lambda: running.status()["store"]["backlog_pages"] == 0, 120, running.status)
     assert running.status()["uplink"]["starts"] == 2

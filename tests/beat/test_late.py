@@ -1,4 +1,4 @@
-"""Late rows: counted exactly, and dropped, processed or put aside as the job says."""
+"""Late rows are counted exactly, and dropped, processed or dead-lettered as the job sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Near full speed, in virtual time: the batcher and what is left to it keep the promise where the
+"""Near full speed, in virtual time: batcher and pending work keep the promise where the
 machine can, and get back to it as soon as the backlog can drain."""
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from edged.sinks.base import Flush
 LATENCY_US = 250_000
 ROW_US, INGEST_ROW_US = 0.2, 0.02
 RACE_US, COMMIT_US, COMMIT_ROW_US = 2_000.0, 8_000.0, 0.02
-"""Five million rows a second, and what beats and commits cost beside their rows."""
+"""Five million rows a second, and the fixed costs of beats and commits."""
 
 
 class Job:
-    """As much of a job as `PendingWork` looks at."""
+    """The part of a job that `PendingWork` uses."""
 
     cut = False
 
@@ -41,7 +41,7 @@ class Loop:
         """Of each: when its oldest and its newest row arrived, and when they were durable."""
 
     def work(self, us):
-        """It takes longer where the machine is slower, step by step."""
+        """Advance the clock by this work, at the machine's speed at each step."""
         while us > 0:
             speed = self.speed(self.now)
             part = min(us, 1000.0 * speed)
@@ -81,19 +81,19 @@ class Loop:
         self.beats.append((first, self.raced_us, self.durable_us))
 
     def latest_us(self, from_us):
-        """The longest that a row which arrived after `from_us` has waited."""
+        """The longest latency of a row that arrived after `from_us`."""
         return max(durable - first for first, _, durable in self.beats if first >= from_us)
 
     def kept_from_us(self, within=1.1):
-        """From when on no row was later than promised, but for this factor."""
+        """Time after which no row's latency exceeds this multiple of the promise."""
         late = [n for first, n, durable in self.beats if durable - first > within * LATENCY_US]
         return max(late, default=0.0)
 
 
 @pytest.mark.parametrize("load", [0.25, 0.5, 0.8, 0.9, 0.93])
 def test_at_an_even_load_the_promise_is_kept_up_to_nearly_full_speed(load):
-    """Found by this model: a beat that took what another had left made the next one wait as if it
-    had listened, so that from 80 % on every other beat was half as late again as promised."""
+    """Regression: a beat over rows that another beat had left made the next one wait as if it had
+    ingested.  From 80 % load on, every other beat was half as late again as promised."""
     loop = Loop(load)
     loop.run(10e6)
     assert loop.latest_us(5e6) <= 1.05 * LATENCY_US

@@ -1,8 +1,8 @@
-"""The log is enough: every prefix of it replays to the same pages and the same state.
+"""Replay: every prefix of the log gives the same pages and the same state.
 
-What is compared is `JobRuntime.save()`: stagings, producers, watermarks, operator windows, open
-pages and sequence numbers, byte by byte, with what the live run had after the same beat.  That the
-sealed pages come out byte-equal is checked by the replay itself, against those in the log.
+The tests compare `JobRuntime.save()` (stagings, producers, watermarks, operator windows, open pages
+and sequence numbers) byte by byte with the live run after the same beat.  The replay itself
+compares the sealed pages with those in the log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Event time as a job lives it: silent and lagging producers, wrong clocks, the end of streams."""
+"""Event time of a job: idle and lagging producers, wrong clocks, the end of streams."""
 
 from __future__ import annotations
 

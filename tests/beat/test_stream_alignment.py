@@ -1,4 +1,4 @@
-"""How much a beat takes: a fast stream does not outrun a slow one, and nothing gets stuck."""
+"""Stream alignment: a fast stream does not run ahead of a slow one, and no stream gets stuck."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_fast_stream_stops_at_the_slow_ones_horizon_plus_the_bound():
 
 
 def test_a_streams_fast_producers_stop_at_its_slow_ones_horizon_plus_both_bounds():
-    """Found in the demo: what they could match was held for the slow one; the window swelled."""
+    """Regression: rows that they could match were kept for the slow one, and the window grew."""
     fast, couplings = [20, 170, 171, 500], [Coupling("r", "s", 100), Coupling("s", "r", 50)]
     held = {"r": waiting(fast, 20), "s": waiting([], 10**6)}
     assert decide_take(held, couplings, MANY)[0] == {"r": 2, "s": 0}

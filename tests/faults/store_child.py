@@ -1,6 +1,6 @@
-"""The process that test_store_kill.py kills: says on stdout what the store told it is durable.
+"""The process that test_store_kill.py kills: prints what the store reported as durable.
 
-It imports once and forks for each life, because importing takes longer than a life should.
+It imports once and forks for each run, because importing takes longer than a run.
 Lines on stdin: the store's path and a seed.  On stdout: `pid N`, then `commit N`, `ack N`.
 """
 

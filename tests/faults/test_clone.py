@@ -1,7 +1,7 @@
-"""Two daemons on one store, and on copies of one store: one goes on, the other is stopped and told.
+"""Two daemons on one store, and on copies of one store: one goes on, the other ends with a reason.
 
 The collector's rule is deterministic: within an epoch the larger session counter holds the floor,
-and of two with the same counter the one that was heard first.
+and of two with the same counter the first to reach the collector.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def original(system):
 
 
 def clone(system):
-    """A daemon on the copy, which hears no producer."""
+    """A daemon on the copy, without producers."""
     job = law_job("127.0.0.1:0")
     return system.run(job, name="clone", store=system.directory / "copy", door=door_of(system))
 
@@ -123,5 +123,5 @@ def test_a_clone_with_the_larger_session_takes_the_floor_and_the_original_stops(
 
 
 def results(landing):
-    """The pages of jobs: what the devices tell of themselves has its own numbering."""
+    """The pages of jobs; telemetry reports have their own numbering."""
     return {k: v for k, v in by_partition(landing).items() if k[1] != telemetry.STREAM}

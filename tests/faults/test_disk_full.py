@@ -1,4 +1,4 @@
-"""A real file system that others fill: nobody dies of it, and all goes on when there is room."""
+"""A real file system filled by another program: the daemon survives and resumes with space."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def values(store, document):
 
 
 def until_it_waits(daemon, producer, sent):
-    """Send until the daemon says that its disk is full; how many messages were sent in all."""
+    """Send until the daemon reports a full disk; returns the number of messages."""
     while not daemon.status()["store"]["full"]:
         daemon.check()
         if producer.poll() == sent:
@@ -94,7 +94,7 @@ def test_a_disk_filled_by_another_program_holds_producers_and_a_restart_and_lose
 
 
 def until_ready_or_waiting(daemon, seconds=300.0):
-    """The start stands, or stands still: what it gave back of its own may just have been enough."""
+    """The start has finished or waits: the space that it freed itself may have been enough."""
     deadline = time.monotonic() + seconds
     while "the start waits for room" not in daemon.log.read_text() and daemon.events.empty():
         assert time.monotonic() < deadline

@@ -23,7 +23,7 @@ def beat(n: int) -> BeatRecord:
 
 
 class Script:
-    """Opens, commits, acks, snapshots and closes; remembers what it was told is safe."""
+    """Opens, commits, acks, snapshots and closes; records what the store reported as durable."""
 
     def __init__(self, disk: SimDisk) -> None:
         self.disk, self.committed, self.acked = disk, 0, 0
@@ -46,7 +46,7 @@ class Script:
 
 
 def check(disk: SimDisk, script: Script) -> None:
-    """A fresh process finds everything that `script` was told is durable."""
+    """A new process finds everything that the store reported to `script` as durable."""
     with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
         recovery = store.recover()
         base = recovery.snapshot.beat if recovery.snapshot else 0

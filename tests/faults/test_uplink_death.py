@@ -1,4 +1,4 @@
-"""The uplink's process dies while nothing else happens: what is left to send goes all the same."""
+"""The uplink's process dies while the daemon is idle: the pages that are left are still sent."""
 
 import contextlib
 import os
@@ -47,7 +47,7 @@ def test_an_idle_daemon_restarts_uplinks_that_die_young_and_their_pages_land(tmp
         while len(killed) < 4:
             until(lambda: _uplinks(parent) - killed, 30, "another uplink", daemon)
             for pid in _uplinks(parent) - killed:
-                os.kill(pid, signal.SIGKILL)  # nobody asks the daemon anything, and no beat comes
+                os.kill(pid, signal.SIGKILL)  # no request and no beat follows
                 killed.add(pid)
         collector.restart()
         until(lambda: sum(positions(system.landing).values()) == pages, 60, "all landed", daemon)
@@ -75,7 +75,7 @@ def test_a_job_with_new_schemas_keeps_the_uplink_and_does_not_wait_for_a_hanging
 
 
 def _uplinks(parent):
-    """Process ids of the uplink's children that live."""
+    """Process ids of the uplink's running children."""
     found = set()
     for child in parent.children():
         with contextlib.suppress(psutil.NoSuchProcess):
