@@ -11,6 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+HANDS_OFF = "hands_off"
+"""Name of the default policy, which sets nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:

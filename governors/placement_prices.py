@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from governors.base import HANDS_OFF
 from governors.cost import SHARES, CostModel
 from governors.policies.base import Act, Observation
 from governors.policies.running import Running
 from governors.tariff import Tariff
 from governors.work import Dial, RaceCost
 
-HANDS_OFF = "hands_off"
 CORES_MIN = 0.05
 """Least number of busy cores in a GPU race: one thread waits for the GPU."""
 REST = 0.25

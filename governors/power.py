@@ -20,9 +20,6 @@ P(input) is the sum of the rails that make the input, and the uplink.  V is in v
 voltages of the operating points are public; elsewhere it is relative to the highest clock and has
 the shape that the profile assumes.  Figures and errors are the profile's.  A term without a public
 figure is left out and named by `unpriced`. Errors are taken as independent.
-
-The daemon's own work counts as busy cores: its cycles per second over the clock (`DaemonOverhead`,
-`BoardLoad.daemon_cycles_per_s`). `daemon_joules` prices it alone.
 """
 
 from __future__ import annotations
@@ -55,9 +52,6 @@ class BoardLoad:
     memory_gbytes_per_s: float
     uplink_watts: float = 0.0
     gpu_wakeups_per_s: float = 0.0
-    daemon_cycles_per_s: float = 0.0
-    """Cycles of the daemon besides the kernels, on a core of the first cluster
-    (`DaemonOverhead`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +81,6 @@ class Influence:
         return self.full_max - self.full_min
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonOverhead:
-    """CPU cycles of the daemon besides the kernels."""
-
-    cycles_per_beat: float
-    cycles_per_s: float
-    """Outside beats."""
-    error_per_beat: float = 0.0
-    error_per_s: float = 0.0
-
-    def cycles(self, beats: float, seconds: float) -> float:
-        """Cycles of `beats` beats in `seconds`."""
-        return beats * self.cycles_per_beat + seconds * self.cycles_per_s
-
-
-DAEMON = DaemonOverhead(12.9e6, 0.0, 4.3e6, 3.6e6)
-"""Measured on a virtual machine with an AMD EPYC (family 26, Zen 5) at 3.57 GHz and Python 3.11:
-CPU seconds of the process times the clock.
-
-per beat    3.6 ms by least squares over seven loads (`edged.simulate.work`); the error, a third, is
-            the residual of that fit
-per second  0: a daemon without input takes no CPU time and makes no context switch (schedstat of
-            all threads, 20 s with a board, 30 s without); the error is the limit on the cost of
-            reading meters, 0.1 % of a core
-"""
-
-
 def volts(cluster: Cluster, hz: float, shape: Volts | None) -> float:
     """Voltage at a clock: volts where the table has them, else relative to the highest clock.
     Interpolated between two points; clamped to the nearest point outside."""
@@ -139,18 +106,11 @@ class PowerModel:
         self._terms = [t for t in profile.terms if t.name != "idle"]
         self._wholes = {rail.name: _wholes(profile, rail.name) for rail in profile.rails}
 
-    @classmethod
-    def from_profile(cls, profile: BoardProfile) -> PowerModel:
-        """A model with the profile's figures."""
-        return cls(profile)
-
     def amounts(self, load: BoardLoad) -> dict[str, float]:
         """The factor of each term's figure."""
         p = self.profile
         dynamic = busy_share = 0.0
-        own = load.daemon_cycles_per_s / load.cluster_hz[0] if load.daemon_cycles_per_s else 0.0
-        cores = (load.busy_cores[0] + own, *load.busy_cores[1:])
-        for cluster, hz, busy in zip(p.clusters, load.cluster_hz, cores, strict=True):
+        for cluster, hz, busy in zip(p.clusters, load.cluster_hz, load.busy_cores, strict=True):
             dynamic += busy * hz / 1e9 * volts(cluster, hz, p.volts) ** 2
             busy_share = max(busy_share, busy / len(cluster.cores))
         awake = min(1.0, max(load.awake_share, busy_share))
@@ -160,7 +120,7 @@ class PowerModel:
             "awake": awake,
             "step": awake if fast else 0.0,
             "core_dynamic": dynamic,
-            "core_busy": sum(cores),
+            "core_busy": sum(load.busy_cores),
             "gpu_awake": max(float(load.gpu_awake), load.gpu_busy),
             "gpu_dynamic": load.gpu_busy * load.gpu_hz / 1e9,
             "gpu_wake": load.gpu_wakeups_per_s,
@@ -286,32 +246,6 @@ class PowerModel:
             self.profile.clusters[cluster].choices_hz,
             key=lambda hz: (self.core_watts(cluster, hz, busy) + base) / hz,
         )
-
-    def daemon_joules(self, cycles: float, hz: int | None = None, alone: bool = True) -> float:
-        """Joules above idle of `cycles` cycles of the daemon.
-
-        `hz`: clock of the first cluster, by default the cheapest for one core.  `alone`: the daemon
-        alone keeps the board awake; else it runs beside a race that does so.
-        """
-        at = hz if hz is not None else self.optimum_hz(0, 1.0)
-        one = self.core_watts(0, at)
-        awake = 0.0 if alone else self._awake_watts(at)
-        return cycles / at * (one - awake)
-
-    def _awake_watts(self, hz: int) -> float:
-        idle = self.idle_load()
-        clocks = (hz, *idle.cluster_hz[1:])
-        asleep = replace(idle, cluster_hz=clocks)
-        return self.input_watts(replace(asleep, awake_share=1.0)) - self.input_watts(asleep)
-
-    def gpu_awake_share(self, work_us: float, period_us: float) -> float:
-        """Share of time in which a GPU is powered that works `work_us` in every `period_us`. It
-        stays powered for the railgate delay after its last work."""
-        gpu = self.profile.gpu
-        if gpu is None or work_us <= 0:
-            return 0.0
-        delay_us = (gpu.railgate_delay_ms or 0.0) * 1000
-        return min(1.0, (work_us + delay_us) / period_us)
 
 
 def _wholes(profile: BoardProfile, rail: str) -> list[str]:

@@ -24,6 +24,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+CPU = "/sys/devices/system/cpu"
+CPUFREQ = f"{CPU}/cpufreq"
+DEVFREQ = "/sys/class/devfreq"
+POWERCAP = "/sys/class/powercap"
+INA3221_SHUNT_STEP_UV = 40
+"""Resolution of the shunt voltage of an INA3221."""
 READ_MAX = 64 << 10
 """Bytes read at most; a sysfs attribute has at most one page."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from edged.control.door import Door
 from governors.detect import detect
 from governors.energy import Provenance
-from governors.meters.base import open_meters
+from governors.meters.base import survey
 from governors.meters.sampler import Sampler
 from governors.meters.settings import MeterSettings
 from governors.simulated.board import BoardWork, from_name
@@ -36,7 +36,7 @@ class Host:
         self.board = from_name(BOARD, directory, seed=seed)
         found = detect(self.board.sysfs)
         settings = MeterSettings(provenance=Provenance.SIMULATED)
-        self.sampler = Sampler(open_meters(self.board.sysfs, found, settings), lambda: 0.0)
+        self.sampler = Sampler(survey(self.board.sysfs, found, settings).meters, lambda: 0.0)
         self.policy, self.settings = "hands_off", {}
         self.saved = [self._limits(policy) for policy in (0, 4)]
         self.at_us, self.beat = 0, 0

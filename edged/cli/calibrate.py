@@ -144,7 +144,8 @@ def _write_results(
 def _chosen(board: str | None, helper: Path, console: Console) -> str:
     """A board's tree, simulated:NAME, or none."""
     from edged.calibration.site import why_fixed
-    from edged.energy.settings import HANDS_OFF, from_flags
+    from edged.energy.settings import from_flags
+    from governors.base import HANDS_OFF
 
     if board is not None:
         return from_flags(board, HANDS_OFF, (), None, helper).board

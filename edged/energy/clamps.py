@@ -27,9 +27,8 @@ from typing import Any
 from governors.actuators.base import WriteCost
 from governors.actuators.uclamp import FULL, Clamp, UtilClamp
 from governors.errors import ActuatorError
-from governors.sysfs import Sysfs
+from governors.sysfs import CPUFREQ, Sysfs
 
-CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 SCHEDUTIL = "schedutil"
 EXACT_SINCE = (6, 8)
 """Linux version since which a clamp is not raised by a quarter."""

@@ -21,9 +21,9 @@ from typing import Any
 
 from edged.energy.board import BoardSite
 from edged.energy.limits import OwnedLimits
-from edged.energy.settings import HANDS_OFF
 from edged.errors import ConfigError
 from governors.actuators.journal import OwnedElsewhere
+from governors.base import HANDS_OFF
 from governors.board_tariffs import Unpriced
 from governors.cost import CostModel
 from governors.errors import GovernorError, NotPermitted

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import governors.profile_reader
-from edged.energy.settings import HANDS_OFF
 from edged.errors import ConfigError
 from edged.job.plan import JobPlan
 from edged.simulate.report import Question, answer
 from edged.simulate.work import Load
+from governors.base import HANDS_OFF
 from governors.errors import GovernorError
 
 SECONDS = 120.0

@@ -39,11 +39,11 @@ from edged.energy.policies import (
     complain,
 )
 from edged.energy.policy_store import PolicyStore
-from edged.energy.settings import HANDS_OFF, EnergySettings
+from edged.energy.settings import EnergySettings
 from edged.energy.tariffs import board_tariff, prices
 from edged.errors import ConfigError
 from edged.platform.clock import Clock
-from governors.base import Done, Forecast, Steer
+from governors.base import HANDS_OFF, Done, Forecast, Steer
 from governors.errors import GovernorError
 from governors.policies.base import Observation, PolicySettings
 from governors.tariff import Tariff

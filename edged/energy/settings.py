@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from edged.errors import ConfigError
+from governors.base import HANDS_OFF
 from governors.errors import MeterError
 from governors.meters import settings as meters
 
@@ -29,7 +30,6 @@ NO_BOARD = "none"
 SIMULATED = "simulated:"
 JOURNAL = Path("/var/lib/edged/limits.journal")
 HELPER = Path("/run/edged/governor.sock")
-HANDS_OFF = "hands_off"
 ALLOW = "allow"
 """Setting that belongs to no policy: clocks that are set only on request (emc)."""
 

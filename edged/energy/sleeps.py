@@ -28,12 +28,11 @@ from governors.actuators.base import Switch, WriteCost
 from governors.actuators.cpufreq import cpu_list
 from governors.actuators.ownership import Ownership
 from governors.errors import ActuatorError
-from governors.sysfs import Sysfs
+from governors.sysfs import CPUFREQ, Sysfs
 from governors.tariff import Sleep, Tariff
 
 OFFLINE, GPU_PM, UCLAMP = "offline", "gpu_pm", "uclamp"
 GPU_POWER = "gpu.power"
-CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 ON, OFF = "1", "0"
 GPU_ON, GPU_AUTO = "on", "auto"
 AGAIN_US = 5_000_000

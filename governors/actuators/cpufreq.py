@@ -14,9 +14,8 @@ from collections.abc import Iterator
 
 from governors.actuators.base import Knob, finder
 from governors.detect import DetectedBoard
-from governors.sysfs import Sysfs, SysfsError
+from governors.sysfs import CPU, Sysfs, SysfsError
 
-CPU = "/sys/devices/system/cpu"
 CLUSTERED = "tegra194"
 """Driver (of Xavier and Orin) whose clocks belong to clusters, for any layout of policies."""
 

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 
 from governors.actuators.base import Knob, Setting, Switch, finder
 from governors.detect import DetectedBoard
-from governors.sysfs import Sysfs, SysfsError
+from governors.sysfs import DEVFREQ, Sysfs, SysfsError
 
-DEVFREQ = "/sys/class/devfreq"
 GPUS = frozenset(("gv11b", "gp10b", "ga10b", "gb10b", "gpu"))
 VIDEO = "gpu-nvd"
 """Node of Thor's video engines."""

@@ -17,9 +17,7 @@ from time import perf_counter_ns
 
 from governors.actuators.base import Switch, WriteCost, finder
 from governors.detect import DetectedBoard
-from governors.sysfs import Sysfs
-
-CPU = "/sys/devices/system/cpu"
+from governors.sysfs import CPU, Sysfs
 
 
 @finder

@@ -182,13 +182,6 @@ def survey(sysfs: Sysfs, board: BoardLike, settings: MeterSettings | None = None
     return Found(meters, tuple(missing))
 
 
-def open_meters(
-    sysfs: Sysfs, board: BoardLike, settings: MeterSettings | None = None
-) -> list[Meter]:
-    """All meters of the board."""
-    return list(survey(sysfs, board, settings).meters)
-
-
 WATTS_MAX = 10_000.0
 """Upper bound of a board's power; a higher value is garbled."""
 INTEGER_MAX = 1 << 63

@@ -31,7 +31,7 @@ TAKE_MAX = 256 << 10
 """Bytes per `latest` call at most.  A broker that publishes faster is disconnected, so that it
 cannot delay beats."""
 CONNACK, PUBLISH, SUBACK = 2, 3, 9
-PINGREQ, DISCONNECT = b"\xc0\x00", b"\xe0\x00"
+PINGREQ = b"\xc0\x00"
 
 
 class MqttError(Exception):

@@ -36,11 +36,10 @@ from governors.meters.base import (
 )
 from governors.meters.rail_labels import COVERS, SUMS, rail
 from governors.meters.settings import MeterSettings
-from governors.sysfs import Absent, Denied, KernelRefused, Sysfs, SysfsError
+from governors.sysfs import INA3221_SHUNT_STEP_UV, Absent, Denied, KernelRefused, Sysfs, SysfsError
 
 INTERVAL_US_MIN = 500_000
 """Chips can refresh every few ms, but watts over seconds are enough and each read wakes a core."""
-SHUNT_STEP_UV = 40
 SHUNT_MICRO_OHM = 5000
 BUS_MILLIVOLTS = 5000
 INTERVAL_US_MAX = 60_000_000
@@ -55,7 +54,7 @@ DOUBT_WATTS = 0.1
 def _step_w(micro_ohm: int, millivolts: int) -> float:
     """Watts of one step of the shunt voltage; typical values replace a reported 0."""
     shunt = micro_ohm if micro_ohm > 0 else SHUNT_MICRO_OHM
-    return SHUNT_STEP_UV / shunt * (millivolts if millivolts > 0 else BUS_MILLIVOLTS) / 1e3
+    return INA3221_SHUNT_STEP_UV / shunt * (millivolts if millivolts > 0 else BUS_MILLIVOLTS) / 1e3
 
 
 class HwmonChip:

@@ -34,9 +34,8 @@ from governors.meters.base import (
     read_integer,
 )
 from governors.meters.settings import MeterSettings
-from governors.sysfs import Denied, Sysfs, SysfsError
+from governors.sysfs import POWERCAP, Denied, Sysfs, SysfsError
 
-POWERCAP = "/sys/class/powercap"
 INTERVAL_US = 1_000_000
 WATTS_MAX = 1000.0
 """Upper bound of a zone's power; at this a package's 262 kJ last 262 s."""

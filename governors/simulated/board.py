@@ -38,6 +38,7 @@ from governors.simulated import clocks, layout
 from governors.simulated.commands import Commands
 from governors.simulated.kernel import PRIVATE, SimulatedSysfs
 from governors.simulated.sensors import Sensors
+from governors.sysfs import CPU
 
 AMBIENT_MC = 25_000.0
 THERMAL_K_PER_W = 4.0
@@ -107,7 +108,7 @@ class SimulatedBoard(Commands):
         self._gpu_us = self._gpu_stall_us = self._gpu_cores = 0.0
         self._gpu_until_us = -math.inf
         self._utilisation = Utilisation()
-        deepest = f"{layout.CPU}/cpu0/cpuidle/state{len(profile.idle_states) - 1}"
+        deepest = f"{CPU}/cpu0/cpuidle/state{len(profile.idle_states) - 1}"
         self._slept_us = float(self.sysfs.peek_int(f"{deepest}/time"))
         self._usage = float(self.sysfs.peek_int(f"{deepest}/usage") * profile.core_count)
         self._clocked_us: list[dict[int, int]] = [
@@ -144,12 +145,6 @@ class SimulatedBoard(Commands):
             self._show(allowed)
             self._warm(self.input_joules - before_j, elapsed_us, self._gpu_powered(allowed))
             self.sensors.renew()
-
-    def service_us(self, cycles: float, memory_bytes: float = 0.0, cores: float = 0.0) -> float:
-        """Duration of such a race at the current clocks."""
-        allowed = clocks.look(self.profile, self.sysfs)
-        race = clocks.Race(cycles, memory_bytes, cores)
-        return self._duration_us(race, allowed)
 
     @property
     def backlog_us(self) -> float:
@@ -302,7 +297,7 @@ class SimulatedBoard(Commands):
         deepest = len(self.profile.idle_states) - 1
         if allowed.deep:
             for core in range(self.profile.core_count):
-                at = f"{layout.CPU}/cpu{core}/cpuidle/state{deepest}"
+                at = f"{CPU}/cpu{core}/cpuidle/state{deepest}"
                 self.sysfs.store(f"{at}/time", int(self._slept_us))
                 self.sysfs.store(f"{at}/usage", int(self._usage / self.profile.core_count))
         if self.sysfs.exists(layout.EMC_RATE):

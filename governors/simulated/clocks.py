@@ -9,6 +9,7 @@ from governors.profile import BoardProfile, Cluster
 from governors.schedutil import Schedutil, Utilisation
 from governors.simulated import layout
 from governors.simulated.kernel import SimulatedSysfs, snap
+from governors.sysfs import CPU
 
 Clocks = tuple[int, ...]
 """Hz by cluster."""
@@ -39,7 +40,7 @@ def look(profile: BoardProfile, sysfs: SimulatedSysfs) -> Allowed:
     return Allowed(
         tuple(_online(cluster, sysfs) for cluster in profile.clusters),
         tuple(_limits(cluster, sysfs) for cluster in profile.clusters),
-        sysfs.peek(f"{layout.CPU}/cpu0/cpuidle/state{len(profile.idle_states) - 1}/disable") == "0",
+        sysfs.peek(f"{CPU}/cpu0/cpuidle/state{len(profile.idle_states) - 1}/disable") == "0",
         idle_hz,
         race_hz,
         gpu_hz,
@@ -128,7 +129,7 @@ def _limits(cluster: Cluster, sysfs: SimulatedSysfs) -> tuple[int, int]:
 
 
 def _online(cluster: Cluster, sysfs: SimulatedSysfs) -> int:
-    paths = [f"{layout.CPU}/cpu{core}/online" for core in cluster.cores]
+    paths = [f"{CPU}/cpu{core}/online" for core in cluster.cores]
     return sum(not sysfs.exists(path) or sysfs.peek(path) != "0" for path in paths)
 
 

@@ -13,6 +13,7 @@ from governors.profile import BoardProfile
 from governors.simulated import clocks, layout
 from governors.simulated.kernel import PRIVATE, SimulatedSysfs
 from governors.simulated.sensors import Sensors
+from governors.sysfs import CPU
 
 
 class Commands:
@@ -49,7 +50,7 @@ class Commands:
         for cluster in self.profile.clusters:
             at = layout.policy_path(cluster)
             self.sysfs.write(f"{at}/scaling_min_freq", self.sysfs.read(f"{at}/scaling_max_freq"))
-        for path in list(self.sysfs.glob(f"{layout.CPU}/cpu*/cpuidle/state*/disable")):
+        for path in list(self.sysfs.glob(f"{CPU}/cpu*/cpuidle/state*/disable")):
             self.sysfs.write(path, "1")
         if self.profile.gpu is not None:
             device, node = layout.gpu_paths(self.profile)
@@ -62,7 +63,7 @@ class Commands:
 
     def hotplug(self, core: int, online: bool) -> None:
         """Take a core offline or online."""
-        self.sysfs.write(f"{layout.CPU}/cpu{core}/online", str(int(online)))
+        self.sysfs.write(f"{CPU}/cpu{core}/online", str(int(online)))
 
     def fault(self, pattern: str, error: str, ways: str = "rw") -> None:
         """Make matching paths fail with an error (EACCES, EIO, ...) when read (`r`), written (`w`)

@@ -31,8 +31,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
-from governors.simulated.layout import CPU
-from governors.sysfs import Sysfs, SysfsError, error
+from governors.sysfs import CPU, Sysfs, SysfsError, error
 
 PRIVATE = ".simulated"
 """Directory in the root for files that are not part of the board."""

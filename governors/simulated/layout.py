@@ -16,12 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from governors.profile import BoardProfile, Channel, Cluster, Gpu
+from governors.sysfs import CPU, DEVFREQ, POWERCAP
 
-CPU = "/sys/devices/system/cpu"
-DEVFREQ = "/sys/class/devfreq"
 EMC_CAP = "/sys/kernel/nvpmodel_clk_cap/emc"
 EMC_RATE = "/sys/kernel/debug/bpmp/debug/clk/emc"
-POWERCAP = "/sys/class/powercap"
 RAPL_RANGE_UJ = 262_143_328_850
 """Of a package (a public capture)."""
 NVPMODEL_STATUS = "/var/lib/nvpmodel/status"

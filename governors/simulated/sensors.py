@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from governors.profile import BoardProfile, Channel
 from governors.simulated.kernel import SimulatedSysfs
 from governors.simulated.layout import RAPL_RANGE_UJ, channel_path
+from governors.sysfs import INA3221_SHUNT_STEP_UV
 
 BUS_STEP_MV = 8
-SHUNT_STEP_UV = 40
 
 
 class Sensors:
@@ -123,5 +123,5 @@ class Sensors:
         if self._noise:
             watts += self._random.gauss(0.0, (self._profile.sensor.noise_mw or 0.0) / 1000)
         mv = round((channel.volts or 0.0) * 1000 / BUS_STEP_MV) * BUS_STEP_MV
-        step_ma = SHUNT_STEP_UV * 1000 / (channel.shunt_uohm or 1)
+        step_ma = INA3221_SHUNT_STEP_UV * 1000 / (channel.shunt_uohm or 1)
         return mv, round(round(watts * 1e6 / mv / step_ma) * step_ma)

@@ -28,7 +28,7 @@ from governors.actuators.ownership import Ownership
 from governors.actuators.writers import Direct
 from governors.detect import detect
 from governors.errors import GovernorError
-from governors.meters.base import OPENERS, open_meters
+from governors.meters.base import OPENERS, survey
 from governors.meters.sampler import Sampler
 from governors.sysfs import Sysfs
 from tests.governors.faults import NOBODY
@@ -112,7 +112,7 @@ def main():
     else:
         heed_modes()
     knobs = [knob for knob in discover(sysfs, board) if not knob.optional]
-    sampler = Sampler(open_meters(sysfs, board), cpu_us=lambda: 0.0)
+    sampler = Sampler(survey(sysfs, board).meters, cpu_us=lambda: 0.0)
     try:
         writer = HelperWriter(options.helper, knobs) if options.helper else Direct(sysfs)
         with Ownership(sysfs, writer, options.journal, knobs) as ours:

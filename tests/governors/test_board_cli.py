@@ -69,7 +69,7 @@ def test_a_board_that_is_known_but_has_no_profile_gets_no_watts(ask, tmp_path):
     document = json.loads(ask("--root", str(tmp_path / "xavier"), "--json"))
     assert json.loads(ask("--board", str(tmp_path / "xavier"), "--json")) == document, "as `run`"
     assert document["profile"] is None
-    assert document["influence"]["text"].startswith("edged can influence: there is no profile")
+    assert document["influence"]["text"].startswith("edged can influence: without a profile")
     assert {m["name"] for m in document["meters"]} == {"ina3221"}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from governors.detect import detect
 from governors.meters import battery
-from governors.meters.base import open_meters
+from governors.meters.base import survey
 from governors.meters.sampler import Sampler
 from tests.governors.trees import Tree, plant
 
@@ -18,7 +18,7 @@ def supply(tree, name, **files):
 
 def opened(tree, root):
     sysfs = tree.plant(root)
-    return sysfs, next(m for m in open_meters(sysfs, detect(sysfs)) if m.name == "battery")
+    return sysfs, next(m for m in survey(sysfs, detect(sysfs)).meters if m.name == "battery")
 
 
 class TestJoules:
@@ -108,7 +108,7 @@ class TestWhichOnes:
         supply(tree, "AC", type="Mains", online=1)
         sysfs = tree.plant(tmp_path)
         assert battery.batteries(sysfs) == []
-        assert open_meters(sysfs, detect(sysfs)) == []
+        assert survey(sysfs, detect(sysfs)).meters == ()
 
     def test_what_a_battery_holds_is_told_in_joules(self, tmp_path):
         sysfs = plant(tmp_path, "x86-intel-pstate")

@@ -9,7 +9,7 @@ import pytest
 from governors.detect import detect
 from governors.energy import Provenance, Rail
 from governors.meters import battery, rails
-from governors.meters.base import open_meters, survey
+from governors.meters.base import survey
 from governors.meters.sampler import Sampler
 from governors.meters.settings import MeterSettings, Modelled
 from tests.governors.faults import Failing, nobody, open_tree
@@ -45,7 +45,7 @@ WHOLE = {
 
 def meters_of(tmp_path, board, settings=None):
     sysfs = plant(tmp_path, board)
-    return open_meters(sysfs, detect(sysfs), settings)
+    return survey(sysfs, detect(sysfs), settings).meters
 
 
 def told(meters, now_us=0):
@@ -96,7 +96,7 @@ def test_a_sum_of_which_a_rail_is_missing_is_no_whole(tmp_path):
     sysfs = plant(tmp_path, "agx-orin-r39")
     chip = "/sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
     sysfs.write(f"{chip}/in2_enable", "0")
-    meters = open_meters(sysfs, detect(sysfs))
+    meters = survey(sysfs, detect(sysfs)).meters
     assert rails.wholes(meters) == []
 
 
@@ -150,7 +150,7 @@ class TestFaults:
     @pytest.mark.parametrize("board", BOARDS)
     def test_garbled_files(self, tmp_path, board):
         sysfs = plant(tmp_path, board)
-        meters = open_meters(sysfs, detect(sysfs))
+        meters = survey(sysfs, detect(sysfs)).meters
         for garbage in ("", "\0\0", "NaN", "12 34 56", "0x10", "-", "9" * 400, "\xff\xfe"):
             for file in tmp_path.rglob("*_input*"):
                 file.write_text(garbage)
@@ -159,7 +159,7 @@ class TestFaults:
             for meter in meters:
                 readings = meter.read(0)
                 assert [r.rail for r in readings] == list(meter.rails)
-            anew = Sampler(open_meters(sysfs, detect(sysfs)), cpu_us=lambda: 0.0)
+            anew = Sampler(survey(sysfs, detect(sysfs)).meters, cpu_us=lambda: 0.0)
             for second in range(20):
                 anew.sample(second * SECOND, busy_cores=second % 7)
             for name in battery.batteries(sysfs):
@@ -170,7 +170,7 @@ class TestFaults:
         live, away = tmp_path / "live", tmp_path / "away"
         live.mkdir()
         sysfs = plant(live, board)
-        sampler = Sampler(open_meters(sysfs, detect(sysfs)), cpu_us=lambda: 0.0)
+        sampler = Sampler(survey(sysfs, detect(sysfs)).meters, cpu_us=lambda: 0.0)
         sampler.sample(0)
         live.rename(away)
         live.mkdir()
@@ -189,7 +189,7 @@ class TestFaults:
         with open_tree() as root:
             sysfs = plant(root, board)
             board_found = detect(sysfs)
-            open_before = {r for m in open_meters(sysfs, board_found) for r in m.rails}
+            open_before = {r for m in survey(sysfs, board_found).meters for r in m.rails}
             for directory in ("sys/devices", "sys/class"):
                 for file in (root / directory).rglob("*"):
                     if file.is_file() and "label" not in file.name and "rail_name" not in file.name:
@@ -206,7 +206,7 @@ class TestFaults:
     def test_devices_that_fail_at_random(self, tmp_path, board):
         plant(tmp_path, board)
         sysfs = Failing(Path(tmp_path))
-        sampler = Sampler(open_meters(sysfs, detect(sysfs)), cpu_us=lambda: 0.0)
+        sampler = Sampler(survey(sysfs, detect(sysfs)).meters, cpu_us=lambda: 0.0)
         dice = random.Random(7)
         for tick in range(400):
             names = ("in1", "curr2", "ui_input_1", "power1", "curr1")

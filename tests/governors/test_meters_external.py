@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from governors.detect import detect
 from governors.errors import MeterError
-from governors.meters.base import open_meters
+from governors.meters.base import survey
 from governors.meters.external import number
 from governors.meters.sampler import Sampler
 from governors.meters.settings import External, MeterSettings, RadioSettings, parse
@@ -34,7 +34,7 @@ class File:
 def meter_of(tmp_path, **external):
     sysfs = Sysfs(tmp_path)
     settings = MeterSettings(externals=(External(name="plug", file="/meter", **external),))
-    (meter,) = open_meters(sysfs, detect(sysfs), settings)
+    (meter,) = survey(sysfs, detect(sysfs), settings).meters
     return meter
 
 
@@ -141,7 +141,7 @@ class TestFreshness:
             externals=(External("plug", file="/sys/class/hwmon/hwmon2/power1_input", scale=1e-6),)
         )
         sysfs = Sysfs(tmp_path)
-        (meter,) = open_meters(sysfs, detect(sysfs), settings)
+        (meter,) = survey(sysfs, detect(sysfs), settings).meters
         assert value_of(meter, 0) == pytest.approx(4.2)
         assert value_of(meter, 3600 * SECOND) == pytest.approx(4.2)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governors.detect import detect
-from governors.meters.base import open_meters, survey
+from governors.meters.base import survey
 from governors.meters.rail_labels import rail
 from governors.meters.sampler import Sampler
 from governors.meters.settings import MeterSettings
@@ -21,7 +21,7 @@ ORIN = "/sys/bus/i2c/drivers/ina3221/1-0040"
 
 
 def meter_of(sysfs, settings=None):
-    (meter,) = open_meters(sysfs, detect(sysfs), settings)
+    (meter,) = survey(sysfs, detect(sysfs), settings).meters
     return meter
 
 
@@ -63,7 +63,7 @@ class TestUnits:
         """Thor's VDD_GPU was seen at -392 mW."""
         sysfs = plant(tmp_path, "thor-r38")
         sysfs.write("/sys/bus/i2c/drivers/ina3221/2-0040/hwmon/hwmon3/curr1_input", "-20")
-        meters = {m.name: m for m in open_meters(sysfs, detect(sysfs))}
+        meters = {m.name: m for m in survey(sysfs, detect(sysfs)).meters}
         assert watts(meters["ina3221"])["VDD_GPU"] == pytest.approx(-0.4)
 
     def test_what_no_board_draws_is_a_gap(self, tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from governors.detect import detect
-from governors.meters.base import open_meters
+from governors.meters.base import survey
 from governors.meters.external_mqtt import (
     BACKOFF_US,
     KEEPALIVE_S,
@@ -131,7 +131,7 @@ class TestMosquitto:
     def test_a_message_is_a_reading(self, broker, tmp_path):
         external = External("plug", topic="plug/power", port=broker.port, key="apower")
         sysfs = Sysfs(tmp_path)
-        (meter,) = open_meters(sysfs, detect(sysfs), MeterSettings(externals=(external,)))
+        (meter,) = survey(sysfs, detect(sysfs), MeterSettings(externals=(external,))).meters
         publisher = Publisher(broker.port)
 
         def arrives():

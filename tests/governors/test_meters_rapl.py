@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from governors.detect import detect
 from governors.meters import rails
-from governors.meters.base import open_meters, survey
+from governors.meters.base import survey
 from governors.meters.sampler import Sampler
 from governors.sysfs import Sysfs
 from tests.governors.faults import nobody, open_tree
@@ -20,7 +20,7 @@ PACKAGE = "/sys/class/powercap/intel-rapl:0"
 
 
 def rapl_of(sysfs):
-    return next(m for m in open_meters(sysfs, detect(sysfs)) if m.name == "rapl")
+    return next(m for m in survey(sysfs, detect(sysfs)).meters if m.name == "rapl")
 
 
 class TestCounting:

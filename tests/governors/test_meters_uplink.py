@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from governors.detect import detect
 from governors.energy import Provenance
-from governors.meters.base import open_meters, survey
+from governors.meters.base import survey
 from governors.meters.sampler import Sampler
 from governors.meters.settings import MeterSettings, RadioSettings
 from governors.meters.uplink import RadioModel
@@ -59,9 +59,9 @@ class TestMeter:
 
     def test_it_counts_what_the_interface_counts_and_is_modelled(self, tmp_path):
         sysfs = self.tree(tmp_path)
-        (meter,) = open_meters(
+        (meter,) = survey(
             sysfs, detect(sysfs), MeterSettings(radio=RadioSettings("wwan0", 0.4, 2e-6))
-        )
+        ).meters
         assert meter.provenance is Provenance.MODELLED
         sampler = Sampler([meter], cpu_us=lambda: 0.0)
         sampler.sample(0)
@@ -75,7 +75,7 @@ class TestMeter:
 
     def test_an_interface_that_was_unplugged_is_a_gap(self, tmp_path):
         sysfs = self.tree(tmp_path)
-        (meter,) = open_meters(sysfs, detect(sysfs), MeterSettings(radio=LTE))
+        (meter,) = survey(sysfs, detect(sysfs), MeterSettings(radio=LTE)).meters
         sampler = Sampler([meter], cpu_us=lambda: 0.0)
         sampler.sample(0)
         sysfs.write(f"{NET}/statistics/tx_bytes", "0")  # plugged in again: it counts from 0

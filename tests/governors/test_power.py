@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.simulate import work
 from governors import fit_nano
 from governors.errors import ProfileError
-from governors.power import DAEMON, DaemonOverhead, PowerModel, volts
+from governors.power import PowerModel, volts
 from governors.profile_reader import load, names
 
-MODELS = {name: PowerModel.from_profile(load(name)) for name in names()}
+MODELS = {name: PowerModel(load(name)) for name in names()}
 NANO = MODELS["jetson-nano"]
 
 
@@ -268,45 +267,3 @@ def test_what_has_no_figure_is_named_and_adds_nothing():
     assert model.unpriced(moving) == ["memory_traffic"]
     assert model.input_watts(moving) == model.idle_watts()
     assert model.unpriced(model.idle_load()) == []
-
-
-# --- the daemon itself, and the GPU's delay
-
-
-def test_the_daemons_cycles_cost_a_core_and_beside_a_race_only_its_work():
-    alone = NANO.daemon_joules(1.479e9, 1_479_000_000)
-    beside = NANO.daemon_joules(1.479e9, 1_479_000_000, alone=False)
-    awake_and_step = 0.505 + 0.648
-    assert alone - beside == pytest.approx(awake_and_step, abs=1e-9)
-    assert beside == pytest.approx(0.450 * 1.479 * 1.070**2 + 0.047, abs=1e-9)
-    daemon = DaemonOverhead(cycles_per_beat=1000, cycles_per_s=50)
-    assert daemon.cycles(beats=3, seconds=10) == 3500
-
-
-def test_what_the_daemon_takes_a_beat_is_what_the_simulator_charges_for_one():
-    charged = work.RACE_CYCLES + work.BESIDE_CYCLES
-    assert abs(charged - DAEMON.cycles_per_beat) <= DAEMON.error_per_beat / 2
-    assert DAEMON.cycles_per_s == 0.0 < DAEMON.error_per_s
-
-
-def test_the_daemons_cycles_are_a_term_of_the_models_power():
-    """Ten million cycles a second at 1 GHz are a hundredth of a core, and of being awake."""
-    model = MODELS["orin-nano"]
-    idle = replace(model.idle_load(), cluster_hz=(1_036_800_000, 115_200_000))
-    own = replace(idle, daemon_cycles_per_s=10_368_000)
-    as_cores = replace(idle, busy_cores=(0.01, 0.0))
-    assert model.input_watts(own) == pytest.approx(model.input_watts(as_cores))
-    assert model.input_watts(own) > model.idle_watts()
-
-
-def test_the_daemon_is_charged_at_the_cheapest_clock_when_none_is_named():
-    every = [NANO.daemon_joules(1e6, hz) for hz in NANO.profile.clusters[0].choices_hz]
-    assert NANO.daemon_joules(1e6) == min(every)
-
-
-def test_a_gpu_that_works_more_often_than_its_delay_is_never_gated():
-    model = MODELS["orin-nano"]
-    assert model.gpu_awake_share(10_000, 100_000) == 1.0
-    assert model.gpu_awake_share(10_000, 5_100_000) == pytest.approx(0.1)
-    assert model.gpu_awake_share(0, 100_000) == 0.0
-    assert MODELS["generic-x86"].gpu_awake_share(1, 10) == 0.0

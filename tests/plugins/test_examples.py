@@ -163,10 +163,10 @@ def test_the_meter_reads_its_file_and_is_the_whole_input(fresh, tmp_path):
     plant.mkdir(parents=True)
     (plant / "output_mw").write_text("4200\n")
     code = (
-        "from governors.detect import detect; from governors.meters.base import open_meters;"
+        "from governors.detect import detect; from governors.meters.base import survey;"
         "from governors.meters.rails import wholes; from governors.simulated.kernel import *;"
         "from governors.sysfs import Sysfs; from pathlib import Path; import sys;"
-        "sysfs = Sysfs(Path(sys.argv[1])); meters = open_meters(sysfs, detect(sysfs));"
+        "sysfs = Sysfs(Path(sys.argv[1])); meters = survey(sysfs, detect(sysfs)).meters;"
         "ups = next(m for m in meters if m.name == 'ups');"
         "whole = next(w for w in wholes(meters) if w.keys[0][0] == 'ups');"
         "print(ups.read(0)[0].watts, whole.covers)"
