@@ -189,7 +189,8 @@ def _build(
     store = space.retry(partial(_open_store, settings))
     events = Events(clock, log, store.session[0], store.device_epoch)
     publisher = EventPublisher(events)
-    energy = _open_board(settings, clock)
+    event_loop = EventLoop(clock)
+    energy = _open_board(settings, clock, publisher, event_loop, workers)
     sinks = str(settings.directory / "sinks")
     context = SinkContext(settings.device, store.device_epoch, sinks, workers)
     service.starting("recovery")
@@ -197,7 +198,7 @@ def _build(
     check_coexistence([job.plan for job in recovered.jobs])
     uplink = _start_uplink(settings, store, recovered, publisher)
     coalescer = None if uplink is None else _coalescer(settings, uplink, clock, store, recovered)
-    event_loop, stats = EventLoop(clock), Stats(clock, settings.trace, publisher)
+    stats = Stats(clock, settings.trace, publisher)
     committer = Committer(
         store, coalescer, clock, publisher, wake_heart=event_loop.kick, on_landed=stats.landed
     )
@@ -232,13 +233,22 @@ def _open_store(settings: DaemonSettings) -> Store:
     )
 
 
-def _open_board(settings: DaemonSettings, clock: Clock) -> EnergyGovernor | None:
+def _open_board(
+    settings: DaemonSettings,
+    clock: Clock,
+    publisher: EventPublisher,
+    event_loop: EventLoop,
+    workers: Workers,
+) -> EnergyGovernor | None:
     board = settings.energy
     if board.board == NO_BOARD:
         return None
     site = open_site(board, settings.directory, clock.monotonic_us)
     tariff = board_tariff(site, settings.directory, board.meters.radio)
-    return EnergyGovernor(board, site, tariff, clock, settings.workers)
+    return EnergyGovernor(
+        board, site, tariff, clock, settings.workers,
+        publish=publisher.energy_event, wakes=lambda: event_loop.wakes, tasks=workers.tasks,
+    )  # fmt: skip
 
 
 def _start_uplink(
@@ -274,17 +284,12 @@ def _door_path(settings: DaemonSettings) -> Path:
 
 
 def _connect_energy(parts: Parts, energy: EnergyGovernor) -> None:
-    """Restore the energy side and connect it with the jobs, the uplink, the wakes and its meters'
-    timer."""
-    energy.tell = parts.publisher.energy_event
+    """Restore the energy side and connect it with the jobs, the uplink and its meters' timer."""
     parts.recovered.notes.extend(energy.restore())
     parts.recovered.notes.extend(energy.recall(parts.policy_store))
     energy.attach(parts.heart.jobs)
-    energy.wakes = lambda: parts.event_loop.wakes
-    energy.tasks = parts.workers.tasks
     if parts.uplink.exists:
-        energy.uplink_pid = parts.uplink.pid
-        energy.held = parts.uplink.coalescer
+        energy.connect_uplink(parts.uplink.pid, parts.uplink.coalescer)
     parts.event_loop.add_control(energy.watch.timer.fileno(), energy.read)
 
 

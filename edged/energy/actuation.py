@@ -96,4 +96,4 @@ class Actuation:
     def _taken(self, change: ForeignChange) -> None:
         """Another process changed an owned limit."""
         text = f"{change.text}; planning goes on inside it"
-        self._policies.tell("limits.taken_over", "warning", text, {"name": change.name})
+        self._policies.publish("limits.taken_over", "warning", text, {"name": change.name})

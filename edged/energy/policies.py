@@ -37,8 +37,8 @@ DEFAULT, CONFIGURATION, COMMAND, DOCUMENT = "default", "configuration", "command
 RIGHTS, OTHER, BOARD = "rights", "another daemon", "the board"
 CENTRE = "centre"
 """Origins of a choice."""
-Tell = Callable[[str, str, str, dict[str, Any]], None]
-"""Callback of an event: kind, level, text, facts."""
+Publish = Callable[[str, str, str, dict[str, Any]], None]
+"""Publishes an event: kind, level, text, facts."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,16 @@ class Policies:
     """Chosen policies and the one that runs.  One thread; between beats only."""
 
     def __init__(
-        self, site: BoardSite, tariff: Tariff | None, limits: OwnedLimits, own: PolicyChoice
+        self,
+        site: BoardSite,
+        tariff: Tariff | None,
+        limits: OwnedLimits,
+        own: PolicyChoice,
+        publish: Publish,
     ) -> None:
         """Raises ConfigError where the daemon's policy or one of its settings does not exist."""
         self._site, self._tariff, self._limits = site, tariff, limits
+        self.publish = publish
         self.model = CostModel(tariff or Unpriced())
         self.running = Running(HANDS_OFF, {}, self.model, chosen=False)
         self.own = own
@@ -73,7 +79,6 @@ class Policies:
         """Why another policy than the chosen one runs."""
         self.awaits = False
         """Whether the problem may end by itself."""
-        self.tell: Tell = lambda *_: None
         self._waits_for = RIGHTS
         """Condition that has to end, then."""
         self._reported = ""
@@ -164,7 +169,7 @@ class Policies:
         self._release_limits()
         if why != self._reported:
             text = f"no clocks are set: {why}"
-            self.tell("policy.fell_back", "warning", text, {"problem": why})
+            self.publish("policy.fell_back", "warning", text, {"problem": why})
         self._reported = why
 
     def pinned_hz(self) -> int:

@@ -35,7 +35,7 @@ from edged.energy.policies import (
     DOCUMENT,
     Policies,
     PolicyChoice,
-    Tell,
+    Publish,
     complain,
 )
 from edged.energy.policy_store import PolicyStore
@@ -61,28 +61,34 @@ class EnergyGovernor:
         tariff: Tariff | None,
         clock: Clock,
         workers: int,
+        *,
+        publish: Publish = lambda *_: None,
+        wakes: Callable[[], int] = lambda: 0,
+        tasks: Callable[[], Sequence[int]] = tuple,
     ) -> None:
-        """Raises ConfigError where the policy or one of its settings does not exist."""
+        """`publish` publishes events, `wakes` counts the event loop's wakes, `tasks` returns the
+        racing threads besides the one that calls the hooks.
+
+        Raises ConfigError where the policy or one of its settings does not exist.
+        """
         self.settings, self.site, self.tariff = settings, site, tariff
         self.configured = _configured(settings.policy, settings.settings)
         """The configuration's policy."""
         self.watch = Metering(site, tariff, clock)
         self.limits = OwnedLimits(site, tariff)
-        self.policies = Policies(site, tariff, self.limits, self.configured)
+        self.policies = Policies(site, tariff, self.limits, self.configured, publish)
         self.acting = Actuation(self.policies, self.limits)
         self.accounts = Accounts(
             site, self.watch, clock, workers, self.policies.pinned_hz, self.limits.clock_hz,
-            lambda: self.wakes(),
+            wakes,
         )  # fmt: skip
         self._builder = ObservationBuilder(site, self.watch, self.limits, self.accounts)
         self._forecast = Forecast(0, 0, 0, 1, 0)
         self._prices = prices(site, tariff, self.policies.running, self._placed)
-        self.uplink_pid: Callable[[], int | None] = lambda: None
-        self.wakes: Callable[[], int] = lambda: 0
-        self.tasks: Callable[[], Sequence[int]] = tuple
-        """Racing threads besides the one that calls the hooks."""
+        self._publish = publish
+        self._uplink_pid: Callable[[], int | None] = lambda: None
         if site.sleeps.clamps is not None:
-            site.sleeps.clamps.tasks = lambda: self.tasks()
+            site.sleeps.clamps.tasks = tasks
         self._clock = clock
         self._steer = self.acting.steer
         self._failed = False
@@ -100,23 +106,9 @@ class EnergyGovernor:
         if self.policies.of_jobs({job.plan.name: c for job in jobs if (c := chosen_by(job))}):
             self._entered()
 
-    @property
-    def held(self) -> Windows | None:
-        """Pages that wait for the uplink."""
-        return self.acting.held
-
-    @held.setter
-    def held(self, windows: Windows | None) -> None:
-        self.acting.held = windows
-
-    @property
-    def tell(self) -> Tell:
-        """Callback of events."""
-        return self.policies.tell
-
-    @tell.setter
-    def tell(self, tell: Tell) -> None:
-        self.policies.tell = tell
+    def connect_uplink(self, pid: Callable[[], int | None], windows: Windows | None) -> None:
+        """Measure the uplink's process, and let policies delay the pages that wait for it."""
+        self._uplink_pid, self.acting.held = pid, windows
 
     def restore(self) -> list[str]:
         """Restore the limits that a dead daemon left, for any policy; returns lines for users."""
@@ -268,7 +260,7 @@ class EnergyGovernor:
         try:
             self._retry(self._clock.monotonic_us())
             self.settle()
-            self.accounts.ship(self.uplink_pid())
+            self.accounts.ship(self._uplink_pid())
             self.watch.read(self.accounts.spent())
             self.watch.arm()
             self._publish_silent()
@@ -286,10 +278,10 @@ class EnergyGovernor:
         problems = self.watch.sampler.problems()
         for meter, rail in problems.keys() - self._silent:
             text = f"{meter} gives no reading of {rail}: {problems[meter, rail]}"
-            self.tell("meter.lost", "warning", text, {"meter": meter, "rail": rail})
+            self._publish("meter.lost", "warning", text, {"meter": meter, "rail": rail})
         for meter, rail in self._silent - problems.keys():
             text = f"{meter} reads {rail} again"
-            self.tell("meter.back", "info", text, {"meter": meter, "rail": rail})
+            self._publish("meter.back", "info", text, {"meter": meter, "rail": rail})
         self._silent = set(problems)
 
     def _placed(self) -> Observation:

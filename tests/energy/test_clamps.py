@@ -83,8 +83,9 @@ class Side:
         asked = EnergySettings(str(path / "tree"), policy, settings, ("uclamp",))
         self.clock, self.workers = StepClock(), Workers(3)
         self.site = open_site(asked, path, self.clock.monotonic_us)
-        self.energy = EnergyGovernor(asked, self.site, board_tariff(self.site), self.clock, 3)
-        self.energy.tasks = self.workers.tasks
+        self.energy = EnergyGovernor(
+            asked, self.site, board_tariff(self.site), self.clock, 3, tasks=self.workers.tasks
+        )
 
     def __enter__(self):
         return self

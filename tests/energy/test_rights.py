@@ -43,8 +43,10 @@ class Side:
         self.site = open_site(settings, path, self.clock.monotonic_us)
         self.site.sysfs = self.sysfs
         self.site.writer = ReselectingWriter(self.sysfs, self.site.knobs, settings.helper)
-        self.energy = EnergyGovernor(settings, self.site, board_tariff(self.site), self.clock, 2)
-        self.energy.tell = lambda *told: self.events.append(told[0])
+        self.energy = EnergyGovernor(
+            settings, self.site, board_tariff(self.site), self.clock, 2,
+            publish=lambda *event: self.events.append(event[0]),
+        )  # fmt: skip
         self.energy.start()
 
     def beat(self, seconds=6):
