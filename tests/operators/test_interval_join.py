@@ -417,7 +417,7 @@ TWO = Schema.of(
         ({"on": ["id"], "columns": {"x": "left.x"}}, {}, "columns", "time column is missing"),
         ({"on": ["id"], "columns": {"x": "x"}}, {}, "columns.x", "is not a column"),
         ({"on": ["id"], "columns": {"x": "right.y"}}, {}, "columns.x", "right has no column y"),
-        ({"on": ["id"]}, {"left": TWO, "right": TWO}, "columns", "would stand twice"),
+        ({"on": ["id"]}, {"left": TWO, "right": TWO}, "columns", "the output has both"),
     ],
 )
 def test_a_wrong_document_is_refused_at_its_fault(document, schemas, where, what):
