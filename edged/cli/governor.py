@@ -1,4 +1,4 @@
-"""`edged governor`: what may be set on this board, the running policy, restoring limits."""
+"""`edged governor`: settable clocks and sleep states, the running policy, restoring limits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def show(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Show a running daemon's clocks and policy.  With --board (or --root), which needs no daemon,
-    show what can be set here, its current value, and who may set it."""
+    show what can be set here, its current value, and the permission for it."""
     given = ctx.get_parameter_source("root") is not click.core.ParameterSource.DEFAULT
     if not board and not given:
         _show_running(client, as_json)
@@ -126,7 +126,7 @@ def policy(
 def restore(
     ctx: click.Context, root: Path, journal: Path, helper: Path, config: Path | None, as_json: bool
 ) -> None:
-    """Restore what a daemon that died had set; needs no daemon.
+    """Restore the values from before a daemon that died; needs no daemon.
 
     Writes only files that still hold the value that edged wrote.  Exits with 0 where nothing is
     left to restore, 65 on a fault of the journal or of a write, 75 while a daemon runs with it, 77

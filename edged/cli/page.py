@@ -1,8 +1,8 @@
 """`edged page FILE`: the content of pages, as text or JSON.
 
-FILE holds one page or several in sequence (a segment of the landing does).  The schema comes from
-`--schema`, else from the landing that contains the file (`schemas/<stream>@<version>.json` beside
-its `segments/`); without one only headers are shown.
+FILE holds one page or several in sequence, as a segment of the landing does.  The schema is
+`--schema`'s, else that of the landing that contains the file (`schemas/<stream>@<version>.json`
+beside its `segments/`); without one only headers are shown.
 
 JSON: {"file", "bytes", "pages": [{"offset", "stored_bytes", header fields..., "rows": [...]}],
 "damaged": [{"offset", "bytes", "problem"}]}; binary values are hexadecimal, timestamps ISO 8601,

@@ -28,7 +28,7 @@ def _when(b: Binder, subject: Node | None, value: Any) -> Node:
 
 
 def case(b: Binder, conditions: Sequence[Node], values: Sequence[Node], what: str) -> Node:
-    """CASE with one more value (the default) than conditions."""
+    """CASE; `values` has one more entry (the default) than `conditions`."""
     kind, values = b.unify(values, what)
     if kind == t.HUGEINT:
         b.fail(f"the values of {what} meet in a 128-bit integer", "CAST one of them")

@@ -125,7 +125,7 @@ class Emitter:
         return NodeValue(self.let(f"load_{kind}({values}, i)"), null)
 
     def either(self, nulls: list[str]) -> str:
-        """The flag that is set where one of `nulls` is."""
+        """The flag that is set where any of `nulls` is."""
         names = list(dict.fromkeys(n for n in nulls if n != "False"))
         if "True" in names:
             return "True"
@@ -203,8 +203,8 @@ class Emitter:
     def truth(self, condition: Node) -> str:
         """An expression that is true where the condition is TRUE, not NULL.
 
-        A conjunction is TRUE where all its parts are, a disjunction where one is, so NULL need not
-        be told from FALSE.
+        A conjunction is TRUE where all its parts are, a disjunction where one is; NULL and FALSE
+        need no distinction.
         """
         if isinstance(condition, Call) and condition.op in ("and", "or"):
             name = self.let(self.truth(condition.args[0]))

@@ -89,7 +89,7 @@ def _numbers(b: Binder, args: Sequence[Any], what: str, least: int, most: int) -
 
 
 def _double(op: str, count: int = 1) -> Handler:
-    """A function of doubles that gives a double."""
+    """A function of doubles that returns a double."""
 
     def handler(b: Binder, args: list[Any], what: str) -> Node:
         nodes = _numbers(b, args, what, count, count)

@@ -46,7 +46,7 @@ def text_ends(a: Any, a_size: Any, b: Any, b_size: Any) -> Any:
 
 @helper
 def text_contains(a: Any, a_size: Any, b: Any, b_size: Any) -> Any:
-    """Whether b stands somewhere in a."""
+    """Whether a contains b."""
     last = a_size - b_size
     at = 0
     while at <= last and not text_same(a + at, b_size, b, b_size):

@@ -155,7 +155,7 @@ def trunc_months(us: Any, months: Any) -> Any:
 
 @helper
 def add_months(us: Any, months: Any) -> Any:
-    """`(time, overflowed)`: the same day so many months on, or the month's last day."""
+    """`(time, overflowed)`: `months` later on the same day, or on the month's last day."""
     d = us // US_PER_DAY
     y, m, dom = civil(d)
     index = y * 12 + m - 1 + months

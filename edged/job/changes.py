@@ -1,5 +1,4 @@
-"""Changes of a daemon's jobs: the records of the log, and what is kept of a job beside its
-document."""
+"""Changes of a daemon's jobs, as records of the log, and the metadata of a job."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import Any
 
 RUNNING, PAUSED, DRAINING = "running", "paused", "draining"
 API, CENTRE, FILE = "api", "centre", "file:"
-"""Origins of a definition; behind FILE stands the path."""
+"""Origins of a definition; FILE is followed by the path."""
 
 
 @dataclass
@@ -24,8 +23,8 @@ class JobMetadata:
     since_us: int = 0
     """Wall clock of the last change."""
     created_us: int = 0
-    """Wall clock of the first definition; tells a job from an earlier one of its name, whose
-    versions began at 1 as well."""
+    """Wall clock of the first definition; distinguishes a job from an earlier one of its name,
+    whose versions began at 1 as well."""
     governor: dict[str, Any] | None = None
     """Policy and settings set by a command."""
 
@@ -37,7 +36,7 @@ class JobMetadata:
 
 @dataclass(frozen=True)
 class Change:
-    """One change; the module's docstring describes the fields."""
+    """One change of a job; the name of a field is its key in the log's record."""
 
     op: str
     name: str

@@ -103,7 +103,7 @@ class MapPlan(OperatorPlan):
 
 
 def _time_column(path: str, projection: Projection, time: str) -> str:
-    """The output that is the input's event-time column; the one of the same name is preferred."""
+    """The output that is the input's event-time column, preferably the one of the same name."""
     same = [name for name, source in projection.passed().items() if source == time]
     if not same:
         raise JobError(

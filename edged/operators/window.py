@@ -27,13 +27,13 @@ Output: the keys, `window_start` (its event time), `window_end`, then for each a
 Partials of one window and key merge: counts and sums add, minima and maxima compare, means are
 sum(a_sum) / sum(a_count), and variances merge with Chan's formula: for two parts with n, mean, m2
 and d = mean2 - mean1: n = n1 + n2, mean = mean1 + d * n2 / n and
-m2 = m2_1 + m2_2 + d * d * n1 * n2 / n; the sample variance is m2 / (n - 1).  More than one partial
-of a window comes out where rows arrive after it was emitted (a stream with `late = "process"`):
-each beat emits what it got.
+m2 = m2_1 + m2_2 + d * d * n1 * n2 / n; the sample variance is m2 / (n - 1).  A window has
+several partials where rows arrive after it was emitted (a stream with `late = "process"`): each
+such beat emits one.
 
 Invariants
-1. Output depends on the rows, their order and the watermarks; not on the cut into batches or the
-   workers.  Float sums and moments are taken in arrival order.
+1. Output depends on the rows, their order and the watermarks, not on batches or workers.  Float sums
+   and moments are taken in arrival order.
 2. Rows come out by (window start, first arrival).  The output's watermark is the smallest start of
    any window still to come, so its event time never runs backwards: disorder 0.
 3. Integer sums are exact (128 bits inside).
@@ -286,7 +286,7 @@ def _measure(path: str, name: str, call: object, schema: Schema) -> Measure:
 
 
 def _output(path: str, schema: Schema, by: Sequence[str], measures: Sequence[Measure]) -> Schema:
-    """The output's schema; raises JobError where two columns have one name."""
+    """The aggregates of a document.  Raises JobError at the first wrong one."""
     fields = [schema.field(name) for name in by]
     fields += [Field("window_start", TIMESTAMP), Field("window_end", TIMESTAMP)]
     seen = {f.name for f in fields}
