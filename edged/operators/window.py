@@ -32,8 +32,8 @@ several partials where rows arrive after it was emitted (a stream with `late = "
 such beat emits one.
 
 Invariants
-1. Output depends on the rows, their order and the watermarks, not on batches or workers.  Float sums
-   and moments are taken in arrival order.
+1. Output depends on the rows, their order and the watermarks, not on batches or workers.  Float
+   sums and moments are taken in arrival order.
 2. Rows come out by (window start, first arrival).  The output's watermark is the smallest start of
    any window still to come, so its event time never runs backwards: disorder 0.
 3. Integer sums are exact (128 bits inside).
