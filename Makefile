@@ -1,13 +1,14 @@
-# Two commands do it all: `make demo` and `make test`.  Everything else is for working on edged.
+# `make demo` and `make test` are all that a visitor needs; the rest is for working on edged.
 SHELL := /bin/bash
 VENV  ?= .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
+CUDA  := $(VENV)/.cuda
 LOCK   = $(shell $(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info[:2])')
-# Tests wait for processes and sockets half of their time: one process more than there are cores.
+# Tests spend half of their time waiting for processes and sockets: one worker more than cores.
 PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
 
-.PHONY: help setup cuda demo test check format compile bench deb install system lock clean
+.PHONY: help setup packages cuda demo test check format compile bench deb install system lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -17,15 +18,19 @@ $(READY): pyproject.toml $(wildcard requirements/py???.txt) deploy/setup.sh
 	@bash deploy/setup.sh $(VENV)
 	@touch $@
 
-cuda: $(READY) ## add what the joins on an NVIDIA GPU and their tests need (200 MB)
-	@$(BIN)/pip install -q --disable-pip-version-check -r requirements/$(LOCK)-cuda.txt
+packages: ## install the programs that the tests need (as root), or name the command that does
+	@bash deploy/test_packages.sh
+
+cuda: $(CUDA) ## add NVIDIA's compiler and simulator, for the tests of GPU kernels
+$(CUDA): $(READY) $(wildcard requirements/py???-cuda.txt)
+	@bash deploy/cuda.sh $(VENV)
+	@touch $@
 
 demo: $(READY) ## run the main job on a real wind farm's records
 	@bash deploy/java.sh
 	@$(BIN)/edged demo
 
-test: $(READY) ## run all tests
-	@bash deploy/java.sh
+test: packages $(READY) $(CUDA) ## run all tests
 	@[ build/spark.jsa -nt $(READY) ] || $(BIN)/python -m tests.spark.jvm
 	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
@@ -58,7 +63,7 @@ install: $(READY) ## install on this machine without a package (as root; DESTDIR
 	@deploy/install.sh $(VENV) "$(DESTDIR)"
 
 system: $(READY) ## prove package and service in a booted Debian (as root)
-	@bash .ci/packages system
+	@bash deploy/test_packages.sh system
 	@rm -f build/edged_*.deb
 	@VERSION=0.1.0+1 deploy/debian/build.sh $(VENV)
 	@VERSION=0.1.0+2 deploy/debian/build.sh $(VENV)

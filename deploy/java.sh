@@ -1,27 +1,16 @@
 #!/usr/bin/env bash
-# Makes sure that Spark finds Java 17 or newer; installs it where that is allowed.
+# Java 17 or newer for Spark.  A missing one is installed as root on Debian and its kin; otherwise
+# the script names the command that installs it and fails.
 set -euo pipefail
+. "${0%/*}/say.sh"
 
-say() { printf '\033[1medged:\033[0m %s\n' "$*" >&2; }
-
-major() {
-  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
-  command -v "$java" >/dev/null || { echo 0; return; }
-  "$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
-}
-
-found=$(major)
-[ "${found:-0}" -ge 17 ] && exit 0
-if command -v apt-get >/dev/null; then
-  if [ "$(id -u)" = 0 ]; then
-    say "Spark needs Java 17 or newer: installing it"
-    apt-get update -qq
-    apt-get install -y -qq openjdk-17-jre-headless 2>/dev/null \
-      || apt-get install -y -qq openjdk-21-jre-headless 2>/dev/null \
-      || apt-get install -y -qq default-jre-headless
-    [ "$(major)" -ge 17 ] && exit 0
-  fi
-  say "Spark needs Java 17 or newer: sudo apt-get install openjdk-17-jre-headless"
+[ "$(java_major)" -ge 17 ] && exit 0
+if may_install; then
+  install_packages "Spark needs Java 17 or newer," "$(java_package)"
+  [ "$(java_major)" -ge 17 ] && exit 0
+  say "JAVA_HOME or the PATH still has an older Java: $(command -v java)"
+elif command -v apt-get >/dev/null; then
+  say "Spark needs Java 17 or newer: sudo apt-get install $(java_package)"
 elif command -v dnf >/dev/null; then
   say "Spark needs Java 17 or newer: sudo dnf install java-17-openjdk-headless"
 else

@@ -2,11 +2,9 @@
 # Makes the environment in $1 from the lock file of the Python that runs it, and compiles the kernels.
 # PYTHON chooses another interpreter than python3.
 set -euo pipefail
+. "${0%/*}/say.sh"
 venv=${1:-.venv}
 python=${PYTHON:-python3}
-
-say() { printf '\033[1medged:\033[0m %s\n' "$*" >&2; }
-privileged() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
 
 if ! command -v "$python" >/dev/null; then
   say "Python 3.10 or newer is needed: sudo apt-get install python3 python3-venv"; exit 1
@@ -17,9 +15,8 @@ if [ ! -f "requirements/py$version.txt" ]; then
   say "choose one of those with: make PYTHON=python3.11 ..."; exit 1
 fi
 if ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
-  if privileged; then
-    say "installing python3-venv"
-    apt-get update -qq && apt-get install -y -qq python3-venv
+  if may_install; then
+    install_packages "the environment needs" python3-venv
   else
     say "the venv module is missing: sudo apt-get install python3-venv"; exit 1
   fi
@@ -29,7 +26,7 @@ if [ ! -x "$venv/bin/python" ]; then
   "$python" -m venv "$venv"
 fi
 version=$("$venv/bin/python" -c 'import sys; print("%d%d" % sys.version_info[:2])')
-say "installing requirements/py$version.txt (some minutes the first time)"
+say "installing requirements/py$version.txt into $venv (1.4 GB on disk; some minutes the first time)"
 "$venv/bin/pip" install -q --disable-pip-version-check -r "requirements/py$version.txt"
 "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -e .
 say "compiling the kernels (about a minute the first time)"
