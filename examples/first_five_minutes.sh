@@ -19,11 +19,11 @@ edged send examples/readings.parquet --to 127.0.0.1:7400 --stream power \
   --producer power-1 --columns turbine,time,power_kw,pitch_deg
 edged send examples/readings.parquet --to 127.0.0.1:7400 --stream wind \
   --producer wind-1 --columns turbine,time,wind_m_s,direction_deg,outdoor_c \
-  --batch 576 --pace 86400x --json >build/up/wind.json &
+  --batch 288 --pace 43200x --json >build/up/wind.json &
 if [ -t 1 ]; then
   edged top
 else
-  sleep 3
+  sleep 5
   edged top --once
 fi
 wait $!
@@ -32,4 +32,4 @@ edged central aggregate examples/power_curve_tables.toml --landing build/up/land
   --output build/up/tables --checkpoint build/up/checkpoint
 edged central table build/up/tables/power_curve
 kill %1
-wait %1
+wait

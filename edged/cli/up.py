@@ -40,7 +40,7 @@ def command(
     """
     from edged.cli._local_stack import Layout, LocalStack
     from edged.config.sections import Device
-    from edged.console.compile import compile_kernels
+    from edged.daemon.compilation import compile_kernels
     from edged.job.plan import load_job
 
     signal.signal(signal.SIGTERM, _interrupt)
