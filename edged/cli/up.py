@@ -43,7 +43,8 @@ def command(
     from edged.daemon.compilation import compile_kernels
     from edged.job.plan import load_job
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # HUP: the terminal was closed
+        signal.signal(number, _interrupt)
     plans = [load_job(path) for path in jobs]
     say = _Events(as_json)
     layout = Layout(directory.absolute())
@@ -59,8 +60,8 @@ def command(
         except KeyboardInterrupt:
             say.stopping()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C would leave a child behind
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # a second one would leave children behind
             stack.stop()
 
 

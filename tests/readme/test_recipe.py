@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 SCRIPT = ROOT / "examples" / "first_five_minutes.sh"
 WAIT_S = 300
-TAKES_ROWS = re.compile(r"stream +power +[1-9][\d,]* /s")
+TAKES_ROWS = re.compile(r"stream +wind +[1-9][\d,]* /s")
 CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 
 
