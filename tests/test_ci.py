@@ -1,4 +1,4 @@
-"""What CI promises beside the tests: nothing is passed over in silence."""
+"""CI runs the README's commands, skips nothing, and counts CPU time; tests name what they lack."""
 
 import os
 import re
@@ -46,29 +46,78 @@ def test_outside_of_ci_a_test_may_be_skipped(tmp_path):
     assert outcome(tmp_path, SKIPS["one test"])[0] == 0
 
 
-def test_ci_asks_for_it_and_has_the_packages_first():
+def test_ci_runs_the_commands_of_the_readme_and_nothing_else():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert ".ci/packages" in lines and "make system" in lines
-    assert any(line.startswith("make test") and "--no-skips" in line for line in lines)
+    assert [line for line in lines if "make" in line and "#" not in line] == [
+        "make check",
+        "make system",
+        ".ci/cpu_minutes 40 make test",
+    ]
+    assert any(line.startswith("export PYTEST_ARGS=") and "--no-skips" in line for line in lines)
 
 
-def packages(path, *programs):
-    """What `.ci/packages` does on a machine that has only these programs."""
-    for name in ("bash", *programs):
-        (path / name).symlink_to(shutil.which(name) or "/bin/true")  # it only looks for them
+BURN = "import os, time\nwhile time.process_time() < 0.6: pass\n"
+
+
+@pytest.mark.parametrize(("limit", "status"), [("1", 0), ("0.005", 1)])
+def test_the_cpu_time_of_orphans_counts(limit, status):
+    orphan = f"import os\nif os.fork() == 0:\n    exec({BURN!r})\n    os._exit(0)\n"
+    words = [sys.executable, "-c", orphan]
+    waits = "import subprocess, sys, time; subprocess.run(sys.argv[1:], check=True); time.sleep(3)"
+    done = cpu_minutes(limit, sys.executable, "-c", waits, *words)
+    assert done.returncode == status, done.stderr
+    assert "0.0 CPU-min (limit" in done.stderr
+
+
+def test_the_status_of_the_command_is_passed_on():
+    assert cpu_minutes("1", "sh", "-c", "exit 7").returncode == 7
+    assert cpu_minutes("1", "sh", "-c", "kill -9 $$").returncode == 137
+
+
+def cpu_minutes(*words):
     return subprocess.run(
-        [shutil.which("bash") or "bash", ROOT / ".ci" / "packages"],
+        [ROOT / ".ci" / "cpu_minutes", *words], capture_output=True, text=True, check=False
+    )
+
+
+JAVA = "#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n"
+
+
+def packages(path, *programs, java=None):
+    """What `deploy/test_packages.sh` does on a machine that has only these programs."""
+    for name in ("bash", "sed", "head", *programs):
+        (path / name).symlink_to(shutil.which(name) or "/bin/true")  # it only looks for them
+    if java is not None:
+        (path / "java").write_text(java.replace("/bin/sh", shutil.which("sh")))
+        (path / "java").chmod(0o755)
+    return subprocess.run(
+        [shutil.which("bash") or "bash", ROOT / "deploy" / "test_packages.sh"],
         env={"PATH": str(path)}, capture_output=True, text=True,
     )  # fmt: skip
 
 
-def test_without_a_package_manager_ci_names_the_command_and_fails(tmp_path):
-    done = packages(tmp_path, "id")
+def test_without_root_one_command_is_named_that_installs_all(tmp_path):
+    (tmp_path / "id").write_text(f"#!{shutil.which('sh')}\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    done = packages(tmp_path, "apt-get")
     assert done.returncode == 1
-    assert re.search(r"sudo apt-get install .*openssl", done.stderr)
+    (command,) = re.findall(r"sudo sh -c .*", done.stderr)
+    for package in ("curl", "openssl", "chromium", "prometheus", "jre-headless"):
+        assert package in command
 
 
-def test_ci_is_silent_where_everything_is_there(tmp_path):
+def test_without_apt_the_packages_are_named(tmp_path):
+    done = packages(tmp_path, "id")
+    assert done.returncode == 1 and "chromium" in done.stderr
+
+
+def test_nothing_is_said_where_everything_is_there(tmp_path):
     needed = ("curl", "openssl", "mosquitto", "chromium", "promtool")
-    done = packages(tmp_path, "id", *needed)
+    done = packages(tmp_path, "id", *needed, java=JAVA)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_tests_install_what_they_need_and_the_demo_does_not():
+    text = (ROOT / "Makefile").read_text()
+    assert re.search(r"^test: packages ", text, re.MULTILINE)
+    assert re.search(r"^demo: \$\(READY\) ", text, re.MULTILINE)

@@ -290,13 +290,13 @@ class TestFigures:
             return " | ".join("–" if w is None else f"{mark}{w:.2f}{mark}" for w in cells) + " |"
 
         docs = [2**16, 2**17, 2**18, 2**19, 2**20]
-        for path, rates in (
-            ("docs/measurements/ecojoin.md", docs),
-            ("README.md", [2**17, 2**18, 2**20]),
-        ):
-            text = (Path(__file__).parents[2] / path).read_text()
-            for variant, mark in (("ecoJoin", ""), ("edged", "**"), ("edged daemon", "")):
-                assert row(variant, rates, mark) in text, (path, variant)
+        root = Path(__file__).parents[2]
+        text = (root / "docs/measurements/ecojoin.md").read_text()
+        for variant, mark in (("ecoJoin", ""), ("edged", "**"), ("edged daemon", "")):
+            assert row(variant, docs, mark) in text, variant
+        readme, at = (root / "README.md").read_text(), 2**18
+        assert f"| {watts['edged'][at]:.2f} W; the ecoJoin paper's program" in readme
+        assert f"program {watts['ecoJoin'][at]:.2f} W" in readme
 
     def test_the_notes_tell_the_figures_that_came_out(self, result):
         notes, held = " ".join(result["notes"]), result["sustained"]

@@ -33,7 +33,7 @@ class Browser:
     """A Chromium with a profile in `directory`; `page` opens tabs."""
 
     def __init__(self, directory: Path) -> None:
-        assert CHROMIUM, "the tests of the page need Chromium: .ci/packages installs it"
+        assert CHROMIUM, "the tests of the page need Chromium: `make packages` installs it"
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
         command = [CHROMIUM, *_FLAGS, f"--user-data-dir={directory}"]
