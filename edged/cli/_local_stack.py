@@ -32,7 +32,7 @@ from pathlib import Path
 from edged.central.tokens import new_token, token_line
 from edged.control.door import ask
 from edged.errors import ConfigError, EdgedError, StoreBusy
-from edged.platform.processes import Part, PartFailed, free_port
+from edged.platform.processes import ChildProcess, ChildProcessFailed, free_port
 
 RESTARTS_MAX = 5
 """Restarts of one process before the stack gives up."""
@@ -149,7 +149,7 @@ class LocalStack:
     def __init__(self, layout: Layout, on_restart: Callable[[str, str], None]) -> None:
         self.layout, self._on_restart = layout, on_restart
         self.collector_address = f"127.0.0.1:{free_port()}"
-        self._parts: list[Part] = []
+        self._processes: list[ChildProcess] = []
         self._restarts: dict[str, int] = {}
 
     @property
@@ -168,61 +168,61 @@ class LocalStack:
         }  # fmt: skip
         for name, command in commands.items():
             (at.logs / f"{name}.log").unlink(missing_ok=True)
-            part = Part(name, (*command, "--json"), at.logs)
-            self._parts.append(part)
-            self._await_ready(part)
+            child = ChildProcess(name, (*command, "--json"), at.logs)
+            self._processes.append(child)
+            self._await_ready(child)
             yield name
 
     def supervise(self) -> None:
         """Restart a process that dies; returns when the daemon has ended with success, as after
         `edged stop`.  Raises StackFailed."""
         while True:
-            for part in self._ended():
-                if part.name == "daemon" and part.process.returncode == 0:
+            for child in self._ended():
+                if child.name == "daemon" and child.process.returncode == 0:
                     return
-                self._restart(part)
+                self._restart(child)
 
     def stop(self) -> None:
         """Let the daemon ship its pages and end, then end the others."""
-        for part in self._parts:
-            if part.name == "daemon" and part.running():
+        for child in self._processes:
+            if child.name == "daemon" and child.running():
                 with contextlib.suppress(EdgedError, subprocess.TimeoutExpired):
                     ask(self.layout.door, "stop", drain=True, within_s=DRAIN_S)
-                    part.process.wait(DRAIN_S + STOP_S)
-        for part in reversed(self._parts):
-            part.stop()
+                    child.process.wait(DRAIN_S + STOP_S)
+        for child in reversed(self._processes):
+            child.stop()
 
-    def _await_ready(self, part: Part) -> None:
+    def _await_ready(self, child: ChildProcess) -> None:
         try:
-            part.ready()
-        except PartFailed as problem:
-            code = part.process.poll()
+            child.ready()
+        except ChildProcessFailed as problem:
+            code = child.process.poll()
             raise StackFailed(str(problem), code if code in USAGE_CODES else 70) from problem
 
-    def _ended(self) -> list[Part]:
+    def _ended(self) -> list[ChildProcess]:
         """The processes that have ended; waits for the first."""
         with contextlib.ExitStack() as opened:
             running = []
-            for part in self._parts:
-                if not part.running():
+            for child in self._processes:
+                if not child.running():
                     continue
-                running.append(os.pidfd_open(part.process.pid))
+                running.append(os.pidfd_open(child.process.pid))
                 opened.callback(os.close, running[-1])
-            if len(running) == len(self._parts):
+            if len(running) == len(self._processes):
                 select.select(running, [], [])
-        return [part for part in self._parts if not part.running()]
+        return [child for child in self._processes if not child.running()]
 
-    def _restart(self, part: Part) -> None:
-        code = part.process.returncode
+    def _restart(self, child: ChildProcess) -> None:
+        code = child.process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        self._restarts[part.name] = self._restarts.get(part.name, 0) + 1
-        if code in USAGE_CODES or self._restarts[part.name] > RESTARTS_MAX:
+        self._restarts[child.name] = self._restarts.get(child.name, 0) + 1
+        if code in USAGE_CODES or self._restarts[child.name] > RESTARTS_MAX:
             exit_code = code if code in USAGE_CODES else 70
-            raise StackFailed(f"{part.name} {how}; see {part.log}", exit_code)
-        part.stop(0)  # children that it left behind
-        part.restart()
-        self._await_ready(part)
-        self._on_restart(part.name, how)
+            raise StackFailed(f"{child.name} {how}; see {child.log}", exit_code)
+        child.stop(0)  # children that it left behind
+        child.restart()
+        self._await_ready(child)
+        self._on_restart(child.name, how)
 
 
 def _write_secret(path: Path, text: str) -> None:

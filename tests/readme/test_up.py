@@ -13,7 +13,7 @@ import pytest
 from edged.cli._local_stack import Layout
 from edged.control.door import ask
 from edged.errors import ConfigError
-from edged.platform.processes import Part
+from edged.platform.processes import ChildProcess
 from edged.rest import Client
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
@@ -39,7 +39,7 @@ def test_a_killed_daemon_is_restarted_and_an_interrupt_ends_all(tmp_path, monkey
     monkeypatch.chdir(tmp_path)  # the job writes into out/
     place = tmp_path / "up"
     command = ("edged", "up", str(QUICKSTART), "--directory", str(place), "--board", "none")
-    part = Part("up", (*command, "--json"), tmp_path)
+    part = ChildProcess("up", (*command, "--json"), tmp_path)
     try:
         facts = part.ready(300)
         with Client(facts["api"]) as client:
