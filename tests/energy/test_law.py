@@ -71,7 +71,7 @@ def test_cycles_are_scaled_by_the_width_of_the_cores_and_left_alone_where_that_i
 
 def test_settings_are_read_as_what_they_look_like():
     assert [setting(p, "--set")[1] for p in ("a=5", "a=true", "a=06:00")] == [5.0, True, "06:00"]
-    with pytest.raises(ConfigError, match="no setting"):
+    with pytest.raises(ConfigError, match="not a setting"):
         setting("watts", "--governor")
 
 

@@ -76,8 +76,8 @@ class Bench:
 def a_job(name="j", **more):
     """As much of a job as this side looks at."""
     plan = SimpleNamespace(name=name, streams={}, governor=None)
-    about = SimpleNamespace(governor=None)
-    return SimpleNamespace(plan=plan, about=about, **{"spent_ns": {}, "placers": {}, **more})
+    meta = SimpleNamespace(governor=None)
+    return SimpleNamespace(plan=plan, meta=meta, **{"spent_ns": {}, "placers": {}, **more})
 
 
 def spin(cpu_s):
@@ -205,7 +205,7 @@ def test_a_reading_takes_back_nothing_of_work_that_its_sensor_cannot_tell_of_yet
         took = bench.board.input_joules - before
         assert bench.side.watch.joules(bench.clock.now) - told > 0.8 * took
     bench.read(6)
-    assert bench.side.watch._unseen_j == 0.0, "and nothing is counted twice for long"
+    assert bench.side.watch._unreported_j == 0.0, "and nothing is counted twice for long"
 
 
 def test_a_frozen_sensor_becomes_a_gap_while_the_work_changes(tmp_path):

@@ -192,7 +192,7 @@ class TestRefusals:
     def test_a_garbled_journal_is_named_and_nothing_is_written(self, bench, text):
         bench.journal.parent.mkdir()
         bench.journal.write_text(text)
-        with pytest.raises(ActuatorError, match="no journal of limits"):
+        with pytest.raises(ActuatorError, match="not a journal of limits"):
             bench.owner().take()
         assert limits(bench.sysfs) == bench.before
 
@@ -336,7 +336,7 @@ class TestOthers:
         bench.put(bench.knob, 806_400_000, 960_000_000)
         left = ours.release()
         assert len(left) == 2
-        assert all("not ours" in line for line in left)
+        assert all("set by another process" in line for line in left)
         assert bench.sysfs.read(bench.knob.max_path) == "960000"
         assert not bench.journal.exists()
 

@@ -172,7 +172,7 @@ def test_a_battery_that_charges_empties_and_cannot_be_read_never_confuses_it(
         if not there or (held - plant.joules <= 0):
             assert plant.done == done
         if not there:
-            assert "no battery can be read" in decision.reason
+            assert "battery cannot be read" in decision.reason
         plant.battery_j = held
     assert plant.done + plant.waiting == pytest.approx(arrived)
 

@@ -209,7 +209,7 @@ class TestGaps:
         meter.read = lambda now_us: []
         sampler.sample(SECOND)
         assert sampler.totals["ina3221", "VDD_IN"].gap_us == SECOND
-        assert "did not answer" in sampler.problems()["ina3221", "VDD_IN"]
+        assert "gave no reading" in sampler.problems()["ina3221", "VDD_IN"]
 
     def test_a_sampler_that_woke_late_leaves_a_gap(self):
         sampler = Sampler([Script(lambda at_us: 1.0)], cpu_us=lambda: 0.0)
