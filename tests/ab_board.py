@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 
 from edged.control.door import Door
+from edged.events.log import Events, Log
+from edged.platform.clock import SystemClock
 from governors.detect import detect
 from governors.energy import Provenance
 from governors.meters.base import survey
@@ -100,7 +102,8 @@ def main():
     door, directory, seed = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     host = Host(directory, seed)
     host.turn(1)
-    served = Door(door, host.answer)
+    clock = SystemClock()
+    served = Door(door, host.answer, clock, Events(clock, Log(lambda *_: None)), dict)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     while True:

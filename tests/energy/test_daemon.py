@@ -318,7 +318,10 @@ class TestDeath:
                 told = energy(second)["policy"]
                 assert (told["policy"], told["awaited"]) == ("hands_off", "fixed")
                 resource = view(second.status())
-                assert (resource["awaited"], resource["own"]["origin"]) == ("fixed", "configuration")
+                assert (resource["awaited"], resource["own"]["origin"]) == (
+                    "fixed",
+                    "configuration",
+                )
                 assert "another daemon" in told["problem"]
                 beats = second.status()["beats"]
                 feed(second, lambda: second.status()["beats"] > beats)
