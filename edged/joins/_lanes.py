@@ -14,7 +14,7 @@ from edged.data.workers import Workers
 from edged.joins._rings import Rings
 from edged.joins.base import PARTITIONS, Beat, Records
 from kernels.cpu import beat as beats
-from kernels.cpu import chain, chunk, team, walk
+from kernels.cpu import chain, chunk, probe, simd_probe, team
 from kernels.cpu.rings import TIME_MIN
 
 ROW_US = 0.01
@@ -39,6 +39,7 @@ class Lane:
         self.at = address(self.state)
         self.state[chunk.JOB] = address(job)
         self.state[chunk.NUMBER] = number
+        self.state[chunk.VECTORS] = simd_probe.FAST
         self.state[chunk.SCRATCH_AT] = address(self._scratch)
         self.left = self.right = np.empty(0, np.int64)
         self.make_room(PAIRS_MIN)
@@ -46,8 +47,8 @@ class Lane:
     def make_room(self, pairs: int) -> None:
         """Buffers for so many pairs; those found so far are kept."""
         kept = int(self.state[chunk.PAIRS])
-        self.left = enlarged(self.left, kept, pairs + walk.BLOCK)
-        self.right = enlarged(self.right, kept, pairs + walk.BLOCK)
+        self.left = enlarged(self.left, kept, pairs + probe.BLOCK)
+        self.right = enlarged(self.right, kept, pairs + probe.BLOCK)
         buffers = address(self.left), address(self.right)
         self.state[[chunk.OUT_LEFT, chunk.OUT_RIGHT]] = buffers
         self.state[chunk.ROOM] = pairs
@@ -117,7 +118,6 @@ class Lanes:
             (beats.CALLS, address(self._calls)),
             (beats.SEATS, workers.seats),
             (beats.THREADS, workers.count),
-            (beats.SHORTLY, chain.join_short.address),
             (beats.ALONG, chain.join.address),
             (beats.LAYING, beats.lay.address),
             (beats.POOLED, chain.join_pooled.address),

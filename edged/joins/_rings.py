@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edged.data.columns import address, apart
 from edged.joins.base import PARTITIONS, Hashes
-from kernels.cpu import beat, chain, hot, pool, rings, short
+from kernels.cpu import beat, chain, hot, pool, rings
 
 RING_MIN = 64
 """Entries that a partition's ring has room for at first."""
@@ -90,7 +90,7 @@ class Rings:
         `bases` are the numbers of the stores' rows 0; rows below `bounds_us` have gone.
         """
         beat_rows = sum(int(rows.sum()) for rows in counts)
-        most = SHORT_POOLED_MAX if beat_rows <= short.RECORDS_MAX else LONG_POOLED_MAX
+        most = SHORT_POOLED_MAX if beat_rows <= pool.SHORT else LONG_POOLED_MAX
         need = np.array([self.held(side) + counts[side] for side in (0, 1)])
         if need.sum(axis=1).max() > most:
             return

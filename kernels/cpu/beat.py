@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.cpu import mem, pool, pooled, short, team
+from kernels.cpu import mem, pool, pooled, team
 from kernels.cpu.chain import PARTITIONS
 from kernels.cpu.chunk import (
     BEATS,
@@ -61,12 +61,12 @@ from kernels.cpu.team import (
 )
 from kernels.registry import device, kernel, task
 
-(DESK_JOB, LANES, CALLS, SEATS, THREADS, SHORTLY, ALONG, LAYING, ROW_PS, RANGES, WAY,
- WORKED_NS, PATIENCE, POOLED, PAIRS_IN_1024, AT_WORK, WANTED) = range(17)  # fmt: skip
+(DESK_JOB, LANES, CALLS, SEATS, THREADS, ALONG, LAYING, ROW_PS, RANGES, WAY,
+ WORKED_NS, PATIENCE, POOLED, PAIRS_IN_1024, AT_WORK, WANTED) = range(16)  # fmt: skip
 DESK_FIELDS = 24
 """What `desk` (int64[24]) holds.  Addresses: of the job; of the table of lanes; of a row
 of `team` calls for each; of the team's seats, and how many threads it has; of the tasks
-`chain.join_short`, `chain.join` and `lay`, and (POOLED) `chain.join_pooled`.
+`chain.join` and `lay`, and (POOLED) `chain.join_pooled`.
 
 What is learnt: ROW_PS, the time of one thread for a record; PAIRS_IN_1024, how many pairs 1024
 records have.  The beat at hand: RANGES or pools, the WAY, which is the task that joins them, how
@@ -191,7 +191,7 @@ def poolable(desk: int, rows: int, pools: int, wanted: int) -> bool:
         return False
     few = get(desk, PAIRS_IN_1024) < (TOO_MANY if pools else FEW)
     each = pools == 0 or pools >= wanted
-    return rows <= (pooled.RECORDS_MAX if few and each else short.RECORDS_MAX)
+    return rows <= (pooled.RECORDS_MAX if few and each else pool.SHORT)
 
 
 @device
@@ -215,8 +215,7 @@ def choose(desk: int, rows: int, pools: int) -> Any:
         put(desk, WAY, get(desk, POOLED))
         return min(eager, pools)
     threads = team.threads_for(seats, work_ns, awake, 1)
-    shortly = threads == 1 and rows <= short.RECORDS_MAX
-    put(desk, WAY, get(desk, SHORTLY if shortly else ALONG))
+    put(desk, WAY, get(desk, ALONG))
     return threads
 
 

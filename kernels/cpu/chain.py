@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import abreast, hot, mem, pooled, short
+from kernels.cpu import hot, mem, pooled, probe
 from kernels.cpu.chunk import (
     CANDIDATES,
     CHUNK_FIELDS,
@@ -62,7 +62,6 @@ from kernels.cpu.chunk import (
     SCRATCH_AT,
     SWAPPED,
     finish,
-    finish_some,
 )  # fmt: skip
 from kernels.cpu.insert import (
     AHEAD_COUNT,
@@ -76,6 +75,7 @@ from kernels.cpu.insert import (
     insert_entry,
 )
 from kernels.cpu.leave import evict, foresee
+from kernels.cpu.probe import CHUNK
 from kernels.cpu.rings import (
     AHEAD,
     BATCH,
@@ -94,16 +94,13 @@ from kernels.cpu.rings import (
     point_ring,
     put,
 )
-from kernels.cpu.walk import CHUNK
 from kernels.registry import device, kernel, task
 
 PARTITIONS = 64
 DEPTH = 4
 """Chunks whose candidates wait for the first entries of their chains."""
 QUEUED = 8 * (CHUNK_FIELDS + CHUNK)
-SCRATCH = 2 * abreast.STAGE + max(
-    DEPTH * (CHUNK_FIELDS + CHUNK) + AHEAD_FIELDS, short.FIELDS, pooled.FIELDS
-)
+SCRATCH = probe.FIELDS + max(DEPTH * (CHUNK_FIELDS + CHUNK) + AHEAD_FIELDS, pooled.FIELDS)
 """Size of the scratch array (int64s)."""
 
 
@@ -133,12 +130,6 @@ def find_chunk(
         mem.prefetch(entry + ENTRY - 1)
         first += 8
     return count
-
-
-@device
-def nth_chunk(lane: int, queue: int, n: int) -> Any:
-    """The address of one of the next chunks to be walked."""
-    return queue + QUEUED * ((get(lane, DONE) + n) % DEPTH)
 
 
 @device
@@ -186,15 +177,11 @@ def run(lane: int) -> bool:
             continue
         if queued == 0:
             break
-        first, second = nth_chunk(lane, queue, 0), nth_chunk(lane, queue, min(1, queued - 1))
-        finished = finish_some(lane, first, second, rest)
-        if finished == 0:
-            if not finish(first, lane, rest):
-                return False
-            finished = 1
-        for _ in range(finished):
-            let_go(nth_chunk(lane, queue, 0), job)
-            put(lane, DONE, get(lane, DONE) + 1)
+        oldest_chunk = queue + QUEUED * (get(lane, DONE) % DEPTH)
+        if not finish(oldest_chunk, lane, rest):
+            return False
+        let_go(oldest_chunk, job)
+        put(lane, DONE, get(lane, DONE) + 1)
     return True
 
 
@@ -203,12 +190,6 @@ def join(lane: int) -> int:
     """One beat's join of the lane's partitions, which know where their records are, from where it
     stands; how many pairs, or FULL: call it again with more room."""
     return get(lane, PAIRS) if run(lane) else FULL
-
-
-@task(twin="tests.naive.chain.join")
-def join_short(lane: int) -> int:
-    """The same for all partitions of a short beat."""
-    return get(lane, PAIRS) if short.run(lane) else FULL
 
 
 @task(twin="tests.naive.chain.join")

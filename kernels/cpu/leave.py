@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.cpu import eight, mem
+from kernels.cpu import mem
 from kernels.cpu.rings import (
     BLOCK,
     DISORDER_NEW,
@@ -27,7 +27,6 @@ from kernels.cpu.rings import (
     MARKED,
     NEWEST_NEW,
     NEWEST_OLD,
-    PART,
     RING,
     RING_MASK,
     TAIL,
@@ -114,18 +113,3 @@ def turn(mine: int) -> None:
         put(mine, NEWEST_NEW, TIME_MIN)
         put(mine, DISORDER_OLD, 0)
         put(mine, DISORDER_NEW, 0)
-
-
-@device
-def evict_eight(parts: int, bound: int, everything: bool) -> None:
-    """The same for eight partitions, at once as far as that goes: no branch depends on how many
-    leave.  With beats of 1 000 at 10^4 91 -> 98 M tuples/s, at 10^5 72 -> 74."""
-    left = 255 if everything else eight.leave(parts, bound)
-    turned = left >> eight.LANES
-    while left & 255:
-        lane = mem.lowest_bit(np.uint64(left & 255))
-        evict(parts + PART * lane, bound, everything)
-        left &= ~(1 << lane)
-    while turned:
-        turn(parts + PART * mem.lowest_bit(np.uint64(turned)))
-        turned &= turned - 1

@@ -67,7 +67,7 @@ def copy_bytes(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
-def _prefetcher(write: int) -> Any:
+def _prefetcher(write: int, level: int = 3) -> Any:
     @intrinsic
     def ask(typingctx: Any, addr: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -76,7 +76,7 @@ def _prefetcher(write: int) -> Any:
                 ir.VoidType(), [byte, ir.IntType(32), ir.IntType(32), ir.IntType(32)]
             )
             function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-            flags = [ir.Constant(ir.IntType(32), v) for v in (write, 3, 1)]
+            flags = [ir.Constant(ir.IntType(32), v) for v in (write, level, 1)]
             builder.call(function, [builder.inttoptr(args[0], byte), *flags])
             return context.get_dummy_value()
 
@@ -86,7 +86,8 @@ def _prefetcher(write: int) -> Any:
 
 
 prefetch, prefetch_to_write = _prefetcher(0), _prefetcher(1)
-"""Ask for the cache line at an address (high locality); they never fault."""
+prefetch_far = _prefetcher(0, 2)
+"""Prefetch the cache line at an address, `far` into the second cache only; they never fault."""
 
 
 EIGHT, NARROW = ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(32), 8)
@@ -107,37 +108,6 @@ def _load(builder: Any, address: Any, kind: Any) -> Any:
 
 
 @intrinsic
-def write_pairs(typingctx: Any, mine: Any, met: Any, row: Any, rows: Any, base: Any) -> Any:
-    """Write eight pairs: eight times `row` (int64) from `mine` on, and from `met` on as int64 the
-    eight uint32 at `rows`, less `base` mod 2^32."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        base = _splat(builder, builder.trunc(args[4], ir.IntType(32)), NARROW)
-        partners = builder.zext(builder.sub(_load(builder, args[3], NARROW), base), EIGHT)
-        for address, values in ((0, _splat(builder, args[2], EIGHT)), (1, partners)):
-            pointer = builder.inttoptr(args[address], EIGHT.as_pointer())
-            builder.store(values, pointer).align = 1
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 5), codegen
-
-
-@intrinsic
-def at_least(typingctx: Any, times: Any, least: Any, count: Any) -> Any:
-    """How many of the first `count` of the eight int64 at `times` are not below `least`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        places = ir.Constant(EIGHT, list(range(8)))
-        among = builder.icmp_signed("<", places, _splat(builder, args[2], EIGHT))
-        found = _load(builder, args[0], EIGHT)
-        late = builder.icmp_signed(">=", found, _splat(builder, args[1], EIGHT))
-        mask = builder.bitcast(builder.and_(among, late), ir.IntType(8))
-        return builder.zext(builder.ctpop(mask), ir.IntType(64))
-
-    return types.int64(*[types.int64] * 3), codegen
-
-
-@intrinsic
 def copy_16(typingctx: Any, target: Any, source: Any) -> Any:
     """Copy 16 bytes with one load and one store."""
 
@@ -145,23 +115,6 @@ def copy_16(typingctx: Any, target: Any, source: Any) -> Any:
         kind = ir.VectorType(ir.IntType(64), 2)
         pointer = builder.inttoptr(args[0], kind.as_pointer())
         builder.store(_load(builder, args[1], kind), pointer).align = 1
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), codegen
-
-
-@intrinsic
-def fill_u16(typingctx: Any, addr: Any, value: Any) -> Any:
-    """Store the low 16 bits of `value` 32 times from `addr` on."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        narrow, place = ir.IntType(16), ir.IntType(32)
-        kind, none = ir.VectorType(narrow, 32), ir.Constant(ir.VectorType(place, 32), [0] * 32)
-        first = builder.insert_element(
-            ir.Constant(kind, ir.Undefined), builder.trunc(args[1], narrow), ir.Constant(place, 0)
-        )
-        pointer = builder.inttoptr(args[0], kind.as_pointer())
-        builder.store(builder.shuffle_vector(first, first, none), pointer).align = 1
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen

@@ -53,6 +53,8 @@ from kernels.cpu.rings import (
 )
 from kernels.registry import device, kernel
 
+SHORT = 4096
+"""Records of both sides of a beat that is pooled however many of them match."""
 SLOTS = 64
 """Slots of a log.  Where all are taken, beats are put to the last."""
 FINE = 32

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import eight, mem, pool
+from kernels.cpu import mem, pool, simd_probe
 from kernels.cpu.chunk import (
     AFTER,
     BEAT,
@@ -52,8 +52,8 @@ from kernels.cpu.chunk import (
     begin,
     finish,
 )  # fmt: skip
-from kernels.cpu.eight import LANES
 from kernels.cpu.partition import PARTITIONS
+from kernels.cpu.probe import BLOCK, CHUNK
 from kernels.cpu.rings import (
     AHEAD,
     BATCH,
@@ -73,12 +73,14 @@ from kernels.cpu.rings import (
     get,
     put,
 )
-from kernels.cpu.short import FAR, LINKS_AT_ONCE
-from kernels.cpu.walk import BLOCK, CHUNK
 from kernels.registry import device
 
 RECORDS_MAX = 1 << 15
 """Records of both sides that a beat may have to be done in this way."""
+LINKS_AT_ONCE = 64
+"""Links that are read at a time."""
+FAR = 2048
+"""Bytes ahead that records are asked for."""
 NEAR = RECORD_BYTES * AHEAD
 """How many bytes ahead of a record that is whose head is asked for."""
 LISTS = 8
@@ -203,10 +205,10 @@ def lay_run(to_mine: int, to_met: int, mine: int, met: int, end: int) -> Any:
     """Move pairs while those at `mine`, before `end`, have one partition; returns their bytes."""
     at, name = 0, np.int64(mem.load_u32(mine + 4))
     while True:
-        moved = 8 * eight.lay(to_mine + at, to_met + at, mine + at, met + at, name)
-        if moved < 8 * LANES or mine + at + moved >= end:
+        moved = 8 * simd_probe.lay(to_mine + at, to_met + at, mine + at, met + at, name)
+        if moved < 8 * BLOCK or mine + at + moved >= end:
             return min(at + moved, end - mine)
-        at += 8 * LANES
+        at += 8 * BLOCK
 
 
 @device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
 from itertools import pairwise
@@ -15,7 +16,7 @@ from edged.data.workers import Workers
 from edged.joins import _lanes
 from edged.joins._lanes import cut
 from edged.joins._rings import RING_MIN, Rings
-from kernels.cpu import abreast, chain, chunk, rings, team
+from kernels.cpu import chain, chunk, probe, rings, team
 from tests.eager import team_of
 from tests.kernels.chain_model import Model, tag_of
 from tests.naive import chain as naive
@@ -25,32 +26,30 @@ ROWS = st.lists(
 )
 
 
-SHORT = chain.join_short
-WAYS = {
-    "short, eights": (SHORT, chunk.IN_EIGHTS),
-    "pipeline, eights": (chain.join, chunk.IN_EIGHTS),
-    "pipeline, twos": (chain.join, chunk.IN_TWOS),
-    "pipeline, lists": (chain.join, chunk.IN_LISTS),
-}
+WAYS = {"in vectors": 1, "one by one": 0}
 TURNS_AT, ASLEEP_AT = team.SEAT_BYTES + team.TURN, team.SEAT_BYTES + team.ASLEEP
 """Where the commands to a team's first thread are counted; where it says that it sleeps."""
 
 
 @pytest.fixture(scope="module", autouse=True, params=WAYS)
 def way(request):
-    """Beats of few records are joined in a straight way; here also through the pipeline.  Chains
-    are walked as suits the CPU and the ring; here in all ways on each."""
-    task, kind = WAYS[request.param]
+    """Chains are walked as suits the CPU; here each test runs in both ways."""
+    with walking(WAYS[request.param]):
+        yield request.param
+
+
+@contextlib.contextmanager
+def walking(kind):
+    """Lanes that walk chains in one way."""
 
     class Lane(_lanes.Lane):
         def __init__(self, job, number):
             super().__init__(job, number)
-            self.state[chunk.WAY] = kind
+            self.state[chunk.VECTORS] = kind
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chain, "join_short", task)
         patch.setattr(_lanes, "Lane", Lane)
-        yield request.param
+        yield
 
 
 @settings(deadline=None)
@@ -151,7 +150,7 @@ def test_wherever_the_output_is_full_the_join_goes_on_as_if_it_had_not_been(beat
 
 
 @pytest.mark.parametrize("spread", [1, 2])
-def test_chunks_with_more_pairs_than_lists_hold_over_several_partitions(spread):
+def test_chunks_with_many_pairs_over_several_partitions(spread):
     rows = [(i // 40, i % 3, i % 5) for i in range(1500)]
     model = Model(30, 30, spread=spread, room=7)
     for part in (rows[:700], rows[700:]):
@@ -174,9 +173,8 @@ def test_both_ways_find_the_same_in_beats_of_hundreds(seed, partitions, jitter, 
         for b in range(4)
     ]  # fmt: skip
     start = rings.POSITION_MAX - 700 if late else 0
-    for task in (SHORT, chain.join):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(chain, "join_short", task)
+    for kind in WAYS.values():
+        with walking(kind):
             model = Model(2, 3, start)
             model.twin.join = lambda *args: None
             marks = [(40 * b - 20, 40 * b - 20) for b in range(4)]
@@ -235,7 +233,7 @@ def test_one_row_with_more_partners_than_the_output_holds():
     assert len(found) == 5000
 
 
-def test_walks_of_more_links_than_lists_have_room_for_that_match_few():
+def test_long_walks_that_match_few():
     """Tags that differ above the chains' number hang in one chain, and share no walk."""
     model, tags = Model(3, 3), [1 + (j << 18) for j in range(200)]
     model.beat([], [*[(50, tag, 7) for tag in tags * 5], *[(100, tags[0], 7)] * 700])
@@ -260,7 +258,7 @@ def test_a_record_whose_chain_is_full_of_other_keys(runs, probes, back, jitter):
     rows = [(t - t * 31 % (jitter + 1), 3 + (kind << 20), 0) for t, kind in enumerate(keys)]
     found, expected = model.beat(rows, [])
     assert found == expected == []
-    for _ in range(2):  # whether walks are shared is tried first
+    for _ in range(2):
         found, expected = model.beat([], [(t, 3 + (kind << 20), 0) for t, kind in probes])
         assert found == expected
 
@@ -271,20 +269,17 @@ def test_a_record_that_walks_alone_goes_on_behind_what_came_late(late):
     model, other = Model(10, 10), 3 + (1 << 20)
     found, expected = model.beat([(100, 3, 0), *[(50, other, 0)] * late], [(100, 3, 0)])
     assert found == expected == [(0, 0)]
-    found, expected = model.beat([], [(100, 3, 0)])  # whether walks are shared is tried first
+    found, expected = model.beat([], [(100, 3, 0)])
     assert found == expected == [(0, 1)]
 
 
-@pytest.mark.parametrize("spare", [8, 0, -1, -3])
-@pytest.mark.parametrize("rows", [chunk.LIST_ROWS_MIN, 2 * chunk.LIST_ROWS_MIN, 1 << 20])
-def test_lists_that_are_just_long_enough_and_just_not(rows, spare):
-    """The longest of eight candidates' lists, with its end, leaves room for so many rows more, of
-    the first lists, the next or the longest that can be had.
-    Whether records share walks is tried first; with eight keys they do not."""
+@pytest.mark.parametrize("spare", [9, 8, 1, 0, -1, -8])
+def test_a_log_that_is_just_long_enough_and_just_not(spare):
+    """Eight candidates fill the log but for `spare` matches."""
     model, keys = Model(3, 3), range(8)
-    shortest = int(abreast.stride_of(len(keys), rows)) - len(keys) - spare
     model.twin.join = lambda *args: None
-    rows = [(50, key, 7) for key in keys for _ in range(shortest + key)]
+    counts = [(int(probe.ROOM) - spare + key) // 8 for key in keys]
+    rows = [(50, key, 7) for key in keys for _ in range(counts[key])]
     model.beat([], rows)
     numbers = {key: [i for i, (_, k, _) in enumerate(rows) if k == key][::-1] for key in keys}
     for beat in range(2):
@@ -292,22 +287,10 @@ def test_lists_that_are_just_long_enough_and_just_not(rows, spare):
         assert found == [(8 * beat + key, row) for key in keys for row in numbers[key]]
 
 
-@pytest.mark.parametrize("spare", [2, 1, 0, -1, -600])
-def test_one_list_that_is_too_short_among_many(spare):
-    model, keys = Model(3, 3), range(200)
-    most = int(abreast.stride_of(len(keys), 1 << 20)) - 1 - spare
-    model.beat([], [(50, key, 7) for key in keys for _ in range(most if key == 99 else 5)])
-    for _ in range(3):  # shared; in lists; in a log, where one was too short
-        found, expected = model.beat([(50, key, 7) for key in keys], [])
-        assert found == expected
-        assert len(found) == 5 * 199 + most
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([1, 3]), st.sampled_from([None, 1]))
 def test_chunks_one_after_the_other_have_pairs_of_their_own(seed, spread, room):
-    """Several chunks a pass and several passes, with few partners each: two chunks are walked in
-    turn, of which one may end sooner, or the second have no room."""
+    """Several chunks a pass and several passes, with few partners each."""
     dice, model = np.random.default_rng(seed), Model(2, 30, spread=spread, room=room)
     for now in range(3):
         sides = []
@@ -322,13 +305,13 @@ def test_chunks_one_after_the_other_have_pairs_of_their_own(seed, spread, room):
 @pytest.mark.parametrize("long", [0, 1])
 def test_a_log_that_is_too_short_for_one_of_two_chunks(long):
     """One chunk's candidates have more pairs than a log has room for, the other's one each."""
-    model, room = Model(3, 3), int(abreast.ROOM)
+    model, room = Model(3, 3), int(probe.ROOM)
     many = [(50, key, long) for key in range(40) for _ in range(room // 40 + 9)]
     few = [(50, key, 1 - long) for key in range(40)]
     model.twin.join = lambda *args: None
     model.beat([], [*many, *few])
     probes = [(50, key, p) for p in (0, 1) for key in range(40)]
-    for _ in range(3):  # shared; in lists, of which none is long enough, or a log
+    for _ in range(2):
         found, _ = model.beat(probes, [])
         counts = np.bincount([left % 80 for left, _ in found], minlength=80)
         expected = [1] * 80

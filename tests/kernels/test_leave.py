@@ -1,5 +1,4 @@
-"""What leaves the rings: by marks after long beats, without them after short ones, and exactly the
-twin's rows either way."""
+"""Eviction: the tail moves by marks, over exactly the rows that the reference evicts."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.cpu import beat, chain, rings
+from kernels.cpu import rings
 from kernels.cpu.rings import BLOCK, ENTRY, MARK
 from tests.kernels.chain_model import Model
 
@@ -21,7 +20,6 @@ BEATS = st.lists(
         st.sampled_from([0, 0, 0, 1, 30]),  # how late the middle one is
         st.integers(0, 3),  # how far times go on from row to row
         st.integers(0, 120),  # how far behind the last the watermark stays
-        st.sampled_from([chain.join_short, chain.join, chain.join]),
         st.sampled_from([False, False, True]),  # the rings grow afterwards
     ),
     min_size=1,
@@ -50,10 +48,9 @@ def rows_of(first, count, late, step):
 
 @settings(max_examples=300, deadline=None)
 @given(BEATS, st.sampled_from([0, 0, rings.POSITION_MAX - 200]))
-def test_the_tail_is_the_twins_after_each_beat_of_either_length(beats, start):
+def test_the_tail_is_the_twins_after_each_beat(beats, start):
     model, now = Model(3, 9, start), 1000
-    for count, late, step, behind, way, grows in beats:
-        model.lanes.desk[beat.SHORTLY] = way.address
+    for count, late, step, behind, grows in beats:
         rows, now = rows_of(now, count, late, step), now + step * count
         found, expected = model.beat(rows, rows[::2], (now - behind, now - behind))
         assert found == expected
@@ -66,7 +63,6 @@ def test_the_tail_is_the_twins_after_each_beat_of_either_length(beats, start):
 def test_a_long_beat_looks_at_marks_and_at_one_block_of_what_leaves():
     """Entries whose times are spoilt, but for the last block's, are not read: the marks say it."""
     model = Model(0, 0)
-    model.lanes.desk[beat.SHORTLY] = chain.join.address
     model.beat([(t, 1, P) for t in range(10 * BLOCK)], [], (0, 0))
     table = model.rings.tables[0]
     ring, first = int(table[P, rings.RING]), int(table[P, rings.TAIL])
@@ -79,7 +75,6 @@ def test_a_long_beat_looks_at_marks_and_at_one_block_of_what_leaves():
 
 def test_marks_are_the_last_times_of_their_blocks():
     model = Model(0, 0)
-    model.lanes.desk[beat.SHORTLY] = chain.join.address
     model.beat([(7 * t, 1, P) for t in range(5 * BLOCK)], [], (0, 0))
     table = model.rings.tables[0]
     ring, mask = int(table[P, rings.RING]), int(table[P, rings.RING_MASK])

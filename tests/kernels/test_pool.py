@@ -14,7 +14,7 @@ from edged.joins import _rings
 from edged.joins._rings import LONG_POOLED_MAX, POOL_MIN
 from edged.joins.base import Records
 from edged.joins.chain import ChainJoin
-from kernels.cpu import beat, pool, pooled, rings, short
+from kernels.cpu import beat, pool, pooled, rings
 from kernels.cpu.rings import ENTRY
 from kernels.cpu.team import ASLEEP_WORTH_NS, AWAKE_WORTH_NS
 from tests.eager import team_of
@@ -197,7 +197,7 @@ def test_a_chain_of_two_partitions_is_walked_past_what_is_older_in_the_other(at_
 
 
 @pytest.mark.parametrize(
-    ("most", "key"), [(short.RECORDS_MAX, 0), (pooled.RECORDS_MAX, 1 << 20)], ids=["many", "few"]
+    ("most", "key"), [(pool.SHORT, 0), (pooled.RECORDS_MAX, 1 << 20)], ids=["many", "few"]
 )
 def test_beats_too_long_leave_the_pool_and_others_come_back(team, most, key):
     """How long they may be says how many match."""
@@ -267,9 +267,9 @@ def test_times_too_far_apart_are_not_pooled():
 @pytest.mark.parametrize(
     ("rows", "beat_rows", "pooled_then"),
     [
-        (LONG_POOLED_MAX, short.RECORDS_MAX, True),
-        (LONG_POOLED_MAX, short.RECORDS_MAX + 1, False),
-        (LONG_POOLED_MAX - short.RECORDS_MAX - 1, short.RECORDS_MAX + 1, True),
+        (LONG_POOLED_MAX, pool.SHORT, True),
+        (LONG_POOLED_MAX, pool.SHORT + 1, False),
+        (LONG_POOLED_MAX - pool.SHORT - 1, pool.SHORT + 1, True),
     ],
 )
 def test_large_windows_are_pooled_for_short_beats_only(rows, beat_rows, pooled_then):
