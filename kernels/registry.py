@@ -1,17 +1,17 @@
-"""The registry of kernels: what each is called, its signatures, and its plain-Python reference.
+"""The registry of kernels: names, signatures, and plain-Python references.
 
-    @kernel("int64(int64[::1], uint8[::1])", twin="tests.naive.count_valid")
+    @kernel("int64(int64[::1], uint8[::1])", reference="tests.naive.count_valid")
     def count_valid(values, valid): ...
 
-registers and decorates (nogil, cached on disk); nothing is compiled at import.  `compile_all`
-compiles every registered signature, from the on-disk cache where it is warm, and then closes the
-kernels: a call with other types raises TypeError instead of compiling within a beat.
-`device` marks a helper that only other kernels call.  `task` registers an `int64(int64)` that is
-called by its address, from machine code: see `kernels.cpu.team`.
+`kernel` registers a function and makes it a numba dispatcher that releases the GIL and caches its
+machine code on disk.  Nothing is compiled at import.  `compile_all` compiles every registered
+signature, or loads it from the cache, and then closes the kernels: a call with other types raises
+TypeError instead of compiling within a beat.  `task` registers an `int64(int64)` function that
+machine code calls by address (`kernels.cpu.team`).  `device` marks a helper of kernels.
 
-`cuda_kernel` and `cuda_device` do the same for GPUs.  Without `numba-cuda` the rows are there all
-the same, with plain functions for dispatchers.  A CUDA kernel is compiled when it is first launched
-or by `compile_cuda`, both of which need a GPU; `kernels.cuda.figures` compiles it without one.
+`cuda_kernel` and `cuda_device` are the same for GPUs.  Without the package `numba-cuda` the rows
+are registered with plain functions as dispatchers.  A CUDA kernel is compiled at its first launch,
+which needs a GPU; `kernels.cuda.figures` compiles it without one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from numba.core.caching import _CacheLocator
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A registered kernel: its dotted name, dispatcher, signatures, twin's dotted name, device."""
+    """A registered kernel; `name` and `reference` are dotted names."""
 
     name: str
     dispatcher: Any
     signatures: tuple[str, ...]
-    twin: str
+    reference: str
     device: str = "cpu"
 
 
@@ -45,22 +45,22 @@ KERNELS: dict[str, Kernel] = {}
 _CLOSED: set[str] = set()
 
 
-def kernel(*signatures: str, twin: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Register a kernel under its dotted name; `options` go to `numba.njit` on top of ours."""
+def kernel(*signatures: str, reference: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Register a kernel under its dotted name; `options` are added to those for `numba.njit`."""
 
     def register(function: Callable[..., Any]) -> Any:
         settings = {"nogil": True, "cache": True, "error_model": "numpy", **options}
         dispatcher = numba.njit(**settings)(function)
         name = f"{function.__module__}.{function.__qualname__}"
-        KERNELS[name] = Kernel(name, dispatcher, signatures, twin)
+        KERNELS[name] = Kernel(name, dispatcher, signatures, reference)
         return dispatcher
 
     return register
 
 
 class Task:
-    """What `task` makes of a function: a dispatcher with an address.  Like all kernels it is
-    compiled when it is first needed, or by `compile_all`."""
+    """A dispatcher with an address.  It is compiled by `compile_all` or when its address is first
+    read."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.py_func = function
@@ -73,46 +73,46 @@ class Task:
             self._compiled = numba.cfunc(signature, cache=True, **settings)(self.py_func)
 
     def disable_compile(self) -> None:
-        """It has one signature anyway."""
+        """No effect: there is one signature."""
 
     @property
     def address(self) -> int:
-        """Where its machine code is."""
+        """The address of its machine code."""
         self.compile()
         return int(self._compiled.address)
 
 
-def task(twin: str) -> Callable[[Callable[..., Any]], Task]:
-    """Register an `int64(int64)` that threads of a team call."""
+def task(reference: str) -> Callable[[Callable[..., Any]], Task]:
+    """Register an `int64(int64)` function that threads of a team call."""
 
     def register(function: Callable[..., Any]) -> Task:
         found, name = Task(function), f"{function.__module__}.{function.__qualname__}"
-        KERNELS[name] = Kernel(name, found, ("int64(int64)",), twin)
+        KERNELS[name] = Kernel(name, found, ("int64(int64)",), reference)
         return found
 
     return register
 
 
 def device(function: Callable[..., Any]) -> Any:
-    """A helper inlined into the kernels that call it; it has no life of its own."""
+    """A helper that is compiled into the kernels that call it."""
     return numba.njit(nogil=True, inline="never", error_model="numpy")(function)
 
 
-def cuda_kernel(*signatures: str, twin: str) -> Callable[[Callable[..., Any]], Any]:
+def cuda_kernel(*signatures: str, reference: str) -> Callable[[Callable[..., Any]], Any]:
     """Register a CUDA kernel under its dotted name."""
 
     def register(function: Callable[..., Any]) -> Any:
         dispatcher = _for_cuda(function, cache=True)
         name = f"{function.__module__}.{function.__qualname__}"
-        KERNELS[name] = Kernel(name, dispatcher, signatures, twin, "cuda")
+        KERNELS[name] = Kernel(name, dispatcher, signatures, reference, "cuda")
         return dispatcher
 
     return register
 
 
 def cuda_device(function: Callable[..., Any]) -> Any:
-    """A helper of CUDA kernels, inlined before types are inferred: numba compiles one that is not
-    for the GPU at hand, and there need be none."""
+    """A helper of CUDA kernels, inlined before types are inferred: any other would be compiled for
+    the GPU at hand, and there may be none."""
     return _for_cuda(function, device=True, inline="always")
 
 
@@ -132,9 +132,9 @@ def load_all(package: str = "kernels.cpu") -> None:
 
 
 def forget_stale() -> None:
-    """Drop the on-disk cache where any source of `kernels` has changed since it was written.
+    """Delete the on-disk cache if any source of `kernels` has changed since it was written.
 
-    numba looks at a kernel's own file only, and would keep kernels whose helpers have changed.
+    Numba compares a kernel's own file only and would keep kernels whose helpers have changed.
     """
     root = Path(__file__).parent
     sources = sorted(root.rglob("*.py"))
@@ -145,7 +145,7 @@ def forget_stale() -> None:
     stamp = _cache_of(Path(__file__)) / "kernels.sha256"
     if stamp.exists() and stamp.read_text() == digest.hexdigest():
         return
-    with contextlib.suppress(OSError):  # a read-only installation was compiled when it was made
+    with contextlib.suppress(OSError):  # a read-only installation was compiled when it was built
         for cache in caches:
             for cached in (*cache.glob("*.nbi"), *cache.glob("*.nbc")):
                 cached.unlink()
@@ -154,7 +154,7 @@ def forget_stale() -> None:
 
 
 def _cache_of(source: Path) -> Path:
-    """Where numba keeps a module's machine code: beside it, or in $NUMBA_CACHE_DIR."""
+    """The folder of a module's machine code: beside it, or in $NUMBA_CACHE_DIR."""
     if not numba.config.CACHE_DIR:
         return source.parent / "__pycache__"
     named: str = _CacheLocator.get_suitable_cache_subpath(str(source))
@@ -162,22 +162,12 @@ def _cache_of(source: Path) -> Path:
 
 
 def compile_all() -> Iterator[str]:
-    """Compile (or load from the cache) every CPU kernel, yielding each name when it is ready."""
+    """Compile every CPU kernel, or load it from the cache; yields each name when it is ready.
+
+    Kernels that are closed already are ready."""
     forget_stale()
     load_all()
-    yield from _compile("cpu")
-
-
-def compile_cuda() -> Iterator[str]:
-    """The same for every CUDA kernel, for this machine's GPU; needs one, and `numba-cuda`."""
-    forget_stale()
-    load_all("kernels.cuda")
-    yield from _compile("cuda")
-
-
-def _compile(device: str) -> Iterator[str]:
-    """Compile a device's kernels and close them; those that are closed already are ready."""
-    for row in [row for row in KERNELS.values() if row.device == device]:
+    for row in [row for row in KERNELS.values() if row.device == "cpu"]:
         if row.name not in _CLOSED:
             for signature in row.signatures:
                 row.dispatcher.compile(signature)

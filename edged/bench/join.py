@@ -6,8 +6,8 @@ A row is a kernel at a window (tuples a side), a batch (tuples a side a beat), t
 records that lie prepared; with `--operator` also that of the whole interval join, which stores,
 hashes and partitions before and materialises after it.  How it is measured: `join_measure`.
 
-`fraction_of_limit` is against the floor, section by section in turn: `kernels.cpu.floor` with the
-same records, window, batch, threads and matches a tuple.  It counts, for every tuple, a 16-byte
+`fraction_of_limit` is against the roofline, section by section in turn: `kernels.cpu.roofline` with
+the same records, window, batch, threads and matches a tuple.  It counts, for every tuple, a 16-byte
 record read in sequence, one random line of the heads read and written, a 20-byte ring entry written
 in sequence and one read; for every match 20 random bytes of the other ring read, and 16 written in
 sequence.
@@ -34,10 +34,10 @@ import click
 
 from edged.bench import join_peers
 from edged.bench.join_data import KEYS, Feed, Pool, draw
-from edged.bench.join_floor import Effort, Limit
 from edged.bench.join_measure import MemberDriver, OperatorDriver, measure
 from edged.bench.join_pages import ROW_BYTES, measure_pages
 from edged.bench.join_report import PAGES, aims, draw_plot, show
+from edged.bench.join_roofline import Effort, Limit
 from edged.bench.rig import machine
 from edged.joins.base import WindowJoin, load_joins
 from kernels.cuda import gpu

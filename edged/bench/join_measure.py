@@ -5,7 +5,7 @@ beats that are not counted.  After that come `repeats` sections; a section lasts
 `seconds`, and all of them turned the windows over twice, but at most SECTION_S.  The clock stands
 while the records of the next period are made, and while threads that slept meanwhile wake.  A
 machine that others use changes its speed within seconds, so sections are short, those of the floor
-(`join_floor`) come in turn with the member's, and what is told of the two is the median of the
+(`join_roofline`) come in turn with the member's, and what is told of the two is the median of the
 turns' fractions.  At last a slice of beats is joined once more whose pairs are hashed and compared
 with `join_data.expected`, which shares nothing with the members.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from edged.bench.join_data import Digest, Feed, expected
-from edged.bench.join_floor import Effort, Limit
+from edged.bench.join_roofline import Effort, Limit
 from edged.data.columns import Batch, Column
 from edged.data.flow import BeatContext, Flow, Link
 from edged.data.schema import TYPES, Field, Schema

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edged.data.columns import address, apart
 from edged.joins.base import PARTITIONS, Hashes
-from kernels.cpu import beat, chain, hot, pool, rings
+from kernels.cpu import beat, chain, heavy_hitters, pool, rings
 
 RING_MIN = 64
 """Entries that a partition's ring has room for at first."""
@@ -42,7 +42,7 @@ class Rings:
         self._pools = 0
         """Rings that partitions share, those of a side; 0: each has one of its own."""
         self.hot = np.zeros(PARTITIONS, np.uint8)
-        """1 for each partition that has chains for hot keys (`kernels.cpu.hot`)."""
+        """1 for each partition that has chains for hot keys (`kernels.cpu.heavy_hitters`)."""
         smallest = np.full(PARTITIONS, RING_MIN, np.int64)
         self._allocate([smallest, smallest], (start + 1) % 2**32 or 1)
 
@@ -149,8 +149,8 @@ class Rings:
         piece: numpy asks for huge pages from 4 MB on."""
         self.hot[:] = 0
         chains = CHAINS_PER_ENTRY * np.maximum(*capacity)
-        named = (chains >= hot.CHAINS_MIN) & (chains <= hot.CHAINS_MAX)
-        heads_bytes = rings.PAIR * chains + hot.NAMES_BYTES * named
+        named = (chains >= heavy_hitters.CHAINS_MIN) & (chains <= heavy_hitters.CHAINS_MAX)
+        heads_bytes = rings.PAIR * chains + heavy_hitters.NAMES_BYTES * named
         bytes_of = [rings.ENTRY * c + rings.MARK * c // rings.BLOCK for c in capacity]
         sizes = [int(heads_bytes.sum()), *(int(size.sum()) for size in bytes_of)]
         self._memory = np.zeros(rings.LINE + sum(sizes), np.uint8)

@@ -129,7 +129,7 @@ class WindowJoin(ABC):
     """Whether it decides itself how many threads some rows are worth."""
     about: ClassVar[str] = ""
     """A few words for `edged explain`: what its windows take."""
-    twin: ClassVar[str] = "tests.naive.joins.join"
+    reference: ClassVar[str] = "tests.naive.joins.join"
     """The plain-Python reference of all members."""
 
     def __init__(self, before_us: int, after_us: int, start: int = 0) -> None:

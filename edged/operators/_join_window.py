@@ -5,7 +5,7 @@
 an array twice its size where they fill more than half.
 
 `Side` is a store and its input to a `WindowJoin`.  `Arrival` stores, hashes and partitions a beat's
-rows of both sides (`kernels.cpu.arrive`) and writes the records that the join takes.  The join
+rows of both sides (`kernels.cpu.ingest`) and writes the records that the join takes.  The join
 decides which records stay live.
 """
 
@@ -24,7 +24,7 @@ from edged.data.schema import Field, Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.joins.base import Records
-from kernels.cpu import arrive, partition, team
+from kernels.cpu import ingest, partition, team
 
 ROWS_MIN = 1024
 """Initial capacity of a store in rows."""
@@ -145,29 +145,29 @@ class Side:
         self._keys, self._time = tuple(keys), time
         self._scratch = Scratch()
         columns = max(1, len(keys)), max(1, 2 * len(schema))
-        self._key_table: Int64s = np.zeros((columns[0], arrive.KEY_FIELDS), np.int64)
-        self._copy_table: Int64s = np.zeros((columns[1], arrive.COPY_FIELDS), np.int64)
+        self._key_table: Int64s = np.zeros((columns[0], ingest.KEY_FIELDS), np.int64)
+        self._copy_table: Int64s = np.zeros((columns[1], ingest.COPY_FIELDS), np.int64)
         dtypes = [source.field(name).dtype for name in keys]
-        self._key_table[: len(keys), arrive.KEY_CODE] = [key_code(dtype) for dtype in dtypes]
+        self._key_table[: len(keys), ingest.KEY_CODE] = [key_code(dtype) for dtype in dtypes]
         self._plain = len(dtypes) == 1 and not dtypes[0].variable
         self._tables = address(self._key_table), address(self._copy_table)
         self._mask: Array | None = None
 
     def describe(self, batch: Batch, records: int, row: Int64s) -> None:
-        """Make room for a beat's rows and write into `row` the work of `kernels.cpu.arrive`; the
+        """Make room for a beat's rows and write into `row` the work of `kernels.cpu.ingest`; the
         records go to address `records`."""
         copies: Copies = []
         self.base = (self.base + self.store.append(batch, copies)) % 2**32
         self._copy_table[: len(copies)] = copies
         for k, name in enumerate(self._keys):
             column = batch[name]
-            self._key_table[k, arrive.KEY_VALUES] = address(column.values)
-            self._key_table[k, arrive.KEY_OFFSETS] = (
+            self._key_table[k, ingest.KEY_VALUES] = address(column.values)
+            self._key_table[k, ingest.KEY_OFFSETS] = (
                 0 if column.offsets is None else address(column.offsets)
             )
         self._mask = all_valid(batch, self._keys, self._scratch)
         kept = 0 if self._plain else address(self._scratch.get("hashes", batch.rows, np.uint64))
-        row[: arrive.KEPT + 1] = (
+        row[: ingest.KEPT + 1] = (
             batch.rows, self._tables[0], len(self._keys),
             0 if self._mask is None else address(self._mask),
             address(batch[self._time].values), self.base + self.store.stop - batch.rows,
@@ -204,11 +204,11 @@ class Arrival:
 
     def __init__(self, sides: tuple[Side, Side]) -> None:
         self._sides = sides
-        self._rows: Int64s = np.zeros((2, arrive.SIDE_FIELDS), np.int64)
+        self._rows: Int64s = np.zeros((2, ingest.SIDE_FIELDS), np.int64)
         self._counts: Int64s = np.zeros((2, PARTITIONS), np.int64)
         empty: Int64s = np.empty(0, np.int64)
         self._records = [Records(empty, counts) for counts in self._counts]
-        self._tasks = arrive.count_part.address, arrive.place_part.address
+        self._tasks = ingest.count_part.address, ingest.place_part.address
         self._alone = Workers(1)
         self._allocate_counters(self._alone)
 
@@ -224,14 +224,14 @@ class Arrival:
             if data is not self._records[k].data:
                 self._records[k] = Records(data, self._counts[k])
             side.describe(batch, self._records[k].data_at, self._rows[k])
-        arrive.arrive(*self._tables, *self._tasks)
+        ingest.arrive(*self._tables, *self._tasks)
         return self._records[0], self._records[1]
 
     def _allocate_counters(self, workers: Workers) -> None:
         """Allocate the counters of `workers`."""
         self._workers = workers
         parts = team.SHARES * workers.count
-        self._parts: Int64s = apart(parts, arrive.PART_FIELDS)
+        self._parts: Int64s = apart(parts, ingest.PART_FIELDS)
         self._calls: Int64s = apart(parts, team.CALL_FIELDS)
         tables = self._rows, self._parts, self._calls, self._counts
         self._tables = workers.seats, *map(address, tables)

@@ -243,7 +243,7 @@ def learn(desk: int) -> None:
         put(desk, ROW_PS, old + (1000 * get(desk, WORKED_NS) // rows - old) // LEARN)
 
 
-@task(twin="tests.naive.chain.lay")
+@task(reference="tests.naive.chain.lay")
 def lay(lane: int) -> int:
     """Copy a lane's pairs to where they are to lie."""
     copy_pairs(lane, get(lane, LAY_LEFT), get(lane, LAY_RIGHT))
@@ -313,7 +313,7 @@ def finish(desk: int) -> Any:
     return pairs
 
 
-@kernel("int64(int64)", twin="tests.naive.chain.join")
+@kernel("int64(int64)", reference="tests.naive.chain.join")
 def resume(desk: int) -> Any:
     """Go on after FULL, with more room: for the lanes that answered so, or the first of all."""
     pairs = finish(desk)
@@ -324,7 +324,7 @@ def resume(desk: int) -> Any:
 
 @kernel(
     "int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)",
-    twin="tests.naive.chain.join",
+    reference="tests.naive.chain.join",
 )
 def beat(
     desk: int,

@@ -24,7 +24,7 @@ def bits_of(word: Any) -> Any:
     return np.int64(((x * np.uint64(0x01010101)) & np.uint64(0xFFFFFFFF)) >> np.uint64(24))
 
 
-@kernel("int64(uint32[:, ::1])", twin="tests.naive.bitmap.count")
+@kernel("int64(uint32[:, ::1])", reference="tests.naive.bitmap.count")
 def count(bits: Any) -> int:
     """How many bits of a bitmap are set."""
     total = 0
@@ -37,7 +37,7 @@ def count(bits: Any) -> int:
 
 @kernel(
     "int64(uint32[:, ::1], uint32[::1], uint32[::1], int64, int64, int64[::1], int64[::1], int64)",
-    twin="tests.naive.bitmap.decode",
+    reference="tests.naive.bitmap.decode",
 )
 def decode(
     bits: Any,
@@ -65,7 +65,7 @@ def decode(
     return at
 
 
-@kernel("int64(int64[:, ::1], int64[::1], int64[::1])", twin="tests.naive.bitmap.keep_equal")
+@kernel("int64(int64[:, ::1], int64[::1], int64[::1])", reference="tests.naive.bitmap.keep_equal")
 def keep_equal(keys: Any, left: Any, right: Any) -> int:
     """Keep, in order, the pairs of rows whose keys are equal; returns how many there are."""
     kept, table = 0, np.int64(keys.ctypes.data)

@@ -106,7 +106,7 @@ def ask_to_probe(table: Any, partition: int, record: int) -> None:
 
 @kernel(
     "int64(int64, int64[::1], int64, int64, int64, int64[::1], int64[::1])",
-    twin="tests.naive.bucket.prepare",
+    reference="tests.naive.bucket.prepare",
 )
 def prepare(
     records: int, edges: Any, base: int, first: int, last: int, newest: Any, expiry: Any
@@ -131,7 +131,7 @@ def prepare(
 
 @kernel(
     "void(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64)",
-    twin="tests.naive.bucket.build",
+    reference="tests.naive.bucket.build",
 )
 def build(
     table: Any, records: int, edges: Any, expiry: Any, first: int, last: int, lane: int
@@ -237,7 +237,7 @@ def look(
 @kernel(
     "int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[:, ::1], int64[::1], int64,"
     " int64[::1], int64[::1], int64[::1])",
-    twin="tests.naive.bucket.probe",
+    reference="tests.naive.bucket.probe",
 )
 def probe(
     table: Any,
@@ -291,7 +291,7 @@ def probe(
 
 @kernel(
     "void(int64[::1], int64[::1], int64[::1], int64[::1])",
-    twin="tests.naive.bucket.write",
+    reference="tests.naive.bucket.write",
 )
 def write(source: Any, counts: Any, targets: Any, out: Any) -> None:
     """Copy the segments of `source`, one a partition of counts[p] values, to out[targets[p]:]."""

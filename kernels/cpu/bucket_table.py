@@ -193,7 +193,7 @@ def clean_bucket(table: Any, bucket: int, bound: int) -> Any:
     return before - entries(head)
 
 
-@kernel("int64(int64[::1], int64, int64, int64)", twin="tests.naive.bucket.clean")
+@kernel("int64(int64[::1], int64, int64, int64)", reference="tests.naive.bucket.clean")
 def clean(table: Any, bound: int, first: int, last: int) -> Any:
     """Clean the marked buckets of the bitmap's words first..last; returns how many entries went."""
     gone = 0
@@ -206,7 +206,7 @@ def clean(table: Any, bound: int, first: int, last: int) -> Any:
     return gone
 
 
-@kernel("int64(int64[::1], int64, int64[::1])", twin="tests.naive.bucket.rebuild")
+@kernel("int64(int64[::1], int64, int64[::1])", reference="tests.naive.bucket.rebuild")
 def rebuild(old: Any, bound: int, new: Any) -> Any:
     """Insert the valid entries of `old` into the empty table `new`; returns how many there are."""
     kept = 0
@@ -229,7 +229,7 @@ def rebuild(old: Any, bound: int, new: Any) -> Any:
     return kept
 
 
-@kernel("int64(int64[::1], int64)", twin="tests.naive.bucket.count")
+@kernel("int64(int64[::1], int64)", reference="tests.naive.bucket.count")
 def count(table: Any, bound: int) -> Any:
     """How many valid entries there are."""
     found = 0
@@ -242,7 +242,9 @@ def count(table: Any, bound: int) -> Any:
     return found
 
 
-@kernel("void(int64[::1], int64, int64, uint64[::1], uint8[::1])", twin="tests.naive.bucket.live")
+@kernel(
+    "void(int64[::1], int64, int64, uint64[::1], uint8[::1])", reference="tests.naive.bucket.live"
+)
 def live(table: Any, bound: int, base: int, hashes: Any, alive: Any) -> None:
     """For every valid entry's store row: its partition (top 6 bits) and tag, and alive = 1."""
     for bucket in range(64 << table[BITS]):

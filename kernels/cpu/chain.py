@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import hot, mem, pooled, probe
+from kernels.cpu import heavy_hitters, mem, pooled, probe
 from kernels.cpu.chunk import (
     CANDIDATES,
     CHUNK_FIELDS,
@@ -63,6 +63,7 @@ from kernels.cpu.chunk import (
     SWAPPED,
     finish,
 )  # fmt: skip
+from kernels.cpu.evict import evict, foresee
 from kernels.cpu.insert import (
     AHEAD_COUNT,
     AHEAD_END,
@@ -74,7 +75,6 @@ from kernels.cpu.insert import (
     find_and_insert,
     insert_entry,
 )
-from kernels.cpu.leave import evict, foresee
 from kernels.cpu.probe import CHUNK
 from kernels.cpu.rings import (
     AHEAD,
@@ -110,12 +110,12 @@ def find_chunk(
 ) -> Any:
     """Insert a pass's next records, note their candidates in the queue, and ask for the first
     entries of these; returns how many records.  The byte at `hot_at` says whether the partition has
-    chains for hot keys (see `kernels.cpu.hot`)."""
+    chains for hot keys (see `kernels.cpu.heavy_hitters`)."""
     n = get(mine, BATCH_ROWS)
     count, first, end = min(CHUNK, n - start), chunk + 8 * CHUNK_FIELDS, chunk + 8 * CHUNK_FIELDS
     if count:
         tail = get(other, TAIL)
-        names = hot.names_of(mine) if mem.load_u8(hot_at) else 0
+        names = heavy_hitters.names_of(mine) if mem.load_u8(hot_at) else 0
         end = find_and_insert(mine, swapped, tail, start, start + count, first, ahead, names)
     put(chunk, MINE, mine)
     put(chunk, OTHER, other)
@@ -185,20 +185,20 @@ def run(lane: int) -> bool:
     return True
 
 
-@task(twin="tests.naive.chain.join")
+@task(reference="tests.naive.chain.join")
 def join(lane: int) -> int:
     """One beat's join of the lane's partitions, which know where their records are, from where it
     stands; how many pairs, or FULL: call it again with more room."""
     return get(lane, PAIRS) if run(lane) else FULL
 
 
-@task(twin="tests.naive.chain.join")
+@task(reference="tests.naive.chain.join")
 def join_pooled(lane: int) -> Any:
     """The same where they share a ring; SPREAD where they cannot, and nothing was done."""
     return pooled.run(lane)
 
 
-@kernel("int64(int64[:, ::1], int64, int64[::1])", twin="tests.naive.chain.point")
+@kernel("int64(int64[:, ::1], int64, int64[::1])", reference="tests.naive.chain.point")
 def point(side: Any, records: int, counts: Any) -> int:
     """Tell a side's partitions where this beat's records (from address `records` on, `counts` in
     each) are; returns how many of them have no room for theirs."""
@@ -209,7 +209,7 @@ def point(side: Any, records: int, counts: Any) -> int:
     return full
 
 
-@kernel("void(int64[:, ::1])", twin="tests.naive.chain.insert")
+@kernel("void(int64[:, ::1])", reference="tests.naive.chain.insert")
 def insert_all(side: Any) -> None:
     """Insert every partition's batch without probing: how a saved state comes back."""
     nowhere, lookout = np.zeros(1, np.int64), np.zeros(AHEAD_FIELDS, np.int64)
@@ -222,11 +222,11 @@ def insert_all(side: Any) -> None:
     for p in range(side.shape[0]):
         mine = np.int64(side.ctypes.data) + PART * p
         if side[p, BATCH_ROWS]:
-            count, names = side[p, BATCH_ROWS], hot.names_of(mine)
+            count, names = side[p, BATCH_ROWS], heavy_hitters.names_of(mine)
             find_and_insert(mine, False, LOW + 1, 0, count, found, ahead, names)
 
 
-@kernel("void(int64[:, ::1], int64[:, ::1])", twin="tests.naive.chain.insert")
+@kernel("void(int64[:, ::1], int64[:, ::1])", reference="tests.naive.chain.insert")
 def rebuild(old: Any, new: Any) -> None:
     """Move the live entries of `old` into the empty, larger or equal rings of `new`.
 
@@ -243,7 +243,7 @@ def rebuild(old: Any, new: Any) -> None:
         target[GENERATION] = max(0, source[GENERATION] - source[TAIL]) + target[TAIL]
 
 
-@kernel("int64(int64[:, ::1], int64, int64)", twin="tests.naive.chain.oldest")
+@kernel("int64(int64[:, ::1], int64, int64)", reference="tests.naive.chain.oldest")
 def oldest(side: Any, base: int, rows: int) -> int:
     """The store's first row that a live entry names; `rows` where nothing is live."""
     first = rows
@@ -255,7 +255,7 @@ def oldest(side: Any, base: int, rows: int) -> int:
     return first
 
 
-@kernel("void(int64[:, ::1], int64, uint64[::1], uint8[::1])", twin="tests.naive.chain.live")
+@kernel("void(int64[:, ::1], int64, uint64[::1], uint8[::1])", reference="tests.naive.chain.live")
 def live(side: Any, base: int, hashes: Any, alive: Any) -> None:
     """For every live entry's store row: its partition (top 6 bits) and tag, and alive = 1."""
     for p in range(side.shape[0]):

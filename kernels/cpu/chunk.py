@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import hot, mem, probe
+from kernels.cpu import heavy_hitters, mem, probe
 from kernels.cpu.probe import CHUNK
 from kernels.cpu.rings import LOG, LOW, PART, get, put
 from kernels.registry import device
@@ -24,7 +24,7 @@ row, and the time below which its rows are dead; the number of the beat; 1 where
 rows are dead; how many records both have.  Of all beats: the address of the table of keys and how
 many rows it has (see `kernels.cpu.keys`); the bounds (µs); the addresses of both sides' rows of
 partitions (see `kernels.cpu.rings`); the address of a byte for each partition, 1 where it has
-chains for hot keys (see `kernels.cpu.hot`)."""
+chains for hot keys (see `kernels.cpu.heavy_hitters`)."""
 
 (PARTITION, PASS, RECORD, FOUND, DONE, CANDIDATE, PAIRS, BEGUN, LAST_PARTITION, VECTORS, SIEVED,
  BEAT, NUMBER) = range(13)  # fmt: skip
@@ -118,11 +118,13 @@ def decode(chunk: int, lane: int, scratch: int, mine: int, met: int) -> bool:
 @device
 def name_hot(chunk: int, lane: int, scratch: int) -> None:
     """Give the key that held up a walk of the chunk's, if one did, a chain of its own, where
-    partitions have rings of their own (see `kernels.cpu.hot`)."""
+    partitions have rings of their own (see `kernels.cpu.heavy_hitters`)."""
     job, met = get(lane, JOB), get(scratch, probe.SUSPECT)
     if met and get(get(job, LEFT_TABLE), LOG) == 0:
         other = get(chunk, OTHER)
-        if hot.names_of(other) and hot.take_name(other, get(chunk, MINE), met & LOW):
+        if heavy_hitters.names_of(other) and heavy_hitters.take_name(
+            other, get(chunk, MINE), met & LOW
+        ):
             table = get(job, LEFT_TABLE if get(chunk, SWAPPED) else RIGHT_TABLE)
             mem.store_u8(get(job, HOT) + (other - table) // PART, np.uint8(1))
 

@@ -12,7 +12,7 @@ from kernels.cpu.mem import copy_bytes
 from kernels.registry import kernel
 
 
-@kernel("int64(int64[::1], int64[::1])", twin="tests.naive.collect.collect_offsets")
+@kernel("int64(int64[::1], int64[::1])", reference="tests.naive.collect.collect_offsets")
 def collect_offsets(sizes: Any, offsets: Any) -> Any:
     """Offsets, from 0, of texts of the given sizes; returns the bytes in all."""
     total = 0
@@ -24,7 +24,8 @@ def collect_offsets(sizes: Any, offsets: Any) -> Any:
 
 
 @kernel(
-    "void(int64[::1], int64[::1], int64, int64, int64)", twin="tests.naive.collect.collect_bytes"
+    "void(int64[::1], int64[::1], int64, int64, int64)",
+    reference="tests.naive.collect.collect_bytes",
 )
 def collect_bytes(addresses: Any, offsets: Any, start: Any, stop: Any, target: Any) -> Any:
     """Copy the texts of rows `start:stop` to where their offsets say, counted from `target`."""

@@ -46,7 +46,7 @@ def fixed(width: int, source: int, rows: int, start: int, stop: int, target: int
             mem.store_u8(target + i, mem.load_u8(source + mem.load_i64(rows + 8 * i)))
 
 
-@kernel("int64(int64, int64[::1], int64[::1])", twin="tests.naive.gather.gather_offsets")
+@kernel("int64(int64, int64[::1], int64[::1])", reference="tests.naive.gather.gather_offsets")
 def gather_offsets(offsets: int, rows: Any, target: Any) -> int:
     """Fill `target` (int64[n+1]) with the picked values' offsets; returns their bytes."""
     total = 0
@@ -58,7 +58,7 @@ def gather_offsets(offsets: int, rows: Any, target: Any) -> int:
     return total
 
 
-@kernel("int64(uint8[::1], int64[::1])", twin="tests.naive.gather.flagged")
+@kernel("int64(uint8[::1], int64[::1])", reference="tests.naive.gather.flagged")
 def flagged(flags: Any, rows: Any) -> int:
     """Fill `rows` (int64[n]) with the positions where `flags` is not 0; returns how many."""
     found = 0
@@ -93,7 +93,7 @@ def variable(
         copy_value(target, target_end, source + begin, source_end, bytes_wide)
 
 
-@task(twin="tests.naive.gather.gather")
+@task(reference="tests.naive.gather.gather")
 def gather_part(part: int) -> int:
     """Do one row of a table of parts, at address `part`."""
     source, rows, to = get(part, SOURCE), get(part, ROWS), get(part, TARGET)
@@ -106,7 +106,7 @@ def gather_part(part: int) -> int:
     return 0
 
 
-@kernel("void(int64, int64[:, ::1])", twin="tests.naive.gather.gather")
+@kernel("void(int64, int64[:, ::1])", reference="tests.naive.gather.gather")
 def gather_all(function: int, parts: Any) -> None:
     """Do all parts, one after the other; `function` is the address of `gather_part`."""
     for k in range(parts.shape[0]):

@@ -307,7 +307,7 @@ def over(lane: int, lanes: int, state: Any, batch: Any) -> Any:
 @kernel(
     "int64(int64, int64, int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1])",
-    twin="tests.naive.handshake.work",
+    reference="tests.naive.handshake.work",
 )
 def work(
     lane: int,

@@ -201,25 +201,27 @@ def column_at(code: int, source: int, offsets: int, start: int, stop: int, to: i
         fixed_at(code, source, start, stop, to)
 
 
-@kernel("void(int64, int64, int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_value")
+@kernel(
+    "void(int64, int64, int64, int64, int64, uint64[::1])", reference="tests.naive.hash.hash_value"
+)
 def hash_column(code: int, source: int, offsets: int, start: int, stop: int, out: Any) -> None:
     """Hash the rows `start..stop` of a column into `out`: see `column_at`."""
     column_at(code, source, offsets, start, stop, np.int64(out.ctypes.data) + 8 * start)
 
 
-@kernel("void(int64, int64, int64, uint64[::1])", twin="tests.naive.hash.hash_nulls")
+@kernel("void(int64, int64, int64, uint64[::1])", reference="tests.naive.hash.hash_nulls")
 def hash_nulls(valid: int, start: int, stop: int, out: Any) -> None:
     """Put NULL_HASH where the byte at address `valid` is 0."""
     nulls_at(valid, start, stop, np.int64(out.ctypes.data) + 8 * start)
 
 
-@kernel("void(uint64[::1], int64, int64, uint64[::1])", twin="tests.naive.hash.hash_combine")
+@kernel("void(uint64[::1], int64, int64, uint64[::1])", reference="tests.naive.hash.hash_combine")
 def hash_combine(column: Any, start: int, stop: int, out: Any) -> None:
     """Take the next column's hashes `column` into `out`."""
     combine_at(np.int64(column.ctypes.data), start, stop, np.int64(out.ctypes.data))
 
 
-@kernel("void(int64, int64, int64, uint8[::1])", twin="tests.naive.hash.all_valid")
+@kernel("void(int64, int64, int64, uint8[::1])", reference="tests.naive.hash.all_valid")
 def all_valid(valid: int, start: int, stop: int, out: Any) -> None:
     """Clear `out` where the byte at address `valid` is 0."""
     for i in range(start, stop):

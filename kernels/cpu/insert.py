@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.cpu import mem
-from kernels.cpu.hot import chain_of
-from kernels.cpu.leave import ask_for_marks
+from kernels.cpu.evict import ask_for_marks
+from kernels.cpu.heavy_hitters import chain_of
 from kernels.cpu.rings import (
     BATCH,
     BATCH_ROWS,

@@ -233,7 +233,7 @@ def batch_header(base: int, size: int, table: int, m: Any, columns: int, buffers
     return 0
 
 
-@kernel("void(int64, int64, int64[::1])", twin="tests.naive.ipc.frame")
+@kernel("void(int64, int64, int64[::1])", reference="tests.naive.ipc.frame")
 def frame(address: int, length: int, out: Any) -> None:
     """The message at `address`: out = error, total size (0: not known yet), header type,
     metadata size, and a flag: a schema is big-endian, a dictionary is a delta."""
@@ -285,7 +285,7 @@ def frame(address: int, length: int, out: Any) -> None:
             out[4] = load_u8(base + delta) != 0
 
 
-@kernel("int64(int64, int64, int64)", twin="tests.naive.ipc.inflated")
+@kernel("int64(int64, int64, int64)", reference="tests.naive.ipc.inflated")
 def inflated(meta: int, size: int, body_length: int) -> Any:
     """Bytes that the (perhaps compressed) record batch or dictionary whose flatbuffer is at `meta`
     claims to become; -1 where it is malformed.  The body follows the flatbuffer."""
@@ -391,7 +391,7 @@ def scan_message(
 
 @kernel(
     "int64(int64[:, ::1], int64[:, :, ::1], int64[::1], int64[:, ::1], int64[:, ::1])",
-    twin="tests.naive.ipc.scan",
+    reference="tests.naive.ipc.scan",
 )
 def scan(regions: Any, layouts: Any, limits: Any, messages: Any, sizes: Any) -> Any:
     """Fill `messages` and their variable-size bytes `sizes[message, ordinal]`; returns how many.

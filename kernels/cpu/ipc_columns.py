@@ -62,7 +62,7 @@ DIAGONAL = np.uint64(0x8040201008040201)
 
 @kernel(
     "void(int64[:, ::1], int64, int64[:, ::1], int64[:, ::1], int64[::1])",
-    twin="tests.naive.ipc.place",
+    reference="tests.naive.ipc.place",
 )
 def place(messages: Any, count: int, sizes: Any, places: Any, totals: Any) -> None:
     """Where each message goes, relative to the first: M_AT (rows) and `places` (bytes).
@@ -226,7 +226,7 @@ def times_of(m: Any, layout: Any) -> Any:
 @kernel(
     "void(int64[:, ::1], int64, int64, int64[:, ::1], int64[:, :, ::1], int64,"
     " int64[:, ::1], int64[:, ::1], int64, int64[::1], int64[::1])",
-    twin="tests.naive.ipc.copy",
+    reference="tests.naive.ipc.copy",
 )
 def copy(
     messages: Any, first: int, last: int, regions: Any, layouts: Any, time_column: int,
@@ -286,7 +286,7 @@ def keep_admitted(m: Any, layouts: Any, k: int, time_column: int, sizes: Any, li
 
 @kernel(
     "void(int64[:, ::1], int64, int64[:, ::1], int64[:, :, ::1], int64, int64[:, ::1], int64[::1])",
-    twin="tests.naive.ipc.admit",
+    reference="tests.naive.ipc.admit",
 )
 def admit(
     messages: Any, count: int, regions: Any, layouts: Any, time_column: int, sizes: Any, facts: Any
@@ -332,7 +332,7 @@ def admit(
 @kernel(
     "int64(int64[:, ::1], int64, int64[:, ::1], int64, int64, int32[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1], uint8[::1])",
-    twin="tests.naive.ipc.finish",
+    reference="tests.naive.ipc.finish",
 )
 def finish(
     messages: Any, count: int, regions: Any, row: int, chunk: int, chunk_producer: Any,

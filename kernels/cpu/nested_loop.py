@@ -102,7 +102,7 @@ def scan(
 @kernel(
     "int64(int64, int64, int64, int64[::1], int64, int64[::1], int64[:, ::1], int64[::1],"
     " int64[::1], int64[::1])",
-    twin="tests.naive.nested_loop.probe",
+    reference="tests.naive.nested_loop.probe",
 )
 def probe(
     records: int,
@@ -150,13 +150,13 @@ def add(window: Any, records: int, edges: Any, first: int, last: int) -> None:
     window[STOP] = stop
 
 
-@kernel("void(int64[::1], int64, int64[::1])", twin="tests.naive.nested_loop.append")
+@kernel("void(int64[::1], int64, int64[::1])", reference="tests.naive.nested_loop.append")
 def append(window: Any, records: int, edges: Any) -> None:
     """Put a batch at the end of a window; partition p's records are edges[p]..edges[p + 1]."""
     add(window, records, edges, 0, edges[edges.size - 1])
 
 
-@kernel("void(int64[::1], int64, int64)", twin="tests.naive.nested_loop.evict")
+@kernel("void(int64[::1], int64, int64)", reference="tests.naive.nested_loop.evict")
 def evict(window: Any, bound: int, everything: int) -> None:
     """Let go of the oldest arrivals while they are below `bound`."""
     start = window[STOP] if everything != 0 else window[START]

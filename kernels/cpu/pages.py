@@ -38,7 +38,9 @@ HEADER = 224
 BLOCK = 256
 
 
-@kernel("void(uint64[::1], int64, int64[::1], int64[::1])", twin="tests.naive.pages.partition_rows")
+@kernel(
+    "void(uint64[::1], int64, int64[::1], int64[::1])", reference="tests.naive.pages.partition_rows"
+)
 def partition_rows(hashes: Any, partitions: int, edges: Any, order: Any) -> None:
     """Row numbers by partition `(hash >> 32) % partitions`, in row order within each.
 
@@ -143,7 +145,7 @@ def note_times(columns: Any, shape: Any, rows: Any, count: int, page: Any) -> No
 @kernel(
     "int64(int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[:, ::1], int64, int64)",
-    twin="tests.naive.pages.fill_dense",
+    reference="tests.naive.pages.fill_dense",
 )
 def fill_dense(
     columns: Any, places: Any, shape: Any, order: Any, cursor: Any, edges: Any, state: Any,
@@ -245,7 +247,7 @@ def write_variable(
 @kernel(
     "int64(int64[:, ::1], int64[:, ::1], int64[::1], int64[::1], uint64[::1], int64[::1],"
     " int64[::1], int64[:, ::1], int64, int64)",
-    twin="tests.naive.pages.fill_slotted",
+    reference="tests.naive.pages.fill_slotted",
 )
 def fill_slotted(
     columns: Any, places: Any, shape: Any, order: Any, hashes: Any, cursor: Any, edges: Any,

@@ -35,7 +35,9 @@ def tag_of(key_hash: Any) -> Any:
     return key_hash >> SHIFT << TAG_SHIFT | key_hash & TAG_LOW
 
 
-@kernel("void(uint64[::1], int64, int64, int64, int64[::1])", twin="tests.naive.partition.count")
+@kernel(
+    "void(uint64[::1], int64, int64, int64, int64[::1])", reference="tests.naive.partition.count"
+)
 def count(hashes: Any, valid: int, start: int, stop: int, counts: Any) -> None:
     """Set `counts` (int64[64]) to the rows of each partition among rows `start..stop`.
 
@@ -52,7 +54,7 @@ def count(hashes: Any, valid: int, start: int, stop: int, counts: Any) -> None:
 
 @kernel(
     "void(uint64[::1], int64, int64, int64, int64, int64, int64[::1], int64)",
-    twin="tests.naive.partition.scatter",
+    reference="tests.naive.partition.scatter",
 )
 def scatter(
     hashes: Any,

@@ -227,7 +227,7 @@ def settle(mine: int, bound: int, everything: bool) -> None:
     put(mine, DISORDER_NEW, disorder)
 
 
-@kernel("int64(int64[:, ::1], int64, int64)", twin="tests.naive.chain.oldest")
+@kernel("int64(int64[:, ::1], int64, int64)", reference="tests.naive.chain.oldest")
 def oldest(pools: Any, base: int, rows: int) -> Any:
     """A row of the store before which none is held; `rows` where nothing is."""
     first = rows
@@ -239,7 +239,7 @@ def oldest(pools: Any, base: int, rows: int) -> Any:
     return first
 
 
-@kernel("void(int64[:, ::1], int64, uint64[::1], uint8[::1])", twin="tests.naive.chain.live")
+@kernel("void(int64[:, ::1], int64, uint64[::1], uint8[::1])", reference="tests.naive.chain.live")
 def live(pools: Any, base: int, hashes: Any, alive: Any) -> None:
     """For the store row of every entry held that should be: its partition (top 6 bits) and tag, and
     alive = 1.  Of each partition what is dead has gone, up to the first that is not."""
@@ -256,7 +256,8 @@ def live(pools: Any, base: int, hashes: Any, alive: Any) -> None:
 
 
 @kernel(
-    "boolean(int64[:, ::1], int64[:, ::1], int64, int64, int64)", twin="tests.naive.chain.insert"
+    "boolean(int64[:, ::1], int64[:, ::1], int64, int64, int64)",
+    reference="tests.naive.chain.insert",
 )
 def gather(old: Any, new: Any, base: int, bound: int, number: int) -> bool:
     """Move the live entries of `old`, whose tails are lost, into pool `number` of those of `new`,
@@ -327,7 +328,7 @@ def gather_slot(
         close_slot(mine, rows, upto, (first + base) & LOW, disorder)
 
 
-@kernel("void(int64[:, ::1], int64[::1])", twin="tests.naive.chain.live")
+@kernel("void(int64[:, ::1], int64[::1])", reference="tests.naive.chain.live")
 def shares(pools: Any, counts: Any) -> None:
     """How many entries of each partition pools hold (int64[64])."""
     counts[:] = 0
@@ -337,7 +338,7 @@ def shares(pools: Any, counts: Any) -> None:
             counts[partition_of(ring + ENTRY * (position & mask))] += 1
 
 
-@kernel("void(int64[:, ::1], int64[:, ::1])", twin="tests.naive.chain.insert")
+@kernel("void(int64[:, ::1], int64[:, ::1])", reference="tests.naive.chain.insert")
 def spread(pools: Any, new: Any) -> None:
     """Move what pools hold, and should, into the empty rings of 64 partitions."""
     at = np.int64(new.ctypes.data)

@@ -10,7 +10,7 @@ its place in the output.
 A round runs on vectors of eight walks (`kernels.cpu.simd_probe`) where the CPU compresses vectors
 in one instruction (AVX-512), and on one walk after the other elsewhere; both give the same pairs.
 A walk that is left alone for SOON rounds skips entries of other keys in a loop of its own, and
-reports the key that it skips as a heavy hitter (`kernels.cpu.hot`).
+reports the key that it skips as a heavy hitter (`kernels.cpu.heavy_hitters`).
 
 Pairs come in the order of candidates.  Differences of times are plain subtractions: where times,
 bounds or disorder reach 2^61 us, `probe` answers NO_ROOM and the caller uses `probe_one`.

@@ -14,7 +14,7 @@ the heads of hash chains through it.  One row of `int64[64, FIELDS]` describes a
     LOG        of a pool: see `kernels.cpu.pool`, where partitions share rings and the first rows
                are the pools'; 0 where each has its own, as it is said here
     MARKED, LEAVING     positions: below the one, blocks are marked; below the other, as far as
-                        marks show, entries leave with this beat (see `kernels.cpu.leave`)
+                        marks show, entries leave with this beat (see `kernels.cpu.evict`)
 
 Behind a ring lie its marks, an int64 for each BLOCK of slots: the time of the last of its entries.
 

@@ -52,7 +52,7 @@ def copy_value(source: int, target: int, width: int) -> None:
 
 @kernel(
     "void(int64[:, ::1], int64, int64, int64[:, ::1], int64, int64[::1])",
-    twin="tests.naive.staging.copy_rows",
+    reference="tests.naive.staging.copy_rows",
 )
 def copy_rows(source: Any, start: int, stop: int, target: Any, at: int, bytes_at: Any) -> None:
     """Copy rows `start:stop` of `source` to row `at` of `target`."""
@@ -79,7 +79,7 @@ def copy_rows(source: Any, start: int, stop: int, target: Any, at: int, bytes_at
 
 @kernel(
     "void(int64[:, ::1], int64[::1], int64[:, ::1], int64, int64[::1])",
-    twin="tests.naive.staging.take_rows",
+    reference="tests.naive.staging.take_rows",
 )
 def take_rows(source: Any, rows: Any, target: Any, at: int, bytes_at: Any) -> None:
     """Copy the rows of `source` that `rows` names, in that order, to row `at` of `target`."""

@@ -156,7 +156,7 @@ def take_part(seats: int, seat: int) -> None:
             wake(seats + PENDING, seats + AWAITED)
 
 
-@kernel("void(int64, int64)", twin="tests.naive.team.run")
+@kernel("void(int64, int64)", reference="tests.naive.team.run")
 def serve(seats: int, number: int) -> None:
     """Take part in all that is to be done, until there is something for Python."""
     seat = seats + SEAT_BYTES * number
@@ -181,7 +181,7 @@ def nudge(seat: int) -> None:
     wake(seat + TURN, seat + ASLEEP)
 
 
-@kernel("void(int64, int64)", twin="tests.naive.team.run")
+@kernel("void(int64, int64)", reference="tests.naive.team.run")
 def dismiss(seats: int, count: int) -> None:
     """Let the first `count` threads leave `serve`; those that are still on their way to it do so as
     soon as they are there.  None of them may have been told so already and be yet to leave."""
@@ -260,7 +260,7 @@ def run_all(seats: int, calls: int, count: int, threads: int) -> None:
     atomics.add_i64(seats + AWAITED, -1)
 
 
-@kernel("void(int64, int64[:, ::1])", twin="tests.naive.team.run")
+@kernel("void(int64, int64[:, ::1])", reference="tests.naive.team.run")
 def run(seats: int, calls: Any) -> None:
     """`run_all`, of an array, by all threads."""
     run_all(seats, np.int64(calls.ctypes.data), calls.shape[0], mem.load_i64(seats + COUNT))

@@ -279,7 +279,7 @@ def find_groups(
     return count, pairs
 
 
-@kernel(_ABSORB, twin="tests.naive.window.absorb")
+@kernel(_ABSORB, reference="tests.naive.window.absorb")
 def absorb(
     columns: Any, keys: Any, aggs: Any, settings: Any, hashes: Any, at: int, stop: int,
     groups: Any, floats: Any, table: Any, store: Any, state: Any,
@@ -318,7 +318,8 @@ def absorb(
 
 
 @kernel(
-    "void(int64[:, ::1], int64[:, ::1], int64, int64[::1])", twin="tests.naive.window.count_expired"
+    "void(int64[:, ::1], int64[:, ::1], int64, int64[::1])",
+    reference="tests.naive.window.count_expired",
 )
 def count_expired(keys: Any, groups: Any, before: int, found: Any) -> None:
     """Fill `found` with the number of groups that start before `before`, and their store bytes."""
@@ -332,7 +333,7 @@ def count_expired(keys: Any, groups: Any, before: int, found: Any) -> None:
 @kernel(
     "void(int64[:, ::1], int64[:, ::1], uint8[::1], int64[::1], int32[::1], int64,"
     " int64[:, ::1], uint8[::1])",
-    twin="tests.naive.window.expire",
+    reference="tests.naive.window.expire",
 )
 def expire(
     keys: Any, groups: Any, store: Any, state: Any, table: Any, before: int, gone: Any,
@@ -387,7 +388,8 @@ def fill_table(groups: Any, count: int, table: Any) -> None:
 
 
 @kernel(
-    "void(int64[:, ::1], int64[:, ::1], uint8[::1], uint8[::1])", twin="tests.naive.window.lay_out"
+    "void(int64[:, ::1], int64[:, ::1], uint8[::1], uint8[::1])",
+    reference="tests.naive.window.lay_out",
 )
 def lay_out(keys: Any, groups: Any, store: Any, to: Any) -> None:
     """Copy the groups' strings from `store` to `to` in the order of groups."""
@@ -396,7 +398,7 @@ def lay_out(keys: Any, groups: Any, store: Any, to: Any) -> None:
         at = move_bytes(keys, store, groups[g], to, at)
 
 
-@kernel("void(int64[:, ::1], int32[::1])", twin="tests.naive.window.rebuild")
+@kernel("void(int64[:, ::1], int32[::1])", reference="tests.naive.window.rebuild")
 def rebuild(groups: Any, table: Any) -> None:
     """Make the hash table of `groups` anew."""
     fill_table(groups, groups.shape[0], table)
@@ -404,7 +406,7 @@ def rebuild(groups: Any, table: Any) -> None:
 
 @kernel(
     "int64(uint8[::1], int64[::1], int64[::1], int64[::1], uint8[::1])",
-    twin="tests.naive.window.strings",
+    reference="tests.naive.window.strings",
 )
 def strings(store: Any, begins: Any, sizes: Any, offsets: Any, to: Any) -> int:
     """Strings at `begins`, one behind the other in `to`; fills `offsets` (int64[n+1])."""

@@ -100,7 +100,7 @@ def mark(marks: Any, bucket: int) -> None:
     cuda.atomic.or_(marks, bucket >> 5, numba.uint32(1 << (bucket & 31)))
 
 
-@cuda_kernel("void(uint32[::1], int64[::1])", twin="tests.naive.cuda.fill_free")
+@cuda_kernel("void(uint32[::1], int64[::1])", reference="tests.naive.cuda.fill_free")
 def fill_free(free: Any, free_count: Any) -> None:
     """All chunks are free."""
     for i in range(cuda.grid(1), free.size, cuda.gridsize(1)):
@@ -109,7 +109,7 @@ def fill_free(free: Any, free_count: Any) -> None:
         free_count[0] = free.size
 
 
-@cuda_kernel("void(int64[::1], int64[::1])", twin="tests.naive.cuda.tell")
+@cuda_kernel("void(int64[::1], int64[::1])", reference="tests.naive.cuda.tell")
 def tell(free_count: Any, told: Any) -> None:
     """Tell the host (mapped memory) how many chunks are free."""
     told[0] = free_count[0]
@@ -147,7 +147,7 @@ def take_chunks(
 
 @cuda_kernel(
     f"void(int64, {_TABLES}, uint32[::1], {_BUCKETS}, {_FREE}, uint32[::1], uint32[:, ::1])",
-    twin="tests.naive.cuda.build",
+    reference="tests.naive.cuda.build",
 )
 def build(
     side: int,
@@ -217,7 +217,7 @@ def build(
 @cuda_kernel(
     f"void(int64, int64, {_TABLES}, int64[::1], uint32[::1], {_BUCKETS}, uint32[::1], int64,"
     " int64, int64[::1])",
-    twin="tests.naive.cuda.count_buckets",
+    reference="tests.naive.cuda.count_buckets",
 )
 def count(
     side: int,
@@ -271,7 +271,7 @@ def count(
 @cuda_kernel(
     f"void(int64, int64, {_TABLES}, int64[::1], uint32[::1], uint32[::1], {_BUCKETS}, int64,"
     " int64, int64, int64, int64[::1], int64[::1], int64[::1])",
-    twin="tests.naive.cuda.write_buckets",
+    reference="tests.naive.cuda.write_buckets",
 )
 def write(
     side: int,
@@ -362,7 +362,7 @@ def clean(
 
 @cuda_kernel(
     f"void(int64, int64[:, :, ::1], {_BUCKETS}, {_FREE}, uint32[::1])",
-    twin="tests.naive.cuda.cleanup",
+    reference="tests.naive.cuda.cleanup",
 )
 def cleanup(
     side: int,

@@ -47,7 +47,7 @@ _RING = "int64[::1], uint32[::1]"
 
 @cuda_kernel(
     f"void(int64, {_TABLES}, uint32[::1], uint32[::1], uint32[:, ::1])",
-    twin="tests.naive.cuda.link",
+    reference="tests.naive.cuda.link",
 )
 def link(side: int, tables: Any, firsts: Any, links: Any, heads: Any, scratch: Any) -> None:
     """Hang a side's entries FROM.. into their chains; a block a partition.
@@ -86,7 +86,7 @@ def link(side: int, tables: Any, firsts: Any, links: Any, heads: Any, scratch: A
 
 @cuda_kernel(
     f"void(int64, int64, {_TABLES}, {_RING}, uint32[::1], int64, int64, int64[::1], uint32[::1])",
-    twin="tests.naive.cuda.count",
+    reference="tests.naive.cuda.count",
 )
 def count(
     side: int,
@@ -134,7 +134,7 @@ def count(
 @cuda_kernel(
     f"void(int64, int64, {_TABLES}, {_RING}, uint32[::1], int64, int64, int64, int64,"
     " int64[::1], uint32[::1], int64[::1], int64[::1])",
-    twin="tests.naive.cuda.write",
+    reference="tests.naive.cuda.write",
 )
 def write(
     side: int,

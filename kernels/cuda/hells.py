@@ -27,7 +27,7 @@ STAGED = WORDS_MAX * 33
 @cuda_kernel(
     "void(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64,"
     " int64, uint32[::1])",
-    twin="tests.naive.cuda.predicate",
+    reference="tests.naive.cuda.predicate",
 )
 def predicate(
     times: Any,

@@ -113,7 +113,7 @@ def stop_below(tables: Any, side: int, p: int, low: int) -> int:
 
 
 @cuda_kernel(
-    f"void(int64[:, ::1], {_TABLES}, {_FIRSTS}, int64[::1])", twin="tests.naive.cuda.begin"
+    f"void(int64[:, ::1], {_TABLES}, {_FIRSTS}, int64[::1])", reference="tests.naive.cuda.begin"
 )
 def begin(counts: Any, tables: Any, firsts: Any, totals: Any) -> None:
     """A beat begins: where each partition's records lie, and where they will go."""
@@ -130,7 +130,7 @@ def begin(counts: Any, tables: Any, firsts: Any, totals: Any) -> None:
 
 @cuda_kernel(
     f"void(int64, int64[::1], int64, {_TABLES}, {_FIRSTS}, {_RING})",
-    twin="tests.naive.cuda.load",
+    reference="tests.naive.cuda.load",
 )
 def load(
     side: int, data: Any, n: int, tables: Any, firsts: Any, ring: Any, links: Any, rows: Any
@@ -145,7 +145,7 @@ def load(
         rows[slot] = (word >> 32) & LOW_32
 
 
-@cuda_kernel(f"void(int64, {_TABLES}, {_FIRSTS}, int64[::1])", twin="tests.naive.cuda.advance")
+@cuda_kernel(f"void(int64, {_TABLES}, {_FIRSTS}, int64[::1])", reference="tests.naive.cuda.advance")
 def advance(side: int, tables: Any, firsts: Any, ring: Any) -> None:
     """Move a side's heads over the batch, and note how much its times fall."""
     extremes = cuda.shared.array(2, numba.int64)
@@ -173,7 +173,7 @@ def advance(side: int, tables: Any, firsts: Any, ring: Any) -> None:
             tables[side, p, HEAD] = first + n
 
 
-@cuda_kernel(f"void({_FIRSTS}, int64[::1], int64[::1])", twin="tests.naive.cuda.totals")
+@cuda_kernel(f"void({_FIRSTS}, int64[::1], int64[::1])", reference="tests.naive.cuda.totals")
 def totals(firsts: Any, counts: Any, sums: Any) -> None:
     """Each partition's number of pairs; `sums` begins at zero."""
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
@@ -187,7 +187,7 @@ def totals(firsts: Any, counts: Any, sums: Any) -> None:
 
 
 @cuda_kernel(
-    f"void({_FIRSTS}, int64[::1], int64[::1], int64[::1])", twin="tests.naive.cuda.offsets"
+    f"void({_FIRSTS}, int64[::1], int64[::1], int64[::1])", reference="tests.naive.cuda.offsets"
 )
 def offsets(firsts: Any, sums: Any, counts: Any, total: Any) -> None:
     """Turn counts into the number of each record's first pair; the last of `counts`, and `total`
@@ -241,7 +241,7 @@ def first_not_below(tables: Any, side: int, p: int, ring: Any, bound: int, found
 
 @cuda_kernel(
     f"void(int64, int64, int64, {_TABLES}, int64[::1], uint32[::1], int64[:, :, ::1])",
-    twin="tests.naive.cuda.evict",
+    reference="tests.naive.cuda.evict",
 )
 def evict(
     side: int, bound: int, everything: int, tables: Any, ring: Any, rows: Any, report: Any
@@ -268,7 +268,9 @@ def evict(
             report[side, p, 2] = rows[slot_of(tables, side, p, tail)]
 
 
-@cuda_kernel(f"void(int64, {_TABLES}, {_RING}, {_TABLES}, {_RING})", twin="tests.naive.cuda.move")
+@cuda_kernel(
+    f"void(int64, {_TABLES}, {_RING}, {_TABLES}, {_RING})", reference="tests.naive.cuda.move"
+)
 def move(
     side: int,
     old: Any,
@@ -292,7 +294,7 @@ def move(
 
 @cuda_kernel(
     f"void(int64, int64, {_TABLES}, uint32[::1], uint32[::1], uint64[::1], uint8[::1])",
-    twin="tests.naive.cuda.export",
+    reference="tests.naive.cuda.export",
 )
 def export(
     side: int, base: int, tables: Any, links: Any, rows: Any, hashes: Any, alive: Any
@@ -308,7 +310,7 @@ def export(
             alive[row] = 1
 
 
-@cuda_kernel("void(uint32[::1])", twin="tests.naive.cuda.clear")
+@cuda_kernel("void(uint32[::1])", reference="tests.naive.cuda.clear")
 def clear(values: Any) -> None:
     """Make all of an array zero."""
     for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):

@@ -24,14 +24,14 @@ from edged.bench.join_data import (
     expected,
     zipf,
 )
-from edged.bench.join_floor import Effort, Floor, Limit
 from edged.bench.join_measure import MemberDriver, OperatorDriver, check, measure
 from edged.bench.join_pages import measure_pages
 from edged.bench.join_peers import measure_peer
 from edged.bench.join_report import aims
+from edged.bench.join_roofline import Effort, Floor, Limit
 from edged.joins.base import load_joins
 from edged.joins.chain import ChainJoin
-from kernels.cpu import floor
+from kernels.cpu import roofline
 
 KEYS_OF_A_ROW = {
     "kernel", "device", "window", "batch", "threads", "match_rate", "keys", "tuples_per_s",
@@ -209,7 +209,7 @@ def test_the_floor_has_the_windows_footprint_and_matches():
     assert heads.nbytes == pytest.approx(32 * 65_000, rel=0.1)
     at_work.section(8, 0.0)
     tuples = 2 * 1000 * min(feed.beats, 2**20 // 2000)
-    assert int(at_work._lanes[:, floor.MATCHES].sum()) == pytest.approx(2 * tuples, abs=1)
+    assert int(at_work._lanes[:, roofline.MATCHES].sum()) == pytest.approx(2 * tuples, abs=1)
     at_work.close()
 
 

@@ -18,7 +18,7 @@ def test_there_are_kernels_and_each_has_one_signature():
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name.removeprefix("kernels.cuda."))
 def test_a_kernel_names_a_twin_that_is_there(row):
-    module, function = row.twin.rsplit(".", 1)
+    module, function = row.reference.rsplit(".", 1)
     assert callable(getattr(importlib.import_module(module), function))
 
 

@@ -19,7 +19,7 @@ from tests.naive import team as naive
 FACTOR, MORE = 6364136223846793005, 1442695040888963407
 
 
-@task(twin="tests.kernels.test_team.plainly")
+@task(reference="tests.kernels.test_team.plainly")
 def step_often(n: int) -> int:
     """n steps of a linear congruential generator: no compiler makes them fewer."""
     x = np.int64(1)

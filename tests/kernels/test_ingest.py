@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edged.data.columns import Batch
 from edged.data.schema import TYPES, Field, Schema
 from edged.operators._join_window import Arrival, Side
-from kernels.cpu import arrive
+from kernels.cpu import ingest
 from tests.eager import team_of
 from tests.naive import hash as naive_hash
 from tests.naive import partition as naive
@@ -118,6 +118,6 @@ def test_more_rows_than_a_block_and_none_at_all(pool, kinds):
     rng = np.random.default_rng(len(kinds[0]))
     rows = [
         (*(f"{n % 77}" if kind == "string" else int(n) % 101 for kind in kinds), int(t))
-        for n, t in zip(rng.integers(0, 2**30, 3 * arrive.BLOCK + 5), range(10**6), strict=False)
+        for n, t in zip(rng.integers(0, 2**30, 3 * ingest.BLOCK + 5), range(10**6), strict=False)
     ]
-    check(pool, kinds, False, [(rows, rows[: arrive.BLOCK]), ([], rows), ([], [])], 0)
+    check(pool, kinds, False, [(rows, rows[: ingest.BLOCK]), ([], rows), ([], [])], 0)

@@ -229,7 +229,7 @@ def leave(part: int, side: int, rows: int) -> Any:
 @kernel(
     "uint64(int64, int64, int64, int64, int64[:, ::1], int64[:, :, ::1], int64[:, ::1],"
     " int64[::1])",
-    twin="tests.naive.floor.touch",
+    reference="tests.naive.floor.touch",
 )
 def touch(
     first: int,

@@ -1,6 +1,6 @@
 """The floor beside a member of `edged bench join`: the unavoidable memory accesses alone.
 
-`kernels.cpu.floor` says what they are.  Here it gets the records, windows, threads and matches a
+`kernels.cpu.roofline` says what they are.  Here it gets the records, windows, threads and matches a
 tuple of a configuration, and is measured in turn with the member that is held against it.
 """
 
@@ -18,7 +18,7 @@ from edged.data.columns import address
 from edged.data.workers import Workers
 from edged.joins._lanes import cut
 from edged.joins.base import PARTITIONS, Int64s
-from kernels.cpu import floor, rings
+from kernels.cpu import rings, roofline
 
 AHEADS = (0, 8, 16, 32, 64)
 ROUNDS = 3
@@ -38,11 +38,11 @@ class Effort:
 
 
 class Floor:
-    """`kernels.cpu.floor` over a feed's records, with the footprint of its windows."""
+    """`kernels.cpu.roofline` over a feed's records, with the footprint of its windows."""
 
     def __init__(self, feed: Feed, threads: int, matches_per_tuple: float) -> None:
         self._feed, self._workers = feed, Workers(threads)
-        self._rate = round(matches_per_tuple * floor.ONE)
+        self._rate = round(matches_per_tuple * roofline.ONE)
         self._at = 0
         self._edges = np.zeros((feed.beats, 2, PARTITIONS + 1), np.int64)
         for side in (0, 1):
@@ -53,31 +53,31 @@ class Floor:
         self._lay_out(counts)
         places = max(1024, int(2 * feed.batch * matches_per_tuple) // threads)
         self._out = np.ones((threads, 2, places), np.int64)
-        self._lanes = np.zeros((threads, 2 * floor.LANE_FIELDS), np.int64)
-        self._lanes[:, floor.PLACES] = places
+        self._lanes = np.zeros((threads, 2 * roofline.LANE_FIELDS), np.int64)
+        self._lanes[:, roofline.PLACES] = places
         for lane, out in zip(self._lanes, self._out, strict=True):
-            lane[[floor.OUT_MINE, floor.OUT_MET]] = address(out[0]), address(out[1])
+            lane[[roofline.OUT_MINE, roofline.OUT_MET]] = address(out[0]), address(out[1])
         self._ranges = list(pairwise(cut(counts.sum(axis=0), threads)))
 
     def _lay_out(self, counts: Int64s) -> None:
         """Rings of both sides (`counts`: each partition's share) and heads, all touched once."""
         pool, batch = self._feed.pool, self._feed.batch
         entries = np.maximum(2, -(-counts * (pool.window + batch) // pool.period))
-        lines = -(-HEADS_BYTES * entries.max(axis=0) // floor.LINE)
-        heads = np.ones(floor.LINE * (int(lines.sum()) + 1), np.uint8)
-        at = -(-address(heads) // floor.LINE) * floor.LINE
+        lines = -(-HEADS_BYTES * entries.max(axis=0) // roofline.LINE)
+        heads = np.ones(roofline.LINE * (int(lines.sum()) + 1), np.uint8)
+        at = -(-address(heads) // roofline.LINE) * roofline.LINE
         self._memory = [heads]
-        self._state = np.zeros((PARTITIONS, floor.FIELDS), np.int64)
-        self._state[:, floor.HEADS] = at + floor.LINE * (lines.cumsum() - lines)
-        self._state[:, floor.LINES] = lines
+        self._state = np.zeros((PARTITIONS, roofline.FIELDS), np.int64)
+        self._state[:, roofline.HEADS] = at + roofline.LINE * (lines.cumsum() - lines)
+        self._state[:, roofline.LINES] = lines
         for side in (0, 1):
-            ring = np.ones(floor.ENTRY * int(entries[side].sum()), np.uint8)
+            ring = np.ones(roofline.ENTRY * int(entries[side].sum()), np.uint8)
             self._memory.append(ring)
             first = entries[side].cumsum() - entries[side]
-            self._state[:, floor.RING + side] = address(ring) + floor.ENTRY * first
-            self._state[:, floor.ENTRIES + side] = entries[side]
+            self._state[:, roofline.RING + side] = address(ring) + roofline.ENTRY * first
+            self._state[:, roofline.ENTRIES + side] = entries[side]
             filled = counts[side] * pool.window // pool.period
-            self._state[:, floor.NEXT + side] = np.minimum(filled, entries[side] - 1)
+            self._state[:, roofline.NEXT + side] = np.minimum(filled, entries[side] - 1)
 
     def section(self, ahead: int, seconds: float) -> float:
         """Tuples per second, both streams."""
@@ -87,8 +87,8 @@ class Floor:
         while wall_s < seconds or not tuples:
             stop = min(beats, self._at + chunk)
             calls = [
-                partial(floor.touch, *rows, ahead, self._rate, self._records[self._at : stop],
-                        self._edges[self._at : stop], self._state, lane[: floor.LANE_FIELDS])
+                partial(roofline.touch, *rows, ahead, self._rate, self._records[self._at : stop],
+                        self._edges[self._at : stop], self._state, lane[: roofline.LANE_FIELDS])
                 for rows, lane in zip(self._ranges, self._lanes, strict=True)
             ]  # fmt: skip
             self._workers.run(calls)
@@ -106,8 +106,8 @@ class Floor:
             share = sum(int(counts[:, slice(*rows)].sum()) for counts in feed.counts) / total
             periods, wall_s, before = 0, 0.0, time.perf_counter()
             while wall_s < seconds:
-                floor.touch(*rows, ahead, self._rate, self._records, self._edges, self._state,
-                            lane[: floor.LANE_FIELDS])  # fmt: skip
+                roofline.touch(*rows, ahead, self._rate, self._records, self._edges, self._state,
+                            lane[: roofline.LANE_FIELDS])  # fmt: skip
                 periods += 1
                 wall_s = time.perf_counter() - before
             return share * 2 * feed.batch * feed.beats * periods / wall_s

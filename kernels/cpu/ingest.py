@@ -104,7 +104,7 @@ def place_side(side: int, start: int, stop: int, cursors: int, hashed: int) -> N
             mem.store_i64(place, record + RECORD_BYTES)
 
 
-@task(twin="tests.naive.partition.count")
+@task(reference="tests.naive.partition.count")
 def count_part(part: int) -> int:
     """The first round of a part."""
     for k in range(2):
@@ -114,7 +114,7 @@ def count_part(part: int) -> int:
     return 0
 
 
-@task(twin="tests.naive.partition.scatter")
+@task(reference="tests.naive.partition.scatter")
 def place_part(part: int) -> int:
     """The second."""
     for k in range(2):
@@ -142,7 +142,7 @@ def point_records(sides: int, parts: int, count: int, counts: int) -> None:
 
 @kernel(
     "void(int64, int64, int64, int64, int64, int64, int64)",
-    twin="tests.naive.partition.scatter",
+    reference="tests.naive.partition.scatter",
 )
 def arrive(
     seats: int, sides: int, parts: int, calls: int, counts: int, counting: int, placing: int

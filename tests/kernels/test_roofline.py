@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.data.columns import address
-from kernels.cpu import floor, rings
+from kernels.cpu import rings, roofline
 from tests.naive import floor as naive
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
@@ -29,16 +29,19 @@ class Memory:
         self.rings["time"], self.rings["tag"] = np.arange(entries), 7
         self.rings["row"] = 3 * np.arange(entries)
         self.out = np.zeros((2, places), np.int64)
-        self.state = np.zeros((PARTITIONS, floor.FIELDS), np.int64)
-        self.lane = np.zeros(floor.LANE_FIELDS, np.int64)
-        self.lane[floor.PLACES] = places
-        self.lane[[floor.OUT_MINE, floor.OUT_MET]] = address(self.out[0]), address(self.out[1])
+        self.state = np.zeros((PARTITIONS, roofline.FIELDS), np.int64)
+        self.lane = np.zeros(roofline.LANE_FIELDS, np.int64)
+        self.lane[roofline.PLACES] = places
+        self.lane[[roofline.OUT_MINE, roofline.OUT_MET]] = (
+            address(self.out[0]),
+            address(self.out[1]),
+        )
         for p, mine in enumerate(self.state):
-            mine[[floor.HEADS, floor.LINES]] = address(self.heads[p]), lines
+            mine[[roofline.HEADS, roofline.LINES]] = address(self.heads[p]), lines
             for side in (0, 1):
-                mine[floor.RING + side] = address(self.rings[p, side])
-                mine[floor.ENTRIES + side] = entries
-                mine[floor.NEXT + side] = entries // 2
+                mine[roofline.RING + side] = address(self.rings[p, side])
+                mine[roofline.ENTRIES + side] = entries
+                mine[roofline.NEXT + side] = entries // 2
 
     def twin(self):
         """The same as lists."""
@@ -69,7 +72,7 @@ def arrays_of(beats):
 @given(
     beats_of_rows,
     st.sampled_from([0, 8, 64]),
-    st.sampled_from([0, 1, floor.ONE // 3, floor.ONE, 5 * floor.ONE // 2]),
+    st.sampled_from([0, 1, roofline.ONE // 3, roofline.ONE, 5 * roofline.ONE // 2]),
     st.integers(1, 4),
     st.integers(2, 9),
 )
@@ -77,14 +80,14 @@ def test_the_kernel_reads_and_writes_what_its_twin_does(beats, ahead, rate, line
     memory = Memory(lines, entries, places=5)
     parts, out = memory.twin()
     kept, records, edges = arrays_of(beats)
-    seen = floor.touch(0, PARTITIONS, ahead, rate, records, edges, memory.state, memory.lane)
+    seen = roofline.touch(0, PARTITIONS, ahead, rate, records, edges, memory.state, memory.lane)
     assert int(seen) == naive.touch(parts, beats, rate, out)
     assert kept is not None
     for p, part in enumerate(parts):
         assert memory.heads[p, :, :2].tolist() == part.heads
         assert memory.rings[p].tolist() == [[tuple(e) for e in ring] for ring in part.rings]
     assert memory.out.tolist() == [out.mine, out.met]
-    assert memory.lane[[floor.SHARE, floor.MATCHES]].tolist() == [out.share, out.matches]
+    assert memory.lane[[roofline.SHARE, roofline.MATCHES]].tolist() == [out.share, out.matches]
 
 
 @pytest.mark.parametrize("rate", [0.005, 1, 10])
@@ -92,10 +95,10 @@ def test_as_many_matches_are_made_as_the_rate_says(rate):
     memory = Memory(8, 64, places=100)
     beats = [([[(i, i * 2**20, i) for i in range(1000)], [], []], [[], [(5, 5, 5)] * 1000, []])]
     kept, records, edges = arrays_of(beats)
-    share = round(rate * floor.ONE)
-    floor.touch(0, PARTITIONS, 16, share, records, edges, memory.state, memory.lane)
+    share = round(rate * roofline.ONE)
+    roofline.touch(0, PARTITIONS, 16, share, records, edges, memory.state, memory.lane)
     assert len(kept) == 2
-    assert abs(memory.lane[floor.MATCHES] - 2000 * rate) <= 1
+    assert abs(memory.lane[roofline.MATCHES] - 2000 * rate) <= 1
 
 
 def test_all_lines_of_a_partition_are_used_by_keys_of_32_bits():
@@ -103,6 +106,6 @@ def test_all_lines_of_a_partition_are_used_by_keys_of_32_bits():
     memory = Memory(64, 64, places=5)
     tags = np.random.default_rng(5).integers(0, 2**26, 2000) + (37 << 26)
     kept, records, edges = arrays_of([([[(0, int(tag), 0) for tag in tags], [], []], [[]] * 3)])
-    floor.touch(0, PARTITIONS, 0, 0, records, edges, memory.state, memory.lane)
+    roofline.touch(0, PARTITIONS, 0, 0, records, edges, memory.state, memory.lane)
     assert len(kept) == 2
     assert (memory.heads[0, :, 0] > 0).mean() > 0.7

@@ -12,7 +12,7 @@ import pytest
 from edged.joins._lanes import Lanes
 from edged.joins._rings import Rings
 from edged.joins.base import Beat, Records
-from kernels.cpu import beat, hot, rings
+from kernels.cpu import beat, heavy_hitters, rings
 from tests.eager import team_of
 from tests.kernels.chain_model import RECORD
 
@@ -44,8 +44,9 @@ class Stream:
         few = first + dice.choice(HOT, rows)
         kinds = [
             few | dice.integers(0, 2**8, rows) << CHAIN_BITS,
-            few & hot.NAMES - 1
-            | dice.integers(0, 2 ** (26 - hot.NAME_BITS), rows) << hot.NAME_BITS,
+            few & heavy_hitters.NAMES - 1
+            | dice.integers(0, 2 ** (26 - heavy_hitters.NAME_BITS), rows)
+            << heavy_hitters.NAME_BITS,
             dice.integers(0, distinct, rows) * 0x9E3779B1 % 2**26,
         ]
         others = np.choose(dice.choice(3, rows, p=[0.004, 0.196, 0.8]), kinds)
