@@ -198,7 +198,7 @@ def source_of(snapshot: Snapshot, job: str, stream: str) -> dict[str, Any]:
 
 def _schema(document: dict[str, Any], stream: str) -> pa.Schema:
     """The stream's Arrow schema.  Raises Problem 409 where its source takes no strangers' rows."""
-    from edged.documents.reader import columns
+    from edged.data.schema_document import columns
 
     table = document["streams"][stream]
     source = table.get("source", {})
