@@ -39,7 +39,7 @@ def command(
     the store.  A device is installed with its own units instead: docs/install.md.
     """
     from edged.cli._local_stack import Layout, LocalStack
-    from edged.config.sections import Device
+    from edged.config.sections import DeviceSection
     from edged.daemon.compilation import compile_kernels
     from edged.job.plan import load_job
 
@@ -50,7 +50,7 @@ def command(
     layout = Layout(directory.absolute())
     with layout.locked():
         stack = LocalStack(layout, say.restarted)
-        layout.prepare(jobs, device or Device().called, board, policy, stack.url)
+        layout.prepare(jobs, device or DeviceSection().called, board, policy, stack.url)
         try:
             compile_kernels(quiet=as_json or not sys.stderr.isatty())
             for name in stack.start():
