@@ -5,7 +5,8 @@
 The environment is made from the one that runs this script: the files of pyproject.toml's
 dependencies and of theirs, as installed from the lock file, are linked rather than copied.  Nothing
 is downloaded, and a device needs no network.  The interpreter is Debian's /usr/bin/python3 of the
-same minor version, on which the package depends.
+same minor version, on which the package depends.  Benches, the demo and fits of board profiles stay
+out.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 PACKAGES = ("edged", "kernels", "governors", "api")
 LEFT_OUT = re.compile(r"(^|/)(tests?|include|src)/|\.(pyx|pxd|hpp|h|nbi|nbc|whl)$")
 """Files of dependencies that no device runs."""
+BENCHES = re.compile(
+    r"edged/bench/(?!(__init__|join_data|join_floor|join_measure)\.py$)"
+    r"|edged/demo/|edged/cli/(bench|demo)\.py$|governors/fit_nano\.py$"
+)
+"""Files of edged that no device runs.  The joins' drivers stay: `edged calibrate` uses them."""
 UNITS = SOURCE / "deploy" / "systemd"
 DOCUMENTS = ("README.md", "CHANGELOG.md")
 EPOCH_S = 946_684_800
@@ -53,7 +59,7 @@ def main(root: Path) -> None:
 
 
 def closure(asked: Iterable[str]) -> Iterator[Distribution]:
-    """What is asked for and what that needs, as it is installed here, each once."""
+    """The required distributions and those that they require, as installed here, each once."""
     seen: set[tuple[str, str]] = set()
     waiting = [(Requirement(text), "") for text in asked]
     while waiting:
@@ -71,7 +77,7 @@ def closure(asked: Iterable[str]) -> Iterator[Distribution]:
 
 
 def link(distribution: Distribution, site: Path) -> None:
-    """The files of a distribution, but for programs and what no device runs."""
+    """Link the files of a distribution, without its programs and what no device runs."""
     for file in distribution.files or ():
         source = Path(str(distribution.locate_file(file)))
         if str(file).startswith("..") or LEFT_OUT.search(str(file)) or not source.is_file():
@@ -82,7 +88,23 @@ def link(distribution: Distribution, site: Path) -> None:
 
 
 def own(site: Path, project: dict[str, object]) -> None:
-    """edged's packages, with their bytecode, and what pip would say of them."""
+    """Copy edged's packages with their bytecode, and write the metadata that pip would."""
+    for name in own_files():
+        target = site / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(SOURCE / name, target)
+        os.utime(target, (EPOCH_S, EPOCH_S))
+    for package in PACKAGES:
+        compileall.compile_dir(site / package, quiet=1, stripdir=site, prependdir=f"/{PREFIX}")
+    metadata = site / f"edged-{project['version']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: edged\nVersion: {project['version']}\n"
+    )
+
+
+def own_files() -> list[str]:
+    """The files of edged's packages that a device runs, relative to the repository."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", *PACKAGES], cwd=SOURCE, capture_output=True, check=False
     )
@@ -91,22 +113,11 @@ def own(site: Path, project: dict[str, object]) -> None:
         names = [str(p.relative_to(SOURCE)) for package in PACKAGES
                  for p in (SOURCE / package).rglob("*")
                  if p.is_file() and "__pycache__" not in p.parts]  # fmt: skip
-    for name in names:
-        target = site / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(SOURCE / name, target)
-        os.utime(target, (EPOCH_S, EPOCH_S))
-    for package in PACKAGES:
-        compileall.compile_dir(site / package, quiet=1, stripdir=site, prependdir=f"/{PREFIX}")
-    told = site / f"edged-{project['version']}.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: edged\nVersion: {project['version']}\n"
-    )
+    return [name for name in names if not BENCHES.match(name)]
 
 
 def environment(prefix: Path, scripts: dict[str, str]) -> None:
-    """What makes a directory a virtual environment, and edged's programs."""
+    """Write what makes a directory a virtual environment, and edged's programs."""
     programs = prefix / "bin"
     programs.mkdir()
     (prefix / "pyvenv.cfg").write_text(
@@ -124,7 +135,7 @@ def environment(prefix: Path, scripts: dict[str, str]) -> None:
 
 
 def system(root: Path) -> None:
-    """Units, users, directories, rules, configuration, documentation."""
+    """Copy units, users, directories, rules, configuration and documentation."""
     units = root / "usr/lib/systemd/system"
     for unit in (*UNITS.glob("*.service"), *UNITS.glob("*.socket")):
         _copy(unit, units / unit.name)
@@ -158,7 +169,7 @@ def _copy(source: Path, target: Path) -> None:
 def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
-    except OSError:  # on another file system, or not ours
+    except OSError:  # another file system, or files of another user
         shutil.copy2(source, target)
 
 

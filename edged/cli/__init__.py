@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import sys
+from importlib.util import find_spec
 
 import click
 
@@ -14,7 +15,9 @@ from edged.errors import EdgedError
 
 class _Commands(Lazy):
     def modules(self) -> dict[str, str]:
-        names = (m.name for m in pkgutil.iter_modules(__path__))
+        names = {m.name for m in pkgutil.iter_modules(__path__)}
+        if find_spec("edged.demo") is None:  # an installed wheel has no demo
+            names.discard("demo")
         return {n: f"{__name__}.{n}" for n in names if not n.startswith("_")}
 
 

@@ -30,7 +30,7 @@ def copied(system):
     daemon = system.run(law_job(system.address))
     system.produce(of=1)
     system.parts["collector"].kill()
-    until(lambda: system.status()["store"]["backlog_pages"] > 3, 60, "pages wait", daemon)
+    until(lambda: system.status()["store"]["backlog_pages"] > 3, 120, "pages wait", daemon)
     daemon.kill()
     shutil.copytree(system.store, system.directory / "copy")
     system.parts["collector"].restart()
@@ -40,7 +40,7 @@ def copied(system):
 def original(system):
     """The daemon started again, when the centre has acknowledged pages of this start."""
     system.parts["daemon"].restart()
-    until(lambda: has_sent(system.door), 60, "the original sends", system.parts["daemon"])
+    until(lambda: has_sent(system.door), 120, "the original sends", system.parts["daemon"])
 
 
 def clone(system):
@@ -85,7 +85,7 @@ def test_a_second_daemon_on_a_store_in_use_exits_73_and_names_the_first(system):
 def test_of_two_with_the_same_session_the_first_to_reach_the_centre_goes_on(copied):
     original(copied)
     clone(copied)
-    until(lambda: fenced(door_of(copied)), 60, "the clone is fenced")
+    until(lambda: fenced(door_of(copied)), 120, "the clone is fenced")
     assert "copies of one store" in uplink(door_of(copied))["last_error"]
     batches = copied.end_streams()
     copied.drain()
@@ -99,7 +99,7 @@ def test_a_clone_that_is_older_than_the_original_is_fenced_from_its_first_page(c
     copied.parts["daemon"].kill()
     original(copied)
     clone(copied)
-    until(lambda: fenced(door_of(copied)), 60, "the clone is fenced")
+    until(lambda: fenced(door_of(copied)), 120, "the clone is fenced")
     assert not has_sent(door_of(copied))
     batches = copied.end_streams()
     copied.drain()
@@ -109,15 +109,15 @@ def test_a_clone_that_is_older_than_the_original_is_fenced_from_its_first_page(c
 def test_a_clone_with_the_larger_session_takes_the_floor_and_the_original_stops(copied):
     original(copied)
     twin = clone(copied)
-    until(lambda: fenced(door_of(copied)), 60, "the clone is fenced at first")
+    until(lambda: fenced(door_of(copied)), 120, "the clone is fenced at first")
     twin.kill()
     twin.restart()
-    until(lambda: fenced(copied.door), 60, "the original is fenced")
+    until(lambda: fenced(copied.door), 120, "the original is fenced")
     landed = results(copied.landing)
     for pages in landed.values():
         assert sorted(pages) == list(range(1, len(pages) + 1))
     before = copied.acked()
-    until(lambda: copied.acked() != before, 30, "the original keeps taking in", *[twin])
+    until(lambda: copied.acked() != before, 120, "the original keeps taking in", *[twin])
     assert copied.status()["store"]["backlog_pages"] > 0
     assert results(copied.landing) == landed, "nothing of the original lands any more"
 

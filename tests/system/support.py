@@ -158,7 +158,7 @@ class System:
         path = self.directory / "producers.json"
         path.write_text(json.dumps(self.config))
         part = self.part("producers", "tests.system.producers", str(path))
-        until(lambda: len(self.acked()) == len(named), 60, "first acks", part)
+        until(lambda: len(self.acked()) == len(named), 120, "first acks", part)
         return part
 
     def acked(self):
@@ -174,7 +174,7 @@ class System:
     def end_streams(self, timeout_s=120):
         """Let the producers end their streams; producer -> batches that it sent."""
         process = self.parts["producers"].process
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not _catches(process.pid, signal.SIGUSR1):  # it may have been started just now
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -192,7 +192,7 @@ class System:
     def replace_job(self, job):
         return ask(self.door, "replace", job=job)
 
-    def drain(self, timeout_s=90):
+    def drain(self, timeout_s=120):
         """Wait until the jobs have ended and every page is acknowledged; the last status."""
         last = {}
 
@@ -260,7 +260,7 @@ class Killer(threading.Thread):
             self.part.restart()
 
     def _let_work(self):
-        before, end = self.progress(), time.monotonic() + 60
+        before, end = self.progress(), time.monotonic() + 120
         while self.progress() <= before and time.monotonic() < end:
             time.sleep(0.2)
 

@@ -72,7 +72,7 @@ class Plant:
     def status(self):
         return ask(self.store / "door", "status")
 
-    def until(self, condition, timeout_s=90.0):
+    def until(self, condition, timeout_s=120.0):
         end = time.monotonic() + timeout_s
         while True:
             try:

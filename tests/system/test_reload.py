@@ -58,7 +58,7 @@ class Configured(ChildProcess):
     def kinds(self):
         return [event["kind"] for event in ask(self.door, "events", limit=1000)["events"]]
 
-    def until(self, condition, seconds=60):
+    def until(self, condition, seconds=120):
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline

@@ -40,7 +40,7 @@ def listen(listener, heard):
 def until(heard, key):
     """The first that says `key`, and all before it."""
     before = []
-    while key not in (said := heard.get(timeout=60))[1]:
+    while key not in (said := heard.get(timeout=120))[1]:
         before.append(said)
     return said, before
 
