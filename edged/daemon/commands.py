@@ -46,7 +46,7 @@ class DoorCommands:
         reloader: Reloader | None,
         stop: Callable[[int], None],
     ) -> None:
-        self._parts, self._centre, self._maybe_reloader = parts, centre, reloader
+        self._parts, self._centre, self._configured_reloader = parts, centre, reloader
         self._on_stop = stop
         self._commands: dict[str, Callable[[Request], Answer | Future[Any]]] = {
             "status": self._status,
@@ -111,9 +111,9 @@ class DoorCommands:
         return {"level": log.level, "was": previous}
 
     def _reloader(self) -> Reloader:
-        if self._maybe_reloader is None:
+        if self._configured_reloader is None:
             raise CommandError("unsupported", "there is no configuration to read")
-        return self._maybe_reloader
+        return self._configured_reloader
 
     # jobs --------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class DoorCommands:
                 store.save(choice, configured)
                 answer.set_result(result)
             except OSError as problem:
-                text = f"{result['policy']} runs, but a restart will not know of it: {problem}"
+                text = f"{result['policy']} runs, but cannot be kept for the next start: {problem}"
                 answer.set_exception(CommandError("failed", text))
 
         self._parts.planner.submit(write)

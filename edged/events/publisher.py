@@ -95,7 +95,7 @@ class EventPublisher:
 
     def store_full(self, reason: str, bytes_used: int, bytes_max: int | None) -> None:
         """A commit or a sink waits for disk space."""
-        text = f"full, the sources wait until there is room: {reason}"
+        text = f"the store is full, the sources wait until there is room: {reason}"
         facts = {"bytes": bytes_used, "bytes_max": bytes_max}
         self._events.add("store.full", text, level="warning", facts=facts)
 
@@ -110,10 +110,10 @@ class EventPublisher:
         self._events.add_rarely("source.refused", f"{source} {reason}", text, reason=reason)
 
     def uplink_changed(self, state: str, problem: str) -> None:
-        """The centre is unreachable (`down`), reachable (`up`), or reports an impossible state of
-        the store (`alarm`)."""
-        texts = {"down": f"the centre is not reached: {problem}", "up": "the centre answers",
-                 "alarm": f"the centre has what cannot be: {problem}"}  # fmt: skip
+        """The centre is unreachable (`down`), reachable again (`up`), or reports a state that must
+        not occur (`alarm`)."""
+        texts = {"down": f"the centre is unreachable: {problem}", "up": "the centre answers",
+                 "alarm": f"alarm from the centre: {problem}"}  # fmt: skip
         level = {"down": "warning", "up": "info", "alarm": "error"}[state]
         self._events.add(f"uplink.{state}", texts[state], level=level, facts={"problem": problem})
 
@@ -133,7 +133,7 @@ class EventPublisher:
 
     def limits_restored(self, line: str) -> None:
         """Limits of the board that an earlier process had set were restored."""
-        text = f"what an earlier process had left of the board's limits: {line}"
+        text = f"limits that an earlier process left on the board: {line}"
         self._events.add("limits.restored", text, facts={"what": line})
 
     def energy_event(self, kind: str, level: str, text: str, facts: dict[str, Any]) -> None:

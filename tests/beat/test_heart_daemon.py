@@ -95,7 +95,7 @@ def test_a_producer_ten_times_faster_than_the_job_is_held_by_tcp_and_loses_nothi
         sender.start()
         rss, ahead, taken = [], [], 0
         while taken < rows:
-            time.sleep(0.2)
+            time.sleep(0.1)
             taken = daemon.stream("copying", "r")["rows"]
             rss.append(daemon.proc("VmRSS"))
             ahead.append(sent[0] - taken * len(data) // rows)
