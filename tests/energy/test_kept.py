@@ -61,7 +61,7 @@ def test_a_configuration_that_says_something_new_is_the_last_word_for_good(tmp_p
         again(daemon)
         assert own(daemon) == ("hands_off", "default"), "as it said when the command chose"
         (daemon.store / f"{NAME}.tmp").mkdir()
-        with pytest.raises(CommandError, match="a restart will not know of it"):
+        with pytest.raises(CommandError, match="cannot be kept for the next start"):
             switch(daemon, "fixed", cpu_mhz=960)
         assert own(daemon) == ("fixed", "command"), "it runs all the same"
         for wrong in ({"keep": 1}, {"origin": "file"}):
