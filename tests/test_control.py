@@ -83,10 +83,10 @@ REFUSED = [
 
 @pytest.mark.parametrize(("request_", "kind", "where"), REFUSED)
 def test_a_refusal_says_its_kind_and_where(still, request_, kind, where):
-    told = answers(still, **request_)
-    assert (told["kind"], told["where"]) == (kind, where)
-    assert told["kind"] in CommandError.KINDS
-    assert told["error"] and told["what"] and "do" in told
+    answer = answers(still, **request_)
+    assert (answer["kind"], answer["where"]) == (kind, where)
+    assert answer["kind"] in CommandError.KINDS
+    assert answer["error"] and answer["what"] and "do" in answer
     assert still.parts.heart.state == "running"
 
 
@@ -101,13 +101,13 @@ def test_while_the_store_is_full_changes_are_refused_and_not_queued(still, monke
         s.settimeout(0.01)
         s.connect(str(still.door.path))
         s.sendall(json.dumps(request_).encode() + b"\n")
-        told, deadline = b"", time.monotonic() + 120
-        while not told:
+        answer, deadline = b"", time.monotonic() + 120
+        while not answer:
             assert time.monotonic() < deadline
             still.door.serve()
             with contextlib.suppress(TimeoutError):
-                told = s.recv(1 << 16)
-    assert json.loads(told)["kind"] == "busy"
+                answer = s.recv(1 << 16)
+    assert json.loads(answer)["kind"] == "busy"
     assert not still.parts.heart.changes
 
 
@@ -136,8 +136,8 @@ def test_any_request_is_answered_or_refused(still, data, more):
 
 def test_a_defect_in_a_command_is_an_answer(still, monkeypatch):
     monkeypatch.setitem(still.door._handler._commands, "jobs", lambda _: 1 // 0)
-    told = answers(still, cmd="jobs")
-    assert told["kind"] == "failed" and "ZeroDivisionError" in told["error"]
+    answer = answers(still, cmd="jobs")
+    assert answer["kind"] == "failed" and "ZeroDivisionError" in answer["error"]
 
 
 def test_a_client_is_served_after_descriptors_ran_out(still):
@@ -185,17 +185,17 @@ def test_a_request_that_is_too_large_is_refused_unparsed_with_a_reason(still, ki
     with socket.socket(socket.AF_UNIX) as s:
         s.setblocking(False)
         s.connect(str(still.door.path))
-        left, told, deadline = memoryview(LARGE[kind]), b"", time.monotonic() + 120
-        while not told:
+        left, answer, deadline = memoryview(LARGE[kind]), b"", time.monotonic() + 120
+        while not answer:
             assert time.monotonic() < deadline
             with contextlib.suppress(BlockingIOError):
                 left = left[s.send(left) :]
             still.door.serve()
             kept += [len(client.request) for client in still.door._clients.values()]
             with contextlib.suppress(BlockingIOError):
-                told = s.recv(1 << 16)
+                answer = s.recv(1 << 16)
     monkeypatch.undo()
-    refusal = json.loads(told)
+    refusal = json.loads(answer)
     assert refusal["kind"] == "invalid" and kind in refusal["what"] and "split" in refusal["do"]
     assert not left and max(kept) <= REQUEST_BYTES_MAX
 
@@ -229,25 +229,25 @@ def test_idle_clients_are_dropped_for_new_ones_and_waiting_clients_are_not(still
     now_s = time.monotonic
     monkeypatch.setattr("edged.control.door.time.monotonic", lambda: now_s() + ahead_s[0])
 
-    def come(said=b""):
+    def connect(data=b""):
         s = stack.enter_context(socket.socket(socket.AF_UNIX))
         s.settimeout(120)
         s.connect(str(still.door.path))
-        s.sendall(said)
+        s.sendall(data)
         still.door.serve(), still.door.serve()
         return s
 
     with contextlib.ExitStack() as stack:
-        waits = come(b'{"cmd": "job.pause", "name": "joining"}\n')  # the heart does not beat
-        watches = come(b'{"cmd": "watch"}\n')
-        silent = [come(b'{"cmd": ') for _ in range(CLIENTS_MAX - 2)]
+        waits = connect(b'{"cmd": "job.pause", "name": "joining"}\n')  # the heart does not beat
+        watches = connect(b'{"cmd": "watch"}\n')
+        silent = [connect(b'{"cmd": ') for _ in range(CLIENTS_MAX - 2)]
         ahead_s[0] = IDLE_S_MAX - 1
-        assert come().recv(1) == b"", "all places are taken, and nobody has been silent for long"
+        assert connect().recv(1) == b"", "all places are taken, and nobody has been silent for long"
         ahead_s[0] = IDLE_S_MAX + 1
         silent[0].sendall(b'"log"}\n')  # just in time
-        come(b"{")  # takes the place that is free by that
+        connect(b"{")  # takes the place that is free by that
         assert "level" in json.loads(silent[0].makefile().readline())
-        assert "level" in json.loads(come(b'{"cmd": "log"}\n').makefile().readline())
+        assert "level" in json.loads(connect(b'{"cmd": "log"}\n').makefile().readline())
         assert all(s.recv(1) == b"" for s in silent[1:])
         assert b"snapshot" in watches.recv(1 << 20)
         still.parts.heart.changes._requests.pop().answer.set_result({"job": {}})
@@ -274,10 +274,10 @@ def test_the_status_document_is_json_and_quickly_made(still):
         text = json.dumps(status_document(still.parts))
         took.append(time.perf_counter() - before)
     assert statistics.median(took) < 0.005
-    told = json.loads(text)
-    assert told["schema"] == 2
-    assert told["jobs"]["joining"]["state"] == "running"
-    for leg in told["legs"].values():
+    answer = json.loads(text)
+    assert answer["schema"] == 2
+    assert answer["jobs"]["joining"]["state"] == "running"
+    for leg in answer["legs"].values():
         assert len(leg["counts"]) == len(leg["bounds_us"]) + 1 == 15
 
 
@@ -292,7 +292,7 @@ def watcher(daemon, **more):
 
 
 def test_a_subscriber_that_does_not_read_blocks_nothing_and_gets_the_number_missed(still):
-    s, told = watcher(still), []
+    s, lines_read = watcher(still), []
     many = 3 * EVENTS_MAX
     for n in range(many):
         still.parts.events.add("daemon.tested", f"number {n} " + "x" * 100)
@@ -313,9 +313,9 @@ def test_a_subscriber_that_does_not_read_blocks_nothing_and_gets_the_number_miss
     s.close()
     still.door.serve()
     for line in lines.split(b"\n")[:-1]:
-        told.append(json.loads(line))
-    events = [line["event"]["id"] for line in told if "event" in line]
-    missed = sum(line.get("missed", 0) for line in told)
+        lines_read.append(json.loads(line))
+    events = [line["event"]["id"] for line in lines_read if "event" in line]
+    missed = sum(line.get("missed", 0) for line in lines_read)
     assert events == sorted(set(events))
     assert missed > 0 and len(events) + missed == many
     assert not still.door._clients
@@ -377,7 +377,7 @@ def test_a_stop_that_drains_processes_all_rows_and_ends_when_the_centre_has_all_
             assert loop.heart.state == "draining"
             assert describe(job)["state"] == "running", "the stop is no change of the job"
             loop.host.pages = 0
-            loop.event_loop.kick()
+            loop.event_loop.wake()
             assert loop.ended() is None
 
 

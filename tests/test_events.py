@@ -32,21 +32,21 @@ def test_a_client_gets_every_event_once_over_restarts_and_stores(epochs, lives):
         for store, questions in lives:
             epoch = epochs[store]
             sessions[epoch] += 1
-            told = Events(SystemClock(), Log(lambda *_: None), sessions[epoch], epoch)
-            happened, heard, missed = 0, [], 0
+            events = Events(SystemClock(), Log(lambda *_: None), sessions[epoch], epoch)
+            happened, received, missed = 0, [], 0
             for count, limit in [*questions, (0, 8)]:
                 for _ in range(count):
-                    told.add("daemon.tested", str(happened))
+                    events.add("daemon.tested", str(happened))
                     happened += 1
-                page = told.page(last, limit)
-                heard += [(event["id"], event["text"]) for event in page["events"]]
+                page = events.page(last, limit)
+                received += [(event["id"], event["text"]) for event in page["events"]]
                 missed += page["missed"]
                 last = page["next"]
-            ids = [id for id, _ in heard]
+            ids = [id for id, _ in received]
             assert ids == sorted(ids) and not seen & set(ids)
             seen.update(ids)
-            assert len(heard) + missed == happened
-            texts = [int(text) for _, text in heard]
+            assert len(received) + missed == happened
+            texts = [int(text) for _, text in received]
             assert texts == sorted(set(texts)) and texts[-8:] == list(range(happened))[-8:]
             assert last < 2**53, "what JSON's readers take for whole"
     finally:

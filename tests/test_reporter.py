@@ -119,7 +119,7 @@ def test_reports_go_ahead_of_data_where_the_settings_or_a_job_say_so(
 
     def report(values, size, first):
         told.append(first)
-        daemon.parts.event_loop.kick()
+        daemon.parts.event_loop.wake()
 
     monkeypatch.setattr(daemon._uplink, "report", report)
     # The report waits for the acks of the commit thread, which the event loop delivers.

@@ -29,13 +29,13 @@ def systemd(tmp_path):
 
 
 @pytest.fixture
-def waiter():
+def event_loop():
     made = EventLoop(SystemClock())
     yield made
     made.close()
 
 
-def heard(listener):
+def received(listener):
     """The next datagram as a table."""
     return dict(line.split("=", 1) for line in listener.recv(1 << 16).decode().splitlines())
 
@@ -51,116 +51,116 @@ def made():
         return services[-1]
 
     yield make
-    for told in services:
-        told.close()
+    for service in services:
+        service.close()
 
 
-def test_a_start_reports_its_steps_and_then_ready(systemd, waiter, made):
-    told = made(systemd)
-    told.starting("kernel 3 of 9")
-    told.ready(waiter, lambda: "2 jobs\nbeat 7")
-    told.close()
-    step = heard(systemd)
+def test_a_start_reports_its_steps_and_then_ready(systemd, event_loop, made):
+    service = made(systemd)
+    service.starting("kernel 3 of 9")
+    service.ready(event_loop, lambda: "2 jobs\nbeat 7")
+    service.close()
+    step = received(systemd)
     assert step == {"STATUS": "starting: kernel 3 of 9", "EXTEND_TIMEOUT_USEC": "180000000"}
-    assert heard(systemd) == {"READY": "1", "STATUS": "2 jobs beat 7"}
+    assert received(systemd) == {"READY": "1", "STATUS": "2 jobs beat 7"}
 
 
 def test_a_reload_says_when_it_began_on_the_monotonic_clock(systemd, made):
-    told, before = made(systemd), SystemClock().monotonic_us()
-    told.reloading()
-    told.reloaded("refused: store.byte_max")
-    begun = heard(systemd)
+    service, before = made(systemd), SystemClock().monotonic_us()
+    service.reloading()
+    service.reloaded("refused: store.byte_max")
+    begun = received(systemd)
     assert before <= int(begun.pop("MONOTONIC_USEC")) <= SystemClock().monotonic_us()
     assert begun == {"RELOADING": "1"}
-    assert heard(systemd) == {"READY": "1", "STATUS": "refused: store.byte_max"}
+    assert received(systemd) == {"READY": "1", "STATUS": "refused: store.byte_max"}
 
 
 def test_a_stop_may_ask_for_more_time(systemd, made):
     made(systemd).stopping(5_000_000)
-    assert heard(systemd) == {
+    assert received(systemd) == {
         "STOPPING": "1", "STATUS": "stopping", "EXTEND_TIMEOUT_USEC": "5000000"
     }  # fmt: skip
 
 
-def test_names_in_the_abstract_namespace_work_too(waiter, made):
+def test_names_in_the_abstract_namespace_work_too(event_loop, made):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         name = f"edged-test-{os.getpid()}"
         listener.bind("\0" + name)
         listener.settimeout(120)
-        made(listener, NOTIFY_SOCKET="@" + name).ready(waiter)
-        assert heard(listener)["READY"] == "1"
+        made(listener, NOTIFY_SOCKET="@" + name).ready(event_loop)
+        assert received(listener)["READY"] == "1"
 
 
-def test_only_waits_of_the_event_loop_feed_the_watchdog(systemd, waiter, made):
+def test_only_waits_of_the_event_loop_feed_the_watchdog(systemd, event_loop, made):
     interval_us = 400_000
-    told = made(systemd, WATCHDOG_USEC=str(interval_us), WATCHDOG_PID=str(os.getpid()))
-    told.ready(waiter)
-    assert heard(systemd)["READY"] == "1"
-    assert heard(systemd) == {"WATCHDOG": "1"}
+    service = made(systemd, WATCHDOG_USEC=str(interval_us), WATCHDOG_PID=str(os.getpid()))
+    service.ready(event_loop)
+    assert received(systemd)["READY"] == "1"
+    assert received(systemd) == {"WATCHDOG": "1"}
     systemd.settimeout(1.0)
     with pytest.raises(TimeoutError):  # no wait is under way, as in a beat that does not return
-        heard(systemd)
+        received(systemd)
     systemd.settimeout(120)
     began = SystemClock().monotonic_us()
     for _ in range(4):
-        waiter.until_input(None)
-        assert heard(systemd) == {"WATCHDOG": "1"}
+        event_loop.until_input(None)
+        assert received(systemd) == {"WATCHDOG": "1"}
     assert SystemClock().monotonic_us() - began >= 3 * interval_us // 2
-    assert waiter.wakes == 4, "two wakeups an interval, and no others"
+    assert event_loop.wakes == 4, "two wakeups an interval, and no others"
 
 
 @pytest.mark.parametrize(
     "environ", [{}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}]
 )
-def test_without_a_watchdog_there_is_no_timer(systemd, waiter, environ, made):
-    made(systemd, **environ).ready(waiter)
-    assert heard(systemd)["READY"] == "1"
-    assert not waiter.until_input(SystemClock().monotonic_us() + 100_000)
-    assert waiter.wakes == 1
+def test_without_a_watchdog_there_is_no_timer(systemd, event_loop, environ, made):
+    made(systemd, **environ).ready(event_loop)
+    assert received(systemd)["READY"] == "1"
+    assert not event_loop.until_input(SystemClock().monotonic_us() + 100_000)
+    assert event_loop.wakes == 1
 
 
 @pytest.mark.parametrize("socket_name", ["", "relative", "/nowhere/notify"])
-def test_without_systemd_nothing_is_sent_and_nothing_fails(waiter, socket_name):
+def test_without_systemd_nothing_is_sent_and_nothing_fails(event_loop, socket_name):
     environ = {"NOTIFY_SOCKET": socket_name, "WATCHDOG_USEC": "1000"} if socket_name else {}
-    told = SystemdService(SystemClock(), environ)
-    told.starting("x")
-    told.reloading()
-    told.stopping()
-    told.close()
-    told.stopping()
+    service = SystemdService(SystemClock(), environ)
+    service.starting("x")
+    service.reloading()
+    service.stopping()
+    service.close()
+    service.stopping()
 
 
 def test_a_systemd_that_does_not_read_blocks_nothing(systemd, made):
-    told = made(systemd)
+    service = made(systemd)
     for _ in range(1000):  # far more than its buffer holds
-        told.starting("x" * 900)
+        service.starting("x" * 900)
     before = SystemClock().monotonic_us()
-    told.stopping()
+    service.stopping()
     assert SystemClock().monotonic_us() - before < 10_000_000
 
 
 def test_messages_that_must_arrive_wait_for_a_slow_systemd(systemd, made):
-    told, seen = made(systemd), []
+    service, seen = made(systemd), []
     for _ in range(1000):
-        told.starting("x")
-    reader = threading.Timer(0.2, lambda: seen.extend(heard(systemd) for _ in range(2)))
+        service.starting("x")
+    reader = threading.Timer(0.2, lambda: seen.extend(received(systemd) for _ in range(2)))
     reader.start()
-    told.stopping()
+    service.stopping()
     reader.join()
-    while "STOPPING" not in (last := heard(systemd)):
+    while "STOPPING" not in (last := received(systemd)):
         seen.append(last)
     assert last["STOPPING"] == "1"
 
 
-def test_two_signals_have_two_handlers(waiter):
+def test_two_signals_have_two_handlers(event_loop):
     ran = []
     before = [signal.getsignal(n) for n in (signal.SIGHUP, signal.SIGUSR1)]
     try:
-        waiter.catch_signals((signal.SIGUSR1,), lambda: ran.append("stop"))
-        waiter.catch_signals((signal.SIGHUP,), lambda: ran.append("reload"))
+        event_loop.catch_signals((signal.SIGUSR1,), lambda: ran.append("stop"))
+        event_loop.catch_signals((signal.SIGHUP,), lambda: ran.append("reload"))
         for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGUSR1):
             os.kill(os.getpid(), number)
-        waiter.until_input(SystemClock().monotonic_us() + 10_000_000)
+        event_loop.until_input(SystemClock().monotonic_us() + 10_000_000)
         assert sorted(ran) == ["reload", "stop"], "many signals of a kind run once"
     finally:
         signal.set_wakeup_fd(-1)
@@ -200,18 +200,18 @@ def test_the_journal_gets_every_line_whole_with_its_fields(tmp_path_factory, tex
 
 
 def test_records_of_pythons_logging_keep_level_fields_and_trace(tmp_path):
-    path, told = tmp_path / "journal", logging.getLogger("edged.tested")
+    path, logger = tmp_path / "journal", logging.getLogger("edged.tested")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
         listener.settimeout(120)
         handler = ToJournal(Journal(path, "edged-collector"))
-        told.addHandler(handler)
+        logger.addHandler(handler)
         try:
-            told.warning("%s waits", "t7", extra={"fields": {"device": "t7"}})
-            told.critical("no\nlanding", exc_info=ValueError("why"))
+            logger.warning("%s waits", "t7", extra={"fields": {"device": "t7"}})
+            logger.critical("no\nlanding", exc_info=ValueError("why"))
             first, second = (entry(listener.recv(1 << 20)) for _ in range(2))
         finally:
-            told.removeHandler(handler)
+            logger.removeHandler(handler)
             handler.close()
     assert first == {
         "MESSAGE": "t7 waits", "PRIORITY": "4", "SYSLOG_IDENTIFIER": "edged-collector",
@@ -244,8 +244,8 @@ def test_a_log_without_a_reader_blocks_nothing_and_counts_lost_lines(monkeypatch
         journal.to_stderr("info", "last", {})
         kept = taken.count(b"\n")
         assert 100 < kept < 2000
-        told = reads.read(1 << 20).decode().splitlines()
-        assert f"{2000 - kept} lines were lost" in told[0] and told[1].endswith("last")
+        lines = reads.read(1 << 20).decode().splitlines()
+        assert f"{2000 - kept} lines were lost" in lines[0] and lines[1].endswith("last")
 
 
 @pytest.mark.parametrize(
@@ -268,6 +268,6 @@ def test_the_error_that_ends_a_service_has_that_priority_in_the_journal(tmp_path
             env={**os.environ, "JOURNAL_STREAM": f"{facts.st_dev}:{facts.st_ino}"},
         )
         theirs.close()
-        said = b"".join(iter(lambda: ours.recv(1 << 16), b"")).decode()
+        output = b"".join(iter(lambda: ours.recv(1 << 16), b"")).decode()
     assert done.returncode == 78
-    assert said.startswith("<3>") and said.count("\n") == 1, said
+    assert output.startswith("<3>") and output.count("\n") == 1, output

@@ -109,7 +109,7 @@ class Heart:
     def stop(self) -> None:
         """Finish the current beat, seal and commit all pages, and return from `run`."""
         self._stopping = True
-        self._event_loop.kick()
+        self._event_loop.wake()
 
     def drain(self, within_us: int) -> None:
         """Stop after all accepted rows are processed and the centre has all pages.
@@ -118,7 +118,7 @@ class Heart:
         """
         self._drains_until_us = self._clock.monotonic_us() + within_us
         self.on_jobs_changed()
-        self._event_loop.kick()
+        self._event_loop.wake()
 
     def run(self, before_commit: Callable[[], None] = lambda: None) -> None:
         """Beat until stopped.  `before_commit` is called in every beat that takes rows, with no
@@ -180,7 +180,7 @@ class Heart:
     def post(self, request: ChangeRequest) -> None:
         """Request a change of the jobs; any thread.  Raises CommandError where too many wait."""
         self.changes.post(request)
-        self._event_loop.kick()
+        self._event_loop.wake()
 
     def await_commit(self) -> None:
         """Return when no commit is in flight: all staged rows are durable then."""
@@ -271,7 +271,7 @@ class Heart:
             return self._pending.new_us, False
         if self._event_loop.ready_now():
             return self._pending.new_us, False
-        # `ready_now` may have consumed the kick of a stop, of a change or of a failed commit
+        # `ready_now` may have consumed the wake of a stop, of a change or of a failed commit
         if self._interrupted():
             return None, False
         deadline = self._deadline(now)

@@ -18,8 +18,8 @@ import numpy as np
 
 from edged.beat.jobs import JobRegistry, carry_over
 from edged.beat.record import BeatFacts
-from edged.beat.runtime import JobRuntime
-from edged.data.flow import BeatContext, State
+from edged.beat.runtime import JobRuntime, arrays_under
+from edged.data.flow import BeatContext
 from edged.errors import StoreCorrupt
 from edged.job.changes import FILE, Change
 from edged.job.plan import JobPlan, parse_job
@@ -68,7 +68,7 @@ def recover(
         facts = json.loads(recovery.snapshot.facts)
         for name, document in facts["jobs"].items():
             job = JobRuntime(parse_job(document), context)
-            job.load(under(recovery.snapshot.arrays, name))
+            job.load(arrays_under(recovery.snapshot.arrays, name))
             found.registry.list.append(job)
         found.registry.load(facts)
         found.beat = recovery.snapshot.beat
@@ -120,11 +120,6 @@ def replay(
     if replays:
         _check_pages(record, pages)
     return rows
-
-
-def under(arrays: State, prefix: str) -> State:
-    """The arrays whose names start with `prefix/`, without it."""
-    return {k[len(prefix) + 1 :]: v for k, v in arrays.items() if k.startswith(prefix + "/")}
 
 
 def _take_files(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.beat.record import JobFacts, StreamFacts, read_inputs
-from edged.beat.stream_alignment import Coupling, StagedChunks, decide_take, limit_us
+from edged.beat.stream_alignment import StagedChunks, couplings, decide_take, limit_us
 from edged.beat.watermarks import WatermarkTracker
 from edged.data.columns import Batch, empty_batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, State
@@ -328,16 +328,16 @@ class JobRuntime:
     def load(self, arrays: State) -> None:
         """Load a saved state; parts that are missing start empty."""
         for name, s in self.streams.items():
-            if staged := _get(arrays, f"streams/{name}/staging"):
+            if staged := arrays_under(arrays, f"streams/{name}/staging"):
                 s.staging.load(staged)
-                s.time.load(_get(arrays, f"streams/{name}/time"))
-                counts = _get(arrays, f"streams/{name}/counts")["n"]
+                s.time.load(arrays_under(arrays, f"streams/{name}/time"))
+                counts = arrays_under(arrays, f"streams/{name}/counts")["n"]
                 s.rows, s.late = int(counts[0]), int(counts[1])
         for name, operator in self.operators.items():
-            if state := _get(arrays, f"operators/{name}"):
+            if state := arrays_under(arrays, f"operators/{name}"):
                 operator.load(state)
         for name, sink in self.sinks.items():
-            if state := _get(arrays, f"sinks/{name}"):
+            if state := arrays_under(arrays, f"sinks/{name}"):
                 sink.load(state)
 
     def _spent(self, name: str, since_ns: int) -> int:
@@ -424,29 +424,6 @@ class JobRuntime:
         return kept, gather(batch, late, self.scratch, f"{s.plan.name}/late")
 
 
-def couplings(plan: JobPlan) -> list[Coupling]:
-    """How far each stream may run ahead of each other one, from the joins that read both."""
-    tightest: dict[tuple[str, str], int] = {}
-    for id in plan.order:
-        ahead = plan.operators[id].ahead_us()
-        links = plan.inputs[id]
-        for i, limit in enumerate(ahead):
-            for j in range(len(links)):
-                if i == j or limit is None:
-                    continue
-                for a in _upstream(plan, links[i]):
-                    for b in _upstream(plan, links[j]) - {a}:
-                        tightest[a, b] = min(limit, tightest.get((a, b), limit))
-    return [Coupling(a, b, limit) for (a, b), limit in tightest.items()]
-
-
-def _upstream(plan: JobPlan, link: str) -> set[str]:
-    name = link.removesuffix(".late")
-    if name in plan.streams:
-        return {name}
-    return set().union(*(_upstream(plan, i) for i in plan.inputs[link]))
-
-
 def _sink_context(context: SinkContext, id: str) -> SinkContext:
     return SinkContext(context.device, context.epoch, f"{context.directory}/{id}", context.workers)
 
@@ -456,7 +433,8 @@ def _put(arrays: State, prefix: str, state: State) -> None:
         arrays[f"{prefix}/{key}"] = value
 
 
-def _get(arrays: State, prefix: str) -> State:
+def arrays_under(arrays: State, prefix: str) -> State:
+    """The arrays whose names start with `prefix/`, without that prefix."""
     return {k[len(prefix) + 1 :]: v for k, v in arrays.items() if k.startswith(prefix + "/")}
 
 

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from edged.job.plan import JobPlan
+
 ONE_CHUNK = 0
 """As `rows_max`: see `decide_take`."""
 
@@ -47,6 +49,29 @@ class Coupling:
     stream: str
     other: str
     ahead_us: int
+
+
+def couplings(plan: JobPlan) -> list[Coupling]:
+    """How far each stream may run ahead of each other one, from the joins that read both."""
+    tightest: dict[tuple[str, str], int] = {}
+    for id in plan.order:
+        ahead = plan.operators[id].ahead_us()
+        links = plan.inputs[id]
+        for i, limit in enumerate(ahead):
+            for j in range(len(links)):
+                if i == j or limit is None:
+                    continue
+                for a in _upstream(plan, links[i]):
+                    for b in _upstream(plan, links[j]) - {a}:
+                        tightest[a, b] = min(limit, tightest.get((a, b), limit))
+    return [Coupling(a, b, limit) for (a, b), limit in tightest.items()]
+
+
+def _upstream(plan: JobPlan, link: str) -> set[str]:
+    name = link.removesuffix(".late")
+    if name in plan.streams:
+        return {name}
+    return set().union(*(_upstream(plan, i) for i in plan.inputs[link]))
 
 
 def decide_take(

@@ -100,8 +100,8 @@ class Door:
         self._epoll = select.epoll()
         self._clients: dict[int, _Client] = {}
         self._resolved: deque[tuple[_Client, Future[Any]]] = deque()
-        self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._kick, select.EPOLLIN)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._subscriptions = Subscriptions(clock, events, status, self._wake)
         self._epoll.register(self._subscriptions.fileno(), select.EPOLLIN)
         self._listener = _listen(path)
@@ -117,7 +117,7 @@ class Door:
         for fd, events in self._epoll.poll(0):
             if fd == self._listener.fileno():
                 has_new_clients = True
-            elif fd == self._kick:
+            elif fd == self._wake_fd:
                 self._answer_resolved()
             elif fd in self._clients:
                 client = self._clients[fd]
@@ -141,13 +141,13 @@ class Door:
             self._drop(client)
         self._epoll.close()
         self._listener.close()
-        os.close(self._kick)
+        os.close(self._wake_fd)
         self._subscriptions.close()
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
 
     def _wake(self) -> None:
-        os.eventfd_write(self._kick, 1)
+        os.eventfd_write(self._wake_fd, 1)
 
     def _accept(self) -> None:
         """Accept all new clients.  Without a free descriptor they wait until the next one comes."""
@@ -214,7 +214,7 @@ class Door:
 
     def _answer_resolved(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._kick)
+            os.eventfd_read(self._wake_fd)
         while self._resolved:
             client, answer = self._resolved.popleft()
             if client.sock.fileno() in self._clients:

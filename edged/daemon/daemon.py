@@ -200,7 +200,7 @@ def _build(
     coalescer = None if uplink is None else _coalescer(settings, uplink, clock, store, recovered)
     stats = Stats(clock, settings.trace, publisher)
     committer = Committer(
-        store, coalescer, clock, publisher, wake_heart=event_loop.kick, on_landed=stats.landed
+        store, coalescer, clock, publisher, wake_heart=event_loop.wake, on_landed=stats.landed
     )
     control = UplinkControl(committer, event_loop, uplink, coalescer)
     inputs = Inputs(event_loop, workers, publisher, settings.directory)

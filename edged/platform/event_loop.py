@@ -38,7 +38,7 @@ class PollableSource(Protocol):
 class EventLoop:
     """Sleeps until input is ready, a deadline passes, or a control descriptor is readable.
 
-    Only `kick` and `call` may be called from other threads and from signal handlers.
+    Only `wake` and `call` may be called from other threads and from signal handlers.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -49,9 +49,9 @@ class EventLoop:
         self._all = select.epoll()
         self._muted = select.epoll()
         self._commit = select.epoll()
-        self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._calls: deque[Handler] = deque()
-        self.add_control(self._kick, self._on_kick)
+        self.add_control(self._wake_fd, self._on_wake)
         self.wakes = 0
         """Waits that ended so far."""
 
@@ -77,14 +77,14 @@ class EventLoop:
         """End `until_commit` when `fd` is readable."""
         self._commit.register(fd, select.EPOLLIN)
 
-    def kick(self) -> None:
+    def wake(self) -> None:
         """End the wait that is under way; safe from signal handlers and other threads."""
-        os.eventfd_write(self._kick, 1)
+        os.eventfd_write(self._wake_fd, 1)
 
     def call(self, handler: Handler) -> None:
         """Call `handler` on the loop's thread, in its next wait; any thread."""
         self._calls.append(handler)
-        self.kick()
+        self.wake()
 
     def remove_control(self, fd: int) -> None:
         """Remove a descriptor of `add_control`, before it is closed."""
@@ -130,7 +130,7 @@ class EventLoop:
         """Release the descriptors."""
         for poller in (self._all, self._muted, self._commit):
             poller.close()
-        os.close(self._kick)
+        os.close(self._wake_fd)
         if self._signal_sockets:
             signal.set_wakeup_fd(-1)
         for end in self._signal_sockets:
@@ -158,8 +158,8 @@ class EventLoop:
             if number in self._on_signal:
                 self._on_signal[number]()
 
-    def _on_kick(self) -> None:
+    def _on_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # a nested wait has read it
-            os.eventfd_read(self._kick)
+            os.eventfd_read(self._wake_fd)
         while self._calls:
             self._calls.popleft()()

@@ -122,7 +122,7 @@ class Loop:
         published = publisher(self.events)
         self.event_loop = EventLoop(self.clock)
         self.committer = Committer(
-            self.store, None, self.clock, published, wake_heart=self.event_loop.kick
+            self.store, None, self.clock, published, wake_heart=self.event_loop.wake
         )
         self.stats = Stats(self.clock, None, published)
         self.inputs = Inputs(self.event_loop, self.workers, published)
@@ -186,7 +186,7 @@ class Loop:
             done.set()
 
         self.event_loop.add_control(fd, served)
-        self.event_loop.kick()
+        self.event_loop.wake()
         assert done.wait(120)
 
     def change(self, op, name, document=None, if_version=None, **more):
@@ -202,7 +202,7 @@ class Loop:
         """Advance both clocks at once."""
         self.clock.ahead_us += us
         self.clock.wall_ahead_us += us
-        self.event_loop.kick()
+        self.event_loop.wake()
 
     def leap_until(self, us, condition, seconds=120.0, producer=None):
         """Leap repeatedly until the condition holds: a wait may begin only after the first leap."""

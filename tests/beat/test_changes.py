@@ -355,7 +355,7 @@ def test_a_job_that_drained_on_a_full_disk_goes_when_there_is_room_and_is_not_tr
         assert disk.tries == 1, "every try builds sources anew"
         wakes = loop.event_loop.wakes
         loop.clock.ahead_us += RETRY_US
-        loop.event_loop.kick()
+        loop.event_loop.wake()
         loop.until(lambda: disk.tries == 2)
         assert loop.event_loop.wakes - wakes < 10
         loop.until(
@@ -363,7 +363,7 @@ def test_a_job_that_drained_on_a_full_disk_goes_when_there_is_room_and_is_not_tr
         )
         disk.full = False
         loop.clock.ahead_us += RETRY_US
-        loop.event_loop.kick()
+        loop.event_loop.wake()
         loop.until(lambda: len(loop.heart.jobs) == 1)
         assert disk.tries == 2
         Twins(loop, tmp_path / "store").compare()

@@ -29,26 +29,26 @@ def test_the_event_loop_does_not_wait_for_a_child_that_writes_and_exits_slowly(
     monkeypatch.setattr(sys, "executable", str(child))
     (tmp_path / RECEIVED).write_text(json.dumps({"version": 7, "document": {}}))
     clock = SystemClock()
-    waiter, ended = EventLoop(clock), []
+    event_loop, ended = EventLoop(clock), []
     follower = DesiredStateFollower(
         tmp_path,
         tmp_path / "door",
-        waiter,
+        event_loop,
         Events(clock, Log(lambda *_: None)),
         lambda: ended.append(follower.outcome()),
     )
     follower.follow()
-    waiter.until_input(clock.monotonic_us() + 60_000_000)  # its first words
-    waiter.until_input(clock.monotonic_us())
+    event_loop.until_input(clock.monotonic_us() + 60_000_000)  # its first words
+    event_loop.until_input(clock.monotonic_us())
     assert not ended, "it has not ended, and was not waited for"
     go.touch()
     deadline = time.monotonic() + 180
     while not ended:
         assert time.monotonic() < deadline
-        waiter.until_input(clock.monotonic_us() + 1_000_000)
+        event_loop.until_input(clock.monotonic_us() + 1_000_000)
     assert ended == [{"version": 7, "applied": 7, "problem": ""}]
     follower.close()
-    waiter.close()
+    event_loop.close()
 
 
 def test_a_child_that_cannot_be_made_is_the_problem_of_that_version_and_of_no_other(
@@ -57,11 +57,11 @@ def test_a_child_that_cannot_be_made_is_the_problem_of_that_version_and_of_no_ot
     child = tmp_path / "child"
     monkeypatch.setattr(sys, "executable", str(child))
     clock = SystemClock()
-    waiter, ended = EventLoop(clock), []
+    event_loop, ended = EventLoop(clock), []
     follower = DesiredStateFollower(
         tmp_path,
         tmp_path / "door",
-        waiter,
+        event_loop,
         Events(clock, Log(lambda *_: None)),
         lambda: ended.append(follower.outcome()),
     )
@@ -74,7 +74,7 @@ def test_a_child_that_cannot_be_made_is_the_problem_of_that_version_and_of_no_ot
     deadline = time.monotonic() + 180
     while len(ended) < 2:
         assert time.monotonic() < deadline
-        waiter.until_input(clock.monotonic_us() + 1_000_000)
+        event_loop.until_input(clock.monotonic_us() + 1_000_000)
     assert ended[1] == {"version": 8, "applied": 8, "problem": ""}
     follower.close()
-    waiter.close()
+    event_loop.close()

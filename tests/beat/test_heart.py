@@ -56,7 +56,7 @@ def test_the_next_beat_races_while_the_last_ones_sync_is_under_way(tmp_path):
         loop.until(lambda: producer.acked == 3, producer=producer)
 
 
-def test_a_stop_is_not_missed_when_a_poll_of_the_sources_consumes_its_kick(tmp_path, monkeypatch):
+def test_a_stop_is_not_missed_when_a_poll_of_the_sources_consumes_its_wake(tmp_path, monkeypatch):
     """Regression, seen on an emulated processor, where the moment between the two is long."""
     hearts, look, run = [], EventLoop.ready_now, Heart.run
 

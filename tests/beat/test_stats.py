@@ -22,16 +22,16 @@ def test_how_many_beats_broke_a_job_s_promise_is_counted_exactly(promise_us, lat
     stats = Stats(HandClock(), None, publisher())
     for latency_us in latencies_us:
         durable(stats, latency_us, promise_us)
-    told = stats.latency("a")
-    kept = sum(told["counts"][: told["bounds_us"].index(promise_us) + 1])
+    histogram = stats.latency("a")
+    kept = sum(histogram["counts"][: histogram["bounds_us"].index(promise_us) + 1])
     assert kept == sum(latency_us <= promise_us for latency_us in latencies_us)
-    assert told["count"] == len(latencies_us) and told["sum_us"] == sum(latencies_us)
+    assert histogram["count"] == len(latencies_us) and histogram["sum_us"] == sum(latencies_us)
 
 
 def test_another_promise_is_counted_anew():
     stats = Stats(HandClock(), None, publisher())
     durable(stats, 7_000, 30_000)
     durable(stats, 8_000, 40_000)
-    told = stats.latency("a")
-    assert 40_000 in told["bounds_us"] and 30_000 not in told["bounds_us"]
-    assert told["count"] == 1
+    histogram = stats.latency("a")
+    assert 40_000 in histogram["bounds_us"] and 30_000 not in histogram["bounds_us"]
+    assert histogram["count"] == 1
