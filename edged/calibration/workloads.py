@@ -18,8 +18,9 @@ from edged.bench.join_data import Feed, draw
 from edged.bench.join_measure import MemberDriver
 from edged.errors import ConfigError
 from edged.joins.base import WindowJoin
+from edged.operators.interval_join import IntervalJoinPlan
 from edged.simulate import gpu as on_gpu
-from edged.simulate.work import CORES, HOST_WIDTH, OPERATORS, stall_ns
+from edged.simulate.work import CORES, HOST_WIDTH, stall_ns
 from governors.energy import Provenance
 from governors.profile import BoardProfile
 from governors.simulated.board import BoardWork, SimulatedBoard
@@ -201,7 +202,7 @@ def modelled_beat(board: BoardProfile, window: int, units: int, cores: int) -> B
             f"board {board.name}: cores {core!r} have no law; there are {', '.join(sorted(CORES))}"
         )
     scale = HOST_WIDTH / CORES[core]
-    a_beat, a_row = OPERATORS["interval_join"]
+    a_beat, a_row = IntervalJoinPlan.cycles or (0.0, 0.0)
     longest = scale * (a_beat + units * a_row / cores)
     total = scale * (a_beat + units * a_row)
     stall_us = units * stall_ns(board, window) / 1e3 / cores

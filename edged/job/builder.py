@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from edged.documents.reader import plain
 from edged.errors import JobError
 from edged.job.plan import JobPlan, parse_job
+from edged.operators.base import OPERATORS
+from edged.sinks.base import SINKS
 
 Duration = str | int | datetime.timedelta
 Size = str | int
@@ -219,6 +221,18 @@ class Rows:
     def file(self, id: str, path: str, *, format: str | None = None) -> Rows:
         """Write Parquet or NDJSON files.  Returns these rows."""
         return self.to(id, "file", path=path, format=format)
+
+    def __getattr__(self, type: str) -> Callable[..., Rows]:
+        """A method for every other registered operator and sink, plug-ins too.
+
+        `rows.scale("celsius", column="temperature", factor=0.1)` adds an operator that reads these
+        rows, `rows.statsd("counted", metric="rows")` a sink.  Raises AttributeError.
+        """
+        if type in OPERATORS.load() and OPERATORS[type].links == ("input",):
+            return lambda id, **keys: self._job.operator(id, type, input=self, **keys)
+        if type in SINKS.load():
+            return lambda id, **keys: self.to(id, type, **keys)
+        raise AttributeError(f"no operator or sink is called {type}")
 
     def to(self, id: str, type: str, **keys: Any) -> Rows:
         """Write to a sink of any registered type.  Returns these rows."""

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from edged.data.flow import BeatContext, Flow, Link, State
+from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from governors.registry import Registry
@@ -91,6 +92,12 @@ class OperatorPlan(ABC):
     """Version of the saved state's layout."""
     waits_for_time: ClassVar[bool] = False
     """Whether results are held back until the watermark passes."""
+    cycles: ClassVar[tuple[float, float] | None] = None
+    """Cycles a beat, and a row that it reads, on the reference core of `edged.simulate.work`; None:
+    not measured, simulated as a window."""
+    rows_out: ClassVar[float] = 1.0
+    """Rows out a row read, as simulations assume; of an operator with a window of rows the load
+    says how many match."""
 
     id: str
     output: Link
@@ -126,6 +133,14 @@ class OperatorPlan(ABC):
     def ahead_us(self) -> tuple[int | None, ...]:
         """Per input: how far its rows may run ahead of the other inputs before they only enlarge
         the state (a join's bounds); None where the input is unbounded."""
+        return ()
+
+    def window_us(self) -> int:
+        """Event time that its window of rows spans; 0: it keeps no rows."""
+        return 0
+
+    def window_schemas(self) -> Sequence[Schema]:
+        """The columns that the window of each input keeps; empty: it keeps no rows."""
         return ()
 
     @abstractmethod

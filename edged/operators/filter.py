@@ -56,6 +56,7 @@ class FilterPlan(OperatorPlan):
 
     links: ClassVar[tuple[str, ...]] = ("input",)
     keys: ClassVar[frozenset[str]] = frozenset({"where"})
+    cycles: ClassVar[tuple[float, float] | None] = (97e3, 4.0)
 
     id: str
     output: Link

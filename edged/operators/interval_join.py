@@ -84,6 +84,7 @@ class IntervalJoinPlan(OperatorPlan):
 
     links: ClassVar[tuple[str, ...]] = ("left", "right")
     keys: ClassVar[frozenset[str]] = frozenset({"on", "before", "after", "columns", "kernel"})
+    cycles: ClassVar[tuple[float, float] | None] = (430e3, 34.0)
 
     @classmethod
     def parse(
@@ -124,6 +125,14 @@ class IntervalJoinPlan(OperatorPlan):
         if exact_bits(link.schema, self.key_names(side)) != 32:
             needed |= set(self.key_names(side))
         return Schema.of(f for f in link.schema if f.name in needed)
+
+    def window_us(self) -> int:
+        """Both bounds together."""
+        return self.before_us + self.after_us
+
+    def window_schemas(self) -> tuple[Schema, Schema]:
+        """The kept columns of either side."""
+        return self.kept(0), self.kept(1)
 
     def key_names(self, side: int) -> tuple[str, ...]:
         """The key columns of a side."""

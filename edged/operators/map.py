@@ -54,6 +54,7 @@ class MapPlan(OperatorPlan):
 
     links: ClassVar[tuple[str, ...]] = ("input",)
     keys: ClassVar[frozenset[str]] = frozenset({"columns"})
+    cycles: ClassVar[tuple[float, float] | None] = (53e3, 0.5)
 
     id: str
     output: Link

@@ -40,6 +40,7 @@ class UnionPlan(OperatorPlan):
 
     links: ClassVar[tuple[str, ...]] = ("*inputs",)
     keys: ClassVar[frozenset[str]] = frozenset()
+    cycles: ClassVar[tuple[float, float] | None] = (27e3, 1.0)
 
     @classmethod
     def parse(

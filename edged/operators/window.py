@@ -189,6 +189,8 @@ class WindowPlan(OperatorPlan):
     links = ("input",)
     keys = frozenset({"keys", "size", "every", "aggregates"})
     waits_for_time = True
+    cycles = (85e3, 122.0)
+    rows_out = 0.01
 
     id: str
     input: Link

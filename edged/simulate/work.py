@@ -31,7 +31,8 @@ import numpy as np
 import governors.profile
 from edged.data.schema import Schema
 from edged.job.plan import JobPlan
-from edged.operators.interval_join import JOIN_PARALLEL_ROWS, IntervalJoinPlan
+from edged.operators.interval_join import JOIN_PARALLEL_ROWS
+from edged.operators.window import WindowPlan
 from edged.placement.placement import Curve, KernelProfile
 from governors.errors import ProfileError
 from governors.work import RaceCost
@@ -49,14 +50,8 @@ MESSAGE_CYCLES = 24e3
 ROW_CYCLES = 207.0
 COMMIT_US = 900
 """Of the measured store; an SD card takes longer."""
-OPERATORS = {
-    "filter": (97e3, 4.0),
-    "map": (53e3, 0.5),
-    "window": (85e3, 122.0),
-    "union": (27e3, 1.0),
-    "interval_join": (430e3, 34.0),
-}
-"""Cycles a beat, and a row that it reads."""
+UNMEASURED = WindowPlan.cycles or (0.0, 0.0)
+"""Cycles of an operator that was not measured: those of a window."""
 KERNEL_CYCLES = 15.0
 """Of the join's cycles a row, the kernel's (`chain`, windows of 10 000, beats of 16 384 rows); the
 rest is hashing, sharing out, keeping columns and making pairs of rows."""
@@ -127,10 +122,10 @@ def job_work(
     notes = [scaled]
     for id, operator in plan.operators.items():
         read = sum(rates[name] for name in plan.inputs[id]) / rows_per_s
-        a_beat, a_row = OPERATORS.get(operator.kind, OPERATORS["window"])
-        if operator.kind not in OPERATORS:
+        a_beat, a_row = operator.cycles or UNMEASURED
+        if operator.cycles is None:
             notes.append(f"{operator.kind} was not measured: as window")
-        if isinstance(operator, IntervalJoinPlan):
+        if operator.window_schemas():
             join = _join(board, window, calibrated, kernel, a_row)
             a_row, stall_us = join.cycles_per_unit / scale, stall_us + read * join.stall_us_per_unit
             away = _and(away, join.gpu, read)
@@ -192,14 +187,14 @@ def _flows(plan: JobPlan, load: Load) -> tuple[dict[str, float], float, int, flo
     state, window = 0.0, 0
     for id in plan.order:
         operator, read = plan.operators[id], sum(rates[n] for n in plan.inputs[id])
-        if isinstance(operator, IntervalJoinPlan):
-            held = read * (operator.before_us + operator.after_us) / 1e6
-            kept = sum(_width(operator.kept(side)) for side in (0, 1)) / 2
+        if sides := operator.window_schemas():
+            held = read * operator.window_us() / 1e6
+            kept = sum(map(_width, sides)) / len(sides)
             state += held * (kept + STATE_BYTES)
             window = max(window, round(held / 2))
             rates[id] = read * load.matches
         else:
-            rates[id] = read * (0.01 if operator.kind == "window" else 1.0)
+            rates[id] = read * operator.rows_out
     shipped = sum(
         rates[plan.inputs[id][0]] * _width(plan.links[plan.inputs[id][0]].schema)
         for id in plan.sinks

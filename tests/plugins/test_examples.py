@@ -186,3 +186,15 @@ def test_the_policy_is_accepted_with_its_settings_and_refuses_others(fresh, tmp_
     assert edged(fresh, "validate", tmp_path / "good.toml", env=environment).returncode == 0
     done = edged(fresh, "validate", tmp_path / "bad.toml", env=environment)
     assert done.returncode == 65 and "hour" in done.stdout + done.stderr
+
+
+def test_a_job_written_in_python_has_a_method_for_each_kind_of_the_plug_in(fresh):
+    code = (
+        "from edged.job.builder import Job, generator;"
+        "job = Job('j');"
+        "rows = job.stream('s', generator(10), {'t': 'timestamp', 'x': 'float64'}, time='t');"
+        "rows.scale('half', column='x', factor=0.5).statsd('out', metric='rows');"
+        "print(job.plan().order, hasattr(rows, 'no_such_kind'))"
+    )
+    done = subprocess.run([fresh, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "('half',) False", done.stderr

@@ -13,7 +13,7 @@ import governors.profile_reader
 from edged.beat.batcher import MARGIN_US_MIN
 from edged.calibration.site import calibrate_board
 from edged.cli.simulate import command
-from edged.operators.interval_join import JOIN_PARALLEL_ROWS
+from edged.operators.interval_join import JOIN_PARALLEL_ROWS, IntervalJoinPlan
 from edged.placement.placement import Curve, KernelProfile
 from edged.placement.profile import save_energy, save_profile
 from edged.simulate import gpu
@@ -21,7 +21,7 @@ from edged.simulate.device import Device
 from edged.simulate.engine import Engine, Setup
 from edged.simulate.report import _setup, answer
 from edged.simulate.rows import clocks_of, default_mode, on_board, simulated_rows
-from edged.simulate.work import COMMIT_US, KERNEL_CYCLES, OPERATORS, Load, job_work
+from edged.simulate.work import COMMIT_US, KERNEL_CYCLES, Load, job_work
 from governors.cost import PLAN_ERROR, CostModel
 from governors.work import Dial, RaceCost, Work
 from tests.simulate.common import ORIN, join_plan, plain_work, question
@@ -209,7 +209,8 @@ def test_the_work_on_the_gpu_leaves_the_rest_of_the_beat_to_the_cpu():
     assert rest.cycles == on_cpu.cost.cycles
     kernel_cycles = on_cpu.cost.cycles_per_unit - rest.cycles_per_unit
     assert kernel_cycles == pytest.approx(CPU_HZ / 1e6 / 6, rel=0.01)  # 1 us a row on six cores
-    assert OPERATORS["interval_join"][1] > KERNEL_CYCLES
+    assert IntervalJoinPlan.cycles is not None
+    assert IntervalJoinPlan.cycles[1] > KERNEL_CYCLES
     assert there.cost.commit_cycles == on_cpu.cost.commit_cycles > 0 == rest.commit_cycles
 
 
