@@ -201,8 +201,8 @@ def _along(law: Law, window: int) -> float:
 
 def measure(name: str) -> Iterator[Point]:
     """One member's points, window by window; whole beats of it are timed, nothing else."""
-    from edged.bench.join_data import Feed, draw
-    from edged.bench.join_measure import MemberDriver, section
+    from edged.calibration.join_data import Feed, draw
+    from edged.calibration.join_measure import MemberDriver, section
     from edged.joins.base import load_joins
 
     member = load_joins()[name]

@@ -33,12 +33,12 @@ from typing import Any
 import click
 
 from edged.bench import join_peers
-from edged.bench.join_data import KEYS, Feed, Pool, draw
-from edged.bench.join_measure import MemberDriver, OperatorDriver, measure
 from edged.bench.join_pages import ROW_BYTES, measure_pages
 from edged.bench.join_report import PAGES, aims, draw_plot, show
-from edged.bench.join_roofline import Effort, Limit
 from edged.bench.rig import machine
+from edged.calibration.join_data import KEYS, Feed, Pool, draw
+from edged.calibration.join_measure import MemberDriver, OperatorDriver, measure
+from edged.calibration.join_roofline import Effort, Limit
 from edged.joins.base import WindowJoin, load_joins
 from kernels.cuda import gpu
 

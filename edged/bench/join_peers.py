@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from edged.bench.join_data import Digest, Pool, Products, draw, expected
+from edged.calibration.join_data import Digest, Pool, Products, draw, expected
 
 PEERS = ("duckdb", "polars")
 ROWS_MIN = 100_000

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edged.bench.join_data import KEYS
+from edged.calibration.join_data import KEYS
 
 COLOURS = ("#0b6e99", "#d1495b", "#2a9d5c", "#8a5cb8", "#e0a030", "#6b7280")
 Row = dict[str, Any]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from edged.bench.join_data import Feed, draw
-from edged.bench.join_measure import MemberDriver, section
+from edged.calibration.join_data import Feed, draw
+from edged.calibration.join_measure import MemberDriver, section
 from edged.errors import ConfigError
 from edged.joins.base import WindowJoin, find_join, load_joins
 from edged.operators.interval_join import JOIN_PARALLEL_ROWS

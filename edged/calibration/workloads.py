@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from edged.bench.join_data import Feed, draw
-from edged.bench.join_measure import MemberDriver
+from edged.calibration.join_data import Feed, draw
+from edged.calibration.join_measure import MemberDriver
 from edged.errors import ConfigError
 from edged.joins.base import WindowJoin
 from edged.operators.interval_join import IntervalJoinPlan

@@ -13,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.bench import join
-from edged.bench.join_data import (
+from edged.bench.join_pages import measure_pages
+from edged.bench.join_peers import measure_peer
+from edged.bench.join_report import aims
+from edged.calibration.join_data import (
     KEYS,
     PERIOD_MIN,
     Digest,
@@ -24,11 +27,8 @@ from edged.bench.join_data import (
     expected,
     zipf,
 )
-from edged.bench.join_measure import MemberDriver, OperatorDriver, check, measure
-from edged.bench.join_pages import measure_pages
-from edged.bench.join_peers import measure_peer
-from edged.bench.join_report import aims
-from edged.bench.join_roofline import Effort, Floor, Limit
+from edged.calibration.join_measure import MemberDriver, OperatorDriver, check, measure
+from edged.calibration.join_roofline import Effort, Floor, Limit
 from edged.joins.base import load_joins
 from edged.joins.chain import ChainJoin
 from kernels.cpu import roofline

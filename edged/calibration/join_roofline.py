@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from edged.bench.join_data import Feed
+from edged.calibration.join_data import Feed
 from edged.data.columns import address
 from edged.data.workers import Workers
 from edged.joins._lanes import cut

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from edged.bench.join_data import Digest, Feed, expected
-from edged.bench.join_roofline import Effort, Limit
+from edged.calibration.join_data import Digest, Feed, expected
+from edged.calibration.join_roofline import Effort, Limit
 from edged.data.columns import Batch, Column
 from edged.data.flow import BeatContext, Flow, Link
 from edged.data.schema import TYPES, Field, Schema
