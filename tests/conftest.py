@@ -1,10 +1,9 @@
-"""Settings of all tests: hypothesis judges results, never the speed of a busy machine.
+"""Settings of all tests.
 
-`--no-skips`, for CI: a run in which a test was skipped has failed.
-
-Several processes (`make test`, `pytest -n 3 --dist loadgroup`) share the work by file, since what
-is dear is made once per file; the tests of one Spark session stay together, and what takes longest
-comes first, so that no process is left with it at the end.
+Hypothesis has no deadline, since machines that run tests are busy.  `--no-skips`, for CI, fails a
+run in which a test was skipped.  With several workers (`pytest -n 3 --dist loadgroup`) whole files
+are distributed, because expensive fixtures are made once a file; the tests of the shared Spark
+session stay in one worker, and the longest files start first.
 """
 
 import pytest
@@ -30,13 +29,13 @@ LONGEST = (
     "tests/job",
     "tests/beat",
 )
-"""Where the suite's time goes, by the clock; `CONTRIBUTING.md` has the figures."""
+"""The files that take longest, by wall time."""
 APART = ("tests/spark/test_restart.py", "tests/system/test_bad_input.py")
-"""Files whose tests have nothing in common: each may run in another process."""
+"""Files without shared fixtures: each of their tests may run in another worker."""
 
 
 class NoSkips:
-    """Fails a session that would have passed, had nothing been skipped."""
+    """Fails a session that passes but has skipped tests, and lists them."""
 
     def __init__(self):
         self.skipped = []
@@ -62,7 +61,7 @@ class NoSkips:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_jvms(tmp_path_factory):
-    """Every JVM of the tests starts quickly, and leaves its files here where it is killed."""
+    """Options for all JVMs: a short start, and one directory for files of killed ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", jvm.options(tmp_path_factory.mktemp("jvm")))
         yield
@@ -77,12 +76,12 @@ def pytest_configure(config):
     if config.getoption("--no-skips"):
         config.pluginmanager.register(NoSkips())
     if not hasattr(config, "workerinput"):
-        registry.forget_stale()  # else tests run kernels whose helpers have changed since
+        registry.forget_stale()  # numba does not notice changed helpers
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items):
-    """Every test is told its group; the sort is stable, files stay whole and in order."""
+    """Mark each test with its group; the sort is stable, so files stay whole and in order."""
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_turn)
@@ -90,7 +89,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session):
-    """Files dealt out test by test would only be slow: nobody would see it."""
+    """Refuse a run that distributes single tests, which would pass but slowly."""
     loose = [item.nodeid for item in session.items if "@" not in item.nodeid]
     if getattr(session.config.option, "loadgroup", False) and loose:
         pytest.exit(

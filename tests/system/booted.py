@@ -1,11 +1,11 @@
-"""`make system`: the Debian package, proven on a Debian that is booted with systemd.
+"""`make system`: the Debian package, installed and used in a Debian booted with systemd.
 
     python -m tests.system.booted PACKAGE NEWER [--json build/system.json]
 
-Each step is a function below, in the order of their lines; a step that fails ends the run.  Device
-and centre are the same machine: daemon, API, governor helper and collector run as their units.
-Rows come over TCP from a process of producers and over HTTP; at the end the landing must hold every
-row that was sent, once.
+Each step is a method of `Proof`, run in source order; a failing step ends the run.  Device
+and centre are one machine: daemon, API, governor helper and collector run as their units.  Rows
+arrive over TCP from a process of producers and over HTTP; at the end the landing must hold each row
+once.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tests.system.machine import Machine, base
 
 PORT = 7400
 TCP_ROWS = 500
-"""A batch of each producer, every PERIOD_S."""
+"""Rows of a batch; each producer sends one every PERIOD_S."""
 PERIOD_S = 0.05
 CONFIG = """\
 [device]
@@ -102,7 +102,7 @@ class Proof(Installed):
     # installing and starting --------------------------------------------------------------------
 
     def install_the_package(self):
-        """Kernels are compiled, the users are there, and all units run: with no job yet."""
+        """Kernels are compiled, the users exist and all units run, without a job."""
         self.put("etc/edged/edged.toml.d/50-system.toml", CONFIG)
         self.put("etc/systemd/system/edged.service.d/system.conf", UNIT)
         self.machine.run("dpkg", "-i", self.carry(self.package), timeout_s=400)
@@ -114,7 +114,7 @@ class Proof(Installed):
         assert "edged" in self.machine.run("getent", "passwd", "edged").stdout
 
     def check_the_hardening(self):
-        """`systemd-analyze security`, as this systemd counts."""
+        """`systemd-analyze security` of the units."""
         said = self.machine.run("systemd-analyze", "security", "--no-pager", "edged.service").stdout
         self.score = float(said.rpartition("level for edged.service: ")[2].split()[0])
         assert self.score <= 2.5, self.score
@@ -122,7 +122,7 @@ class Proof(Installed):
         assert "CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status
 
     def run_a_job_over_the_api(self):
-        """The API's socket is the group's; a job goes in and is there."""
+        """The API's socket belongs to the group and takes a job."""
         socket = self.machine.seen / "run/edged/api.sock"
         assert socket.stat().st_mode & 0o777 == 0o660
         group = self.machine.run("stat", "-c", "%U:%G", "/run/edged/api.sock").stdout
@@ -133,7 +133,7 @@ class Proof(Installed):
             assert api.get("/v1/jobs/law").json()["state"] == "running"
 
     def be_ready_only_when_ready(self):
-        """The moment that systemd says it runs, sources listen and the door answers."""
+        """When systemd reports the daemon active, sources listen and the control socket answers."""
         self.machine.run("systemctl", "restart", "edged")
         connect = f"import socket; socket.create_connection(('127.0.0.1', {PORT})).close()"
         subprocess.run(self.machine.inside([sys.executable, "-c", connect]), check=True)
@@ -142,7 +142,7 @@ class Proof(Installed):
             assert api.get("/v1/jobs/law").json()["state"] == "running", "it came back"
 
     def take_rows_over_tcp_and_http(self):
-        """Producers begin; they go on until the end, whatever happens."""
+        """Start the producers, which run until the last step."""
         journal = BUILD / "acked"
         journal.unlink(missing_ok=True)
         self.config = {
@@ -159,7 +159,7 @@ class Proof(Installed):
         self.limits_are_owned()
 
     def let_another_user_read_the_landing(self):
-        """A member of the collector's group reads, and says how far; nobody else sees anything."""
+        """The collector's group may read the landing and mark a position; others may not."""
         run = self.machine.run
         run("useradd", "--system", "--groups", "edged-collector", "reader")
         self.until(lambda: int(run(*self.as_user("reader", READER)).stdout) > 0, 60)
@@ -173,15 +173,15 @@ class Proof(Installed):
         assert self.machine.show("edged-collector", "NRestarts") == "0"
 
     def log_with_levels_and_fields(self):
-        """What each of the services says is in the journal with its level and its fields."""
+        """Each service's log lines are in the journal with level and fields."""
         inside = self.machine.inside([sys.executable, "-c", STRANGER])
         assert subprocess.run(inside, check=True, stdout=subprocess.PIPE, text=True).stdout == "422"
-        told = {
+        entries = {
             "edged": ("6", "EDGED_EVENT=job.created", "EDGED_JOB=law"),
             "edged-api": ("6", "EDGED_STATUS=201"),
             "edged-collector": ("4", "EDGED_EVENT=page.damaged", "EDGED_DEVICE=stranger"),
         }
-        for unit, (priority, *fields) in told.items():
+        for unit, (priority, *fields) in entries.items():
             self.until(lambda f=fields: self.entries(*f), 30)
             entry = self.entries(*fields)[-1]
             assert (entry["PRIORITY"], entry["_SYSTEMD_UNIT"]) == (priority, f"{unit}.service")
@@ -189,7 +189,7 @@ class Proof(Installed):
     # what goes wrong ----------------------------------------------------------------------------
 
     def come_back_from_a_kill(self):
-        """`kill -9`: limits are restored, it is back within seconds, producers go on."""
+        """After `kill -9` limits are restored, and the daemon is back within seconds."""
         pid, began = self.pid(), time.monotonic()
         self.kill("edged")
         self.until(lambda: self.pid() not in (0, pid) and self.active(), BACK_S)
@@ -200,7 +200,7 @@ class Proof(Installed):
         self.until_more_is_acked()
 
     def be_restarted_by_the_watchdog(self):
-        """A stopped process feeds nobody."""
+        """systemd's watchdog restarts a stopped process."""
         pid = self.pid()
         os.kill(self.host_pid(pid), signal.SIGSTOP)
         self.until(lambda: self.pid() not in (0, pid) and self.active(), 60)
@@ -209,7 +209,7 @@ class Proof(Installed):
         self.until_more_is_acked()
 
     def refuse_a_wrong_reload(self):
-        """`systemctl reload` fails; the journal says why; nothing has changed."""
+        """`systemctl reload` of a wrong configuration fails, logs why and changes nothing."""
         pid = self.pid()
         self.put("etc/edged/edged.toml.d/60-wrong.toml", "[log]\nlevle = 'debug'\n")
         done = self.machine.run("systemctl", "reload", "edged", check=False)
@@ -221,7 +221,7 @@ class Proof(Installed):
         self.until_more_is_acked()
 
     def apply_a_right_reload(self):
-        """Another policy and another job, from files; the same process, the same producers."""
+        """A reload applies another policy and another job; process and producers stay the same."""
         pid = self.pid()
         self.put("etc/edged/edged.toml.d/60-more.toml",
                  '[energy]\npolicy = "power_cap"\nsettings = { watts = 6.0 }\n')  # fmt: skip
@@ -236,7 +236,7 @@ class Proof(Installed):
         self.until_more_is_acked()
 
     def go_on_without_the_api(self):
-        """The API is killed: the daemon does not notice, and a request brings it back."""
+        """A request restarts a killed API; the daemon is not affected."""
         pid = self.pid()
         self.kill("edged-api")
         self.until_more_is_acked()
@@ -244,8 +244,8 @@ class Proof(Installed):
         assert self.pid() == pid
 
     def own_the_clocks_of_sys_through_the_helper(self):
-        """A board in /sys: set by root's helper, after nvpmodel; restored by it after SIGKILL even
-        under a configuration that somebody has broken, and by one that has died meanwhile."""
+        """The root helper sets clocks of a board in /sys, after nvpmodel.  It restores them after
+        SIGKILL of the daemon, also under a broken configuration and after its own death."""
         board = self.machine.root / "srv/board"
         BOARDS["orin-nano-r36"]().plant(board)
         limits = board / CPUS / "cpufreq/policy0/scaling_max_freq"
@@ -273,16 +273,16 @@ class Proof(Installed):
         self.until_more_is_acked()
 
     def upgrade_in_place(self):
-        """A newer package: the daemon restarts with its state and with the kernels that it has."""
+        """A newer package restarts the daemon, which keeps its state and its compiled kernels."""
         pid, jobs = self.pid(), self.jobs()
         self.machine.run("systemctl", "disable", "edged-governor-helper.socket")
         self.machine.run("dpkg", "-i", self.carry(self.newer), timeout_s=400)
         ready = self.machine.said.partition("kernels ready in ")[2].split()[0]
         assert float(ready) < 10, "kernels that did not change are not compiled again"
-        for unit, told in ("edged", "enabled"), ("edged-governor-helper.socket", "disabled"):
+        for unit, state in ("edged", "enabled"), ("edged-governor-helper.socket", "disabled"):
             assert (
                 self.machine.run("systemctl", "is-enabled", unit, check=False).stdout.strip()
-                == told
+                == state
             )
         assert self.pid() != pid and self.active()
         assert self.jobs() == jobs
@@ -290,7 +290,7 @@ class Proof(Installed):
         self.until_more_is_acked()
 
     def stop_and_drain(self):
-        """All that was accepted is at the centre when the stop is over; clocks are as before."""
+        """After a stop every accepted row is at the centre, and clocks are as before."""
         self.tcp.send_signal(signal.SIGUSR1)
         said, _ = self.tcp.communicate(timeout=60)
         self.ended = json.loads(said.splitlines()[-1])["ended"]
@@ -306,7 +306,7 @@ class Proof(Installed):
     # the end ------------------------------------------------------------------------------------
 
     def remove_the_package(self):
-        """Units and programs are gone; state and configuration stay; limits are restored."""
+        """Removal deletes units and programs, restores limits, keeps state and configuration."""
         self.machine.run("systemctl", "start", "edged")
         self.machine.run("dpkg", "--remove", "edged")
         assert not (self.machine.root / "opt/edged").exists()
@@ -318,7 +318,7 @@ class Proof(Installed):
         assert self.limits_are_restored()
 
     def install_it_again(self):
-        """With state and jobs as they were left; kernels are still there, units are enabled."""
+        """An installation after removal finds state, jobs and kernels, and enables the units."""
         self.machine.run("dpkg", "-i", self.carry(self.newer), timeout_s=400)
         assert float(self.machine.said.partition("kernels ready in ")[2].split()[0]) < 10
         assert self.active(), self.machine.said + self.machine.journal("edged")[-2000:]
@@ -328,7 +328,7 @@ class Proof(Installed):
         self.machine.run("dpkg", "--remove", "edged")
 
     def purge_it(self):
-        """Nothing is left, the user neither."""
+        """A purge leaves nothing, not even the user."""
         self.machine.run("dpkg", "--purge", "edged")
         for path in ("var/lib/edged", "var/lib/edged-collector", "etc/edged", "var/cache/edged"):
             assert not (self.machine.root / path).exists(), path
@@ -394,10 +394,10 @@ def main():
                 proof.tcp.kill()
             machine.__exit__()
     finally:
-        told = {name: getattr(proof, name) for name in ("score", "back_s", "rows")
+        figures = {name: getattr(proof, name) for name in ("score", "back_s", "rows")
                 if hasattr(proof, name)}  # fmt: skip
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"steps": steps, **told}, indent=2) + "\n")
+        options.json.write_text(json.dumps({"steps": steps, **figures}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

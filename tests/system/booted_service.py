@@ -1,5 +1,4 @@
-"""The installed service as `booted` sees it from outside: its files, its API, its processes, the
-rows that it has acknowledged and those that are at the centre."""
+"""The installed service from outside: files, API, processes, acknowledged rows and landed rows."""
 
 import contextlib
 import json
@@ -20,12 +19,12 @@ from tests.system import producers
 BUILD = Path("build/system")
 HTTP_ROWS = 200
 BACK_S = 20.0
-"""Within which a daemon must work again that was killed; its start alone takes about 2 s."""
+"""Seconds within which a killed daemon works again; its start alone takes about 2 s."""
 LIMITS = "sys/devices/system/cpu/cpufreq/policy*/scaling_m[ai][nx]_freq"
 
 
 class Installed:
-    """The service on a machine, and what was sent to it."""
+    """The service on a machine, and the rows sent to it."""
 
     def __init__(self, machine):
         self.machine = machine
@@ -33,7 +32,7 @@ class Installed:
         self.before = {}
 
     def put(self, path, text):
-        """A file of the machine's."""
+        """A file of the machine, as seen from here."""
         target = self.machine.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
@@ -52,7 +51,7 @@ class Installed:
         return httpx.Client(transport=transport, base_url="http://localhost", timeout=60)
 
     def post(self):
-        """Rows over HTTP, twice under one key, as a client does that has lost the answer."""
+        """Send rows over HTTP twice under one key, as a client does after a lost answer."""
         self.key += 1
         ids = range(self.http_rows, self.http_rows + HTTP_ROWS)
         rows = [{"id": i, "time": "2024-01-01T00:00:00Z"} for i in ids]
@@ -63,7 +62,7 @@ class Installed:
         self.http_rows += HTTP_ROWS
 
     def accepted(self, body, headers):
-        """Whether the rows are in; unavailable is a reason to ask again, anything else is none."""
+        """Whether the rows were accepted; False for 503, an error for any other refusal."""
         try:
             with self.api() as api:
                 answer = api.post("/v1/streams/h/tuples", content=body, headers=headers)
@@ -80,11 +79,11 @@ class Installed:
         os.kill(self.host_pid(int(self.machine.show(unit, "MainPID"))), signal.SIGKILL)
 
     def pid(self):
-        """The daemon's, as the machine counts; 0: none."""
+        """The daemon's process id inside the machine; 0 where it does not run."""
         return int(self.machine.show("edged", "MainPID"))
 
     def host_pid(self, pid):
-        """The same process, as this machine counts: the last of NSpid is the innermost."""
+        """The process id here of a process inside; the last entry of NSpid is the inner one."""
         ours = Path(f"/proc/{self.machine.leader}/ns/pid").readlink()
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # gone meanwhile
@@ -94,7 +93,7 @@ class Installed:
         raise AssertionError(f"no process {pid}")
 
     def said_since(self, pid):
-        """The daemon's log from what its process `pid` said on, without what that said itself."""
+        """The unit's log lines after those of process `pid`."""
         lines = self.machine.journal("edged").partition(f"edged[{pid}]")[2].splitlines()
         return "\n".join(line for line in lines if f"edged[{pid}]" not in line)
 
@@ -112,7 +111,7 @@ class Installed:
         return {job["name"]: (job["version"], job["document"]) for job in listed}
 
     def acked(self):
-        """Batches that the daemon has acknowledged to producers over TCP so far."""
+        """Batches acknowledged to the TCP producers so far."""
         latest = Counter()
         for line in (BUILD / "acked").read_text().splitlines():
             said = json.loads(line)
@@ -133,25 +132,25 @@ class Installed:
             time.sleep(0.1)
 
     def limits_are_owned(self):
-        """The policy has set clocks, and its journal says what they were."""
+        """Wait until the policy has set clocks and its journal holds the earlier limits."""
         journal = self.machine.root / "var/lib/edged/limits.journal"
         self.until(lambda: journal.exists() and self.clocks() == {"1036800"}, 30)
         files = json.loads(journal.read_text().splitlines()[0])["files"]
         self.before = {file["path"]: file["original"] for file in files}
 
     def limits_are_restored(self):
-        """Every file that the policy may have set is as it was before."""
+        """Every file that the policy may set has its earlier value."""
         board = self.machine.root / "var/lib/edged/board"
         now = {path: (board / path[1:]).read_text().strip() for path in self.before}
         return now == self.before
 
     def clocks(self):
-        """What the limits of the simulated board's CPU are, in kHz."""
+        """The limits of the simulated board's CPU, in kHz."""
         board = self.machine.root / "var/lib/edged/board"
         return {path.read_text().strip() for path in board.glob(LIMITS)}
 
     def rows_are_exact(self):
-        """Every row is in the landing, once: those over TCP that were sent, those of each key."""
+        """The landing holds each row once: all TCP rows, and those of each HTTP key."""
         landing = self.machine.root / "var/lib/edged-collector/landing"
         found = {"a_out": Counter(), "h_out": Counter()}
         for _, page in read_landing(landing):

@@ -1,7 +1,7 @@
-"""A Debian 12 that is booted with systemd as its first process, in a container of its own.
+"""A Debian 12 booted with systemd as its first process, in a container.
 
-debootstrap makes it once, from the distribution's packages; a tarball keeps it for the next run.
-Commands run in it by nsenter(1); its files lie under `root`, what is mounted there under `seen`.
+debootstrap makes it once from the distribution's packages; a tarball keeps it for the next run.
+Commands run in it by nsenter(1).  Its files lie under `root`, its mounts under `seen`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BOOT_S = 180
 
 
 def base(directory):
-    """The tarball of a freshly made Debian; made where it is not there."""
+    """The tarball of a fresh Debian, made where it is missing."""
     tarball = directory / f"{SUITE}.tar.zst"
     if tarball.exists():
         return tarball
@@ -80,11 +80,11 @@ class Machine:
 
     @property
     def seen(self):
-        """Its root as its processes see it, /run and /proc included."""
+        """Its root with its mounts, such as /run and /proc."""
         return Path(f"/proc/{self.leader}/root")
 
     def run(self, *words, check=True, timeout_s=180, text=None):
-        """Run a command in it; what it said on standard output."""
+        """Run a command in it; returns its standard output."""
         done = subprocess.run(
             ["nsenter", "--all", "--target", str(self.leader), "--wd=/", "--", *map(str, words)],
             capture_output=True, text=True, timeout=timeout_s, input=text,
@@ -96,7 +96,7 @@ class Machine:
         return done
 
     def inside(self, words):
-        """A command line that runs here, in its network."""
+        """The command line that runs `words` here, in its network."""
         return ["nsenter", "--net", "--target", str(self.leader), "--", *map(str, words)]
 
     def show(self, unit, name):
@@ -114,7 +114,7 @@ class Machine:
         return next(map(int, children.split()), None)
 
     def _booted(self):
-        """nspawn's first child makes the one that becomes systemd, and goes: look each time."""
+        """The process that is systemd inside.  nspawn's first child forks it and ends."""
         self.leader = self._find_leader()
         if self.leader is None:
             return False

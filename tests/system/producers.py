@@ -1,10 +1,10 @@
 """Producers in a process of their own: `python -m tests.system.producers CONFIG.json`.
 
-Each producer is a thread that sends one batch every `period_s`, whose rows follow from its number
-and the batch's alone (`rows`), so that a process that was killed goes on where the daemon's store
-stands, and the test knows every row without being told.  Every committed number goes to the journal
-at once: a line of JSON `{"producer": …, "acked": …}`.  SIGUSR1 ends the streams; when all ends are
-committed, `{"ended": {producer: batches}}` is said on standard output.
+Each producer is a thread that sends one batch every `period_s`.  Its rows are a function of the
+producer's number and the batch's (`rows`): a restarted process continues from the daemon's store,
+and the test can compute every row.  Each committed number is appended to the journal at once, as a
+line of JSON `{"producer": …, "acked": …}`.  SIGUSR1 ends the streams; when all ends are committed,
+the process prints `{"ended": {producer: batches}}`.
 """
 
 import json
@@ -23,7 +23,7 @@ from edged.client import Producer
 START_US = 1_704_067_200_000_000
 LATENESS_US = 50_000
 BATCH_US = 100_000
-"""Event time that a batch covers."""
+"""Event time of one batch."""
 KEYS = 20_000
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 A = pa.schema(
@@ -75,11 +75,11 @@ class Run:
         self._journal = os.open(config["journal"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(self, producer, acked):
-        """Write down a commitment that edged has made."""
+        """Append an acknowledgement to the journal."""
         os.write(self._journal, json.dumps({"producer": producer, "acked": acked}).encode() + b"\n")
 
     def produce(self, about):
-        """Be one producer until told to stop."""
+        """Run one producer until SIGUSR1, then end its stream."""
         try:
             self._produce(about)
         except BaseException as problem:

@@ -1,4 +1,7 @@
-"""A whole edged as real processes on loopback, and the law that its landing is held against."""
+"""Collector, daemon and producers as processes on loopback, and the check of the landing: the law.
+
+The law: what was acknowledged is neither lost nor repeated.
+"""
 
 import contextlib
 import json
@@ -86,7 +89,7 @@ COUNTS = """SELECT key, time_bucket(INTERVAL '10 seconds', time) AS window_start
 
 
 class System:
-    """Collector, daemon and producers in one directory; every process ends with the `with`."""
+    """Collector, daemon and producers in one directory; leaving the `with` ends all processes."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -114,13 +117,13 @@ class System:
                 say(f"--- {log.name}", *tail)
 
     def part(self, name, *arguments):
-        """Start `python -m …`, to be stopped at the end."""
+        """Start `python -m …`; it is stopped with the system."""
         made = ChildProcess(name, arguments, self.logs)
         self.parts[name] = made
         return made
 
     def collect(self, *options):
-        """The collector, ready."""
+        """Start the collector; returns when it is ready."""
         part = self.part("collector", *self.collect_command(*options))
         part.ready()
         return part
@@ -130,7 +133,7 @@ class System:
                 "--listen", self.collector_address, "--json", *options)  # fmt: skip
 
     def run(self, job, *options, name="daemon", store=None, door=None):
-        """The daemon, ready."""
+        """Start the daemon; returns when it is ready."""
         path = self.directory / f"{name}.json"
         path.write_text(json.dumps(job))
         part = self.part(
@@ -142,7 +145,7 @@ class System:
         return part
 
     def produce(self, of=2, batch=400, period_s=0.1, **more):
-        """`of` producers for each stream, all with their first batch committed."""
+        """Start `of` producers a stream; returns when each has a committed batch."""
         named = [{"id": f"{s}{i}", "stream": s} for s in "ab" for i in range(of)]
         self.config = {
             "address": self.address,
@@ -162,7 +165,7 @@ class System:
         return part
 
     def acked(self):
-        """Producer -> its last batch that was acknowledged, by the producers' own journal."""
+        """Producer -> its last acknowledged batch, from the producers' journal."""
         found = {}
         if self.journal.exists():
             for line in self.journal.read_text().splitlines():
@@ -172,7 +175,7 @@ class System:
         return found
 
     def end_streams(self, timeout_s=120):
-        """Let the producers end their streams; producer -> batches that it sent."""
+        """Make the producers end their streams; returns producer -> batches sent."""
         process = self.parts["producers"].process
         deadline = time.monotonic() + 120
         while not _catches(process.pid, signal.SIGUSR1):  # it may have been started just now
@@ -182,9 +185,9 @@ class System:
         return self.end_streams_by_themselves(timeout_s)
 
     def end_streams_by_themselves(self, timeout_s=120):
-        """Wait until the producers have sent `batches_max` and ended; as `end_streams`."""
+        """Wait until the producers have sent `batches_max` batches each; as `end_streams`."""
         parts = self.parts["producers"], self.parts["daemon"], self.parts["collector"]
-        return heard("ended", timeout_s, *parts)["ended"]
+        return await_event("ended", timeout_s, *parts)["ended"]
 
     def status(self):
         return ask(self.door, "status")
@@ -193,7 +196,7 @@ class System:
         return ask(self.door, "replace", job=job)
 
     def drain(self, timeout_s=120):
-        """Wait until the jobs have ended and every page is acknowledged; the last status."""
+        """Wait until the jobs have ended and all pages are acknowledged; the last status."""
         last = {}
 
         def drained():
@@ -207,8 +210,8 @@ class System:
         return last
 
 
-def heard(event, timeout_s, part, *others):
-    """The first event of `part` that has the key `event`; fails where one of `others` dies."""
+def await_event(event, timeout_s, part, *others):
+    """The first event of `part` with the key `event`; fails where one of `others` dies."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):
@@ -233,9 +236,9 @@ def until(done, timeout_s, what, *parts):
 
 
 class Killer(threading.Thread):
-    """Kills a part with SIGKILL at random moments, its start included, and starts it again.
+    """Kills a process with SIGKILL at random moments, its start included, and restarts it.
 
-    With `progress`, a number that grows while the part works, every third life lasts until it has
+    `progress` is a number that grows while the process works; every third life lasts until it has
     grown, however slow the machine is.
     """
 
@@ -266,7 +269,7 @@ class Killer(threading.Thread):
 
 
 def assert_exactly_once(landing, config, batches, **more):
-    """The landing holds what DuckDB makes of all rows sent, each page whole and in its place.
+    """The landing holds what DuckDB computes from all sent rows; each page is whole and in order.
 
     `more` are further streams of pages and their queries.  Returns the landed rows by stream.
     """
@@ -276,7 +279,7 @@ def assert_exactly_once(landing, config, batches, **more):
         header = parse_header(page)
         seqs[header.device, header.epoch, header.stream, header.partition].append(header.seq)
         assert (row[5], row[4]) == (header.seq, header.partition)
-        if header.stream == telemetry.STREAM:  # what the device tells of itself, no job's result
+        if header.stream == telemetry.STREAM:  # telemetry, no result of a job
             continue
         text = (Path(landing) / f"schemas/{header.stream}@{header.version}.json").read_text()
         tables[header.stream].append(read_page(page, Schema.from_json(text)))
@@ -300,7 +303,7 @@ def assert_exactly_once(landing, config, batches, **more):
 
 
 def assert_same(db, name, truth, have):
-    """The table `have` and the query `truth` hold the same rows as often; returns how many."""
+    """The table `have` and the query `truth` hold the same rows as often; returns their number."""
     db.execute(f"CREATE OR REPLACE TEMP TABLE truth AS {truth}")
     names = ", ".join(c[0] for c in db.execute("DESCRIBE truth").fetchall())
     have = f"SELECT {names} FROM {have}"
@@ -314,14 +317,14 @@ def assert_same(db, name, truth, have):
 
 
 def seed():
-    """A fresh seed, or the one that a former run has printed: EDGED_SEED."""
+    """EDGED_SEED, which an earlier run has printed, or a fresh seed."""
     number = int(os.environ.get("EDGED_SEED") or random.SystemRandom().randrange(1 << 32))
     say(f"EDGED_SEED={number}")
     return number
 
 
 def say(*lines):
-    """Shown by pytest where the test fails."""
+    """Print lines, which pytest shows where the test fails."""
     sys.stdout.write("\n".join([*lines, ""]))
 
 

@@ -1,4 +1,4 @@
-"""Bad documents, settings, peers and commands: each is told so, and the daemon goes on."""
+"""Bad documents, settings, peers and commands are refused with a reason; the daemon continues."""
 
 import copy
 import json
@@ -21,7 +21,7 @@ from tests.system.support import System, assert_exactly_once, law_job, until
 
 
 def edged(*arguments):
-    """`edged …`, to its end."""
+    """Run `edged …` until it ends."""
     return subprocess.run(
         [sys.executable, "-m", "edged", *map(str, arguments)],
         capture_output=True,
@@ -32,7 +32,7 @@ def edged(*arguments):
 
 
 def changed(path, value):
-    """The law's job with one thing else; `path` is dotted."""
+    """The law's job with one value changed; `path` is dotted."""
     job = copy.deepcopy(law_job("127.0.0.1:0"))
     *parents, last = path.split(".")
     place = job
@@ -95,7 +95,7 @@ def test_bad_settings_end_with_78_or_64_before_anything_is_made(tmp_path):
 
 @pytest.fixture
 def system(tmp_path):
-    """Everything running, with tokens on both ends."""
+    """A running system with tokens at both ends."""
     with System(tmp_path) as made:
         tokens = {name: new_token() for name in ("device", "producer")}
         for name, text in tokens.items():
@@ -148,7 +148,7 @@ def greet(token):
 
 
 def throw(address, data):
-    """Send `data` and hang up, or be hung up on."""
+    """Send `data` and close, or see the connection closed."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), 10) as s:
         s.settimeout(120)

@@ -1,7 +1,6 @@
-"""A real daemon and a real collector: telemetry there, the desired state back, over any kill.
+"""A daemon and a collector: telemetry to the centre, the desired state back, over any kill.
 
-They are started once; each test asks for what it needs, and leaves them running with every window
-open.
+They are started once; each test leaves them running with every upload window open.
 """
 
 import contextlib
@@ -84,7 +83,7 @@ class Plant:
             time.sleep(0.05)
 
     def want(self, document):
-        """Put a document there as `edged central desired` does; its end on the device."""
+        """Publish a document as `edged central desired` does; returns the device's verdict."""
         self.version += 1
         path = self.landing / "desired" / f"{DEVICE}.json"
         path.parent.mkdir(exist_ok=True)
@@ -93,20 +92,20 @@ class Plant:
         fresh.replace(path)
 
         def judged():
-            told = self.desired()
-            if told.get("version") != self.version:
+            verdict = self.desired()
+            if verdict.get("version") != self.version:
                 return None
-            return told if told["problem"] or told["applied"] == self.version else None
+            return verdict if verdict["problem"] or verdict["applied"] == self.version else None
 
         return self.until(judged)
 
     def desired(self):
-        """The end of the last document on the device; empty where there was none."""
+        """The device's verdict on the last document; empty where there was none."""
         return self.status()["uplink"]["desired"] or {}
 
     @contextlib.contextmanager
     def closed(self, **more):
-        """The centre wants no page now, and `more`; afterwards all that waits."""
+        """Desired state: no upload window now, and `more`; afterwards every window is open."""
         hour = (time.gmtime().tm_hour + 12) % 24
         window = {"from": f"{hour:02}:00", "until": f"{hour:02}:30"}
         try:
@@ -116,7 +115,7 @@ class Plant:
             assert self.want({"windows": []})["applied"] == self.version
 
     def kill(self):
-        """Kill the daemon, and have it back with its first report."""
+        """Kill and restart the daemon; returns after its first report."""
         self.daemon.kill()
         self.daemon.restart()
         self.daemon.ready(300)
@@ -132,7 +131,7 @@ class Plant:
         return {j["name"]: j for j in ask(self.store / "door", "jobs")["jobs"]}
 
     def send(self, address=None):
-        """100 rows, later than all before, by a producer of their own."""
+        """Send 100 rows, later than all before, from a new producer."""
         self.sent += 1
         rows = {"v": list(range(1, 101)), "time": [self.sent * 1000] * 100}
         batch = pa.record_batch(rows, COLUMNS)
@@ -141,18 +140,18 @@ class Plant:
             connection.send(batch)
 
     def reports(self):
-        """All landed reports, by number; none twice."""
+        """Landed reports by number; a repeated one fails."""
         pages = by_partition(self.landing).get((DEVICE, telemetry.STREAM, 0), {})
         assert list(pages) == sorted(pages), "landed in order"
         schema = Schema.from_json(telemetry.SCHEMA)
         return {seq: read_page(page, schema).to_pylist()[0] for seq, page in pages.items()}
 
     def report(self):
-        """The last report that has landed."""
+        """The last landed report."""
         return self.until(lambda: list(self.reports().values()))[-1]
 
     def own_pages(self):
-        """How many pages of the job `own` have landed."""
+        """Landed pages of the job `own`."""
         return len(by_partition(self.landing).get((DEVICE, "own", 0), ()))
 
     def samples(self):
@@ -183,8 +182,8 @@ def test_what_the_daemon_knows_of_itself_is_what_spark_and_prometheus_read(plant
     rows = before["rows"] + 100
     plant.until(lambda: plant.samples().get("edged_device_rows_total") == rows)
     last = plant.report()
-    told = last["session"], last["rows"], last["energy_source"]
-    assert told == (plant.sessions, rows, "simulated")
+    reported = last["session"], last["rows"], last["energy_source"]
+    assert reported == (plant.sessions, rows, "simulated")
     own = json.loads(before["jobs"])["own"]
     assert json.loads(last["jobs"])["own"] == {**own, "rows": own["rows"] + 100}
     assert (own["state"], own["version"]) == ("running", 1)
@@ -202,8 +201,8 @@ def test_a_document_with_anything_wrong_changes_nothing(plant):
         {"jobs": [good], "policy": {"name": "turbo"}},
     ]  # fmt: skip
     for document in bad:
-        told = plant.want(document)
-        assert told["problem"] and told["applied"] == applied, document
+        verdict = plant.want(document)
+        assert verdict["problem"] and verdict["applied"] == applied, document
         assert plant.state() == before
     refused = [e["facts"]["version"]
                for e in ask(plant.store / "door", "events", limit=1000)["events"]
@@ -215,8 +214,8 @@ def test_a_document_with_anything_wrong_changes_nothing(plant):
 def test_a_good_one_is_applied_through_the_door_and_a_job_not_wanted_any_more_goes(plant):
     wanted = job("more", plant.second)
     policy = {"name": "fixed", "settings": {"cpu_mhz": 729.6}}
-    told = plant.want({"jobs": [wanted], "policy": policy})
-    assert told == {"version": plant.version, "applied": plant.version, "problem": ""}
+    verdict = plant.want({"jobs": [wanted], "policy": policy})
+    assert verdict == {"version": plant.version, "applied": plant.version, "problem": ""}
     assert (plant.jobs()["more"]["origin"], plant.state()[1]) == ("centre", "fixed")
     plant.send(plant.second)
     assert plant.want({"jobs": [wanted]})["applied"] == plant.version

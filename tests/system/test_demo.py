@@ -20,7 +20,7 @@ TUPLES = 840_960
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """The summary that the demo printed, and its build directory."""
+    """The printed summary of the demo, and its build directory."""
     build = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
         [sys.executable, "-m", "edged", "demo", "--seconds", "8", "--kills", "1", "--json",
@@ -47,21 +47,25 @@ def test_its_tables_are_identical_to_duckdbs_though_the_daemon_was_killed(demo):
 
 
 def test_it_tells_what_a_board_that_is_not_there_would_have_taken(demo):
-    told = demo[0]["energy"]
-    assert told["board"] == {**told["board"], "name": "orin-nano", "simulated": True}
-    assert told["policy"] == "race_to_idle" and told["problem"] == ""
-    assert told["input"]["provenance"] == "simulated"
-    read_us = told["input"]["until_us"] - told["input"]["since_us"] - told["input"]["gap_us"]
-    pair = told["joules_per_mtuple"]
+    figures = demo[0]["energy"]
+    assert figures["board"] == {**figures["board"], "name": "orin-nano", "simulated": True}
+    assert figures["policy"] == "race_to_idle" and figures["problem"] == ""
+    assert figures["input"]["provenance"] == "simulated"
+    read_us = (
+        figures["input"]["until_us"] - figures["input"]["since_us"] - figures["input"]["gap_us"]
+    )
+    pair = figures["joules_per_mtuple"]
     # None where all is a gap, or where the daemon had all by the kill and has only replayed since:
     # both happen on a busy machine
     if pair is not None:
-        assert 3.2 < 1e6 * told["input"]["joules"] / read_us < 10, "W: above an idle board's 3.37"
+        assert 3.2 < 1e6 * figures["input"]["joules"] / read_us < 10, (
+            "W: above an idle board's 3.37"
+        )
         assert 0 < pair["above_idle"] < pair["input"] and pair["provenance"] == "simulated"
-        assert sum(told["race_clock_s"].values()) > 0
-        assert told["sleep_s"]["wakeups"] > 0
-    assert told["sleep_s"]["states"]["c7"] > 0
-    assert set(told["clock_s"]) == {"cpu.policy0", "cpu.policy4", "gpu"}
+        assert sum(figures["race_clock_s"].values()) > 0
+        assert figures["sleep_s"]["wakeups"] > 0
+    assert figures["sleep_s"]["states"]["c7"] > 0
+    assert set(figures["clock_s"]) == {"cpu.policy0", "cpu.policy4", "gpu"}
 
 
 def test_its_summary_is_written_as_well(demo):
@@ -94,7 +98,7 @@ def test_nothing_of_it_is_left_running(demo):
 
 
 def test_an_aggregation_that_gives_up_is_started_again_but_not_for_ever(tmp_path, monkeypatch):
-    """Spark's workers may not be there in time on a loaded machine: it exits with 75."""
+    """On a loaded machine Spark's workers may start too late; it then exits with 75."""
     (tmp_path / "gives_up.py").write_text("print('{\"ready\": true}'); raise SystemExit(75)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     story = Story(tmp_path, Console(), 1.0, 0, "none")

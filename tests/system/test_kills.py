@@ -1,6 +1,6 @@
-"""The law: whatever is killed, nothing that was acknowledged is lost or repeated.
+"""The law under kills: what was acknowledged is neither lost nor repeated.
 
-Set EDGED_SEED to repeat a run's dice, EDGED_KILLS to multiply the kills.
+EDGED_SEED repeats a run's random choices, EDGED_KILLS multiplies the kills.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def test_killed_daemons_and_collectors_lose_and_repeat_nothing_that_was_acked(tm
             time.sleep(0.1)
         over.set()
         uplinks.join()
-        assert [v.found_dead for v in victims] == [[], [], []], "died of themselves"
+        assert [v.found_dead for v in victims] == [[], [], []], "died without being killed"
         kills = 1 + sum(v.done for v in victims[:2])
         assert kills >= 50
         productive = {
@@ -63,7 +63,7 @@ def test_killed_daemons_and_collectors_lose_and_repeat_nothing_that_was_acked(tm
 
 
 def kill_uplinks(daemon, seed, over):
-    """Now and then, kill the daemon's child that sends pages: the daemon alone must notice."""
+    """Kill the daemon's uplink process every few seconds; the daemon must restart it."""
     dice = random.Random(seed)
     while not over.wait(dice.uniform(5, 10)):
         with contextlib.suppress(psutil.NoSuchProcess):

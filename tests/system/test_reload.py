@@ -99,8 +99,8 @@ def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
         daemon.process.send_signal(signal.SIGHUP)
         daemon.until(lambda: daemon.kinds().count("config.reloaded") == 2)
         assert {n: j["version"] for n, j in daemon.jobs_now().items()} == {"a": 2, "c": 1}
-        told = ask(daemon.door, "governor")
-        assert (told["policy"], told["own"]["origin"]) == ("power_cap", "configuration")
+        governor = ask(daemon.door, "governor")
+        assert (governor["policy"], governor["own"]["origin"]) == ("power_cap", "configuration")
         daemon.until(lambda: not (daemon.path / "store/policy.json").exists())
         assert ask(daemon.door, "log")["level"] == "warning"
         daemon.configure(POLICY + "[device]\nname = 'third'\n")

@@ -21,26 +21,26 @@ def systemd(tmp_path, monkeypatch):
         listener.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", str(INTERVAL_US))
-        heard = queue.SimpleQueue()
-        threading.Thread(target=listen, args=(listener, heard), daemon=True).start()
-        yield heard
+        datagrams = queue.SimpleQueue()
+        threading.Thread(target=listen, args=(listener, datagrams), daemon=True).start()
+        yield datagrams
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
             last.sendto(b"END=1", str(tmp_path / "notify"))
 
 
-def listen(listener, heard):
+def listen(listener, datagrams):
     """Note when each datagram came, and what it said, until one says END."""
     said = {}
     while "END" not in said:
         text = listener.recv(1 << 16).decode()
         said = dict(line.split("=", 1) for line in text.splitlines())
-        heard.put((time.monotonic(), said))
+        datagrams.put((time.monotonic(), said))
 
 
-def until(heard, key):
+def until(datagrams, key):
     """The first that says `key`, and all before it."""
     before = []
-    while key not in (said := heard.get(timeout=120))[1]:
+    while key not in (said := datagrams.get(timeout=120))[1]:
         before.append(said)
     return said, before
 

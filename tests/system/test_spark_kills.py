@@ -19,7 +19,7 @@ from tests.system.support import (
     PAIRS,
     System,
     assert_same,
-    heard,
+    await_event,
     law_job,
     say,
     seed,
@@ -70,7 +70,7 @@ def test_a_killed_spark_loses_and_repeats_nothing_that_landed(tmp_path):
         spark = system.part("spark", *command, "--trigger", "300ms")
         for kill in range(KILLS):
             if kill % 5 in IN_WORK:
-                heard("batch", 240, spark)
+                await_event("batch", 240, spark)
                 time.sleep(dice.uniform(0, 2))
             else:
                 time.sleep(dice.uniform(1, 7))
