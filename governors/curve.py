@@ -149,7 +149,9 @@ class CalibrationCurve:
             p = measured.get(hz) or self.fitted(hz)
             found.append(self._candidate(hz, p.us + write_us, p.watts, write_j, deadline_us))
         if not found:
-            raise ProfileError(f"{self.knob}: no clock may be set and none was measured left alone")
+            raise ProfileError(
+                f"{self.knob}: no clock may be set and none was measured without a set clock"
+            )
         in_time = [c for c in found if c.in_time]
         best = min(in_time, key=lambda c: c.joules) if in_time else min(found, key=lambda c: c.us)
         return Optimum(best, self._why(best, in_time), tuple(found))

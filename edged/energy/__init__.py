@@ -1,11 +1,14 @@
 """Energy governor of a running daemon: the board, its meters and the power policy.
 
-settings            energy settings from flags board               the board's tree, profile and
-meters; work of a simulated board cost_fit            cost of races, fitted to past races metering
-meters on their own timer, joules so far, the ledger limits              clock limits that a policy
-sets, with their restoration policies            which policy runs, and who chose it runtime
-the governor that the heart calls status, render      the status section, and its text form predict
-predicted cost of a job on a board, next to a running daemon's
+settings            energy settings from flags
+board               the board's tree, profile and meters; work of a simulated board
+cost_fit            cost of races, fitted to past races
+metering            meters on their own timer, joules so far, the ledger
+limits              clock limits that a policy sets, with their restoration
+policies            which policy runs, and who chose it
+runtime             the governor that the heart calls
+status, render      the status section, and its text form
+predict             predicted cost of a job on a board, next to a running daemon's
 
 Commands of the control socket (`edged.control.door.ask`):
 

@@ -69,7 +69,7 @@ class Accounts:
         if was != self._row_bytes:
             self._law = None  # costs depend on the row width
 
-    # a beat of a board that is left alone ------------------------------------------------------
+    # counted beats (no policy sets anything) ------------------------------------------------------
 
     def count_begun(self, at_us: int) -> None:
         """A race starts that is only counted."""

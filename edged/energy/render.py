@@ -88,8 +88,8 @@ def _books(books: Section | None) -> Iterator[str]:
     entries = sorted(books["entries"], key=lambda e: -float(e["above_idle"]["joules"]))
     for entry in entries:
         above, whole = entry["above_idle"], entry["whole_input"]
-        who = ".".join(part for part in (entry["job"], entry["operator"]) if part)
-        name = " ".join(part for part in (entry["phase"], who) if part)
+        owner = ".".join(part for part in (entry["job"], entry["operator"]) if part)
+        name = " ".join(part for part in (entry["phase"], owner) if part)
         yield (
             f"  {name}: {above['joules']:.2f} ± {above['error_j']:.2f} J above idle,"
             f" {whole['joules']:.1f} J of the whole"

@@ -118,11 +118,11 @@ class EnergyGovernor:
             return [f"limits were not restored: {problem}"]
         return list(self.limits.restored)
 
-    def recall(self, kept: PolicyStore) -> list[str]:
+    def recall(self, store: PolicyStore) -> list[str]:
         """Apply the stored choice of a command unless the configuration has changed since; call it
         before `start`. Returns lines for users where it does not apply."""
         try:
-            choice, line = kept.load(self.configured)
+            choice, line = store.load(self.configured)
         except OSError as problem:
             return [f"the policy chosen by a command cannot be read: {problem}"]
         if choice is None:

@@ -7,10 +7,12 @@
 
 Invariants
 
-1. Nothing is written before the originals are on disk (`journal`). 2. A file is restored only if it
-holds a value that this process wrote.  Values of other processes are kept.  3. A clock is set only
-inside the limits that the files held when they were acquired, or that another process has set
-since: no limit is widened.  4. One owner per board: the journal and each knob's file are locked.
+1. Nothing is written before the originals are on disk (`journal`).
+2. A file is restored only if it holds a value that this process wrote.  Values of other processes
+   are kept.
+3. A clock is set only inside the limits that the files held when they were acquired, or that
+   another process has set since: no limit is widened.
+4. One owner per board: the journal and each knob's file are locked.
 
 When a file vanishes (its cores went offline) its knob becomes dormant.  It stays owned and returns
 with its file, since the kernel keeps an offline policy's limits.  Its record stays in the journal.

@@ -33,8 +33,8 @@ def restore(sysfs: Sysfs, writer: Writer, journal_path: Path) -> list[str]:
         return []
     journal = LimitJournal(journal_path)
     try:
-        lines, kept = recover(sysfs, writer, journal)
-        return [*lines, *(f"{r.path} is gone; {journal_path} is kept for it" for r in kept)]
+        lines, missing = recover(sysfs, writer, journal)
+        return [*lines, *(f"{r.path} is gone; {journal_path} is kept for it" for r in missing)]
     finally:
         journal.release()
 

@@ -5,11 +5,13 @@
 
 Time is either covered or a gap, never both.  A gap is never filled in:
 
-1. Two watt readings further apart than `bridge_us` leave a gap between them.  2. A failed watt
-reading makes the time from the last reading before it to the next one after it a gap.  3. A failed
-counter reading is bridged, since the counter includes the time afterwards.  The time becomes a gap
-only after `bridge_us`, or if the counter restarted.  4. A counter that went back, or forward by
-more than WATTS_MAX allows, restarted.  5. A frozen sensor counts as failing.
+1. Two watt readings further apart than `bridge_us` leave a gap between them.
+2. A failed watt reading makes the time from the last reading before it to the next one after it a
+   gap.
+3. A failed counter reading is bridged, since the counter includes the time afterwards.  The time
+   becomes a gap only after `bridge_us`, or if the counter restarted.
+4. A counter that went back, or forward by more than WATTS_MAX allows, restarted.
+5. A frozen sensor counts as failing.
 
 A sensor is frozen if FROZEN_READINGS consecutive readings are identical while the measured load
 changed by at least two of its steps and was high and low for FROZEN_SETTLED readings each (a sensor

@@ -130,7 +130,7 @@ class EnergyBudget(Policy):
         least_j = min(w.most_joules(observed.work.units, observed.write_j) for w in ways)
         goal_j = min(least_j, HOLD_SHARE * pace * self._burst_us / 1e6)
         if room < goal_j or fit.share * observed.work.units < 1.0:
-            need_j = 1.05 * goal_j + 2 * self.model.tariff.wake_j  # the wake that asks again costs
+            need_j = 1.05 * goal_j + 2 * self.model.tariff.wake_j  # includes the wake of the retry
             wait_us = 1e6 * max(0.0, need_j - room) / pace if pace else self._burst_us
             return Decision(
                 f"over the pace: {self.forecast(observed)}",

@@ -176,7 +176,7 @@ class PowerCap(Policy):
         """The time at which there will be room if the board idles until then."""
         tariff, factor = self.model.tariff, self.caution.factor
         goal_j = self._goal_j(observed, factor)
-        goal_j += SPARE * goal_j + 2 * tariff.wake_j  # the wake that asks again costs
+        goal_j += SPARE * goal_j + 2 * tariff.wake_j  # includes the wake of the retry
         need_j = min(factor * (goal_j + self.model.overhead_j(observed.work)), ALL * self._all_j())
         used_j = self.cap_watts * self.window_us / 1e6 - need_j
         until_us = self.account.falls_to(self.window_us, used_j, tariff.idle_watts, self.cap_watts)

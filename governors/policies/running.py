@@ -2,10 +2,11 @@
 
 Invariants, for any policy:
 
-1. A clock that is set is one of the dial's choices at that moment.  2. The maximum is not lowered
-while other processes are busy.  3. A decision does not repeat a setting that is in force.  4. After
-a switch, the next decision releases every setting of the old policy that the new one does not set;
-the account of spent energy continues.
+1. A clock that is set is one of the dial's choices at that moment.
+2. The maximum is not lowered while other processes are busy.
+3. A decision does not repeat a setting that is in force.
+4. After a switch, the next decision releases every setting of the old policy that the new one does
+   not set; the account of spent energy continues.
 
 Jobs may choose policies of their own (`choose`, `drop`); `governors.policies.combined` merges them.
 """

@@ -306,13 +306,13 @@ def _populate(sysfs: SimulatedSysfs, at: str, online: list[int]) -> None:
     related = [int(n) for n in sysfs.peek(f"{at}/related_cpus").split()]
     left = [n for n in related if n in online]
     sysfs.store(f"{at}/affected_cpus", " ".join(map(str, left)))
-    kept = sysfs.root / PRIVATE / at.rpartition("/")[2]
+    hidden = sysfs.root / PRIVATE / at.rpartition("/")[2]
     here = Path(sysfs.place(at))
-    if not left and not kept.exists():
-        kept.mkdir()
+    if not left and not hidden.exists():
+        hidden.mkdir()
         for file in here.glob("scaling_*"):
-            file.rename(kept / file.name)
-    elif left and kept.exists():
-        for file in kept.iterdir():
+            file.rename(hidden / file.name)
+    elif left and hidden.exists():
+        for file in hidden.iterdir():
             file.rename(here / file.name)
-        kept.rmdir()
+        hidden.rmdir()
