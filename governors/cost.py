@@ -1,5 +1,4 @@
-"""Cost model: the mean input power of a way to wait, race and sleep, and the plan with the least.
-Sans-IO.
+"""Cost model: mean input power by wait, race and sleep, and the plan with the least.  Sans-IO.
 
 With r units arriving per second, a race that takes `t(n)` for n units, and a period P between
 wakes, n = r P and the mean power of the whole input is
@@ -42,9 +41,9 @@ from governors.operating_points import (
     at_hand,
     batched,
     devices_us,
+    race_options,
     races,
     waits_us,
-    ways_of,
 )
 from governors.schedutil import Utilisation
 from governors.tariff import Floats, Tariff
@@ -67,7 +66,7 @@ class RacePlan:
     """The chosen share, clocks, period and sleeps, with their price."""
 
     share: float
-    way: RaceOption
+    option: RaceOption
     period_us: float
     race_us: float
     sleeps: tuple[str, ...]
@@ -84,7 +83,7 @@ class RacePlan:
 class RaceFit:
     """The choice for the race at hand."""
 
-    way: RaceOption
+    option: RaceOption
     share: float
     """Share of the waiting units that the budget covers."""
     in_time: bool
@@ -101,7 +100,7 @@ class CostModel:
     def __init__(self, tariff: Tariff) -> None:
         self.tariff = tariff
         self._plans: dict[object, RacePlan] = {}
-        self._ways: dict[object, tuple[RaceOption, ...]] = {}
+        self._options: dict[object, tuple[RaceOption, ...]] = {}
         self._rate = 0.0
 
     def plan(
@@ -127,7 +126,7 @@ class CostModel:
             found = self._plans[key] = self._search(work, rate, dials, write_j, write_us, shares)
         return found
 
-    def ways(
+    def options(
         self, work: Work, dials: Sequence[Dial], write_us: float = 0.0
     ) -> tuple[RaceOption, ...]:
         """All race options for this kind of work, the one without set clocks first."""
@@ -137,25 +136,32 @@ class CostModel:
             work.period_us_max <= work.commit_every_us, _costs_key(work.costs), tuple(dials),
             round(write_us),
         )  # fmt: skip
-        found = self._ways.get(key)
+        found = self._options.get(key)
         if found is None:
-            if len(self._ways) >= PLANS_MAX:
-                self._ways.clear()
-            found = self._ways[key] = tuple(ways_of(self.tariff, work, rate, dials, write_us))
+            if len(self._options) >= PLANS_MAX:
+                self._options.clear()
+            found = self._options[key] = tuple(
+                race_options(self.tariff, work, rate, dials, write_us)
+            )
         return found
 
-    def ways_now(
+    def options_now(
         self, work: Work, dials: Sequence[Dial], write_us: float, used: Utilisation | None
     ) -> tuple[RaceOption, ...]:
         """The options for the race at hand.  `used`: the kernel governor's utilisation; None: taken
         as settled at races of this kind."""
-        ways = self.ways(work, dials, write_us)
-        if used is None or ways[0].device != "cpu":
-            return ways
-        return (at_hand(ways[0], self.tariff, work, dials, used), *ways[1:])
+        options = self.options(work, dials, write_us)
+        if used is None or options[0].device != "cpu":
+            return options
+        return (at_hand(options[0], self.tariff, work, dials, used), *options[1:])
 
     def fit(
-        self, ways: Sequence[RaceOption], work: Work, left_us: float, room_j: float, write_j: float
+        self,
+        options: Sequence[RaceOption],
+        work: Work,
+        left_us: float,
+        room_j: float,
+        write_j: float,
     ) -> RaceFit:
         """The choice for the race at hand: the option with the least energy among those that are in
         time and whose upper bound fits into `room_j` above idle.
@@ -164,9 +170,9 @@ class CostModel:
         fastest, as far as the budget covers it.
         """
         units = work.units
-        in_time = [w for w in ways if w.takes_us(units) <= left_us]
+        in_time = [w for w in options if w.takes_us(units) <= left_us]
         priced = [w for w in in_time if self._gpu_known(w, work)]
-        choice = priced or in_time or [min(ways, key=lambda w: w.takes_us(units))]
+        choice = priced or in_time or [min(options, key=lambda w: w.takes_us(units))]
         fits = [w for w in choice if w.most_joules(units, write_j) + self._gpu_j(w, work) <= room_j]
         if fits:
             best, share = min(fits, key=lambda w: self._race_j(w, work, write_j)), 1.0
@@ -212,26 +218,28 @@ class CostModel:
             joules = joules - np.maximum(0.0, sleep.saves(idle_us))
         return joules
 
-    def _more(self, way: RaceOption, work: Work, write_j: float, room_j: float) -> float:
+    def _more(self, option: RaceOption, work: Work, write_j: float, room_j: float) -> float:
         """Units beyond those that wait that the rest of the budget covers."""
-        left_j = room_j - way.most_joules(work.units, write_j) - self._gpu_j(way, work)
-        each_j = way.most_j_per_unit + work.costs[way.device].bytes_per_unit * self.tariff.byte_j
+        left_j = room_j - option.most_joules(work.units, write_j) - self._gpu_j(option, work)
+        each_j = (
+            option.most_j_per_unit + work.costs[option.device].bytes_per_unit * self.tariff.byte_j
+        )
         return left_j / each_j if each_j > 0 else math.inf
 
-    def _race_j(self, way: RaceOption, work: Work, write_j: float) -> float:
-        return way.joules(work.units, write_j) + self._gpu_j(way, work)
+    def _race_j(self, option: RaceOption, work: Work, write_j: float) -> float:
+        return option.joules(work.units, write_j) + self._gpu_j(option, work)
 
-    def _gpu_j(self, way: RaceOption, work: Work) -> float:
+    def _gpu_j(self, option: RaceOption, work: Work) -> float:
         """Joules of the GPU besides the race at hand, at the rate of the arrivals."""
-        if way.device != "gpu":
+        if option.device != "gpu":
             return 0.0
-        busy_us, period_us = np.array(way.device_us(work.units)), np.array(_pace_us(work))
+        busy_us, period_us = np.array(option.device_us(work.units)), np.array(_pace_us(work))
         return float(self.tariff.gating.joules(busy_us, period_us))
 
-    def _gpu_known(self, way: RaceOption, work: Work) -> bool:
-        if way.device != "gpu":
+    def _gpu_known(self, option: RaceOption, work: Work) -> bool:
+        if option.device != "gpu":
             return True
-        busy_us, period_us = np.array(way.device_us(work.units)), np.array(_pace_us(work))
+        busy_us, period_us = np.array(option.device_us(work.units)), np.array(_pace_us(work))
         return bool(self.tariff.gating.known(busy_us, period_us))
 
     def _beside_j(self, cost: RaceCost) -> float:
@@ -257,38 +265,40 @@ class CostModel:
         self, work: Work, rate: float, dials: Sequence[Dial], write_j: float, write_us: float,
         shares: Sequence[float],
     ) -> RacePlan:  # fmt: skip
-        ways = self.ways(work, dials, write_us)
-        period, commits = batched(waits_us(ways, work, rate, shares), work)
-        race, raced_j = races(ways, rate, period, write_j)
+        options = self.options(work, dials, write_us)
+        period, commits = batched(waits_us(options, work, rate, shares), work)
+        race, raced_j = races(options, rate, period, write_j)
         in_time = (period > 0) & (race <= period) & (race <= work.latency_us / 2)
         period = np.where(period > 0, period, np.maximum(race, 1.0))
-        busy = devices_us(ways, rate, period)
-        joules = raced_j + self._fixed_j(ways, work, period, race, busy)
-        commit_j = np.array([self._commit_only_j(work.costs[w.device]) for w in ways])
+        busy = devices_us(options, rate, period)
+        joules = raced_j + self._fixed_j(options, work, period, race, busy)
+        commit_j = np.array([self._commit_only_j(work.costs[w.device]) for w in options])
         joules = joules + commits * commit_j
         upload = np.where(
             work.upload_within_us > period, work.upload_within_us // period * period, period
         )
-        mean = self.tariff.idle_watts + 1e6 * joules / period + self._steady_watts(ways, work, rate)
+        mean = (
+            self.tariff.idle_watts + 1e6 * joules / period + self._steady_watts(options, work, rate)
+        )
         if work.upload_bytes_per_s:
             mean = mean + 1e6 * self.tariff.radio.joules / upload
-        known = in_time & self._known(ways, period, busy)
+        known = in_time & self._known(options, period, busy)
         usable = known if known.any() else in_time
         if usable.any():
             at = int(np.argmin(np.where(usable, mean, np.inf)))
         else:
             at = int(np.argmin(race))
-        i, j = divmod(at, len(ways))
+        i, j = divmod(at, len(options))
         rests_us = float(period[i, j] - race[i, j])
         return RacePlan(
-            shares[i], ways[j], float(period[i, j]), float(race[i, j]),
+            shares[i], options[j], float(period[i, j]), float(race[i, j]),
             tuple(s.name for s in self.tariff.sleeps if s.saves(np.array(rests_us)) > 0),
             float(upload[i, j]), float(mean[i, j]), bool(in_time[i, j]), bool(known[i, j]),
         )  # fmt: skip
 
     def _fixed_j(
         self,
-        ways: Sequence[RaceOption],
+        options: Sequence[RaceOption],
         work: Work,
         period_us: Floats,
         race_us: Floats,
@@ -297,22 +307,22 @@ class CostModel:
         """Joules of a period besides its race: wakes, the commit, rest, a GPU that stays
         powered."""
         t = self.tariff
-        beside = np.array([self._beside_j(work.costs[w.device]) for w in ways])
-        on_gpu = np.array([w.device == "gpu" for w in ways])
+        beside = np.array([self._beside_j(work.costs[w.device]) for w in options])
+        on_gpu = np.array([w.device == "gpu" for w in options])
         gated = np.where(on_gpu, t.gating.joules(busy_us, period_us), 0.0)
         return (WAKES - 1) * t.wake_j + beside + gated + self.rest_j(period_us - race_us)
 
     def _known(
-        self, ways: Sequence[RaceOption], period_us: Floats, busy_us: Floats
+        self, options: Sequence[RaceOption], period_us: Floats, busy_us: Floats
     ) -> npt.NDArray[np.bool_]:
         """Where every part of the GPU's energy has a figure."""
-        on_gpu = np.array([w.device == "gpu" for w in ways])
+        on_gpu = np.array([w.device == "gpu" for w in options])
         return ~on_gpu | self.tariff.gating.known(busy_us, period_us)
 
-    def _steady_watts(self, ways: Sequence[RaceOption], work: Work, rate: float) -> Floats:
+    def _steady_watts(self, options: Sequence[RaceOption], work: Work, rate: float) -> Floats:
         """Watts that do not depend on the period: memory traffic and uplink bytes."""
         t = self.tariff
-        each = np.array([work.costs[w.device].bytes_per_unit for w in ways], np.float64)
+        each = np.array([work.costs[w.device].bytes_per_unit for w in options], np.float64)
         return each * rate * t.byte_j + t.radio.joules_per_byte * work.upload_bytes_per_s
 
 

@@ -1,5 +1,4 @@
-"""Calibration curve of a race: time and watts over the clock, and the clock with the least energy.
-Sans-IO.
+"""Calibration curve of a race: time, watts and energy over the clock.  Sans-IO.
 
 `edged calibrate` runs the kernels at each operating point (OPP) and stores, per point, the time of
 a beat and the watts of the whole input while it ran.  Two laws are fitted:

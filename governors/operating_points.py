@@ -105,7 +105,7 @@ class GpuWait:
             u.sleep(self.us)
 
 
-def ways_of(
+def race_options(
     tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], write_us: float
 ) -> list[RaceOption]:
     """All race options for `work` at `rate` units per second; per device, the option without set
@@ -131,36 +131,36 @@ def ways_of(
                 set_us = cpu_part * write_us + more_us
                 most = _most(tariff, device, slow, (hz,), set_us, memory_hz)
                 fixed, each = slow.us(0, hz) + set_us, slow.us(1, hz) - slow.us(0, hz)
-                way = RaceOption(
+                option = RaceOption(
                     device, hz, set_to + also, above, fixed, each, *most, cpu_writes=cpu_part,
                     more_writes_j=one_w * more_us / 1e6,
                 )  # fmt: skip
-                found.append(beside(slow, way, memory_hz))
+                found.append(beside(slow, option, memory_hz))
     return found
 
 
 def waits_us(
-    ways: Sequence[RaceOption], work: Work, rate: float, shares: Sequence[float]
+    options: Sequence[RaceOption], work: Work, rate: float, shares: Sequence[float]
 ) -> Floats:
     """Longest periods (µs) at shares x options for which the race ends in time."""
-    a = np.array([w.us for w in ways])
-    b = np.array([w.us_per_unit for w in ways]) * rate / 1e6
+    a = np.array([w.us for w in options])
+    b = np.array([w.us_per_unit for w in options]) * rate / 1e6
     room_us = np.array(shares)[:, None] * work.latency_us - work.commit_us
     waits: Floats = (room_us - a) / (1 + b)
-    for j, way in enumerate(ways):
-        if way.points:
-            waits[:, j] = [_settle(way, rate, float(room)) for room in room_us[:, 0]]
+    for j, option in enumerate(options):
+        if option.points:
+            waits[:, j] = [_settle(option, rate, float(room)) for room in room_us[:, 0]]
     return waits
 
 
-def _settle(way: RaceOption, rate: float, room_us: float) -> float:
+def _settle(option: RaceOption, rate: float, room_us: float) -> float:
     """The longest period that leaves time for the race of the units that arrive in it."""
     low, high = 0.0, room_us
-    if way.takes_us(0.0) > room_us:
-        return room_us - way.takes_us(0.0)
+    if option.takes_us(0.0) > room_us:
+        return room_us - option.takes_us(0.0)
     for _ in range(14):
         middle = (low + high) / 2
-        if middle + way.takes_us(rate * middle / 1e6) <= room_us:
+        if middle + option.takes_us(rate * middle / 1e6) <= room_us:
             low = middle
         else:
             high = middle
@@ -187,23 +187,23 @@ def _commits(wait_us: float, work: Work) -> int:
 
 
 def races(
-    ways: Sequence[RaceOption], rate: float, period_us: Floats, write_j: float
+    options: Sequence[RaceOption], rate: float, period_us: Floats, write_j: float
 ) -> tuple[Floats, Floats]:
     """Times of races, and their joules above idle with writes."""
     units = rate * np.maximum(0.0, period_us) / 1e6
     us, joules = np.empty_like(units), np.empty_like(units)
-    for j, way in enumerate(ways):
-        us[:, j] = [way.takes_us(n) for n in units[:, j]]
-        joules[:, j] = [way.joules(n, write_j) for n in units[:, j]]
+    for j, option in enumerate(options):
+        us[:, j] = [option.takes_us(n) for n in units[:, j]]
+        joules[:, j] = [option.joules(n, write_j) for n in units[:, j]]
     return us, joules
 
 
-def devices_us(ways: Sequence[RaceOption], rate: float, period_us: Floats) -> Floats:
+def devices_us(options: Sequence[RaceOption], rate: float, period_us: Floats) -> Floats:
     """Time in which each race's device works."""
     units = rate * np.maximum(0.0, period_us) / 1e6
     us = np.empty_like(units)
-    for j, way in enumerate(ways):
-        us[:, j] = [way.device_us(n) for n in units[:, j]]
+    for j, option in enumerate(options):
+        us[:, j] = [option.device_us(n) for n in units[:, j]]
     return us
 
 
@@ -240,13 +240,13 @@ def _left_alone(tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial]) 
 
 
 def _beside_host(
-    tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], cost: RaceCost, way: RaceOption,
-    memory_hz: int | None,
+    tariff: Tariff, work: Work, rate: float, dials: Sequence[Dial], cost: RaceCost,
+    option: RaceOption, memory_hz: int | None,
 ) -> RaceOption:  # fmt: skip
     """A GPU option with the CPU part of the race, at the clocks of the kernel's governor."""
     host = cost.host
     if host is None:
-        return way
+        return option
     choices, capacity = clocks_within(dials)
     kernel = Schedutil(choices, capacity)
     watts = {hz: tariff.race_watts("cpu", hz, host.cores) - tariff.idle_watts for hz in choices}
@@ -254,23 +254,23 @@ def _beside_host(
     for share in PERIODS:
         period_us = share * work.latency_us
         units = max(rate, 1.0) * period_us / 1e6
-        away = GpuWait(way.takes_us(units), cost.cores)
+        away = GpuWait(option.takes_us(units), cost.cores)
         commits = _commits(period_us, work)
         us, _, joules, hz = _settled(kernel, host, units, period_us, commits, watts, away)
-        busy = tariff.race_watts(way.device, way.hz, cost.cores, memory_hz, hz)
+        busy = tariff.race_watts(option.device, option.hz, cost.cores, memory_hz, hz)
         joules += (busy - tariff.idle_watts) * away.us / 1e6
         points.append((units, us + away.us, joules))
     fixed, each = _most(tariff, "cpu", host, choices, 0.0)
-    busy = tariff.race_watts(way.device, way.hz, cost.cores, memory_hz, choices[-1])
-    more = busy - tariff.race_watts(way.device, way.hz, cost.cores, memory_hz)
+    busy = tariff.race_watts(option.device, option.hz, cost.cores, memory_hz, choices[-1])
+    more = busy - tariff.race_watts(option.device, option.hz, cost.cores, memory_hz)
     return replace(
-        way, points=tuple(points), most_j=way.most_j + fixed + more * way.us / 1e6,
-        most_j_per_unit=way.most_j_per_unit + each + more * way.us_per_unit / 1e6,
+        option, points=tuple(points), most_j=option.most_j + fixed + more * option.us / 1e6,
+        most_j_per_unit=option.most_j_per_unit + each + more * option.us_per_unit / 1e6,
     )  # fmt: skip
 
 
 def at_hand(
-    way: RaceOption, tariff: Tariff, work: Work, dials: Sequence[Dial], u: Utilisation
+    option: RaceOption, tariff: Tariff, work: Work, dials: Sequence[Dial], u: Utilisation
 ) -> RaceOption:
     """The CPU option without set clocks, for the utilisation that the kernel's governor has now."""
     cost, units = work.costs["cpu"], max(work.units, 1.0)
@@ -282,7 +282,7 @@ def at_hand(
     joules = sum(
         (tariff.race_watts("cpu", hz, cost.cores) - tariff.idle_watts) * us for hz, us in pieces
     )
-    return replace(way, points=((units, sum(us for _, us in pieces), joules / 1e6),))
+    return replace(option, points=((units, sum(us for _, us in pieces), joules / 1e6),))
 
 
 def _settled(

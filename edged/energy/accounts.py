@@ -69,7 +69,7 @@ class Accounts:
         if was != self._row_bytes:
             self._law = None  # costs depend on the row width
 
-    # counted beats (no policy sets anything) ------------------------------------------------------
+    # counted beats (no policy sets anything) ---------------------------------------------------
 
     def count_begun(self, at_us: int) -> None:
         """A race starts that is only counted."""
@@ -120,7 +120,7 @@ class Accounts:
         self._watch.beside(beside, self._new_wakes())
         return True
 
-    # a beat of one that is not -----------------------------------------------------------------
+    # measured beats ----------------------------------------------------------------------------
 
     def begin(self) -> None:
         """A race starts now; the work of the decision before it is excluded."""
@@ -174,7 +174,7 @@ class Accounts:
         if self._site.simulated is not None:
             self._site.simulated.pass_time(self._clock.monotonic_us(), 1e6 * new_s, 0)
 
-    # what it has come to -----------------------------------------------------------------------
+    # results -----------------------------------------------------------------------------------
 
     def cost(self) -> dict[str, RaceCost]:
         """Cost of a race by processor."""

@@ -1,8 +1,7 @@
-"""Busy cores from the first line of /proc/stat; used to detect frozen sensors and other processes'
-load.
+"""Busy cores from /proc/stat, for the detection of frozen sensors and other processes' load.
 
-The line counts ticks of USER_HZ: user, nice, system, idle, iowait, irq, softirq, steal.  Guest time
-is part of user (proc_stat(5)).
+The first line counts ticks of USER_HZ: user, nice, system, idle, iowait, irq, softirq, steal.
+Guest time is part of user (proc_stat(5)).
 """
 
 from __future__ import annotations

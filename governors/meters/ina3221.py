@@ -87,13 +87,13 @@ class HwmonChip:
         return millivolts * read_integer(self._sysfs, f"{self.place}/curr{channel}_input") / 1e6
 
     def step_w(self, channel: int) -> float:
-        """The smallest step of its power: one of the shunt's voltage, at the bus voltage of now."""
+        """Smallest step of its power: one step of the shunt voltage at the current bus voltage."""
         micro_ohm = get_integer(self._sysfs, f"{self.place}/shunt{channel}_resistor") or 0
         millivolts = get_integer(self._sysfs, f"{self.place}/in{channel}_input") or 0
         return _step_w(micro_ohm, millivolts)
 
     def refresh_us(self) -> int:
-        """How often the chip has something new; 0 where it does not say."""
+        """Refresh interval of the chip; 0 where it is not reported."""
         return 1000 * (get_integer(self._sysfs, f"{self.place}/update_interval") or 0)
 
 

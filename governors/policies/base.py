@@ -174,9 +174,11 @@ class Policy(ABC):
         """The energy budget, where there is one and it is known."""
         return None
 
-    def ways(self, observed: Observation) -> tuple[RaceOption, ...]:
+    def options(self, observed: Observation) -> tuple[RaceOption, ...]:
         """All race options for the race at hand, the one without set clocks first."""
-        return self.model.ways_now(observed.work, observed.dials, observed.write_us, observed.used)
+        return self.model.options_now(
+            observed.work, observed.dials, observed.write_us, observed.used
+        )
 
     def number(self, key: str, least: float = 0.0) -> float:
         """A setting that is a number above `least`, at most NUMBER_MAX. Raises PolicyError."""

@@ -1,5 +1,4 @@
-"""Combination of several policies on one board: the daemon's own and those that jobs choose.
-Sans-IO.
+"""Combination of several policies on one board: the daemon's and those of jobs.  Sans-IO.
 
 All jobs of a daemon share its beats, its clocks and its input power.  Their policies therefore get
 the same observation, and their decisions are merged:

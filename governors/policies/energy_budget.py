@@ -120,14 +120,14 @@ class EnergyBudget(Policy):
                 "the battery cannot be read: races are stopped until it can",
                 admit_share=0.0, not_before_us=observed.at_us + HOLD_US,
             )  # fmt: skip
-        ways = self.ways(observed)
+        options = self.options(observed)
         left_us = observed.deadline_us - observed.at_us
         room -= self.model.overhead_j(observed.work)
-        fit = self.model.fit(ways, observed.work, left_us, room, observed.write_j)
+        fit = self.model.fit(options, observed.work, left_us, room, observed.write_j)
         if fit.share >= 1.0:
-            return raced(observed, fit, ways[0])
+            return raced(observed, fit, options[0])
         pace = max(0.0, self._pace_watts(observed))
-        least_j = min(w.most_joules(observed.work.units, observed.write_j) for w in ways)
+        least_j = min(w.most_joules(observed.work.units, observed.write_j) for w in options)
         goal_j = min(least_j, HOLD_SHARE * pace * self._burst_us / 1e6)
         if room < goal_j or fit.share * observed.work.units < 1.0:
             need_j = 1.05 * goal_j + 2 * self.model.tariff.wake_j  # includes the wake of the retry
@@ -137,7 +137,7 @@ class EnergyBudget(Policy):
                 admit_share=0.0,
                 not_before_us=observed.at_us + int(min(self._burst_us, max(RETRY_US, wait_us))),
             )
-        decision = raced(observed, fit, ways[0])
+        decision = raced(observed, fit, options[0])
         reason = f"{decision.reason}; the pace covers {fit.share:.0%}"
         return replace(decision, reason=reason)
 

@@ -136,17 +136,17 @@ class PowerCap(Policy):
 
     def _goal_j(self, observed: Observation, factor: float) -> float:
         """Room that must be free before a race of a part of the waiting units."""
-        ways = self.ways(observed)
-        least_j = min(w.most_joules(observed.work.units, observed.write_j) for w in ways)
+        options = self.options(observed)
+        least_j = min(w.most_joules(observed.work.units, observed.write_j) for w in options)
         return min(least_j, HOLD_SHARE * self._all_j() / factor)
 
     def _admitted(self, observed: Observation, factor: float, free: bool) -> Decision | None:
         """The race that the room covers, each taking `factor` times the modelled energy; None
         without room."""
-        ways = self.ways(observed)
+        options = self.options(observed)
         room = self.room_j() / factor - self.model.overhead_j(observed.work)
         left_us = observed.deadline_us - observed.at_us
-        fit = self.model.fit(ways, observed.work, left_us, room, observed.write_j)
+        fit = self.model.fit(options, observed.work, left_us, room, observed.write_j)
         units = fit.share * observed.work.units
         enough = units >= 1.0 and (free or room >= self._goal_j(observed, factor))
         if fit.share < 1.0 and not enough:
@@ -156,9 +156,9 @@ class PowerCap(Policy):
         beside_j = self.model.beside_j(observed.work)
         self.caution.race(
             observed, min(units, fit.units_max),
-            lambda raced: fit.way.most_joules(raced, observed.write_j) + beside_j,
+            lambda raced: fit.option.most_joules(raced, observed.write_j) + beside_j,
         )  # fmt: skip
-        decision = raced(observed, fit, ways[0])
+        decision = raced(observed, fit, options[0])
         if fit.share >= 1.0:
             return decision
         reason = f"{decision.reason}; room for {fit.share:.0%} of what waits"
@@ -166,7 +166,7 @@ class PowerCap(Policy):
 
     def _growing(self, fit: RaceFit, units: float, room_j: float) -> RaceFit:
         """The same race, limited by the units of past races."""
-        each_j = fit.way.most_j_per_unit
+        each_j = fit.option.most_j_per_unit
         first = FIRST_SHARE * room_j / each_j if each_j > 0 else math.inf
         most = max(1.0, first, GROWTH * self.caution.largest)
         share = fit.share * min(1.0, most / units) if units else fit.share
@@ -183,7 +183,7 @@ class PowerCap(Policy):
         return max(observed.at_us + RETRY_US, until_us)
 
     def idle(self, observed: Observation) -> Decision:
-        """Let go, and wait for as little of the tolerance as the cap allows."""
+        """Release the clocks; wait as short as the cap allows."""
         self.caution.idle(observed, self.model.tariff.idle_watts)
         comfortable = [s for s in SHARES if s <= self.comfort] or [self.comfort]
         plan = self.model.plan(

@@ -47,10 +47,10 @@ class RaceToIdle(Policy):
 
     def race(self, observed: Observation) -> Decision:
         """Choose the option for the waiting units."""
-        ways = self.ways(observed)
+        options = self.options(observed)
         left_us = observed.deadline_us - observed.at_us
-        fit = self.model.fit(ways, observed.work, left_us, float("inf"), observed.write_j)
-        return raced(observed, fit, ways[0])
+        fit = self.model.fit(options, observed.work, left_us, float("inf"), observed.write_j)
+        return raced(observed, fit, options[0])
 
     def idle(self, observed: Observation) -> Decision:
         """Release the clocks; plan wait, sleeps and uplink."""
@@ -100,13 +100,13 @@ def raced(observed: Observation, fit: RaceFit, alone: RaceOption) -> Decision:
     kinds = {d.name: d.kind for d in observed.dials}
     clocks = {
         name: ClockSetting(Act.CAP if kinds[name] == "memory" else Act.PIN, hz)
-        for name, hz in fit.way.clocks
+        for name, hz in fit.option.clocks
     }
     units = fit.share * observed.work.units
     left = alone.joules(units, 0.0)
     if clocks:
         saved = 1e3 * (left - fit.joules)
-        reason = f"{fit.way.device} at {fit.way.hz / 1e6:.0f} MHz "
+        reason = f"{fit.option.device} at {fit.option.hz / 1e6:.0f} MHz "
         reason += f"saves {saved:.2f} mJ" if saved >= 0 else f"takes {-saved:.2f} mJ more"
         if saved < 0 and alone.takes_us(units) > observed.deadline_us - observed.at_us:
             reason += ": without a set clock it would be late"

@@ -142,7 +142,7 @@ def test_a_plan_is_the_best_of_an_exhaustive_search(work, write_j):
         rate = 1.0  # the bucket that a model starts in
     plan = model.plan(work, DIALS, write_j)
     least, in_time = naive(Flat(), work, rate, write_j)
-    if plan.way.clocks:
+    if plan.option.clocks:
         assert plan.in_time == in_time
         if in_time:
             assert plan.watts == pytest.approx(least, rel=1e-9)
@@ -172,20 +172,22 @@ def test_a_gpus_clock_is_set_only_where_that_saves_more_than_its_own_writing_tak
     work = Work(1000.0, 1e4, {"gpu": RaceCost(1e6, 1000, stall_us=2e4)}, 1_000_000)
     model = CostModel(Flat(gating=Gating(0.0, 0, 0.0)))
     write_j = 1e-6 if write_us is None else 1e6
-    best = model.fit(model.ways(work, (gpu,)), work, 900_000, math.inf, write_j).way
+    best = model.fit(model.options(work, (gpu,)), work, 900_000, math.inf, write_j).option
     assert bool(best.clocks) == sets
 
 
 def test_a_memory_cap_is_priced_with_its_own_writing():
     cpu, memory = DIALS[0], Dial("emc", "memory", GPU, GPU[0], GPU[-1], write_us=3000.0)
     work = Work(1000.0, 1e4, {"cpu": RaceCost(1e6, 1000)}, 1_000_000)
-    capped = [w for w in CostModel(Flat()).ways(work, (cpu, memory), 100.0) if len(w.clocks) == 2]
-    plain = [w for w in CostModel(Flat()).ways(work, (cpu,), 100.0) if w.clocks]
+    capped = [
+        w for w in CostModel(Flat()).options(work, (cpu, memory), 100.0) if len(w.clocks) == 2
+    ]
+    plain = [w for w in CostModel(Flat()).options(work, (cpu,), 100.0) if w.clocks]
     one_w = Flat().race_watts("cpu", TABLE[0], 1.0) - Flat().idle_watts
-    for way, same in zip(capped, plain, strict=True):
-        assert way.us == pytest.approx(same.us + 3000.0)
-        assert way.joules(0, 0.5) == pytest.approx(
-            way.above_watts * way.us / 1e6 + 0.5 + one_w * 3e-3
+    for option, same in zip(capped, plain, strict=True):
+        assert option.us == pytest.approx(same.us + 3000.0)
+        assert option.joules(0, 0.5) == pytest.approx(
+            option.above_watts * option.us / 1e6 + 0.5 + one_w * 3e-3
         )
 
 
@@ -193,16 +195,16 @@ def test_the_gpu_is_taken_where_it_is_cheaper_and_not_where_its_start_is_not_pai
     costs = {"cpu": RaceCost(1e4, 4000, cores=4), "gpu": RaceCost(0, 100, stall_us=3000)}
     few = CostModel(Flat()).plan(Work(0, 10, costs, 1_000_000), DIALS)
     many = CostModel(Flat()).plan(Work(0, 200_000, costs, 1_000_000), DIALS)
-    assert few.way.device == "cpu" and many.way.device == "gpu"
+    assert few.option.device == "cpu" and many.option.device == "gpu"
 
 
 def test_where_no_clock_may_be_set_leaving_it_alone_is_all_there_is():
     model = CostModel(TARIFFS["orin-nano"])
-    ways = model.ways(
+    options = model.options(
         Work(0, 1e4, {"cpu": RaceCost(1e5, 300, cores=6)}, 10**6),
         dials("orin-nano", writable=False),
     )
-    assert [w.clocks for w in ways] == [()]
+    assert [w.clocks for w in options] == [()]
 
 
 @given(jitter=st.lists(st.floats(0.96, 1.04), min_size=2, max_size=60))
@@ -222,11 +224,11 @@ def test_a_rate_that_jitters_changes_the_plan_once_at_most(jitter):
 def test_a_fit_never_takes_more_than_there_is_room_for(units, left_us, room, cost):
     board = Flat()
     model = CostModel(board)
-    ways = model.ways(Work(units, 1e4, {"cpu": cost}, 10**6), DIALS)
-    fit = model.fit(ways, Work(units, 1e4, {"cpu": cost}, 10**6), left_us, room, 1e-5)
+    options = model.options(Work(units, 1e4, {"cpu": cost}, 10**6), DIALS)
+    fit = model.fit(options, Work(units, 1e4, {"cpu": cost}, 10**6), left_us, room, 1e-5)
     assert 0.0 <= fit.share <= 1.0
     if fit.share > 0:
-        clocks = [fit.way.hz] if fit.way.clocks else list(TABLE)
+        clocks = [fit.option.hz] if fit.option.clocks else list(TABLE)
         for hz in clocks:
             joules = (board.race_watts("cpu", hz, 1.0) - 2.0) * cost.us(units * fit.share, hz) / 1e6
             assert joules <= room * (1 + 1e-6) + 1e-9
@@ -253,7 +255,9 @@ def test_a_race_that_is_left_alone_takes_what_schedutil_makes_of_races_at_that_p
     """Run for forty periods of that length; the model knows five lengths and what is between."""
     board, rate, latency_us = TARIFFS["orin-nano"], 50_000.0, 1_000_000
     cost = RaceCost(12e6, 700.0, 0.0, 0.01, cores=3.0)
-    alone = CostModel(board).ways(Work(0, rate, {"cpu": cost}, latency_us), dials("orin-nano"))[0]
+    alone = CostModel(board).options(Work(0, rate, {"cpu": cost}, latency_us), dials("orin-nano"))[
+        0
+    ]
     rate = 2.0 ** (round(BUCKETS * math.log2(rate)) / BUCKETS)
     units, used = rate * share * latency_us / 1e6, Utilisation()
     dial = dials("orin-nano")[0]
@@ -290,7 +294,7 @@ def test_a_short_race_after_long_ones_is_priced_at_the_clock_that_those_left_beh
         running.idle(Observation(at_us + us, work, 0, 0.0, Provenance.SIMULATED, clocks))
         used.sleep(10**6 - us)
         at_us += 10**6
-    alone = running.policy.ways(priced[-1])[0]
-    settled = CostModel(board).ways(priced[-1].work, clocks)[0]
+    alone = running.policy.options(priced[-1])[0]
+    settled = CostModel(board).options(priced[-1].work, clocks)[0]
     assert alone.takes_us(20_000) == pytest.approx(us, rel=0.01)
     assert settled.takes_us(20_000) > 1.3 * us

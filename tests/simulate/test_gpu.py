@@ -114,17 +114,17 @@ def test_a_plan_charges_the_cpus_part_and_the_gpus_at_each_of_the_gpus_clocks():
     held = (Dial("cpu.policy0", "cpu", (CPU_HZ,), CPU_HZ, CPU_HZ, False), device.dials[-1])
     work = Work(20_000.0, rate, {"gpu": ON_GPU}, latency_us)
     n = rate * latency_us / 1e6
-    ways = CostModel(device.tariff).ways(work, held)
-    assert [way.hz for way in ways] == [GPU_HZ, *device.dials[-1].choices_hz()]
-    for way in ways:
+    options = CostModel(device.tariff).options(work, held)
+    assert [option.hz for option in options] == [GPU_HZ, *device.dials[-1].choices_hz()]
+    for option in options:
         cpu_us = 1e6 * (HOST.cycles + HOST.cycles_per_unit * n) / CPU_HZ
-        gpu_us = ON_GPU.us(n, way.hz)
-        gpu_w = AWAKE + CORE + MEMORY + POWERED + way.hz / 1e9
+        gpu_us = ON_GPU.us(n, option.hz)
+        gpu_w = AWAKE + CORE + MEMORY + POWERED + option.hz / 1e9
         joules = (cpu_us * (AWAKE + CORE + MEMORY) + gpu_us * gpu_w) / 1e6
-        assert way.takes_us(n) == pytest.approx(cpu_us + gpu_us, rel=0.01)
-        assert way.joules(n, 0.0) == pytest.approx(joules, rel=0.01)
-        assert way.joules(n, 0.5) == pytest.approx(joules + 0.5 * bool(way.clocks), rel=0.01)
-        assert way.most_joules(n, 0.0) >= 0.99 * joules
+        assert option.takes_us(n) == pytest.approx(cpu_us + gpu_us, rel=0.01)
+        assert option.joules(n, 0.0) == pytest.approx(joules, rel=0.01)
+        assert option.joules(n, 0.5) == pytest.approx(joules + 0.5 * bool(option.clocks), rel=0.01)
+        assert option.most_joules(n, 0.0) >= 0.99 * joules
 
 
 def test_the_gpu_is_taken_for_large_beats_and_the_cpu_for_small_ones():
