@@ -54,7 +54,7 @@ LATE_BEATS = 3
 """Beats in a row that begin or end an overload."""
 
 
-class Histogram:
+class BucketCounts:
     """Counts of values up to each bound and above the one before, and beyond the last; their
     sum."""
 
@@ -106,10 +106,10 @@ class Stats:
         self.idle_beats = 0
         """Beats that found nothing to do and left no record."""
         self.stage_us: Counter[str] = Counter()
-        self.legs = {name: Histogram(bounds) for name, bounds in LEGS.items()}
-        self.batch_rows = Histogram(ROWS)
+        self.legs = {name: BucketCounts(bounds) for name, bounds in LEGS.items()}
+        self.batch_rows = BucketCounts(ROWS)
         self._overloaded, self._changed_beats = False, 0
-        self.jobs: dict[str, Histogram] = {}
+        self.jobs: dict[str, BucketCounts] = {}
         """By job, latency from a row's arrival to durable results.  The promise is one of the
         bounds, so that the number of beats that broke it is exact."""
 
@@ -168,7 +168,7 @@ class Stats:
     def latency(self, job: str) -> dict[str, Any]:
         """The job's latency histogram."""
         with self._lock:
-            return self.jobs.get(job, Histogram(WAIT_US)).snapshot()
+            return self.jobs.get(job, BucketCounts(WAIT_US)).snapshot()
 
     def keep(self, jobs: Iterable[str]) -> None:
         """Drop the latencies of all other jobs."""
@@ -197,7 +197,7 @@ class Stats:
         for job, promise_us in times.jobs.items():
             histogram = self.jobs.get(job)
             if histogram is None or promise_us not in histogram.bounds:
-                histogram = self.jobs[job] = Histogram(sorted({*WAIT_US, promise_us}))
+                histogram = self.jobs[job] = BucketCounts(sorted({*WAIT_US, promise_us}))
             histogram.add(latency_us)
         self._note_late(any(latency_us > us for us in times.jobs.values()), latency_us)
 
