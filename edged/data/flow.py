@@ -20,8 +20,6 @@ WATERMARK_MIN_US = -(2**63)
 """Nothing is known yet."""
 WATERMARK_MAX_US = 2**63 - 1
 """End of stream: nothing more will come."""
-PARTITIONS = 64
-"""Logical partitions that keyed work is split into, whatever the number of workers."""
 State = dict[str, npt.NDArray[Any]]
 """An operator's state as named arrays; scalars are arrays of one element."""
 

@@ -58,8 +58,8 @@ def _gather(parts: _Parts, workers: Workers | None) -> None:
         gather.gather_all(function, table)
         return
     calls = apart(len(parts), team.CALL_FIELDS)
-    calls[:, team.CALL_FUNCTION] = function
-    calls[:, team.CALL_ARGUMENT] = address(table) + table.strides[0] * np.arange(len(parts))
+    calls[:, team.CALL.function] = function
+    calls[:, team.CALL.argument] = address(table) + table.strides[0] * np.arange(len(parts))
     workers.compute(calls)
 
 

@@ -1,5 +1,7 @@
-"""The memory of the chain join's rings and chain heads, as `kernels.cpu.rings` lays it out: a ring
-for each partition, or some that partitions share (`kernels.cpu.pool`)."""
+"""The memory of the chain join: a ring for each partition, or pools that partitions share.
+
+`kernels.cpu.rings` has the layout, `kernels.cpu.pool` the pools.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +15,23 @@ from edged.joins.base import PARTITIONS, Hashes
 from kernels.cpu import beat, chain, heavy_hitters, pool, rings
 
 RING_MIN = 64
-"""Entries that a partition's ring has room for at first."""
+"""Initial capacity of a partition's ring."""
 CHAINS_PER_ENTRY = 4
-"""Chains for each slot of the larger of a partition's two rings.  With rings two fifths to wholly
-full, that is four to ten a live row."""
+"""Chains for each slot of the larger of a partition's two rings: four to ten a live row."""
 FULL = 0.7
-"""Where one ring must grow, those fuller than this grow too: their turn would come in the next
-beats, and each growth moves everything."""
+"""Where one ring must grow, rings fuller than this grow as well: each growth moves all entries."""
 SHORT_POOLED_MAX, LONG_POOLED_MAX = 1 << 24, 1 << 21
-"""Rows a side up to which rings are pooled, for short beats and for others.  At 10^6 that takes 0.1
-to 0.2 s, growing 0.5.  At 10^7 0.6 to 4 s, taking apart 0.8 to 2.6, growing 2.4; beats of 1 000 are
-then 1.25 times as fast, with one match a tuple twice; those of 10 000 gain nothing there."""
+"""Rows a side up to which rings are pooled, for short beats and for longer ones.  Pooling takes 0.1
+to 0.2 s at 10^6 and 0.6 to 4 s at 10^7."""
 POOL_MIN = 4096
-"""Entries that a pool's ring has room for, at the least."""
+"""Least capacity of a pool's ring."""
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
 class Rings:
-    """Both sides' rings; `tables` (left, right) are what the chain kernels take."""
+    """The rings of both sides; `tables` (left, right) are the arguments of the chain kernels."""
 
     def __init__(self, start: int = 0) -> None:
         """Empty rings whose first entry gets the position `start` + 1."""
@@ -40,9 +39,9 @@ class Rings:
         self._memory: Bytes
         self._logs = apart(2, beat.POOLS_MAX, pool.LOG_FIELDS)
         self._pools = 0
-        """Rings that partitions share, those of a side; 0: each has one of its own."""
+        """Pools of a side; 0 where each partition has a ring."""
         self.hot = np.zeros(PARTITIONS, np.uint8)
-        """1 for each partition that has chains for hot keys (`kernels.cpu.heavy_hitters`)."""
+        """1 for each partition that has chains of heavy hitters (`kernels.cpu.heavy_hitters`)."""
         smallest = np.full(PARTITIONS, RING_MIN, np.int64)
         self._allocate([smallest, smallest], (start + 1) % 2**32 or 1)
 
@@ -56,19 +55,19 @@ class Rings:
         return sum(int(self.held(side).sum()) for side in (0, 1))
 
     def held(self, side: int) -> Int64s:
-        """Entries in each ring (int64[64]), those between tails and heads."""
+        """The number of entries in each ring (int64[64])."""
         table = self.tables[side]
-        entries: Int64s = table[:, rings.HEAD] - table[:, rings.TAIL]
+        entries: Int64s = table[:, rings.RING.head] - table[:, rings.RING.tail]
         return entries
 
     def reserve(self, counts: Sequence[Int64s]) -> None:
-        """Make room for `counts` (each side's int64[64]) more entries, in rings of their own;
-        nothing live is lost."""
+        """Make room for `counts` (int64[64] for each side) more entries, in a ring for each
+        partition; live entries are kept."""
         self.spread()
-        capacity = [table[:, rings.RING_MASK] + 1 for table in self.tables]
+        capacity = [table[:, rings.RING.mask] + 1 for table in self.tables]
         need = [self.held(side) + counts[side] for side in (0, 1)]
         full = any((n > c).any() for n, c in zip(need, capacity, strict=True))
-        last = [t[:, rings.HEAD] + c for t, c in zip(self.tables, counts, strict=True)]
+        last = [t[:, rings.RING.head] + c for t, c in zip(self.tables, counts, strict=True)]
         if not full and max(int(x.max()) for x in last) <= rings.POSITION_MAX:
             return
         old, kept = [table.copy() for table in self.tables], self._memory
@@ -84,10 +83,10 @@ class Rings:
     def gather(
         self, pools: int, bases: Sequence[int], bounds_us: Int64s, counts: Sequence[Int64s]
     ) -> None:
-        """Let partitions share `pools` rings a side, with room for `counts` (each side's int64[64])
-        more entries, if there is little enough in them, and times are not too far apart.
+        """Join partitions to `pools` rings a side, with room for `counts` (int64[64] for each side)
+        more entries; nothing changes where the windows are too large or times too far apart.
 
-        `bases` are the numbers of the stores' rows 0; rows below `bounds_us` have gone.
+        `bases` are the numbers of the stores' rows 0; rows below `bounds_us` have left.
         """
         beat_rows = sum(int(rows.sum()) for rows in counts)
         most = SHORT_POOLED_MAX if beat_rows <= pool.SHORT else LONG_POOLED_MAX
@@ -101,8 +100,8 @@ class Rings:
         self._allocate([capacity, capacity], 1)
         self._pools, fits = pools, True
         for side, (before, table) in enumerate(zip(old, self.tables, strict=True)):
-            after, moved = table[:pools], before.copy()  # tails are moved along
-            after[:, rings.LOG] = [address(log) for log in self._logs[side, :pools]]
+            after, moved = table[:pools], before.copy()  # `gather` moves their tails
+            after[:, rings.RING.log] = [address(log) for log in self._logs[side, :pools]]
             for k in range(pools):
                 fits &= pool.gather(moved, after, bases[side], int(bounds_us[side]), k)
         if not fits:
@@ -111,8 +110,7 @@ class Rings:
             self._memory, self.hot[:], self._pools = kept, hot_before, 0
 
     def spread(self) -> None:
-        """Give each partition a ring of its own again, if they share some; what should have gone
-        goes."""
+        """Give each partition a ring of its own again; dead entries of pools leave."""
         if not self.pooled:
             return
         old, kept = [table[: self._pools].copy() for table in self.tables], self._memory
@@ -126,7 +124,7 @@ class Rings:
         del kept
 
     def live(self, side: int, base: int, hashes: Hashes, alive: Bytes) -> None:
-        """Mark the store rows of what is held, and should be, and tell their hashes."""
+        """Mark the store rows of the entries that are held and not dead, and write their hashes."""
         table = self.tables[side]
         if self.pooled:
             pool.live(table[: self._pools], base, hashes, alive)
@@ -134,7 +132,7 @@ class Rings:
             chain.live(table, base, hashes, alive)
 
     def oldest(self, side: int, base: int, rows: int) -> int:
-        """A row of the store before which none is held; `rows` where none is."""
+        """A store row before which no row is held; `rows` where none is held."""
         table = self.tables[side]
         if self.pooled:
             return int(pool.oldest(table[: self._pools], base, rows))
@@ -145,8 +143,8 @@ class Rings:
         return self._memory.nbytes
 
     def _allocate(self, capacity: Sequence[Int64s], position: int) -> None:
-        """Empty rings of `capacity` (powers of two), for as many partitions as these are, in one
-        piece: numpy asks for huge pages from 4 MB on."""
+        """Empty rings of `capacity` (powers of two), for as many partitions, in one piece of
+        memory: numpy uses huge pages from 4 MB on."""
         self.hot[:] = 0
         chains = CHAINS_PER_ENTRY * np.maximum(*capacity)
         named = (chains >= heavy_hitters.CHAINS_MIN) & (chains <= heavy_hitters.CHAINS_MAX)
@@ -159,16 +157,16 @@ class Rings:
         for side, whole in enumerate(self.tables):
             whole[:] = 0
             table = whole[: chains.size]
-            table[:, rings.RING] = at[side] + bytes_of[side].cumsum() - bytes_of[side]
-            table[:, rings.HEADS] = heads + heads_bytes.cumsum() - heads_bytes + 4 * side
-            table[:, rings.RING_MASK] = capacity[side] - 1
-            table[:, rings.HEADS_MASK] = chains - 1
-            table[:, [rings.TAIL, rings.HEAD, rings.GENERATION]] = position
-            table[:, [rings.MARKED, rings.LEAVING]] = position
-            table[:, [rings.NEWEST_OLD, rings.NEWEST_NEW]] = rings.TIME_MIN
+            table[:, rings.RING.entries] = at[side] + bytes_of[side].cumsum() - bytes_of[side]
+            table[:, rings.RING.heads] = heads + heads_bytes.cumsum() - heads_bytes + 4 * side
+            table[:, rings.RING.mask] = capacity[side] - 1
+            table[:, rings.RING.heads_mask] = chains - 1
+            table[:, [rings.RING.tail, rings.RING.head, rings.RING.generation]] = position
+            table[:, [rings.RING.marked, rings.RING.leaving]] = position
+            table[:, [rings.RING.newest_old, rings.RING.newest_new]] = rings.TIME_MIN
 
 
 def _power_of_two(least: Int64s, smallest: int) -> Int64s:
-    """The smallest power of two that is not below each value, nor `smallest`."""
+    """The smallest powers of two that are not below each value, nor below `smallest`."""
     bits = np.frexp((np.maximum(least, smallest) - 1).astype(np.float64))[1]
     return np.left_shift(1, bits.astype(np.int64))

@@ -1,28 +1,28 @@
-"""The window join's family: one interface, one order of results, a registry.
+"""The family of window joins: one interface, one order of results, a registry.
 
 A member finds the pairs of rows of two windows with equal keys and
-`-before <= right.time - left.time <= after`.  It knows nothing of columns: a row is a *record* of
-16 bytes, and what it answers are pairs of row numbers of the two sides' stores.
+`-before <= right.time - left.time <= after`.  It knows no columns: a row is a *record* of 16 bytes,
+and a pair is two row numbers of the sides' stores.
 
-    int64 time (µs) | uint32 tag (32 bits of the key's hash) | uint32 row (its number mod 2^32)
+    int64 time (us) | uint32 tag (32 bits of the key's hash) | uint32 row (its number mod 2^32)
 
-A beat's records of one side lie partition by partition (64, by the tag's top 6 bits), within
-a partition in arrival order.  Where 32 bits of hash do not decide, `Beat.keys` names the columns to
-compare, as `kernels.cpu.keys.same_key` does.
+A side's records of a beat lie partition by partition (64, by the tag's top 6 bits), in arrival
+order within a partition.  Where 32 bits of hash do not decide, `Beat.keys` names the columns to
+compare (`kernels.cpu.keys.same_key`).
 
-The same for every member
+Every member guarantees:
 
-1. Pairs.  In a beat the left's records are matched with the right's window as it stood before,
-   then join the left's window; the right's are matched with that, then join theirs.  Each pair is
-   found once.  A window holds what was pushed and has not been let go.
-2. Letting go.  After the beat, rows of a side whose time is below its `bounds_us`, or all of them
-   where `everything` says so, *may* go, at any time; rows at or above it stay.  A member may match
-   a row that may have gone: whether a late row meets it is the only thing that may differ, so
-   members that the daemon runs keep to the oldest-first rule of `kernels.cpu.chain.evict`.
-3. Order, for `ordered` members: (partition, pass, probing record, partner newest arrival first),
+1. Pairs.  In a beat the left records are matched with the right window as it stood before, then
+   join the left window; the right records are matched with that, then join theirs.  Each pair is
+   found once.  A window holds the records that were pushed and have not left.
+2. Eviction.  After the beat, rows of a side whose time is below its `bounds_us`, or all rows if
+   `everything` is set, *may* leave, at any time; rows at or above it stay.  A member may match a
+   row that may have left.  Nothing else may differ between members, so members that the daemon runs
+   evict oldest first, as `kernels.cpu.evict.evict` does.
+3. Order, for `ordered` members: (partition, side, probing record, partner newest arrival first),
    whatever the batch size, the number of workers and the device.  Others answer in any order.
 
-A member is one file that registers itself; nothing else names it.
+A member is one file that registers itself; no other file names it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from edged.data.gather import take_fixed
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from kernels.cpu import gather, rings
+from kernels.cpu.partition import PARTITIONS
 
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
-PARTITIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,8 @@ class Records:
     """A batch of one side: `data` is int64[2 * (rows + rings.AHEAD)], readable to its end; `counts`
     (int64[64]) the records of each partition.
 
-    Kernels take both by their addresses, which are looked up once: a beat that follows on much
-    memory finds Python's objects in no cache, and each takes as long to reach as some records to
-    join.  Raises ValueError where an array is not of that type, or not in one piece.
+    Kernels take both by addresses, which are looked up once: after a beat through much memory,
+    Python's objects are in no cache.  Raises ValueError for arrays of another type or layout.
     """
 
     data: Int64s
@@ -89,23 +88,23 @@ def no_keys() -> Int64s:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a beat's join is about; pairs are (left, right)."""
+    """The terms of a beat's join; pairs are (left, right)."""
 
     bases: tuple[int, int]
     """The row number (mod 2^32) of row 0 of each side's store."""
     bounds_us: tuple[int, int]
-    """The time below which each side's rows may go after this beat; never falls."""
+    """The time below which each side's rows may leave after this beat; never falls."""
     everything: tuple[bool, bool] = (False, False)
-    """Whether all of a side's rows may go after this beat."""
+    """Whether all of a side's rows may leave after this beat."""
     keys: Int64s = field(default_factory=no_keys)
     """int64[columns, 5], as in `kernels.cpu.keys`: the columns that decide whether keys are equal;
-    none where equal tags do.  Never changed: another table is another array."""
+    none where equal tags do.  Immutable: another table is another array."""
 
 
 def marked(
     name: str, rows: int, scratch: Scratch, mark: Callable[[Hashes, npt.NDArray[np.uint8]], object]
 ) -> tuple[Int64s, Hashes]:
-    """The rows of the store that `mark` marks as alive, ascending, and the hashes it gives them."""
+    """The store rows that `mark` marks as alive, ascending, and the hashes that it gives them."""
     hashes = scratch.get(f"{name}.hashes", rows, np.uint64)
     alive = scratch.get(f"{name}.alive", rows, np.uint8)
     alive[:] = 0
@@ -126,20 +125,20 @@ class WindowJoin(ABC):
     ordered: ClassVar[bool]
     """Whether the daemon may run it: its pairs come in the family's order."""
     deals: ClassVar[bool] = False
-    """Whether it decides itself how many threads some rows are worth."""
+    """Whether the member chooses the number of threads itself."""
     about: ClassVar[str] = ""
-    """A few words for `edged explain`: what its windows take."""
+    """The memory of a row, for `edged explain`."""
     reference: ClassVar[str] = "tests.naive.joins.join"
     """The plain-Python reference of all members."""
 
     def __init__(self, before_us: int, after_us: int, start: int = 0) -> None:
-        """Empty windows.  `start` numbers the first entry, where a member counts entries in 32
-        bits: tests begin near the limit."""
+        """Empty windows.  `start` is the number of the first entry, where a member counts entries
+        in 32 bits: tests begin near the limit."""
         self.before_us, self.after_us = before_us, after_us
 
     def buffer(self, side: int, rows: int) -> Int64s:
-        """Memory for a batch's `Records.data` (side 0 left, 1 right), good until the next call for
-        that side.  Members on a GPU give memory that it can read."""
+        """Memory for a batch's `Records.data` (side 0 left, 1 right), valid until the next call for
+        that side.  Members on a GPU give memory that the GPU can read."""
         held = self.__dict__.setdefault("_buffers", {})
         size = 2 * (rows + rings.AHEAD)
         if side not in held or held[side].size < size:
@@ -152,7 +151,7 @@ class WindowJoin(ABC):
         self, left: Records, right: Records, beat: Beat, workers: Workers | None
     ) -> tuple[Int64s, Int64s]:
         """Push a batch of one side or of both; returns rows of the left store and of the right,
-        pair by pair, good until the next call.  `workers` None: on the calling thread."""
+        pair by pair, valid until the next call.  `workers` None: on the calling thread."""
 
     @abstractmethod
     def restore(self, side: int, records: Records) -> None:
@@ -160,25 +159,25 @@ class WindowJoin(ABC):
 
     @abstractmethod
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
-        """The rows of the store (of `rows` rows, row 0 numbered `base`) that are held, ascending,
-        and for each its tag with its partition in the top 6 bits: what `restore` needs.  They may
-        live in `scratch`, under names of that side."""
+        """The store rows (of `rows`, row 0 numbered `base`) that are held, ascending, and for each
+        its tag with its partition in the top 6 bits: what `restore` needs.  They may lie in
+        `scratch`, under names of that side."""
 
     @abstractmethod
     def oldest(self, side: int, base: int, rows: int) -> int:
-        """A row of the store before which none is held, the first held one where that is cheap to
-        know; `rows` where none is."""
+        """A store row before which no row is held, the first held row where that is cheap to find;
+        `rows` where none is held."""
 
     @abstractmethod
     def held(self, side: int) -> int:
-        """Rows of a side that are in memory."""
+        """The rows of a side that are in memory."""
 
     @abstractmethod
     def nbytes(self) -> int:
-        """Memory that the windows take."""
+        """The bytes of both windows."""
 
     def close(self) -> None:
-        """Give up threads and device memory."""
+        """Release threads and device memory."""
         return
 
 
@@ -199,7 +198,7 @@ def window_join(name: str, *, device: str, ordered: bool) -> Callable[[_Member],
 
 def find_join(name: str) -> type[WindowJoin] | None:
     """The member of that name, `chain-cuda` in the file `chain_cuda.py`; no other file is imported
-    where there is that one."""
+    if that file exists."""
     module = name.replace("-", "_")
     with contextlib.suppress(ModuleNotFoundError):
         if module.isidentifier() and not module.startswith("_"):
@@ -208,8 +207,8 @@ def find_join(name: str) -> type[WindowJoin] | None:
 
 
 def load_joins() -> dict[str, type[WindowJoin]]:
-    """All members, by name.  Those of a device are named everywhere, and say what is missing when
-    one is made."""
+    """All members, by name.  Members of a device are listed everywhere; making one raises an error
+    that says what is missing."""
     package = importlib.import_module("edged.joins")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"edged.joins.{module.name}")

@@ -1,8 +1,8 @@
-"""`chain`, the default: a ring a side and partition in arrival order, hash chains through it.
+"""`chain`, the default: a ring for each side and partition in arrival order, and hash chains.
 
-Insert is two stores, a probe walks from new to old and stops at the bound plus the disorder seen,
-eviction is the ring moving on: there is no cleanup, no overflow and no atomic.  The layout and its
-invariants stand in `kernels.cpu.chain`, the memory in `_rings`, the dealing to workers in `_lanes`.
+An insert is two stores.  A probe walks from new to old and stops at the bound plus the disorder
+seen.  Eviction moves the ring's tail.  There is no cleanup, no overflow and no atomic.
+`kernels.cpu.rings` has the layout and its invariants, `_rings` the memory, `_lanes` the threads.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class ChainJoin(WindowJoin):
         chain.insert_all(table)
 
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
-        """What lies between the tails and the heads."""
+        """The rows between the tails and the heads."""
         return marked(f"live.{side}", rows, scratch, partial(self._rings.live, side, base))
 
     def oldest(self, side: int, base: int, rows: int) -> int:
-        """The first of the rows at the tails, or before it."""
+        """The row at the first tail, or one before it."""
         return self._rings.oldest(side, base, rows)
 
     def held(self, side: int) -> int:

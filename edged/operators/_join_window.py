@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.data.columns import Array, Batch, Column, address, apart
-from edged.data.flow import PARTITIONS
 from edged.data.hashing import Hashes, all_valid, key_code
 from edged.data.schema import Field, Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.joins.base import Records
 from kernels.cpu import ingest, partition, team
+from kernels.cpu.partition import PARTITIONS
 
 ROWS_MIN = 1024
 """Initial capacity of a store in rows."""
@@ -148,7 +148,7 @@ class Side:
         self._key_table: Int64s = np.zeros((columns[0], ingest.KEY_FIELDS), np.int64)
         self._copy_table: Int64s = np.zeros((columns[1], ingest.COPY_FIELDS), np.int64)
         dtypes = [source.field(name).dtype for name in keys]
-        self._key_table[: len(keys), ingest.KEY_CODE] = [key_code(dtype) for dtype in dtypes]
+        self._key_table[: len(keys), ingest.KEY.code] = [key_code(dtype) for dtype in dtypes]
         self._plain = len(dtypes) == 1 and not dtypes[0].variable
         self._tables = address(self._key_table), address(self._copy_table)
         self._mask: Array | None = None
@@ -161,13 +161,13 @@ class Side:
         self._copy_table[: len(copies)] = copies
         for k, name in enumerate(self._keys):
             column = batch[name]
-            self._key_table[k, ingest.KEY_VALUES] = address(column.values)
-            self._key_table[k, ingest.KEY_OFFSETS] = (
+            self._key_table[k, ingest.KEY.values] = address(column.values)
+            self._key_table[k, ingest.KEY.offsets] = (
                 0 if column.offsets is None else address(column.offsets)
             )
         self._mask = all_valid(batch, self._keys, self._scratch)
         kept = 0 if self._plain else address(self._scratch.get("hashes", batch.rows, np.uint64))
-        row[: ingest.KEPT + 1] = (
+        row[: ingest.SIDE.kept + 1] = (
             batch.rows, self._tables[0], len(self._keys),
             0 if self._mask is None else address(self._mask),
             address(batch[self._time].values), self.base + self.store.stop - batch.rows,

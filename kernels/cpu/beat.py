@@ -1,98 +1,71 @@
-"""A whole beat of the chain join in one call from Python: where records are, who joins them, pairs.
+"""A whole beat of the chain join, in one call from Python.
 
 The 64 partitions are cut into contiguous ranges, which the threads of a team take one after the
-other (`kernels.cpu.team`).  Each range has a lane, with an output of its own; laid one after the
-other, the lanes' pairs are in the order of partitions whatever their number.
+other (`kernels.cpu.team`).  Each range has a lane with an output of its own.  Laid one after the
+other, the lanes' pairs are in the order of partitions, whatever the number of lanes and threads.
 
-How many threads.  From beat to beat it is learnt how long a record takes.  Another thread is worth
-having where its share of the work takes longer than handing it over does: some 150 us where it has
-to be woken, most of which the waking thread itself loses on a virtual machine, and 1 to 2 us where
-it is awake, as it is where beats follow close on each other.
+The time of a record is learnt from beat to beat.  Another thread is used where its share of the
+work takes longer than handing it over: some 150 us for a thread that sleeps, 1 to 2 us for one that
+is awake.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels.cpu import mem, pool, pooled, team
-from kernels.cpu.chain import PARTITIONS
-from kernels.cpu.chunk import (
-    BEATS,
-    FULL,
-    GATHER,
-    LEFT_ALL,
-    LEFT_BASE,
-    LEFT_BATCH,
-    LEFT_BOUND,
-    LEFT_COUNTS,
-    LEFT_TABLE,
-    NO_ROOM,
-    OUT_LEFT,
-    OUT_RIGHT,
-    PAIRS,
-    RIGHT_ALL,
-    RIGHT_BASE,
-    RIGHT_BATCH,
-    RIGHT_BOUND,
-    RIGHT_COUNTS,
-    RIGHT_TABLE,
-    ROOM,
-    ROWS_IN,
-    SPREAD,
-    begin,
-)
-from kernels.cpu.rings import (
-    BATCH_ROWS,
-    LINE,
-    PART,
-    RECORD_BYTES,
-    get,
-    keep,
-    point_ring,
-    put,
-)
-from kernels.cpu.team import (
-    CALL_ARGUMENT,
-    CALL_BEGAN_NS,
-    CALL_ENDED_NS,
-    CALL_FIELDS,
-    CALL_FUNCTION,
-    CALL_RESULT,
-)
+from kernels.cpu.chunk import FULL, GATHER, JOB, LANE, NO_ROOM, SPREAD, begin
+from kernels.cpu.partition import PARTITIONS
+from kernels.cpu.records import ADDRESS, I64, field, get, keep, put, words
+from kernels.cpu.rings import LINE, PART, RECORD_BYTES, RING, point_ring
+from kernels.cpu.team import CALL, CALL_FIELDS
 from kernels.registry import device, kernel, task
 
-(DESK_JOB, LANES, CALLS, SEATS, THREADS, ALONG, LAYING, ROW_PS, RANGES, WAY,
- WORKED_NS, PATIENCE, POOLED, PAIRS_IN_1024, AT_WORK, WANTED) = range(16)  # fmt: skip
-DESK_FIELDS = 24
-"""What `desk` (int64[24]) holds.  Addresses: of the job; of the table of lanes; of a row
-of `team` calls for each; of the team's seats, and how many threads it has; of the tasks
-`chain.join` and `lay`, and (POOLED) `chain.join_pooled`.
 
-What is learnt: ROW_PS, the time of one thread for a record; PAIRS_IN_1024, how many pairs 1024
-records have.  The beat at hand: RANGES or pools, the WAY, which is the task that joins them, how
-long all threads worked, and AT_WORK, how many they are.  PATIENCE: after how many beats more that
-suit partitions had better share rings, or other ones; WANTED, how many rings."""
-LAY_LEFT, LAY_RIGHT = 22, 23
-"""Two more fields of a lane (see `chunk`): where its pairs are to lie."""
-LANE_AT, ANSWER = range(2)
-LANE_ROW = 2
-"""What the table of lanes (int64[n, 2]) holds: a lane's address; what its task answered."""
+class Desk(NamedTuple):
+    """What joins a beat, and what is learnt from beat to beat."""
+
+    job: ADDRESS = field("the Job (`kernels.cpu.chunk`)")
+    lanes: ADDRESS = field("the table of lanes: a Dealt each")
+    calls: ADDRESS = field("a call of the team for each lane (`kernels.cpu.team`)")
+    seats: ADDRESS = field("the team's seats")
+    threads: I64 = field("threads of the team")
+    pipeline: ADDRESS = field("the task `chain.join`")
+    lay: ADDRESS = field("the task `lay`")
+    row_ps: I64 = field("time of one thread for a record (ps), learnt")
+    ranges: I64 = field("ranges of partitions, or pools, of this beat")
+    task: ADDRESS = field("the task that joins this beat")
+    worked_ns: I64 = field("time of all threads in this beat")
+    patience: I64 = field("suitable beats to come before pools are made")
+    pooled: ADDRESS = field("the task `chain.join_pooled`")
+    pairs_in_1024: I64 = field("pairs of 1 024 records, learnt")
+    at_work: I64 = field("threads that join this beat")
+    wanted: I64 = field("pools that suit this beat")
+
+
+class Dealt(NamedTuple):
+    """A row of the table of lanes."""
+
+    lane: ADDRESS = field("the Lane")
+    answer: I64 = field("what its task answered")
+
+
+DESK, DEALT = words(Desk), words(Dealt)
+DESK_FIELDS, DEALT_FIELDS = 24, 2
 FINE_NS = 100_000
-"""Work of a thread from which on it is cut finer than into a range each: 90 us of it, cut in eight,
-took 61 us with two threads instead of 44."""
+"""Work of a thread (ns) from which on it is cut into SHARES ranges instead of one."""
 MANY = 1 << 14
-"""Pairs that are worth all threads to lay out: 128 KB of each side's."""
+"""Pairs from which on all threads lay them out."""
 FEW, TOO_MANY = 64, 128
-"""Pairs of 1024 records up to which long beats, too, are pooled, and from which on no longer.
-Beats of 10 000 with few matches gained 1.01 to 1.13, with zipf keys 1.10 and 1.19; with one match
-it would be 0.78 to 0.91, since partitions' pairs are written twice, and far apart."""
+"""Pairs of 1 024 records up to which long beats are pooled, and from which on they no longer are:
+pairs of pools are written twice, and far apart."""
 POOLS_MAX = 8
-"""Pools of a side at the most."""
+"""Pools of a side at most."""
 EAGER, AT_EASE = 16, 7
-"""With pools a thread that is awake is worth having for so many times less work (5 us), since it
-finds its lines as it left them; to make a pool for it there must be more (11 us)."""
+"""Factors of the work in pools that decide whether an awake thread is used (5 us of work), and
+whether a pool is made for it (11 us)."""
 LEARN = 4
-"""A beat changes what is learnt by one part in so many."""
+"""A beat has this part, 1 in LEARN, in what is learnt."""
 
 
 @device
@@ -106,7 +79,7 @@ def total(counts: int) -> Any:
 
 @device
 def point_all(side: int, records: int, counts: int) -> bool:
-    """Tell a side's partitions where their records are; whether they have room."""
+    """Set a side's records of this beat in its 64 rings; returns whether they have room."""
     fits = True
     for mine in range(side, side + PART * PARTITIONS, PART):
         count = mem.load_i64(counts)
@@ -118,20 +91,20 @@ def point_all(side: int, records: int, counts: int) -> bool:
 
 @device
 def deal(desk: int, threads: int) -> None:
-    """Cut the partitions into ranges, and set a lane to each; or one to each pool."""
-    job, lanes = get(desk, DESK_JOB), get(desk, LANES)
-    lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
-    rows, ranges, pools = get(job, ROWS_IN), threads, pool.count_of(lefts)
-    put(desk, AT_WORK, threads)
-    put(desk, WORKED_NS, 0)
-    for row in range(lanes, lanes + 8 * LANE_ROW * pools, 8 * LANE_ROW):
-        put(row, ANSWER, FULL)
+    """Cut the partitions into ranges, or by pools, and set a lane to each."""
+    job, lanes = get(desk, DESK.job), get(desk, DESK.lanes)
+    lefts, rights = get(job, JOB.left_table), get(job, JOB.right_table)
+    rows, ranges, pools = get(job, JOB.rows), threads, pool.count_of(lefts)
+    put(desk, DESK.at_work, threads)
+    put(desk, DESK.worked_ns, 0)
+    for row in range(lanes, lanes + 8 * DEALT_FIELDS * pools, 8 * DEALT_FIELDS):
+        put(row, DEALT.answer, FULL)
     if pools:
-        put(desk, RANGES, pools)
+        put(desk, DESK.ranges, pools)
         return
-    if threads > 1 and rows * get(desk, ROW_PS) // 1000 >= FINE_NS * threads:
+    if threads > 1 and rows * get(desk, DESK.row_ps) // 1000 >= FINE_NS * threads:
         ranges *= team.SHARES
-    put(desk, RANGES, ranges)
+    put(desk, DESK.ranges, ranges)
     p, seen = 0, 0
     for k in range(ranges):
         first, aim = p, rows * (k + 1) // ranges
@@ -140,43 +113,43 @@ def deal(desk: int, threads: int) -> None:
         if k == ranges - 1:
             p = PARTITIONS
         while p < PARTITIONS:
-            more = get(lefts + PART * p, BATCH_ROWS) + get(rights + PART * p, BATCH_ROWS)
+            more = get(lefts + PART * p, RING.batch_rows) + get(rights + PART * p, RING.batch_rows)
             if seen + more // 2 > aim:
                 break
             seen += more
             p += 1
-        row = lanes + 8 * LANE_ROW * k
-        begin(get(row, LANE_AT), first, p)
-        put(row, ANSWER, FULL)
+        row = lanes + 8 * DEALT_FIELDS * k
+        begin(get(row, DEALT.lane), first, p)
+        put(row, DEALT.answer, FULL)
 
 
 @device
 def call_all(desk: int, function: int, threads: int) -> bool:
-    """Call a task for each lane that it answered FULL for; whether it does so no more."""
-    lanes, calls, done = get(desk, LANES), get(desk, CALLS), True
-    end, call = lanes + 8 * LANE_ROW * get(desk, RANGES), calls
-    for row in range(lanes, end, 8 * LANE_ROW):
-        if get(row, ANSWER) == FULL:
-            keep(call, CALL_FUNCTION, function)
-            keep(call, CALL_ARGUMENT, get(row, LANE_AT))
+    """Call a task for each lane whose answer is FULL; returns whether none answers FULL again."""
+    lanes, calls, done = get(desk, DESK.lanes), get(desk, DESK.calls), True
+    end, call = lanes + 8 * DEALT_FIELDS * get(desk, DESK.ranges), calls
+    for row in range(lanes, end, 8 * DEALT_FIELDS):
+        if get(row, DEALT.answer) == FULL:
+            keep(call, CALL.function, function)
+            keep(call, CALL.argument, get(row, DEALT.lane))
             call += 8 * CALL_FIELDS
     if call == calls:
         return True
-    team.run_all(get(desk, SEATS), calls, (call - calls) // (8 * CALL_FIELDS), threads)
+    team.run_all(get(desk, DESK.seats), calls, (call - calls) // (8 * CALL_FIELDS), threads)
     call = calls
-    for row in range(lanes, end, 8 * LANE_ROW):
-        if get(row, ANSWER) == FULL:
-            put(row, ANSWER, get(call, CALL_RESULT))
-            done &= get(call, CALL_RESULT) != FULL
-            worked_ns = get(call, CALL_ENDED_NS) - get(call, CALL_BEGAN_NS)
-            put(desk, WORKED_NS, get(desk, WORKED_NS) + worked_ns)
+    for row in range(lanes, end, 8 * DEALT_FIELDS):
+        if get(row, DEALT.answer) == FULL:
+            put(row, DEALT.answer, get(call, CALL.result))
+            done &= get(call, CALL.result) != FULL
+            worked_ns = get(call, CALL.ended_ns) - get(call, CALL.began_ns)
+            put(desk, DESK.worked_ns, get(desk, DESK.worked_ns) + worked_ns)
             call += 8 * CALL_FIELDS
     return done
 
 
 @device
 def pools_for(threads: int) -> int:
-    """How many pools a side should have: the power of two that is not above the threads."""
+    """The number of pools for so many threads: the largest power of two that is not above it."""
     pools = 1
     while 2 * pools <= min(threads, POOLS_MAX):
         pools *= 2
@@ -185,20 +158,21 @@ def pools_for(threads: int) -> int:
 
 @device
 def poolable(desk: int, rows: int, pools: int, wanted: int) -> bool:
-    """Whether a beat of so many rows is for as many pools as there are, or for new ones (0): short
-    ones are, others if few match and there is a pool for each thread."""
-    if pools > get(desk, THREADS):  # so many lanes there are
+    """Whether a beat of `rows` records can be joined in the pools that there are, or is worth new
+    ones (`pools` 0): short beats are; longer ones if few records match and each thread has a
+    pool."""
+    if pools > get(desk, DESK.threads):  # there are fewer lanes
         return False
-    few = get(desk, PAIRS_IN_1024) < (TOO_MANY if pools else FEW)
+    few = get(desk, DESK.pairs_in_1024) < (TOO_MANY if pools else FEW)
     each = pools == 0 or pools >= wanted
     return rows <= (pooled.RECORDS_MAX if few and each else pool.SHORT)
 
 
 @device
 def choose(desk: int, rows: int, pools: int) -> Any:
-    """Choose the way that a beat of so many rows is joined, where there are so many pools; how many
-    threads join it, or SPREAD or GATHER, where that is to be done first."""
-    seats, work_ns = get(desk, SEATS), rows * get(desk, ROW_PS) // 1000
+    """Choose the task that joins a beat of `rows` records; returns the number of threads, or SPREAD
+    or GATHER where that must be done first."""
+    seats, work_ns = get(desk, DESK.seats), rows * get(desk, DESK.row_ps) // 1000
     awake = team.awake(seats)
     eager = team.threads_for(seats, work_ns, awake, EAGER)
     wanted = pools_for(team.threads_for(seats, work_ns, awake, AT_EASE))
@@ -207,21 +181,21 @@ def choose(desk: int, rows: int, pools: int) -> Any:
     if pools and not fits:
         return SPREAD
     if fits and pools != wanted:
-        put(desk, WANTED, wanted)
-        put(desk, PATIENCE, get(desk, PATIENCE) - 1)
-        if get(desk, PATIENCE) == 0:
+        put(desk, DESK.wanted, wanted)
+        put(desk, DESK.patience, get(desk, DESK.patience) - 1)
+        if get(desk, DESK.patience) == 0:
             return GATHER
     if pools:
-        put(desk, WAY, get(desk, POOLED))
+        put(desk, DESK.task, get(desk, DESK.pooled))
         return min(eager, pools)
     threads = team.threads_for(seats, work_ns, awake, 1)
-    put(desk, WAY, get(desk, ALONG))
+    put(desk, DESK.task, get(desk, DESK.pipeline))
     return threads
 
 
 @device
 def undo_all(lefts: int, rights: int) -> None:
-    """Take back what the beat at hand did to pools, all of which have begun with it."""
+    """Undo this beat in all pools, each of which has begun it."""
     for k in range(pool.count_of(lefts)):
         pool.undo(lefts + PART * k)
         pool.undo(rights + PART * k)
@@ -229,93 +203,93 @@ def undo_all(lefts: int, rights: int) -> None:
 
 @device
 def learn_pairs(desk: int, pairs: int) -> None:
-    """How many of the beat's records matched."""
-    rows, old = get(get(desk, DESK_JOB), ROWS_IN), get(desk, PAIRS_IN_1024)
+    """Learn how many of the beat's records matched."""
+    rows, old = get(get(desk, DESK.job), JOB.rows), get(desk, DESK.pairs_in_1024)
     if rows:
-        put(desk, PAIRS_IN_1024, old + (1024 * pairs // rows - old) // LEARN)
+        put(desk, DESK.pairs_in_1024, old + (1024 * pairs // rows - old) // LEARN)
 
 
 @device
 def learn(desk: int) -> None:
-    """What the beat at hand says of the next ones."""
-    rows, old = get(get(desk, DESK_JOB), ROWS_IN), get(desk, ROW_PS)
+    """Learn the time of a record."""
+    rows, old = get(get(desk, DESK.job), JOB.rows), get(desk, DESK.row_ps)
     if rows:
-        put(desk, ROW_PS, old + (1000 * get(desk, WORKED_NS) // rows - old) // LEARN)
+        put(desk, DESK.row_ps, old + (1000 * get(desk, DESK.worked_ns) // rows - old) // LEARN)
 
 
 @task(reference="tests.naive.chain.lay")
 def lay(lane: int) -> int:
-    """Copy a lane's pairs to where they are to lie."""
-    copy_pairs(lane, get(lane, LAY_LEFT), get(lane, LAY_RIGHT))
+    """Copy a lane's pairs to `lay_left` and `lay_right`."""
+    copy_pairs(lane, get(lane, LANE.lay_left), get(lane, LANE.lay_right))
     return 0
 
 
 @device
 def copy_pairs(lane: int, left: int, right: int) -> None:
     """Copy a lane's pairs to `left` and `right`."""
-    size = 8 * get(lane, PAIRS)
-    mem.copy_bytes(left, get(lane, OUT_LEFT), size)
-    mem.copy_bytes(right, get(lane, OUT_RIGHT), size)
+    size = 8 * get(lane, LANE.pairs)
+    mem.copy_bytes(left, get(lane, LANE.out_left), size)
+    mem.copy_bytes(right, get(lane, LANE.out_right), size)
 
 
 @device
 def lay_out(desk: int) -> Any:
-    """Lay the lanes' pairs one after the other, behind the first lane's; how many there are, or
+    """Lay the lanes' pairs one after the other, behind the first lane's; returns their number, or
     FULL where that lane has no room."""
-    lanes, ranges, pairs = get(desk, LANES), get(desk, RANGES), 0
-    first = get(lanes, LANE_AT)
-    left, right, room = get(first, OUT_LEFT), get(first, OUT_RIGHT), get(first, ROOM)
-    rest, end = lanes + 8 * LANE_ROW, lanes + 8 * LANE_ROW * ranges
-    for row in range(lanes, end, 8 * LANE_ROW):
-        pairs += get(get(row, LANE_AT), PAIRS)
+    lanes, ranges, pairs = get(desk, DESK.lanes), get(desk, DESK.ranges), 0
+    first = get(lanes, DEALT.lane)
+    left, right, room = get(first, LANE.out_left), get(first, LANE.out_right), get(first, LANE.room)
+    rest, end = lanes + 8 * DEALT_FIELDS, lanes + 8 * DEALT_FIELDS * ranges
+    for row in range(lanes, end, 8 * DEALT_FIELDS):
+        pairs += get(get(row, DEALT.lane), LANE.pairs)
     if pairs > room:
         return FULL
-    at, few = 8 * get(first, PAIRS), pairs <= MANY
-    for row in range(rest, end, 8 * LANE_ROW):
-        lane = get(row, LANE_AT)
+    at, few = 8 * get(first, LANE.pairs), pairs <= MANY
+    for row in range(rest, end, 8 * DEALT_FIELDS):
+        lane = get(row, DEALT.lane)
         if few:
             copy_pairs(lane, left + at, right + at)
-        elif get(lane, PAIRS):
-            put(lane, LAY_LEFT, left + at)
-            put(lane, LAY_RIGHT, right + at)
-            put(row, ANSWER, FULL)
-        at += 8 * get(lane, PAIRS)
+        elif get(lane, LANE.pairs):
+            put(lane, LANE.lay_left, left + at)
+            put(lane, LANE.lay_right, right + at)
+            put(row, DEALT.answer, FULL)
+        at += 8 * get(lane, LANE.pairs)
     if not few:
-        call_all(desk, get(desk, LAYING), get(desk, THREADS))
+        call_all(desk, get(desk, DESK.lay), get(desk, DESK.threads))
     return pairs
 
 
 @device
 def refusal(desk: int) -> Any:
-    """What a lane answered that cannot join its part of the beat; 0 where none did."""
-    answer, lanes = 0, get(desk, LANES)
-    for row in range(lanes, lanes + 8 * LANE_ROW * get(desk, RANGES), 8 * LANE_ROW):
-        if get(row, ANSWER) in (SPREAD, NO_ROOM):
-            answer = get(row, ANSWER)
+    """SPREAD or NO_ROOM, if a lane answered so; else 0."""
+    answer, lanes = 0, get(desk, DESK.lanes)
+    for row in range(lanes, lanes + 8 * DEALT_FIELDS * get(desk, DESK.ranges), 8 * DEALT_FIELDS):
+        if get(row, DEALT.answer) in (SPREAD, NO_ROOM):
+            answer = get(row, DEALT.answer)
     return answer
 
 
 @device
 def finish(desk: int) -> Any:
-    """Join from where all lanes stand; how many pairs, FULL, or SPREAD or NO_ROOM."""
-    done = call_all(desk, get(desk, WAY), get(desk, AT_WORK))
+    """Join from where the lanes stand; returns the number of pairs, FULL, SPREAD or NO_ROOM."""
+    done = call_all(desk, get(desk, DESK.task), get(desk, DESK.at_work))
     if refusal(desk):
         return refusal(desk)
     if not done:
         return FULL
-    if get(desk, THREADS) == 1:
-        return get(get(desk, LANES), ANSWER)
-    if get(desk, WORKED_NS):
+    if get(desk, DESK.threads) == 1:
+        return get(get(desk, DESK.lanes), DEALT.answer)
+    if get(desk, DESK.worked_ns):
         learn(desk)
-        put(desk, WORKED_NS, 0)
+        put(desk, DESK.worked_ns, 0)
     pairs = lay_out(desk)
-    team.leave_off(get(desk, SEATS))
+    team.leave_off(get(desk, DESK.seats))
     return pairs
 
 
 @kernel("int64(int64)", reference="tests.naive.chain.join")
 def resume(desk: int) -> Any:
-    """Go on after FULL, with more room: for the lanes that answered so, or the first of all."""
+    """Continue after FULL, with more room in the lanes that were full, or in the first."""
     pairs = finish(desk)
     if pairs >= 0:
         learn_pairs(desk, pairs)
@@ -338,20 +312,20 @@ def beat(
     right_bound: int,
     everything: int,
 ) -> Any:
-    """Join both sides' records, which are given by address, as are the counts of each partition's.
+    """Join the records of both sides, given by address, as are their counts for each partition.
 
-    Bit 0 of `everything` says that all of the left's are dead afterwards, bit 1 the right's.
-    Returns the number of pairs, which lie in the first lane's output; FULL; or what is to be done
-    before it is called again: NO_ROOM, the rings must grow; SPREAD, they must be taken apart;
-    GATHER, they are to be pooled, or in another number of pools.
+    Bit 0 of `everything` says that all of the left's rows leave after the beat, bit 1 the right's.
+    Returns the number of pairs, which lie in the first lane's output; FULL: call `resume` with more
+    room; NO_ROOM: the rings must grow; SPREAD: pools must be taken apart; GATHER: (another number
+    of) pools must be made.  After the last three the beat has changed nothing and is called again.
     """
-    job = get(desk, DESK_JOB)
-    if get(desk, AT_WORK) > 1:
+    job = get(desk, DESK.job)
+    if get(desk, DESK.at_work) > 1:
         mem.prefetch_to_write(job)
         mem.prefetch_to_write(job + LINE)
-        team.expect(get(desk, SEATS))
+        team.expect(get(desk, DESK.seats))
     rows = total(left_counts) + total(right_counts)
-    lefts, rights = get(job, LEFT_TABLE), get(job, RIGHT_TABLE)
+    lefts, rights = get(job, JOB.left_table), get(job, JOB.right_table)
     pools = pool.count_of(lefts)
     if pools == 0:
         fits = point_all(lefts, left, left_counts)
@@ -360,25 +334,25 @@ def beat(
     threads = choose(desk, rows, pools)
     if threads < 0:
         return threads
-    left_gone, right_gone = get(job, LEFT_BOUND), get(job, RIGHT_BOUND)
-    put(job, LEFT_BATCH, left)
-    put(job, LEFT_COUNTS, left_counts)
-    put(job, RIGHT_BATCH, right)
-    put(job, RIGHT_COUNTS, right_counts)
-    put(job, LEFT_BASE, left_base)
-    put(job, RIGHT_BASE, right_base)
-    put(job, LEFT_BOUND, left_bound)
-    put(job, RIGHT_BOUND, right_bound)
-    put(job, LEFT_ALL, everything & 1)
-    put(job, RIGHT_ALL, everything >> 1)
-    put(job, ROWS_IN, rows)
-    put(job, BEATS, get(job, BEATS) + 1)
+    left_gone, right_gone = get(job, JOB.left_bound), get(job, JOB.right_bound)
+    put(job, JOB.left_batch, left)
+    put(job, JOB.left_counts, left_counts)
+    put(job, JOB.right_batch, right)
+    put(job, JOB.right_counts, right_counts)
+    put(job, JOB.left_base, left_base)
+    put(job, JOB.right_base, right_base)
+    put(job, JOB.left_bound, left_bound)
+    put(job, JOB.right_bound, right_bound)
+    put(job, JOB.left_all, everything & 1)
+    put(job, JOB.right_all, everything >> 1)
+    put(job, JOB.rows, rows)
+    put(job, JOB.beats, get(job, JOB.beats) + 1)
     deal(desk, threads)
     pairs = finish(desk)
-    if refusal(desk):  # it is as if it was not joined
+    if refusal(desk):  # the beat counts as not joined
         undo_all(lefts, rights)
-        put(job, LEFT_BOUND, left_gone)
-        put(job, RIGHT_BOUND, right_gone)
+        put(job, JOB.left_bound, left_gone)
+        put(job, JOB.right_bound, right_gone)
     if pairs >= 0:
         learn_pairs(desk, pairs)
     return pairs

@@ -1,160 +1,199 @@
-"""A chunk of the chain join: from its candidates to pairs of store rows, and what a beat is about.
+"""Chunks of records: from candidates to pairs of store rows; and the records that lanes work with.
 
-`kernels.cpu.chain` says where chunks come from, `kernels.cpu.probe` how chains are walked.
+`kernels.cpu.chain` makes chunks, `kernels.cpu.probe` walks the chains of their candidates.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.cpu import heavy_hitters, mem, probe
-from kernels.cpu.probe import CHUNK
-from kernels.cpu.rings import LOG, LOW, PART, get, put
+from kernels.cpu.probe import CHUNK_ROWS
+from kernels.cpu.records import ADDRESS, I64, field, get, put, words
+from kernels.cpu.rings import LOW, PART, RING
 from kernels.registry import device
 
-(LEFT_BATCH, LEFT_COUNTS, LEFT_BASE, LEFT_BOUND, RIGHT_BATCH, RIGHT_COUNTS, RIGHT_BASE, RIGHT_BOUND,
- BEATS, LEFT_ALL, RIGHT_ALL, ROWS_IN, KEYS, KEY_COLUMNS, BEFORE, AFTER, LEFT_TABLE, RIGHT_TABLE,
- HOT) = range(19)  # fmt: skip
-JOB_FIELDS = 24
-"""What `job` (int64[24]) holds.  Of the beat at hand, in as few lines as can be: the addresses of
-each side's records and of their counts (int64[64]), the row number (mod 2^32) of its store's first
-row, and the time below which its rows are dead; the number of the beat; 1 where all of a side's
-rows are dead; how many records both have.  Of all beats: the address of the table of keys and how
-many rows it has (see `kernels.cpu.keys`); the bounds (µs); the addresses of both sides' rows of
-partitions (see `kernels.cpu.rings`); the address of a byte for each partition, 1 where it has
-chains for hot keys (see `kernels.cpu.heavy_hitters`)."""
 
-(PARTITION, PASS, RECORD, FOUND, DONE, CANDIDATE, PAIRS, BEGUN, LAST_PARTITION, VECTORS, SIEVED,
- BEAT, NUMBER) = range(13)  # fmt: skip
-JOB, SCRATCH_AT, OUT_LEFT, OUT_RIGHT, ROOM = range(16, 21)
-LANE_FIELDS = 24
-"""What `lane` (int64[24]) holds.  Where to find the next chunk: partition, pass (0 left, 1
-right), record.  How many chunks were found, and how many of them are done; the next candidate of
-the oldest of the others.  The pairs written so far; where those of the oldest chunk begin.  The
-partition to stop before.  Whether walks are probed in vectors; whether few of
-the last candidates matched, so that the next pass a sieve before.  Which beat it was begun for,
-where it has a pool, and the lane's, and that pool's, number.  The addresses of the job, of the
-scratch memory, and of the two arrays for pairs; how many these have room for, apart from a block.
-Two more are `kernels.cpu.beat`'s."""
+class Job(NamedTuple):
+    """What holds for all lanes of a join; first what changes with each beat, in few cache lines."""
 
-NO_ROOM, FULL, SPREAD, GATHER = -1, -2, -3, -4
-"""What a beat is answered that was not joined: the rings have no room; the output has none; it
-cannot be joined in a pool (see `kernels.cpu.pool`); it had better be."""
-MINE, OTHER, SWAPPED, RECORDS, CANDIDATES, LAST = range(6)
+    left_batch: ADDRESS = field("the left side's records in this beat")
+    left_counts: ADDRESS = field("int64[64]: the left's records in each partition")
+    left_base: I64 = field("row number (mod 2^32) of row 0 of the left store")
+    left_bound: I64 = field("time below which the left's rows leave after this beat (us)")
+    right_batch: ADDRESS = field("the same of the right side")
+    right_counts: ADDRESS = field("the same of the right side")
+    right_base: I64 = field("the same of the right side")
+    right_bound: I64 = field("the same of the right side")
+    beats: I64 = field("number of this beat")
+    left_all: I64 = field("1 if all of the left's rows leave after this beat")
+    right_all: I64 = field("1 if all of the right's rows leave after this beat")
+    rows: I64 = field("records of both sides in this beat")
+    keys: ADDRESS = field("the key columns to compare (`kernels.cpu.keys`)")
+    key_columns: I64 = field("their number, 0 where equal tags are equal keys")
+    before: I64 = field("how far a partner lies before a left record, at most (us)")
+    after: I64 = field("how far a partner lies after a left record, at most (us)")
+    left_table: ADDRESS = field("the left's 64 rings, or pools")
+    right_table: ADDRESS = field("the right's 64 rings, or pools")
+    heavy: ADDRESS = field("a byte a partition: 1 if it has chains of heavy hitters")
+
+
+class Lane(NamedTuple):
+    """The join of a range of partitions, or of a pool, by one thread: progress and buffers."""
+
+    partition: I64 = field("partition of the next chunk to be found")
+    side: I64 = field("side of the next chunk: 0 left, 1 right")
+    record: I64 = field("first record of the next chunk")
+    found: I64 = field("chunks found")
+    done: I64 = field("chunks of which all pairs are written")
+    candidate: I64 = field("next candidate of the oldest chunk that is not done")
+    pairs: I64 = field("pairs written")
+    begun: I64 = field("pairs written before the oldest chunk that is not done")
+    last_partition: I64 = field("partition to stop before")
+    vectors: I64 = field("1 if chains are walked in vectors (`kernels.cpu.simd_probe`)")
+    sieved: I64 = field("1 if few candidates matched lately, so that they pass a sieve first")
+    beat: I64 = field("the beat that the lane's pool has begun")
+    number: I64 = field("number of the lane, and of its pool")
+    job: ADDRESS = field("the Job")
+    scratch: ADDRESS = field("scratch memory")
+    out_left: ADDRESS = field("rows of the left store, pair by pair")
+    out_right: ADDRESS = field("rows of the right store, pair by pair")
+    room: I64 = field("pairs that both have room for, a block apart")
+    lay_left: ADDRESS = field("where `beat.lay` copies the left rows to")
+    lay_right: ADDRESS = field("where `beat.lay` copies the right rows to")
+
+
+class Chunk(NamedTuple):
+    """Up to 256 records of a partition and side; their candidates follow."""
+
+    mine: ADDRESS = field("ring that the records are inserted in")
+    other: ADDRESS = field("ring that they probe")
+    swapped: I64 = field("1 if the records are the right side's")
+    records: ADDRESS = field("first record")
+    candidates: I64 = field("number of candidates")
+    last: I64 = field("1 if the chunk is the partition's last")
+
+
+JOB, LANE, CHUNK = words(Job), words(Lane), words(Chunk)
+JOB_FIELDS = LANE_FIELDS = 24
 CHUNK_FIELDS = 8
-"""What the queue knows of a chunk: the rows of its partition, its own and the other side's, by
-address; its pass; the address of its records; the number of its candidates, which follow; 1 where
-it is the partition's last."""
+NO_ROOM, FULL, SPREAD, GATHER = -1, -2, -3, -4
+"""Answers for a beat that is not joined: the rings have no room; the output has none; the beat
+cannot be joined in pools; it would be joined better in (another number of) pools."""
 FEW = 4
 """Candidates a pair from which on candidates pass a sieve before they are probed."""
 NAMED = 1 << 32
-"""What a partition is multiplied with above the rows that pairs of a pool begin with."""
+"""Multiplied with the partition and added to the first row of a pool's pairs."""
 
 
 @device
 def begin(lane: int, first: int, last: int) -> None:
-    """Set a lane to the first of its partitions."""
-    for field in range(PARTITION, LAST_PARTITION):
-        put(lane, field, 0)
-    put(lane, PARTITION, first)
-    put(lane, LAST_PARTITION, last)
+    """Set a lane to the partitions first..last - 1."""
+    for place in range(LANE.last_partition):
+        put(lane, place, 0)
+    put(lane, LANE.partition, first)
+    put(lane, LANE.last_partition, last)
 
 
 @device
 def terms(lane: int, swapped: bool) -> Any:
-    """How far back and forth of a record its partners' times are, the numbers of row 0 of its
-    side's store and of the other's, and what a partition is multiplied with above its row."""
-    job = get(lane, JOB)
-    named = NAMED if get(get(job, LEFT_TABLE), LOG) else 0
+    """How far partners lie before and after a record, row 0's number in its store and in the
+    other's, and the factor of the partition above its row."""
+    job = get(lane, LANE.job)
+    named = NAMED if get(get(job, JOB.left_table), RING.log) else 0
+    before, after = get(job, JOB.before), get(job, JOB.after)
+    left, right = get(job, JOB.left_base), get(job, JOB.right_base)
     if swapped:
-        return get(job, AFTER), get(job, BEFORE), get(job, RIGHT_BASE), get(job, LEFT_BASE), named
-    return get(job, BEFORE), get(job, AFTER), get(job, LEFT_BASE), get(job, RIGHT_BASE), named
+        return after, before, right, left, named
+    return before, after, left, right, named
 
 
 @device
-def decode(chunk: int, lane: int, scratch: int, mine: int, met: int) -> bool:
-    """Write the pairs of a chunk's candidates; False: the output is full.
+def outputs(lane: int, chunk: int, pairs: int) -> Any:
+    """Where pair number `pairs` goes: the row of the chunk's side, and the partner's."""
+    left, right = get(lane, LANE.out_left) + 8 * pairs, get(lane, LANE.out_right) + 8 * pairs
+    if get(chunk, CHUNK.swapped):
+        return right, left
+    return left, right
 
-    TAKE candidates are probed together, fewer where the log was too short for their pairs."""
-    records, other, n = get(chunk, RECORDS), get(chunk, OTHER), get(chunk, CANDIDATES)
-    back, forth, base, met_base, named = terms(lane, get(chunk, SWAPPED) != 0)
-    at, pairs, room, take = get(lane, CANDIDATE), get(lane, PAIRS), get(lane, ROOM), CHUNK
+
+@device
+def decode(chunk: int, lane: int, scratch: int) -> bool:
+    """Write the pairs of a chunk's candidates, from the lane's next candidate on; False: the output
+    is full.  Candidates are probed together, fewer where the log is too short for their pairs."""
+    records, other, n = (
+        get(chunk, CHUNK.records), get(chunk, CHUNK.other), get(chunk, CHUNK.candidates),
+    )  # fmt: skip
+    back, forth, base, met_base, named = terms(lane, get(chunk, CHUNK.swapped) != 0)
+    at, pairs, take = get(lane, LANE.candidate), get(lane, LANE.pairs), CHUNK_ROWS
     while at < n:
         first, some = chunk + 8 * (CHUNK_FIELDS + at), min(take, n - at)
-        to_mine, to_met, left = mine + 8 * pairs, met + 8 * pairs, room - pairs
+        mine, met = outputs(lane, chunk, pairs)
+        room = get(lane, LANE.room) - pairs
         if take > 1:
             probed, from_at = some, first
-            if get(lane, SIEVED):
+            if get(lane, LANE.sieved):
                 from_at = scratch + 8 * probe.SIEVED
                 probed = probe.sieve(records, other, first, first + 8 * some, from_at)
             more = probe.probe(
                 scratch, records, other, back, forth, base, met_base, named, from_at, probed,
-                get(lane, VECTORS) != 0, to_mine, to_met, left,
+                get(lane, LANE.vectors) != 0, mine, met, room,
             )  # fmt: skip
         else:
             record = records + ((np.int64(mem.load_u32(first)) - records) & LOW)
             more = probe.probe_one(
                 record, np.int64(mem.load_u32(first + 4)), other, back, forth, base, met_base,
-                named, to_mine, to_met, left,
+                named, mine, met, room,
             )  # fmt: skip
         if more == probe.NO_ROOM:
             take = max(1, some >> 2)
             continue
         if more < 0:
-            put(lane, CANDIDATE, at)
-            put(lane, PAIRS, pairs)
+            put(lane, LANE.candidate, at)
+            put(lane, LANE.pairs, pairs)
             return False
-        put(lane, SIEVED, FEW * more < some)
-        take = min(CHUNK, 2 * take)
+        put(lane, LANE.sieved, FEW * more < some)
+        take = min(CHUNK_ROWS, 2 * take)
         pairs += more
         at += some
-    put(lane, CANDIDATE, 0)
-    put(lane, PAIRS, pairs)
+    put(lane, LANE.candidate, 0)
+    put(lane, LANE.pairs, pairs)
     return True
 
 
 @device
-def name_hot(chunk: int, lane: int, scratch: int) -> None:
-    """Give the key that held up a walk of the chunk's, if one did, a chain of its own, where
-    partitions have rings of their own (see `kernels.cpu.heavy_hitters`)."""
-    job, met = get(lane, JOB), get(scratch, probe.SUSPECT)
-    if met and get(get(job, LEFT_TABLE), LOG) == 0:
-        other = get(chunk, OTHER)
-        if heavy_hitters.names_of(other) and heavy_hitters.take_name(
-            other, get(chunk, MINE), met & LOW
-        ):
-            table = get(job, LEFT_TABLE if get(chunk, SWAPPED) else RIGHT_TABLE)
-            mem.store_u8(get(job, HOT) + (other - table) // PART, np.uint8(1))
+def promote(chunk: int, lane: int, scratch: int) -> None:
+    """Give a heavy hitter that a walk met a chain of its own, if the ring has such chains."""
+    job, met = get(lane, LANE.job), get(scratch, probe.SUSPECT)
+    if met and get(get(job, JOB.left_table), RING.log) == 0:
+        mine, other = get(chunk, CHUNK.mine), get(chunk, CHUNK.other)
+        if heavy_hitters.names_of(other) and heavy_hitters.take_name(other, mine, met & LOW):
+            table = get(job, JOB.left_table if get(chunk, CHUNK.swapped) else JOB.right_table)
+            mem.store_u8(get(job, JOB.heavy) + (other - table) // PART, np.uint8(1))
 
 
 @device
 def compare_keys(chunk: int, lane: int) -> None:
-    """Leave out those of a chunk's pairs whose keys differ, where tags do not say all."""
-    keys, columns = get(get(lane, JOB), KEYS), get(get(lane, JOB), KEY_COLUMNS)
-    if columns != 0:
-        mine, met, swapped = get(lane, OUT_LEFT), get(lane, OUT_RIGHT), get(chunk, SWAPPED) != 0
-        if swapped:
-            mine, met = met, mine
-        begun = get(lane, BEGUN)
-        mine, met, pairs = mine + 8 * begun, met + 8 * begun, get(lane, PAIRS) - begun
-        put(lane, PAIRS, begun + probe.without_others(keys, columns, swapped, mine, met, pairs))
+    """Remove the chunk's pairs whose keys differ, where equal tags do not decide."""
+    job, begun = get(lane, LANE.job), get(lane, LANE.begun)
+    keys, columns = get(job, JOB.keys), get(job, JOB.key_columns)
+    if columns:
+        mine, met = outputs(lane, chunk, begun)
+        swapped, pairs = get(chunk, CHUNK.swapped) != 0, get(lane, LANE.pairs) - begun
+        kept = probe.without_others(keys, columns, swapped, mine, met, pairs)
+        put(lane, LANE.pairs, begun + kept)
 
 
 @device
 def finish(chunk: int, lane: int, scratch: int) -> bool:
-    """The pairs of the next chunk in turn; False: the output is full, and the same chunk has to be
-    given again."""
-    swapped = get(chunk, SWAPPED)
-    mine, met = get(lane, OUT_LEFT), get(lane, OUT_RIGHT)
-    if swapped:
-        mine, met = met, mine
-    if get(lane, CANDIDATE) == 0:
-        put(lane, BEGUN, get(lane, PAIRS))
+    """Write a chunk's pairs; False: the output is full, call again with the same chunk."""
+    if get(lane, LANE.candidate) == 0:
+        put(lane, LANE.begun, get(lane, LANE.pairs))
     put(scratch, probe.SUSPECT, 0)
-    if not decode(chunk, lane, scratch, mine, met):
+    if not decode(chunk, lane, scratch):
         return False
     compare_keys(chunk, lane)
-    name_hot(chunk, lane, scratch)
+    promote(chunk, lane, scratch)
     return True

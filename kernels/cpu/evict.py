@@ -1,12 +1,9 @@
-"""Letting go of what is dead in a ring of `kernels.cpu.chain`: its tail moves on.
+"""Eviction from the rings of the chain join: the tail moves on.
 
 Where times are in order, entries below the bound are found eight at a time.  After a long beat that
-would be to read all that leaves, memory that was touched a whole window ago: at 10^6 rows a side a
-tenth of the time.  So each BLOCK of a ring has a mark, the time of its last entry; by marks it is
-seen in which block the tail comes to lie (`foresee`), which is then asked for, and read when it has
-come (`evict`).  69 -> 75 M tuples/s with beats of 10 000 at 10^6.
-
-Marks are made when somebody wants to see them, MARKED says how far: short beats do without.
+would read every entry that leaves, memory that was last touched a window ago.  Each BLOCK of a ring
+therefore has a mark, the time of its last entry.  `foresee` finds by marks the block in which the
+tail will lie, and prefetches it; `evict` reads it when it has arrived.
 """
 
 from __future__ import annotations
@@ -14,32 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.cpu import mem
-from kernels.cpu.rings import (
-    BLOCK,
-    DISORDER_NEW,
-    DISORDER_OLD,
-    ENTRY,
-    GENERATION,
-    HEAD,
-    LEAVING,
-    LINE,
-    MARK,
-    MARKED,
-    NEWEST_NEW,
-    NEWEST_OLD,
-    RING,
-    RING_MASK,
-    TAIL,
-    TIME_MIN,
-    get,
-    put,
-)
+from kernels.cpu.records import get, put
+from kernels.cpu.rings import BLOCK, ENTRY, LINE, MARK, RING, TIME_MIN, disorder_of, span
 from kernels.registry import device
 
 LEAP = 8
-"""Entries at a time that leave a ring whose times are in order."""
+"""Entries that leave at a time, where times are in order."""
 ASKED = 8
-"""Blocks whose marks are asked for: those behind lie in line."""
+"""Blocks whose marks are prefetched; the hardware prefetches those behind."""
 
 
 @device
@@ -50,27 +29,27 @@ def mark_of(ring: int, mask: int, position: int) -> int:
 
 @device
 def ask_for_marks(mine: int) -> None:
-    """Ask for the marks of what leaves next."""
-    at = mark_of(get(mine, RING), get(mine, RING_MASK), get(mine, TAIL))
+    """Prefetch the marks of the entries that leave next."""
+    at = mark_of(get(mine, RING.entries), get(mine, RING.mask), get(mine, RING.tail))
     mem.prefetch(at)
     mem.prefetch(at + MARK * ASKED)
 
 
 @device
 def foresee(mine: int, bound: int) -> None:
-    """Note how far entries below `bound` leave, as far as marks show, and ask for what has to be
-    read to see it exactly."""
-    if max(get(mine, DISORDER_OLD), get(mine, DISORDER_NEW)):
+    """Note how far entries below `bound` leave, by their marks, and prefetch the block that decides
+    it exactly."""
+    if disorder_of(mine):
         return
-    ring, mask, tail, head = get(mine, RING), get(mine, RING_MASK), get(mine, TAIL), get(mine, HEAD)
-    last = max(tail, get(mine, MARKED)) | BLOCK - 1
+    ring, mask, tail, head = span(mine)
+    last = max(tail, get(mine, RING.marked)) | BLOCK - 1
     while last < head:
         mem.store_i64(mark_of(ring, mask, last), mem.load_i64(ring + ENTRY * (last & mask)))
         last += BLOCK
-    put(mine, MARKED, head)
+    put(mine, RING.marked, head)
     while (tail | BLOCK - 1) < head and mem.load_i64(mark_of(ring, mask, tail)) < bound:
         tail = (tail | BLOCK - 1) + 1
-    put(mine, LEAVING, tail)
+    put(mine, RING.leaving, tail)
     entry = ring + ENTRY * (tail & mask)
     for by in range(0, ENTRY * BLOCK, LINE):
         mem.prefetch(entry + by)
@@ -78,12 +57,12 @@ def foresee(mine: int, bound: int) -> None:
 
 @device
 def evict(mine: int, bound: int, everything: bool) -> None:
-    """Move the tail over entries below `bound`, all where it is said so, and the generations on."""
-    ring, mask, tail, head = get(mine, RING), get(mine, RING_MASK), get(mine, TAIL), get(mine, HEAD)
+    """Move the tail over entries below `bound`, or over all entries, and advance generations."""
+    ring, mask, tail, head = span(mine)
     if everything:
         tail = head
-    if max(get(mine, DISORDER_OLD), get(mine, DISORDER_NEW)) == 0:  # in order: leap
-        tail = max(tail, get(mine, LEAVING))
+    if disorder_of(mine) == 0:  # in order: leap
+        tail = max(tail, get(mine, RING.leaving))
         while (
             tail + LEAP <= head and mem.load_i64(ring + ENTRY * ((tail + LEAP - 1) & mask)) < bound
         ):
@@ -94,22 +73,22 @@ def evict(mine: int, bound: int, everything: bool) -> None:
     else:
         while tail < head and mem.load_i64(ring + ENTRY * (tail & mask)) < bound:
             tail += 1
-    put(mine, TAIL, tail)
+    put(mine, RING.tail, tail)
     turn(mine)
 
 
 @device
 def turn(mine: int) -> None:
-    """Move the generations on, where the tail has."""
-    tail, head = get(mine, TAIL), get(mine, HEAD)
-    if tail >= get(mine, GENERATION):
-        put(mine, NEWEST_OLD, get(mine, NEWEST_NEW))
-        put(mine, DISORDER_OLD, get(mine, DISORDER_NEW))
-        put(mine, NEWEST_NEW, TIME_MIN)
-        put(mine, DISORDER_NEW, 0)
-        put(mine, GENERATION, head)
+    """Advance the generations, if the old one has left."""
+    tail, head = get(mine, RING.tail), get(mine, RING.head)
+    if tail >= get(mine, RING.generation):
+        put(mine, RING.newest_old, get(mine, RING.newest_new))
+        put(mine, RING.disorder_old, get(mine, RING.disorder_new))
+        put(mine, RING.newest_new, TIME_MIN)
+        put(mine, RING.disorder_new, 0)
+        put(mine, RING.generation, head)
     if tail == head:
-        put(mine, NEWEST_OLD, TIME_MIN)
-        put(mine, NEWEST_NEW, TIME_MIN)
-        put(mine, DISORDER_OLD, 0)
-        put(mine, DISORDER_NEW, 0)
+        put(mine, RING.newest_old, TIME_MIN)
+        put(mine, RING.newest_new, TIME_MIN)
+        put(mine, RING.disorder_old, 0)
+        put(mine, RING.disorder_new, 0)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import mem, team
-from kernels.cpu.rings import get
+from kernels.cpu.records import get
 from kernels.registry import device, kernel, task
 
 WIDTH, SOURCE, ROWS, START, STOP, TARGET, OFFSETS, TARGET_OFFSETS = range(8)

@@ -1,21 +1,17 @@
-"""Chains of their own for hot keys, in large rings of `kernels.cpu.rings`.
+"""Chains of their own for heavy hitters, in large rings of `kernels.cpu.rings`.
 
-Where keys are skewed, a hot key's entries fill the chain that its tag falls to, and a record of
-another key that falls there has to walk past all of them: hundreds to thousands of links, each of
-them a miss, and alone, since few records meet such a chain.  With zipf keys that was a fifth of the
-time at 10^7 rows a side.
+Where keys are skewed, a frequent key's entries fill the chain that its tag falls to.  A record of
+another key that falls there walks past all of them, one miss a link.  A partition with many chains
+therefore has NAMES more, each with a name.  A tag whose name stands there hangs in that chain
+instead of its usual one.
 
-So a partition with many chains has NAMES more, with a name each: a tag whose name stands there
-hangs in that chain instead of its usual one.  Who suffers says which keys are hot: where a walk was
-long alone (`kernels.cpu.walk`), the key that it passes gets a chain of its own.  To look for hot
-keys among entries that are inserted, every 64th, was 0.9 of the speed with zipf keys at 10^7.
+**Promotion.**  A probe that walks a long chain alone reports the key that it skips
+(`kernels.cpu.probe`), and `take_name` gives that key a chain.  The chain begins as a copy of the
+usual chain's heads, of both sides, so that no entry moves.  A name passes to another key when few
+live entries hang in its chain: these are merged back into the usual chain.
 
-The chain begins as the usual one's head, of both sides, so that what was there before is still met,
-and leaves with the window.  A name is given to another key when hardly anything alive hangs in its
-chain any more: that is hung back into the usual one.
-
-A name is 1 << 15 and the tag's 15 bits above those that say which of the names it is: together they
-hold all the bits that choose a usual chain, so that tags that share a name share that, too.
+A name is 1 << 15 and the 15 tag bits above those that choose the place.  Name and place together
+hold all bits that choose a usual chain, so that tags that share a name share that chain, too.
 """
 
 from __future__ import annotations
@@ -25,44 +21,34 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import mem
-from kernels.cpu.rings import (
-    ENTRY,
-    HEADS,
-    HEADS_MASK,
-    NEXT,
-    PAIR,
-    RING,
-    RING_MASK,
-    TAIL,
-    get,
-)
+from kernels.cpu.records import get
+from kernels.cpu.rings import ENTRY, NEXT, PAIR, RING
 from kernels.registry import device
 
 NAME_BITS = 10
 NAMES = 1 << NAME_BITS
-"""Chains of a partition that have names: zipf keys at 10^7 1.05 times as fast as with 256, with
-4096 1.02 times (medians of eight and of four pairs of processes); at 10^6 no difference."""
+"""Chains of a partition that have names."""
 TAKEN = 1 << 15
 CHAINS_MIN, CHAINS_MAX = 1 << 16, TAKEN << NAME_BITS
-"""A partition with fewer chains, or more, has none: where windows are small walks are short."""
+"""Partitions with fewer or more chains have no names: in small windows walks are short."""
 NAMES_BYTES = PAIR * NAMES + 2 * NAMES
-"""What they take, behind the others' heads: heads, then names (uint16)."""
+"""Bytes behind the usual heads: heads of named chains, then names (uint16)."""
 MERGED_MAX = 32
-"""Links that are looked at, at the most, to hang a chain into another."""
+"""Links that are followed at most to merge a chain into another."""
 
 
 @device
 def names_of(mine: int) -> Any:
-    """The address of a partition's names; 0 where it has none."""
-    heads_mask = get(mine, HEADS_MASK)
+    """The address of a partition's names, 0 where it has none."""
+    heads_mask = get(mine, RING.heads_mask)
     if heads_mask < CHAINS_MIN - 1 or heads_mask >= CHAINS_MAX:
         return 0
-    return (get(mine, HEADS) & -PAIR) + PAIR * (heads_mask + 1 + NAMES)
+    return (get(mine, RING.heads) & -PAIR) + PAIR * (heads_mask + 1 + NAMES)
 
 
 @device
 def name_of(tag: int) -> Any:
-    """What stands where a tag's name does."""
+    """The name of a tag."""
     return tag >> NAME_BITS & TAKEN - 1 | TAKEN
 
 
@@ -78,12 +64,12 @@ def chain_of(tag: int, heads_mask: int, names: int) -> Any:
 
 @device
 def merge(mine: int, own: int, usual: int, write: bool) -> bool:
-    """Hang the live entries of the chain whose head is at `own` into the one whose head is at
-    `usual`, positions falling; False, or would it be where not `write`, where that is much to do.
+    """Merge the live entries of the chain with its head at `own` into the chain with its head at
+    `usual`, positions falling.  False where that takes more than MERGED_MAX links; without `write`
+    nothing is changed.
 
-    From an entry on, who walks either of them meets all that was behind it, and maybe more.
-    """
-    ring, mask, tail = get(mine, RING), get(mine, RING_MASK), get(mine, TAIL)
+    A walk along either chain still meets every entry that it would have met before."""
+    ring, mask, tail = get(mine, RING.entries), get(mine, RING.mask), get(mine, RING.tail)
     a, b, to, steps = np.int64(mem.load_u32(own)), np.int64(mem.load_u32(usual)), usual, 0
     while a >= tail and a != b:
         if steps == MERGED_MAX:
@@ -105,10 +91,14 @@ def merge(mine: int, own: int, usual: int, write: bool) -> bool:
 
 @device
 def take_name(mine: int, other: int, tag: int) -> bool:
-    """Give a tag a chain of its own, if it has none, and its name is free or of a key that has
-    become cold; whether that is so."""
-    side, heads, names = get(mine, HEADS) & PAIR - 1, get(mine, HEADS) & -PAIR, names_of(mine)
-    heads_mask, place = get(mine, HEADS_MASK), tag & NAMES - 1
+    """Give a tag a chain of its own, if its place is free or held by a key that has become cold;
+    returns whether the tag got a chain."""
+    side, heads, names = (
+        get(mine, RING.heads) & PAIR - 1,
+        get(mine, RING.heads) & -PAIR,
+        names_of(mine),
+    )
+    heads_mask, place = get(mine, RING.heads_mask), tag & NAMES - 1
     name, own = names + 2 * place, heads + PAIR * (heads_mask + 1 + place)
     known = np.int64(mem.load_u16(name))
     if known == name_of(tag):

@@ -1,61 +1,84 @@
-"""Rows on their way into a join: kept in the window's columns, hashed, and dealt to partitions.
+"""Ingestion of a beat's rows: stored in the window's columns, hashed, and partitioned.
 
-What a beat brings on both sides is cut into parts, a range of each side's rows, which go through
-two rounds of a team (`kernels.cpu.team`).  In the first a part's columns are copied into the
-window's store, and it is counted how many of its rows fall into each of the 64 partitions; then it
-is known where each part's records go, partition by partition and within one range by range; in the
-second they are written.  So the records are the same whatever the number of threads.
+The rows of both sides are cut into parts, which go through two rounds of a team
+(`kernels.cpu.team`).  Round one copies a part's columns into the store and counts its rows in each
+of the 64 partitions.  A prefix sum then places each part's records, partition by partition and
+within one part by part.  Round two writes them.  Records are the same for any number of threads.
 
-A range goes by blocks of 512 rows, so that what one step leaves in the first cache is there for the
-next.  Where the key is one number the second round hashes it again: that takes 0.4 ns a row, less
-than to write 8 bytes for each and to read them again from a cache further away.
+A part goes by blocks of 512 rows, which stay in the first-level cache between steps.  A key that is
+one number is hashed again in round two, which takes less time than to store and load the hashes.
 
 Records and partitions are those of `kernels.cpu.partition`, hashes those of `kernels.cpu.hash`.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kernels.cpu import hash as hashes
 from kernels.cpu import mem, team
 from kernels.cpu.partition import PARTITIONS, RECORD_BYTES, tag_of
-from kernels.cpu.rings import get, put
-from kernels.cpu.team import CALL_ARGUMENT, CALL_FIELDS, CALL_FUNCTION
+from kernels.cpu.records import ADDRESS, I64, field, get, put, words
+from kernels.cpu.team import CALL, CALL_FIELDS
 from kernels.registry import device, kernel, task
 
 BLOCK = 512
 ROW_NS = 8
-"""What a thread takes for a row, about; it says how many threads some rows are worth."""
-(ROWS, KEYS, KEY_COLUMNS, VALID, TIMES, FIRST_ROW, COPIES, COPIED, RECORDS, KEPT) = range(10)
-SIDE_FIELDS = 16
-"""What is said of a side (int64[16]): its rows; the address of the table of key columns, and how
-many there are; the address of a byte a row, 0 where a key is null (0: none is); the address of the
-times; the first row's number; the address of the table of copies, and how many there are; where the
-records go; where hashes are kept from one round to the next (0: they are made again)."""
-KEY_CODE, KEY_VALUES, KEY_OFFSETS = range(3)
-KEY_FIELDS = 3
-"""A key column: its code (see `hash.column_at`), and the addresses of values and offsets."""
-COPY_TO, COPY_FROM, COPY_WIDTH = range(3)
-COPY_FIELDS = 3
-"""A copy: to which address, from which, bytes a row."""
+"""Approximate time of a row; decides how many threads some rows are worth."""
+
+
+class Side(NamedTuple):
+    """A side's rows of a beat."""
+
+    rows: I64 = field("their number")
+    keys: ADDRESS = field("table of key columns: a Key each")
+    key_columns: I64 = field("number of key columns")
+    valid: ADDRESS = field("a byte a row, 0 where a key is null; 0: no key is null")
+    times: ADDRESS = field("int64 event times")
+    first_row: I64 = field("number of the first row")
+    copies: ADDRESS = field("table of columns to copy: a Copy each")
+    copied: I64 = field("number of columns to copy")
+    records: ADDRESS = field("where the records are written")
+    kept: ADDRESS = field("where hashes are kept between rounds; 0: they are computed again")
+
+
+class Key(NamedTuple):
+    """A key column."""
+
+    code: I64 = field("its type, see `hash.column_at`")
+    values: ADDRESS = field("its values")
+    offsets: ADDRESS = field("its offsets, of variable-size values")
+
+
+class Copy(NamedTuple):
+    """A column to copy into the store."""
+
+    target: ADDRESS = field("where to")
+    source: ADDRESS = field("where from")
+    width: I64 = field("bytes a row")
+
+
+SIDE, KEY, COPY = words(Side), words(Key), words(Copy)
+SIDE_FIELDS, KEY_FIELDS, COPY_FIELDS = 16, 3, 3
 PART_SIDES, START, STOP, COUNTS = 0, 1, 3, 8
 HASHED = COUNTS + 2 * PARTITIONS
 FOLLOWING = HASHED + BLOCK
 PART_FIELDS = FOLLOWING + BLOCK
-"""A part: the address of both sides; for each side the range's start, for each its stop;
-for each how many of the range's rows are in each partition, then the addresses of their next
-records; a block's hashes, and its next key column's."""
+"""A part, in int64s: the address of both sides; the range's start and then its stop, for each side;
+for each side the rows of each partition, later the addresses of their next records; a block's
+hashes, and those of its next key column."""
 
 
 @device
 def hash_block(side: int, at: int, count: int, to: int, following: int) -> None:
     """Hash the keys of `count` rows from row `at` on."""
-    keys = get(side, KEYS)
-    for k in range(get(side, KEY_COLUMNS)):
+    keys = get(side, SIDE.keys)
+    for k in range(get(side, SIDE.key_columns)):
         key, into = keys + 8 * KEY_FIELDS * k, to if k == 0 else following
         hashes.column_at(
-            get(key, KEY_CODE), get(key, KEY_VALUES), get(key, KEY_OFFSETS), at, at + count, into
+            get(key, KEY.code), get(key, KEY.values), get(key, KEY.offsets), at, at + count, into
         )
         if k:
             hashes.combine_at(following, 0, count, to)
@@ -64,15 +87,19 @@ def hash_block(side: int, at: int, count: int, to: int, following: int) -> None:
 @device
 def count_side(side: int, start: int, stop: int, counts: int, hashed: int) -> None:
     """Copy a range's rows into the store, and count them by partition."""
-    copies, valid, kept = get(side, COPIES), get(side, VALID), get(side, KEPT)
+    copies, valid, kept = get(side, SIDE.copies), get(side, SIDE.valid), get(side, SIDE.kept)
     for p in range(PARTITIONS):
         put(counts, p, 0)
     for at in range(start, stop, BLOCK):
         rows = min(BLOCK, stop - at)
-        for copy in range(copies, copies + 8 * COPY_FIELDS * get(side, COPIED), 8 * COPY_FIELDS):
-            width = get(copy, COPY_WIDTH)
+        for copy in range(
+            copies, copies + 8 * COPY_FIELDS * get(side, SIDE.copied), 8 * COPY_FIELDS
+        ):
+            width = get(copy, COPY.width)
             mem.copy_bytes(
-                get(copy, COPY_TO) + width * at, get(copy, COPY_FROM) + width * at, width * rows
+                get(copy, COPY.target) + width * at,
+                get(copy, COPY.source) + width * at,
+                width * rows,
             )
         to = kept + 8 * at if kept else hashed
         hash_block(side, at, rows, to, hashed + 8 * BLOCK)
@@ -85,8 +112,8 @@ def count_side(side: int, start: int, stop: int, counts: int, hashed: int) -> No
 @device
 def place_side(side: int, start: int, stop: int, cursors: int, hashed: int) -> None:
     """Write a range's records."""
-    times, valid, kept = get(side, TIMES), get(side, VALID), get(side, KEPT)
-    number = get(side, FIRST_ROW)
+    times, valid, kept = get(side, SIDE.times), get(side, SIDE.valid), get(side, SIDE.kept)
+    number = get(side, SIDE.first_row)
     for at in range(start, stop, BLOCK):
         rows = min(BLOCK, stop - at)
         to = kept + 8 * at if kept else hashed
@@ -128,7 +155,7 @@ def place_part(part: int) -> int:
 def point_records(sides: int, parts: int, count: int, counts: int) -> None:
     """From each part's counts, where its records go; the sums to `counts` (int64[2, 64])."""
     for k in range(2):
-        record = get(sides + 8 * SIDE_FIELDS * k, RECORDS)
+        record = get(sides + 8 * SIDE_FIELDS * k, SIDE.records)
         for p in range(PARTITIONS):
             total = 0
             for t in range(count):
@@ -153,21 +180,21 @@ def arrive(
 
     All are addresses, `counting` and `placing` those of `count_part` and `place_part`.
     """
-    rows = get(sides, ROWS) + get(sides, SIDE_FIELDS + ROWS)
+    rows = get(sides, SIDE.rows) + get(sides, SIDE_FIELDS + SIDE.rows)
     threads = team.threads_for(seats, ROW_NS * rows, team.awake(seats), 1)
     count = team.SHARES * threads if threads > 1 else 1
     for t in range(count):
         part, call = parts + 8 * PART_FIELDS * t, calls + 8 * CALL_FIELDS * t
         put(part, PART_SIDES, sides)
         for k in range(2):
-            rows = get(sides, SIDE_FIELDS * k + ROWS)
+            rows = get(sides, SIDE_FIELDS * k + SIDE.rows)
             put(part, START + k, team.share(rows, threads, t))
             put(part, STOP + k, team.share(rows, threads, t + 1))
-        put(call, CALL_FUNCTION, counting)
-        put(call, CALL_ARGUMENT, part)
+        put(call, CALL.function, counting)
+        put(call, CALL.argument, part)
     team.run_all(seats, calls, count, threads)
     point_records(sides, parts, count, counts)
     for t in range(count):
-        put(calls + 8 * CALL_FIELDS * t, CALL_FUNCTION, placing)
+        put(calls + 8 * CALL_FIELDS * t, CALL.function, placing)
     team.run_all(seats, calls, count, threads)
     team.leave_off(seats)

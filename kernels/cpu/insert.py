@@ -1,84 +1,82 @@
-"""Putting records into the rings of `kernels.cpu.chain`, and finding those that have to be walked.
+"""Inserting records into rings, and finding the candidates among them.
 
-Every record needs one line at random, that of its chain's two heads.  It is asked for AHEAD records
-before, in the order in which `join` will come to them, over the ends of partitions and passes.
+Every record needs one random cache line, that of its chain's two heads.  It is prefetched AHEAD
+records before, in the order in which the join comes to them, across the ends of partitions and
+passes.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from kernels.cpu import mem
 from kernels.cpu.evict import ask_for_marks
 from kernels.cpu.heavy_hitters import chain_of
-from kernels.cpu.rings import (
-    BATCH,
-    BATCH_ROWS,
-    DISORDER_NEW,
-    ENTRY,
-    HEAD,
-    HEADS,
-    HEADS_MASK,
-    LOW,
-    NEWEST_NEW,
-    NEWEST_OLD,
-    NEXT,
-    PAIR,
-    PART,
-    RECORD_BYTES,
-    RING,
-    RING_MASK,
-    TIME_MAX,
-    get,
-    put,
-)
+from kernels.cpu.records import ADDRESS, I64, field, get, put, words
+from kernels.cpu.rings import ENTRY, LOW, NEXT, PAIR, PART, RECORD_BYTES, RING, TIME_MAX
 from kernels.registry import device
 
-(AHEAD_LEFT, AHEAD_RIGHT, AHEAD_PASS, AHEAD_END, AHEAD_AT, AHEAD_COUNT, AHEAD_HEADS,
- AHEAD_MASK) = range(8)  # fmt: skip
-AHEAD_FIELDS = 8
-"""What is known of the records whose heads are asked for: the rows of both sides' partitions; the
-next pass (2 x partition + side) and the last; address and number of the records of the pass at
-hand, and its heads (0: nothing is left)."""
+
+class Lookahead(NamedTuple):
+    """The records whose heads are prefetched next."""
+
+    left: ADDRESS = field("the left's rings")
+    right: ADDRESS = field("the right's rings")
+    next_pass: I64 = field("next pass: 2 * partition + side")
+    last_pass: I64 = field("pass to stop before")
+    at: ADDRESS = field("next record of the current pass")
+    count: I64 = field("its records from there on")
+    heads: ADDRESS = field("its heads; 0 after the last pass")
+    mask: I64 = field("its chains - 1")
+
+
+LOOKAHEAD = words(Lookahead)
+LOOKAHEAD_FIELDS = 8
 
 
 @device
 def look_ahead(ahead: int) -> None:
-    """Move on to the next pass that has records, and ask for where it will write, and for
-    the marks of what leaves."""
-    while get(ahead, AHEAD_PASS) < get(ahead, AHEAD_END):
-        k = get(ahead, AHEAD_PASS)
-        put(ahead, AHEAD_PASS, k + 1)
-        mine = get(ahead, AHEAD_RIGHT if k & 1 else AHEAD_LEFT) + PART * (k >> 1)
-        count = get(mine, BATCH_ROWS)
+    """Go to the next pass that has records; prefetch its first slot and the marks of the entries
+    that leave."""
+    while get(ahead, LOOKAHEAD.next_pass) < get(ahead, LOOKAHEAD.last_pass):
+        k = get(ahead, LOOKAHEAD.next_pass)
+        put(ahead, LOOKAHEAD.next_pass, k + 1)
+        mine = get(ahead, LOOKAHEAD.right if k & 1 else LOOKAHEAD.left) + PART * (k >> 1)
+        count = get(mine, RING.batch_rows)
         if count:
-            put(ahead, AHEAD_AT, get(mine, BATCH))
-            put(ahead, AHEAD_COUNT, count)
-            put(ahead, AHEAD_HEADS, get(mine, HEADS))
-            put(ahead, AHEAD_MASK, get(mine, HEADS_MASK))
-            ring, mask, head = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)
+            put(ahead, LOOKAHEAD.at, get(mine, RING.batch))
+            put(ahead, LOOKAHEAD.count, count)
+            put(ahead, LOOKAHEAD.heads, get(mine, RING.heads))
+            put(ahead, LOOKAHEAD.mask, get(mine, RING.heads_mask))
+            ring, mask, head = get(mine, RING.entries), get(mine, RING.mask), get(mine, RING.head)
             mem.prefetch(ring + ENTRY * (head & mask))
             ask_for_marks(mine)
             return
-    put(ahead, AHEAD_COUNT, LOW)  # nothing is left
-    put(ahead, AHEAD_HEADS, 0)
+    put(ahead, LOOKAHEAD.count, LOW)  # nothing is left
+    put(ahead, LOOKAHEAD.heads, 0)
 
 
 @device
 def ask(ahead: int, count: int) -> None:
-    """Ask for the heads of the next `count` records."""
+    """Prefetch the heads of the next `count` records."""
     while count > 0:
-        if get(ahead, AHEAD_COUNT) == 0:
+        if get(ahead, LOOKAHEAD.count) == 0:
             look_ahead(ahead)
-        at, heads, mask = get(ahead, AHEAD_AT), get(ahead, AHEAD_HEADS), get(ahead, AHEAD_MASK)
+        at, heads, mask = (
+            get(ahead, LOOKAHEAD.at),
+            get(ahead, LOOKAHEAD.heads),
+            get(ahead, LOOKAHEAD.mask),
+        )
         if heads == 0:
             return
-        n = min(count, get(ahead, AHEAD_COUNT))
+        n = min(count, get(ahead, LOOKAHEAD.count))
         for i in range(n):
             tag = np.int64(mem.load_u32(at + RECORD_BYTES * i + 8))
             mem.prefetch(heads + PAIR * (tag & mask))
-        put(ahead, AHEAD_AT, at + RECORD_BYTES * n)
-        put(ahead, AHEAD_COUNT, get(ahead, AHEAD_COUNT) - n)
+        put(ahead, LOOKAHEAD.at, at + RECORD_BYTES * n)
+        put(ahead, LOOKAHEAD.count, get(ahead, LOOKAHEAD.count) - n)
         count -= n
 
 
@@ -87,25 +85,28 @@ def find_and_insert(
     mine: int, swapped: bool, met_tail: int, first: int, last: int, found: int, ahead: int,
     names: int,
 ) -> int:  # fmt: skip
-    """Put records first..last into the partition's ring, and write those whose chain on the other
-    side has a live head to `found`, as (low half of the record's address, link); returns their
-    end.  `names` is where the partition's names of chains are, 0 where nothing is named.
+    """Insert records first..last - 1, and write those whose chain on the other side has a live head
+    to `found`, as (low half of the record's address, link); returns the end of what is written.
 
-    The caller has made room.  The two heads of a record lie beside each other.  The loop is cut
-    where the ring wraps and where the records end whose heads are asked for: it has no branch.
-    """
-    records, heads, heads_mask = get(mine, BATCH), get(mine, HEADS), get(mine, HEADS_MASK)
-    ring, mask, position = get(mine, RING), get(mine, RING_MASK), get(mine, HEAD)
+    `names` is the address of the partition's names of heavy hitters, 0 where it has none.  The ring
+    has room.  The loop is cut where the ring wraps and where the pass that is prefetched ends, so
+    that it has no branch."""
+    records, heads, heads_mask = (
+        get(mine, RING.batch),
+        get(mine, RING.heads),
+        get(mine, RING.heads_mask),
+    )
+    ring, mask, position = get(mine, RING.entries), get(mine, RING.mask), get(mine, RING.head)
     at, begun, backward = records + RECORD_BYTES * first, first, 0
-    newest = max(get(mine, NEWEST_OLD), get(mine, NEWEST_NEW))
+    newest = max(get(mine, RING.newest_old), get(mine, RING.newest_new))
     while first < last:
-        if get(ahead, AHEAD_COUNT) == 0:
+        if get(ahead, LOOKAHEAD.count) == 0:
             look_ahead(ahead)
-        coming, coming_heads = get(ahead, AHEAD_AT), get(ahead, AHEAD_HEADS)
-        coming_mask, slot = get(ahead, AHEAD_MASK), position & mask
+        coming, coming_heads = get(ahead, LOOKAHEAD.at), get(ahead, LOOKAHEAD.heads)
+        coming_mask, slot = get(ahead, LOOKAHEAD.mask), position & mask
         if coming_heads == 0:
             coming, coming_heads, coming_mask = at, heads, heads_mask
-        count = min(last - first, get(ahead, AHEAD_COUNT), mask + 1 - slot)
+        count = min(last - first, get(ahead, LOOKAHEAD.count), mask + 1 - slot)
         entry, ahead_by, end = ring + ENTRY * slot, coming - at, at + RECORD_BYTES * count
         while at < end:
             tag = np.int64(mem.load_u32(at + ahead_by + 8)) & coming_mask
@@ -129,42 +130,44 @@ def find_and_insert(
             at += RECORD_BYTES
         coming = at + ahead_by
         first += count
-        put(ahead, AHEAD_AT, coming)
-        put(ahead, AHEAD_COUNT, get(ahead, AHEAD_COUNT) - count)
-    put(mine, HEAD, position)
+        put(ahead, LOOKAHEAD.at, coming)
+        put(ahead, LOOKAHEAD.count, get(ahead, LOOKAHEAD.count) - count)
+    put(mine, RING.head, position)
     if backward:
         note_disorder(mine, records + RECORD_BYTES * begun, at)
     else:
-        put(mine, NEWEST_NEW, newest)
+        put(mine, RING.newest_new, newest)
     return found
 
 
 @device
 def insert_entry(mine: int, entry: int) -> None:
-    """Put an entry of another ring into this one, which has room: it gets a link of its own."""
-    position = get(mine, HEAD)
-    head = get(mine, HEADS) + PAIR * (np.int64(mem.load_u32(entry + 8)) & get(mine, HEADS_MASK))
-    fresh = get(mine, RING) + ENTRY * (position & get(mine, RING_MASK))
+    """Copy an entry of another ring into this one, which has room, with a link of its own."""
+    position = get(mine, RING.head)
+    head = get(mine, RING.heads) + PAIR * (
+        np.int64(mem.load_u32(entry + 8)) & get(mine, RING.heads_mask)
+    )
+    fresh = get(mine, RING.entries) + ENTRY * (position & get(mine, RING.mask))
     mem.copy_16(fresh, entry)
     mem.store_u32(fresh + NEXT, mem.load_u32(head))
     mem.store_u32(head, np.uint32(position))
-    put(mine, HEAD, position + 1)
+    put(mine, RING.head, position + 1)
 
 
 @device
 def note_disorder(mine: int, at: int, end: int) -> None:
-    """How far records are out of order, among themselves and behind those that came before."""
-    newest = max(get(mine, NEWEST_OLD), get(mine, NEWEST_NEW))
-    newest_new, disorder = get(mine, NEWEST_NEW), get(mine, DISORDER_NEW)
+    """Measure how far records lie behind earlier ones, of this beat and of those before."""
+    newest = max(get(mine, RING.newest_old), get(mine, RING.newest_new))
+    newest_new, disorder = get(mine, RING.newest_new), get(mine, RING.disorder_new)
     while at < end:
         time = mem.load_i64(at)
         if time < newest:
-            # Unsigned, since LLVM takes it that a signed difference does not overflow.
+            # unsigned: LLVM assumes that signed differences do not overflow
             behind = np.uint64(newest) - np.uint64(time)
             disorder = max(disorder, np.int64(min(behind, np.uint64(TIME_MAX))))
             newest_new = max(newest_new, time)
         else:
             newest = newest_new = time
         at += RECORD_BYTES
-    put(mine, NEWEST_NEW, newest_new)
-    put(mine, DISORDER_NEW, disorder)
+    put(mine, RING.newest_new, newest_new)
+    put(mine, RING.disorder_new, disorder)

@@ -32,14 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu.mem import (
-    load_i32,
-    load_i64,
-    load_u8,
-    load_u16,
-    load_u32,
-    load_u64,
-)
+from kernels.cpu.mem import load_i32, load_i64, load_u8, load_u16, load_u32, load_u64
 from kernels.registry import device, kernel
 
 # A region: what the caller fills in,

@@ -23,6 +23,7 @@ from kernels.cpu.rings import PARTITION_SHIFT
 from kernels.registry import device, kernel
 
 PARTITIONS = 64
+"""Logical partitions of keyed work, whatever the number of workers."""
 SHIFT = np.uint64(58)
 TAG_SHIFT, TAG_LOW = np.uint64(PARTITION_SHIFT), np.uint64(2**PARTITION_SHIFT - 1)
 RECORD_BYTES = 16

@@ -24,19 +24,15 @@ import numpy as np
 
 from kernels.cpu import mem, simd_probe
 from kernels.cpu.keys import same_key
+from kernels.cpu.records import get
 from kernels.cpu.rings import (
-    DISORDER_NEW,
-    DISORDER_OLD,
     ENTRY,
     LOW,
     NEXT,
     RING,
-    RING_MASK,
-    TAIL,
     TIME_MAX,
     TIME_MIN,
     earlier,
-    get,
     later,
     partition_of,
 )
@@ -53,17 +49,17 @@ from kernels.cpu.simd_probe import (
 )
 from kernels.registry import device
 
-CHUNK = simd_probe.CHUNK
+CHUNK_ROWS = simd_probe.CHUNK_ROWS
 BLOCK = LANES
 """Pairs that `simd_probe.lay` writes at a time: the output has room for so many more."""
 ROOM = 1 << 15
 """Matches that the log has room for."""
 COUNTS = 0
-WALKS_AT = COUNTS + 2 * CHUNK
+WALKS_AT = COUNTS + 2 * CHUNK_ROWS
 LOG = WALKS_AT + WALKS_BYTES // 8
 SUSPECT = LOG + ROOM + LANES
 SIEVED = SUSPECT + 1
-FIELDS = SIEVED + CHUNK
+FIELDS = SIEVED + CHUNK_ROWS
 """Scratch memory (int64s): for each candidate the number of its pairs, then the place of its next
 pair; for each candidate its row, as in the output; walks; the log; SUSPECTED and the tag of a heavy
 hitter that a walk met, or 0; candidates that passed the sieve."""
@@ -86,8 +82,11 @@ def probe(
     the partner's, counted from `met_base`, to `met`; `named` is multiplied with the partition and
     added to the record's row.  Returns their number; OUTPUT_FULL where there are more than `room`;
     NO_ROOM where the log is too short or times are too large for it."""
-    ring, mask, tail = get(other, RING), get(other, RING_MASK), get(other, TAIL)
-    disorder, width = max(get(other, DISORDER_OLD), get(other, DISORDER_NEW)), back + forth
+    ring, mask, tail = get(other, RING.entries), get(other, RING.mask), get(other, RING.tail)
+    disorder, width = (
+        max(get(other, RING.disorder_old), get(other, RING.disorder_new)),
+        back + forth,
+    )
     if np.uint64(back | forth | disorder) >= np.uint64(PLAIN):
         return NO_ROOM
     counts, walks, log = scratch + 8 * COUNTS, scratch + 8 * WALKS_AT, scratch + 8 * LOG
@@ -136,7 +135,12 @@ def probe(
 def sieve(records: int, other: int, at: int, end: int, kept: int) -> int:
     """Copy to `kept` the candidates whose first entry has their tag or a live entry behind it;
     returns their number.  Where few records match, most candidates are dropped here."""
-    ring, mask, tail, to = get(other, RING), get(other, RING_MASK), get(other, TAIL), kept
+    ring, mask, tail, to = (
+        get(other, RING.entries),
+        get(other, RING.mask),
+        get(other, RING.tail),
+        kept,
+    )
     while at < end:
         name, link = np.int64(mem.load_u32(at)), np.int64(mem.load_u32(at + 4))
         record, entry = records + ((name - records) & LOW), ring + ENTRY * (link & mask)
@@ -319,8 +323,8 @@ def probe_one(
 ) -> Any:
     """Walk one record's chain to its end and write its pairs as `probe` does; returns their number,
     or OUTPUT_FULL.  Any times will do."""
-    ring, mask, tail = get(other, RING), get(other, RING_MASK), get(other, TAIL)
-    disorder = max(get(other, DISORDER_OLD), get(other, DISORDER_NEW))
+    ring, mask, tail = get(other, RING.entries), get(other, RING.mask), get(other, RING.tail)
+    disorder = max(get(other, RING.disorder_old), get(other, RING.disorder_new))
     time, tag = mem.load_i64(record), mem.load_u32(record + 8)
     row = row_of(record, base, named)
     low, high = earlier(time, back), later(time, forth)

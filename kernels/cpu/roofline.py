@@ -38,7 +38,8 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import mem
-from kernels.cpu.rings import LOW, get, put
+from kernels.cpu.records import get, put
+from kernels.cpu.rings import LOW
 from kernels.registry import device, kernel
 
 HEADS, LINES = 0, 1

@@ -19,14 +19,14 @@ from numba.extending import intrinsic
 
 from kernels.cpu.rings import ENTRY, LOW, NEXT, PARTITION_SHIFT
 
-LANES, CHUNK = 8, 256
+LANES, CHUNK_ROWS = 8, 256
 """Walks of a vector, and candidates that are probed together."""
 WALKS, LOWS, ENTRIES, WALKS_BYTES = 0, 2112, 4224, 6336
 """Walks, field by field, 264 int64 each: `tag | candidate's number << 32`; the earliest time that
 matches; the address of the next entry."""
 NEARER, FARTHER = 1, 2
 """Next entries are prefetched to the first cache, or to the second only."""
-ROWS = 8 * CHUNK
+ROWS = 8 * CHUNK_ROWS
 """Bytes from a candidate's count to its row; above 32 bits stands its partition, if `named`."""
 PLAIN = np.int64(1) << 61
 """Differences of times, bounds and disorder below this do not overflow."""

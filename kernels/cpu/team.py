@@ -41,7 +41,7 @@ before all of its calls are done: who comes late finds no ticket, or one of the 
 from __future__ import annotations
 
 import platform
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -50,7 +50,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from kernels.cpu import atomics, mem
-from kernels.cpu.rings import get, keep, put
+from kernels.cpu.records import ADDRESS, I64, field, get, keep, put, words
 from kernels.registry import device, kernel
 
 COUNT, PATIENCE_NS, AWAKE_NS, ASLEEP_WORTH_NS, AWAKE_WORTH_NS = 0, 8, 16, 24, 32
@@ -58,10 +58,20 @@ CALLS, CALL_COUNT, TICKETS, PENDING, AWAITED = 48, 56, 128, 136, 144
 TURN, LEAVE, ASLEEP, SEEN = 0, 8, 16, 128
 LAST_NS, CLOCK = 192, 208
 SEAT_BYTES = 256
-CALL_FUNCTION, CALL_ARGUMENT, CALL_RESULT, CALL_BEGAN_NS, CALL_ENDED_NS = range(5)
+
+
+class Call(NamedTuple):
+    """A row of the table of calls: 128 bytes, so that no two threads write to one cache line."""
+
+    function: ADDRESS = field("task to call")
+    argument: I64 = field("its argument")
+    result: I64 = field("what it answered")
+    began_ns: I64 = field("when it began (CLOCK_MONOTONIC)")
+    ended_ns: I64 = field("when it ended")
+
+
+CALL = words(Call)
 CALL_FIELDS = 16
-"""A row of the table (int64[16], so that no two threads write to one line): what to call with what;
-what it answered; when it was begun and ended (CLOCK_MONOTONIC)."""
 SHARES = 4
 """Calls for each thread."""
 LOOKS = 32
@@ -149,9 +159,9 @@ def take_part(seats: int, seat: int) -> None:
             return
         at = mem.load_i64(seats + CALLS)
         at += 8 * CALL_FIELDS * (mem.load_i64(seats + CALL_COUNT) - left)
-        put(at, CALL_BEGAN_NS, now_ns(seat))
-        put(at, CALL_RESULT, call(get(at, CALL_FUNCTION), get(at, CALL_ARGUMENT)))
-        put(at, CALL_ENDED_NS, now_ns(seat))
+        put(at, CALL.began_ns, now_ns(seat))
+        put(at, CALL.result, call(get(at, CALL.function), get(at, CALL.argument)))
+        put(at, CALL.ended_ns, now_ns(seat))
         if atomics.add_i64(seats + PENDING, -1) == 1:
             wake(seats + PENDING, seats + AWAITED)
 

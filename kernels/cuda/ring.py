@@ -40,11 +40,11 @@ from typing import Any
 
 import numba
 
+from kernels.cpu.partition import PARTITIONS
 from kernels.cuda.blocks import exclusive_sum
 from kernels.cuda.gpu import THREADS_MAX, cuda
 from kernels.registry import cuda_device, cuda_kernel
 
-PARTITIONS = 64
 FIRST, MASK, INDEX, INDEX_MASK, TAIL, HEAD = range(6)
 NEWEST_OLD, NEWEST_NEW, DISORDER_OLD, DISORDER_NEW, GENERATION, FROM = range(6, 12)
 FIELDS = 16

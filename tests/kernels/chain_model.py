@@ -64,7 +64,7 @@ class Model:
             keys = np.array([[8, left_keys, 0, right_keys, 0]], np.int64)
         about = Beat((0, 0), bounds, keys=keys)
         if self.pooled:
-            self.lanes.desk[beat.PATIENCE] = 1
+            self.lanes.desk[beat.DESK.patience] = 1
         pairs = self.lanes.join(left_records, right_records, about, workers)
         found = list(zip(*(side.tolist() for side in pairs), strict=True))
         return found, self.twin.join(ours, theirs, *marks)
@@ -72,6 +72,6 @@ class Model:
     def grow(self):
         """Move everything into larger rings."""
         for table in self.rings.tables:
-            table[:, rings.BATCH_ROWS] = 0
-        room = self.rings.tables[0][:, rings.RING_MASK] + 1
+            table[:, rings.RING.batch_rows] = 0
+        room = self.rings.tables[0][:, rings.RING.mask] + 1
         self.rings.reserve([room, room])

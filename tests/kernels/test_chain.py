@@ -45,7 +45,7 @@ def walking(kind):
     class Lane(_lanes.Lane):
         def __init__(self, job, number):
             super().__init__(job, number)
-            self.state[chunk.VECTORS] = kind
+            self.state[chunk.LANE.vectors] = kind
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_lanes, "Lane", Lane)
@@ -62,15 +62,15 @@ def test_pointing_tells_where_records_are_and_which_partitions_lack_room(rows, s
     held, counts = np.zeros(64, np.int64), np.zeros(64, np.int64)
     for p, (old, new) in rows.items():
         held[p], counts[p] = min(old, RING_MIN), new
-    table[:, rings.HEAD] += held
+    table[:, rings.RING.head] += held
     last = 2**32 - 1
     room = [
         min(RING_MIN, last - int(head) + int(h))
-        for head, h in zip(table[:, rings.HEAD], held, strict=True)
+        for head, h in zip(table[:, rings.RING.head], held, strict=True)
     ]
     assert chain.point(table, 1 << 20, counts) == naive.point(held, counts, room)
-    assert table[:, rings.BATCH_ROWS].tolist() == counts.tolist()
-    assert (table[:, rings.BATCH] == (1 << 20) + 16 * (counts.cumsum() - counts)).all()
+    assert table[:, rings.RING.batch_rows].tolist() == counts.tolist()
+    assert (table[:, rings.RING.batch] == (1 << 20) + 16 * (counts.cumsum() - counts)).all()
 
 
 @settings(max_examples=100, deadline=None)
@@ -91,7 +91,7 @@ def test_positions_are_numbered_anew_before_they_reach_their_limit(beats, short)
     for left, right in beats:
         found, expected = model.beat(left, right)
         assert found == expected
-        assert all((table[:, rings.HEAD] <= 2**32 - 1).all() for table in model.rings.tables)
+        assert all((table[:, rings.RING.head] <= 2**32 - 1).all() for table in model.rings.tables)
 
 
 def test_other_threads_are_woken_only_for_work_that_is_worth_it():
@@ -179,7 +179,12 @@ def test_both_ways_find_the_same_in_beats_of_hundreds(seed, partitions, jitter, 
             model.twin.join = lambda *args: None
             marks = [(40 * b - 20, 40 * b - 20) for b in range(4)]
             ways.append([model.beat(*b, m)[0] for b, m in zip(beats, marks, strict=True)])
-        fields = [rings.TAIL, rings.HEAD, rings.DISORDER_OLD, rings.DISORDER_NEW]
+        fields = [
+            rings.RING.tail,
+            rings.RING.head,
+            rings.RING.disorder_old,
+            rings.RING.disorder_new,
+        ]
         state.append([table[:, fields].tolist() for table in model.rings.tables])
     assert ways[0] == ways[1]
     assert state[0] == state[1]
@@ -325,18 +330,18 @@ def test_rings_grow_without_losing_what_is_live():
         rows = [(k, i % 7, 3) for i in range(RING_MIN)]
         found, expected = model.beat(rows, rows[::2], (0, 0))
         assert found == expected
-    assert model.rings.tables[0][3, rings.RING_MASK] + 1 >= 6 * RING_MIN
-    assert model.rings.tables[0][4, rings.RING_MASK] + 1 == RING_MIN
+    assert model.rings.tables[0][3, rings.RING.mask] + 1 >= 6 * RING_MIN
+    assert model.rings.tables[0][4, rings.RING.mask] + 1 == RING_MIN
 
 
 def test_the_disorder_of_a_stray_row_is_forgotten_once_it_has_left():
     model = Model(5, 5)
     model.beat([(1000, 1, 0), (10, 1, 0)], [])
     table = model.rings.tables[0]
-    assert table[0, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 990
+    assert table[0, [rings.RING.disorder_old, rings.RING.disorder_new]].max() == 990
     for now in range(2000, 2200, 10):
         model.beat([(now, 1, 0)], [], (now, now))
-    assert table[0, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 0
+    assert table[0, [rings.RING.disorder_old, rings.RING.disorder_new]].max() == 0
 
 
 @settings(max_examples=50, deadline=None)

@@ -30,10 +30,10 @@ BEATS = st.lists(
 def held(model, side):
     """Times and tags of the partition's live entries, read from the ring."""
     table = model.rings.tables[side]
-    ring, mask = int(table[P, rings.RING]), int(table[P, rings.RING_MASK])
+    ring, mask = int(table[P, rings.RING.entries]), int(table[P, rings.RING.mask])
     entries = [
         ctypes.string_at(ring + ENTRY * (position & mask), ENTRY)
-        for position in range(int(table[P, rings.TAIL]), int(table[P, rings.HEAD]))
+        for position in range(int(table[P, rings.RING.tail]), int(table[P, rings.RING.head]))
     ]
     return [(int.from_bytes(e[:8], "little", signed=True), e[8]) for e in entries]
 
@@ -65,20 +65,20 @@ def test_a_long_beat_looks_at_marks_and_at_one_block_of_what_leaves():
     model = Model(0, 0)
     model.beat([(t, 1, P) for t in range(10 * BLOCK)], [], (0, 0))
     table = model.rings.tables[0]
-    ring, first = int(table[P, rings.RING]), int(table[P, rings.TAIL])
+    ring, first = int(table[P, rings.RING.entries]), int(table[P, rings.RING.tail])
     for position in range(first, first + 6 * BLOCK):
         ctypes.c_int64.from_address(ring + ENTRY * position).value = 2**62
     gone = 7 * BLOCK - 3
     model.beat([], [(10 * BLOCK, 2, P)], (gone, gone))
-    assert table[P, rings.TAIL] == first + gone
+    assert table[P, rings.RING.tail] == first + gone
 
 
 def test_marks_are_the_last_times_of_their_blocks():
     model = Model(0, 0)
     model.beat([(7 * t, 1, P) for t in range(5 * BLOCK)], [], (0, 0))
     table = model.rings.tables[0]
-    ring, mask = int(table[P, rings.RING]), int(table[P, rings.RING_MASK])
-    first, head = int(table[P, rings.TAIL]), int(table[P, rings.HEAD])
+    ring, mask = int(table[P, rings.RING.entries]), int(table[P, rings.RING.mask])
+    first, head = int(table[P, rings.RING.tail]), int(table[P, rings.RING.head])
     blocks = range(first // BLOCK, head // BLOCK)
     marks = [
         ctypes.c_int64.from_address(ring + ENTRY * (mask + 1) + MARK * b).value for b in blocks

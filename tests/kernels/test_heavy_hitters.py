@@ -78,9 +78,11 @@ def longest(table, first_key):
         return ctypes.c_uint32.from_address(at).value
 
     def links(p, tag):
-        ring, mask, tail = (int(table[p, f]) for f in (rings.RING, rings.RING_MASK, rings.TAIL))
-        chain, count = tag & int(table[p, rings.HEADS_MASK]), 0
-        link = u32(int(table[p, rings.HEADS]) + rings.PAIR * chain)
+        ring, mask, tail = (
+            int(table[p, f]) for f in (rings.RING.entries, rings.RING.mask, rings.RING.tail)
+        )
+        chain, count = tag & int(table[p, rings.RING.heads_mask]), 0
+        link = u32(int(table[p, rings.RING.heads]) + rings.PAIR * chain)
         while link >= tail:
             count += 1
             link = u32(ring + rings.ENTRY * (link & mask) + rings.NEXT)
@@ -113,7 +115,7 @@ def test_pairs_are_duckdbs_while_keys_become_hot_and_cold(batch, workers, hot_si
     kept = Rings()
     kept.reserve([ROOM, ROOM])
     lanes = Lanes(kept, WINDOW, WINDOW)
-    lanes.desk[beat.PATIENCE] = 1 << 40  # no pools
+    lanes.desk[beat.DESK.patience] = 1 << 40  # no pools
     ends, firsts = np.cumsum([n for n, *_ in phases]).tolist(), [first for *_, first in phases]
     for number in range(14 * WINDOW // batch):
         now = (number + 1) * batch

@@ -34,7 +34,7 @@ class Pooled(ChainJoin):
 
     def join(self, left, right, beat_, workers):
         """A beat before which a pool is made."""
-        self._lanes.desk[beat.PATIENCE] = 1
+        self._lanes.desk[beat.DESK.patience] = 1
         return super().join(left, right, beat_, workers)
 
 
@@ -50,10 +50,10 @@ def held(model, side):
     its own."""
     table, parts = model.rings.tables[side], []
     for p in range(64):
-        ring, mask = int(table[p, rings.RING]), int(table[p, rings.RING_MASK])
+        ring, mask = int(table[p, rings.RING.entries]), int(table[p, rings.RING.mask])
         entries = [
             ctypes.string_at(ring + ENTRY * (position & mask), ENTRY)
-            for position in range(int(table[p, rings.TAIL]), int(table[p, rings.HEAD]))
+            for position in range(int(table[p, rings.RING.tail]), int(table[p, rings.RING.head]))
         ]
         tags = [int.from_bytes(e[8:12], "little") for e in entries]
         assert all(tag >> 26 == p for tag in tags)
@@ -158,8 +158,8 @@ def test_where_times_fall_within_a_partition_walks_go_on_behind_what_is_too_old(
     for side in (0, 1):
         assert held(model, side) == twins(model, side)
     table = model.rings.tables[0]
-    assert table[7, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 9
-    assert table[8, [rings.DISORDER_OLD, rings.DISORDER_NEW]].max() == 0
+    assert table[7, [rings.RING.disorder_old, rings.RING.disorder_new]].max() == 9
+    assert table[8, [rings.RING.disorder_old, rings.RING.disorder_new]].max() == 0
 
 
 @pytest.mark.parametrize("room", [None, 1])
@@ -228,17 +228,17 @@ def test_positions_are_numbered_anew_before_they_reach_their_limit():
     assert model.rings.held(0).sum() <= 1
     model.rings.spread()
     for table in model.rings.tables:
-        assert table[:, rings.HEAD].max() < 10
+        assert table[:, rings.RING.head].max() < 10
     model = Model(5, 5, pooled=True)
     model.beat([], [])
     for table in model.rings.tables:
-        table[:8, [rings.TAIL, rings.HEAD]] = rings.POSITION_MAX - 50
+        table[:8, [rings.RING.tail, rings.RING.head]] = rings.POSITION_MAX - 50
     for k in range(6):
         rows = [(k, i % 5, i % 9) for i in range(90)]
         found, expected = model.beat(rows, rows)
         assert found == expected
         assert all(
-            (table[:, rings.HEAD] <= rings.POSITION_MAX).all() for table in model.rings.tables
+            (table[:, rings.RING.head] <= rings.POSITION_MAX).all() for table in model.rings.tables
         )
 
 

@@ -50,14 +50,14 @@ POOLS = {count: Workers(count) for count in (1, 2, 3, 5)}
 def done(pool, arguments):
     """The table of calls, with one for each argument, when all are done."""
     calls = np.zeros((len(arguments), team.CALL_FIELDS), np.int64)
-    calls[:, team.CALL_FUNCTION], calls[:, team.CALL_ARGUMENT] = step_often.address, arguments
+    calls[:, team.CALL.function], calls[:, team.CALL.argument] = step_often.address, arguments
     pool.compute(calls)
-    assert (calls[:, team.CALL_BEGAN_NS] <= calls[:, team.CALL_ENDED_NS]).all()
+    assert (calls[:, team.CALL.began_ns] <= calls[:, team.CALL.ended_ns]).all()
     return calls
 
 
 def do(pool, arguments):
-    return done(pool, arguments)[:, team.CALL_RESULT].tolist()
+    return done(pool, arguments)[:, team.CALL.result].tolist()
 
 
 @settings(max_examples=200, deadline=None)
@@ -129,13 +129,13 @@ def test_a_team_ends_at_once_awake_or_asleep(rest_s):
 
 def test_a_long_task_outlasts_patience():
     calls = done(POOLS[1], [LONG])
-    assert calls[0, team.CALL_ENDED_NS] - calls[0, team.CALL_BEGAN_NS] > 2e3 * PATIENCE_US
+    assert calls[0, team.CALL.ended_ns] - calls[0, team.CALL.began_ns] > 2e3 * PATIENCE_US
 
 
 def test_while_one_has_a_long_task_others_do_the_rest():
     ended = []
     for _ in range(50):  # a busy machine may let no other thread run meanwhile
-        ended = done(POOLS[2], [LONG, *[1000] * 200])[:, team.CALL_ENDED_NS]
+        ended = done(POOLS[2], [LONG, *[1000] * 200])[:, team.CALL.ended_ns]
         if ended[1:].max() < ended[0]:
             break
     assert ended[1:].max() < ended[0]
