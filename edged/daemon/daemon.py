@@ -42,6 +42,7 @@ from edged.job.plan import JobPlan, load_kinds
 from edged.placement.profile import load_profile
 from edged.platform.clock import Clock, SystemClock
 from edged.platform.event_loop import EventLoop
+from edged.plugin.installed import failures
 from edged.sinks.base import SinkContext
 from edged.sources.base import Source
 from edged.store import Store
@@ -312,8 +313,10 @@ def _link_centre(parts: Parts, uplink: Uplink) -> CentreLink:
 
 
 def _publish_start(parts: Parts) -> None:
-    """Publish the recovery, restored limits, failed jobs, and the start."""
+    """Publish failed plug-ins, the recovery, restored limits, failed jobs, and the start."""
     publisher, recovered, session = parts.publisher, parts.recovered, parts.store.session[0]
+    for failure in failures():
+        publisher.plugin_failed(failure.name, failure.group, str(failure))
     if session > 1:
         publisher.daemon_recovered(
             recovered.beat, recovered.replayed_beats, recovered.replayed_rows, recovered.notes

@@ -28,6 +28,11 @@ class EventPublisher:
         facts = {"device": device, "session": session}
         self._events.add("daemon.started", f"started, door {door}", facts=facts)
 
+    def plugin_failed(self, name: str, group: str, problem: str) -> None:
+        """An installed plug-in did not load; jobs that need it are refused."""
+        facts = {"name": name, "group": group, "problem": problem}
+        self._events.add("plugin.failed", problem, level="error", facts=facts)
+
     def daemon_recovered(
         self, beat: int, replayed_beats: int, replayed_rows: int, notes: Sequence[str]
     ) -> None:

@@ -23,6 +23,7 @@ EVENT_KINDS = (
     *("job.deleted", "job.failed", "kernel.switched", "policy.switched", "policy.fell_back"),
     *("limits.taken_over", "limits.restored", "meter.lost", "meter.back", "store.full"),
     *("store.room", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
+    "plugin.failed",
     *("desired.applied", "desired.refused", "source.refused", "config.reloaded", "config.refused"),
     *("overload.begun", "overload.ended"),
 )

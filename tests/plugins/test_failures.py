@@ -128,3 +128,62 @@ def test_a_function_of_text_is_refused_when_it_is_registered(tmp_path):
     package(tmp_path, "text", "edged.functions", "shout", source)
     (found,) = json.loads(edged(tmp_path, "plugins", "--json").stdout)
     assert "'VARCHAR' is not one of BOOLEAN, BIGINT, DOUBLE, TIMESTAMP" in found["problem"]
+
+
+def running(place, job, *more):
+    """A daemon with `place` on its path; returns the process, ended by itself or by a signal."""
+    path = os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH")])])
+    words = [sys.executable, "-m", "edged", "run", str(job), "--store", str(place / "store")]
+    return subprocess.Popen(
+        [*words, "--workers", "1", *more],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until_line(process, text):
+    """The lines of a process's log up to the first that holds `text`."""
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError(f"no {text!r} in {lines}")
+
+
+def test_a_daemon_starts_beside_a_failing_plug_in_and_says_so_in_an_event(tmp_path):
+    package(tmp_path, "bad", "edged.operators", "broken", "import no_such_module")
+    (tmp_path / "job.toml").write_text(JOB.replace("KIND", "filter"))
+    daemon = running(tmp_path, tmp_path / "job.toml")
+    lines = until_line(daemon, "ready")
+    daemon.terminate()
+    daemon.communicate()
+    assert daemon.returncode == 0
+    assert any("bad 1.0: broken" in line and "no_such_module" in line for line in lines), lines
+
+
+def test_a_stored_job_outlives_the_absence_of_its_plug_in(tmp_path):
+    source = (
+        "from edged.plugin import function\n"
+        "@function('twice', arguments=('DOUBLE',), returns='DOUBLE')\n"
+        "def twice(x): return 2 * x\n"
+    )
+    package(tmp_path, "good", "edged.functions", "twice", source)
+    (tmp_path / "job.toml").write_text(
+        JOB.replace("KIND", "filter").replace("x > 0", "twice(x) > 0")
+    )
+    daemon = running(tmp_path, tmp_path / "job.toml")
+    until_line(daemon, "ready")
+    daemon.terminate()
+    daemon.communicate()
+    module = tmp_path / "good_module.py"
+    module.write_text("import no_such_module")
+    refused = running(tmp_path, tmp_path / "job.toml")
+    assert "no_such_module" in refused.communicate()[1] and refused.returncode == 65
+    module.write_text(source)
+    daemon = running(tmp_path, tmp_path / "job.toml")
+    lines = until_line(daemon, "ready")
+    daemon.terminate()
+    daemon.communicate()
+    assert any("recovered" in line for line in lines), lines
