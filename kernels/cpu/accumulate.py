@@ -1,4 +1,4 @@
-"""Accumulators: what a group keeps of its rows, and how blocks of rows are added to it.
+"""Accumulators: the state of a group's aggregates, and their update with blocks of rows.
 
 An accumulator is a few consecutive words of a group's row, seen as int64 (`groups`) or float64
 (`floats`: the same memory).  Kinds and words:
@@ -196,7 +196,7 @@ def add_moments(
 def update(
     columns: Any, aggs: Any, a: int, rows: Any, to: Any, ok: Any, n: int, groups: Any, floats: Any
 ) -> None:
-    """One accumulator takes a block's pairs."""
+    """Add a block's pairs to one accumulator."""
     kind, c, code, w = aggs[a, 0], aggs[a, 1], aggs[a, 2], aggs[a, 3]
     if kind == ROWS:
         for j in range(n):

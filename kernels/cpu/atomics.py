@@ -1,9 +1,10 @@
 """Atomic memory operations for kernels: LLVM instructions, no locks.
 
 Addresses are int64 and aligned to the value's size.  Read-modify-write operations are sequentially
-consistent (`lock`-prefixed on x86-64, `ldaxr`/`stlxr` or LSE on aarch64); `acquire_*` sees all that
-was written before the `release_*` of the value that it reads.  It may be done before an earlier
-write to another address is seen by others, which aarch64 makes use of; `ordered_i64` may not.
+consistent (`lock`-prefixed on x86-64, `ldaxr`/`stlxr` or LSE on aarch64).  `acquire_*` sees all
+that was written before the `release_*` of the value that it reads.  It may execute before an
+earlier write to another address is visible to other threads, as on aarch64; `ordered_i64` may
+not.
 """
 
 from __future__ import annotations
@@ -53,18 +54,18 @@ def _storer(kind: Any, bits: int) -> Any:
 
 
 add_i64 = _modifier("add", types.int64, 64)
-"""`add_i64(addr, value)`: add, wrapping; returns what was there before."""
+"""`add_i64(addr, value)`: add, wrapping; returns the old value."""
 or_u64 = _modifier("or", types.uint64, 64)
-"""`or_u64(addr, bits)`: set bits; returns what was there before."""
+"""`or_u64(addr, bits)`: set bits; returns the old value."""
 acquire_i64, release_i64 = _loader(types.int64, 64, "acquire"), _storer(types.int64, 64)
 acquire_u32, release_u32 = _loader(types.uint32, 32, "acquire"), _storer(types.uint32, 32)
 ordered_i64 = _loader(types.int64, 64, "seq_cst")
-"""`ordered_i64(addr)`: what is there after all that this thread has changed by `add_i64` before."""
+"""`ordered_i64(addr)`: the value, read after all earlier `add_i64` of this thread."""
 
 
 @intrinsic
 def swap_i64(typingctx: Any, addr: Any, expected: Any, value: Any) -> Any:
-    """Store `value` if `expected` is there; returns what was there before."""
+    """Store `value` if `expected` is there; returns the old value."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())

@@ -1,7 +1,7 @@
-"""What the CPU does with a GPU's answers: decode bitmaps, and verify candidates.
+"""Decoding a GPU's answers on the CPU: bitmaps to pairs, and verification of candidates.
 
 A bitmap is uint32[records, words]: bit b of word w of a record's row says that the record matches
-entry 32 * w + b of the window that it was held against.
+entry 32 * w + b of the window that it was compared with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernels.registry import device, kernel
 
 @device
 def bits_of(word: Any) -> Any:
-    """How many bits of a uint32 are set."""
+    """The number of bits of a uint32 that are set."""
     x = np.uint64(word)
     x = x - ((x >> np.uint64(1)) & np.uint64(0x55555555))
     x = (x & np.uint64(0x33333333)) + ((x >> np.uint64(2)) & np.uint64(0x33333333))
@@ -26,7 +26,7 @@ def bits_of(word: Any) -> Any:
 
 @kernel("int64(uint32[:, ::1])", reference="tests.naive.bitmap.count")
 def count(bits: Any) -> int:
-    """How many bits of a bitmap are set."""
+    """The number of bits of a bitmap that are set."""
     total = 0
     for r in range(bits.shape[0]):
         for w in range(bits.shape[1]):
@@ -49,8 +49,8 @@ def decode(
     out_met: Any,
     at: int,
 ) -> int:
-    """Write the pairs that a bitmap says, from `at` on: rows of the records (`mine`) and of the
-    window (`met`), less the stores' bases mod 2^32.  Returns the end; the caller has made room."""
+    """Write a bitmap's pairs, from `at` on: rows of the records (`mine`) and of the window (`met`),
+    less the stores' bases mod 2^32.  Returns the end; the output has room."""
     for r in range(bits.shape[0]):
         row = np.int64(np.uint32(mine[r] - np.uint32(base)))
         for w in range(bits.shape[1]):
@@ -67,7 +67,7 @@ def decode(
 
 @kernel("int64(int64[:, ::1], int64[::1], int64[::1])", reference="tests.naive.bitmap.keep_equal")
 def keep_equal(keys: Any, left: Any, right: Any) -> int:
-    """Keep, in order, the pairs of rows whose keys are equal; returns how many there are."""
+    """Keep, in order, the pairs of rows whose keys are equal; returns their number."""
     kept, table = 0, np.int64(keys.ctypes.data)
     for i in range(left.size):
         if same_key(table, keys.shape[0], left[i], right[i]):

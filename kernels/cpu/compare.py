@@ -1,9 +1,9 @@
-"""Comparisons of 32 values at a time, as LLVM vectors: what a scan of a window is made of.
+"""Comparisons of 32 values at a time, as LLVM vectors, for scans of a window.
 
     equal_u32(addr, x)   uint64 mask: bit i is set where the i-th uint32 at `addr` equals x
     below_i64(addr, x)   uint64 mask: bit i is set where the i-th int64 at `addr` is less than x
 
-All 32 values must be readable; addresses are aligned to the value.  LLVM makes of it what the
+All 32 values must be readable; addresses are aligned to the value.  LLVM uses what the
 machine has: 4 compares with AVX2 for the former, 8 for the latter, NEON on aarch64.
 """
 
@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 
 WIDTH = 32
-"""Values that one comparison looks at."""
+"""Values of one comparison."""
 
 
 def _comparison(kind: Any, bits: int, predicate: str) -> Any:
@@ -46,7 +46,7 @@ below_i64 = _comparison(types.int64, 64, "<")
 
 @intrinsic
 def ones(typingctx: Any, mask: Any) -> Any:
-    """How many bits are set."""
+    """The number of bits that are set."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctpop(args[0])

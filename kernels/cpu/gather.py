@@ -1,12 +1,11 @@
-"""Rows picked out of columns by index: `target[i] = source[rows[i]]`.
+"""Gathering rows of columns by index: `target[i] = source[rows[i]]`.
 
-Columns come as addresses (see `mem`), so that one kernel serves every type; each part does the
+Columns come as addresses (see `mem`), so that one kernel serves every type.  Each part does the
 output rows `START..STOP`, so that workers share a column without sharing a byte.
 
-Variable-size columns take two passes: `gather_offsets` turns the picked lengths into offsets, which
-start at 0, then a part copies.  Short values are copied as whole 8-byte words where neither the
-read nor the write can leave its range; the bytes written too many belong to values that the same
-part writes next.
+Variable-size columns take two passes: `gather_offsets` turns the gathered lengths into offsets from
+0, then a part copies.  Short values are copied as whole 8-byte words where neither the read nor the
+write can leave its range; the excess bytes belong to values that the same part writes next.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def fixed(width: int, source: int, rows: int, start: int, stop: int, target: int
 
 @kernel("int64(int64, int64[::1], int64[::1])", reference="tests.naive.gather.gather_offsets")
 def gather_offsets(offsets: int, rows: Any, target: Any) -> int:
-    """Fill `target` (int64[n+1]) with the picked values' offsets; returns their bytes."""
+    """Fill `target` (int64[n+1]) with the gathered values' offsets; returns their bytes."""
     total = 0
     target[0] = 0
     for i in range(rows.size):
@@ -60,7 +59,7 @@ def gather_offsets(offsets: int, rows: Any, target: Any) -> int:
 
 @kernel("int64(uint8[::1], int64[::1])", reference="tests.naive.gather.flagged")
 def flagged(flags: Any, rows: Any) -> int:
-    """Fill `rows` (int64[n]) with the positions where `flags` is not 0; returns how many."""
+    """Fill `rows` (int64[n]) with the positions where `flags` is not 0; returns their number."""
     found = 0
     for i in range(flags.size):
         rows[found] = i
@@ -82,8 +81,8 @@ def copy_value(target: int, target_end: int, source: int, source_end: int, size:
 def variable(
     source: int, size: int, offsets: int, rows: int, start: int, stop: int, to_offsets: int, to: int
 ) -> None:
-    """Copy values of any length to `to`; `size` is what may be read at address `source`, offsets
-    are those of the column and of the result."""
+    """Copy values of any length to `to`; `size` bytes can be read at address `source`; offsets are
+    those of the column and of the result."""
     source_end, target_end = source + size, to + mem.load_i64(to_offsets + 8 * stop)
     for i in range(start, stop):
         at = offsets + 8 * mem.load_i64(rows + 8 * i)
@@ -95,7 +94,7 @@ def variable(
 
 @task(reference="tests.naive.gather.gather")
 def gather_part(part: int) -> int:
-    """Do one row of a table of parts, at address `part`."""
+    """Do the part at address `part`."""
     source, rows, to = get(part, SOURCE), get(part, ROWS), get(part, TARGET)
     start, stop, offsets = get(part, START), get(part, STOP), get(part, OFFSETS)
     if offsets == 0:

@@ -1,16 +1,16 @@
 """64-bit hashes of columns.
 
 Every type becomes a word first: values of 1, 2 and 4 bytes are zero-extended to 32 bits, values
-of 8 bytes are taken as they stand; in floats -0.0 becomes 0.0 and every NaN the same NaN, so that
-equal means what SQL says.  Then
+of 8 bytes are used unchanged; in floats -0.0 becomes 0.0 and every NaN the same NaN, so that
+equality is that of SQL.  Then
 
   - 32-bit word w:  x = fmix32(w), hash = x << 32 | x.  `fmix32` (MurmurHash3's finaliser) is a
-    bijection, so the low 32 bits tell values apart without looking at them.
+    bijection, so that different values have different low 32 bits.
   - 64-bit word w:  hash = fmix64(w), a bijection too: equal hashes are equal values.
   - string, binary: h = (length + 1) * K; for each 8-byte little-endian word h = (h ^ word) * K,
     h ^= h >> 29; hash = fmix64(h).  The last word is the value's last 8 bytes (overlapping); below
     8 bytes it is the bytes zero-extended.
-  - null:           NULL_HASH, whatever lies under it.
+  - null:           NULL_HASH.
   - more columns:   h = fmix64(h * K + next column's hash), from left to right.
 
 The low and the top bits are both well mixed: the top 6 bits choose a row's logical partition, the
@@ -176,7 +176,7 @@ def variable_at(source: int, offsets: int, start: int, stop: int, to: int) -> No
 
 @device
 def nulls_at(valid: int, start: int, stop: int, to: int) -> None:
-    """Put NULL_HASH where the byte of a row at address `valid` is 0."""
+    """Write NULL_HASH where a row's byte at address `valid` is 0."""
     for i in range(start, stop):
         if mem.load_u8(valid + i) == 0:
             mem.store_u64(to + 8 * (i - start), NULL_HASH)
@@ -184,7 +184,7 @@ def nulls_at(valid: int, start: int, stop: int, to: int) -> None:
 
 @device
 def combine_at(column: int, start: int, stop: int, to: int) -> None:
-    """Take the next column's hashes at address `column` into those at `to`."""
+    """Combine the next column's hashes at address `column` with those at `to`."""
     for at in range(8 * start, 8 * stop, 8):
         mem.store_u64(to + at, fmix64(mem.load_u64(to + at) * K + mem.load_u64(column + at)))
 
@@ -211,13 +211,13 @@ def hash_column(code: int, source: int, offsets: int, start: int, stop: int, out
 
 @kernel("void(int64, int64, int64, uint64[::1])", reference="tests.naive.hash.hash_nulls")
 def hash_nulls(valid: int, start: int, stop: int, out: Any) -> None:
-    """Put NULL_HASH where the byte at address `valid` is 0."""
+    """Write NULL_HASH where the byte at address `valid` is 0."""
     nulls_at(valid, start, stop, np.int64(out.ctypes.data) + 8 * start)
 
 
 @kernel("void(uint64[::1], int64, int64, uint64[::1])", reference="tests.naive.hash.hash_combine")
 def hash_combine(column: Any, start: int, stop: int, out: Any) -> None:
-    """Take the next column's hashes `column` into `out`."""
+    """Combine the next column's hashes `column` with `out`."""
     combine_at(np.int64(column.ctypes.data), start, stop, np.int64(out.ctypes.data))
 
 

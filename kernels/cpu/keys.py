@@ -2,7 +2,7 @@
 
 `keys` (int64[columns, 5]) names the key columns of the left store and of the right one; a table of
 no rows means that equal tags are equal keys.  Keys are equal as in DuckDB: NaN equals NaN and -0.0
-equals 0.0; rows with null keys never come here.
+equals 0.0; rows with null keys are not joined.
 """
 
 from __future__ import annotations

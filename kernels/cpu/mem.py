@@ -136,7 +136,7 @@ def set_of_64(typingctx: Any, addr: Any) -> Any:
 
 @intrinsic
 def lowest_bit(typingctx: Any, bits: Any) -> Any:
-    """The place of the lowest bit that is set in a uint64 other than 0."""
+    """The number of the lowest bit that is set in a uint64 other than 0."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))

@@ -1,20 +1,19 @@
-"""The nested-loop join: every new tuple is held against the whole opposite window.
+"""The nested-loop join: every new tuple is compared with the whole opposite window.
 
-The ecoJoin paper's naive baseline ("state-of-the-art stream joins are based on nested loops because
-the time interval is typically a range predicate", section 2.2), and what the handshake join does
-within each of its segments.  It needs no index, only windows that are quick to read: a window is
-four arrays in arrival order, and 32 tags are compared at a time (`compare`).  Where one agrees,
-time and, if need be, key columns decide.
+This is the ecoJoin paper's naive baseline ("state-of-the-art stream joins are based on nested loops
+because the time interval is typically a range predicate", section 2.2), and what the handshake join
+does within each segment.  It needs no index.  A window is four arrays in arrival order, and 32 tags
+are compared at a time (`compare`).  Where one agrees, time and, if necessary, key columns decide.
 
 A row of `int64[FIELDS]` describes a window:
 
     TAGS, TIMES, ROWS, PARTS  addresses of uint32, int64, uint32 (row number) and uint8 (partition)
                               arrays; tags are readable `compare.WIDTH` past the last
     START, STOP               the entries that are held
-    VISIBLE                   those up to here may be met (the handshake join's; see there)
+    VISIBLE                   end of the entries that can match (of the handshake join)
 
-Tuples are shared out evenly among lanes.  A lane goes through the window in tiles that stay in the
-first-level cache while all of its tuples look at them.  Pairs come in no order.
+Tuples are distributed evenly over lanes.  A lane goes through the window in tiles that stay in the
+first-level cache while all of its tuples are compared with them.  Pairs come in no order.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ JOB_FIELDS = 4
 """`job` (int64[4]): the bounds (µs); the row number (mod 2^32) of each store's first row."""
 
 TILE, RECORD, PAIRS = range(3)
-"""`progress` (int64[3]): the first entry of the tile in hand, the record in it, pairs so far."""
+"""`progress` (int64[3]): first entry of the current tile, current record, pairs so far."""
 
 TILE_ENTRIES = 4096
 RECORD_BYTES = 16
@@ -71,7 +70,7 @@ def scan(
     out_left: Any,
     out_right: Any,
 ) -> Any:
-    """Hold a record (of the right where `swapped`) against the entries first..last of a window.
+    """Compare a record (of the right where `swapped`) with the entries first..last of a window.
 
     Returns the end of the pairs, which are written from `pairs` on; -1 for no room.
     """
@@ -116,7 +115,7 @@ def probe(
     out_left: Any,
     out_right: Any,
 ) -> int:
-    """Hold records first..last against a window, from `progress` on; 0: output full, call again
+    """Compare records first..last with a window, from `progress` on; 0: output full, call again
     with more room."""
     pairs = progress[PAIRS]
     while progress[TILE] < window[STOP]:
@@ -137,7 +136,7 @@ def probe(
 
 @device
 def add(window: Any, records: int, edges: Any, first: int, last: int) -> None:
-    """Put records first..last at the end of a window; the caller has made room."""
+    """Append records first..last to a window that has room."""
     stop = window[STOP]
     for p in range(edges.size - 1):
         for i in range(max(first, edges[p]), min(last, edges[p + 1])):
@@ -152,13 +151,13 @@ def add(window: Any, records: int, edges: Any, first: int, last: int) -> None:
 
 @kernel("void(int64[::1], int64, int64[::1])", reference="tests.naive.nested_loop.append")
 def append(window: Any, records: int, edges: Any) -> None:
-    """Put a batch at the end of a window; partition p's records are edges[p]..edges[p + 1]."""
+    """Append a batch to a window; partition p's records are edges[p]..edges[p + 1]."""
     add(window, records, edges, 0, edges[edges.size - 1])
 
 
 @kernel("void(int64[::1], int64, int64)", reference="tests.naive.nested_loop.evict")
 def evict(window: Any, bound: int, everything: int) -> None:
-    """Let go of the oldest arrivals while they are below `bound`."""
+    """Evict the oldest arrivals while they are below `bound`."""
     start = window[STOP] if everything != 0 else window[START]
     while start < window[STOP] and mem.load_i64(window[TIMES] + 8 * start) < bound:
         start += 1

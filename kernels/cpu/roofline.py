@@ -1,34 +1,31 @@
-"""The window join's floor: the memory accesses that no join of that shape can do without.
+"""The roofline of a window join: its unavoidable memory accesses, without the join.
 
-A fixed program against which `edged bench join` measures the members.  It joins nothing; it touches
-what a hash join over two windows must touch, in the order in which the members work: beat by beat,
-in a beat partition by partition (64), in a partition first the left's records, then the right's.
+`edged bench join` measures members against this program.  It touches what a hash join over two
+windows must touch, in the members' order: beat by beat, in a beat partition by partition (64), in a
+partition first the left records, then the right.
 
 For every tuple
   1. its 16-byte record is read, sequentially;
-  2. one 64-byte line of the partition's heads is read and written, at a place that the record's tag
-     chooses: the head that is probed and the one that is replaced share that line;
-  3. a 20-byte entry is written to the side's ring, sequentially: time, tag, link (the head that was
-     replaced) and row number;
-  4. an entry that leaves is read (its 8-byte time), sequentially, after the partition's records.
+  2. one 64-byte line of the partition's heads, chosen by the record's tag, is read and written: the
+     head that is probed and the head that is replaced share that line;
+  3. a 20-byte entry is written to the side's ring, sequentially: time, tag, link and row number;
+  4. the 8-byte time of an entry that leaves is read, sequentially, after the partition's records.
 For every match (`rate` of them a tuple, evenly)
-  5. the 20 bytes of a random entry of the other side's ring are read: the time and the tag that are
-     compared, the link to the next, and the row number, which is the result;
+  5. the 20 bytes of a random entry of the other side's ring are read;
   6. 8 + 8 bytes, the row numbers, are written to two output arrays, sequentially, over and over the
      same memory.
 
-Footprint, which the caller lays out: for each side a ring of 20 bytes a row that is live in a beat
-(window plus batch), and 32 bytes of heads for each of those rows (four chains, two heads of 4 bytes
-each), a 64th of both in each partition, or what share of the rows falls into it.
+Footprint, which the caller lays out: for each side a ring of 20 bytes for each row that is live in
+a beat (window plus batch), and 32 bytes of heads for each of those rows (four chains, two heads of
+4 bytes), distributed over partitions as the rows are.
 
-What it leaves out: comparisons, entries that are walked for nothing, growing, looking after late
-rows, calls from Python and barriers between beats: one call does any number of beats, and threads,
-each with partitions of its own, never wait for each other.
+Left out: comparisons, false candidates, growth, late rows, calls from Python, and barriers between
+beats.  One call does any number of beats; threads, each with its own partitions, never wait for
+each other.
 
-What a record needs is prefetched when the record `ahead` records before it is worked on, over the
-ends of passes and beats: its line of heads and the entries that it meets; and with the first record
-of a pass where the pass will write, and what will leave.  0 is without prefetching.  The caller
-takes the distance that is fastest.
+A record's head line and the entries that it matches are prefetched `ahead` records before, across
+passes and beats; with a pass's first record, where the pass will write and what will leave.  0 is
+without prefetching.  The caller uses the fastest distance.
 """
 
 from __future__ import annotations
@@ -67,9 +64,9 @@ SPREAD = 26
 """The tag's low bits that choose a line.  The other six are the partition's where a key has 32 bits
 or fewer: by them a partition would use one in 64 of its lines."""
 STEP = 64
-"""Records whose matches are made together, after they were inserted."""
+"""Records whose matches are read together, after their insertion."""
 LEAVING = 64
-"""So many of the entries that leave in a pass are asked for with its first record."""
+"""Leaving entries of a pass that are prefetched with its first record."""
 
 
 @device
@@ -101,8 +98,8 @@ def edge(lane: int, beat: int, side: int, partition: int) -> Any:
 
 @device
 def look_on(lane: int) -> None:
-    """Move the look-out to the next pass that has records, and ask for what that will write and
-    what will leave; where there is none, it stays with the last and runs on behind its end."""
+    """Move the lookahead to the next pass that has records, and prefetch what that writes and what
+    leaves; after the last pass it runs on behind its end."""
     while get(lane, LOOK_PASS) < get(lane, LOOK_LAST):
         k, width = get(lane, LOOK_PASS), get(lane, LOOK_WIDTH)
         put(lane, LOOK_PASS, k + 1)
@@ -126,7 +123,7 @@ def look_on(lane: int) -> None:
 
 @device
 def begin(lane: int, ahead: int) -> None:
-    """Send the look-out `ahead` records before the work."""
+    """Move the lookahead `ahead` records before the work."""
     for _ in range(ahead):
         if get(lane, LOOK_COUNT) == 0:
             look_on(lane)
@@ -141,8 +138,8 @@ def begin(lane: int, ahead: int) -> None:
 
 @device
 def pass_through(part: int, side: int, at: int, count: int, ahead: int, lane: int) -> Any:
-    """(1) to (3) of the next `count` records; the ring does not wrap before their end, and the
-    look-out's pass has as many."""
+    """(1) to (3) of the next `count` records; neither the ring nor the lookahead's pass ends before
+    them."""
     seen, slot = np.uint64(0), get(part, NEXT + side)
     heads, lines = get(part, HEADS), get(part, LINES)
     mine, other = 4 * side, 4 - 4 * side
@@ -215,7 +212,7 @@ def meet(part: int, side: int, at: int, count: int, ahead: int, rate: int, lane:
 
 @device
 def leave(part: int, side: int, rows: int) -> Any:
-    """Read the times of the oldest entries: (4)."""
+    """(4): read the times of the oldest entries."""
     seen = np.uint64(0)
     ring, entries, slot = get(part, RING + side), get(part, ENTRIES + side), get(part, TAIL + side)
     for _ in range(rows):

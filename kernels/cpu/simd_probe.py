@@ -32,7 +32,7 @@ PLAIN = np.int64(1) << 61
 """Differences of times, bounds and disorder below this do not overflow."""
 _FEATURES = numba.config.CPU_FEATURES
 FAST = "+avx512vl" in (codegen.get_host_cpu_features() if _FEATURES is None else _FEATURES)
-"""Whether the CPU compresses vectors in an instruction.  LLVM takes it apart for others."""
+"""Whether the CPU compresses vectors in an instruction.  LLVM expands it for others."""
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
@@ -52,7 +52,7 @@ class _Vectors:
         self.builder = builder
 
     def call(self, name: str, kind: Any, *args: Any) -> Any:
-        """Call a function of LLVM's."""
+        """Call an LLVM function."""
         signature = ir.FunctionType(kind, [arg.type for arg in args])
         function = cgutils.get_or_insert_function(self.builder.module, signature, name)
         return self.builder.call(function, args)
@@ -81,14 +81,14 @@ class _Vectors:
         return self.builder.trunc(vector, _of(_I32))
 
     def load(self, address: Any, kind: Any, offset: int = 0) -> Any:
-        """What lies at an address."""
+        """The value at an address."""
         at = self.builder.add(address, _number(offset))
         value = self.builder.load(self.builder.inttoptr(at, kind.as_pointer()))
         value.align = 1
         return value
 
     def store(self, address: Any, vector: Any, offset: int = 0) -> None:
-        """The same the other way."""
+        """Store a vector at an address."""
         at = self.builder.add(address, _number(offset))
         self.builder.store(vector, self.builder.inttoptr(at, vector.type.as_pointer())).align = 1
 
@@ -138,7 +138,7 @@ class _Vectors:
         return found
 
     def prefetch(self, address: Any, cache: int) -> None:
-        """Ask for a line: 3 into the first cache, 2 into the second."""
+        """Prefetch a line: 3 to the first cache, 2 to the second."""
         flags = [ir.Constant(_I32, flag) for flag in (0, cache, 1)]
         pointer = self.builder.inttoptr(address, ir.PointerType())
         self.call("llvm.prefetch.p0", ir.VoidType(), pointer, *flags)
@@ -239,8 +239,8 @@ def step(
 
 @intrinsic
 def lay(typingctx: Any, to_mine: Any, to_met: Any, mine: Any, met: Any, name: Any) -> Any:
-    """Move eight pairs of int64, those at `mine` without their high halves; returns how many come
-    before one whose high half is not `name`."""
+    """Move eight pairs of int64, those at `mine` without their high halves; returns the number of
+    pairs before one whose high half is not `name`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         v, b = _Vectors(builder), builder

@@ -1,10 +1,10 @@
-"""Moving rows between columnar buffers, whatever the schema.
+"""Copying rows between columnar buffers of any schema.
 
 A buffer is an address table int64[columns, 4] as `Batch.addresses()` gives it: width (0: variable
 size), values, valid (0: none), offsets (0: none).  Offsets are absolute in their buffer and need
-not start at 0; they are rebased on the way.  `bytes_at[column]` is where the next variable-size
-byte goes in the target; the kernels move it on.  The target has room: the caller saw to it.
-A target with `valid` and a source without one gets ones.
+not start at 0; they are rebased.  `bytes_at[column]` is the target's next free variable-size byte;
+the kernels advance it.  The target has room.  A target with `valid` and a source without one gets
+ones.
 """
 
 from __future__ import annotations

@@ -1,41 +1,40 @@
-"""Work handed from thread to thread without the interpreter.
+"""Work handed from thread to thread in compiled code.
 
-A thread that gets its work from Python has to wake, and then to wait until it may run Python: 0.15
-to 0.25 ms on a virtual machine, as long as a short beat takes.  Here each thread of a team stays in
-`serve`, without the interpreter, at a seat of its own.  Who leads lays out a table of calls (a
-task, see `kernels.registry.task`, and its argument), and all threads, that one too, take the next
-call from it until none is left: so nobody waits for one that wakes late, or whose core is slower or
-shared.  Calls should be cut as `share` says.
+A thread that gets work from Python must wake up and then wait for the interpreter: 0.15 to 0.25 ms
+on a virtual machine, as long as a short beat.  Each thread of a team therefore stays in `serve`,
+which holds no interpreter lock, at a seat of its own.  The leader publishes a table of calls (a
+task, see `kernels.registry.task`, and its argument).  All threads, the leader included, claim the
+next call with an atomic decrement until none is left, so that no thread waits for one that wakes
+late or whose core is slower or shared.  `share` says how to cut work into calls.
 
-Whoever waits looks at the other's counter for as long as waking would cost, about, and then sleeps
-until it is woken: so at most twice of what is best is spent on waiting, without knowing how long it
-will be (Karlin, Manasse, McGeoch and Owicki 1994, "Competitive randomized algorithms for nonuniform
-problems").
+A waiting thread spins for about the time of a wake-up, and then sleeps.  It spends at most twice
+the optimum, without knowing how long it will wait (Karlin, Manasse, McGeoch and Owicki 1994,
+"Competitive randomized algorithms for nonuniform problems").
 
-The first seat is of who leads.  It says what the team is like, and what there is to do:
+The first seat is the leader's.  It describes the team and the work:
 
-    COUNT     threads, who leads included
-    PATIENCE_NS          how long who leads waits awake for the others
-    AWAKE_NS             how long the others wait awake for work
-    ASLEEP_WORTH_NS, AWAKE_WORTH_NS   work that is worth a thread which sleeps, which is awake
+    COUNT                the threads, the leader included
+    PATIENCE_NS          how long the leader spins for the others
+    AWAKE_NS             how long the others spin for work
+    ASLEEP_WORTH_NS, AWAKE_WORTH_NS   work that is worth a sleeping thread, and an awake one
     CALLS, CALL_COUNT    the table
-    TICKETS   calls that nobody has taken; less than 1: none
-    PENDING   calls that are not done; a futex, for who leads; AWAITED: 1 where that sleeps
-    LAST_NS   when the team's last work was done; it and CLOCK have a line that nobody else reads
+    TICKETS              calls that are not claimed; none if below 1
+    PENDING              calls that are not done; a futex of the leader; AWAITED: 1 if it sleeps
+    LAST_NS              when the team's last work was done; on a line that no other thread reads
 
-The others are 256 bytes as well.  The first half is written by who leads, but for what seldom
-changes, the second by the thread, so that no line goes to and fro:
+The other seats have 256 bytes as well.  The leader writes the first half, apart from what seldom
+changes, and the thread writes the second, so that no line moves between cores without need:
 
-    TURN      counted up where there is something to do; the low half is a futex
-    LEAVE     1 where that is for Python, until the thread takes it back
-    ASLEEP    1 where it sleeps until there is more
-    SEEN      what TURN was when the thread last looked
+    TURN      incremented for new work; its low half is a futex
+    LEAVE     1 if the thread must return to Python; the thread resets it
+    ASLEEP    1 while the thread sleeps
+    SEEN      TURN when the thread last read it
     CLOCK     16 bytes for clock_gettime, in every seat
 
-Waking loses nothing: who goes to sleep says so and then lets the kernel compare the counter once
-more; the other counts first and then looks whether anybody sleeps; both with sequentially
-consistent instructions.  A ticket is taken by an atomic subtraction, and the table is not changed
-before all of its calls are done: who comes late finds no ticket, or one of the next table.
+No wake-up is lost.  A thread that goes to sleep sets its flag, and the kernel compares the counter
+once more; the other side changes the counter first and then reads the flag.  Both use sequentially
+consistent instructions.  The table changes only when all of its calls are done: a thread that comes
+late finds no ticket, or one of the next table.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ CALL_FIELDS = 16
 SHARES = 4
 """Calls for each thread."""
 LOOKS = 32
-"""Looks at a counter between two looks at the clock."""
+"""Reads of a counter between two reads of the clock."""
 
 _ARM = platform.machine() in ("aarch64", "arm64")
 _FUTEX = 98 if _ARM else 202
@@ -89,7 +88,7 @@ _clock_gettime = types.ExternalFunction("clock_gettime", _int(_int, _long))
 
 @intrinsic
 def pause(typingctx: Any) -> Any:
-    """Tell the CPU that the thread does nothing but wait."""
+    """Hint to the CPU that the thread spins."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kinds, values = ([ir.IntType(32)], [15]) if _ARM else ([], [])
@@ -116,14 +115,14 @@ def call(typingctx: Any, function: Any, argument: Any) -> Any:
 
 @device
 def now_ns(seat: int) -> Any:
-    """CLOCK_MONOTONIC, as `time.monotonic_ns` tells it."""
+    """CLOCK_MONOTONIC, the clock of `time.monotonic_ns`."""
     _clock_gettime(_int(_MONOTONIC), seat + CLOCK)
     return mem.load_i64(seat + CLOCK) * 1_000_000_000 + mem.load_i64(seat + CLOCK + 8)
 
 
 @device
 def looked(counter: int, seen: int, same: bool, seat: int, most_ns: int) -> bool:
-    """Look at a counter for up to `most_ns` while it is `seen` (`same`), or until it is; whether
+    """Spin for up to `most_ns` while a counter is `seen` (`same`), or until it is; returns whether
     that has ended.  `seat` is the waiting thread's."""
     if (atomics.acquire_i64(counter) == seen) != same:
         return True
@@ -139,20 +138,21 @@ def looked(counter: int, seen: int, same: bool, seat: int, most_ns: int) -> bool
 
 @device
 def sleep(counter: int, value: int) -> None:
-    """Sleep until somebody wakes who sleeps at this counter, unless it is not `value` any more."""
+    """Sleep at a counter until woken, unless its value is not `value` any more."""
     _syscall(_FUTEX, counter, _WAIT_PRIVATE, value & 0xFFFFFFFF, 0, 0, 0)
 
 
 @device
 def wake(counter: int, sleeps: int) -> None:
-    """Wake who sleeps at a counter, which was changed before, and told so at `sleeps`."""
+    """Wake the thread that sleeps at a counter, if the flag at `sleeps` is set; the counter was
+    changed before."""
     if atomics.ordered_i64(sleeps) != 0:
         _syscall(_FUTEX, counter, _WAKE_PRIVATE, 1, 0, 0, 0)
 
 
 @device
 def take_part(seats: int, seat: int) -> None:
-    """Take calls from the table until none is left."""
+    """Claim and run calls until none is left."""
     while True:
         left = atomics.add_i64(seats + TICKETS, -1)
         if left < 1:
@@ -168,7 +168,7 @@ def take_part(seats: int, seat: int) -> None:
 
 @kernel("void(int64, int64)", reference="tests.naive.team.run")
 def serve(seats: int, number: int) -> None:
-    """Take part in all that is to be done, until there is something for Python."""
+    """Run calls of all tables, until the thread must return to Python."""
     seat = seats + SEAT_BYTES * number
     while True:
         seen = mem.load_i64(seat + SEEN)
@@ -186,15 +186,15 @@ def serve(seats: int, number: int) -> None:
 
 @device
 def nudge(seat: int) -> None:
-    """Tell a thread that there is something to do."""
+    """Announce new work to a thread."""
     atomics.add_i64(seat + TURN, 1)
     wake(seat + TURN, seat + ASLEEP)
 
 
 @kernel("void(int64, int64)", reference="tests.naive.team.run")
 def dismiss(seats: int, count: int) -> None:
-    """Let the first `count` threads leave `serve`; those that are still on their way to it do so as
-    soon as they are there.  None of them may have been told so already and be yet to leave."""
+    """Make the first `count` threads leave `serve`, also those that have not reached it yet.  None
+    of them may have an earlier dismissal that it has not followed."""
     for k in range(1, count + 1):
         atomics.release_i64(seats + SEAT_BYTES * k + LEAVE, 1)
         nudge(seats + SEAT_BYTES * k)
@@ -202,8 +202,7 @@ def dismiss(seats: int, count: int) -> None:
 
 @device
 def awake(seats: int) -> Any:
-    """Whether there are others, and awake, or would be had they had work: something was done just
-    now."""
+    """Whether there are other threads and one is awake, or would be: work was done just now."""
     count = mem.load_i64(seats + COUNT)
     if count == 1:
         return False
@@ -215,7 +214,8 @@ def awake(seats: int) -> Any:
 
 @device
 def threads_for(seats: int, work_ns: int, others_awake: bool, eager: int) -> Any:
-    """How many threads some work is worth; where others are `awake`, `eager` times as many."""
+    """The number of threads that some work is worth; work counts `eager` times if others are
+    awake."""
     worth_ns = mem.load_i64(seats + ASLEEP_WORTH_NS)
     if others_awake:
         worth_ns = mem.load_i64(seats + AWAKE_WORTH_NS)
@@ -225,15 +225,15 @@ def threads_for(seats: int, work_ns: int, others_awake: bool, eager: int) -> Any
 
 @device
 def expect(seats: int) -> None:
-    """Ask for the line that handing work over begins with, if that is to come soon."""
+    """Prefetch the line that handing over work writes first."""
     mem.prefetch_to_write(seats + TICKETS)
 
 
 @device
 def share(size: int, threads: int, k: int) -> Any:
-    """Where call `k` begins of the SHARES * threads, or of one, that some work of `size` is cut
-    into.  Each round of calls takes half of what is left, so that threads end together whatever
-    their speed (Hummel, Schonberg and Flynn 1992, "Factoring"); the last takes all."""
+    """Where call `k` begins, of the SHARES * threads that work of `size` is cut into (one, for one
+    thread).  Each round of calls has half of the remaining work, so that threads of any speed end
+    together (Hummel, Schonberg and Flynn 1992, "Factoring"); the last round has all of it."""
     if threads == 1:
         return size * k
     whole, parts = k // threads, k % threads
@@ -251,7 +251,7 @@ def leave_off(seats: int) -> None:
 
 @device
 def run_all(seats: int, calls: int, count: int, threads: int) -> None:
-    """Do all calls of a table, by so many threads of the team, this one included."""
+    """Run all calls of a table on `threads` threads of the team, this one included."""
     keep(seats + CALLS, 0, calls)
     keep(seats + CALL_COUNT, 0, count)
     atomics.release_i64(seats + PENDING, count)
@@ -272,5 +272,5 @@ def run_all(seats: int, calls: int, count: int, threads: int) -> None:
 
 @kernel("void(int64, int64[:, ::1])", reference="tests.naive.team.run")
 def run(seats: int, calls: Any) -> None:
-    """`run_all`, of an array, by all threads."""
+    """`run_all` of an array, on all threads."""
     run_all(seats, np.int64(calls.ctypes.data), calls.shape[0], mem.load_i64(seats + COUNT))
