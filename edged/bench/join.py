@@ -1,24 +1,23 @@
-"""`edged bench join`: the join family in steady state, against each other and against the memory.
+"""`edged bench join`: the join family in steady state, members against each other and the memory.
 
 A row is a kernel at a window (tuples a side), a batch (tuples a side a beat), threads, a match rate
-(partners that a tuple finds among those before it, in the mean) and a distribution of keys; see
-`join_data`.  `tuples_per_s` counts both streams.  It is the member's alone, `WindowJoin.join` on
-records that lie prepared; with `--operator` also that of the whole interval join, which stores,
-hashes and partitions before and materialises after it.  How it is measured: `join_measure`.
+(mean number of earlier partners of a tuple) and a distribution of keys (`join_data`).
+`tuples_per_s` counts both streams.  It is the member's alone, `WindowJoin.join` on prepared
+records; `--operator` adds that of the whole interval join, which stores, hashes and partitions
+before and materialises after it.  `join_measure` says how it is measured.
 
-`fraction_of_limit` is against the roofline, section by section in turn: `kernels.cpu.roofline` with
-the same records, window, batch, threads and matches a tuple.  It counts, for every tuple, a 16-byte
-record read in sequence, one random line of the heads read and written, a 20-byte ring entry written
-in sequence and one read; for every match 20 random bytes of the other ring read, and 16 written in
-sequence.
-`floor_apart_tuples_per_s` is the floor's with threads that never wait for each other: what two
-cores gain over one by it is what this hardware gives, whatever the program.
+`fraction_of_limit` is the speed divided by that of the roofline (`kernels.cpu.roofline`), section
+by section in turn, with the same records, window, batch, threads and matches a tuple.  The roofline
+makes, for every tuple, a 16-byte record read in sequence, one random line of heads read and
+written, a 20-byte ring entry written in sequence and one read; for every match 20 random bytes of
+the other ring read, and 16 written in sequence.  `floor_apart_tuples_per_s` is the roofline's with
+threads that never wait for each other: the gain of two cores over one that the hardware allows.
 
 Without options a star of configurations is measured: all kernels over all windows and both thread
 counts at the base values, and `chain` also at each other batch (with both thread counts), match
 rate and distribution.  An option gives the values of its dimension; all that are given are crossed.
-Members that would take longer than `--patience` at a configuration are left out there, which is
-said.
+Members that would take longer than `--patience` at a configuration are left out there and
+listed.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ THREADS = (1, 2)
 RATES = (0.005, 1.0, 10.0)
 PAGES_WINDOW = 100_000
 COMPARISONS_PER_S = {"nested_loop": 4e9, "handshake": 1e9}
-"""What members that search from end to end do, roughly: to know what not to begin."""
+"""Approximate speed of members that scan windows, to skip rows that take too long."""
 BUILDS_PER_S = {"bucket": 3e6}
-"""What members that fill slowly do, roughly."""
+"""Approximate speed of members that fill slowly."""
 Say = Callable[[str], None]
 
 
@@ -78,7 +77,7 @@ class Grid:
     keys: tuple[str, ...] = ()
 
     def configurations(self, all_kernels: Sequence[str], full: bool) -> list[Configuration]:
-        """What is to be measured, window by window."""
+        """The configurations to measure, window by window."""
         given = (
             self.kernels,
             self.windows,
@@ -106,7 +105,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do, and how long to try."""
+    """What to measure, and how long."""
 
     grid: Grid
     effort: Effort
@@ -118,14 +117,14 @@ class Plan:
 
 
 def has_gpu() -> bool:
-    """Whether members on a GPU can run, in the simulator if that is asked for."""
+    """Whether members on a GPU can run, in the simulator if that is enabled."""
     if not gpu.INSTALLED:
         return False
     return gpu.SIMULATED or bool(gpu.cuda.is_available())
 
 
 def costs_s(c: Configuration) -> float:
-    """Roughly how long a slow member would take: its filling, and five beats."""
+    """The approximate time of a slow member: filling, and five beats."""
     compared = 5 * 2 * c.batch * c.window / COMPARISONS_PER_S.get(c.kernel, float("inf"))
     return compared + 2 * c.window / BUILDS_PER_S.get(c.kernel, float("inf"))
 
@@ -150,7 +149,7 @@ class Bench:
         self.left_out += [f"{k} at window {w:,}, batch {b:,}: too slow" for k, w, b in slow]
 
     def run(self, tick: Callable[[str], None]) -> dict[str, Any]:
-        """Measure all; `tick` hears what comes next."""
+        """Measure all; `tick` is called with the next row's name."""
         for c in self.configurations:
             tick(f"{c.kernel}, window {c.window:,}, batch {c.batch:,}, {c.threads} threads, "
                  f"{c.match_rate:g} matches, {c.keys}")  # fmt: skip
@@ -202,7 +201,7 @@ class Bench:
         self._add(c, member.device, figures)
 
     def _limit_of(self, c: Configuration, matches_per_tuple: float) -> Limit:
-        """The floor of all kernels at a configuration; they are measured one after the other."""
+        """The roofline of all kernels at a configuration; they are measured one after the other."""
         like = replace(c, kernel="")
         if self._limit is None or self._limit[0] != like:
             self.close()
@@ -211,7 +210,7 @@ class Bench:
         return self._limit[1]
 
     def close(self) -> None:
-        """Give up the floor's threads and memory."""
+        """Release the roofline's threads and memory."""
         if self._limit is not None:
             self._limit[1].close()
             self._limit = None
@@ -239,7 +238,7 @@ class Bench:
 
 
 def _quick(plan: Plan) -> Plan:
-    """A run of seconds: small windows, no care for noise."""
+    """A run of seconds: small windows, any noise."""
     small = Grid(windows=(2_000,), batches=(500,), match_rates=(1.0,), keys=KEYS)
     given = {name: value or getattr(small, name) for name, value in vars(plan.grid).items()}
     return replace(plan, grid=Grid(**given), effort=Effort(0.02, 1))
@@ -291,7 +290,7 @@ def command(
     "of limit" compares with the time of the unavoidable memory accesses, measured in the same run
     with the same footprint and threads: per tuple a 16-byte record read, one random line of hash
     heads read and written, a 20-byte ring entry written and one read; per match 20 random bytes
-    read and 16 written.  No comparisons, no Python, no barriers (kernels/cpu/floor.py).
+    read and 16 written.  No comparisons, no Python, no barriers (kernels/cpu/roofline.py).
     """
     from rich.console import Console
 

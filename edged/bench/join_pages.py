@@ -1,8 +1,8 @@
-"""How fast pairs become result rows: gathered by row number and written into dense pages.
+"""Speed of materialisation: rows gathered by number and written into dense pages.
 
 The output row is (int32 key, float32 value, int64 time), 16 bytes, taken by
 `edged.data.gather.take` at random rows of a window and copied into an open page by
-`edged.pages.write`, a page at a time. Sealing it (the entropy sample, CRC-32 and the copy of its
+`edged.pages.write`, a page at a time.  Sealing it (the entropy sample, CRC-32 and the copy of its
 bytes) is timed apart.
 """
 
@@ -32,7 +32,7 @@ _LISTS = 16
 
 
 def measure_pages(window: int, seconds: float, repeats: int) -> dict[str, Any]:
-    """Matches per second and core, and the checksum's, out of a window of so many rows."""
+    """Matches per second and core, and the checksum's, from a window of `window` rows."""
     dice = np.random.default_rng(window)
     columns = (
         Column(dice.integers(0, 2**31 - 1, window, np.int32)),
@@ -74,7 +74,7 @@ def measure_pages(window: int, seconds: float, repeats: int) -> dict[str, Any]:
 
 
 def _same(page: bytes, source: Batch, rows: Any) -> bool:
-    """Whether the page read back holds the rows that were asked for."""
+    """Whether the page read back holds the gathered rows."""
     found = Batch.from_arrow(read_page(page, _SCHEMA), _SCHEMA)
     return all(
         np.array_equal(got.values, given.values[rows])

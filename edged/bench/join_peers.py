@@ -1,4 +1,4 @@
-"""What others need for the same join: DuckDB and Polars, with all the data in hand at once.
+"""DuckDB and Polars on the same join, as batch queries over all data at once.
 
 The first `rows` tuples of either stream lie in a table of the engine (key, number); what is timed
 is one query, an equi-join with the bound as a further condition, that counts the pairs and sums the
@@ -74,7 +74,7 @@ def _columns(pool: Pool, rows: int) -> list[dict[str, Any]]:
 
 
 def _timed(query: Callable[[], tuple[int, int]], repeats: int) -> list[Answer]:
-    """Some answers to the same query, after one that does not count."""
+    """Answers to the same query, after one that does not count."""
     query()
     answers = []
     for _ in range(repeats):

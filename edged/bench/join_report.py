@@ -1,4 +1,4 @@
-"""What `edged bench join` shows: its aims, a table for people, and a picture.
+"""The output of `edged bench join`: aims, a table, and a picture.
 
 An aim compares rows of one run.  It has a worst and a best value, since several rows bear on it,
 and is met where the worst one reaches it.
@@ -36,7 +36,7 @@ _LEGEND = (
 
 
 def aims(rows: Sequence[Row]) -> list[Row]:
-    """The aims that these rows say something about."""
+    """The aims that these rows bear on."""
     chain = [r for r in rows if r["kernel"] == "chain"]
     low = [r for r in chain if r["match_rate"] <= LOW_RATE and r["keys"] == "uniform"]
     single = [r for r in low if r["threads"] == 1]
@@ -82,7 +82,7 @@ def _aim(name: str, target: float, values: Sequence[float]) -> Row:
 def _ratios(
     rows: Iterable[Row], others: Sequence[Row], speed: str = SPEED, batch: bool = True
 ) -> list[float]:
-    """How much faster each of `rows` is than the row of `others` with the same configuration, by
+    """The speed of each of `rows` over that of the row of `others` with the same configuration, by
     the field `speed`."""
     names = ["window", "threads", "match_rate", "keys", *(["batch"] if batch else [])]
     slower = {tuple(o[n] for n in names): o[speed] for o in others if o.get(speed)}
@@ -91,7 +91,7 @@ def _ratios(
 
 
 def show(console: Any, result: Row) -> None:
-    """Tables and what was left out."""
+    """Print the tables and what was left out."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -134,7 +134,7 @@ def show(console: Any, result: Row) -> None:
 
 
 def _short(number: int) -> str:
-    """1e4 for 10 000, and so on; others as they are."""
+    """1e4 for 10 000, and so on; other values unchanged."""
     digits = len(str(number)) - 1
     if digits >= 4 and number % 10**digits == 0:
         return f"{number // 10**digits}e{digits}"
@@ -142,7 +142,7 @@ def _short(number: int) -> str:
 
 
 def _target(row: Row) -> float | None:
-    """The aim that stands beside a row."""
+    """The aim of a row."""
     if row["kernel"] == PAGES:
         return PAGES_PER_S
     if row["kernel"] != "chain" or row["threads"] != 1 or row["match_rate"] > LOW_RATE:
@@ -186,7 +186,7 @@ def _draw_speeds(axes: Any, rows: Sequence[Row], threads: int) -> None:
         colour = COLOURS[i % len(COLOURS)]
         axes.plot(*_line(best), marker="o", color=colour, label=kernel)
     floor = _best((r for r in rows if r["floor_tuples_per_s"]), "floor_tuples_per_s")
-    axes.plot(*_line(floor), color="#222222", lw=1, label="memory accesses alone (floor)")
+    axes.plot(*_line(floor), color="#222222", lw=1, label="memory accesses alone (roofline)")
     authors = {w: s for (w, t), s in AUTHORS_TUPLES_PER_S.items() if t == threads}
     axes.plot(*_line(authors), "--", color="#6b7280", label="the authors' C++")
     threads_text = f"{threads} thread{'s' * (threads > 1)}"

@@ -1,20 +1,20 @@
-"""What `edged bench join` joins: two periodic streams of records; and their join, worked out apart.
+"""The input of `edged bench join`: two periodic streams of records; and their join, computed apart.
 
 Both streams have one tuple a microsecond: tuple g has the event time g and the number g.  Its key
-is `keys[g % period]` of a pool drawn beforehand; the period is longer than window and batch.
+is `keys[g % period]` of a pool that is drawn before; the period is longer than window and batch.
 A window of `window` tuples a side is the join bound before = after = `window` µs.
 
 Keys are int32.  The right's are uniform over `window / match_rate` values, so that a tuple of
 either side finds `match_rate` partners among those that came before it, in the mean, and the left's
 are drawn from the same values: uniformly, or by zipf(1.1), by inverting the distribution's
 continuous form.  (Were both skewed alike, a window of 10^6 would hold 10^4 partners a tuple.)  With
-zipf and fewer than one match a tuple it is chance whether the right has the left's few hot keys:
-mostly not, and then there are about half as many matches.  Rows of the benchmark say how many.
+zipf and fewer than one match a tuple, the right has the left's few heavy hitters by chance only:
+mostly not, and then there are about half as many matches.  The benchmark's rows have the number.
 With `one` all of the left's tuples have one key, so that its window is one chain in one partition;
 the right has that key as often as any other, but evenly.
 
-A beat takes `batch` tuples of each side.  The records of a whole period lie prepared, beat by beat;
-at its end their times and numbers are moved on, while the clock stands.
+A beat takes `batch` tuples of each side.  The records of a whole period are prepared, beat by beat;
+at its end their times and numbers are advanced, while the clock stands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kernels.cpu import partition, rings
 ZIPF = 1.1
 KEYS = ("uniform", "zipf", "one")
 PERIOD_MIN = 1 << 18
-"""Tuples a side that a period has at least."""
+"""Least tuples a side of a period."""
 KEY_MAX = 2**31 - 1
 _KEY_SCHEMA = Schema.of([Field("key", TYPES["int32"])])
 _SIEVE_BITS = 22
@@ -88,7 +88,7 @@ def zipf(uniform: npt.NDArray[np.float64], distinct: int) -> Int32s:
 
 
 class Feed:
-    """The pool as beats of `batch` tuples a side, one after the other, for ever."""
+    """The pool as an endless sequence of beats of `batch` tuples a side."""
 
     def __init__(self, pool: Pool, batch: int) -> None:
         self.pool, self.batch = pool, batch
@@ -121,7 +121,7 @@ class Feed:
         return self.start - self.pool.window - self.batch
 
     def filling(self, side: int) -> Records:
-        """What the window holds before the first beat, as one batch."""
+        """The rows of the window before the first beat, as one batch."""
         window, period = self.pool.window, self.pool.period
         data, counts = (
             np.zeros(2 * (window + rings.AHEAD), np.int64),
@@ -171,7 +171,7 @@ def _scatter(
 
 @dataclass
 class Digest:
-    """How many pairs, and the sum of their hashes mod 2^64: order does not matter."""
+    """The number of pairs, and the sum of their hashes mod 2^64, in any order."""
 
     pairs: int = 0
     hash: int = 0
@@ -189,7 +189,7 @@ class Digest:
 
 
 class Products(Digest):
-    """A digest that SQL can make too: the hash of a pair is the product of its numbers."""
+    """A digest that SQL can compute: the hash of a pair is the product of its numbers."""
 
     def add(self, left: Int64s, right: Int64s) -> None:
         """Count in pairs of tuple numbers."""

@@ -1,13 +1,13 @@
 """How `edged bench join` measures members and the whole operator, in steady state.
 
 Windows are filled first (members: by `restore`), then turned over once, or for WARM_S seconds, with
-beats that are not counted.  After that come `repeats` sections; a section lasts until it took
-`seconds`, and all of them turned the windows over twice, but at most SECTION_S.  The clock stands
-while the records of the next period are made, and while threads that slept meanwhile wake.  A
-machine that others use changes its speed within seconds, so sections are short, those of the floor
-(`join_roofline`) come in turn with the member's, and what is told of the two is the median of the
-turns' fractions.  At last a slice of beats is joined once more whose pairs are hashed and compared
-with `join_data.expected`, which shares nothing with the members.
+beats that are not counted.  Then come `repeats` sections.  A section lasts until it took `seconds`,
+and all of them turned the windows over twice, but at most SECTION_S.  The clock stands while the
+records of the next period are made and while sleeping threads wake.  Sections are short, and those
+of the roofline (`join_roofline`) come in turn with the member's, since a shared machine changes its
+speed within seconds; the median of the turns' fractions is reported.  At last a slice of beats is
+joined once more, and its pairs are hashed and compared with `join_data.expected`, which shares no
+code with the members.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _COLUMNS = {"key": "left.key", "r_value": "left.value", "r_ts": "left.ts",
 
 @dataclass(frozen=True)
 class Section:
-    """What was done in how long; tuples are of both streams."""
+    """Tuples (of both streams), pairs and times of a section."""
 
     tuples: int
     pairs: int
@@ -55,15 +55,15 @@ class Section:
 
 
 class Driver(ABC):
-    """Something that joins the beats of a feed."""
+    """A join of the beats of a feed."""
 
     feed: Feed
     apart_s = apart_cpu_s = 0.0
-    """What was spent in steps on what is not to be measured."""
+    """Time of steps that is not measured."""
 
     @abstractmethod
     def step(self) -> int:
-        """Join the next beat; returns how many pairs it has."""
+        """Join the next beat; returns the number of its pairs."""
 
     @abstractmethod
     def pairs(self) -> tuple[Int64s, Int64s]:
@@ -71,17 +71,17 @@ class Driver(ABC):
 
     @abstractmethod
     def state_bytes(self) -> int:
-        """Memory that the windows take."""
+        """Bytes of the windows."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give up threads and memory."""
+        """Release threads and memory."""
 
 
 class MemberDriver(Driver):
     """`WindowJoin.join` alone, on records that lie prepared.
 
-    A member on a GPU gets them in memory of its own, where the daemon writes them at once: that
+    A member on a GPU has memory of its own for them, where the daemon writes them directly: that
     copy is not measured.
     """
 
@@ -95,7 +95,7 @@ class MemberDriver(Driver):
         for side in (0, 1):
             self._join.restore(side, self._placed(side, filling[side]))
         self.fill_s = time.perf_counter() - before
-        """How long the window's tuples took to be restored."""
+        """Time of restoring the windows."""
 
     def step(self) -> int:
         """Join the next beat."""
@@ -105,7 +105,7 @@ class MemberDriver(Driver):
         return self._found[0].size
 
     def _placed(self, side: int, records: Records) -> Records:
-        """The records where the member reads them."""
+        """The records in the member's memory."""
         if not self._moves:
             return records
         cpu_before, before = time.process_time(), time.perf_counter()
@@ -177,7 +177,7 @@ class OperatorDriver(Driver):
 
 
 def wake(driver: Driver) -> None:
-    """Join beats for WAKING_S, at most half a period's, without counting them."""
+    """Join beats for WAKING_S, for at most half a period, without counting them."""
     beats, until = 0, time.perf_counter() + WAKING_S
     while driver.feed.ready() and 2 * beats + 2 <= driver.feed.beats:
         driver.step()
@@ -194,9 +194,9 @@ def cpu_time_s() -> float:
 
 
 def section(driver: Driver, seconds: float, rows: int, most_s: float) -> Section:
-    """Beats until `seconds` have passed and `rows` a side have come, or `most_s` have passed.
+    """Join beats until `seconds` have passed and `rows` a side have come, or `most_s` have passed.
 
-    Before the clock goes, and whenever it has stood, some more wake the threads.
+    Before the clock starts, and after each time it stood, some uncounted beats wake the threads.
     """
     feed, done = driver.feed, False
     beats = pairs = 0
@@ -233,8 +233,8 @@ def check(driver: Driver, beats: int) -> bool:
 def measure(
     make: Callable[[], Driver], effort: Effort, limit_of: Callable[[float], Limit] | None = None
 ) -> dict[str, Any]:
-    """Medians of the repeats, the matches a tuple, and whether the results are right; with
-    `limit_of`, which gives the floor for so many matches a tuple, its speed in turn with theirs."""
+    """The medians of the repeats, the matches a tuple, and whether the results are exact; with
+    `limit_of`, which gives the roofline for a number of matches a tuple, also its speed in turn."""
     driver = make()
     feed = driver.feed
     try:

@@ -1,7 +1,7 @@
-"""The floor beside a member of `edged bench join`: the unavoidable memory accesses alone.
+"""The roofline beside a member of `edged bench join`: the unavoidable memory accesses alone.
 
-`kernels.cpu.roofline` says what they are.  Here it gets the records, windows, threads and matches a
-tuple of a configuration, and is measured in turn with the member that is held against it.
+`kernels.cpu.roofline` defines them.  Here it gets the records, windows, threads and matches a tuple
+of a configuration, and is measured in turn with the member.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from kernels.cpu import rings, roofline
 
 AHEADS = (0, 8, 16, 32, 64)
 ROUNDS = 3
-"""How often each distance is tried: the fastest try of each counts."""
+"""Tries of each distance, of which the fastest counts."""
 HEADS_BYTES = 32
-"""Heads of the floor for a row of one side: four chains, two heads of four bytes each."""
+"""Heads for a row of one side: four chains, two heads of four bytes each."""
 FLOOR_CHUNK = 1 << 20
-"""Tuples after which the floor looks at the clock."""
+"""Tuples between two reads of the clock."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: the least length of a section, and how many count."""
+    """How long to measure: the least length of a section, and their number."""
 
     seconds: float
     repeats: int
@@ -98,7 +98,7 @@ class Floor:
         return tuples / wall_s
 
     def apart(self, ahead: int, seconds: float) -> float:
-        """The same with threads that never wait for each other: what the hardware gives."""
+        """The same with threads that never wait for each other: the limit of the hardware."""
         feed = self._feed
         total = sum(int(counts.sum()) for counts in feed.counts)
 
@@ -123,14 +123,14 @@ class Floor:
 
 @dataclass(frozen=True)
 class Turn:
-    """A section of the floor; and the same with threads that never wait for each other."""
+    """A section of the roofline; and the same with threads that never wait for each other."""
 
     tuples_per_s: float
     apart_tuples_per_s: float
 
 
 class Limit:
-    """The floor of a configuration, at the prefetching distance (`ahead`) that is fastest."""
+    """The roofline of a configuration, at its fastest prefetching distance (`ahead`)."""
 
     def __init__(self, feed: Feed, threads: int, matches_per_tuple: float, effort: Effort) -> None:
         self._floor = Floor(feed, threads, matches_per_tuple)

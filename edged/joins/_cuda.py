@@ -5,8 +5,8 @@ processors read and write without a copy where they share their memory, and over
 do not; tables lie in the GPU's own; the rest is the CPU's.  After `cuda.synchronize()` the host
 sees what kernels wrote.
 
-`CudaWindows` is everything but the hash index: rings, growth, letting go, the sequence of kernels
-of a beat (`kernels.cuda.ring`).  A member says how its index is made, linked and probed.
+`CudaWindows` has everything but the hash index: rings, growth, eviction, the sequence of kernels of
+a beat (`kernels.cuda.ring`).  A member makes, links and probes its index.
 
 numba's CUDA target and the kernels are loaded with the first member that is made, not with this
 module.  Without the package `numba-cuda` that is a JobError, without a GPU a ConfigError.
@@ -30,12 +30,12 @@ from kernels.cpu import bitmap, rings
 from kernels.cuda import gpu
 
 RING_MIN = 64
-"""Entries that a partition's ring has room for at first."""
+"""Initial capacity of a partition's ring."""
 FULL = 0.7
-"""Where one ring must grow, those fuller than this grow too."""
+"""Where one ring must grow, rings fuller than this grow as well."""
 THREADS = 3 if gpu.SIMULATED else gpu.THREADS_MAX
-"""Threads a block; each is a Python thread in the simulator.  With two, three of the seven barriers
-of `kernels.cuda.blocks` could be left out unnoticed."""
+"""Threads a block; each is a Python thread in the simulator.  With two, tests would not notice if
+three of the seven barriers of `kernels.cuda.blocks` were missing."""
 BLOCKS_MAX = 2 if gpu.SIMULATED else 2048
 RINGS = 2 if gpu.SIMULATED else PARTITIONS
 """Blocks of the kernels that work partition by partition."""
@@ -151,7 +151,7 @@ class CudaWindows(WindowJoin):
         gpu.cuda.synchronize()
 
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
-        """What lies between the tails and the heads."""
+        """The rows between the tails and the heads."""
         return marked(f"live.{side}", rows, scratch, partial(self._mark, side, base))
 
     def _mark(self, side: int, base: int, hashes: Hashes, alive: npt.NDArray[np.uint8]) -> None:
@@ -188,15 +188,15 @@ class CudaWindows(WindowJoin):
 
     @abstractmethod
     def _make_index(self, places: int) -> None:
-        """An empty index of so many places."""
+        """Make an empty index of `places`."""
 
     @abstractmethod
     def _index_nbytes(self) -> int:
-        """What the index takes."""
+        """Bytes of the index."""
 
     @abstractmethod
     def _link(self, side: int) -> None:
-        """Put a side's entries, from FROM on and as many as `firsts` says, into the index."""
+        """Insert a side's entries, those of `firsts` from FROM on, into the index."""
 
     @abstractmethod
     def _count(self, side: int, n: int, back: int, ahead: int) -> None:
@@ -204,16 +204,16 @@ class CudaWindows(WindowJoin):
 
     @abstractmethod
     def _write(self, side: int, n: int, back: int, ahead: int, base: int, met_base: int) -> None:
-        """Write them."""
+        """Write the matches of a side's n records."""
 
     def _clean(self, side: int) -> None:
-        """Give up places of entries that have gone."""
+        """Release the index places of entries that have left."""
         return
 
     # The sequence of kernels
 
     def _push(self, left: Records, right: Records) -> tuple[int, int]:
-        """Bring both batches into the rings' free slots."""
+        """Copy both batches into the rings' free slots."""
         batches, sizes = (left, right), (left.rows, right.rows)
         self._reserve(np.stack([left.counts, right.counts]))
         self._make_scratch(sum(sizes) + 1)
@@ -239,7 +239,7 @@ class CudaWindows(WindowJoin):
         kernels.ring.advance[RINGS, THREADS](side, self._tables, self._firsts, self._ring)
 
     def _count_pairs(self) -> int:
-        """Where each record's pairs go; how many there are, with room made for them."""
+        """Place each record's pairs, and make room for them; returns their number."""
         kernels.ring.totals[RINGS, THREADS](self._firsts, self._found, self._sums)
         kernels.ring.offsets[RINGS, THREADS](
             self._firsts, self._sums, self._found, self._total.device
@@ -264,7 +264,7 @@ class CudaWindows(WindowJoin):
     # Memory
 
     def _make_scratch(self, n: int) -> None:
-        """Room for n records' counts, first matches and the sort's arrays."""
+        """Make room for n records' counts, first matches and the sort's arrays."""
         if n <= self._scratch_size:
             return
         self._scratch_size = max(n, 2 * self._scratch_size)
@@ -273,7 +273,7 @@ class CudaWindows(WindowJoin):
         self._scratch = gpu.cuda.device_array((4, self._scratch_size), np.uint32)
 
     def _reserve(self, counts: Int64s) -> None:
-        """Make room for `counts` (int64[2, 64]) more entries; nothing live is lost."""
+        """Make room for `counts` (int64[2, 64]) more entries; live entries are kept."""
         tail, head = self._report.host[:, :, 0], self._report.host[:, :, 1]
         need = head - tail + counts
         if (need <= self._sizes).all() and int((head + counts).max()) <= rings.POSITION_MAX:
@@ -282,7 +282,7 @@ class CudaWindows(WindowJoin):
         self._rebuild(larger)
 
     def _lay_out(self, table: Int64s, sizes: Int64s, position: int) -> None:
-        """Where rings of `sizes` and their index lie; entries are numbered from `position` on."""
+        """Lay out rings of `sizes` and their index; entries are numbered from `position` on."""
         places = _power_of_two((self.index_per_slot * sizes).astype(np.int64), 1)
         for fields, size in (
             ((kernels.ring.FIRST, kernels.ring.MASK), sizes),
@@ -307,7 +307,7 @@ class CudaWindows(WindowJoin):
         self._make_index(self._places)
 
     def _rebuild(self, sizes: Int64s) -> None:
-        """Move what is live into empty rings of `sizes`, numbered from 1 again."""
+        """Move the live entries into empty rings of `sizes`, numbered from 1 again."""
         gpu.cuda.synchronize()
         old = self._tables, self._ring, self._links, self._rows
         before = self._tables.copy_to_host()
@@ -336,6 +336,6 @@ class CudaWindows(WindowJoin):
 
 
 def _power_of_two(least: Int64s, smallest: int = RING_MIN) -> Int64s:
-    """The smallest power of two that is not below each value, nor below `smallest`."""
+    """The smallest powers of two that are not below each value, nor below `smallest`."""
     bits = np.frexp((np.maximum(least, smallest) - 1).astype(np.float64))[1]
     return np.left_shift(1, bits.astype(np.int64))

@@ -1,7 +1,7 @@
-"""The memory of the bucket join's hash tables, as `kernels.cpu.bucket_table` lays it out.
+"""The memory of the bucket join's hash tables, in the layout of `kernels.cpu.bucket_table`.
 
-Chunks come from blocks that never move and are used for ever.  A table that gets full on average is
-made anew with more buckets, or with what is invalid left out.
+Chunks come from blocks that never move and are never released.  A table that is full on average is
+rebuilt with more buckets, or without its invalid entries.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from edged.joins.base import PARTITIONS, Int64s
 from kernels.cpu import bucket_table
 
 FULL = 40
-"""Entries a bucket, on average, at which a table is made anew."""
+"""Average entries a bucket at which a table is rebuilt."""
 NEW = 20
-"""Entries a bucket that a new table has at the most."""
+"""Average entries a bucket of a new table, at most."""
 ALIGNED = 64
 
 
 class Table:
-    """One side's table; `row` (int64[FIELDS]) is what the kernels take."""
+    """One side's table; `row` (int64[FIELDS]) is the argument of the kernels."""
 
     def __init__(self, entries: int, lanes: int) -> None:
         """An empty table for about `entries`, with spare chunks for `lanes` builders."""
@@ -45,7 +45,7 @@ class Table:
         return self.entries + rows > FULL * self.buckets
 
     def reserve(self, rows: int, lanes: int) -> None:
-        """Make sure of chunks for `rows` more entries, wherever they go, built by `lanes`."""
+        """Provide chunks for `rows` more entries, whatever their buckets, built by `lanes`."""
         if self._spares.size < lanes:
             spares = np.zeros(lanes, np.int64)
             spares[: self._spares.size] = self._spares
@@ -68,7 +68,7 @@ class Table:
         return self._heads.nbytes + self._marks.nbytes + self._free.nbytes + used
 
     def _add(self, chunks: int) -> None:
-        """A block more, at the bottom of the stack: what was used before is used again first."""
+        """Add a block at the bottom of the stack: chunks used before are used again first."""
         block = aligned(chunks * bucket_table.CHUNK_BYTES)
         free = int(self.row[bucket_table.FREE_COUNT])
         stack = np.zeros(self._chunks + chunks, np.int64)

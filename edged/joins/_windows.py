@@ -1,6 +1,7 @@
-"""The memory of a window that is searched from end to end, as `kernels.cpu.nested_loop` lays it
-out: four arrays in arrival order.  Where they are full, what is held moves to the front, of larger
-arrays if it fills more than half."""
+"""The memory of a window that is scanned, in the layout of `kernels.cpu.nested_loop`: four arrays
+in arrival order.  Where they are full, the held entries move to the front, of larger arrays if they
+fill more than half.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from edged.joins.base import Hashes, Int64s
 from kernels.cpu import compare, nested_loop
 
 ENTRIES_MIN = 256
-"""Entries that a window has room for at first."""
+"""Initial capacity of a window."""
 _DTYPES = (np.uint32, np.int64, np.uint32, np.uint8)
 
 
 class Window:
-    """One window, or one segment of it; `row` (int64[FIELDS]) is what the kernels take."""
+    """One window, or one segment of it; `row` (int64[FIELDS]) is the argument of the kernels."""
 
     def __init__(self) -> None:
         self.row: Int64s = np.zeros(nested_loop.FIELDS, np.int64)
@@ -27,17 +28,17 @@ class Window:
 
     @property
     def entries(self) -> int:
-        """How many are held."""
+        """The number of entries held."""
         return int(self.row[nested_loop.STOP] - self.row[nested_loop.START])
 
     def reserve(self, rows: int) -> None:
-        """Make room for so many more; the held ones are visible from now on."""
+        """Make room for `count` more entries; the held ones become visible."""
         if self.row[nested_loop.STOP] + rows > self._capacity:
             self._move(max(self._capacity, 2 * (self.entries + rows)))
         self.row[nested_loop.VISIBLE] = self.row[nested_loop.STOP]
 
     def numbers(self, base: int) -> Int64s:
-        """The rows of the store that are held, in no order."""
+        """The store rows that are held, in no order."""
         start, stop = self._held()
         numbers: Int64s = (self._arrays[nested_loop.ROWS][start:stop] - np.uint32(base)).astype(
             np.int64

@@ -1,15 +1,15 @@
-"""`bucket`: ecoJoin as the paper describes it, in `kernels.cpu.bucket`.
+"""`bucket`: ecoJoin as in the paper, by `kernels.cpu.bucket`.
 
 A beat goes in phases, all workers at once in each, with a barrier after each:
 
-    prepare    what each record's expiry is (by ranges of partitions)
+    prepare    each record's expiry (by ranges of partitions)
     left       build the left's records into the left table, then probe the right table with them
     right      build the right's, then probe the left table, the new left rows included
     cleanup    marked buckets of both tables, by ranges of the bitmap
-    write      each lane's pairs to where the prefix sum over (partition, pass, lane) says
+    write      each lane's pairs, to places from a prefix sum over (partition, pass, lane)
 
 In `left` and `right` the records are shared out evenly, whatever partitions they are in: fill
-counters are atomic.  Where windows grow, tables are made anew before the beat.
+counters are atomic.  Where windows grow, tables are rebuilt before the beat.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from edged.joins.base import (
 from kernels.cpu import bucket, bucket_table, rings
 
 GROUPS = 256
-"""What is held is known by about so many groups of beats, each with its first row."""
+"""Groups of beats, each with its first row, that describe the held rows, about."""
 
 
 class _Side:
-    """A side's table, and what is known of its rows in the order of arrival."""
+    """A side's table, and its groups of beats in arrival order."""
 
     def __init__(self) -> None:
         self.table = Table(0, 1)
@@ -77,7 +77,7 @@ class _Side:
         ]
 
     def arrived(self, base: int, least: int) -> None:
-        """Remember the batch's first row (of the store), and until when it is needed."""
+        """Note the batch's first store row, and the time until which it is needed."""
         if self.rows == 0:
             return
         self.reached_us = max(self.reached_us, int(self.newest.max()))
@@ -88,7 +88,7 @@ class _Side:
             self._groups.append([(base + least) % 2**32, self.rows, self.reached_us])
 
     def leave(self, bound_us: int, everything: bool) -> None:
-        """The end of a beat: rows below the bound have left."""
+        """End a beat: rows below the bound have left."""
         self.bound_us = max(self.bound_us, bound_us)
         if everything and self.table.entries:
             self.table = Table(0, 1)
@@ -167,7 +167,7 @@ class BucketJoin(WindowJoin):
     def _prepare(
         self, batches: Sequence[Records], beat: Beat, lanes: int, workers: Workers | None
     ) -> list[int]:
-        """Make ready for the beat; each side's first row (of the store) in it, 2^32 for none."""
+        """Prepare the beat; returns each side's first store row in it, 2^32 for none."""
         calls: list[Callable[[], int]] = []
         for side, batch, base in zip(self._sides, batches, beat.bases, strict=True):
             side.take(batch, lanes)
@@ -236,7 +236,7 @@ class BucketJoin(WindowJoin):
         at.arrived(base, min(least))
 
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
-        """Entries that are valid."""
+        """The valid entries."""
         at = self._sides[side]
         mark = partial(bucket_table.live, at.table.row, at.bound_us, base)
         return marked(f"live.{side}", rows, scratch, mark)
@@ -246,7 +246,7 @@ class BucketJoin(WindowJoin):
         return self._sides[side].oldest(base, rows)
 
     def held(self, side: int) -> int:
-        """Entries of the table, those included that wait for a cleanup."""
+        """Entries of the table, those that wait for a cleanup included."""
         return self._sides[side].table.entries
 
     def nbytes(self) -> int:

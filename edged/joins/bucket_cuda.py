@@ -46,7 +46,7 @@ class BucketCuda(CudaWindows):
         return int(sum(a.nbytes for a in (*index, self._older, self._chunks, self._free)))
 
     def _push(self, left: Records, right: Records) -> tuple[int, int]:
-        """Have chunks enough for whatever the batch holds."""
+        """Provide chunks enough for any batch of that size."""
         self._batch = left.rows + right.rows
         if self._free_told.host[0] < kernels.bucket.chunks_at_most(self._batch, self._buckets):
             self._rebuild(self._sizes)

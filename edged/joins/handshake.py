@@ -1,9 +1,8 @@
-"""`handshake`, the handshake join: for proof and comparison, not for the daemon.
+"""`handshake`, the handshake join: for comparison, not for the daemon.
 
-A line of lanes, each with a segment of both windows, through which the left's rows flow one way and
-the right's the other (`kernels.cpu.handshake`).  The line is as long as there were ever workers;
-threads take lanes in turn, so that it works with more lanes than threads and more threads than
-cores alike.
+In a line of lanes, each with a segment of both windows, the left's rows flow one way and the
+right's the other (`kernels.cpu.handshake`).  The line is as long as the largest number of workers
+so far. Threads take lanes in turn, so that any numbers of lanes, threads and cores work.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class _Lane:
 
 
 class _Line:
-    """The lanes of one beat, at work."""
+    """The lanes of one beat."""
 
     def __init__(self, lanes: list[_Lane], batch: Int64s, edges: list[Int64s], job: Int64s) -> None:
         self._lanes, self._batch, self._edges, self._job = lanes, batch, edges, job
@@ -64,7 +63,7 @@ class _Line:
         return answer
 
     def pairs(self) -> tuple[Int64s, Int64s]:
-        """What the lanes have found."""
+        """The lanes' pairs."""
         ends = self._states[:, handshake.PAIRS].tolist()
         left, right = (
             np.concatenate([ln.out[k][:n] for ln, n in zip(self._lanes, ends, strict=True)])
@@ -75,7 +74,7 @@ class _Line:
 
 @window_join("handshake", device="cpu", ordered=False)
 class HandshakeJoin(WindowJoin):
-    """A line of lanes that hand rows on to each other."""
+    """A line of lanes that forward rows to each other."""
 
     about = "17 to 68 bytes a row"
 
@@ -108,7 +107,7 @@ class HandshakeJoin(WindowJoin):
         return line.pairs()
 
     def _lengthen(self, lanes: int) -> None:
-        """Put lanes at the right end, as long as there are fewer; all queues are empty."""
+        """Append lanes at the right end up to `count`; all queues are empty."""
         if lanes <= len(self._lanes):
             return
         self._lanes += [_Lane() for _ in range(lanes - len(self._lanes))]
@@ -118,7 +117,7 @@ class HandshakeJoin(WindowJoin):
         counters[:, [handshake.TAKEN // 4, handshake.PUT // 4]] = self._start % 2**32
 
     def _batch(self, batches: tuple[Records, Records]) -> tuple[Int64s, list[Int64s]]:
-        """What the lanes need to know of a beat; room for its rows in the segments."""
+        """The lanes' description of a beat; makes room for its rows in the segments."""
         batch: Int64s = np.zeros(handshake.BATCH_FIELDS, np.int64)
         batch[handshake.QUEUES] = address(self._queues)
         edges = []
@@ -141,7 +140,7 @@ class HandshakeJoin(WindowJoin):
         nested_loop.append(segment.row, address(records.data), edges)
 
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
-        """All that is in the segments."""
+        """All rows in the segments."""
         return live_rows(self._segments(side), base)
 
     def oldest(self, side: int, base: int, rows: int) -> int:

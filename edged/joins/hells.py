@@ -4,11 +4,9 @@ The CPU keeps both windows in mapped memory, in arrival order.  For a part of a 
 evaluates the join predicate over the opposite window and answers a bitmap
 (`kernels.cuda.hells`); the CPU decodes it into pairs (`kernels.cpu.bitmap`), while the GPU is
 already at the next part.  A part has as many records as keep its bitmap within BITMAP_BYTES.
-`batching` is the adaptive batching of the paper: whoever feeds the join may ask it for the size of
-the next batch.
+`batching` is the adaptive batching of the paper: it gives the size of the next batch to the caller.
 
-Windows let go of a prefix of what has arrived; pairs come in any order; for proof and comparison,
-not for the daemon.
+Windows evict in arrival order; pairs come in any order; for comparison, not for the daemon.
 """
 
 from __future__ import annotations
@@ -30,11 +28,11 @@ from kernels.cuda import gpu
 BITMAP_BYTES = 16 << 20
 ENTRIES_MIN = 1024
 SCAN = 4096
-"""Entries that are looked at at a time for the first that stays."""
+"""Entries that are searched at a time for the first that stays."""
 THREADS = 2 if gpu.SIMULATED else gpu.WORDS_MAX
 GRID_MAX = (2, 1) if gpu.SIMULATED else (1024, 64)
 TOLERANCE_US, LAUNCH_US = 100_000.0, 50.0
-"""What batches are sized for until the caller says otherwise."""
+"""Initial terms of `batching`."""
 
 
 class _Window:
@@ -45,7 +43,7 @@ class _Window:
         self._allocate(ENTRIES_MIN)
 
     def stage(self, records: Records) -> None:
-        """Write a batch behind the window, of which it is not yet a part."""
+        """Write a batch behind the window; it is not yet part of it."""
         n = records.rows
         if self.end + n > self.times.host.size:
             self._move(max(self.times.host.size, 2 * (self.end - self.start + n)))
@@ -57,7 +55,7 @@ class _Window:
         self.rows[part] = (words >> 32) & 0xFFFFFFFF
 
     def let_go(self, bound_us: int, everything: bool) -> None:
-        """Give up entries below the bound, from the oldest on."""
+        """Evict entries below the bound, from the oldest on."""
         if everything:
             self.start = self.end
         while self.start < self.end:
@@ -122,8 +120,8 @@ class HellsJoin(WindowJoin):
         return out[0], out[1]
 
     def _probe(self, side: int, n: int, bases: tuple[int, int], pairs: int) -> int:
-        """Hold a side's staged records against the other window; one part is decoded while the
-        GPU does the next."""
+        """Compare a side's staged records with the other window; one part is decoded while the GPU
+        works on the next."""
         size = self._windows[1 - side].end - self._windows[1 - side].start
         if n == 0 or size == 0:
             return pairs
@@ -171,7 +169,7 @@ class HellsJoin(WindowJoin):
         bases: tuple[int, int],
         pairs: int,
     ) -> int:
-        """Append a bitmap's pairs; returns how many there are then."""
+        """Append a bitmap's pairs; returns the number of all pairs."""
         mine, other = self._windows[side], self._windows[1 - side]
         done.synchronize()
         bits = self._bitmaps[which].host[: count * words].reshape(count, words)
@@ -199,7 +197,7 @@ class HellsJoin(WindowJoin):
         self._windows[side].end += records.rows
 
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
-        """All that is in the window."""
+        """All rows in the window."""
         window = self._windows[side]
         held = slice(window.start, window.end)
         numbers = (window.rows[held] - np.uint32(base)).astype(np.int64)

@@ -1,7 +1,7 @@
-"""`nested_loop`, the ecoJoin paper's naive baseline: for proof and comparison, not for the daemon.
+"""`nested_loop`, the ecoJoin paper's naive baseline: for comparison, not for the daemon.
 
-The new rows are shared out evenly among the workers, each of which holds its share against the
-whole opposite window (`kernels.cpu.nested_loop`).
+The new rows are distributed evenly over the workers.  Each compares its share with the whole
+opposite window (`kernels.cpu.nested_loop`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Lane:
 
 @window_join("nested_loop", device="cpu", ordered=False)
 class NestedLoopJoin(WindowJoin):
-    """Two windows, searched from end to end."""
+    """Two windows that are scanned."""
 
     about = "17 to 68 bytes a row"
 
@@ -101,7 +101,7 @@ class NestedLoopJoin(WindowJoin):
         nested_loop.append(window.row, address(records.data), edges)
 
     def live(self, side: int, base: int, rows: int, scratch: Scratch) -> tuple[Int64s, Hashes]:
-        """All that is in the window."""
+        """All rows in the window."""
         return live_rows([self._windows[side]], base)
 
     def oldest(self, side: int, base: int, rows: int) -> int:

@@ -6,15 +6,15 @@ of 64 tuples, and works in phases with global barriers between them:
     build     a batch's tuples go into their own stream's table; a slot is taken by incrementing
               the buffer's fill counter, atomically, since all cores insert at once
     probe     the same tuples look through their key's bucket of the other table; invalid tuples,
-              which have left the window, are counted on the way, and a bucket that holds more than
-              a threshold of them is marked in a bitmap
+              which have left the window, are counted, and a bucket with more than a threshold of
+              them is marked in a bitmap
     cleanup   marked buckets only, each by one core: an invalid tuple is replaced by one from the
               bucket's back
 
 Unlike the authors' code, a full buffer is followed by another chunk (so nothing is bounded but
 memory), windows are checked on both sides, and output is ordered by count, prefix sum, write.
 
-Here are the phases build and probe; `kernels.cpu.bucket_table` has the tables and their cleanup.
+This module has the phases build and probe; `kernels.cpu.bucket_table` the tables and their cleanup.
 Records (see `partition`) lie partition by partition; lanes do contiguous ranges of them.  Partners
 of a row are sorted newest first, and the segments of each (partition, pass, lane) are written where
 the prefix sum of their sizes says.
@@ -53,28 +53,28 @@ expiry below which each side's entries have left, and below which they leave aft
 first row of each store that came in this beat, which is there until the beat's end even if late."""
 
 RECORD, PAIRS = 0, 1
-"""`progress` (int64[2]): the record to go on with, and the pairs written so far."""
+"""`progress` (int64[2]): the next record, and the pairs written so far."""
 
 INVALID_MAX = 8
 """Invalid entries in a bucket above which a probe marks it."""
 HEADS_AHEAD, CHUNKS_AHEAD, SLOTS_AHEAD = 24, 12, 4
-"""How many records ahead a bucket's head, its newest chunk and that chunk's next slot are asked
-for: records must be readable that far past their end."""
+"""How many records ahead a bucket's head, its newest chunk and that chunk's next slot are
+prefetched: records must be readable so far past their end."""
 SORT_BY_INSERTION = 24
 ROWS_MAX = 2**31
-"""Rows of a store; numbers beyond are those of rows before its first, which are gone."""
+"""Rows of a store; larger numbers are those of rows that have left."""
 
 
 @device
 def newest_chunk(table: Any, partition: int, record: int) -> Any:
-    """The chunk that a record's bucket begins with."""
+    """The newest chunk of a record's bucket."""
     tag = mem.load_u32(record + 8)
     return atomics.acquire_i64(table[HEADS] + 8 * bucket_of(table, partition, tag))
 
 
 @device
 def ask(table: Any, partition: int, record: int) -> Any:
-    """Prefetch for a record to come its bucket's head; returns a nearer one's newest chunk."""
+    """Prefetch the bucket's head of a later record; returns a nearer one's newest chunk."""
     tag = mem.load_u32(record + RECORD_BYTES * HEADS_AHEAD + 8)
     mem.prefetch(table[HEADS] + 8 * bucket_of(table, partition, tag))
     return newest_chunk(table, partition, record + RECORD_BYTES * CHUNKS_AHEAD)
@@ -82,7 +82,7 @@ def ask(table: Any, partition: int, record: int) -> Any:
 
 @device
 def ask_to_build(table: Any, partition: int, record: int) -> None:
-    """Prefetch what inserting the records to come will touch."""
+    """Prefetch what inserting later records touches."""
     mem.prefetch(ask(table, partition, record) + FILL)
     chunk = newest_chunk(table, partition, record + RECORD_BYTES * SLOTS_AHEAD)
     if chunk != 0:
@@ -95,7 +95,7 @@ def ask_to_build(table: Any, partition: int, record: int) -> None:
 
 @device
 def ask_to_probe(table: Any, partition: int, record: int) -> None:
-    """Prefetch what probing with the records to come will touch: half a chunk, as most are full."""
+    """Prefetch what probing with later records touches: half a chunk, as most are full."""
     chunk = ask(table, partition, record)
     mem.prefetch(chunk + FILL)
     mem.prefetch(chunk + TAGS)
@@ -111,8 +111,8 @@ def ask_to_probe(table: Any, partition: int, record: int) -> None:
 def prepare(
     records: int, edges: Any, base: int, first: int, last: int, newest: Any, expiry: Any
 ) -> Any:
-    """Set `expiry` (int64, a record each) for the partitions first..last, and move `newest`
-    (int64[64], the largest time of each partition so far) on.
+    """Set `expiry` (int64, one a record) for the partitions first..last, and advance `newest`
+    (int64[64], the largest time of each partition so far).
 
     Returns the least row of the store among them, 2^32 where there is none.
     """
@@ -136,7 +136,7 @@ def prepare(
 def build(
     table: Any, records: int, edges: Any, expiry: Any, first: int, last: int, lane: int
 ) -> None:
-    """Insert records first..last; many lanes may at once, each with a number of its own."""
+    """Insert records first..last; many lanes may at once, each with its own number."""
     for p in range(64):
         for i in range(max(first, edges[p]), min(last, edges[p + 1])):
             at = records + RECORD_BYTES * i
@@ -148,7 +148,7 @@ def build(
 
 @device
 def sift(heap: Any, first: int, root: int, size: int) -> None:
-    """Let an element sink in the min-heap heap[first : first + size]."""
+    """Sift an element down in the min-heap heap[first : first + size]."""
     value = heap[first + root]
     child = 2 * root + 1
     while child < size:
@@ -163,7 +163,7 @@ def sift(heap: Any, first: int, root: int, size: int) -> None:
 
 @device
 def sort_falling(rows: Any, first: int, last: int) -> None:
-    """Sort rows[first:last], largest first: by insertion where there are few, else by a heap."""
+    """Sort rows[first:last] in descending order: few by insertion, others by a heap."""
     size = last - first
     if size <= SORT_BY_INSERTION:
         for i in range(first + 1, last):

@@ -5,7 +5,7 @@ A row of `int64[FIELDS]` describes a side's table:
     HEADS    address of int64[64 << BITS]: the newest chunk of each bucket, 0 for none
     BITS     log2 of the buckets of a partition; a row's is partition << BITS | (tag's low BITS)
     MARKS    address of the bitmap, uint64 words, a bit a bucket
-    FREE     address of int64: a stack of chunks that are not in use;  FREE_COUNT how many
+    FREE     address of int64: a stack of chunks that are not in use;  FREE_COUNT their number
     SPARES   address of int64: a chunk kept by each lane, 0 for none
 
 A chunk of 1600 bytes, aligned to 64:
@@ -18,15 +18,15 @@ first, so a row has left when its expiry is below the bound, which never falls. 
 window the same, row for row, as the chain join's.
 
 Invariants.
-  1. Only a bucket's newest chunk may have room.  A fill above 64 means full: who finds no slot
-     brings a fresh chunk and puts it in front by compare-and-swap; who loses that race keeps it.
+  1. Only a bucket's newest chunk may have room.  A fill above 64 means full: a lane that finds
+     no slot prepends a fresh chunk by compare-and-swap, and keeps the chunk if that fails.
   2. Within a phase the stack of free chunks is only popped (build) or only pushed (cleanup), and a
-     chunk leaves a bucket in cleanup alone, so that no compare-and-swap can be deceived.
+     chunk leaves a bucket in cleanup alone, so that compare-and-swap has no ABA problem.
   3. A table is built and probed in different phases; a bucket is cleaned by one lane.
   4. An entry whose expiry is at least the bound is in the table exactly once.
 
-`depth` counts a bucket's chunks from this one on.  A bucket that nobody probes would never be
-marked, so one that grows deeper than `limit`, twice its depth when it was last cleaned, is too.
+`depth` counts a bucket's chunks from this one on.  A bucket that no probe reads would never
+be marked; one that grows deeper than `limit`, twice its depth at its last cleanup, is marked too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kernels.registry import device, kernel
 
 HEADS, BITS, MARKS, FREE, SPARES, FREE_COUNT = 0, 1, 2, 3, 4, 8
 FIELDS = 16
-"""A table's row; FREE_COUNT, which all lanes change, has a cache line of its own."""
+"""A table's row; FREE_COUNT, which all lanes write, has a cache line of its own."""
 
 NEXT, FILL, DEPTH, LIMIT = 0, 8, 16, 24
 EXPIRIES, TIMES, TAGS, ROWS = 64, 576, 1088, 1344
@@ -90,7 +90,7 @@ def put(chunk: int, slot: int, expiry: int, time: int, tag: Any, row: Any) -> No
 
 @device
 def fresh(table: Any, lane: int) -> Any:
-    """A chunk that is in no bucket: the lane's spare one, or the free stack's top."""
+    """A chunk that is in no bucket: the lane's spare one, or the top of the free stack."""
     spare = table[SPARES] + 8 * lane
     chunk = mem.load_i64(spare)
     if chunk != 0:
@@ -102,7 +102,7 @@ def fresh(table: Any, lane: int) -> Any:
 
 @device
 def insert(table: Any, bucket: int, expiry: int, time: int, tag: Any, row: Any, lane: int) -> None:
-    """Put an entry into a bucket, whatever other lanes do to it meanwhile."""
+    """Insert an entry into a bucket; other lanes may insert concurrently."""
     head = table[HEADS] + 8 * bucket
     while True:
         chunk = atomics.acquire_i64(head)
@@ -136,7 +136,7 @@ def give_back(table: Any, chunk: int) -> None:
 
 @device
 def drop_back(table: Any, head: int, bound: int) -> Any:
-    """Take invalid entries and emptied chunks off the back of a bucket (its newest chunk's end).
+    """Remove invalid entries and empty chunks from the back of a bucket (its newest chunk's end).
 
     Returns the newest chunk that is left, whose last entry is valid; 0 for none.
     """
@@ -155,7 +155,7 @@ def drop_back(table: Any, head: int, bound: int) -> Any:
 
 @device
 def entries(chunk: int) -> Any:
-    """How many entries a bucket's chunks hold."""
+    """The number of entries of a bucket's chunks."""
     count = 0
     while chunk != 0:
         count += filled(chunk)
@@ -165,10 +165,10 @@ def entries(chunk: int) -> Any:
 
 @device
 def clean_bucket(table: Any, bucket: int, bound: int) -> Any:
-    """Replace each invalid entry by the one at the back; returns how many entries went.
+    """Replace each invalid entry by the one at the back; returns the number of entries removed.
 
-    What is taken from the back is valid, and so is what stands before the slot in hand: the back
-    never passes it.
+    Entries taken from the back are valid, and so are those before the current slot: the back never
+    passes it.
     """
     at = table[HEADS] + 8 * bucket
     before = entries(mem.load_i64(at))
@@ -195,7 +195,8 @@ def clean_bucket(table: Any, bucket: int, bound: int) -> Any:
 
 @kernel("int64(int64[::1], int64, int64, int64)", reference="tests.naive.bucket.clean")
 def clean(table: Any, bound: int, first: int, last: int) -> Any:
-    """Clean the marked buckets of the bitmap's words first..last; returns how many entries went."""
+    """Clean the marked buckets of the bitmap's words first..last; returns the number of entries
+    removed."""
     gone = 0
     for word in range(first, last):
         marks = mem.load_u64(table[MARKS] + 8 * word)
@@ -208,7 +209,7 @@ def clean(table: Any, bound: int, first: int, last: int) -> Any:
 
 @kernel("int64(int64[::1], int64, int64[::1])", reference="tests.naive.bucket.rebuild")
 def rebuild(old: Any, bound: int, new: Any) -> Any:
-    """Insert the valid entries of `old` into the empty table `new`; returns how many there are."""
+    """Insert the valid entries of `old` into the empty table `new`; returns their number."""
     kept = 0
     for bucket in range(64 << old[BITS]):
         chunk = mem.load_i64(old[HEADS] + 8 * bucket)
@@ -231,7 +232,7 @@ def rebuild(old: Any, bound: int, new: Any) -> Any:
 
 @kernel("int64(int64[::1], int64)", reference="tests.naive.bucket.count")
 def count(table: Any, bound: int) -> Any:
-    """How many valid entries there are."""
+    """The number of valid entries."""
     found = 0
     for bucket in range(64 << table[BITS]):
         chunk = mem.load_i64(table[HEADS] + 8 * bucket)
@@ -246,7 +247,7 @@ def count(table: Any, bound: int) -> Any:
     "void(int64[::1], int64, int64, uint64[::1], uint8[::1])", reference="tests.naive.bucket.live"
 )
 def live(table: Any, bound: int, base: int, hashes: Any, alive: Any) -> None:
-    """For every valid entry's store row: its partition (top 6 bits) and tag, and alive = 1."""
+    """For each valid entry, at its store row: partition (top 6 bits) and tag, and alive = 1."""
     for bucket in range(64 << table[BITS]):
         top = np.uint64(bucket >> table[BITS]) << np.uint64(58)
         chunk = mem.load_i64(table[HEADS] + 8 * bucket)

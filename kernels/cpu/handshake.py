@@ -1,29 +1,28 @@
 """The handshake join: R flows left to right, S right to left, through a line of lanes.
 
 The ecoJoin paper's multi-core baseline (Teubner and Mueller, "How soccer players would do stream
-joins"), here in its low-latency form (Roy, Teubner and Gemulla): a tuple is handed on through the
-whole line at once and rests in one lane, its home, so that a beat's pairs are complete when the
-beat is, and no lane needs to know more than its neighbours.
+joins"), here in its low-latency form (Roy, Teubner and Gemulla): a tuple is forwarded through the
+whole line at once and stays in one lane, its home, so that a beat's pairs are complete at the end
+of the beat, and a lane communicates with its neighbours only.
 
         R blocks ->  +--------+   R blocks ->   +--------+   R blocks ->   +--------+
     new R   ---->    | lane 0 |  ------------>  | lane 1 |  ------------>  | lane 2 |
                      | R0  S0 |  <------------  | R1  S1 |  <------------  | R2  S2 |   <---- new S
                      +--------+  S blocks, acks +--------+  S blocks, acks +--------+
 
-Lanes run at the same time, on any number of threads, and share nothing but queues: rings of 64
-messages with one producer and one consumer, whose counters are written by one of them each.
+Lanes run concurrently, on any number of threads, and share queues only: rings of 64
+messages with one producer and one consumer, each of which writes one counter.
 
-A block is 64 records of the beat's batch.  Lane i, when a block of R comes,
-  a. holds it against the segment S_i as it was before this beat;
-  b. if it is lane 0: against the blocks of S that have come through to the end of the line;
-  c. hands it on to the right, and sends an ack to the left;
-and when a block of S comes,
-  d. holds it against R_i as it was before this beat;
-  e. against the blocks of R in flight: those that have come here, and are not yet acked by the
-     right (at the right end they stay in flight until the beat is over);
-  f. hands it on to the left.
-In both cases, if the block's home is here, it also goes to the segment's end, invisible until the
-next beat.
+A block is 64 records of the beat's batch.  On a block of R, lane i
+  a. compares it with the segment S_i as it was before this beat;
+  b. in lane 0: compares it with the blocks of S that have reached the end of the line;
+  c. forwards it to the right, and sends an ack to the left.
+On a block of S, lane i
+  d. compares it with R_i as it was before this beat;
+  e. compares it with the blocks of R in flight: those that have arrived here and are not yet acked
+     by the right neighbour (at the right end, all until the beat is over);
+  f. forwards it to the left.
+In both cases, a block whose home is here is appended to the segment, invisible until the next beat.
 
 Exactly once.  A new tuple passes every lane, so it meets each old tuple of the other side at that
 one's home, and nowhere else.  Of two new tuples, R's block r and S's block s, follow s to the left:
@@ -71,8 +70,8 @@ ACK = 1
 
 LEFT_ARRIVED, LEFT_ACKED, RIGHT_ARRIVED, PAIRS = range(4)
 LANE_FIELDS = 16
-"""`state` (int64[lanes, 16], a cache line pair each): blocks of R that have come, those of them
-that the right neighbour has, blocks of S that have come, pairs written."""
+"""`state` (int64[lanes, 16], a cache line pair each): blocks of R received, those of them
+that the right neighbour has acked, blocks of S received, pairs written."""
 
 LEFT_RECORDS, RIGHT_RECORDS, LEFT_ROWS, RIGHT_ROWS, LEFT_TURN, RIGHT_TURN, QUEUES = range(7)
 BATCH_FIELDS = 8
@@ -82,19 +81,19 @@ first, then those to the left."""
 
 DONE, WAITING, FULL = range(3)
 SPINS = 400
-"""How often a lane looks in vain before it lets others run."""
+"""Empty polls after which a lane yields."""
 
 
 @device
 def room(queue: int) -> Any:
-    """Whether the producer may put a message."""
+    """Whether a queue has room for a message."""
     put, taken = mem.load_u32(queue + PUT), atomics.acquire_u32(queue + TAKEN)
     return np.uint32(put - taken) < np.uint32(QUEUE_SLOTS)
 
 
 @device
 def send(queue: int, message: int) -> None:
-    """Put a message; the producer has looked that there is room."""
+    """Put a message; the queue has room."""
     put = mem.load_u32(queue + PUT)
     mem.store_u32(queue + MESSAGES + 4 * np.int64(put & np.uint32(63)), np.uint32(message))
     atomics.release_u32(queue + PUT, np.uint32(put + np.uint32(1)))
@@ -111,14 +110,14 @@ def first_message(queue: int) -> Any:
 
 @device
 def forget(queue: int) -> None:
-    """Take the oldest message off."""
+    """Remove the oldest message."""
     taken = mem.load_u32(queue + TAKEN)
     atomics.release_u32(queue + TAKEN, np.uint32(taken + np.uint32(1)))
 
 
 @device
 def blocks(rows: int) -> int:
-    """How many blocks a batch is."""
+    """The number of blocks of a batch."""
     return (rows + BLOCK - 1) // BLOCK
 
 
@@ -134,7 +133,7 @@ def cross(
     out_left: Any,
     out_right: Any,
 ) -> Any:
-    """Hold a record against the other batch's at addresses first..last; -1: no room."""
+    """Compare a record with those of the other batch at addresses first..last; -1: no room."""
     back, ahead = (job[AFTER], job[BEFORE]) if swapped else (job[BEFORE], job[AFTER])
     base, met_base = (
         (job[RIGHT_BASE], job[LEFT_BASE]) if swapped else (job[LEFT_BASE], job[RIGHT_BASE])
@@ -166,8 +165,9 @@ def meet(
     out_left: Any,
     out_right: Any,
 ) -> Any:
-    """Hold a block (of the right where `swapped`) against the visible part of a segment and the
-    blocks others[0]..others[1] of the other batch; returns the end of the pairs, -1 for no room."""
+    """Compare a block (of the right where `swapped`) with the visible part of a segment and with
+    the blocks others[0]..others[1] of the other batch; returns the end of the pairs, -1 for no
+    room."""
     mine, rows = (
         (batch[RIGHT_RECORDS], batch[RIGHT_ROWS])
         if swapped
@@ -195,7 +195,7 @@ def meet(
 def settle(
     block: int, turn: int, lane: int, lanes: int, window: Any, records: int, rows: int, edges: Any
 ) -> None:
-    """Put a block into its home's segment, if that is here."""
+    """Append a block to its home's segment, if that is here."""
     if (block + turn) % lanes == lane:
         add(window, records, edges, BLOCK * block, min(rows, BLOCK * block + BLOCK))
 
@@ -226,7 +226,7 @@ def take_left(
     out_left: Any,
     out_right: Any,
 ) -> int:
-    """Take the next block of R, if there is one and room for what follows."""
+    """Take the next block of R, if there is one and room for its messages."""
     block = state[LEFT_ARRIVED]
     if block == blocks(batch[LEFT_ROWS]):
         return WAITING
@@ -267,7 +267,7 @@ def take_right(
     out_left: Any,
     out_right: Any,
 ) -> int:
-    """Take the next block of S, or an ack, if there is one and room for what follows."""
+    """Take the next block of S, or an ack, if there is one and room for its messages."""
     block = state[RIGHT_ARRIVED]
     if lane < lanes - 1:
         message = first_message(queue_left(batch, lanes, lane + 1))
@@ -298,7 +298,7 @@ def take_right(
 
 @device
 def over(lane: int, lanes: int, state: Any, batch: Any) -> Any:
-    """Whether a lane has seen all of the beat, and the queues towards it are empty."""
+    """Whether a lane has processed the whole beat and the queues towards it are empty."""
     left, right = blocks(batch[LEFT_ROWS]), blocks(batch[RIGHT_ROWS])
     acked = lane == lanes - 1 or state[LEFT_ACKED] == left
     return state[LEFT_ARRIVED] == left and state[RIGHT_ARRIVED] == right and acked
@@ -323,8 +323,8 @@ def work(
     out_left: Any,
     out_right: Any,
 ) -> int:
-    """Run a lane until the beat is over for it (DONE), nothing comes (WAITING: let others run, then
-    call again) or its output is full (FULL: call again with more room)."""
+    """Run a lane until the beat is over for it (DONE), no message comes (WAITING: run other lanes,
+    then call again) or its output is full (FULL: call again with more room)."""
     state = states[lane]
     spins = 0
     while not over(lane, lanes, state, batch):

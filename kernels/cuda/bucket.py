@@ -19,7 +19,7 @@ Unlike the paper's, entries are put in place by a stable sort instead of an atom
 that a bucket's positions rise and results have one order; and since rows leave oldest first, what
 is invalid is a bucket's oldest part, so that cleaning up is to move `low` and to give whole chunks
 back: nothing is swapped.  Atomics remain where order does not matter: the stack of free chunks and
-the bitmap.  A bucket takes as many chunks as it needs; the host sees to it that there are enough
+the bitmap.  A bucket takes as many chunks as it needs; the host provides enough of them
 (`chunks_at_most`) before it launches `build`.
 
 Invariants.
@@ -70,7 +70,7 @@ def chunks_at_most(records: int, buckets: int) -> int:
 
 @cuda_device
 def first_of_run(keys: Any, first: int, j: int) -> Any:
-    """Where the run of equal, sorted keys that holds element j begins, from `first` on."""
+    """The begin of the run of equal, sorted keys that holds element j, from `first` on."""
     low, high = first, j
     while low < high:
         middle = (low + high) // 2
@@ -83,7 +83,7 @@ def first_of_run(keys: Any, first: int, j: int) -> Any:
 
 @cuda_device
 def end_of_run(keys: Any, j: int, end: int) -> Any:
-    """Where the run that begins with element j ends, at most `end`."""
+    """The end of the run that begins with element j, at most `end`."""
     low, high = j + 1, end
     while low < high:
         middle = (low + high) // 2
@@ -111,7 +111,7 @@ def fill_free(free: Any, free_count: Any) -> None:
 
 @cuda_kernel("void(int64[::1], int64[::1])", reference="tests.naive.cuda.tell")
 def tell(free_count: Any, told: Any) -> None:
-    """Tell the host (mapped memory) how many chunks are free."""
+    """Write the number of free chunks to mapped memory, for the host."""
     told[0] = free_count[0]
 
 
@@ -127,8 +127,8 @@ def take_chunks(
     free_count: Any,
     chunk_ids: Any,
 ) -> Any:
-    """Give a bucket room for `run` entries after `high`; chunk_ids[j..] say in which chunks they
-    go.  Returns how many are fresh."""
+    """Give a bucket room for `run` entries after `high`; chunk_ids[j..] name their chunks.  Returns
+    the number of fresh chunks."""
     chunk = newest[bucket]
     ids = j
     if high & (BUFFER - 1) != 0:
@@ -236,7 +236,7 @@ def count(
     ahead: int,
     counts: Any,
 ) -> None:
-    """How many live entries of the other side each record meets; stale buckets are marked."""
+    """Count each record's live matches on the other side; mark stale buckets."""
     other = 1 - side
     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
         p = partition_of(firsts, side, i)
@@ -294,9 +294,9 @@ def write(
     out_mine: Any,
     out_met: Any,
 ) -> None:
-    """Write each record's pairs, as rows of the two stores, where `offsets` says.
+    """Write each record's pairs, as rows of the two stores, to the places in `offsets`.
 
-    The left meets the right as it stood before the batch, though that has been built meanwhile.
+    Left records match the right window as it stood before the batch, although that has been built.
     """
     other = 1 - side
     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
@@ -338,7 +338,7 @@ def clean(
     free: Any,
     free_count: Any,
 ) -> None:
-    """Move a bucket's `low` to its first live entry, and give back the chunks before it."""
+    """Move a bucket's `low` to its first live entry, and free the chunks before it."""
     low, at = numba.int64(lows[bucket]), numba.int64(highs[bucket])
     chunk = numba.int64(newest[bucket])
     first = low
@@ -376,7 +376,7 @@ def cleanup(
     free_count: Any,
     marks: Any,
 ) -> None:
-    """Clean a side's marked buckets, a thread a bucket, and take the marks off."""
+    """Clean a side's marked buckets, a thread a bucket, and clear the marks."""
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
         first = tables[side, p, INDEX]
         for b in range(cuda.threadIdx.x, tables[side, p, INDEX_MASK] + 1, cuda.blockDim.x):

@@ -1,20 +1,20 @@
 """The chained-ring join on a GPU: hash chains through the rings of `kernels.cuda.ring`.
 
 `heads` (uint32, device memory) holds each chain's newest position: the chain of a tag in partition
-p of a side begins at heads[INDEX + (tag & INDEX_MASK)] and goes on through the entries' links,
+p of a side begins at heads[INDEX + (tag & INDEX_MASK)] and continues through the entries' links,
 positions falling, down to TAIL (0 always is below it).
 
 A beat: `load` both sides; `count` the left against the right; `link` and `advance` the left; the
 same for the right, against a left window that now holds the left's batch; `totals`, `offsets`;
-`write` both; `evict` both.  `count` notes the first match's position, where `write` goes on.
+`write` both; `evict` both.  `count` notes the position of the first match, where `write` begins.
 
-`link` hangs a batch into its chains in arrival order and without atomics: a block sorts its
+`link` inserts a batch into its chains in arrival order and without atomics: a block sorts its
 partition's records by chain, stably; then each record's link is its neighbour, the first one's is
 the old head, and the last one is the new head.  That is linear in the batch also where all
 records have one key.
 
 Tags are compared here; where 32 bits do not decide, the pairs are candidates, which the host
-verifies (`kernels.cpu.bitmap.keep_equal`): two in 2^32 of those that differ get that far.
+verifies (`kernels.cpu.bitmap.keep_equal`): two in 2^32 of those that differ reach it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RING = "int64[::1], uint32[::1]"
     reference="tests.naive.cuda.link",
 )
 def link(side: int, tables: Any, firsts: Any, links: Any, heads: Any, scratch: Any) -> None:
-    """Hang a side's entries FROM.. into their chains; a block a partition.
+    """Insert a side's entries FROM.. into their chains; a block a partition.
 
     `scratch` is uint32[4, records]: keys, order and their spares.
     """
@@ -101,7 +101,7 @@ def count(
     counts: Any,
     starts: Any,
 ) -> None:
-    """How many live entries of the other side each record meets, and the first one's position.
+    """Count each record's live matches on the other side, and note the first one's position.
 
     A partner's time lies from `back` before the record's to `ahead` after it.
     """

@@ -1,6 +1,6 @@
 """Compiling the CUDA kernels without a GPU: PTX by NVVM, machine code by nvJitLink's ptxas.
 
-Both come with `numba-cuda[cu13]` from PyPI; neither needs a driver.  What the assembler says of the
+Both come with `numba-cuda[cu13]` from PyPI; neither needs a driver.  The assembler's figures of the
 kernels, with numba-cuda 0.30.4 and CUDA 13.5 (registers a thread; bytes spilled to local memory and
 of stack frame on either target; bytes of shared memory a block; machine code in KiB):
 
@@ -26,7 +26,7 @@ of stack frame on either target; bytes of shared memory a block; machine code in
     bucket.cleanup         47     45      0      0       0     21.3   22.3
     hells.predicate        58     63      0      0   33792     27.0   24.9
 
-A test holds them to the bounds below.  A multiprocessor has 65 536 registers: at 64 a thread it
+A test checks the limits below.  A multiprocessor has 65 536 registers: at 64 a thread it
 holds four blocks of 256, of `bucket.build`, which is launched as 64 blocks, three.  On a GPU numba
 links through LTO, whose figures may differ a little.  Python 3.10, 3.11 and 3.12 give the same.
 """
@@ -43,7 +43,7 @@ from kernels import registry
 TARGETS = ((8, 7), (11, 0))
 """Compute capabilities: Jetson Orin (sm_87) and Jetson Thor (sm_110)."""
 REGISTERS_MAX = 64
-"""Registers that a kernel's thread may take, but for those in MORE_REGISTERS."""
+"""Limit of registers a thread, except for the kernels in MORE_REGISTERS."""
 MORE_REGISTERS = {"kernels.cuda.bucket.build": 80}
 SPILL_BYTES_MAX = 0
 """Bytes that may be spilled to local memory, or lie in a stack frame."""
@@ -71,7 +71,7 @@ def rows() -> list[registry.Kernel]:
 
 
 def registers_max(row: registry.Kernel) -> int:
-    """The registers that a kernel may take."""
+    """The limit of a kernel's registers."""
     return MORE_REGISTERS.get(row.name, REGISTERS_MAX)
 
 
@@ -91,7 +91,7 @@ def to_ptx(row: registry.Kernel, capability: tuple[int, int]) -> str:
 
 
 def assemble(row: registry.Kernel, ptx: str, capability: tuple[int, int]) -> Figures:
-    """Turn PTX into machine code; what the assembler says of it."""
+    """Assemble PTX; returns the assembler's figures."""
     from cuda.bindings import nvjitlink
 
     target = f"sm_{capability[0]}{capability[1]}"

@@ -1,9 +1,9 @@
-"""numba's CUDA target as `cuda`, imported when it is first asked for; None without `numba-cuda`.
+"""numba's CUDA target as `cuda`, imported on first use; None without `numba-cuda`.
 
 Every kernel module takes `cuda` from here, so that kernels can be registered (name, signature,
-twin) on a machine without it; whoever launches kernels writes `gpu.cuda`, so that nobody who does
-not launch any pays for the import.  Whether kernels run on a GPU or in numba's simulator is decided
-by NUMBA_ENABLE_CUDASIM when this module is first imported.
+reference) on a machine without it.  Code that launches kernels uses `gpu.cuda`, so that only that
+code pays for the import.  NUMBA_ENABLE_CUDASIM at the first import of this module selects the GPU
+or numba's simulator.
 """
 
 from __future__ import annotations

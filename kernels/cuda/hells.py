@@ -4,10 +4,10 @@ Both windows lie in mapped memory, where the CPU maintains them: int64 times (µ
 (tag | partition << 32).  bits[r * words + w] (uint32, mapped) has bit b set where record r of the
 batch matches entry 32 * w + b of the window, whose first entry is `start`.
 
-A block stages up to 2048 entries of the window in shared memory, once, and holds all of its records
-against them; a thread makes one word of a record's row at a time.  Neighbours read neighbouring
-entries and write neighbouring words; the staged entries of a word are 33 places apart from the
-next word's, so that threads do not meet in a bank.  Shared memory: 33 KiB a block.
+A block stages up to 2048 entries of the window in shared memory, once, and compares all of its
+records with them; a thread makes one word of a record's row at a time.  Neighbours read
+neighbouring entries and write neighbouring words; the staged entries of a word are 33 places apart
+from the next word's, so that there are no bank conflicts.  Shared memory: 33 KiB a block.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ The entry at position p lies in slot s = FIRST + (p & MASK) of three views of de
                                position) at 4s + 3
     rows   uint32[slots]       the row's number (mod 2^32)
 
-A batch is copied once from its queue in mapped memory, a thread a record, neighbours beside each
-other (`load`); every other access is to device memory.  `firsts` (int64[2, 65]) says where each
+A batch is copied once from its queue in mapped memory, a thread a record, coalesced
+(`load`); every other access is to device memory.  `firsts` (int64[2, 65]) says where each
 partition's records begin in a side's batch.
 
 Invariants 1 to 3 of `kernels.cpu.chain` hold: positions grow, live entries are never overwritten,
@@ -25,12 +25,12 @@ is taken by pieces of as many records as a block has threads).
 
 Results.  A probe counts each record's matches; the counts of a partition lie together, the left's
 records before the right's (`place`); `totals` and `offsets` turn them into the first pair of each,
-and the sum says how long the result queue must be before anything is written.  So the order of
-pairs is (partition, pass, record, newest partner first) whatever the threads do, and no queue can
+and the sum says how long the result queue must be before anything is written.  The order of
+pairs is (partition, pass, record, newest partner first) for any schedule, and no queue can
 overflow.
 
 Launches: `begin` one block of two threads; `load` and `clear` any number; all others one block a
-partition, or fewer, that take turns (so the simulator has fewer threads to start).
+partition, or fewer, that take turns (fewer threads for the simulator).
 Shared memory is at most 18 KiB a block.
 """
 
@@ -51,7 +51,7 @@ FIELDS = 16
 LOW_32 = 0xFFFFFFFF
 TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
 REPORT = 3
-"""What `report` (int64[2, 64, 3], mapped) tells the host: TAIL, HEAD, the row number at TAIL."""
+"""Fields of `report` (int64[2, 64, 3], mapped): TAIL, HEAD, the row number at TAIL."""
 
 _TABLES = "int64[:, :, ::1]"
 _FIRSTS = "int64[:, ::1]"
@@ -95,13 +95,13 @@ def partition_of(firsts: Any, side: int, record: int) -> int:
 
 @cuda_device
 def slot_of(tables: Any, side: int, p: int, position: int) -> Any:
-    """Where an entry lies."""
+    """The slot of an entry."""
     return tables[side, p, FIRST] + (position & tables[side, p, MASK])
 
 
 @cuda_device
 def place(firsts: Any, side: int, p: int, record: int) -> Any:
-    """Where a record's count stands among those of both sides."""
+    """The place of a record's count among those of both sides."""
     return record + firsts[1 - side, p + side]
 
 
@@ -116,7 +116,7 @@ def stop_below(tables: Any, side: int, p: int, low: int) -> int:
     f"void(int64[:, ::1], {_TABLES}, {_FIRSTS}, int64[::1])", reference="tests.naive.cuda.begin"
 )
 def begin(counts: Any, tables: Any, firsts: Any, totals: Any) -> None:
-    """A beat begins: where each partition's records lie, and where they will go."""
+    """Begin a beat: the places of each partition's records in the batch and in the rings."""
     side = cuda.threadIdx.x
     first = 0
     for p in range(PARTITIONS):
@@ -147,7 +147,7 @@ def load(
 
 @cuda_kernel(f"void(int64, {_TABLES}, {_FIRSTS}, int64[::1])", reference="tests.naive.cuda.advance")
 def advance(side: int, tables: Any, firsts: Any, ring: Any) -> None:
-    """Move a side's heads over the batch, and note how much its times fall."""
+    """Move a side's heads over the batch, and measure how far its times fall."""
     extremes = cuda.shared.array(2, numba.int64)
     t, threads = cuda.threadIdx.x, cuda.blockDim.x
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
@@ -246,7 +246,7 @@ def first_not_below(tables: Any, side: int, p: int, ring: Any, bound: int, found
 def evict(
     side: int, bound: int, everything: int, tables: Any, ring: Any, rows: Any, report: Any
 ) -> None:
-    """Move a side's tails over entries below `bound`, oldest first, and the generations on."""
+    """Move a side's tails over entries below `bound`, oldest first, and advance generations."""
     found = cuda.shared.array(1, numba.int64)
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
         head = tables[side, p, HEAD]
@@ -282,7 +282,7 @@ def move(
     links: Any,
     rows: Any,
 ) -> None:
-    """Copy live entries into new rings, from their FROM on; the links are not."""
+    """Copy live entries, without links, into new rings, from their FROM on."""
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
         tail, first = old[side, p, TAIL], new[side, p, FROM]
         for i in range(cuda.threadIdx.x, old[side, p, HEAD] - tail, cuda.blockDim.x):
@@ -299,7 +299,7 @@ def move(
 def export(
     side: int, base: int, tables: Any, links: Any, rows: Any, hashes: Any, alive: Any
 ) -> None:
-    """For every live entry's store row: its partition (top 6 bits) and tag, and alive = 1."""
+    """For each live entry, at its store row: partition (top 6 bits) and tag, and alive = 1."""
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
         tail = tables[side, p, TAIL]
         for i in range(cuda.threadIdx.x, tables[side, p, HEAD] - tail, cuda.blockDim.x):
@@ -312,6 +312,6 @@ def export(
 
 @cuda_kernel("void(uint32[::1])", reference="tests.naive.cuda.clear")
 def clear(values: Any) -> None:
-    """Make all of an array zero."""
+    """Set an array to zero."""
     for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         values[i] = 0
