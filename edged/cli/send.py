@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 1 << 16
 """Rows of the largest batch that is sent under one sequence number."""
-QUIET_S_MAX = 60.0
+QUIET_S_MAX = 120.0
 """Time without an ack after which the command fails."""
 
 
