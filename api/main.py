@@ -29,9 +29,7 @@ from edged.config import CONFIG, Config, load
 from edged.errors import EdgedError
 from edged.events.journal import log_to, report_error
 from edged.platform.notify import Notifier
-
-NICENESS = 10
-"""Whoever asks, a beat comes first."""
+from edged.platform.processes import NICENESS
 
 
 @click.command(name="edged-api")

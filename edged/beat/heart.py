@@ -24,9 +24,10 @@ from edged.beat.pending_work import PendingWork, is_empty
 from edged.beat.quarantine import Quarantine
 from edged.beat.record import BeatFacts, buffers
 from edged.beat.runtime import JobRuntime, logged_inputs
-from edged.beat.snapshots import SNAPSHOT_BYTES, SnapshotSchedule
+from edged.beat.snapshots import SnapshotSchedule
 from edged.beat.stats import BeatTimes, SourceStalls, Stats
 from edged.beat.stream_alignment import ONE_CHUNK
+from edged.config.sections import SNAPSHOT_BYTES
 from edged.data.flow import BeatContext, State
 from edged.data.workers import Workers
 from edged.events.publisher import EventPublisher

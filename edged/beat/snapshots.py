@@ -13,9 +13,6 @@ from edged.data.flow import State
 from edged.store import SnapshotTask, Store, StoreFull
 from edged.store.page_index import PageRef
 
-SNAPSHOT_BYTES = 512 << 20
-"""Log bytes after which a snapshot is due; they bound the recovery time."""
-
 
 class Snapshots:
     """Snapshots of one store; commit thread only, except `under_way` and `given_up`."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edged.client.messages import ROWS_MAX
 from edged.client.replay_speed import due_us, parse_pace
 from edged.errors import ConfigError, PeerError
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from edged.client import Producer
 
-ROWS_MAX = 1 << 16
-"""Rows of the largest batch that is sent under one sequence number."""
 QUIET_S_MAX = 120.0
 """Time without an ack after which the command fails."""
 

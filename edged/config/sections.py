@@ -16,7 +16,7 @@ from edged.config import kinds
 from edged.config.kinds import ValueKind
 
 SNAPSHOT_BYTES = 512 << 20
-"""Equals `edged.beat.snapshots.SNAPSHOT_BYTES`; the API, which reads settings, loads no beat."""
+"""Log bytes after which a snapshot is due; they bound the recovery time."""
 LEVELS = ("debug", "info", "warning", "error")
 
 

@@ -14,6 +14,7 @@ from edged.beat.changes import ChangeRequest, JobAnswer
 from edged.beat.jobs import Precondition, describe
 from edged.beat.runtime import JobRuntime
 from edged.centre_link.link import CentreLink
+from edged.config.sections import LEVELS
 from edged.control.futures import mapped, resolve
 from edged.daemon.parts import Parts
 from edged.daemon.reload import Reloader
@@ -22,7 +23,7 @@ from edged.energy import status
 from edged.energy.policies import COMMAND, PolicyChoice
 from edged.energy.runtime import EnergyGovernor
 from edged.errors import CommandError, EdgedError
-from edged.events.log import EVENTS_MAX, LEVELS
+from edged.events.log import EVENTS_MAX
 from edged.job.changes import API, CENTRE, DRAINING, FILE, PAUSED, RUNNING, Change
 from edged.job.plan import parse_job
 from edged.placement.placement import AUTO

@@ -25,9 +25,10 @@ from edged.documents.reader import load_document
 from edged.energy.settings import NO_BOARD, SIMULATED, EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, parse_allowed
 from edged.errors import ConfigError, EdgedError, JobError
-from edged.job.check import NICENESS, compile_expressions
+from edged.job.check import compile_expressions
 from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
 from edged.job.plan import JobPlan, faults, parse_job
+from edged.platform.processes import NICENESS
 from governors.actuators.base import discover
 from governors.board_tariffs import Unpriced
 from governors.cost import CostModel

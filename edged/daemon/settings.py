@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edged.beat.snapshots import SNAPSHOT_BYTES
-from edged.config.sections import TelemetrySection
+from edged.config.sections import SNAPSHOT_BYTES, TelemetrySection
 from edged.energy.settings import NO_BOARD, EnergySettings
 from edged.platform.disk import filesystem_bytes
 from edged.store.store import SEGMENT_BYTES

@@ -20,13 +20,13 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from edged.config.sections import LEVELS
 from edged.platform.clock import Clock
 
 EVENTS_MAX = 1000
 SESSION, STORES = 10**8, 1 << 26
 """Ids of a session, and ranges of sessions.  Ids stay below 2**53, the largest exact integer of
 JSON readers, for 22 million starts."""
-LEVELS = ("debug", "info", "warning", "error")
 PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
 """As in syslog(3); systemd reads a prefix `<N>` of a line (sd-daemon(3))."""
 

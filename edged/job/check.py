@@ -26,9 +26,7 @@ from edged.errors import EdgedError, JobError
 from edged.expressions import cache
 from edged.job.explain import explain
 from edged.job.plan import JobPlan, faults, parse_job, warnings
-
-NICENESS = 10
-"""Beats have priority over checks."""
+from edged.platform.processes import NICENESS
 
 Progress = Callable[[str, int, int], None]
 

@@ -19,6 +19,9 @@ from typing import Any
 
 from edged.errors import EdgedError
 
+NICENESS = 10
+"""Niceness of the API and of checks: beats have priority."""
+
 EPHEMERAL_FIRST = 32_768
 """The first port of Linux's default `net.ipv4.ip_local_port_range`."""
 

@@ -34,6 +34,9 @@ from governors.registry import Registry
 from governors.schedutil import Utilisation
 from governors.work import Dial, Work
 
+HOLD_SHARE = 0.5
+"""Where not all waiting units fit, a race waits for this part of the energy that a burst, or a
+window above idle, may take: small races cost more per unit."""
 NUMBER_MAX = 1e12
 """Largest setting, so that derived hertz and microseconds fit into 64 bits."""
 BATTERY, VOLTS = "a battery with a known charge", "a battery with a known voltage"

@@ -33,6 +33,7 @@ from governors.cost import CostModel
 from governors.policies.account import EnergyAccount
 from governors.policies.base import (
     BATTERY,
+    HOLD_SHARE,
     RELEASE,
     VOLTS,
     Budget,
@@ -51,9 +52,6 @@ HOLD_US = 5_000_000
 RETRY_US = 10_000
 CLOCK_US = 5_000_000
 """A larger step of the wall clock is a setting, not drift."""
-HOLD_SHARE = 0.5
-"""Where not all waiting units fit, a race waits for this part of a burst: small races cost more per
-unit."""
 
 
 class Undervoltage:

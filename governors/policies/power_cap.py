@@ -31,7 +31,15 @@ from typing import Any, ClassVar
 
 from governors.cost import SHARES, CostModel, RaceFit
 from governors.policies.account import EnergyAccount
-from governors.policies.base import RELEASE, Decision, Observation, Policy, PolicySettings, policy
+from governors.policies.base import (
+    HOLD_SHARE,
+    RELEASE,
+    Decision,
+    Observation,
+    Policy,
+    PolicySettings,
+    policy,
+)
 from governors.policies.race_to_idle import Uploads, raced
 
 DOUBT = 2.0
@@ -48,9 +56,6 @@ TIGHT = 0.95
 """Below this part of the cap a plan is comfortable; back again below TIGHT squared (hysteresis)."""
 RETRY_US = 1_000
 """Shortest wait for room."""
-HOLD_SHARE = 0.5
-"""Where not all waiting units fit, a race waits for this part of a window's energy above idle:
-small races cost more per unit."""
 ALL = 0.98
 """Share of a window's energy from which on the window counts as free."""
 SPARE = 0.05

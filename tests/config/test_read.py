@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.beat import heart
 from edged.config import SETTINGS, SettingError, faults, load
 from edged.config import page as made
 from edged.config.read import tomllib
-from edged.config.sections import SNAPSHOT_BYTES
 
 ROOT = Path(__file__).parents[2]
 
@@ -236,7 +234,3 @@ def test_the_commented_file_is_right_as_it_is_and_with_every_comment_taken_away(
     path = write(tmp_path / "all.toml", bare)
     assert {f"{s}.{k}" for s, table in tomllib.loads(bare).items() for k in table} == set(SETTINGS)
     assert wrong(path) == []
-
-
-def test_the_default_between_snapshots_is_the_heart_s():
-    assert SNAPSHOT_BYTES == heart.SNAPSHOT_BYTES
