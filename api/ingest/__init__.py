@@ -26,18 +26,12 @@ if TYPE_CHECKING:
 
     from api.ingest.lane import Lane
 
-NDJSON = "application/x-ndjson"
-CSV = "text/csv"
-ARROW = "application/vnd.apache.arrow.stream"
-TYPES = (NDJSON, CSV, ARROW)
 PENDING_BYTES_MAX = 64 << 20
 PENDING_MAX = 256
 ACK_S = 30.0
 """How long a request waits for its commit."""
 RETRY_S_MAX = 30
 DECODERS = 2
-KINDS = ("tcp", "http")
-"""Kinds of sources that HTTP ingest feeds."""
 
 
 @dataclass(frozen=True)
@@ -164,9 +158,10 @@ class Ingest:
             except ConfigError as problem:
                 raise Problem("unavailable", str(problem), retry_after_s=10) from None
         document = (await self._door.ask("job", name=target.job))["document"]
-        schema = _schema(document, target.stream)
-        jobs = (await self._door.snapshot())["jobs"]
-        for old in [t for t in self._lanes if not t.stands(jobs)]:
+        snapshot = await self._door.snapshot()
+        source = source_of(snapshot, target.job, target.stream)
+        schema = _schema(document, target.stream, source)
+        for old in [t for t in self._lanes if not t.stands(snapshot["jobs"])]:
             await self._lanes.pop(old).close()
 
         async def address() -> str:
@@ -196,17 +191,17 @@ def source_of(snapshot: Snapshot, job: str, stream: str) -> dict[str, Any]:
     raise Problem("not-found", f"job {job} has no stream {stream}", "GET /v1/streams lists them")
 
 
-def _schema(document: dict[str, Any], stream: str) -> pa.Schema:
+def _schema(document: dict[str, Any], stream: str, source: dict[str, Any]) -> pa.Schema:
     """The stream's Arrow schema.  Raises Problem 409 where its source takes no strangers' rows."""
     from edged.data.schema_document import columns
 
     table = document["streams"][stream]
-    source = table.get("source", {})
-    if source.get("type") not in KINDS or "token_file" in source or "tls_cert" in source:
+    if not source.get("takes_http"):
+        has_guard = {"token_file", "tls_cert"} & table.get("source", {}).keys()
         raise Problem(
             "conflict",
-            f"stream {stream} takes no tuples over HTTP: its source is {source.get('type')}"
-            + (" with a token or TLS" if source.get("type") in KINDS else ""),
+            f"stream {stream} takes no tuples over HTTP: its source is {source['kind']}"
+            + (" with a token or TLS" if has_guard else ""),
             'give it `source = { type = "http" }`, or a tcp source without token and TLS',
         )
     return columns(f"streams.{stream}", table).to_arrow()

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from api.ingest import ARROW, CSV, NDJSON
+from api.ingest.media_types import ARROW, CSV, NDJSON
 from api.problems import Fault, Problem
 
 EXPANSION_MAX = 16

@@ -95,5 +95,6 @@ def views(snapshot: dict[str, Any], rates: Rates | None = None) -> Iterator[Stre
 
 def _source(told: dict[str, Any], rates: Rates) -> Source:
     rest = figures(told, Source)
+    rest.pop("takes_http", None)  # for `api.ingest` alone
     late = {f"{what}_per_s": rates.per_s("source", told["name"], what) for what in COUNTED}
     return validated(Source, {**told, **late, "figures": rest})

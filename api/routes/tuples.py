@@ -6,7 +6,8 @@ from fastapi import Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from api import context
-from api.ingest import ARROW, CSV, NDJSON, TYPES, Target
+from api.ingest import Target
+from api.ingest.media_types import ARROW, CSV, NDJSON, TYPES
 from api.openapi import body, says
 from api.problems import Problem
 from api.routes.streams import OfJob, find

@@ -119,7 +119,7 @@ class Inputs:
 
     def _add(self, key: str, members: list[Member], source: Source) -> None:
         self._running[key] = (members, source)
-        source.refused = partial(self._on_refused, source)
+        source.on_refused = partial(self._on_refused, source)
         self.sources.append(source)
         self._event_loop.add_source(source)
 

@@ -92,6 +92,7 @@ def _sources(heart: Heart, now_us: int) -> list[dict[str, Any]]:
                 "name": source.name,
                 "kind": source.kind,
                 "address": source.address,
+                "takes_http": source.takes_http,
                 "streams": [{"job": job, "stream": stream} for job, stream in source.feeds],
                 "connected": counters.get("connections", 1),
                 "bytes": counters.get("bytes", 0),

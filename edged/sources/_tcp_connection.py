@@ -22,7 +22,6 @@ from edged.sources._tcp_calls import L_TAIL
 from edged.sources._tcp_line_table import Lines
 
 if TYPE_CHECKING:
-    from edged.sources._tcp_feed import Feed
     from edged.sources._tcp_slow import SlowReader
 
 GREETING, OPEN, LEAVING, CLOSED = "greeting", "open", "leaving", "closed"
@@ -87,7 +86,8 @@ class Connection:
         self.sock, self.fd, self.peer, self.since_us = sock, sock.fileno(), peer, since_us
         self.state, self.tls_shaking = GREETING, tls
         self.ended = self.slow = False
-        self.feed: Feed | None = None
+        self.feed = -1
+        """Index of its feed among the source's; -1 until the connection is admitted."""
         self.id, self.number, self.slot, self.layout = "", 0, -1, 0
         self.schema_message = b""
         self.reader: SlowReader | None = None

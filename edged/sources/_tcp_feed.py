@@ -104,7 +104,7 @@ class Feed:
             self._make_room()
         number = producers.number(producer) if producer else 0
         producers.seen_us[number] = monotonic_us
-        connection.id, connection.number, connection.feed = producer, number, self
+        connection.id, connection.number, connection.feed = producer, number, self.index
         if self._free:
             slot = self._free.pop()
             self.connections[slot] = connection

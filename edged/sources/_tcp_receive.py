@@ -116,7 +116,7 @@ class Receiver:
     def offer(self, connection: Connection, got: int) -> bool:
         """Make what was received, with what was kept before it, a region of this round; returns
         whether it lies in the connection's own buffer."""
-        assert connection.feed is not None
+        assert connection.feed >= 0
         own = connection.own is not None
         if own:
             connection.filled += got
@@ -129,7 +129,7 @@ class Receiver:
             line[calls.L_TAIL] = 0
             connection.keep(b"")
             self._at += (size + 7) & ~7
-        feed = connection.feed.index
+        feed = connection.feed
         self.budgets[feed] -= size
         self._regions[self._count] = feed, connection.slot, connection.fd, start, size
         self._count += 1
@@ -137,8 +137,8 @@ class Receiver:
 
     def _target(self, connection: Connection) -> memoryview:
         """Where to receive to; in the arena what was kept is laid before it."""
-        assert connection.feed is not None
-        budget = max(min(self.share, int(self.budgets[connection.feed.index])), BUDGET_BYTES_MIN)
+        assert connection.feed >= 0
+        budget = max(min(self.share, int(self.budgets[connection.feed])), BUDGET_BYTES_MIN)
         if connection.own is not None:
             filled, need = connection.filled, connection.need or connection.expect
             if filled == connection.own.size:

@@ -78,9 +78,10 @@ class TcpSource(Source):
         self._counts: Counter[str] = Counter()
         self._door = Door(
             settings, self._connections, self._lock, self._memory, self._lines, self._counts,
-            self._admit, self._close, lambda reason, text: self.refused(reason, text),
+            self._admit, self._close, lambda reason, text: self.on_refused(reason, text),
         )  # fmt: skip
         self._tls = tls
+        self.takes_http = not tls and settings.token_file is None
         self._acks = 0
         self._epoll: Any = None
         self._events = np.empty(calls.EVENTS_MAX * calls.EVENT_BYTES, np.uint8)
@@ -365,9 +366,9 @@ class TcpSource(Source):
 
     def _detach(self, connection: Connection) -> None:
         """Nothing is received for it any more."""
-        feed, fd = connection.feed, connection.fd
-        if feed is None or connection.slot < 0:
+        if connection.slot < 0:
             return
+        feed, fd = list(self._feeds.values())[connection.feed], connection.fd
         with self._lock:
             self._memory.bytes -= self._lines.get(fd, calls.L_TAIL)
             feed.detach(connection)

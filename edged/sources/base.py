@@ -33,7 +33,10 @@ class Source(ABC):
     feeds: tuple[tuple[str, str], ...] = ()
     """(job, stream)."""
 
-    refused: Callable[[str, str], None] = staticmethod(lambda *_: None)
+    takes_http = False
+    """Whether the REST API may send rows of HTTP requests to `address`, as a producer."""
+
+    on_refused: Callable[[str, str], None] = staticmethod(lambda *_: None)
     """Told of a sender that was refused: a word for the reason, and what it was told."""
 
     @property

@@ -211,7 +211,7 @@ class FileSource(Source):
         for replay in self._replays:
             if replay.problem and replay not in self._refused:
                 self._refused.append(replay)
-                self.refused("unreadable", replay.problem)
+                self.on_refused("unreadable", replay.problem)
 
     def more(self) -> bool:
         """Whether due rows were left behind because staging was full."""

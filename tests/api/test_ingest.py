@@ -17,8 +17,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api.ingest import ARROW, CSV, NDJSON, Ingest, Target
+from api.ingest import Ingest, Target
 from api.ingest.decode import decode
+from api.ingest.media_types import ARROW, CSV, NDJSON
 from api.problems import Problem
 from edged.data.schema import Schema
 from edged.pages.read import read_page
@@ -191,7 +192,9 @@ def test_ways_into_jobs_that_are_gone_or_were_changed_are_closed(tmp_path):
             return {"document": READINGS}
 
         async def snapshot(self):
-            return {"jobs": jobs, "sources": []}
+            streams = [{"job": job, "stream": "power"} for job in jobs]
+            source = {"kind": "http", "takes_http": True, "streams": streams}
+            return {"jobs": jobs, "sources": [source]}
 
     async def open_and_list():
         ingest, left = Ingest(StubDoor(), tmp_path / "keys.sqlite"), []

@@ -297,7 +297,7 @@ def said(p):
     """What is said of files that cannot be read, at the start or later."""
     into, refused = staging(p), []
     source = p.build({"power": into}, {"power": p})
-    source.refused = lambda reason, text: refused.append(text)
+    source.on_refused = lambda reason, text: refused.append(text)
     try:
         source.start()
     except ConfigError as problem:

@@ -1,0 +1,6 @@
+"""Media types of the bodies that HTTP ingest accepts."""
+
+NDJSON = "application/x-ndjson"
+CSV = "text/csv"
+ARROW = "application/vnd.apache.arrow.stream"
+TYPES = (NDJSON, CSV, ARROW)
