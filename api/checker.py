@@ -20,7 +20,7 @@ from typing import Any
 
 from anyio import fail_after
 
-from api.problems import Fault, Problem
+from api.problems import ApiProblem, ProblemFault
 
 IDLE_S = 60.0
 SECONDS_MAX = 600.0
@@ -32,20 +32,20 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """What the child says of a document; `document` and `plan` only where there are no faults."""
 
-    faults: tuple[Fault, ...]
+    faults: tuple[ProblemFault, ...]
     warnings: tuple[str, ...]
     name: str | None
     document: dict[str, Any] | None
     plan: dict[str, Any] | None
 
     def insist(self) -> dict[str, Any]:
-        """The document; raises Problem 422 where it is wrong."""
+        """The document; raises ApiProblem 422 where it is wrong."""
         if self.document is None:
             count = "one fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
-            raise Problem("invalid", f"the job document has {count}", errors=self.faults)
+            raise ApiProblem("invalid", f"the job document has {count}", errors=self.faults)
         return self.document
 
 
@@ -60,11 +60,11 @@ class Checker:
 
     async def ask(
         self, text: str, format: str, progress: Progress, *, compile: bool, explain: bool = False
-    ) -> Verdict:
-        """The verdict on a document of `format` (`json`, `toml`).  Raises Problem 503 where too
+    ) -> CheckResult:
+        """The verdict on a document of `format` (`json`, `toml`).  Raises ApiProblem 503 where too
         many wait."""
         if self._waiting >= WAITING_MAX:
-            raise Problem(
+            raise ApiProblem(
                 "unavailable", f"{self._waiting} documents wait to be checked", retry_after_s=5
             )
         self._waiting += 1
@@ -82,7 +82,7 @@ class Checker:
         if self._child is not None:
             await self._bury(self._child)
 
-    async def _answer(self, request: dict[str, Any], progress: Progress) -> Verdict:
+    async def _answer(self, request: dict[str, Any], progress: Progress) -> CheckResult:
         child = await self._ready()
         try:
             with fail_after(SECONDS_MAX):
@@ -91,8 +91,8 @@ class Checker:
             await self._bury(child)
             slow = isinstance(problem, TimeoutError)
             what = f"takes longer than {SECONDS_MAX:.0f} s" if slow else "cannot be checked"
-            fault = Fault("document", what, "make it smaller, or try `edged validate`")
-            return Verdict((fault,), (), None, None, None)
+            fault = ProblemFault("document", what, "make it smaller, or try `edged validate`")
+            return CheckResult((fault,), (), None, None, None)
         except asyncio.CancelledError:
             await self._bury(child)  # its answer would be taken for the next question's
             raise
@@ -123,7 +123,7 @@ class Checker:
         await child.wait()
 
 
-async def _exchange(child: Process, request: dict[str, Any], progress: Progress) -> Verdict:
+async def _exchange(child: Process, request: dict[str, Any], progress: Progress) -> CheckResult:
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write(json.dumps(request).encode() + b"\n")
     await child.stdin.drain()
@@ -136,6 +136,8 @@ async def _exchange(child: Process, request: dict[str, Any], progress: Progress)
     raise ConnectionResetError("the child died")
 
 
-def _verdict(said: dict[str, Any]) -> Verdict:
-    faults = tuple(Fault(f["path"], f["problem"], f["advice"]) for f in said["faults"])
-    return Verdict(faults, tuple(said["warnings"]), said["name"], said["document"], said["plan"])
+def _verdict(said: dict[str, Any]) -> CheckResult:
+    faults = tuple(ProblemFault(f["path"], f["problem"], f["advice"]) for f in said["faults"])
+    return CheckResult(
+        faults, tuple(said["warnings"]), said["name"], said["document"], said["plan"]
+    )

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from api.checker import Checker
-from api.door import Door
+from api.door_client import DoorClient
 from api.ingest import Ingest
-from api.operations import Operations
-from api.sse import Live
+from api.operations import OperationStore
+from api.sse import LiveStreams
 from edged.config.sections import ApiSection
 
 
@@ -19,11 +19,11 @@ class Context:
     """One API process."""
 
     settings: ApiSection
-    door: Door
+    door: DoorClient
     ingest: Ingest
     checker: Checker = field(default_factory=Checker)
-    operations: Operations = field(default_factory=Operations)
-    live: Live = field(default_factory=Live)
+    operations: OperationStore = field(default_factory=OperationStore)
+    live: LiveStreams = field(default_factory=LiveStreams)
 
     async def close(self) -> None:
         """Let go of everything; streams end, so that requests do."""

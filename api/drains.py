@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from api.door import Door, Mailbox, Snapshot
+from api.door_client import DoorClient, Mailbox, Snapshot
 from api.operations import Progress
-from api.problems import Problem
+from api.problems import ApiProblem
 
 _PAUSE_S = 3600.0
 """Snapshots come once a second while the daemon is there."""
@@ -20,7 +20,7 @@ class Drain:
     pages that the centre does not have yet; both of the most that were seen.
     """
 
-    def __init__(self, door: Door, name: str, goes: bool, progress: Progress) -> None:
+    def __init__(self, door: DoorClient, name: str, goes: bool, progress: Progress) -> None:
         self._door, self._name, self._progress = door, name, progress
         self._goes = goes
         """Whether the job goes in the end."""
@@ -30,7 +30,7 @@ class Drain:
     async def wait(self) -> None:
         """Until it has drained or is gone; a daemon that is away goes on with it when it is back.
 
-        Raises Problem 409 where somebody has told the job otherwise.
+        Raises ApiProblem 409 where somebody has told the job otherwise.
         """
         async with self._door.reader() as mailbox:
             told = await self._ask()
@@ -39,7 +39,7 @@ class Drain:
 
     async def _ask(self) -> Snapshot | None:
         """The state after everything that was answered so far; None while the daemon is away."""
-        with contextlib.suppress(Problem):
+        with contextlib.suppress(ApiProblem):
             return await self._door.ask("status")
         return None
 
@@ -62,7 +62,9 @@ class Drain:
             return True
         self._created_us = job["created_us"]
         if job["state"] not in ("draining", "drained"):
-            raise Problem("conflict", f"job {self._name} was told otherwise: it is {job['state']}")
+            raise ApiProblem(
+                "conflict", f"job {self._name} was told otherwise: it is {job['state']}"
+            )
         step, left = _left(job)
         self._most[step] = most = max(self._most[step], left)
         self._progress(step, most - left, most)

@@ -19,7 +19,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.problems import Problem
+from api.problems import ApiProblem
 from api.security import Gate
 from api.server import HEAD_BYTES_MAX
 
@@ -62,7 +62,7 @@ class Guard:
         try:
             self._admit(scope)
             release = self._enter(scope["state"]["peer"].listener.trusted)
-        except Problem as problem:
+        except ApiProblem as problem:
             await problem.response()(scope, receive, send)
             return
         scope["state"]["release"] = release
@@ -75,14 +75,14 @@ class Guard:
         headers = Headers(scope=scope)
         size = sum(len(name) + len(value) for name, value in headers.raw) + len(scope["raw_path"])
         if size > HEAD_BYTES_MAX:  # a head that came at one go was not measured before
-            raise Problem("malformed", f"the head is larger than {HEAD_BYTES_MAX} bytes")
+            raise ApiProblem("malformed", f"the head is larger than {HEAD_BYTES_MAX} bytes")
         host = headers.get("host", "")
         self._check_host(host)
         origin = headers.get("origin")
         if origin is not None and origin.rstrip("/") not in self._origins:
             _, _, where = origin.partition("://")
             if not where or where.lower() != host.lower():
-                raise Problem(
+                raise ApiProblem(
                     "forbidden",
                     f"a page of {origin[:200]} asks",
                     "open the page from this device, or add its origin to api.origins",
@@ -100,12 +100,12 @@ class Guard:
         try:
             ipaddress.ip_address(name)
         except ValueError:
-            raise Problem("misdirected", f"this is not {host[:200]!r}") from None
+            raise ApiProblem("misdirected", f"this is not {host[:200]!r}") from None
 
     def _enter(self, local: bool) -> Callable[[], None]:
         """One more is served; returns what says, once, that it no longer counts."""
         if self._serving >= places(self._concurrency_max, local):
-            raise Problem(
+            raise ApiProblem(
                 "unavailable",
                 f"{self._serving} requests are being served, which is the most",
                 retry_after_s=1,

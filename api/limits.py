@@ -10,7 +10,7 @@ from anyio import fail_after
 from fastapi import Request
 from starlette.types import Message
 
-from api.problems import Problem
+from api.problems import ApiProblem
 
 _I_JSON = "send UTF-8, whole characters, finite numbers, and nothing nested deeply"
 BODY_S = 30.0
@@ -18,7 +18,7 @@ BODY_S = 30.0
 
 
 def limited(request: Request, ingests: bool) -> Request:
-    """The request with its body bounded in size and time.  Raises Problem 413 at once where the
+    """The request with its body bounded in size and time.  Raises ApiProblem 413 at once where the
     length is told and too large; else while the body is read, and 408, or 415 for one that is
     compressed: it could unpack to any size."""
     most: int = request.app.state.limits[ingests]
@@ -34,12 +34,12 @@ def limited(request: Request, ingests: bool) -> Request:
             with fail_after(max(0.0, deadline_s - time.monotonic())):
                 message = await receive()
         except TimeoutError:
-            raise Problem("timeout", f"the body did not arrive within {BODY_S:.0f} s") from None
+            raise ApiProblem("timeout", f"the body did not arrive within {BODY_S:.0f} s") from None
         size += len(message.get("body", b""))
         if size > most:
             raise too_large(most)
         if size and encoding not in ("", "identity"):
-            raise Problem(
+            raise ApiProblem(
                 "unsupported-media-type", f"Content-Encoding {encoding[:80]!r} is not known here",
                 "send the body as it is, without Content-Encoding",
             )  # fmt: skip
@@ -50,18 +50,18 @@ def limited(request: Request, ingests: bool) -> Request:
 
 class _Limited(Request):
     async def json(self) -> Any:
-        """The body as I-JSON (RFC 7493): UTF-8, finite numbers, and texts that are Unicode: no
-        answer could repeat half of a surrogate pair.  Raises Problem 400, and JSONDecodeError."""
+        """The body as I-JSON (RFC 7493): UTF-8, finite numbers, and text that is valid Unicode, so
+        that an answer can repeat it.  Raises ApiProblem 400, and JSONDecodeError."""
         try:
             value = json.loads((await self.body()).decode())
             json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         except json.JSONDecodeError:
             raise
         except (ValueError, RecursionError):
-            raise Problem("malformed", "the body is not JSON", _I_JSON) from None
+            raise ApiProblem("malformed", "the body is not JSON", _I_JSON) from None
         return value
 
 
-def too_large(most: int) -> Problem:
+def too_large(most: int) -> ApiProblem:
     """413."""
-    return Problem("too-large", f"the body is larger than {most} bytes")
+    return ApiProblem("too-large", f"the body is larger than {most} bytes")

@@ -17,7 +17,7 @@ _VERSION = {**_JOB, "if-match": "$response.header.ETag"}
 
 
 @dataclass(frozen=True)
-class Link:
+class OpenApiLink:
     """`target` is an operationId; `parameters` and `body` are runtime expressions (OpenAPI 3.1,
     4.8.20.4)."""
 
@@ -33,49 +33,49 @@ class Link:
         return {"operationId": self.target, "parameters": self.parameters, **body}
 
 
-def _job_links() -> Iterable[Link]:
+def _job_links() -> Iterable[OpenApiLink]:
     for source in ("job", *_CHANGES[:4]):
         statuses = (200, 201) if source == "put_job" else (200,)
         for target in _CHANGES:
             body = "$request.body" if source == target == "put_job" else None
             if target != "put_job" or body:
-                yield Link(source, statuses, target, _VERSION, body)
+                yield OpenApiLink(source, statuses, target, _VERSION, body)
     for source in _CHANGES:
-        yield Link(source, (200, 201) if source == "put_job" else (200,), "job", _JOB)
+        yield OpenApiLink(source, (200, 201) if source == "put_job" else (200,), "job", _JOB)
     named = {"name": "$response.body#/name"}
-    yield Link("validate_job", (200,), "put_job", named, "$request.body")
-    yield Link("validate_job", (200,), "explain_job", {}, "$request.body")
+    yield OpenApiLink("validate_job", (200,), "put_job", named, "$request.body")
+    yield OpenApiLink("validate_job", (200,), "explain_job", {}, "$request.body")
 
 
-def _list_links() -> Iterable[Link]:
+def _list_links() -> Iterable[OpenApiLink]:
     def first(*keys: str) -> dict[str, str]:
         return {key: f"$response.body#/items/0/{key}" for key in keys}
 
-    yield Link("jobs", (200,), "job", first("name"))
-    yield Link("streams", (200,), "stream", {"stream": "$response.body#/items/0/name"})
-    yield Link("operators", (200,), "operator", first("job", "id"))
-    yield Link("operations", (200,), "operation", first("id"))
+    yield OpenApiLink("jobs", (200,), "job", first("name"))
+    yield OpenApiLink("streams", (200,), "stream", {"stream": "$response.body#/items/0/name"})
+    yield OpenApiLink("operators", (200,), "operator", first("job", "id"))
+    yield OpenApiLink("operations", (200,), "operation", first("id"))
     for list_ in ("jobs", "streams", "operators", "operations", "events"):
-        yield Link(list_, (200,), list_, {"cursor": "$response.body#/next"})
+        yield OpenApiLink(list_, (200,), list_, {"cursor": "$response.body#/next"})
 
 
-def _other_links() -> Iterable[Link]:
+def _other_links() -> Iterable[OpenApiLink]:
     for source in ("put_job", "validate_job", "explain_job", "drain_job", "delete_job"):
-        yield Link(source, (202,), "operation", {"id": "$response.body#/id"})
-    yield Link("operation", (200,), "operation", {"id": "$request.path.id"})
+        yield OpenApiLink(source, (202,), "operation", {"id": "$response.body#/id"})
+    yield OpenApiLink("operation", (200,), "operation", {"id": "$request.path.id"})
     of_stream = {"stream": "$request.path.stream"}
     keyed = {**of_stream, "idempotency-key": "$request.header.idempotency-key"}
-    yield Link("stream", (200,), "send_tuples", of_stream)
-    yield Link("send_tuples", (202,), "send_tuples", keyed, "$request.body")
-    yield Link("send_tuples", (202,), "stream", of_stream)
+    yield OpenApiLink("stream", (200,), "send_tuples", of_stream)
+    yield OpenApiLink("send_tuples", (202,), "send_tuples", keyed, "$request.body")
+    yield OpenApiLink("send_tuples", (202,), "stream", of_stream)
     of_operator = {"job": "$request.path.job", "id": "$request.path.id"}
-    yield Link("operator", (200,), "set_kernel", of_operator)
-    yield Link("set_kernel", (200,), "operator", of_operator)
-    yield Link("governor", (200,), "set_governor", {}, {"policy": "$response.body#/policy"})
-    yield Link("log", (200,), "set_log", {}, {"level": "$response.body#/level"})
+    yield OpenApiLink("operator", (200,), "set_kernel", of_operator)
+    yield OpenApiLink("set_kernel", (200,), "operator", of_operator)
+    yield OpenApiLink("governor", (200,), "set_governor", {}, {"policy": "$response.body#/policy"})
+    yield OpenApiLink("log", (200,), "set_log", {}, {"level": "$response.body#/level"})
 
 
-LINKS: tuple[Link, ...] = (*_job_links(), *_list_links(), *_other_links())
+LINKS: tuple[OpenApiLink, ...] = (*_job_links(), *_list_links(), *_other_links())
 
 
 def add(operations: dict[str, dict[str, Any]]) -> None:

@@ -32,7 +32,7 @@ FIRST_FD = 3
 
 
 @dataclass(frozen=True)
-class Listener:
+class ApiListener:
     """A socket that listens, and what is known of those who come through it."""
 
     sock: socket.socket
@@ -42,7 +42,7 @@ class Listener:
     tls: ssl.SSLContext | None = None
 
 
-def open_listeners(settings: ApiSection, environ: Mapping[str, str]) -> list[Listener]:
+def open_listeners(settings: ApiSection, environ: Mapping[str, str]) -> list[ApiListener]:
     """All that the settings and systemd ask for.  Raises ConfigError."""
     passed = [_adopt(settings, fd) for fd in passed_fds(environ)]
     if not any(listener.trusted for listener in passed):
@@ -60,7 +60,7 @@ def passed_fds(environ: Mapping[str, str]) -> list[int]:
     return list(range(FIRST_FD, FIRST_FD + (int(count) if count.isdecimal() else 0)))
 
 
-def open_unix(path: str, group: str) -> Listener:
+def open_unix(path: str, group: str) -> ApiListener:
     """The unix socket at `path`; one that a process left behind makes way.  Raises ConfigError."""
     sock = socket.socket(socket.AF_UNIX)
     try:
@@ -78,16 +78,16 @@ def open_unix(path: str, group: str) -> Listener:
     except OSError as problem:
         sock.close()
         raise ConfigError(f"cannot listen on {path}: {problem}; set api.socket") from problem
-    return Listener(sock, path, trusted=True)
+    return ApiListener(sock, path, trusted=True)
 
 
-def open_tcp(settings: ApiSection) -> Listener:
+def open_tcp(settings: ApiSection) -> ApiListener:
     """The TCP listener of api.listen.  Raises ConfigError where that would be unsafe."""
     host, _, _ = settings.listen.rpartition(":")
     return bind_tcp(settings.listen, "api.listen", check_tcp(settings, host.strip("[]")))
 
 
-def bind_tcp(listen: str, setting: str, tls: ssl.SSLContext | None = None) -> Listener:
+def bind_tcp(listen: str, setting: str, tls: ssl.SSLContext | None = None) -> ApiListener:
     """A listener on HOST:PORT, which `setting` says.  Raises ConfigError."""
     host, _, port = listen.rpartition(":")
     try:
@@ -95,7 +95,7 @@ def bind_tcp(listen: str, setting: str, tls: ssl.SSLContext | None = None) -> Li
         sock = socket.create_server(where[4][:2], family=where[0], backlog=BACKLOG)
     except OSError as problem:
         raise ConfigError(f"cannot listen on {listen}: {problem}; set {setting}") from None
-    return Listener(sock, _address(sock), trusted=False, tls=tls)
+    return ApiListener(sock, _address(sock), trusted=False, tls=tls)
 
 
 def check_tcp(settings: ApiSection, host: str) -> ssl.SSLContext | None:
@@ -131,12 +131,12 @@ def _tls(settings: ApiSection) -> ssl.SSLContext:
     return context
 
 
-def _adopt(settings: ApiSection, fd: int) -> Listener:
+def _adopt(settings: ApiSection, fd: int) -> ApiListener:
     sock = socket.socket(fileno=fd)
     sock.setblocking(False)
     if sock.family == socket.AF_UNIX:
-        return Listener(sock, _address(sock), trusted=True)
-    return Listener(sock, _address(sock), False, check_tcp(settings, sock.getsockname()[0]))
+        return ApiListener(sock, _address(sock), trusted=True)
+    return ApiListener(sock, _address(sock), False, check_tcp(settings, sock.getsockname()[0]))
 
 
 def _address(sock: socket.socket) -> str:
@@ -164,6 +164,6 @@ def _remove_dead(path: str) -> None:
             os.unlink(path)  # noqa: PTH108
 
 
-def addresses(listeners: Sequence[Listener]) -> str:
+def addresses(listeners: Sequence[ApiListener]) -> str:
     """All addresses, for people."""
     return ", ".join(listener.address for listener in listeners)

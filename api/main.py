@@ -20,9 +20,9 @@ import click
 
 from api.app import build
 from api.context import Context
-from api.door import Door
+from api.door_client import DoorClient
 from api.ingest import Ingest
-from api.listeners import Listener, addresses, open_listeners
+from api.listeners import ApiListener, addresses, open_listeners
 from api.metrics import App, open_listener
 from api.server import Server
 from edged.config import CONFIG, Config, load
@@ -58,7 +58,7 @@ def command(
 
 async def serve(config: Config, environ: Mapping[str, str], as_json: bool = False) -> None:
     """Serve until SIGTERM or SIGINT.  Raises ConfigError where that cannot begin."""
-    door = Door(str(config.door))
+    door = DoorClient(str(config.door))
     context = Context(config.api, door, Ingest(door, keys_file(config, environ)))
     app = build(context)
     listeners = open_listeners(config.api, environ)
@@ -94,7 +94,7 @@ def keys_file(config: Config, environ: Mapping[str, str]) -> Path:
     return Path(directory) / "http-ingest.sqlite"
 
 
-def _announce_ready(listeners: list[Listener], notifier: Notifier, as_json: bool) -> None:
+def _announce_ready(listeners: list[ApiListener], notifier: Notifier, as_json: bool) -> None:
     where = addresses(listeners)
     notifier.send(READY=1, STATUS=f"listens on {where}")
     logging.getLogger("edged.api").info("listens on %s", where)

@@ -19,9 +19,9 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.door import Door, Snapshot
-from api.listeners import Listener, bind_tcp
-from api.problems import Problem
+from api.door_client import DoorClient, Snapshot
+from api.listeners import ApiListener, bind_tcp
+from api.problems import ApiProblem
 from edged.errors import ConfigError
 from edged.metrics import Exposition, Histogram
 from edged.metrics.device import DEVICE, EVENT_KINDS, JOB_STATES
@@ -39,7 +39,7 @@ UPLINK_STATES = ("sending", "down", "unauthorized", "fenced")
 class App:
     """The ASGI application of the listener for metrics."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: DoorClient) -> None:
         self._door = door
         self._coming: asyncio.Task[Snapshot | None] | None = None
         self._snapshot: Snapshot | None = None
@@ -79,14 +79,14 @@ class App:
         try:
             with fail_after(PATIENCE_S):
                 snapshot = await self._door.snapshot(FRESH_S)
-        except (Problem, TimeoutError):
+        except (ApiProblem, TimeoutError):
             snapshot = None
         self._snapshot, self._taken_s, self._coming = snapshot, time.monotonic(), None
         self._texts.clear()
         return snapshot
 
 
-def open_listener(listen: str) -> Listener | None:
+def open_listener(listen: str) -> ApiListener | None:
     """The listener of metrics.listen; None where there is none, or where it cannot be.
 
     A port that is taken keeps nobody from controlling the daemon: it is logged, and Prometheus

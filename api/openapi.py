@@ -14,7 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from api import links
-from api.problems import KINDS, MEDIA_TYPE, Problem
+from api.problems import KINDS, MEDIA_TYPE, ApiProblem
 from api.requests import RequestBody
 from api.security import PUBLIC_SCOPE, Route
 from edged import __version__
@@ -130,7 +130,7 @@ def _scope(operation: dict[str, Any], route: Route) -> None:
 def _problem(status: int) -> dict[str, Any]:
     names = _BY_STATUS[status]
     examples = {
-        name: {"value": Problem(name, "…what is wrong with this request…").document()}
+        name: {"value": ApiProblem(name, "…what is wrong with this request…").document()}
         for name in names
     }
     schema = {"$ref": "#/components/schemas/Problem"}

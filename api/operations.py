@@ -3,7 +3,7 @@
 A request that is done within its wait is answered as if it were short.  Else the answer is 202 with
 the operation, and its Location; it goes on, and is asked for there.  `Prefer: wait=N` (RFC 7240)
 says how many seconds a client waits, `Prefer: respond-async` not at all; WAIT_S otherwise.
-Operations that have ended are remembered, the last KEPT of them; a restart forgets all.
+OperationStore that have ended are remembered, the last KEPT of them; a restart forgets all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from api.answers import validated
-from api.problems import Problem, defect, of_status
+from api.problems import ApiProblem, defect, of_status
 from edged.rest.answers import Operation
 
 WAIT_S = 10.0
@@ -30,7 +30,7 @@ LOOK_S = 1
 KEPT = 256
 RUNNING_MAX = 32
 WAITING_MAX = 64
-"""Operations that only wait, for days if the centre is away; they keep nobody from working."""
+"""OperationStore that only wait, for days if the centre is away; they keep nobody from working."""
 _WAIT = re.compile(r"\bwait=([0-9]{1,3})\b")
 
 Prefer = Annotated[
@@ -62,7 +62,7 @@ class _Running:
         self.task: asyncio.Task[None] | None = None
 
 
-class Operations:
+class OperationStore:
     """All that run, and those that ended last."""
 
     def __init__(self) -> None:
@@ -71,11 +71,11 @@ class Operations:
     async def run(self, kind: str, prefer: str | None, work: Work, waits: bool = False) -> Response:
         """`work`'s response, where it comes in time; else 202 and the operation.
 
-        `waits`: it only waits for the daemon.  Raises Problem 503 where too many do so or work.
+        `waits`: it only waits for the daemon.  Raises ApiProblem 503 where too many do so or work.
         """
         most = WAITING_MAX if waits else RUNNING_MAX
         if sum(o.ended_us is None and o.waits == waits for o in self._all.values()) >= most:
-            raise Problem("unavailable", f"{most} operations run already", retry_after_s=5)
+            raise ApiProblem("unavailable", f"{most} operations run already", retry_after_s=5)
         one = _Running(kind, waits)
         self._all[one.id] = one
         self._forget()
@@ -90,10 +90,10 @@ class Operations:
         )
 
     def get(self, id: str) -> Operation:
-        """The operation's resource.  Raises Problem 404."""
+        """The operation's resource.  Raises ApiProblem 404."""
         one = self._all.get(id)
         if one is None:
-            raise Problem(
+            raise ApiProblem(
                 "not-found", f"there is no operation {id}",
                 f"the last {KEPT} are remembered until the API ends; repeat the request",
             )  # fmt: skip
@@ -113,7 +113,7 @@ class Operations:
     async def _work(self, one: _Running, work: Work) -> None:
         try:
             one.response = await work(one.progress)
-        except Problem as problem:
+        except ApiProblem as problem:
             one.response = problem.response()
         except HTTPException as problem:
             one.response = of_status(problem.status_code, str(problem.detail)).response()

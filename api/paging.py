@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 from fastapi import Query
 
-from api.problems import Fault, Problem
+from api.problems import ApiProblem, ProblemFault
 
 LIMIT_MAX = 1000
 
@@ -28,7 +28,7 @@ _Item = TypeVar("_Item")
 def cut(
     items: Iterable[_Item], key: Callable[[_Item], str], cursor: str | None, limit: int
 ) -> tuple[list[_Item], str | None]:
-    """The page behind `cursor`, and the cursor of the one after.  Raises Problem 422."""
+    """The page behind `cursor`, and the cursor of the one after.  Raises ApiProblem 422."""
     after = decode(cursor)
     ordered = sorted((item for item in items if after is None or key(item) > after), key=key)
     page = ordered[:limit]
@@ -41,11 +41,11 @@ def encode(key: str) -> str:
 
 
 def decode(cursor: str | None) -> str | None:
-    """A cursor's key.  Raises Problem 422 where this is no cursor."""
+    """A cursor's key.  Raises ApiProblem 422 where this is no cursor."""
     if not cursor:
         return None
     try:
         return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
     except (binascii.Error, UnicodeDecodeError, ValueError):
-        fault = Fault("query.cursor", "is not a cursor", "send `next` of the page before")
-        raise Problem("invalid", "the cursor is not one of ours", errors=(fault,)) from None
+        fault = ProblemFault("query.cursor", "is not a cursor", "send `next` of the page before")
+        raise ApiProblem("invalid", "the cursor is not one of ours", errors=(fault,)) from None

@@ -1,4 +1,4 @@
-"""Problem details (RFC 9457): the one form in which the API says no.
+"""ApiProblem details (RFC 9457): the one form in which the API says no.
 
     {"type": "urn:edged:problem:conflict", "title": "Conflict", "status": 409,
      "detail": "job power_curve is at version 4", "do": "read it again and repeat the change",
@@ -31,7 +31,7 @@ _LOG = logging.getLogger("edged.api")
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProblemKind:
     """What all problems of a kind have in common."""
 
     status: int
@@ -40,37 +40,51 @@ class Kind:
     """What to do where the one who raises it knows nothing better."""
 
 
-KINDS: dict[str, Kind] = {
-    "malformed": Kind(400, "Malformed request", "send what the OpenAPI document describes"),
-    "unauthorized": Kind(
+KINDS: dict[str, ProblemKind] = {
+    "malformed": ProblemKind(400, "Malformed request", "send what the OpenAPI document describes"),
+    "unauthorized": ProblemKind(
         401,
         "Not authenticated",
         "send `Authorization: Bearer TOKEN`; `edged token create` makes one",
     ),
-    "forbidden": Kind(403, "Not allowed", "use a token that has the scope which is named"),
-    "not-found": Kind(404, "Not found", "GET /v1/openapi.json lists the resources"),
-    "method-not-allowed": Kind(405, "Method not allowed", "use a method of the header Allow"),
-    "not-acceptable": Kind(406, "Not acceptable", "accept one of the media types that are named"),
-    "timeout": Kind(408, "Request took too long", "send the request faster or in smaller parts"),
-    "conflict": Kind(409, "Conflict", "read the resource again, and repeat what still applies"),
-    "precondition-failed": Kind(
+    "forbidden": ProblemKind(403, "Not allowed", "use a token that has the scope which is named"),
+    "not-found": ProblemKind(404, "Not found", "GET /v1/openapi.json lists the resources"),
+    "method-not-allowed": ProblemKind(
+        405, "Method not allowed", "use a method of the header Allow"
+    ),
+    "not-acceptable": ProblemKind(
+        406, "Not acceptable", "accept one of the media types that are named"
+    ),
+    "timeout": ProblemKind(
+        408, "Request took too long", "send the request faster or in smaller parts"
+    ),
+    "conflict": ProblemKind(
+        409, "Conflict", "read the resource again, and repeat what still applies"
+    ),
+    "precondition-failed": ProblemKind(
         412, "Changed in the meantime", "read the resource again, and repeat what still applies"
     ),
-    "too-large": Kind(413, "Too large", "send less at a time"),
-    "unsupported-media-type": Kind(
+    "too-large": ProblemKind(413, "Too large", "send less at a time"),
+    "unsupported-media-type": ProblemKind(
         415, "Unsupported media type", "send one of the media types that are named"
     ),
-    "misdirected": Kind(
+    "misdirected": ProblemKind(
         421, "Not for this host", "use the device's own name, or add this one to api.hosts"
     ),
-    "invalid": Kind(422, "Invalid", "correct what `errors` names"),
-    "busy": Kind(429, "Too many requests", "wait as long as Retry-After says, and try again"),
-    "failed": Kind(500, "Internal error", "report this with the log of edged-api around this time"),
-    "unsupported": Kind(409, "Not available here", "GET /v1/board says what this device has"),
-    "unavailable": Kind(
+    "invalid": ProblemKind(422, "Invalid", "correct what `errors` names"),
+    "busy": ProblemKind(
+        429, "Too many requests", "wait as long as Retry-After says, and try again"
+    ),
+    "failed": ProblemKind(
+        500, "Internal error", "report this with the log of edged-api around this time"
+    ),
+    "unsupported": ProblemKind(
+        409, "Not available here", "GET /v1/board says what this device has"
+    ),
+    "unavailable": ProblemKind(
         503, "Not available now", "wait as long as Retry-After says, and try again"
     ),
-    "unknown-outcome": Kind(
+    "unknown-outcome": ProblemKind(
         504, "No answer in time", "repeat the request with the same Idempotency-Key"
     ),
 }
@@ -78,7 +92,7 @@ _BY_STATUS = {kind.status: name for name, kind in reversed(KINDS.items())}
 
 
 @dataclass(frozen=True)
-class Fault:
+class ProblemFault:
     """One thing that is wrong, and where: a dotted path, or the row and column of tuples."""
 
     where: str
@@ -90,7 +104,7 @@ class Fault:
         return {"where": self.where, "what": self.what, "do": self.do}
 
 
-class Problem(HTTPException):
+class ApiProblem(HTTPException):
     """Raised anywhere below a route; becomes the answer.
 
     An HTTPException, since the framework lets only that pass where it reads a body.
@@ -101,7 +115,7 @@ class Problem(HTTPException):
         kind: str,
         detail: str,
         do: str = "",
-        errors: tuple[Fault, ...] = (),
+        errors: tuple[ProblemFault, ...] = (),
         retry_after_s: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
@@ -139,21 +153,21 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _of_validation)
 
 
-def of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Problem:
+def of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> ApiProblem:
     """What the framework calls by a status alone."""
     name = _BY_STATUS.get(status, "malformed" if status < 500 else "failed")
-    return Problem(name, detail, headers=headers or {})
+    return ApiProblem(name, detail, headers=headers or {})
 
 
-def defect(path: str, problem: BaseException) -> Problem:
+def defect(path: str, problem: BaseException) -> ApiProblem:
     """An error that nobody foresaw: told briefly, logged whole."""
     _LOG.error("%s: %s", path, problem, exc_info=problem)
-    return Problem("failed", f"{type(problem).__name__} while answering {path}")
+    return ApiProblem("failed", f"{type(problem).__name__} while answering {path}")
 
 
 def _of_framework(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    if isinstance(problem, Problem):
+    if isinstance(problem, ApiProblem):
         return problem.response()
     method, path = request.method, request.url.path[:PATH_CHARS_MAX]
     details = {
@@ -167,10 +181,10 @@ def _of_framework(request: Request, problem: Exception) -> Response:
 def _of_validation(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     faults = tuple(
-        Fault(".".join(str(part) for part in error["loc"]), str(error["msg"]))
+        ProblemFault(".".join(str(part) for part in error["loc"]), str(error["msg"]))
         for error in problem.errors()
     )
     if any(error["type"] == "json_invalid" for error in problem.errors()):
-        return Problem("malformed", "the body is not JSON", errors=faults).response()
+        return ApiProblem("malformed", "the body is not JSON", errors=faults).response()
     count = "one fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return Problem("invalid", f"the request has {count}", errors=faults).response()
+    return ApiProblem("invalid", f"the request has {count}", errors=faults).response()

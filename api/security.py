@@ -29,8 +29,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 
 from api.limits import limited
-from api.problems import PATH_CHARS_MAX, Problem, defect
-from api.server import Peer
+from api.problems import PATH_CHARS_MAX, ApiProblem, defect
+from api.server import HttpPeer
 from edged.config.sections import ApiSection
 from edged.errors import ConfigError
 from edged.http.api_tokens import SCOPES, TokenFile
@@ -62,8 +62,8 @@ class Gate:
         self._tokens = TokenFile(settings.tokens_file) if settings.tokens_file else None
         self._names = dict(_allowed(text) for text in settings.client_names)
 
-    def principal(self, peer: Peer, headers: Headers) -> Principal:
-        """Who it is.  Raises Problem 401 or 403."""
+    def principal(self, peer: HttpPeer, headers: Headers) -> Principal:
+        """Who it is.  Raises ApiProblem 401 or 403."""
         if "authorization" in headers:
             return self._bearer(headers["authorization"])
         for name in peer.names:
@@ -72,12 +72,12 @@ class Gate:
         if peer.listener.trusted:
             return Principal(str(peer), frozenset(SCOPES), "socket")
         if peer.names:
-            raise Problem(
+            raise ApiProblem(
                 "forbidden",
                 f"certificate of {', '.join(peer.names)}: no such name is let in",
                 "add one of the names to api.client_names",
             )
-        raise Problem("unauthorized", "the request carries no token")
+        raise ApiProblem("unauthorized", "the request carries no token")
 
     def holds(self, principal: Principal) -> bool:
         """Whether somebody who was recognised still would be: a token may have expired or been
@@ -93,17 +93,17 @@ class Gate:
     def _bearer(self, header: str) -> Principal:
         kind, _, secret = header.partition(" ")
         if kind.lower() != "bearer":
-            raise Problem("unauthorized", f"authorization by {kind[:32]!r} is not known here")
+            raise ApiProblem("unauthorized", f"authorization by {kind[:32]!r} is not known here")
         try:
             token = self._tokens.find(secret.strip()) if self._tokens else None
         except ConfigError as problem:
             _LOG.error("%s", problem)
             token = None
         if token is None:
-            raise Problem("unauthorized", "this token is not known here")
+            raise ApiProblem("unauthorized", "this token is not known here")
         state = token.state(time.time_ns() // 1000)
         if state != "valid":
-            raise Problem("unauthorized", f"token {token.id} is {state}")
+            raise ApiProblem("unauthorized", f"token {token.id} is {state}")
         return Principal(f"{token.name}/{token.id}", frozenset(token.scopes), "token", token.id)
 
 
@@ -137,50 +137,50 @@ class Route(APIRoute):
         return checked
 
 
-class _Public(Route):
+class _PublicRoute(Route):
     edged_scope = PUBLIC_SCOPE
 
 
-class _Read(Route):
+class _ReadRoute(Route):
     edged_scope = "read"
 
 
-class _Control(Route):
+class _ControlRoute(Route):
     edged_scope = "control"
 
 
-class _Ingest(Route):
+class _IngestRoute(Route):
     edged_scope = "ingest"
     ingests = True
 
 
 def public() -> APIRouter:
     """A router for what nobody needs to be recognised for."""
-    return APIRouter(route_class=_Public)
+    return APIRouter(route_class=_PublicRoute)
 
 
 def read() -> APIRouter:
     """A router for what is shown."""
-    return APIRouter(route_class=_Read)
+    return APIRouter(route_class=_ReadRoute)
 
 
 def control() -> APIRouter:
     """A router for what changes the daemon."""
-    return APIRouter(route_class=_Control)
+    return APIRouter(route_class=_ControlRoute)
 
 
 def ingest() -> APIRouter:
     """A router for tuples that come in."""
-    return APIRouter(route_class=_Ingest)
+    return APIRouter(route_class=_IngestRoute)
 
 
 def allow(request: Request, scope: str) -> Principal:
-    """Who asks, where they may; raises Problem where not."""
+    """Who asks, where they may; raises ApiProblem where not."""
     principal: Principal | None = getattr(request.state, "principal", None)
     if principal is None:
-        raise Problem("unauthorized", "the request carries no token")
+        raise ApiProblem("unauthorized", "the request carries no token")
     if scope not in principal.scopes:
-        raise Problem(
+        raise ApiProblem(
             "forbidden",
             f"{principal.name} lacks the scope {scope}",
             f"`edged token create NAME --scope {scope}` makes a token that has it",
@@ -199,12 +199,12 @@ def check_routes(routes: Iterable[BaseRoute]) -> frozenset[str]:
     return frozenset(public_paths)
 
 
-def _broken_off(scope: str) -> Problem:
+def _broken_off(scope: str) -> ApiProblem:
     if scope in ("read", PUBLIC_SCOPE):
-        return Problem("unavailable", "the API ends", retry_after_s=ENDS_S)
+        return ApiProblem("unavailable", "the API ends", retry_after_s=ENDS_S)
     what = "the API ends, and this may have been done, or may be yet"
     do = "read the resource, and repeat what still applies; rows with the same Idempotency-Key"
-    return Problem("unknown-outcome", what, do, retry_after_s=ENDS_S)
+    return ApiProblem("unknown-outcome", what, do, retry_after_s=ENDS_S)
 
 
 def _note(request: Request, scope: str, status: int) -> None:

@@ -1,10 +1,10 @@
-"""uvicorn, made quiet and strict: no tick while idle, who is at the other end, limits in time.
+"""uvicorn without periodic wake-ups, with the peer's identity and with time limits.
 
-uvicorn's server wakes ten times a second to look at a flag; on a device that sleeps between beats
-that is more than everything else together.  Here it waits.  Each connection carries its `Peer` in
-the state of its requests.  A connection that does not bring a whole head in time is closed
-(`edged.http.request_timeouts`), so is one above CONNECTIONS_MAX, and what is not HTTP is answered
-with a problem.
+uvicorn's server wakes ten times a second to look at a flag, more often than the whole rest of an
+idle device.  This server waits for its stop event.  Each connection stores its `HttpPeer` in the
+state of its requests.  A connection is closed if it sends no complete request header in time
+(`edged.http.request_timeouts`), or if CONNECTIONS_MAX are open.  Bytes that are not HTTP are
+answered with a problem.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 import h11
 import uvicorn
 
-from api.listeners import Listener
-from api.problems import MEDIA_TYPE, Problem
+from api.listeners import ApiListener
+from api.problems import MEDIA_TYPE, ApiProblem
 from edged.http.request_timeouts import HeadsInTime, handshakes_in_time
 
 HEAD_BYTES_MAX = 32 << 10
@@ -36,10 +36,10 @@ GRACE_S = 5
 
 
 @dataclass(frozen=True)
-class Peer:
+class HttpPeer:
     """Who is at the other end of a connection, as far as the connection tells."""
 
-    listener: Listener
+    listener: ApiListener
     pid: int | None = None
     uid: int | None = None
     names: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Peer:
 class Protocol(HeadsInTime):
     """One connection."""
 
-    listener: Listener
+    listener: ApiListener
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Find out who it is."""
@@ -69,7 +69,7 @@ class Protocol(HeadsInTime):
 
     def send_400_response(self, msg: str) -> None:
         """A problem, in place of plain text."""
-        problem = Problem("malformed", msg)
+        problem = ApiProblem("malformed", msg)
         body = json.dumps(problem.document()).encode()
         headers = [
             ("content-type", MEDIA_TYPE), ("content-length", str(len(body))),
@@ -88,7 +88,7 @@ class Protocol(HeadsInTime):
 class Server(uvicorn.Server):
     """One listener's server; `stop` ends it."""
 
-    def __init__(self, app: Any, listener: Listener) -> None:
+    def __init__(self, app: Any, listener: ApiListener) -> None:
         kind = type("Protocol", (Protocol,), {"listener": listener})
         config = uvicorn.Config(
             app,
@@ -139,7 +139,7 @@ def _notice_silence(transport: asyncio.Transport) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_S)
 
 
-def _peer(listener: Listener, transport: asyncio.Transport) -> Peer:
+def _peer(listener: ApiListener, transport: asyncio.Transport) -> HttpPeer:
     pid = uid = None
     names: tuple[str, ...] = ()
     sock = transport.get_extra_info("socket")
@@ -150,7 +150,7 @@ def _peer(listener: Listener, transport: asyncio.Transport) -> Peer:
     tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
     if tls is not None:
         names = _names(tls.getpeercert() or {})
-    return Peer(listener, pid, uid, names, transport.abort)
+    return HttpPeer(listener, pid, uid, names, transport.abort)
 
 
 def _names(certificate: Any) -> tuple[str, ...]:

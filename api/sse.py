@@ -5,13 +5,14 @@
     data: {…}
 
     event: snapshot       the daemon's state, once a second
-    event: daemon         {"up": false}: the daemon is gone, what was shown is stale; true: back
-    event: missed         {"count": 3}: so many events came too fast, or were forgotten
+    event: daemon         {"up": false}: the daemon is gone, its last state is stale; true: back
+    event: missed         {"count": 3}: events that were dropped because the reader was too slow
     : still here          a comment every HEARTBEAT_S, so that dead connections are noticed
 
-A browser that reconnects sends Last-Event-ID; what happened meanwhile comes first.  A reader has a
-mailbox of bounded size (`api.door`); one who takes nothing for SLOW_S is cut off.  Before each
-message a reader's token is looked at again: the stream ends when it expires or is revoked.
+A browser that reconnects sends Last-Event-ID and first receives the events since then.  Each reader
+has a mailbox of bounded size (`api.door_client`); one that takes nothing for SLOW_S is
+disconnected.  The reader's token is checked before each message: the stream ends when the token
+expires or is revoked.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from anyio import fail_after
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.door import Door, Mailbox
+from api.door_client import DoorClient, Mailbox
 from api.guard import places
-from api.problems import Problem
+from api.problems import ApiProblem
 
 HEARTBEAT_S = 15.0
 SLOW_S = 20.0
@@ -40,16 +41,18 @@ MEDIA_TYPE = "text/event-stream"
 _LAST = re.compile(r"[0-9]{1,18}")
 
 
-class Live:
+class LiveStreams:
     """All live readers of one API."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def enter(self, local: bool) -> None:
-        """The running task is a reader's.  Raises Problem 429."""
+        """The running task is a reader's.  Raises ApiProblem 429."""
         if len(self._tasks) >= places(READERS_MAX, local):
-            raise Problem("busy", f"{READERS_MAX} live readers are there already", retry_after_s=30)
+            raise ApiProblem(
+                "busy", f"{READERS_MAX} live readers are there already", retry_after_s=30
+            )
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -66,7 +69,7 @@ class EventStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, door: Door, last_event_id: str | None) -> None:
+    def __init__(self, door: DoorClient, last_event_id: str | None) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.raw_headers[[name for name, _ in self.raw_headers].index(b"content-length")]
         self._door, self._last = door, _parse(last_event_id)
@@ -117,7 +120,7 @@ class EventStream(Response):
             return
         try:
             answer = await self._door.ask("events", since=self._last, limit=BACKLOG_MAX)
-        except Problem:  # the watch tells that the daemon is gone
+        except ApiProblem:  # the watch tells that the daemon is gone
             return
         if answer["missed"]:
             yield _message("missed", {"count": answer["missed"]})

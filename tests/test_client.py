@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from edged.client import Producer, frames
-from edged.client.link import Closed, Link
+from edged.client.connection import Closed, Link
 from edged.errors import PeerError, ProtocolError
 from edged.sources._tcp_socket import TcpSettings
 from tests.sources.tcp_rig import ARROW, NOW_US, Rig, rows

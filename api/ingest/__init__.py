@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from api.door import Door, Snapshot
+from api.door_client import DoorClient, Snapshot
 from api.ingest.keys import Keys
-from api.problems import Problem
+from api.problems import ApiProblem
 from edged.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from api.ingest.lane import Lane
+    from api.ingest.stream_producer import StreamProducer
 
 PENDING_BYTES_MAX = 64 << 20
 PENDING_MAX = 256
@@ -35,7 +35,7 @@ DECODERS = 2
 
 
 @dataclass(frozen=True)
-class Target:
+class StreamVersion:
     """A stream that tuples are for, as one definition of its job has it."""
 
     job: str
@@ -53,10 +53,10 @@ class Target:
 class Ingest:
     """All streams' ways in.  `file` remembers idempotency keys; opened with the first request."""
 
-    def __init__(self, door: Door, file: Path) -> None:
+    def __init__(self, door: DoorClient, file: Path) -> None:
         self._door, self._file = door, file
         self._keys: Keys | None = None
-        self._lanes: dict[Target, Lane] = {}
+        self._lanes: dict[StreamVersion, StreamProducer] = {}
         self._decoders = ThreadPoolExecutor(DECODERS, "decode")
         self._thread = ThreadPoolExecutor(1, "keys")
         self._opening = asyncio.Lock()
@@ -66,11 +66,11 @@ class Ingest:
 
     @contextlib.contextmanager
     def room(self, size: int) -> Iterator[None]:
-        """Room for a request of `size` bytes, as long as the block lasts.  Raises Problem 429."""
+        """Reserve room for a request of `size` bytes within the block.  Raises ApiProblem 429."""
         if self._requests >= PENDING_MAX or (
             self._requests and self._bytes + size > PENDING_BYTES_MAX
         ):
-            raise Problem(
+            raise ApiProblem(
                 "busy", f"{self._requests} requests with {self._bytes} bytes are not committed yet",
                 retry_after_s=self._retry_s(),
             )  # fmt: skip
@@ -83,11 +83,11 @@ class Ingest:
             self._bytes -= size
 
     async def accept(
-        self, target: Target, body: bytes, media_type: str, key: str | None
+        self, target: StreamVersion, body: bytes, media_type: str, key: str | None
     ) -> tuple[int, bool]:
         """Rows that are committed now, and whether an earlier request had brought them.
 
-        Raises Problem.
+        Raises ApiProblem.
         """
         from api.ingest.decode import decode
 
@@ -122,18 +122,18 @@ class Ingest:
             self._keys.close()
 
     async def _commit(
-        self, lane: Lane, batch: pa.RecordBatch, key: str | None, digest: bytes
+        self, lane: StreamProducer, batch: pa.RecordBatch, key: str | None, digest: bytes
     ) -> None:
         started_s = time.monotonic()
         one = lane.submit(batch, key, digest)
         done, _ = await asyncio.wait([one.done], timeout=ACK_S)
         if not done and lane.withdraw(one):
-            raise Problem(
+            raise ApiProblem(
                 "unavailable", f"the daemon has not taken the rows within {ACK_S:.0f} s",
                 retry_after_s=5,
             )  # fmt: skip
         if not done:
-            raise Problem(
+            raise ApiProblem(
                 "unknown-outcome", f"the rows are not committed after {ACK_S:.0f} s",
                 retry_after_s=5,
             )  # fmt: skip
@@ -141,22 +141,22 @@ class Ingest:
         rate = one.size / max(1e-3, time.monotonic() - started_s)
         self._rate = rate if self._rate is None else 0.8 * self._rate + 0.2 * rate
 
-    async def _lane(self, target: Target) -> Lane:
+    async def _lane(self, target: StreamVersion) -> StreamProducer:
         if target not in self._lanes:
             async with self._opening:
                 if target not in self._lanes:
                     await self._open(target)
         return self._lanes[target]
 
-    async def _open(self, target: Target) -> None:
-        from api.ingest.lane import Lane
+    async def _open(self, target: StreamVersion) -> None:
+        from api.ingest.stream_producer import StreamProducer
 
         loop = asyncio.get_running_loop()
         if self._keys is None:
             try:
                 self._keys = await loop.run_in_executor(self._thread, Keys, self._file)
             except ConfigError as problem:
-                raise Problem("unavailable", str(problem), retry_after_s=10) from None
+                raise ApiProblem("unavailable", str(problem), retry_after_s=10) from None
         document = (await self._door.ask("job", name=target.job))["document"]
         snapshot = await self._door.snapshot()
         source = source_of(snapshot, target.job, target.stream)
@@ -168,12 +168,12 @@ class Ingest:
             try:
                 source = source_of(await self._door.snapshot(), target.job, target.stream)
                 return str(source["address"])
-            except Problem as problem:
+            except ApiProblem as problem:
                 if problem.kind == "unavailable":  # it will be back; what was sent is kept
                     raise ConnectionRefusedError(str(problem.detail)) from None
                 raise
 
-        self._lanes[target] = Lane(
+        self._lanes[target] = StreamProducer(
             target.job, target.stream, schema, address, self._keys, self._thread
         )
 
@@ -183,22 +183,22 @@ class Ingest:
 
 
 def source_of(snapshot: Snapshot, job: str, stream: str) -> dict[str, Any]:
-    """The source of a stream.  Raises Problem 404."""
+    """The source of a stream.  Raises ApiProblem 404."""
     wanted = {"job": job, "stream": stream}
     for source in snapshot.get("sources", []):
         if wanted in source.get("streams", []):
             return dict(source)
-    raise Problem("not-found", f"job {job} has no stream {stream}", "GET /v1/streams lists them")
+    raise ApiProblem("not-found", f"job {job} has no stream {stream}", "GET /v1/streams lists them")
 
 
 def _schema(document: dict[str, Any], stream: str, source: dict[str, Any]) -> pa.Schema:
-    """The stream's Arrow schema.  Raises Problem 409 where its source takes no strangers' rows."""
+    """The stream's Arrow schema.  Raises ApiProblem 409 if its source takes no HTTP rows."""
     from edged.data.schema_document import columns
 
     table = document["streams"][stream]
     if not source.get("takes_http"):
         has_guard = {"token_file", "tls_cert"} & table.get("source", {}).keys()
-        raise Problem(
+        raise ApiProblem(
             "conflict",
             f"stream {stream} takes no tuples over HTTP: its source is {source['kind']}"
             + (" with a token or TLS" if has_guard else ""),

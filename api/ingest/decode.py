@@ -1,4 +1,4 @@
-"""Bodies become record batches of a stream's schema, or a Problem that names row and column.
+"""Bodies become record batches of a stream's schema, or a ApiProblem that names row and column.
 
     NDJSON   an object a line; keys are the stream's columns, in any order; null or a missing key is
              a null; timestamps are ISO 8601 text, without an offset UTC; binary is the text's UTF-8
@@ -24,7 +24,7 @@ import pyarrow.csv
 import pyarrow.json
 
 from api.ingest.media_types import ARROW, CSV, NDJSON
-from api.problems import Fault, Problem
+from api.problems import ApiProblem, ProblemFault
 
 EXPANSION_MAX = 16
 """Most bytes in columns for a byte of the body, beside a MiB."""
@@ -42,7 +42,7 @@ _PLAIN = (
 
 
 def decode(body: bytes, media_type: str, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of a body.  Raises Problem 413, 415 or 422."""
+    """The rows of a body.  Raises ApiProblem 413, 415 or 422."""
     read: dict[str, Callable[[bytes, pa.Schema], pa.Table]] = {
         NDJSON: _ndjson,
         CSV: _csv,
@@ -81,7 +81,7 @@ def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
         ) from None  # fmt: skip
 
 
-def _strange(body: bytes, schema: pa.Schema) -> Problem:
+def _strange(body: bytes, schema: pa.Schema) -> ApiProblem:
     """The first key that is no column."""
     keys = (found[1].decode(errors="replace") for found in _JSON_KEY.finditer(body))
     key = next((key for key in keys if key not in schema.names), "?")
@@ -152,12 +152,14 @@ def _utf8(body: bytes) -> None:
 def _named(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table, if its columns are the stream's and each is there once."""
     names = table.column_names
-    faults = [Fault(n, "is no column of the stream") for n in names if n not in schema.names]
-    faults += [Fault(n, "is there twice") for n in sorted({n for n in names if names.count(n) > 1})]
-    faults += [Fault(n, "is missing") for n in schema.names if n not in names]
+    faults = [ProblemFault(n, "is no column of the stream") for n in names if n not in schema.names]
+    faults += [
+        ProblemFault(n, "is there twice") for n in sorted({n for n in names if names.count(n) > 1})
+    ]
+    faults += [ProblemFault(n, "is missing") for n in schema.names if n not in names]
     if faults:
         what = f"columns are {', '.join(schema.names)}"
-        raise Problem("invalid", "these are not the stream's columns", what, tuple(faults))
+        raise ApiProblem("invalid", "these are not the stream's columns", what, tuple(faults))
     return table
 
 
@@ -218,7 +220,9 @@ def _bounded(body: bytes, rows: int, schema: pa.Schema) -> None:
     """Refuse what would take far more memory than it has bytes."""
     width = sum(max(1, f.type.bit_width // 8) if _fixed(f.type) else 4 for f in schema)
     if rows * width > EXPANSION_MAX * len(body) + (1 << 20):
-        raise Problem("too-large", f"{rows} rows of {width} bytes in a body of {len(body)} bytes")
+        raise ApiProblem(
+            "too-large", f"{rows} rows of {width} bytes in a body of {len(body)} bytes"
+        )
 
 
 def _fixed(kind: pa.DataType) -> bool:
@@ -226,7 +230,7 @@ def _fixed(kind: pa.DataType) -> bool:
 
 
 def _no_compression(body: bytes) -> None:
-    """Raise Problem where a message's buffers are compressed: they may unpack to any size.
+    """Raise ApiProblem where a message's buffers are compressed: they may unpack to any size.
 
     Reads the flatbuffers of the messages (format/Message.fbs): Message.header is its third field,
     RecordBatch.compression its fourth.
@@ -265,6 +269,6 @@ def _place(row: int | None, column: str | None) -> str:
     return ", ".join(parts) or "body"
 
 
-def wrong(where: str, what: str, do: str) -> Problem:
+def wrong(where: str, what: str, do: str) -> ApiProblem:
     """422, with one fault."""
-    return Problem("invalid", f"{where}: {what}", do, (Fault(where, what, do),))
+    return ApiProblem("invalid", f"{where}: {what}", do, (ProblemFault(where, what, do),))

@@ -47,7 +47,7 @@ CREATE INDEX IF NOT EXISTS requests_open ON requests (job, stream, seq) WHERE ac
 
 
 @dataclass(frozen=True)
-class Entry:
+class KeyRecord:
     """A request with a key: what it brought, under which number, and whether that is committed."""
 
     key: str
@@ -96,7 +96,7 @@ class Keys:
             )
             self._db.execute(f"DELETE FROM requests {where}", (job, stream))
 
-    def find(self, job: str, stream: str, key: str) -> Entry | None:
+    def find(self, job: str, stream: str, key: str) -> KeyRecord | None:
         """The request of this key; one that is not acknowledged may be committed or not."""
         row = self._db.execute(
             "SELECT key, digest, seq, rows, acked FROM requests"
@@ -106,9 +106,11 @@ class Keys:
         if row is None:
             return None
         key, digest, seq, rows, acked = row
-        return Entry(key, digest, seq, rows, bool(acked))
+        return KeyRecord(key, digest, seq, rows, bool(acked))
 
-    def write(self, job: str, stream: str, entries: Sequence[Entry], acked: Iterable[str]) -> None:
+    def write(
+        self, job: str, stream: str, entries: Sequence[KeyRecord], acked: Iterable[str]
+    ) -> None:
         """Make new entries durable before their batches go out; note acks on the way."""
         now_s = int(time.time())
         with self._transaction():

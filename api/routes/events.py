@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from api import context, paging, sse
 from api.answers import validated
 from api.openapi import says
-from api.problems import Fault, Problem
+from api.problems import ApiProblem, ProblemFault
 from api.security import read
 from edged.rest.answers import Event, Events
 
@@ -53,8 +53,8 @@ def _since(cursor: str | None) -> int:
     if key is None:
         return 0
     if not key.isdecimal() or len(key) > 18:
-        fault = Fault("query.cursor", "is not a cursor", "send `next` of the page before")
-        raise Problem("invalid", "the cursor is not one of ours", errors=(fault,))
+        fault = ProblemFault("query.cursor", "is not a cursor", "send `next` of the page before")
+        raise ApiProblem("invalid", "the cursor is not one of ours", errors=(fault,))
     return int(key)
 
 

@@ -4,7 +4,7 @@ from fastapi import Request
 
 from api import context
 from api.openapi import says
-from api.problems import Problem
+from api.problems import ApiProblem
 from api.security import public
 from edged.rest.answers import Health
 
@@ -17,6 +17,6 @@ async def health(request: Request) -> Health:
     """Whether the API lives, and whether the daemon answers; needs no token."""
     try:
         await context.of(request).door.snapshot()
-    except Problem:
+    except ApiProblem:
         return Health(daemon="down")
     return Health(daemon="up")

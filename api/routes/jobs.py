@@ -16,7 +16,7 @@ from api.answers import validated
 from api.drains import Drain
 from api.openapi import LONG, body, says, tagged
 from api.operations import Prefer, Progress, is_long
-from api.problems import Fault, Problem
+from api.problems import ApiProblem, ProblemFault
 from api.security import control, read
 from edged.rest.answers import Explanation, Job, Jobs, Name, Verdict
 from edged.rest.answers.jobs import DOCUMENT
@@ -121,8 +121,8 @@ async def put_job(
         verdict = await shared.checker.ask(text, format, progress, compile=True)
         document = verdict.insist()
         if document["name"] != name:
-            fault = Fault("name", f"is {document['name']!r}", f"call it {name!r}")
-            raise Problem("invalid", f"the document is not of job {name}", errors=(fault,))
+            fault = ProblemFault("name", f"is {document['name']!r}", f"call it {name!r}")
+            raise ApiProblem("invalid", f"the document is not of job {name}", errors=(fault,))
         progress("apply", 0, 1)
         told = await _ask(request, "job.put", meant, document=document, origin="api")
         progress("apply", 1, 1)
@@ -270,9 +270,9 @@ async def _ask(request: Request, cmd: str, meant: Meant, **arguments: Any) -> di
     door = context.of(request).door
     try:
         return await door.ask(cmd, **meant, **arguments)
-    except Problem as problem:
+    except ApiProblem as problem:
         if problem.kind == "conflict" and problem.errors and problem.errors[0].where in meant:
-            raise Problem("precondition-failed", problem.errors[0].what, problem.do) from None
+            raise ApiProblem("precondition-failed", problem.errors[0].what, problem.do) from None
         raise
     finally:
         door.forget()
@@ -284,32 +284,32 @@ async def _get(request: Request, name: str) -> Job:
 
 
 async def _document(request: Request) -> tuple[str, str]:
-    """The body's text, and its format.  Raises Problem 400 or 415."""
+    """The body's text, and its format.  Raises ApiProblem 400 or 415."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     formats = {"application/json": "json", "application/toml": "toml"}
     if kind not in formats:
-        raise Problem(
+        raise ApiProblem(
             "unsupported-media-type", f"{kind[:80]!r} is not a job document",
             f"send {' or '.join(formats)}",
         )  # fmt: skip
     try:
         return (await request.body()).decode(), formats[kind]
     except UnicodeDecodeError as problem:
-        raise Problem("malformed", f"the body is not UTF-8: {problem}") from None
+        raise ApiProblem("malformed", f"the body is not UTF-8: {problem}") from None
 
 
 async def _meant(
     request: Request, name: str, if_match: str | None, if_none_match: str | None = None
 ) -> Meant:
-    """The condition as the door's arguments (RFC 9110, 13.1.1 and 13.1.2).  Raises Problem."""
+    """The condition as the door's arguments (RFC 9110, 13.1.1 and 13.1.2).  Raises ApiProblem."""
     if if_none_match is not None:
         if if_none_match.strip() != "*":
-            fault = Fault(
+            fault = ProblemFault(
                 "header.if-none-match", f"{if_none_match!r} is not *", "send *, or If-Match"
             )
-            raise Problem("invalid", "If-None-Match names a version", errors=(fault,))
+            raise ApiProblem("invalid", "If-None-Match names a version", errors=(fault,))
         if if_match is not None:
-            raise Problem("precondition-failed", "no job is there and at a version at once")
+            raise ApiProblem("precondition-failed", "no job is there and at a version at once")
         return {"if_version": 0}
     if if_match is None:
         return {}
@@ -320,7 +320,7 @@ async def _meant(
     found = _TAG.fullmatch(tags[0])
     if found is None:
         what = f"{if_match!r} is not the ETag of a job"
-        raise Problem("precondition-failed", what, f"GET /v1/jobs/{name} tells it")
+        raise ApiProblem("precondition-failed", what, f"GET /v1/jobs/{name} tells it")
     return {"if_version": int(found[1]), "if_created_us": int(found[2])}
 
 
@@ -328,7 +328,7 @@ async def _etag(request: Request, name: str) -> str:
     """The job's ETag now; none where there is no such job."""
     try:
         return (await _get(request, name))["etag"]
-    except Problem as problem:
+    except ApiProblem as problem:
         if problem.kind != "not-found":
             raise
         return ""

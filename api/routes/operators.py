@@ -8,7 +8,7 @@ from fastapi import Request
 from api import context, paging
 from api.answers import figures, validated
 from api.openapi import says
-from api.problems import Problem
+from api.problems import ApiProblem
 from api.requests import KernelChange
 from api.security import control, read
 from edged.rest.answers import KernelRuns, Name, Operator, Operators
@@ -33,7 +33,7 @@ async def operator(request: Request, job: Name, id: Name) -> Operator:
     for found in views(await context.of(request).door.snapshot()):
         if (found["job"], found["id"]) == (job, id):
             return found
-    raise Problem("not-found", f"there is no operator {id} in a job {job}", "GET /v1/operators")
+    raise ApiProblem("not-found", f"there is no operator {id} in a job {job}", "GET /v1/operators")
 
 
 @_control.put(

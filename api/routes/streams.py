@@ -8,7 +8,7 @@ from fastapi import Query, Request
 from api import context, paging
 from api.answers import figures, validated
 from api.openapi import says
-from api.problems import Problem
+from api.problems import ApiProblem
 from api.rates import COUNTED, Rates
 from api.security import read
 from edged.rest.answers import Name, Source, Sources, Stream, Streams
@@ -55,16 +55,16 @@ async def sources(
 def find(
     snapshot: dict[str, Any], name: str, job: str | None, rates: Rates | None = None
 ) -> Stream:
-    """The stream of this name.  Raises Problem 404, or 409 where several jobs have one."""
+    """The stream of this name.  Raises ApiProblem 404, or 409 where several jobs have one."""
     found = [s for s in views(snapshot, rates) if s["name"] == name and job in (None, s["job"])]
     if not found:
         where = f" in a job {job}" if job else ""
-        raise Problem(
+        raise ApiProblem(
             "not-found", f"there is no stream {name}{where}", "GET /v1/streams lists them"
         )
     if len(found) > 1:
         jobs = ", ".join(s["job"] for s in found)
-        raise Problem("conflict", f"{jobs} have a stream {name}", "say which with ?job=")
+        raise ApiProblem("conflict", f"{jobs} have a stream {name}", "say which with ?job=")
     return found[0]
 
 

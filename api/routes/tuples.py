@@ -6,10 +6,10 @@ from fastapi import Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from api import context
-from api.ingest import Target
+from api.ingest import StreamVersion
 from api.ingest.media_types import ARROW, CSV, NDJSON, TYPES
 from api.openapi import body, says
-from api.problems import Problem
+from api.problems import ApiProblem
 from api.routes.streams import OfJob, find
 from api.security import ingest
 from edged.rest.answers import Accepted, Name
@@ -64,19 +64,19 @@ async def send_tuples(
     shared = context.of(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in TYPES:
-        raise Problem(
+        raise ApiProblem(
             "unsupported-media-type", f"{kind[:80]!r} is not known here", f"send {', '.join(TYPES)}"
         )
     snapshot = await shared.door.snapshot()
     found = find(snapshot, stream, job)
     told = snapshot["jobs"][found["job"]]
     if told.get("state", "running") != "running":
-        raise Problem(
+        raise ApiProblem(
             "busy", f"job {found['job']} is {told['state']}",
             f"POST /v1/jobs/{found['job']}/resume, then try again", retry_after_s=RETRY_PAUSED_S,
         )  # fmt: skip
     if snapshot.get("store", {}).get("full"):
-        raise Problem(
+        raise ApiProblem(
             "busy", "the store is full: nothing comes in until it has room",
             "GET /v1/store and /v1/uplink tell what it waits for",
             retry_after_s=RETRY_FULL_S,
@@ -85,7 +85,7 @@ async def send_tuples(
     most = shared.settings.ingest_bytes_max
     with shared.ingest.room(int(length) if length.isdecimal() else most):
         version, created_us = int(told.get("version", 1)), int(told.get("created_us", 0))
-        target = Target(found["job"], stream, version, created_us)
+        target = StreamVersion(found["job"], stream, version, created_us)
         rows, replayed = await shared.ingest.accept(
             target, await request.body(), kind, idempotency_key
         )

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from edged.errors import ConfigError
-from edged.rest import DEFAULT, ApiError, Client, Live
+from edged.rest import DEFAULT, ApiError, Client, LiveMessage
 
 Snapshot = dict[str, Any]
 RETRY_S = 2.0
@@ -61,7 +61,7 @@ def snapshot(client: Client) -> Snapshot:
     )
 
 
-def follow_live(client: Client, last: str) -> Iterator[Live | str]:
+def follow_live(client: Client, last: str) -> Iterator[LiveMessage | str]:
     """Live messages after the id `last`, for ever.  A text instead of a message says why the
     connection was lost; messages continue once the API is back.  Raises ApiError where the API
     refuses this client."""

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from edged.cli._api import Snapshot
 from edged.cli.events import text_of
-from edged.rest import Live
+from edged.rest import LiveMessage
 
 RATE_US = 5_000_000
 """Period over which rates are computed."""
@@ -33,7 +33,7 @@ class LiveView:
         self._problem = ""
         self._at_s = time.monotonic()
 
-    def on_message(self, message: Live | str) -> None:
+    def on_message(self, message: LiveMessage | str) -> None:
         """Process a message of the live events, or the reason why the connection is lost."""
         if isinstance(message, str):
             self._problem = message

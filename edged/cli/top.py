@@ -17,7 +17,7 @@ import click
 
 from edged.cli import _top
 from edged.cli._api import as_json, follow_live, on_api, snapshot
-from edged.rest import ApiError, Client, Live
+from edged.rest import ApiError, Client, LiveMessage
 
 KEYS_MAX = 1024
 
@@ -59,7 +59,7 @@ def _watch(client: Client, view: _top.LiveView) -> None:
     from rich.console import Console
     from rich.live import Live as Screen
 
-    messages: queue.SimpleQueue[Live | str] = queue.SimpleQueue()
+    messages: queue.SimpleQueue[LiveMessage | str] = queue.SimpleQueue()
     reading, writing = os.pipe()
     threading.Thread(target=_receive, args=(client, messages, writing), daemon=True).start()
     console = Console()
@@ -79,7 +79,7 @@ def _watch(client: Client, view: _top.LiveView) -> None:
             screen.update(view.render(console.width, console.height), refresh=True)
 
 
-def _receive(client: Client, messages: queue.SimpleQueue[Live | str], bell: int) -> None:
+def _receive(client: Client, messages: queue.SimpleQueue[LiveMessage | str], bell: int) -> None:
     """Put live messages into the queue, and continue after an outage of the API."""
     try:
         for message in follow_live(client, "0"):

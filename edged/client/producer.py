@@ -24,7 +24,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from edged.client import frames
-from edged.client.link import Closed, Link
+from edged.client.connection import Closed, FrameConnection
 from edged.client.messages import Prepared, Serializer
 from edged.errors import PeerError, ProtocolError
 
@@ -66,7 +66,7 @@ class Producer:
         self._unacked_bytes_max = unacked_bytes_max
         self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
         self._lock = threading.RLock()
-        self._link: Link | None = None
+        self._link: FrameConnection | None = None
         self._greeted = self._end_sent = False
         self._ended = self._ending = self._parting = False
         self._fatal: PeerError | None = None
@@ -248,12 +248,12 @@ class Producer:
             return
         self._transmit()
 
-    def _connect(self) -> Link | None:
+    def _connect(self) -> FrameConnection | None:
         """A new connection, where it is time for one and there is somebody."""
         if time.monotonic() < self._retry_at:
             return None
         try:
-            link = Link(self._host, self._port, self._tls, self._connect_timeout_s)
+            link = FrameConnection(self._host, self._port, self._tls, self._connect_timeout_s)
             link.give([self._greeting])
         except ssl.SSLCertVerificationError as problem:
             raise PeerError(f"{self._address}: {problem}") from None

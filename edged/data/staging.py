@@ -36,7 +36,7 @@ from edged.data.producers import Producers
 from edged.data.schema import Schema
 from kernels.cpu.staging import copy_rows, take_rows
 
-__all__ = ["CLOCK_SANE_US", "TIME_MAX_US", "Chunks", "Producers", "Staging", "Target"]
+__all__ = ["CLOCK_SANE_US", "TIME_MAX_US", "Chunks", "Producers", "Staging", "StagingTarget"]
 
 CLOCK_SANE_US = 1_704_067_200_000_000
 """2024-01-01 UTC: a wall clock before it is not believed."""
@@ -143,7 +143,7 @@ class _ChunkLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StagingTarget:
     """Where a kernel may write: the half's address table, the first free row and bytes, and the
     chunk arrays with the first free entry."""
 
@@ -299,7 +299,7 @@ class Staging:
         self._reusable = True
         self.producers.mark_logged()
 
-    def reserve(self, rows: int, bytes_each: Int64s, chunks: int) -> Target:
+    def reserve(self, rows: int, bytes_each: Int64s, chunks: int) -> StagingTarget:
         """Make room for `rows` rows with `bytes_each[column]` bytes and tell where it is.
 
         Nothing is staged until `extend`; reserving again forgets what was written.
@@ -314,7 +314,7 @@ class Staging:
         half = self._half
         times = half.batch.columns[self.time_index].values
         ends = half.bytes_at(self._tail)
-        return Target(half.addresses, times, self._tail, ends, self._log)
+        return StagingTarget(half.addresses, times, self._tail, ends, self._log)
 
     def extend(self, rows: int, chunks: int, latest_us: int) -> None:
         """Rows and chunk entries that were written behind the reserved place are staged now.

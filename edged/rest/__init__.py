@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from edged.rest import _methods
-from edged.rest.transport import DEFAULT, ApiError, Live
+from edged.rest.transport import DEFAULT, ApiError, LiveMessage
 
 
 class Client(_methods.Methods):
@@ -50,4 +50,4 @@ def all_of(page: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
             return
 
 
-__all__ = ["DEFAULT", "ApiError", "Client", "Live", "all_of"]
+__all__ = ["DEFAULT", "ApiError", "Client", "LiveMessage", "all_of"]

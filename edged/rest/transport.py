@@ -56,7 +56,7 @@ class ApiError(EdgedError):
 
 
 @dataclass
-class Live:
+class LiveMessage:
     """One message of the live events: `kind` is event, snapshot, daemon or missed."""
 
     kind: str
@@ -102,7 +102,7 @@ class Transport:
         """Hang up."""
         self._http.close()
 
-    def live(self, last_event_id: str | None = None) -> Iterator[Live]:
+    def live(self, last_event_id: str | None = None) -> Iterator[LiveMessage]:
         """Events and snapshots as they come, until the API ends.  Raises ApiError."""
         headers = {"Accept": "text/event-stream"}
         if last_event_id is not None:
@@ -232,14 +232,14 @@ def _refusal(answer: httpx.Response) -> ApiError:
     return ApiError(problem)
 
 
-def _messages(lines: Iterator[str]) -> Iterator[Live]:
+def _messages(lines: Iterator[str]) -> Iterator[LiveMessage]:
     """Server-Sent Events of lines (WHATWG HTML, 9.2.6), as far as edged sends them."""
     kind, data, id = "message", "", None
     for line in lines:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if line == "" and data:
-            yield Live(kind, json.loads(data), id)
+            yield LiveMessage(kind, json.loads(data), id)
         if line == "":
             kind, data, id = "message", "", None
         elif name == "event":

@@ -22,9 +22,8 @@ from typing import Any
 
 from edged.client import frames
 from edged.errors import PeerError, SchemaMismatch, Unauthorized
-from edged.sources._tcp_connection import GREETING, LEAVING, Connection, Memory
+from edged.sources._tcp_connection import GREETING, LEAVING, Connection, MessageMemory
 from edged.sources._tcp_greeting import Greeting, read_greeting, wanted
-from edged.sources._tcp_line_table import Lines
 from edged.sources._tcp_socket import (
     TcpSettings,
     listen,
@@ -33,6 +32,7 @@ from edged.sources._tcp_socket import (
     raise_descriptor_limit,
     tune,
 )
+from edged.sources._tcp_socket_table import SocketTable
 
 GREETING_US_MAX = 10_000_000
 LEAVING_US_MAX = 5_000_000
@@ -51,7 +51,7 @@ Refused = Callable[[str, str], None]
 """Told of the reason, and of whom and why."""
 
 
-class Door:
+class Admission:
     """See the module's docstring.  `connections` are all of the source, by descriptor."""
 
     def __init__(
@@ -59,8 +59,8 @@ class Door:
         settings: TcpSettings,
         connections: dict[int, Connection],
         lock: threading.Lock,
-        memory: Memory,
-        lines: Lines,
+        memory: MessageMemory,
+        lines: SocketTable,
         counts: Counter[str],
         admit: Admit,
         close: Close,

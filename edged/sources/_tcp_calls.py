@@ -29,17 +29,17 @@ from numba import types
 from kernels.cpu.mem import copy_bytes, load_i32, load_u32, store_i64, store_u32
 
 # A line.
-L_WAY = 0
-L_QUEUED = 1  # 1: it is in the ready queue or in its feed's waiting one
-L_HUNG = 2  # 1: the peer has closed, or the connection broke; what it sent may still be there
-L_FEED, L_SLOT = 3, 4
-L_TAIL = 5  # bytes kept in its row of `tails`
-L_BURST = 6  # bytes received since the socket was last found empty
-L_BLOCKED = 7  # 1: frames wait for the peer to read
+S_WAY = 0
+S_QUEUED = 1  # 1: it is in the ready queue or in its feed's waiting one
+S_HUNG = 2  # 1: the peer has closed, or the connection broke; what it sent may still be there
+S_FEED, S_SLOT = 3, 4
+S_TAIL = 5  # bytes kept in its row of `tails`
+S_BURST = 6  # bytes received since the socket was last found empty
+S_BLOCKED = 7  # 1: frames wait for the peer to read
 LINE_WIDTH = 8
 
 CLOSED, SINGLE, MANY = 0, 1, 2
-"""L_WAY: no connection; one that is received from by itself; one that is received from here."""
+"""S_WAY: no connection; one that is received from by itself; one that is received from here."""
 TAIL_BYTES = 4096
 """Largest beginning of a message that a line keeps: a page, touched when first used."""
 
@@ -100,15 +100,15 @@ def wait(epoll: int, events: int, lines: Any, queue: Any, queued: int, writable:
         for i in range(got):
             at = events + i * EVENT_BYTES
             mask, fd = load_u32(at), load_i32(at + _DATA_AT)
-            if fd >= lines.shape[0] or lines[fd, L_WAY] == CLOSED:
+            if fd >= lines.shape[0] or lines[fd, S_WAY] == CLOSED:
                 continue
             if mask & _GONE:
-                lines[fd, L_HUNG] = 1
+                lines[fd, S_HUNG] = 1
             if mask & _OUT:
                 writable[0] += 1
                 writable[writable[0]] = fd
-            if mask != _OUT and lines[fd, L_QUEUED] == 0:
-                lines[fd, L_QUEUED] = 1
+            if mask != _OUT and lines[fd, S_QUEUED] == 0:
+                lines[fd, S_QUEUED] = 1
                 queue[queued] = fd
                 queued += 1
         if got < EVENTS_MAX:
@@ -141,11 +141,11 @@ def receive(
     """
     totals[:] = 0
     for fd in queue:
-        way, feed, tail = lines[fd, L_WAY], lines[fd, L_FEED], lines[fd, L_TAIL]
+        way, feed, tail = lines[fd, S_WAY], lines[fd, S_FEED], lines[fd, S_TAIL]
         to = -1
         start = totals[1] + tail
         if way == CLOSED:
-            lines[fd, L_QUEUED] = 0
+            lines[fd, S_QUEUED] = 0
             continue
         if feed >= 0 and budgets[feed] <= 0:
             to = O_HELD
@@ -167,22 +167,22 @@ def receive(
             to = O_AGAIN if errno == _EINTR else -1 if errno == _EAGAIN else O_LOST
         elif got == 0:
             to = O_LOST
-        elif got == wanted or lines[fd, L_HUNG]:
+        elif got == wanted or lines[fd, S_HUNG]:
             to = O_AGAIN
-        lines[fd, L_QUEUED] = int(to == O_AGAIN)
+        lines[fd, S_QUEUED] = int(to == O_AGAIN)
         if to >= 0:
             out[to, totals[5 + to]] = fd
             totals[5 + to] += 1
         if got == 0:
             continue
-        lines[fd, L_BURST] += got
-        totals[4] = max(totals[4], lines[fd, L_BURST])
+        lines[fd, S_BURST] += got
+        totals[4] = max(totals[4], lines[fd, S_BURST])
         if got < wanted:
-            lines[fd, L_BURST] = 0
+            lines[fd, S_BURST] = 0
         row = regions[totals[0]]
-        row[G_FEED], row[G_SLOT], row[G_FD] = feed, lines[fd, L_SLOT], fd
+        row[G_FEED], row[G_SLOT], row[G_FD] = feed, lines[fd, S_SLOT], fd
         row[G_START], row[G_LENGTH] = arena + totals[1], tail + got
-        lines[fd, L_TAIL] = 0
+        lines[fd, S_TAIL] = 0
         budgets[feed] -= tail + got
         totals[0] += 1
         totals[1] += (tail + got + 7) & ~7
@@ -201,7 +201,7 @@ def keep(fds: Any, starts: Any, left: Any, lines: Any, tails: Any, way: int) -> 
         if left[i] <= TAIL_BYTES:
             fd = fds[i]
             copy_bytes(tails[fd].ctypes.data, starts[i], left[i])
-            lines[fd, L_TAIL], lines[fd, L_WAY] = left[i], way
+            lines[fd, S_TAIL], lines[fd, S_WAY] = left[i], way
             total += left[i]
             left[i] = 0
     return total
@@ -222,7 +222,7 @@ def send(numbers: Any, seqs: Any, fds: Any, lines: Any, frame: int, kind: int, u
         fd = fds[numbers[i]] if numbers[i] < fds.size else -1
         if fd < 0:
             continue
-        if lines[fd, L_BLOCKED]:
+        if lines[fd, S_BLOCKED]:
             unsent[i] = 0
             continue
         store_i64(frame + 8, seqs[i])

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edged.client import frames
-from edged.sources._tcp_calls import L_TAIL
-from edged.sources._tcp_line_table import Lines
+from edged.sources._tcp_calls import S_TAIL
+from edged.sources._tcp_socket_table import SocketTable
 
 if TYPE_CHECKING:
     from edged.sources._tcp_slow import SlowReader
@@ -29,7 +29,7 @@ OWN_BYTES_MIN = 64 << 10
 """Size that a connection's own buffer starts with."""
 
 
-class Memory:
+class MessageMemory:
     """Bytes that all connections' unfinished messages take together, and may take."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -79,8 +79,8 @@ class Connection:
         peer: str,
         since_us: int,
         tls: bool,
-        memory: Memory,
-        lines: Lines,
+        memory: MessageMemory,
+        lines: SocketTable,
     ) -> None:
         self._memory, self._lines = memory, lines
         self.sock, self.fd, self.peer, self.since_us = sock, sock.fileno(), peer, since_us
@@ -106,12 +106,12 @@ class Connection:
 
     def held(self) -> int:
         """Bytes of memory that its unfinished message takes."""
-        line = self._lines.get(self.fd, L_TAIL) if self.state == OPEN else 0
+        line = self._lines.get(self.fd, S_TAIL) if self.state == OPEN else 0
         return line + len(self.tail) + (0 if self.own is None else self.own.size)
 
     def half(self) -> bool:
         """Whether the beginning of a message waits for its rest."""
-        line = self._lines.get(self.fd, L_TAIL) if self.state == OPEN else 0
+        line = self._lines.get(self.fd, S_TAIL) if self.state == OPEN else 0
         return bool(line or self.tail or self.filled)
 
     def keep(self, tail: bytes) -> None:

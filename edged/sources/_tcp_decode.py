@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.data.scratch import Scratch
-from edged.data.staging import CLOCK_SANE_US, TIME_MAX_US, Staging, Target
+from edged.data.staging import CLOCK_SANE_US, TIME_MAX_US, Staging, StagingTarget
 from kernels.cpu import ipc, ipc_columns
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Decoder:
         staging.extend(rows, chunks, int(facts[1]))
 
     def _copy(
-        self, messages: Int64s, regions: Int64s, places: Int64s, to: Target, rows: int
+        self, messages: Int64s, regions: Int64s, places: Int64s, to: StagingTarget, rows: int
     ) -> None:
         cuts = [0, len(messages)]
         if self._workers is not None and self._workers.count > 1 and rows >= SPLIT_ROWS:

@@ -17,13 +17,13 @@ from edged.data.staging import Staging
 from edged.errors import PeerError
 from edged.sources import _tcp_calls as calls
 from edged.sources._tcp_decode import Decoder, problem
-from edged.sources._tcp_line_table import Queue
 from edged.sources._tcp_slow import SlowReader
+from edged.sources._tcp_socket_table import DescriptorQueue
 from kernels.cpu import ipc
 
 if TYPE_CHECKING:
-    from edged.sources._tcp_connection import Connection, Memory
-    from edged.sources._tcp_line_table import Lines
+    from edged.sources._tcp_connection import Connection, MessageMemory
+    from edged.sources._tcp_socket_table import SocketTable
 
 Int64s = npt.NDArray[np.int64]
 
@@ -38,14 +38,14 @@ class Sealed:
     """What a ticket holds of one stream: producers whose last staged number has changed, those
     numbers, and producers whose end of stream was staged."""
 
-    feed: Feed
+    feed: StreamFeed
     numbers: Int64s
     seqs: Int64s
     ends: list[int]
 
 
 @dataclass
-class Outcome:
+class ConnectionOutcome:
     """What a round found out about one connection, where that is more than rows."""
 
     connection: Connection
@@ -54,7 +54,7 @@ class Outcome:
     duplicate: int = 0
 
 
-class Feed:
+class StreamFeed:
     """One stream; see the module's docstring.  `index` is its place among the source's feeds."""
 
     def __init__(
@@ -62,8 +62,8 @@ class Feed:
         index: int,
         staging: Staging,
         decoder: Decoder,
-        lines: Lines,
-        memory: Memory,
+        lines: SocketTable,
+        memory: MessageMemory,
         way: int,
         producers_max: int,
     ) -> None:
@@ -79,8 +79,8 @@ class Feed:
         self.by_number: dict[int, Connection] = {}
         self.fds: Int64s = np.full(64, -1, np.int64)
         """Descriptor of each producer's connection, by number; -1: none."""
-        self.waiting, self.ahead = Queue(), Queue()
-        """Lines with input that staging had no room for; that no beat could take yet."""
+        self.waiting, self.ahead = DescriptorQueue(), DescriptorQueue()
+        """SocketTable with input that staging had no room for; that no beat could take yet."""
         self.duplicates = self.messages = self.slow_messages = 0
         self._table = np.zeros((64, ipc.REGION_WIDTH), np.int64)
         self._free: list[int] = []
@@ -185,7 +185,7 @@ class Feed:
 
     def _numbers(self, fds: Int64s) -> Int64s:
         """The producers of lines."""
-        slots = self._lines.table[fds, calls.L_SLOT]
+        slots = self._lines.table[fds, calls.S_SLOT]
         numbers: Int64s = self._table[slots, ipc.R_PRODUCER]
         return numbers
 
@@ -248,7 +248,7 @@ class Feed:
         wall_us: int,
         arena: memoryview,
         base: int,
-    ) -> list[Outcome]:
+    ) -> list[ConnectionOutcome]:
         """Stage a round's regions, rows as in `_tcp_calls`, of which those in `own` lie in buffers
         of connections' own; `arena` is the memory at address `base`."""
         slots, fds = received[:, calls.G_SLOT].copy(), received[:, calls.G_FD].copy()
@@ -283,7 +283,7 @@ class Feed:
         self, connection: Connection, region: Int64s, left: int, arena: memoryview, base: int
     ) -> None:
         """Keep the beginning of a message that is in the arena and longer than a line's tail."""
-        self._lines.table[connection.fd, calls.L_WAY] = calls.SINGLE
+        self._lines.table[connection.fd, calls.S_WAY] = calls.SINGLE
         at = int(region[ipc.R_ADDRESS] + region[ipc.R_CONSUMED]) - base
         need = int(region[ipc.R_NEED])
         if need <= SMALL_BYTES or left <= TAIL_BYTES_MAX:
@@ -337,7 +337,9 @@ class Feed:
             )
         return connection.reader
 
-    def _outcomes(self, slots: Int64s, regions: Int64s, texts: dict[int, str]) -> list[Outcome]:
+    def _outcomes(
+        self, slots: Int64s, regions: Int64s, texts: dict[int, str]
+    ) -> list[ConnectionOutcome]:
         """What the source must know: errors, ends, duplicates."""
         self._table[slots, ipc.R_SLOW] = regions[:, ipc.R_SLOW]
         odd = (regions[:, ipc.R_ERROR] != 0) | (regions[:, ipc.R_END] != 0)
@@ -345,7 +347,7 @@ class Feed:
         odd[list(texts)] = True
         outcomes = []
         for i in np.flatnonzero(odd).tolist():
-            outcome = Outcome(self._at(int(slots[i])))
+            outcome = ConnectionOutcome(self._at(int(slots[i])))
             if i in texts:
                 outcome.error = texts[i]
             elif regions[i, ipc.R_ERROR]:

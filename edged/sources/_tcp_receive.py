@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from edged.data.columns import address
 from edged.sources import _tcp_calls as calls
-from edged.sources._tcp_connection import Connection, Memory
-from edged.sources._tcp_line_table import Lines
+from edged.sources._tcp_connection import Connection, MessageMemory
+from edged.sources._tcp_socket_table import SocketTable
 
 Int64s = npt.NDArray[np.int64]
 
 ARENA_BYTES = 4 << 20
-"""Memory that a round receives into."""
+"""MessageMemory that a round receives into."""
 READ_BYTES_MIN = 16 << 10
 """A round ends when less of the arena is free."""
 READ_BYTES_MAX = 1 << 20
@@ -55,7 +55,7 @@ class Receiver:
     """The arena, the regions in it, and the calls that receive."""
 
     def __init__(
-        self, tls: bool, lock: threading.Lock, memory: Memory, lines: Lines, feeds: int
+        self, tls: bool, lock: threading.Lock, memory: MessageMemory, lines: SocketTable, feeds: int
     ) -> None:
         self._arena = np.empty(ARENA_BYTES, np.uint8)
         self.view, self.base = memoryview(self._arena.data), address(self._arena)
@@ -124,9 +124,9 @@ class Receiver:
         else:
             line = self._lines.table[connection.fd]
             start = self.base + self._at
-            size = int(line[calls.L_TAIL]) + len(connection.tail) + got
-            self._memory.bytes -= int(line[calls.L_TAIL])
-            line[calls.L_TAIL] = 0
+            size = int(line[calls.S_TAIL]) + len(connection.tail) + got
+            self._memory.bytes -= int(line[calls.S_TAIL])
+            line[calls.S_TAIL] = 0
             connection.keep(b"")
             self._at += (size + 7) & ~7
         feed = connection.feed
@@ -163,7 +163,7 @@ class Receiver:
             except OSError:
                 n = 0
             if n == 0:
-                self._lines.table[connection.fd, calls.L_HUNG] = 1
+                self._lines.table[connection.fd, calls.S_HUNG] = 1
                 return got or -1
             got += n
         return got

@@ -25,22 +25,22 @@ from edged.data.columns import address
 from edged.data.staging import Staging
 from edged.errors import ProtocolError
 from edged.sources import _tcp_calls as calls
-from edged.sources._tcp_admission import Door
-from edged.sources._tcp_connection import CLOSED, OPEN, Connection, Memory
+from edged.sources._tcp_admission import Admission
+from edged.sources._tcp_connection import CLOSED, OPEN, Connection, MessageMemory
 from edged.sources._tcp_decode import SLOW_LAYOUT, Decoder
-from edged.sources._tcp_feed import Feed, Sealed
+from edged.sources._tcp_feed import Sealed, StreamFeed
 from edged.sources._tcp_greeting import Greeting
-from edged.sources._tcp_line_table import Int64s, Lines, Queue
 from edged.sources._tcp_receive import READ_BYTES_MAX, READ_BYTES_MIN, Receiver
 from edged.sources._tcp_schema import match
 from edged.sources._tcp_socket import TcpSettings
+from edged.sources._tcp_socket_table import DescriptorQueue, Int64s, SocketTable
 from edged.sources.base import Source
 
 if TYPE_CHECKING:
     from edged.data.workers import Workers
 
 MEMORY_BYTES_MIN = 8 << 20
-"""Memory for unfinished messages, however little the streams have."""
+"""MessageMemory for unfinished messages, however little the streams have."""
 BURST_BYTES = 4 << 20
 """A connection that had so much waiting is taken to have had its buffer full."""
 INGEST_BYTES_MAX = 16 << 20
@@ -62,21 +62,21 @@ class TcpSource(Source):
     ) -> None:
         tls = settings.tls_cert is not None
         total = sum(s.bytes_max for s in stagings.values())
-        self._memory = Memory(max(MEMORY_BYTES_MIN, total // 2))
-        self._lines = Lines()
+        self._memory = MessageMemory(max(MEMORY_BYTES_MIN, total // 2))
+        self._lines = SocketTable()
         way = calls.SINGLE if tls else calls.MANY
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, StreamFeed] = {}
         for i, (name, staging) in enumerate(stagings.items()):
             decoder = Decoder(staging, settings.message_bytes_max, workers)
-            self._feeds[name] = Feed(
+            self._feeds[name] = StreamFeed(
                 i, staging, decoder, self._lines, self._memory, way, settings.producers_max
             )
         self._connections: dict[int, Connection] = {}
-        self._ready = Queue()
+        self._ready = DescriptorQueue()
         self._lock = threading.Lock()
         self._receiver = Receiver(tls, self._lock, self._memory, self._lines, len(self._feeds))
         self._counts: Counter[str] = Counter()
-        self._door = Door(
+        self._admission = Admission(
             settings, self._connections, self._lock, self._memory, self._lines, self._counts,
             self._admit, self._close, lambda reason, text: self.on_refused(reason, text),
         )  # fmt: skip
@@ -93,12 +93,12 @@ class TcpSource(Source):
     @property
     def port(self) -> int:
         """The port that is bound (where the job says 0, the one the kernel gave)."""
-        return self._door.port
+        return self._admission.port
 
     def start(self) -> None:
         """Bind and listen; read token and certificate."""
         calls.prepare()
-        self._door.start()
+        self._admission.start()
         self._epoll = select.epoll()
         for feed in self._feeds.values():
             feed.start()
@@ -109,15 +109,15 @@ class TcpSource(Source):
 
     def control_fileno(self) -> int:
         """The door's descriptor."""
-        return self._door.fileno()
+        return self._admission.fileno()
 
     def serve_control(self, monotonic_us: int) -> None:
         """Greet who has come, without a beat; the loop's thread, between two of them."""
-        self._door.serve(monotonic_us)
+        self._admission.serve(monotonic_us)
 
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
         """Receive and stage what has arrived, as far as there is room."""
-        self._door.serve(monotonic_us)
+        self._admission.serve(monotonic_us)
         self._take_events()
         for feed in self._feeds.values():
             if feed.ahead:
@@ -135,7 +135,7 @@ class TcpSource(Source):
             if self._memory.spent():
                 self._free_memory()
         unread = self._ready.view()
-        index = self._lines.table[unread, calls.L_FEED]
+        index = self._lines.table[unread, calls.S_FEED]
         for feed in self._feeds.values():
             feed.hear_waiting(unread[index == feed.index], monotonic_us)
 
@@ -178,7 +178,7 @@ class TcpSource(Source):
                 if connection.state == OPEN and connection.number:
                     connection.send(frame)
             self._close(connection)
-        self._door.close()
+        self._admission.close()
         if self._epoll is not None:
             self._epoll.close()
 
@@ -194,7 +194,7 @@ class TcpSource(Source):
             **self._counts,
         }
 
-    def _read_feeds(self) -> list[Feed]:
+    def _read_feeds(self) -> list[StreamFeed]:
         """Those of streams that are not held: nobody comes back for what waits for the others."""
         return [feed for feed in self._feeds.values() if not feed.staging.held]
 
@@ -230,7 +230,7 @@ class TcpSource(Source):
         self._counts["bytes"] += received.bytes
         self._pressure = max(self._pressure, received.burst_bytes / BURST_BYTES)
         for fd in received.held.tolist():
-            feeds[self._lines.table[fd, calls.L_FEED]].waiting.push(fd)
+            feeds[self._lines.table[fd, calls.S_FEED]].waiting.push(fd)
         for fd in received.lost.tolist():
             self._lost(self._connections[fd])
         self._ready.set(received.again, len(self._lines))
@@ -246,7 +246,7 @@ class TcpSource(Source):
 
     def _without_ahead(self, fds: Int64s) -> Int64s:
         """These lines but for those that no beat could take rows of; they stand aside."""
-        index = self._lines.table[fds, calls.L_FEED]
+        index = self._lines.table[fds, calls.S_FEED]
         for feed in self._feeds.values():
             mine = fds[index == feed.index]
             ahead = mine[feed.are_ahead(mine)]
@@ -259,26 +259,26 @@ class TcpSource(Source):
     def _receive(self, connection: Connection) -> bool:
         """Receive from a connection by itself; whether that gave a region in its own buffer."""
         line = self._lines.table[connection.fd]
-        line[calls.L_QUEUED] = 0
+        line[calls.S_QUEUED] = 0
         got, wanted = self._receiver.receive(connection)
         if got < 0:
             self._lost(connection)
             return False
         self._counts["bytes"] += got
         self._received += got
-        line[calls.L_BURST] += got
-        self._pressure = max(self._pressure, int(line[calls.L_BURST]) / BURST_BYTES)
+        line[calls.S_BURST] += got
+        self._pressure = max(self._pressure, int(line[calls.S_BURST]) / BURST_BYTES)
         if got < wanted:
-            line[calls.L_BURST] = 0
-        if got == wanted or (line[calls.L_HUNG] and got):
+            line[calls.S_BURST] = 0
+        if got == wanted or (line[calls.S_HUNG] and got):
             self._queue(connection)
         return got > 0 and self._receiver.offer(connection, got)
 
     def _queue(self, connection: Connection) -> None:
         """It may have input: let it have a turn."""
         line = self._lines.table[connection.fd]
-        if not line[calls.L_QUEUED]:
-            line[calls.L_QUEUED] = 1
+        if not line[calls.S_QUEUED]:
+            line[calls.S_QUEUED] = 1
             self._ready.push(connection.fd)
 
     def _decode_round(self, own: list[int], monotonic_us: int, wall_us: int) -> None:
@@ -294,7 +294,7 @@ class TcpSource(Source):
             for outcome in outcomes:
                 self._settle(feed, outcome, monotonic_us)
 
-    def _settle(self, feed: Feed, outcome: Any, monotonic_us: int) -> None:
+    def _settle(self, feed: StreamFeed, outcome: Any, monotonic_us: int) -> None:
         """Act on what decoding found out about a connection."""
         connection = outcome.connection
         if outcome.error is not None:
@@ -324,7 +324,7 @@ class TcpSource(Source):
         if older is not None:
             text = f"a newer connection of producer {greeting.producer} took over"
             self._refuse(older, text, "taken_over", monotonic_us)
-        self._door.let_in(connection)
+        self._admission.let_in(connection)
         with self._lock:
             feed.attach(connection, greeting.producer, monotonic_us)
             connection.state = OPEN
@@ -338,7 +338,7 @@ class TcpSource(Source):
         """Send an open connection to the door, and tell it why."""
         self._detach(connection)
         self._epoll.unregister(connection.fd)
-        self._door.refuse(connection, text, reason, monotonic_us)
+        self._admission.refuse(connection, text, reason, monotonic_us)
 
     def _free_memory(self) -> None:
         """Unfinished messages take too much memory: free empty buffers, then send away those that
@@ -370,7 +370,7 @@ class TcpSource(Source):
             return
         feed, fd = list(self._feeds.values())[connection.feed], connection.fd
         with self._lock:
-            self._memory.bytes -= self._lines.get(fd, calls.L_TAIL)
+            self._memory.bytes -= self._lines.get(fd, calls.S_TAIL)
             feed.detach(connection)
             queued = self._lines.close(fd)
         if queued:
@@ -382,15 +382,15 @@ class TcpSource(Source):
         with self._lock:
             self._connections.pop(connection.fd, None)
             connection.close()
-        self._door.forget(connection)
+        self._admission.forget(connection)
 
     # Frames ------------------------------------------------------------------------------------
 
-    def _say_hello(self, feed: Feed, connection: Connection) -> None:
+    def _say_hello(self, feed: StreamFeed, connection: Connection) -> None:
         hello = frames.numbered(frames.HELLO, feed.committed(connection.number))
         self._flushed(connection, connection.send(hello))
 
-    def _acknowledge(self, feed: Feed, numbers: Int64s, seqs: Int64s) -> None:
+    def _acknowledge(self, feed: StreamFeed, numbers: Int64s, seqs: Int64s) -> None:
         """Send producers their ACKs: all in one call, but for those that it cannot serve."""
         with self._lock:
             feed.commit(numbers, seqs)
@@ -411,7 +411,7 @@ class TcpSource(Source):
                     sent = connection.ack_rest(int(seqs[i]), int(unsent[i]))
                     self._flushed(connection, sent)
 
-    def _acknowledge_end(self, feed: Feed, number: int) -> None:
+    def _acknowledge_end(self, feed: StreamFeed, number: int) -> None:
         with self._lock:
             feed.ending.discard(number)
             connection = feed.by_number.get(number)
@@ -422,13 +422,13 @@ class TcpSource(Source):
     def _flushed(self, connection: Connection, done: bool) -> None:
         """Ask for an event when the peer reads again, where something had to wait."""
         line = self._lines.table[connection.fd]
-        if not done and not line[calls.L_BLOCKED]:
-            line[calls.L_BLOCKED] = 1
+        if not done and not line[calls.S_BLOCKED]:
+            line[calls.S_BLOCKED] = 1
             self._epoll.modify(connection.fd, _IN | select.EPOLLOUT)
 
     def _unblock(self, connection: Connection) -> None:
         with self._lock:
             line = self._lines.table[connection.fd]
-            if connection.state != CLOSED and connection.flush() and line[calls.L_BLOCKED]:
-                line[calls.L_BLOCKED] = 0
+            if connection.state != CLOSED and connection.flush() and line[calls.S_BLOCKED]:
+                line[calls.S_BLOCKED] = 0
                 self._epoll.modify(connection.fd, _IN)

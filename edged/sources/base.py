@@ -136,7 +136,7 @@ class SourcePlan(ABC):
 
     @abstractmethod
     def describe(self) -> list[str]:
-        """Lines for `edged explain`."""
+        """SocketTable for `edged explain`."""
 
 
 SOURCES: Registry[type[SourcePlan]] = Registry("edged.sources", "edged.sources", "source")

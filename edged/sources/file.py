@@ -48,7 +48,7 @@ _WAIT_US_MAX = 3600 * 1_000_000
 
 @source("file")
 @dataclass(frozen=True)
-class FilePlan(SourcePlan):
+class FileSourcePlan(SourcePlan):
     """A checked `file` source; `pace` is the factor, 0 for full speed."""
 
     path: str
@@ -62,7 +62,7 @@ class FilePlan(SourcePlan):
     keys: ClassVar[frozenset[str]] = frozenset({"path", "format", "pace", "producer", "columns"})
 
     @classmethod
-    def parse(cls, path: str, document: Mapping[str, Any], stream: Any) -> FilePlan:
+    def parse(cls, path: str, document: Mapping[str, Any], stream: Any) -> FileSourcePlan:
         """Check the table; files are looked for when the source starts."""
         where = doc.text(path, document, "path")
         return cls(
@@ -89,7 +89,7 @@ class FilePlan(SourcePlan):
         replays = []
         for name, staging in stagings.items():
             plan = plans[name]
-            assert isinstance(plan, FilePlan)
+            assert isinstance(plan, FileSourcePlan)
             replays.append(_Replay(plan, staging))
         return FileSource(replays, self.pace)
 
@@ -104,7 +104,7 @@ class FilePlan(SourcePlan):
 class _Replay:
     """One stream's files, and how far they are staged."""
 
-    def __init__(self, plan: FilePlan, staging: Staging) -> None:
+    def __init__(self, plan: FileSourcePlan, staging: Staging) -> None:
         self._plan = plan
         self._staging = staging
         self._producer = 0

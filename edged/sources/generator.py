@@ -125,7 +125,7 @@ class GeneratorPlan(SourcePlan):
         return lines
 
 
-class Rows:
+class RowFactory:
     """The rows of a plan as a function of their number; event times count from 0."""
 
     def __init__(self, plan: GeneratorPlan) -> None:
@@ -138,7 +138,7 @@ class Rows:
         return math.floor(row * self._plan.step_us)
 
     def block(self, number: int, start_us: int) -> Batch:
-        """Rows `number * BLOCK_ROWS` and on, a block of them."""
+        """RowFactory `number * BLOCK_ROWS` and on, a block of them."""
         rng = np.random.default_rng([self._plan.seed, self._stream, number])
         row = np.arange(number * BLOCK_ROWS, (number + 1) * BLOCK_ROWS, dtype=np.int64)
         times = start_us + np.floor(row * self._plan.step_us).astype(np.int64)
@@ -209,7 +209,7 @@ class GeneratorSource(Source):
 
     def __init__(self, plan: GeneratorPlan, staging: Staging) -> None:
         self._plan, self._staging = plan, staging
-        self._rows = Rows(plan)
+        self._rows = RowFactory(plan)
         self._timer = TimerFd()
         self._producer = 0
         self._next = 0
@@ -269,7 +269,7 @@ class GeneratorSource(Source):
         self._timer.close()
 
     def counters(self) -> Mapping[str, int | float]:
-        """Rows made since the start."""
+        """RowFactory made since the start."""
         return {"rows": self._next - self._first}
 
     def _due(self, monotonic_us: int) -> int:

@@ -35,7 +35,7 @@ class HttpSource(TcpSource):
 
     def place(self, directory: Path) -> None:
         """The socket lies in the store."""
-        self.address = self._door.path = str(directory / SOCKET)
+        self.address = self._admission.path = str(directory / SOCKET)
 
 
 @source("http")

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api.ingest import Ingest, Target
+from api.ingest import Ingest, StreamVersion
 from api.ingest.decode import decode
 from api.ingest.media_types import ARROW, CSV, NDJSON
-from api.problems import Problem
+from api.problems import ApiProblem
 from edged.data.schema import Schema
 from edged.pages.read import read_page
 from edged.store import Store
@@ -132,7 +132,7 @@ GOOD = '{"id": 1, "time": "2026-11-21T09:00:00Z"}\n'
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_its_place(kind, body, where):
-    with pytest.raises(Problem) as refusal:
+    with pytest.raises(ApiProblem) as refusal:
         decode(body if isinstance(body, bytes) else body.encode(), kind, SCHEMA)
     assert refusal.value.kind == "invalid"
     assert refusal.value.errors[0].where == where
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_named_with_its_place(kind, body, where):
 def test_any_bytes_are_rows_or_a_problem(body, kind):
     try:
         assert decode(body, kind, SCHEMA).schema == SCHEMA
-    except Problem as problem:
+    except ApiProblem as problem:
         assert problem.status_code in (413, 415, 422)
 
 
@@ -158,13 +158,13 @@ def test_damaged_arrow_is_rows_or_a_problem(rows, data):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     try:
         decode(bytes(body), ARROW, SCHEMA).validate(full=True)
-    except Problem as problem:
+    except ApiProblem as problem:
         assert problem.status_code in (413, 415, 422)
 
 
 def test_rows_that_take_no_bytes_are_bounded():
     wide = pa.schema([pa.field(f"c{i}", pa.float64()) for i in range(1000)])
-    with pytest.raises(Problem) as refusal:
+    with pytest.raises(ApiProblem) as refusal:
         decode(b"{}\n" * 100_000, NDJSON, wide)
     assert refusal.value.kind == "too-large"
 
@@ -172,7 +172,7 @@ def test_rows_that_take_no_bytes_are_bounded():
 def test_a_request_more_than_may_be_pending_is_told_when_to_come_again():
     async def fill():
         ingest = Ingest(None, None)
-        with ingest.room(60 << 20), pytest.raises(Problem) as refusal, ingest.room(8 << 20):
+        with ingest.room(60 << 20), pytest.raises(ApiProblem) as refusal, ingest.room(8 << 20):
             pass
         with ingest.room(60 << 20):
             pass
@@ -203,7 +203,7 @@ def test_ways_into_jobs_that_are_gone_or_were_changed_are_closed(tmp_path):
             jobs.clear()
             jobs.update({n: {"version": v, "created_us": us} for n, (v, us) in made.items()})
             for name, (version, created_us) in made.items():
-                await ingest._lane(Target(name, "power", version, created_us))
+                await ingest._lane(StreamVersion(name, "power", version, created_us))
             left.append({(t.job, t.version, t.created_us) for t in ingest._lanes})
         await ingest.close()
         return left

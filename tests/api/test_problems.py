@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from api.door import Door, Mailbox, refused
+from api.door_client import DoorClient, Mailbox, refused
 from api.problems import KINDS
 from tests.api.support import Api, small, until
 
@@ -183,7 +183,7 @@ def test_what_the_daemon_says_of_them_is_told_all_the_same(tmp_path):
 
         path = str(tmp_path / "door")
         async with await asyncio.start_unix_server(answer, path):
-            connection = await Door(path).connect({"cmd": "jobs"})
+            connection = await DoorClient(path).connect({"cmd": "jobs"})
             told = await connection.line()
             connection.close()
         return told

@@ -17,9 +17,9 @@ import pytest
 from starlette.datastructures import Headers
 
 from api.app import routes
-from api.listeners import Listener, check_tcp, open_listeners
+from api.listeners import ApiListener, check_tcp, open_listeners
 from api.security import Gate, Route, check_routes
-from api.server import Peer
+from api.server import HttpPeer
 from edged.config.sections import ApiSection
 from edged.errors import ConfigError
 from edged.http.api_tokens import SCOPES, TokenFile
@@ -124,7 +124,7 @@ def test_whoever_was_let_in_is_so_until_the_token_expires(tmp_path, monkeypatch)
     tokens = TokenFile(tmp_path / "tokens.json")
     _, text = tokens.create("live", ["read"], NOW_US, NOW_US + HOUR_US)
     gate = Gate(ApiSection(tokens_file=str(tokens.path)))
-    peer = Peer(Listener(None, "tcp", trusted=False))
+    peer = HttpPeer(ApiListener(None, "tcp", trusted=False))
     principal = gate.principal(peer, Headers({"authorization": f"Bearer {text}"}))
     assert gate.holds(principal)
     monkeypatch.setattr("api.security.time.time_ns", lambda: 1000 * (NOW_US + 2 * HOUR_US))

@@ -21,11 +21,11 @@ import pytest
 
 from api import app, operations
 from api.context import Context
-from api.door import REQUESTS_MAX, Door
+from api.door_client import REQUESTS_MAX, DoorClient
 from api.ingest import Ingest
-from api.listeners import Listener
+from api.listeners import ApiListener
 from api.routes import config
-from api.server import Peer
+from api.server import HttpPeer
 from edged.config.sections import ApiSection
 from edged.control.door import Door as DaemonsDoor
 from edged.daemon.daemon import Daemon
@@ -125,9 +125,12 @@ def operation_of(method, path):
 @contextlib.asynccontextmanager
 async def asking(path, timeout_s=TIMEOUT_S):
     """Asks an API in front of the door at `path`; each answer is checked to be a documented one."""
-    door = Door(str(path), timeout_s)
+    door = DoorClient(str(path), timeout_s)
     context = Context(ApiSection(), door, Ingest(door, path.parent / "keys.sqlite"))
-    served, peer = app.build(context), Peer(Listener(socket.socket(), "here", trusted=True), uid=0)
+    served, peer = (
+        app.build(context),
+        HttpPeer(ApiListener(socket.socket(), "here", trusted=True), uid=0),
+    )
 
     async def with_peer(scope, receive, send):
         await served({**scope, "state": {"peer": peer}}, receive, send)

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from edged.cli._top import LiveView
-from edged.rest import Live
+from edged.rest import LiveMessage
 
 SINK = {"rows": 7}
 SNAPSHOT = {
@@ -27,9 +27,9 @@ def shown(width, height):
     """The lines of the picture."""
     view = LiveView()
     for number in range(2):
-        view.on_message(Live("snapshot", {**SNAPSHOT, "wall_us": 1_000_000 * number}))
+        view.on_message(LiveMessage("snapshot", {**SNAPSHOT, "wall_us": 1_000_000 * number}))
     for number in range(9):
-        view.on_message(Live("event", {**EVENT, "kind": f"event.{number}"}))
+        view.on_message(LiveMessage("event", {**EVENT, "kind": f"event.{number}"}))
     console = Console(width=width, height=height or 25, color_system=None)
     with console.capture() as captured:
         console.print(view.render(width, height))
@@ -39,7 +39,7 @@ def shown(width, height):
 def test_a_snapshot_that_is_told_twice_makes_no_rates():
     view = LiveView()
     for wall_us, known in ((0, False), (0, False), (1_000_000, True)):
-        view.on_message(Live("snapshot", {**SNAPSHOT, "wall_us": wall_us}))
+        view.on_message(LiveMessage("snapshot", {**SNAPSHOT, "wall_us": wall_us}))
         assert view.has_rates() == known
         assert (view.figures()["rows_in_per_s"] is not None) == known
 

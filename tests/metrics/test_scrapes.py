@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from api import metrics
-from api.door import Door
-from api.problems import Problem
+from api.door_client import DoorClient
+from api.problems import ApiProblem
 
 
 class Daemon:
@@ -42,7 +42,10 @@ def client(door):
 
 def test_hundreds_of_scrapes_a_second_are_one_question_a_second(tmp_path):
     async def scrape():
-        async with Daemon(tmp_path / "door") as daemon, client(Door(str(daemon.path))) as http:
+        async with (
+            Daemon(tmp_path / "door") as daemon,
+            client(DoorClient(str(daemon.path))) as http,
+        ):
             begun, scrapes = time.monotonic(), 0
             while daemon.asked < 3:
                 for answer in await asyncio.gather(*[http.get("/metrics") for _ in range(50)]):
@@ -59,12 +62,12 @@ def test_a_daemon_that_hangs_is_down_before_the_scraper_gives_up(tmp_path, monke
     monkeypatch.setattr(metrics, "PATIENCE_S", 0.1)
 
     async def scrape():
-        door = Door(str(tmp_path / "door"))
+        door = DoorClient(str(tmp_path / "door"))
         async with Daemon(tmp_path / "door") as daemon, client(door) as http:
             daemon.speaks.clear()
             answers = await asyncio.gather(*[http.get("/metrics") for _ in range(5)])
             daemon.speaks.set()
-            with pytest.raises(Problem):
+            with pytest.raises(ApiProblem):
                 await door.snapshot()
             return daemon.asked, {answer.text for answer in answers}
 
@@ -87,7 +90,7 @@ def test_without_metrics_listen_there_is_no_listener_and_a_taken_port_ends_nothi
 @pytest.mark.parametrize("path", ["/", "/metrics/", "/v1/jobs"])
 def test_there_is_nothing_but_metrics(tmp_path, path):
     async def get():
-        async with client(Door(str(tmp_path / "door"))) as http:
+        async with client(DoorClient(str(tmp_path / "door"))) as http:
             return (await http.get(path)).status_code
 
     assert asyncio.run(get()) == 404

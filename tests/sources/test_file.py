@@ -18,7 +18,7 @@ from edged.data.schema import FLOAT64, INT32, STRING, TIMESTAMP, Field, Schema
 from edged.data.staging import Staging
 from edged.errors import ConfigError, JobError
 from edged.job.plan import StreamPlan
-from edged.sources.file import FilePlan
+from edged.sources.file import FileSourcePlan
 from edged.sources.reading import Reader, find_files
 
 SCADA = "tests/data/scada_source_order.parquet"
@@ -41,7 +41,7 @@ def stream(schema, time="time", name="power"):
 
 
 def plan(schema=POWER, time="time", **document):
-    return FilePlan.parse("streams.power.source", document, stream(schema, time))
+    return FileSourcePlan.parse("streams.power.source", document, stream(schema, time))
 
 
 def staging(p, bytes_max=64 << 20):

@@ -16,7 +16,7 @@ from edged.data.schema import TYPES, Field, Schema
 from edged.data.staging import Staging
 from edged.errors import JobError
 from edged.job.plan import StreamPlan
-from edged.sources.generator import BLOCK_ROWS, GeneratorPlan, Rows, Zipf
+from edged.sources.generator import BLOCK_ROWS, GeneratorPlan, RowFactory, Zipf
 
 SCHEMA = Schema.of(
     [
@@ -145,7 +145,7 @@ def test_staging_that_is_full_stops_the_generator_and_is_told_by_more():
 
 def test_another_seed_or_another_stream_gives_other_rows():
     block = [
-        Rows(p).block(0, 0)["key"].values
+        RowFactory(p).block(0, 0)["key"].values
         for p in (plan(rate=1), plan(rate=1), plan(rate=1, seed=1), plan(rate=1, name="b"))
     ]
     assert np.array_equal(block[0], block[1])

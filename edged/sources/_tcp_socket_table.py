@@ -16,7 +16,7 @@ from edged.sources import _tcp_calls as calls
 Int64s = npt.NDArray[np.int64]
 
 
-class Queue:
+class DescriptorQueue:
     """Descriptors of lines that wait for a turn, each at most once over all queues."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Queue:
         return taken
 
 
-class Lines:
+class SocketTable:
     """Rows by descriptor."""
 
     def __init__(self) -> None:
@@ -81,13 +81,13 @@ class Lines:
             self._grow(max(fd + 1, 2 * len(self.table)))
         row = self.table[fd]
         row[:] = 0
-        row[calls.L_WAY], row[calls.L_FEED], row[calls.L_SLOT] = way, feed, slot
+        row[calls.S_WAY], row[calls.S_FEED], row[calls.S_SLOT] = way, feed, slot
 
     def close(self, fd: int) -> bool:
         """Forget a line; returns whether it stood in a queue."""
         if fd >= len(self.table):
             return False
-        queued = bool(self.table[fd, calls.L_QUEUED])
+        queued = bool(self.table[fd, calls.S_QUEUED])
         self.table[fd] = 0
         return queued
 
@@ -97,12 +97,12 @@ class Lines:
 
     def tail(self, fd: int) -> Any:
         """The beginning of a message that the line keeps, as a view."""
-        return self.tails[fd, : self.table[fd, calls.L_TAIL]]
+        return self.tails[fd, : self.table[fd, calls.S_TAIL]]
 
     def _grow(self, size: int) -> None:
         table = np.zeros((size, calls.LINE_WIDTH), np.int64)
         tails = np.empty((size, calls.TAIL_BYTES), np.uint8)
         table[: len(self.table)] = self.table
-        kept = np.flatnonzero(self.table[:, calls.L_TAIL])
+        kept = np.flatnonzero(self.table[:, calls.S_TAIL])
         tails[kept] = self.tails[kept]
         self.table, self.tails = table, tails

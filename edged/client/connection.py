@@ -24,7 +24,7 @@ class Closed(ConnectionResetError):
     """The peer closed the connection in order."""
 
 
-class Link:
+class FrameConnection:
     """A connected socket and what still waits to be sent on it."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) -> None:

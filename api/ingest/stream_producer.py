@@ -23,9 +23,9 @@ from typing import TypeVar
 import pyarrow as pa
 from anyio import fail_after
 
-from api.ingest.keys import Entry, Keys
-from api.ingest.wire import HELLO_S, Refused, Wire
-from api.problems import Fault, Problem
+from api.ingest.frame_connection import HELLO_S, AsyncFrameConnection, ProducerRefused
+from api.ingest.keys import KeyRecord, Keys
+from api.problems import ApiProblem, ProblemFault
 from edged.client import frames
 from edged.client.messages import Prepared, Serializer
 
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 @dataclass
-class Batch:
+class PendingBatch:
     """A request's rows on their way."""
 
     message: Prepared
@@ -51,7 +51,7 @@ class Batch:
         return self.message.size
 
 
-class Lane:
+class StreamProducer:
     """The way into `stream` of `job`; `address` tells where its source listens now."""
 
     def __init__(
@@ -66,11 +66,11 @@ class Lane:
         self.job, self.stream, self.schema = job, stream, schema
         self._address, self._keys, self._thread = address, keys, thread
         self._serializer = Serializer(schema)
-        self._queue: deque[Batch] = deque()
-        self._unacked: deque[Batch] = deque()
+        self._queue: deque[PendingBatch] = deque()
+        self._unacked: deque[PendingBatch] = deque()
         self._sent = 0
         """How many of `_unacked` were sent."""
-        self._acks: dict[str, Batch] = {}
+        self._acks: dict[str, PendingBatch] = {}
         """By key: acknowledged, and not noted in the file yet."""
         self._coming: dict[str, bytes] = {}
         """Digest by key: on their way."""
@@ -81,7 +81,7 @@ class Lane:
         self._refusal = ""
         """Why the last connection was refused after a batch was sent."""
         self._news = asyncio.Event()
-        self._wire: Wire | None = None
+        self._wire: AsyncFrameConnection | None = None
         self._last = 0
         """The number given out last."""
         self._closed = False
@@ -98,11 +98,11 @@ class Lane:
         """Rows of the committed request of this key; None: the key is the caller's, until `submit`
         or `release`.
 
-        Raises Problem 409 where it is on its way, 422 where the key stands for something else.
+        Raises ApiProblem 409 where it is on its way, 422 where the key stands for something else.
         """
         if key in self._coming:
             _same(key, self._coming[key], digest)
-            raise Problem(
+            raise ApiProblem(
                 "conflict", f"a request with Idempotency-Key {key!r} is on its way",
                 "wait a second, and repeat the request with the same key", retry_after_s=1,
             )  # fmt: skip
@@ -114,7 +114,7 @@ class Lane:
             entry = await self._find(key)
         except (TimeoutError, sqlite3.Error) as problem:
             self.release(key)
-            raise Problem(
+            raise ApiProblem(
                 "unavailable", f"what became of an earlier request is not known yet: {problem}",
                 retry_after_s=2,
             ) from None  # fmt: skip
@@ -131,28 +131,28 @@ class Lane:
         """Nothing comes under this key after all."""
         self._coming.pop(key, None)
 
-    def submit(self, batch: pa.RecordBatch, key: str | None, digest: bytes) -> Batch:
-        """Take rows for sending; their `done` comes with the ack, or is a Problem.
+    def submit(self, batch: pa.RecordBatch, key: str | None, digest: bytes) -> PendingBatch:
+        """Take rows for sending; their `done` comes with the ack, or is a ApiProblem.
 
-        Raises Problem 503 where the lane is closed.
+        Raises ApiProblem 503 where the lane is closed.
         """
         if self._closed:
-            raise Problem("unavailable", "the job was changed, or the API ends", retry_after_s=1)
+            raise ApiProblem("unavailable", "the job was changed, or the API ends", retry_after_s=1)
         message = self._serializer.prepare(batch)
         done = asyncio.get_running_loop().create_future()
         done.add_done_callback(_look)  # nobody may wait for it any more
-        one = Batch(message, key, digest, done)
+        one = PendingBatch(message, key, digest, done)
         self._queue.append(one)
         self.bytes += one.size
         self._wake()
         return one
 
-    def withdraw(self, one: Batch) -> bool:
+    def withdraw(self, one: PendingBatch) -> bool:
         """Take a batch back; False where it may have been sent."""
         if one not in self._queue:
             return False
         self._queue.remove(one)
-        self._drop(one, Problem("unavailable", "withdrawn"))
+        self._drop(one, ApiProblem("unavailable", "withdrawn"))
         return True
 
     async def close(self) -> None:
@@ -164,12 +164,14 @@ class Lane:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._fail(Problem("unavailable", "the job was changed, or the API ends", retry_after_s=2))
+        self._fail(
+            ApiProblem("unavailable", "the job was changed, or the API ends", retry_after_s=2)
+        )
         if self._acks:
             with contextlib.suppress(sqlite3.Error):  # the next HELLO tells it again
                 await self._blocking(self._keys.write, self.job, self.stream, [], list(self._acks))
 
-    async def _find(self, key: str) -> Entry | None:
+    async def _find(self, key: str) -> KeyRecord | None:
         """The committed request of a key.  Where it may be committed or not, the next HELLO tells.
 
         Raises TimeoutError where that does not come.
@@ -209,15 +211,15 @@ class Lane:
                 await self._connect()
                 pause_s = BACKOFF_S_MIN
                 await self._serve()
-            except Refused as problem:
+            except ProducerRefused as problem:
                 self._refused(str(problem))
-            except Problem as problem:
+            except ApiProblem as problem:
                 self._fail(problem)
             except OSError:  # a TimeoutError, too
                 pass
             except sqlite3.Error as problem:
                 self._fail(
-                    Problem(
+                    ApiProblem(
                         "unavailable", f"keys cannot be made durable: {problem}", retry_after_s=10
                     )
                 )
@@ -230,7 +232,7 @@ class Lane:
         """Connect, and learn what became of all that was ever sent."""
         producer = await self._blocking(self._keys.producer, self.job, self.stream)
         greeting = self._serializer.greeting(self.stream, producer, None, settle=True)
-        self._wire = await Wire.connect(await self._address(), greeting)
+        self._wire = await AsyncFrameConnection.connect(await self._address(), greeting)
         final = self._wire.hello
         self._acked(final)
         self._blame()
@@ -287,7 +289,7 @@ class Lane:
             self._last += 1
             one.seq = self._last
         entries = [
-            Entry(one.key, one.digest, one.seq, one.message.rows)
+            KeyRecord(one.key, one.digest, one.seq, one.message.rows)
             for one in fresh
             if one.key is not None
         ]
@@ -323,22 +325,22 @@ class Lane:
         if self._settled.is_set():
             self._refusal = text if self._sent else ""
         else:  # the stream itself has changed, and so has the way to it
-            self._fail(Problem("unavailable", f"stream {self.stream}: {text}", retry_after_s=1))
+            self._fail(ApiProblem("unavailable", f"stream {self.stream}: {text}", retry_after_s=1))
 
     def _blame(self) -> None:
         """What is not committed was sent, and refused: tell the first of it."""
         text, self._refusal = self._refusal, ""
         if text and self._sent:
-            culprit = Problem(
+            culprit = ApiProblem(
                 "invalid", f"stream {self.stream} refuses the rows: {text}",
                 "send fewer rows at a time, or see the stream's source",
-                (Fault(f"streams.{self.stream}", text),),
+                (ProblemFault(f"streams.{self.stream}", text),),
             )  # fmt: skip
             self._drop(self._unacked.popleft(), culprit)
 
-    def _fail(self, problem: Problem) -> None:
+    def _fail(self, problem: ApiProblem) -> None:
         """Give up on all that waits; what was sent may be committed, which the next HELLO tells."""
-        unknown = Problem(
+        unknown = ApiProblem(
             "unknown-outcome", f"rows were sent, but {problem.detail}",
             retry_after_s=problem.retry_after_s or 1,
         )  # fmt: skip
@@ -350,7 +352,7 @@ class Lane:
         self._queue.clear()
         self._sent = 0
 
-    def _drop(self, one: Batch, problem: Problem | None) -> None:
+    def _drop(self, one: PendingBatch, problem: ApiProblem | None) -> None:
         self.bytes -= one.size
         if one.key is not None:
             self.release(one.key)
@@ -368,10 +370,10 @@ class Lane:
 
 def _same(key: str, known: bytes, digest: bytes) -> None:
     if known != digest:
-        fault = Fault(
+        fault = ProblemFault(
             "header.idempotency-key", f"{key!r} stands for other tuples", "take a new key"
         )
-        raise Problem("invalid", "the key was used with other tuples", errors=(fault,))
+        raise ApiProblem("invalid", "the key was used with other tuples", errors=(fault,))
 
 
 def _look(done: asyncio.Future[None]) -> None:

@@ -18,11 +18,11 @@ HELLO_S = 10.0
 TAKEN_OVER = "took over"
 
 
-class Refused(Exception):
+class ProducerRefused(Exception):
     """The daemon says that trying again will not help."""
 
 
-class Wire:
+class AsyncFrameConnection:
     """One connection of one producer; `hello` is the last committed number, for good."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -32,8 +32,8 @@ class Wire:
         self.hello = 0
 
     @classmethod
-    async def connect(cls, address: str, greeting: bytes) -> Wire:
-        """Connect, greet, and wait for HELLO.  Raises OSError, and Refused."""
+    async def connect(cls, address: str, greeting: bytes) -> AsyncFrameConnection:
+        """Connect, greet, and wait for HELLO.  Raises OSError, and ProducerRefused."""
         with fail_after(CONNECT_S):
             wire = await cls._open(address)
         try:
@@ -46,7 +46,7 @@ class Wire:
         return wire
 
     async def frame(self) -> tuple[int, bytes]:
-        """The next frame.  Raises OSError at the end of the connection, Refused for ERROR."""
+        """The next frame.  Raises OSError when the connection ends, ProducerRefused for ERROR."""
         while not self._waiting:
             data = await self._reader.read(1 << 16)
             if not data:
@@ -60,7 +60,7 @@ class Wire:
             text = payload.decode(errors="replace")
             if TAKEN_OVER in text:  # a connection that was given up came in behind this one
                 raise ConnectionResetError(text)
-            raise Refused(text)
+            raise ProducerRefused(text)
         if kind == frames.AGAIN:
             raise ConnectionResetError(payload.decode(errors="replace"))
         return kind, payload
@@ -70,7 +70,7 @@ class Wire:
         self.writer.close()
 
     @classmethod
-    async def _open(cls, address: str) -> Wire:
+    async def _open(cls, address: str) -> AsyncFrameConnection:
         if address.startswith("/"):
             return cls(*await asyncio.open_unix_connection(address))
         host, _, port = address.rpartition(":")

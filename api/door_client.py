@@ -1,14 +1,14 @@
-"""The daemon's control door, for asyncio: commands, one shared snapshot, one shared watch.
+"""The daemon's control door for asyncio: commands, one shared snapshot, one shared watch.
 
-However many ask, the daemon is asked little: a snapshot is used again for FRESH_S, those who wait
-for the next one wait for the same request, and all live readers hang on one `watch`, which begins
-with the first of them and ends with the last.  A reader who does not keep up has its unsent
-snapshot replaced by the newest one and is told how many events it missed; nobody waits for it.
+The number of clients does not raise the load on the daemon.  A snapshot is reused for FRESH_S;
+concurrent requests for the next one share one request; all live readers share one `watch`
+connection, open from the first reader to the last.  A slow reader holds up no other: its unsent
+snapshot is replaced by the newest, and the number of events it missed is reported to it.
 
-What the door refuses becomes a `Problem`.  Where no answer comes it is 503 if nothing can have been
-done: the command only reads, or was not sent.  Else it is 504: the daemon may have carried it out,
-or may yet.  Reads and changes have places of their own, so that changes that wait for a slow disk
-keep nobody from looking; a wait for a place is part of a request's time.
+A refusal of the door becomes an `ApiProblem`.  A missing answer is 503 if nothing was carried out
+(the command only reads, or was not sent), else 504: the daemon may have carried it out, or may
+still do so.  Reads and changes have separate limits on concurrency, so that changes that wait for a
+slow disk do not block reads; waiting for a place counts towards a request's time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from anyio import fail_after, move_on_after
 
-from api.problems import Fault, Problem
+from api.problems import ApiProblem, ProblemFault
 from api.rates import SPAN_S_MIN, Rates
 
 FRESH_S = 0.25
@@ -52,7 +52,7 @@ _KINDS = {
 }
 
 
-class Door:
+class DoorClient:
     """The door at `path`.  All methods belong to one event loop."""
 
     def __init__(self, path: str, timeout_s: float = TIMEOUT_S) -> None:
@@ -65,7 +65,7 @@ class Door:
         """How often `forget` was called."""
         self._reads = asyncio.Semaphore(REQUESTS_MAX)
         self._changes = asyncio.Semaphore(REQUESTS_MAX)
-        self._watch = Watch(self)
+        self._watch = DoorWatch(self)
         self._rates = Rates()
 
     async def ask(
@@ -73,10 +73,10 @@ class Door:
     ) -> dict[str, Any]:
         """The door's answer to a command, within the door's usual time or `within_s`.
 
-        Raises Problem; see the module's docstring for 503 and 504.
+        Raises ApiProblem; see the module's docstring for 503 and 504.
         """
         most_s = self._timeout_s if within_s is None else within_s
-        asked = _Asked(cmd, arguments)
+        asked = _PendingCommand(cmd, arguments)
         try:
             with fail_after(most_s):
                 answer = await self._exchange(asked)
@@ -88,7 +88,7 @@ class Door:
         return answer
 
     async def snapshot(self, fresh_s: float = FRESH_S) -> Snapshot:
-        """The daemon's state, at most `fresh_s` old.  Raises Problem."""
+        """The daemon's state, at most `fresh_s` old.  Raises ApiProblem."""
         if self.latest is not None and time.monotonic() - self._latest_s < fresh_s:
             return self.latest
         if self._coming is None:
@@ -102,7 +102,7 @@ class Door:
 
     async def rates(self) -> tuple[Snapshot, Rates]:
         """The state, and what comes a second; whoever is the first to ask waits for a second state.
-        Raises Problem."""
+        Raises ApiProblem."""
         snapshot = await self.snapshot()
         if not self._rates.known():
             await asyncio.sleep(SPAN_S_MIN + FRESH_S)
@@ -116,14 +116,14 @@ class Door:
         self._changed += 1
 
     async def changed(self) -> Snapshot:
-        """The state behind a change that was made.  Raises Problem 504 where nobody tells it."""
+        """The state behind a change that was made.  Raises ApiProblem 504 where nobody tells it."""
         self.forget()
         try:
             return await self.snapshot()
-        except Problem as problem:
+        except ApiProblem as problem:
             what = f"the change was made, but nobody tells how things stand now: {problem.detail}"
             do = "read the resource when the daemon answers"
-            raise Problem("unknown-outcome", what, do, retry_after_s=RETRY_S) from None
+            raise ApiProblem("unknown-outcome", what, do, retry_after_s=RETRY_S) from None
 
     @contextlib.asynccontextmanager
     async def reader(self) -> AsyncIterator[Mailbox]:
@@ -143,13 +143,13 @@ class Door:
         """End the watch."""
         await self._watch.end()
 
-    async def connect(self, request: dict[str, Any]) -> Connection:
+    async def connect(self, request: dict[str, Any]) -> DoorConnection:
         """A connection on which `request` has been sent.  Raises OSError."""
         connection = await self._open()
         await connection.say(request)
         return connection
 
-    async def _exchange(self, asked: _Asked) -> dict[str, Any]:
+    async def _exchange(self, asked: _PendingCommand) -> dict[str, Any]:
         async with self._changes if asked.changes else self._reads:
             connection = await self._open()
             try:
@@ -159,8 +159,10 @@ class Door:
             finally:
                 connection.close()
 
-    async def _open(self) -> Connection:
-        return Connection(*await asyncio.open_unix_connection(self.path, limit=ANSWER_BYTES_MAX))
+    async def _open(self) -> DoorConnection:
+        return DoorConnection(
+            *await asyncio.open_unix_connection(self.path, limit=ANSWER_BYTES_MAX)
+        )
 
     async def _fetch(self, changed: int) -> Snapshot:
         try:
@@ -173,7 +175,7 @@ class Door:
                 self._coming = None
 
 
-class _Asked:
+class _PendingCommand:
     """A command on its way to the door."""
 
     def __init__(self, cmd: str, arguments: dict[str, Any]) -> None:
@@ -183,7 +185,7 @@ class _Asked:
         """Whether any of it may have reached the daemon."""
 
 
-class Connection:
+class DoorConnection:
     """One connection to the door."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -252,10 +254,10 @@ class Mailbox:
         return arrived
 
 
-class Watch:
+class DoorWatch:
     """The one `watch` at the door; see the module's docstring."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: DoorClient) -> None:
         self._door = door
         self.mailboxes: set[Mailbox] = set()
         self._task: asyncio.Task[None] | None = None
@@ -302,7 +304,7 @@ class Watch:
             await asyncio.sleep(pause_s)
             pause_s = min(BACKOFF_S_MAX, 2 * pause_s)
 
-    async def _listen(self, connection: Connection, pause_s: float) -> float:
+    async def _listen(self, connection: DoorConnection, pause_s: float) -> float:
         with contextlib.suppress(OSError, ValueError):
             while True:
                 self._deliver(await connection.line())
@@ -342,7 +344,7 @@ def _sendable(line: bytes) -> Any:
     return answer
 
 
-def refused(answer: dict[str, Any]) -> Problem:
+def refused(answer: dict[str, Any]) -> ApiProblem:
     """The door's error as a problem: its advice stands in `do` alone, and what is wrong at one
     place in `errors` too."""
     kind = _KINDS.get(str(answer.get("kind", "invalid")), "failed")
@@ -350,14 +352,14 @@ def refused(answer: dict[str, Any]) -> Problem:
     what = what or str(answer["error"])
     if kind == "not-found":
         do = do or "GET /v1/jobs lists the jobs that there are"
-    faults = (Fault(where, what, do),) if where else ()
+    faults = (ProblemFault(where, what, do),) if where else ()
     retry_s = max(1, round(float(answer.get("retry_s") or 1))) if kind == "unavailable" else None
-    return Problem(kind, f"{where}: {what}" if where else what, do, faults, retry_s)
+    return ApiProblem(kind, f"{where}: {what}" if where else what, do, faults, retry_s)
 
 
-def down(path: str, why: str) -> Problem:
+def down(path: str, why: str) -> ApiProblem:
     """Nobody answers at the door, and nothing was done."""
-    return Problem(
+    return ApiProblem(
         "unavailable",
         f"the daemon does not answer at {path}: {why}",
         "see `systemctl status edged`; requests work again when it is back",
@@ -365,9 +367,9 @@ def down(path: str, why: str) -> Problem:
     )
 
 
-def unknown(path: str, why: str) -> Problem:
+def unknown(path: str, why: str) -> ApiProblem:
     """A change was sent, and nobody knows what became of it."""
-    return Problem(
+    return ApiProblem(
         "unknown-outcome",
         f"the change was sent to {path}, but not answered: {why}",
         "read the resource: it may have been changed, or may be yet; repeat what still applies",
