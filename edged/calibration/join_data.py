@@ -27,8 +27,9 @@ import numpy.typing as npt
 from edged.data.columns import Batch, Column, address
 from edged.data.hashing import hash_columns
 from edged.data.schema import TYPES, Field, Schema
-from edged.joins.base import PARTITIONS, Beat, Int64s, Records
+from edged.joins.base import Beat, Int64s, Records
 from kernels.cpu import partition, rings
+from kernels.cpu.partition import PARTITIONS
 
 ZIPF = 1.1
 KEYS = ("uniform", "zipf", "one")

@@ -17,8 +17,9 @@ from edged.calibration.join_data import Feed
 from edged.data.columns import address
 from edged.data.workers import Workers
 from edged.joins._lanes import cut
-from edged.joins.base import PARTITIONS, Int64s
+from edged.joins.base import Int64s
 from kernels.cpu import rings, roofline
+from kernels.cpu.partition import PARTITIONS
 
 AHEADS = (0, 8, 16, 32, 64)
 ROUNDS = 3

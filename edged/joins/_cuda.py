@@ -24,9 +24,10 @@ import numpy.typing as npt
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.errors import ConfigError, JobError
-from edged.joins.base import PARTITIONS, Beat, Hashes, Int64s, Records, WindowJoin, marked
+from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, marked
 from kernels import cuda as kernels
 from kernels.cpu import bitmap, rings
+from kernels.cpu.partition import PARTITIONS
 from kernels.cuda import gpu
 
 RING_MIN = 64

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from edged.data.columns import address, apart
 from edged.data.workers import Workers
 from edged.joins._rings import Rings
-from edged.joins.base import PARTITIONS, Beat, Records
+from edged.joins.base import Beat, Records
 from kernels.cpu import beat as beats
 from kernels.cpu import chain, chunk, probe, simd_probe, team
+from kernels.cpu.partition import PARTITIONS
 from kernels.cpu.rings import TIME_MIN
 
 ROW_US = 0.01

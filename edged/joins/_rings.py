@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.data.columns import address, apart
-from edged.joins.base import PARTITIONS, Hashes
+from edged.joins.base import Hashes
 from kernels.cpu import beat, chain, heavy_hitters, pool, rings
+from kernels.cpu.partition import PARTITIONS
 
 RING_MIN = 64
 """Initial capacity of a partition's ring."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from edged.data.columns import Array, address, apart
-from edged.joins.base import PARTITIONS, Int64s
+from edged.joins.base import Int64s
 from kernels.cpu import bucket_table
+from kernels.cpu.partition import PARTITIONS
 
 FULL = 40
 """Average entries a bucket at which a table is rebuilt."""

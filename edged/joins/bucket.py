@@ -27,17 +27,9 @@ from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.joins._lanes import PAIRS_MIN, cut, doubled
 from edged.joins._tables import Table
-from edged.joins.base import (
-    PARTITIONS,
-    Beat,
-    Hashes,
-    Int64s,
-    Records,
-    WindowJoin,
-    marked,
-    window_join,
-)
+from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, marked, window_join
 from kernels.cpu import bucket, bucket_table, rings
+from kernels.cpu.partition import PARTITIONS
 
 GROUPS = 256
 """Groups of beats, each with its first row, that describe the held rows, about."""

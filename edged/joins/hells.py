@@ -20,9 +20,10 @@ from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.joins._cuda import Mapped, grown, ready
 from edged.joins._cuda_batches import Batching
-from edged.joins.base import PARTITIONS, Beat, Hashes, Int64s, Records, WindowJoin, window_join
+from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, window_join
 from kernels import cuda as kernels
 from kernels.cpu import bitmap
+from kernels.cpu.partition import PARTITIONS
 from kernels.cuda import gpu
 
 BITMAP_BYTES = 16 << 20

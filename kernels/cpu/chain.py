@@ -101,7 +101,7 @@ def run(lane: int) -> bool:
         put(ahead, LOOKAHEAD.right, rights)
         put(ahead, LOOKAHEAD.next_pass, 2 * get(lane, LANE.partition))
         put(ahead, LOOKAHEAD.last_pass, 2 * last)
-        put(ahead, LOOKAHEAD.count, 0)
+        put(ahead, LOOKAHEAD.remaining, 0)
         ask(ahead, AHEAD)
     while True:
         p, queued = get(lane, LANE.partition), get(lane, LANE.found) - get(lane, LANE.done)

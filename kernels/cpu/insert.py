@@ -27,7 +27,7 @@ class Lookahead(NamedTuple):
     next_pass: I64 = field("next pass: 2 * partition + side")
     last_pass: I64 = field("pass to stop before")
     at: ADDRESS = field("next record of the current pass")
-    count: I64 = field("its records from there on")
+    remaining: I64 = field("its records from there on")
     heads: ADDRESS = field("its heads; 0 after the last pass")
     mask: I64 = field("its chains - 1")
 
@@ -47,14 +47,14 @@ def look_ahead(ahead: int) -> None:
         count = get(mine, RING.batch_rows)
         if count:
             put(ahead, LOOKAHEAD.at, get(mine, RING.batch))
-            put(ahead, LOOKAHEAD.count, count)
+            put(ahead, LOOKAHEAD.remaining, count)
             put(ahead, LOOKAHEAD.heads, get(mine, RING.heads))
             put(ahead, LOOKAHEAD.mask, get(mine, RING.heads_mask))
             ring, mask, head = get(mine, RING.entries), get(mine, RING.mask), get(mine, RING.head)
             mem.prefetch(ring + ENTRY * (head & mask))
             ask_for_marks(mine)
             return
-    put(ahead, LOOKAHEAD.count, LOW)  # nothing is left
+    put(ahead, LOOKAHEAD.remaining, LOW)  # nothing is left
     put(ahead, LOOKAHEAD.heads, 0)
 
 
@@ -62,7 +62,7 @@ def look_ahead(ahead: int) -> None:
 def ask(ahead: int, count: int) -> None:
     """Prefetch the heads of the next `count` records."""
     while count > 0:
-        if get(ahead, LOOKAHEAD.count) == 0:
+        if get(ahead, LOOKAHEAD.remaining) == 0:
             look_ahead(ahead)
         at, heads, mask = (
             get(ahead, LOOKAHEAD.at),
@@ -71,12 +71,12 @@ def ask(ahead: int, count: int) -> None:
         )
         if heads == 0:
             return
-        n = min(count, get(ahead, LOOKAHEAD.count))
+        n = min(count, get(ahead, LOOKAHEAD.remaining))
         for i in range(n):
             tag = np.int64(mem.load_u32(at + RECORD_BYTES * i + 8))
             mem.prefetch(heads + PAIR * (tag & mask))
         put(ahead, LOOKAHEAD.at, at + RECORD_BYTES * n)
-        put(ahead, LOOKAHEAD.count, get(ahead, LOOKAHEAD.count) - n)
+        put(ahead, LOOKAHEAD.remaining, get(ahead, LOOKAHEAD.remaining) - n)
         count -= n
 
 
@@ -100,13 +100,13 @@ def find_and_insert(
     at, begun, backward = records + RECORD_BYTES * first, first, 0
     newest = max(get(mine, RING.newest_old), get(mine, RING.newest_new))
     while first < last:
-        if get(ahead, LOOKAHEAD.count) == 0:
+        if get(ahead, LOOKAHEAD.remaining) == 0:
             look_ahead(ahead)
         coming, coming_heads = get(ahead, LOOKAHEAD.at), get(ahead, LOOKAHEAD.heads)
         coming_mask, slot = get(ahead, LOOKAHEAD.mask), position & mask
         if coming_heads == 0:
             coming, coming_heads, coming_mask = at, heads, heads_mask
-        count = min(last - first, get(ahead, LOOKAHEAD.count), mask + 1 - slot)
+        count = min(last - first, get(ahead, LOOKAHEAD.remaining), mask + 1 - slot)
         entry, ahead_by, end = ring + ENTRY * slot, coming - at, at + RECORD_BYTES * count
         while at < end:
             tag = np.int64(mem.load_u32(at + ahead_by + 8)) & coming_mask
@@ -131,7 +131,7 @@ def find_and_insert(
         coming = at + ahead_by
         first += count
         put(ahead, LOOKAHEAD.at, coming)
-        put(ahead, LOOKAHEAD.count, get(ahead, LOOKAHEAD.count) - count)
+        put(ahead, LOOKAHEAD.remaining, get(ahead, LOOKAHEAD.remaining) - count)
     put(mine, RING.head, position)
     if backward:
         note_disorder(mine, records + RECORD_BYTES * begun, at)

@@ -53,7 +53,7 @@ class Log(NamedTuple):
     """A pool's log: 16 words, then the latest time of each partition, then the slots."""
 
     first: I64 = field("number of the oldest slot (mod SLOTS)")
-    count: I64 = field("slots in use")
+    slots: I64 = field("slots in use")
     last_rows: I64 = field("rows in the last slot")
     reached: I64 = field("latest time ever seen")
     bound: I64 = field("time below which rows have left")
@@ -202,7 +202,7 @@ def undo(mine: int) -> None:
 def close_slot(mine: int, rows: int, newest: int, row: int, disorder: int) -> None:
     """Put `rows` that were just inserted into the last slot or into one of their own."""
     log, held = get(mine, RING.log), get(mine, RING.head) - get(mine, RING.tail)
-    count = get(log, LOG.count)
+    count = get(log, LOG.slots)
     if count and (count == SLOTS or FINE * get(log, LOG.last_rows) < held):
         slot = slot_at(log, get(log, LOG.first) + count - 1)
         newest, disorder = (
@@ -213,7 +213,7 @@ def close_slot(mine: int, rows: int, newest: int, row: int, disorder: int) -> No
         rows += get(log, LOG.last_rows)
     else:
         slot = slot_at(log, get(log, LOG.first) + count)
-        put(log, LOG.count, count + 1)
+        put(log, LOG.slots, count + 1)
     put(slot, SLOT.newest, newest)
     put(slot, SLOT.row, row)
     put(slot, SLOT.disorder, disorder)
@@ -230,12 +230,12 @@ def settle(mine: int, bound: int, everything: bool) -> None:
         close_slot(
             mine, get(mine, RING.batch_rows), get(log, LOG.newest), get(log, LOG.row), fallen
         )
-    first, end = get(log, LOG.first), get(log, LOG.first) + get(log, LOG.count)
+    first, end = get(log, LOG.first), get(log, LOG.first) + get(log, LOG.slots)
     while first < end and (everything or get(slot_at(log, first), SLOT.newest) < bound):
         put(mine, RING.tail, get(slot_at(log, first), SLOT.end))
         first += 1
     put(log, LOG.first, first % SLOTS)
-    put(log, LOG.count, end - first)
+    put(log, LOG.slots, end - first)
     put(log, LOG.bound, max(bound, get(log, LOG.bound)))
     for number in range(first, end):
         disorder = max(disorder, get(slot_at(log, number), SLOT.disorder))
@@ -248,7 +248,7 @@ def oldest(pools: Any, base: int, rows: int) -> Any:
     first = rows
     for k in range(pools.shape[0]):
         log = pools[k, RING.log]
-        if get(log, LOG.count):
+        if get(log, LOG.slots):
             row = (get(slot_at(log, get(log, LOG.first)), SLOT.row) - base) & LOW
             first = min(first, row)
     return first
@@ -314,7 +314,7 @@ def note_first_rows(log: int, base: int) -> None:
     """Lower each slot's first row to that of the slots behind it: a row that is earlier in time may
     have arrived later in another partition."""
     first = LOW
-    for number in range(get(log, LOG.count) - 1, -1, -1):
+    for number in range(get(log, LOG.slots) - 1, -1, -1):
         slot = slot_at(log, get(log, LOG.first) + number)
         first = min(first, (get(slot, SLOT.row) - base) & LOW)
         put(slot, SLOT.row, (first + base) & LOW)

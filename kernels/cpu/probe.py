@@ -261,7 +261,7 @@ def step_scalar(
 
 
 @device
-def seek(scratch: int, walks: int, ring: int, mask: int, tail: int, disorder: int) -> int:
+def seek(scratch: int, walks: int, ring: int, mask: int, tail: int, disorder: int) -> Any:
     """Follow the only walk down its chain to the next entry of its tag; returns that entry's
     address, 0 where the chain ends before.
 

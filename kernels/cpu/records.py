@@ -21,7 +21,7 @@ The docstring of a declared class ends in a table of its fields: place, type, me
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 from kernels.cpu import mem
 from kernels.registry import device
@@ -67,7 +67,7 @@ def _laid_out(declared: type[_Record], unit: int) -> _Record:
         lines.append(f"    {at:4}  {kind:8} {name:16} {declared._field_defaults[name]}")  # type: ignore[attr-defined]
         at += width
     declared.__doc__ = "\n".join(lines)
-    return declared(*places)
+    return cast("type[Any]", declared)(*places)  # type: ignore[no-any-return]
 
 
 @device

@@ -23,6 +23,7 @@ from typing import Any
 
 import numba
 
+from kernels.cpu.partition import PARTITIONS
 from kernels.cuda.blocks import COUNTERS, sort_by_key
 from kernels.cuda.gpu import THREADS_MAX, cuda
 from kernels.cuda.ring import (
@@ -30,7 +31,6 @@ from kernels.cuda.ring import (
     INDEX,
     INDEX_MASK,
     LOW_32,
-    PARTITIONS,
     TAIL,
     earlier,
     later,

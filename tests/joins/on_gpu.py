@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edged.joins.base import PARTITIONS, Beat, Records
+from edged.joins.base import Beat, Records
+from kernels.cpu.partition import PARTITIONS
 from kernels.cuda import gpu
 from tests.joins.support import RECORD, members
 
