@@ -1,6 +1,6 @@
 """Sending rows to edged: the producer's side of the wire.  Needs pyarrow, nothing else.
 
-`frames` says what the wire is, `docs/producers.md` how to do without this package.
+`edged.client.frames` defines the wire; docs/producers.md shows producers without this package.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One connection to edged: connects, sends what it is given, cuts what comes back into frames.
+"""One connection to edged: sends bytes, parses received bytes into frames.
 
-Never blocks but in `connect` and `wait`.  What goes wrong with the connection is `OSError`; it is
-over then, and the producer makes a new one.
+Only `connect` and `wait` block.  A failure of the connection raises OSError; the producer then
+makes a new connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Closed(ConnectionResetError):
 
 
 class FrameConnection:
-    """A connected socket and what still waits to be sent on it."""
+    """A connected socket and its unsent bytes."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float) -> None:
         sock = socket.create_connection((host, port), timeout_s)
@@ -41,20 +41,20 @@ class FrameConnection:
         self._frames = FrameReader()
         self._unsent: list[memoryview] = []
         self.finished = False
-        """Whether the peer was told that nothing follows."""
+        """Whether the sending side was shut down."""
 
     @property
     def idle(self) -> bool:
-        """Whether all that was given has gone to the kernel."""
+        """Whether the kernel has taken all bytes."""
         return not self._unsent
 
     def give(self, parts: Sequence[bytes | memoryview]) -> bool:
-        """Take `parts` for sending and send what goes; whether all of it went."""
+        """Queue `parts` and send what the kernel takes; returns whether it took all."""
         self._unsent.extend(memoryview(part) for part in parts if len(part))
         return self.send()
 
     def send(self) -> bool:
-        """Send what goes now; whether nothing is left.  Raises OSError."""
+        """Send queued bytes; returns whether none is left.  Raises OSError."""
         try:
             while self._unsent:
                 part = self._unsent[0]
@@ -68,19 +68,19 @@ class FrameConnection:
         return True
 
     def finish(self) -> None:
-        """Say, below the protocol, that nothing follows.  Raises OSError."""
+        """Shut down the sending side.  Raises OSError."""
         if self.finished:
             return
         self.finished = True
         if not isinstance(self._sock, ssl.SSLSocket):
             self._sock.shutdown(socket.SHUT_WR)
             return
-        # close_notify goes out; what the peer has to say, or that it has hung up, is read as ever
+        # sends close_notify; reading goes on
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError):
             self._sock.unwrap()
 
     def receive(self) -> list[tuple[int, bytes]]:
-        """Frames that are here now.  Raises OSError at the end of the connection."""
+        """The frames received so far.  Raises OSError at the end of the connection."""
         frames: list[tuple[int, bytes]] = []
         while True:
             try:
@@ -89,7 +89,7 @@ class FrameConnection:
                 return frames
             except OSError:
                 if frames:
-                    return frames  # what was said first; the error comes again
+                    return frames  # frames first; the next call raises the error
                 raise
             if not data:
                 if frames:
@@ -100,7 +100,7 @@ class FrameConnection:
                 return frames
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until something can be received, or sent where something waits."""
+        """Sleep until bytes can be received, or sent if some are queued."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN | (select.POLLOUT if self._unsent else 0))
         poll.poll(max(0, round(timeout_s * 1000)))

@@ -1,8 +1,8 @@
-"""Rows of Parquet, CSV and NDJSON files in batches that depend on nothing but the files.
+"""Rows of Parquet, CSV and NDJSON files in batches that depend on the files alone.
 
-Batch i holds rows `i * size` and on of all files in order, whatever blocks they are read in: so a
-sender that starts again makes the same batches under the same numbers.  pyarrow finds the types in
-CSV and NDJSON; a column may be given one.  Timestamps in text are ISO 8601, without an offset UTC.
+Batch i starts at row `i * size` of all files in order, whatever the blocks of reading.  A restarted
+sender thus makes the same batches under the same numbers.  pyarrow infers the types of CSV and
+NDJSON columns unless they are given.  Timestamps in text are ISO 8601, without an offset UTC.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TYPES: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Pick:
-    """A column to send: its name in the stream and in the file, and its type where one is given."""
+    """A column to send: its name in the stream, its name in the file, and its type if given."""
 
     name: str
     inside: str
@@ -47,7 +47,7 @@ class Pick:
 
 
 def parse_columns(text: str) -> list[Pick]:
-    """`name`, `name=inside` and `name:type=inside`, with commas between.  Raises ValueError."""
+    """`name`, `name=inside` and `name:type=inside`, separated by commas.  Raises ValueError."""
     picks = []
     for part in text.split(","):
         left, equals, inside = (p.strip() for p in part.partition("="))

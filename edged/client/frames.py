@@ -1,18 +1,18 @@
-"""What stands on the wire beside Arrow: metadata keys, and the frames that come back.
+"""The producers' wire beside Arrow: metadata keys, and the frames of the answers.
 
 Producer → edged is a plain Arrow IPC stream.  Metadata of the schema: `edged.stream` (required),
 `edged.producer` (this producer's id), `edged.token`, `edged.settle` ("1": HELLO comes once it is
 final).  Metadata of each record batch: `edged.seq`, decimal ASCII, counting 1, 2, 3 … per producer.
 
-edged → producer are frames, little-endian, and only where the producer gave an id (errors always):
+edged → producer are little-endian frames; a producer without an id gets errors only:
 
     u32 kind | u32 payload length | payload
 
-    1 HELLO    u64 sequence number of the last committed batch (0: none): go on behind it
+    1 HELLO    u64 sequence number of the last committed batch (0: none); continue after it
     2 ACK      u64 all batches up to this number are committed
-    3 ERROR    UTF-8 text: what was wrong.  The connection ends; trying again will not help
+    3 ERROR    UTF-8 text: the fault.  The connection ends; a retry fails the same way
     4 END_ACK  the end of stream is committed
-    5 AGAIN    UTF-8 text: the connection ends for a reason that passes; connect again
+    5 AGAIN    UTF-8 text: the connection ends for a temporary reason; connect again
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def end_ack() -> bytes:
 
 
 class FrameReader:
-    """Cuts what was received into frames: feed it bytes, get (kind, payload) pairs."""
+    """A parser: bytes in, (kind, payload) pairs out."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The frames that are whole now.  Raises ValueError where these are no frames."""
+        """The complete frames so far.  Raises ValueError for bytes that are no frames."""
         self._rest += data
         frames, at = [], 0
         while len(self._rest) - at >= _HEAD.size:
@@ -73,7 +73,7 @@ class FrameReader:
 
 
 def seq_of(payload: bytes) -> int:
-    """The number in a HELLO's or ACK's payload.  Raises ValueError where it is not 8 bytes."""
+    """The number in a HELLO's or ACK's payload.  Raises ValueError unless it has 8 bytes."""
     if len(payload) != 8:
         raise ValueError(f"a sequence number of {len(payload)} bytes")
     return int.from_bytes(payload, "little")

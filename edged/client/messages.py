@@ -1,7 +1,7 @@
-"""Record batches as Arrow IPC messages whose sequence number is filled in when they are sent.
+"""Record batches as Arrow IPC messages; the sequence number is filled in when they are sent.
 
-The number stands in the message's metadata as 18 decimal digits, so that a message that is
-serialised once can be sent again and again under new numbers; only its metadata is copied.
+The number has 18 decimal digits in the message's metadata.  A message that is serialised once can
+be sent under several numbers; only its metadata is copied.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BLANK = b"0" * DIGITS
 JOIN_BYTES_MAX = 64 << 10
 """Bodies up to this size are sent in one piece with their metadata."""
 ROWS_MAX = 1 << 16
-"""Rows of a message that is cut from a table."""
+"""Rows of the messages that a table is split into."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class Serializer:
     def greeting(
         self, stream: str, producer: str | None, token: str | None, settle: bool = False
     ) -> bytes:
-        """The schema message that opens a connection; `settle`: HELLO comes once it is final."""
+        """The schema message that opens a connection; with `settle` HELLO waits until it is
+        final."""
         metadata = {STREAM_KEY: stream.encode()}
         if producer:
             metadata[PRODUCER_KEY] = producer.encode()
@@ -87,7 +88,7 @@ class Serializer:
     def batches(self, data: Any) -> Iterator[pa.RecordBatch]:
         """A RecordBatch, a Table or a mapping of arrays as batches of this schema.
 
-        Columns go by name and are cast where that loses nothing.  Raises KeyError for a missing
+        Columns are matched by name and cast if that loses nothing.  Raises KeyError for a missing
         column and pa.ArrowInvalid for a value that does not fit.
         """
         if isinstance(data, Mapping):
@@ -99,7 +100,7 @@ class Serializer:
         yield from table.to_batches(max_chunksize=ROWS_MAX)
 
     def _stream(self, batch: pa.RecordBatch | None) -> memoryview:
-        """The schema message, and the batch's where there is one."""
+        """The schema message, and the batch's message if there is a batch."""
         sink = pa.BufferOutputStream()
         writer = pa.ipc.new_stream(sink, self.schema)
         if batch is None:

@@ -1,16 +1,16 @@
-"""`Producer`: batches go out numbered, are kept until edged has committed them, and are sent again
-after a lost connection.
+"""`Producer`: numbers batches, keeps them until edged has committed them, and resends them after a
+lost connection.
 
-No thread of its own: the socket is looked after within the calls, so a producer that goes quiet
-with batches unacknowledged should call `flush` (or `poll`, which does not wait).  All methods may
-be called from several threads; one works at a time.
+It has no thread: the socket is served within its methods.  A producer that pauses with
+unacknowledged batches should call `flush`, or `poll`, which does not wait.  Methods may be called
+from several threads and exclude each other.
 
     with Producer("127.0.0.1:7400", "power", schema, producer="turbine-7") as producer:
         producer.send({"turbine": ["R80711"], "time": [now], "power_kw": [731.2]})
 
-A producer that starts again under its old id is told the last committed number; `connect` returns
-it, and new batches are numbered on from there.  Whoever can make the same batches again (from a
-file) leaves that many out, and nothing is lost or repeated.
+A producer that restarts under its old id continues after the last committed number, which `connect`
+returns.  A program that can make the same batches again (from a file) skips that many; nothing is
+lost or repeated.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 5.0
-"""Pause before connecting again: doubled each time, with full jitter above the half."""
+"""First pause before a reconnect; it doubles each time, with jitter above its half."""
 
 
 class Producer:
     """A producer of one stream; see the module's docstring.
 
     `tls` is an SSLContext, the path of a CA's PEM file, or True for the system's CAs.  Without
-    `producer` nothing is acknowledged or sent again.  `timeout_s` is how long a call may wait.
+    `producer` nothing is acknowledged or sent again.  `timeout_s` is the longest wait of a call.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Producer:
 
     @property
     def acked(self) -> int:
-        """Number of the last batch that is committed."""
+        """Number of the last committed batch."""
         return self._acked
 
     @property
@@ -96,11 +96,11 @@ class Producer:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema that batches are sent under."""
+        """The schema of the batches."""
         return self._serializer.schema
 
     def connect(self) -> int:
-        """Connect now, trying again for `timeout_s`; returns the last committed number."""
+        """Connect, with retries for `timeout_s`; returns the last committed number."""
         with self._lock:
             self._run(lambda: self._link is not None and self._ready(), "no connection")
             return self._acked
@@ -112,10 +112,9 @@ class Producer:
     def send(self, data: pa.RecordBatch | pa.Table | dict[str, Any] | Prepared) -> int:
         """Send rows; returns the number of their last batch.
 
-        Waits where the connection was never made yet, and while `unacked_bytes_max` bytes are
-        unacknowledged.  Raises TimeoutError when that takes longer than `timeout_s`, and PeerError
-        where edged has refused this producer.  While a lost connection is not back, batches are
-        kept.
+        Waits for the first connection, and while `unacked_bytes_max` bytes are unacknowledged.
+        Raises TimeoutError after `timeout_s`, and PeerError if edged refuses this producer.  While
+        a lost connection is down, batches are kept.
         """
         with self._lock:
             if self._ending:
@@ -127,44 +126,44 @@ class Producer:
             return self._last
 
     def poll(self) -> int:
-        """Take acks, go on sending, reconnect where it is time; returns the last committed number.
+        """Read acks, send, reconnect if due; returns the last committed number.
 
-        Does not wait for anything but the connection itself.
+        Waits for nothing but the connection itself.
         """
         with self._lock:
             self._step()
             return self._acked
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything is committed.  Without an id: until all is on its way.
+        """Wait until all batches are committed; without an id, until all are sent.
 
-        What is committed needs no connection: a producer whose batches all are is done, though
-        edged has hung up meanwhile and may know its stream no more.
+        If all batches are committed it returns without a connection: edged may have hung up since,
+        and may have deleted the stream.
         """
         with self._lock:
             if self._id is None or self._unacked:
                 self._run(self._flushed, "no ack", timeout_s)
 
     def end(self, timeout_s: float | None = None) -> None:
-        """Say end-of-stream and wait until that is committed, and with it all batches.
+        """Send end-of-stream and wait until it and all batches are committed.
 
-        Without an id: until edged has received it, see `part`.
+        Without an id: until edged has received it (`part`).
         """
         with self._lock:
             self._ending = True
             self._run(lambda: self._ended, "the end of the stream is not committed", timeout_s)
 
     def part(self, timeout_s: float | None = None) -> None:
-        """For a producer without an id: hang up, and wait until edged has done so too.
+        """For a producer without an id: hang up, and wait until edged hangs up too.
 
-        It has received everything then and had nothing to object; no acks say so.
+        edged has then received everything without an error; there are no acks.
         """
         with self._lock:
             self._parting = True
             self._run(lambda: self._ended, "edged has not read everything", timeout_s)
 
     def close(self) -> None:
-        """Close the connection; what is not acknowledged by now is forgotten here."""
+        """Close the connection and discard unacknowledged batches."""
         with self._lock:
             self._drop()
             self._unacked.clear()
@@ -210,12 +209,12 @@ class Producer:
         return self._link is not None and self._greeted
 
     def _flushed(self) -> bool:
-        """Everything is committed, or all on its way where nobody would say so."""
+        """Whether all batches are committed, or all are sent if there are no acks."""
         on_its_way = self._link is not None and self._link.idle
         return not self._unacked and (self._id is not None or on_its_way)
 
     def _run(self, done: Callable[[], bool], what: str, timeout_s: float | None = None) -> None:
-        """Work on the connection until `done`; TimeoutError says `what` is the matter."""
+        """Serve the connection until `done`.  Raises TimeoutError that names `what`."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
@@ -231,7 +230,7 @@ class Producer:
                 time.sleep(max(0.0, min(left, self._retry_at - time.monotonic())))
 
     def _step(self) -> None:
-        """Connect if it is time, take what has come, send what goes.  Raises PeerError."""
+        """Connect if due, read frames, send.  Raises PeerError."""
         if self._fatal is not None:
             raise self._fatal
         link = self._link or self._connect()
@@ -249,7 +248,7 @@ class Producer:
         self._transmit()
 
     def _connect(self) -> FrameConnection | None:
-        """A new connection, where it is time for one and there is somebody."""
+        """Make a new connection if one is due and edged listens."""
         if time.monotonic() < self._retry_at:
             return None
         try:
@@ -265,7 +264,7 @@ class Producer:
         return link
 
     def _lost(self) -> None:
-        """The connection is over; when to try the next."""
+        """End the connection and schedule the next."""
         self._drop()
         self._retry_at = time.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
         self._backoff_s = min(BACKOFF_S_MAX, self._backoff_s * 2)
@@ -276,7 +275,7 @@ class Producer:
         self._link, self._greeted, self._end_sent, self._sent = None, False, False, 0
 
     def _transmit(self) -> None:
-        """Send batches that were not yet sent on this connection, as far as that goes."""
+        """Send batches not yet sent on this connection, until the kernel takes no more."""
         link = self._link
         if link is None or not self._greeted:
             return
@@ -300,7 +299,7 @@ class Producer:
             self._explain_loss()
 
     def _explain_loss(self) -> None:
-        """Sending failed: edged may have said why before it closed."""
+        """After a failed send: read the reason that edged may have sent before it closed."""
         with contextlib.suppress(OSError, ValueError):
             while self._link is not None:
                 received = self._link.receive()
@@ -345,7 +344,7 @@ class Producer:
         self._sent = 0
 
     def _forget(self, seq: int) -> None:
-        """Batches up to `seq` are committed."""
+        """Drop batches up to `seq`, which are committed."""
         self._acked = max(self._acked, seq)
         while self._unacked and self._unacked[0][0] <= seq:
             self._unacked_bytes -= self._unacked.popleft()[1].size

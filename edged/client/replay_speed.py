@@ -1,6 +1,6 @@
-"""Replaying recorded rows at the pace of their event times.  Pure functions; times in microseconds.
+"""Replay of recorded rows at a multiple of real time.  Pure functions; times in microseconds.
 
-A pace is a factor: 0 is full speed, 1 real time, 60 sixty times faster than it happened.
+A pace is a factor: 0 is full speed, 1 real time, 60 sixty times real time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ PACE_MAX = 1e9
 
 
 def parse_pace(text: str) -> float:
-    """The factor that `full`, `real_time` or `60x` means.  Raises ValueError."""
+    """The factor of `full`, `real_time` or `60x`.  Raises ValueError."""
     named = {"full": 0.0, "real_time": 1.0}
     if text in named:
         return named[text]
@@ -25,7 +25,7 @@ def parse_pace(text: str) -> float:
 
 
 def due_us(event_us: int, first_event_us: int, began_us: int, factor: float) -> int:
-    """When a row of time `event_us` is due, on the clock that read `began_us` at the first row."""
+    """Due time of a row of time `event_us`, on the clock that read `began_us` at the first row."""
     if factor == 0:
         return began_us
     return began_us + math.ceil((event_us - first_event_us) / factor)

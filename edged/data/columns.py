@@ -6,8 +6,8 @@ slice shares the bytes).  `valid` is uint8[n], 1 where a value stands, 0 where i
 that is not nullable has `valid=None`, a nullable one always has the array.  The value under a null
 is unspecified but readable.
 
-A `Batch` is a schema, a row count and one column a field.  Batches are views: they are good until
-the beat that made them ends.
+A `Batch` is a schema, a row count and one column a field.  Batches are views, valid until the beat
+that made them ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edged.data.schema import Schema
 
 Array = npt.NDArray[Any]
 APART_BYTES = 128
-"""What two threads write should lie so far apart: CPUs fetch lines of 64 bytes in pairs."""
+"""Distance between memory that two threads write: CPUs fetch 64-byte lines in pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Batch:
     def addresses(self) -> npt.NDArray[np.int64]:
         """int64[columns, 4]: width (0: variable), values, valid (0: none), offsets (0: none).
 
-        The addresses are what kernels over any schema take; keep the batch alive while they run.
+        Kernels over any schema take this table; keep the batch alive while they run.
         """
         table = np.zeros((len(self.columns), 4), np.int64)
         for i, (f, c) in enumerate(zip(self.schema.fields, self.columns, strict=True)):
@@ -94,8 +94,8 @@ class Batch:
     def from_arrow(cls, batch: pa.RecordBatch, schema: Schema) -> Batch:
         """A copy of `batch`, cast to `schema`.
 
-        Raises pa.ArrowInvalid where a value does not fit, ValueError where a null stands in a
-        column that is not nullable, KeyError where a column is missing.
+        Raises pa.ArrowInvalid for a value that does not fit, ValueError for a null in a column
+        that is not nullable, KeyError for a missing column.
         """
         columns = []
         for f in schema.fields:
@@ -117,8 +117,10 @@ def address(array: Array) -> int:
 
 
 def apart(*shape: int) -> npt.NDArray[np.int64]:
-    """Zeros that share no cache lines with other memory: what one thread writes, others do not wait
-    for.  Rows do not share them either where they have a multiple of 16 numbers."""
+    """int64 zeros that share no cache line with other memory, against false sharing.
+
+    Rows share no lines either if their length is a multiple of 16.
+    """
     words, size = APART_BYTES // 8, math.prod(shape)
     memory = np.zeros(-(-size // words) * words + words, np.int64)
     first = -(address(memory) // 8) % words

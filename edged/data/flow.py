@@ -1,4 +1,4 @@
-"""Links, flows and the beat's context: what operators, joins and sinks exchange.
+"""Links, flows and the beat's context: the types that operators, joins and sinks exchange.
 
 A link between operators carries, each beat, a `Flow`: a batch and the watermark that holds after
 it.  Statically it is a `Link`: schema, event-time column, and the largest disorder of its rows.
@@ -17,22 +17,22 @@ from edged.data.schema import Schema
 from edged.data.workers import Workers
 
 WATERMARK_MIN_US = -(2**63)
-"""Nothing is known yet."""
+"""No time is known yet."""
 WATERMARK_MAX_US = 2**63 - 1
-"""End of stream: nothing more will come."""
+"""End of stream."""
 State = dict[str, npt.NDArray[Any]]
 """An operator's state as named arrays; scalars are arrays of one element."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What flows along an edge of the graph, known before anything runs."""
+    """The static type of an edge of the job's graph."""
 
     schema: Schema
     time: str
     """Name of the event-time column (type timestamp, not nullable)."""
     disorder_us: int = 0
-    """Rows that are not late may carry times this far below the largest time seen before them."""
+    """Largest distance of an on-time row's time below the largest earlier time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class BeatContext:
-    """What the loop tells operators and sinks.  Number and clock are in the beat's record, so that
-    replay sees the same."""
+    """The beat as operators and sinks see it.  Number and clock are in the beat's record, so a
+    replay sees the same values."""
 
     number: int
     wall_us: int
-    """The wall clock at the beat's start, as logged: a label, never an input to a decision."""
+    """Wall clock at the beat's start, as logged.  A label only: no decision depends on it."""
     workers: Workers
     await_room: Callable[[OSError], None] | None = None
-    """Called where a disk is full, with what it said: returns when another try is worth it, raises
-    where nobody waits any more.  None: nobody ever does."""
+    """Called with the error of a full disk.  Returns when a retry is worthwhile, raises when the
+    wait is over.  None: a full disk is an error."""

@@ -1,6 +1,6 @@
-"""`take`: the rows of a batch that an index array names, in its order, as a new batch.
+"""`take`: the rows of a batch selected by an index array, in its order, as a new batch.
 
-Filter, window, pages, the late-row split and the join's output all make their rows here.
+Filter, window, pages, the late-row split and the join's output use it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def take(
 ) -> Batch:
     """The rows `rows` (each 0 <= row < batch.rows; repeats allowed) of `batch`.
 
-    The new batch lives in `scratch` under `name`: it is good until the next `take` with the same
+    The new batch lives in `scratch` under `name` and is valid until the next `take` with the same
     scratch and name.  With `workers`, large gathers are split among them.
     """
     if not (rows.flags.c_contiguous and rows.flags.writeable and rows.dtype == np.int64):
@@ -79,7 +79,7 @@ def _take_column(
     name: str,
     parts: _Parts,
 ) -> Column:
-    """Lay out one column's result and add to `parts` what fills it."""
+    """Allocate one column's result and add the gathers that fill it to `parts`."""
     valid: npt.NDArray[np.uint8] | None = None
     if column.valid is not None:
         valid = scratch.get(f"{name}.valid", rows.size, np.uint8)

@@ -1,7 +1,7 @@
-"""Key columns to 64-bit hashes; what `kernels.cpu.hash` computes, over a batch.
+"""64-bit hashes of key columns over a batch (`kernels.cpu.hash`).
 
 The top 6 bits of a hash are the row's logical partition, the low bits its place in a table.
-`exact_bits` says how far a hash stands for the key itself.
+`exact_bits` says for which keys equal hashes prove equal keys.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def all_valid(
 
 
 def key_code(dtype: DType) -> int:
-    """What kernels that hash and compare keys call a type (see `kernels.cpu.keys`)."""
+    """The type code of kernels that hash and compare keys (`kernels.cpu.keys`)."""
     return dtype.width + (CODE_FLOAT if dtype.floating else 0)
 
 

@@ -1,16 +1,16 @@
-"""The producers of one stream: who they are, how far they are, whether they have ended.
+"""The producers of one stream: names, sequence numbers, latest times, ends.
 
-A producer is a name that a peer gives itself (`edged.producer` on the wire); inside it is a number,
-the lowest that was given back by `forget`, else the next.  Number 0 is the anonymous producer: all
-peers that gave no name.  The arrays are indexed by number; a free number has the name "".
+A producer names itself (`edged.producer` on the wire).  Internally it has a number: the lowest free
+one.  Number 0 is the anonymous producer, shared by all peers without a name.  The arrays are
+indexed by number; a free number has the name "".
 
-What is durable is (ids, seq, latest_us, ended); `seen_us` is on the monotonic clock of this run.
-`changes` gives what a beat's record must hold, as a delta to the record before; `apply` replays
-it: numbers that were given back, then names that were given out, then values.  Both `changes` and
-`to_json` are JSON-able dicts of lists.  Whoever keeps values by number of his own must clear those
-in `forgotten` before he takes rows of the next holder, live and in a replay.
+Durable: ids, seq, latest_us, ended.  `seen_us` is on the monotonic clock of this run.  `changes`
+gives the delta for a beat's record; `apply` replays it in the order freed numbers, new names,
+values.  Both `changes` and `to_json` are dicts of lists of JSON values.  Code that keeps values of
+its own by number must clear those in `forgotten` before it takes rows of the next producer with
+that number, live and in a replay.
 
-The arrays are replaced when they grow: read them through the object, do not keep them.
+The arrays are replaced when they grow: read them through the object, keep no reference.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Producers:
         self.seen_us: npt.NDArray[np.int64] = np.zeros(16, np.int64)[:1]
         """Monotonic time of the last arrival (a batch or a connection) in this run."""
         self.ended: npt.NDArray[np.uint8] = np.zeros(16, np.uint8)[:1]
-        """1 where the producer has said end-of-stream and has sent nothing since."""
+        """1 after an end-of-stream with nothing sent since."""
         self.forgotten: list[int] = []
-        """Numbers given back since the last `mark_logged`."""
+        """Numbers freed since the last `mark_logged`."""
         self._numbers: dict[str, int] = {"": ANONYMOUS}
         self._free: list[int] = []
         self._new: list[int] = []
@@ -60,7 +60,7 @@ class Producers:
         return id in self._numbers
 
     def number(self, id: str) -> int:
-        """The number of the producer called `id`, given out now if it is new."""
+        """The number of the producer `id`; a new producer gets one."""
         number = self._numbers.get(id)
         if number is None:
             number = self._free[0] if self._free else len(self.ids)
@@ -68,7 +68,7 @@ class Producers:
         return number
 
     def forget(self, number: int) -> None:
-        """Give a number back: nothing staged may be its holder's, who would start anew."""
+        """Free a number.  No staged row may belong to it; its producer would start from nothing."""
         del self._numbers[self.ids[number]]
         self.ids[number] = ""
         self.seq[number], self.latest_us[number] = 0, WATERMARK_MIN_US
@@ -78,15 +78,15 @@ class Producers:
         self._new = [n for n in self._new if n != number]
 
     def touch(self, monotonic_us: int) -> None:
-        """Say that every producer was seen at `monotonic_us`: after a recovery none is idle yet."""
+        """Set `seen_us` of all producers: after a recovery none is idle."""
         self.seen_us[:] = monotonic_us
 
     def changed(self) -> bool:
-        """Whether `changes` holds anything: a beat is worth committing, rows or not."""
+        """Whether `changes` is not empty, so that a beat must be committed even without rows."""
         return bool(self._new or self.forgotten) or self._changed_numbers().size > 0
 
     def changes(self) -> dict[str, Any]:
-        """What has changed since the last `mark_logged`: new names, and values by number."""
+        """The delta since the last `mark_logged`: freed numbers, new names, values by number."""
         at = self._changed_numbers()
         return {
             "forgotten": self.forgotten,
@@ -98,7 +98,7 @@ class Producers:
         }
 
     def apply(self, changes: Mapping[str, Any]) -> None:
-        """Replay what `changes` gave; call it before the beat's rows are staged again."""
+        """Apply a delta from `changes`; call it before the beat's rows are staged again."""
         self._extend(max(changes["number"], default=0) + 1)
         for number in changes["forgotten"]:
             if self.ids[number]:
@@ -113,12 +113,12 @@ class Producers:
         self.mark_logged()
 
     def mark_logged(self) -> None:
-        """What `changes` gave is in a record now."""
+        """The delta of `changes` is in a record."""
         self.forgotten, self._new = [], []
         self._logged = (self.seq.copy(), self.latest_us.copy(), self.ended.copy())
 
     def to_json(self) -> dict[str, Any]:
-        """All that is durable, for a snapshot."""
+        """The durable fields, for a snapshot."""
         return {
             "ids": list(self.ids),
             "seq": self.seq.tolist(),
@@ -135,7 +135,7 @@ class Producers:
         return producers
 
     def restore(self, document: Mapping[str, Any]) -> None:
-        """Become what `to_json` described, in place."""
+        """Replace the contents by those of a `to_json`."""
         ids = list(document["ids"])
         n = len(ids)
         self.ids = ids
@@ -154,7 +154,7 @@ class Producers:
         self.ids[number], self._numbers[id] = id, number
 
     def _extend(self, size: int) -> None:
-        """Have `size` numbers at least, the new ones free."""
+        """Grow to at least `size` numbers; new ones are free."""
         if size <= len(self.ids):
             return
         self._free += range(len(self.ids), size)

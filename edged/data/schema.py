@@ -1,10 +1,10 @@
-"""Types, fields and schemas: what a column may be and what it becomes elsewhere.
+"""Types, fields and schemas of columns, and their Arrow and JSON forms.
 
 Twelve types, each nullable: `bool`, `int8`..`int64`, `uint8`..`uint64`, `float32`, `float64`,
 `timestamp` (microseconds since 1970-01-01 UTC, int64), `string` (UTF-8) and `binary`.
 
-A schema's one written form is JSON: `[{"name": …, "type": …, "nullable": …}, …]`.  It is what the
-job document, the page's registered `stream@version` and the collector exchange.
+A schema is written as JSON: `[{"name": …, "type": …, "nullable": …}, …]`.  Job documents,
+registered `stream@version` schemas of pages and the collector use this form.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DType:
 
     @property
     def variable(self) -> bool:
-        """Whether values differ in size (string, binary)."""
+        """Whether values have a variable size (string, binary)."""
         return self.width == 0
 
     @property
@@ -129,14 +129,14 @@ class Schema:
         return not any(f.dtype.variable for f in self.fields)
 
     def index(self, name: str) -> int:
-        """Position of the column called `name`; KeyError where there is none."""
+        """Position of the column `name`.  Raises KeyError."""
         for i, f in enumerate(self.fields):
             if f.name == name:
                 return i
         raise KeyError(name)
 
     def field(self, name: str) -> Field:
-        """The field called `name`; KeyError where there is none."""
+        """The field `name`.  Raises KeyError."""
         return self.fields[self.index(name)]
 
     def __iter__(self) -> Iterator[Field]:

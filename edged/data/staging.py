@@ -1,21 +1,21 @@
-"""Staging: where a stream's rows wait, columnar, between their arrival and their beat.
+"""Staging: the columnar buffer of a stream's rows between arrival and beat.
 
     _Half A   [ consumed | live rows ............ | free ]      values, valid, offsets, bytes
     _Half B   [ free                              ....... ]      per column
     chunks    producer, stop, time_min, time_max: one entry for each message that arrived
 
 1. Rows are contiguous: `pending`, `unlogged` and any slice of them are plain views.
-2. Rows are appended at the end.  Where they do not fit, the live rows move to the *other* half.
-   Only the first compaction after a `mark_logged` reuses memory, further ones take a fresh half:
-   so views that were handed to a commit at one `mark_logged` stay intact until the first
-   compaction after the next, and with at most one commit in flight nothing is overwritten.
+2. Rows are appended at the end.  If they do not fit, the live rows move to the *other* half.  Only
+   the first compaction after a `mark_logged` reuses memory; further ones allocate a half.  Views
+   given to a commit at one `mark_logged` stay intact until the first compaction after the next, so
+   with at most one commit in flight nothing is overwritten.
 3. Live rows are those not consumed or not logged: a row is dropped only when it is both.
 4. A row whose time is more than `max_ahead_us` ahead of the wall clock is refused and counted,
-   never staged.  Where the wall clock stands before 2024 (a board without a battery that booted
-   in 1970) the reference is the largest time staged so far, and with none the first row's own.
-5. Rows that no beat could take yet should stay with their producers, see `read_until_us`.
+   never staged.  If the wall clock is before 2024 (a board without a battery boots in 1970), the
+   reference is the largest staged time, or the first row's own.
+5. Rows that no beat can take yet stay with their producers (`read_until_us`).
 6. Memory: each half may take `bytes_max / 2`.  `room` falls to 0 at 80 % of a half and comes back
-   below 50 %.  Only a source that does not heed `room` can make a half grow past its share.
+   below 50 %.  Only a source that ignores `room` makes a half grow past its share.
 
 Staging belongs to the loop's thread.
 """
@@ -39,19 +39,19 @@ from kernels.cpu.staging import copy_rows, take_rows
 __all__ = ["CLOCK_SANE_US", "TIME_MAX_US", "Chunks", "Producers", "Staging", "StagingTarget"]
 
 CLOCK_SANE_US = 1_704_067_200_000_000
-"""2024-01-01 UTC: a wall clock before it is not believed."""
+"""2024-01-01 UTC: a wall clock before it is ignored."""
 TIME_MAX_US = 2**63 - 1
 CHUNK_BYTES = 28
 """Memory that one chunk's entry takes."""
 ROWS_MIN = 1024
-"""Rows that a half has room for at least, where its share of memory allows."""
+"""Least rows of a half, if its share of memory allows."""
 
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """The messages that rows came in: chunk i is rows `stop[i-1]:stop[i]` and none is empty."""
+    """The messages of staged rows: chunk i is rows `stop[i-1]:stop[i]`, never empty."""
 
     producer: npt.NDArray[np.int32]
     stop: Int64s
@@ -104,13 +104,13 @@ class _Half:
         return self.batch.slice(start, stop)
 
     def bytes_at(self, row: int) -> Int64s:
-        """Where row `row`'s bytes begin, for each column (0 for fixed-width ones)."""
+        """Byte offset of row `row` in each column (0 for fixed width)."""
         ends = [0 if c.offsets is None else c.offsets[row] for c in self.batch.columns]
         return np.array(ends, np.int64)
 
 
 class _ChunkLog:
-    """Chunk entries with stops as rows of the current half; grows, and closes up in place."""
+    """Chunk entries, with stops as rows of the current half; grows, and compacts in place."""
 
     def __init__(self) -> None:
         self.producer = np.empty(256, np.int32)
@@ -144,8 +144,8 @@ class _ChunkLog:
 
 @dataclass(frozen=True, slots=True)
 class StagingTarget:
-    """Where a kernel may write: the half's address table, the first free row and bytes, and the
-    chunk arrays with the first free entry."""
+    """The place that a kernel writes to: the half's address table, the first free row and bytes,
+    and the chunk arrays with the first free entry."""
 
     addresses: Int64s
     times: Int64s
@@ -169,9 +169,9 @@ class Staging:
         self.latest_us = WATERMARK_MIN_US
         """Largest time staged by any producer."""
         self.useful_us = TIME_MAX_US
-        """Rows later than this could not be taken by the next beat; the job moves it."""
+        """The next beat takes no rows later than this; the job moves it."""
         self.held = False
-        """Whether nothing is to be read for it: the job is paused or drains."""
+        """Whether the source must not read: the job is paused or drains."""
         self._half_bytes = max(bytes_max // 2, 1)
         self._high, self._low = self._half_bytes * 4 // 5, self._half_bytes // 2
         self._ahead = self._half_bytes // 8
@@ -192,7 +192,7 @@ class Staging:
 
     @property
     def full(self) -> bool:
-        """Whether sources must not read: the high watermark was met and the low one not yet."""
+        """Whether sources must not read: the high watermark was reached, the low one not yet."""
         return self.room() == 0
 
     @property
@@ -202,7 +202,7 @@ class Staging:
 
     @property
     def staged_per_wire_byte(self) -> float:
-        """How much a byte of Arrow IPC body can grow at most when it is staged (bits to bytes)."""
+        """Largest growth of a byte of Arrow IPC body when it is staged (bits become bytes)."""
         wire = sum(
             4 if f.dtype.variable else 0.125 if f.dtype.name == "bool" else f.dtype.width
             for f in self.schema
@@ -210,7 +210,7 @@ class Staging:
         return max(1.0, self._row_bytes / wire)
 
     def live_bytes(self) -> int:
-        """Memory that live rows (not consumed, or not logged) take."""
+        """Bytes of live rows (not consumed, or not logged)."""
         start = min(self._head, self._logged)
         chunks = self._log.tail - min(self._log.head, self._log.logged)
         total = (self._tail - start) * self._row_bytes + chunks * CHUNK_BYTES
@@ -221,12 +221,14 @@ class Staging:
         return total
 
     def memory_bytes(self) -> int:
-        """Memory that is set aside: both halves, used or not."""
+        """Bytes allocated: both halves, used or not."""
         return self._half.nbytes() + self._other.nbytes()
 
     def room(self) -> int:
-        """Bytes that may be staged before the source must stop reading; 0 until below the low
-        watermark once the high one was met, and while it is held."""
+        """Bytes that may be staged before the source must stop reading.
+
+        0 from the high watermark until staging falls below the low one, and while it is held.
+        """
         if self.held:
             return 0
         live = self.live_bytes()
@@ -234,11 +236,11 @@ class Staging:
         return 0 if self._full else self._high - live
 
     def read_until_us(self) -> int:
-        """A producer whose last row is later than this is better left unread for now.
+        """Producers whose last row is later than this stay unread for now.
 
-        No beat could take its rows yet; they would lie here, and in every snapshot, until the
-        slowest producer has caught up.  An eighth of a half is spent on such rows, so that their
-        producers get their acks.
+        No beat can take their rows before the slowest producer catches up; until then the rows
+        would fill staging and every snapshot.  An eighth of a half is spent on such rows, so that
+        their producers get acks.
         """
         return self.useful_us if self.live_bytes() > self._ahead else TIME_MAX_US
 
@@ -259,18 +261,18 @@ class Staging:
         self._log.head, self._head = head, stop
 
     def unlogged(self) -> tuple[Batch, Chunks]:
-        """What was appended since the last `mark_logged`, consumed or not: views, and chunks."""
+        """Views and chunks of rows appended since the last `mark_logged`, consumed or not."""
         rows = self._half.view(self._logged, self._tail)
         return rows, self._log.copy(self._log.logged, self._log.tail, self._logged)
 
     def mark_logged(self) -> None:
-        """What `unlogged` and `producers.changes` gave is in a beat's record now."""
+        """The rows of `unlogged` and the delta of `producers.changes` are in a beat's record."""
         self._logged, self._log.logged = self._tail, self._log.tail
         self._reusable = True
         self.producers.mark_logged()
 
     def limit_us(self, wall_us: int) -> int:
-        """The largest time that is accepted now; TIME_MAX_US where nothing is known yet."""
+        """The largest accepted time; TIME_MAX_US if there is no reference yet."""
         reference = wall_us if wall_us >= CLOCK_SANE_US else self.latest_us
         if reference == WATERMARK_MIN_US:
             return TIME_MAX_US
@@ -290,9 +292,9 @@ class Staging:
         return int(times.size)
 
     def append_logged(self, batch: Batch, chunks: Chunks) -> None:
-        """Stage again exactly what `unlogged` gave, from a record: it counts as logged.
+        """Stage the rows of a record again; they count as logged.
 
-        Apply the record's producer changes first, so that the chunks' producers are known.
+        Apply the record's producer changes first: chunks refer to them.
         """
         self._stage(batch, None, chunks)
         self._logged, self._log.logged = self._tail, self._log.tail
@@ -300,9 +302,9 @@ class Staging:
         self.producers.mark_logged()
 
     def reserve(self, rows: int, bytes_each: Int64s, chunks: int) -> StagingTarget:
-        """Make room for `rows` rows with `bytes_each[column]` bytes and tell where it is.
+        """Make room for `rows` rows with `bytes_each[column]` bytes; returns the place.
 
-        Nothing is staged until `extend`; reserving again forgets what was written.
+        Nothing is staged until `extend`; another `reserve` discards what was written.
         """
         half, ends = self._half, self._half.bytes_at(self._tail)
         need = ends + bytes_each
@@ -317,9 +319,9 @@ class Staging:
         return StagingTarget(half.addresses, times, self._tail, ends, self._log)
 
     def extend(self, rows: int, chunks: int, latest_us: int) -> None:
-        """Rows and chunk entries that were written behind the reserved place are staged now.
+        """Stage the rows and chunk entries written to the reserved place.
 
-        The writer has moved the producers' arrays itself.
+        The caller updates the producers' arrays.
         """
         self._tail += rows
         self._log.tail += chunks
@@ -344,7 +346,7 @@ class Staging:
         return state
 
     def load(self, state: State) -> None:
-        """Take over what `save` gave; rows staged before are forgotten."""
+        """Restore the state of a `save`; staged rows are discarded."""
         self.producers.restore(_json_of(state["producers"]))
         self._head = self._logged = self._tail = 0
         self._log = _ChunkLog()
@@ -387,7 +389,7 @@ class Staging:
         self.extend(chunks.rows, len(chunks), int(chunks.time_max.max()))
 
     def _compact(self, rows: int, bytes_each: Int64s) -> None:
-        """Move live rows to the other half, growing it where it is small and may grow."""
+        """Move live rows to the other half, which grows if it is small and may grow."""
         start, half = min(self._head, self._logged), self._half
         live = self._tail - start
         need_bytes = half.bytes_at(self._tail) - half.bytes_at(start) + bytes_each
@@ -399,9 +401,9 @@ class Staging:
         self._log.stop[: self._log.tail] -= start
 
     def _roomy(self, rows: int, need_bytes: Int64s) -> _Half:
-        """The other half if it may be reused and has a quarter to spare, else a fresh one.
+        """The other half if it may be reused and has a quarter to spare, else a new one.
 
-        A fresh one has up to twice the need, within this half's share of memory where possible.
+        A new half has up to twice the need, within its share of memory if possible.
         """
         other, need = self._other, rows * self._row_bytes + int(need_bytes.sum())
         grown = self._half_bytes / max(need, 1)

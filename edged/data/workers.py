@@ -1,9 +1,8 @@
-"""A pool of threads that run kernels side by side, one a core, asleep in between.
+"""The worker pool: one thread a core runs kernels in parallel and sleeps in between.
 
-`Workers.run` hands out calls of functions that release the GIL; `Workers.compute` tasks, without
-the interpreter, and without delay where one follows close on another (see `kernels.cpu.team`).
-The calling thread takes its share; with one worker, or one call, nothing is handed over and no
-thread wakes.
+`Workers.run` distributes calls of functions that release the GIL.  `Workers.compute` distributes
+kernel calls without the interpreter (`kernels.cpu.team`).  The calling thread takes part.  With one
+worker or one call no other thread wakes.
 """
 
 from __future__ import annotations
@@ -21,15 +20,14 @@ from kernels.cpu import team
 PARALLEL_ROWS = 16_384
 """Fewer rows are processed on the calling thread: waking another one costs more."""
 AWAKE_US = 150.0
-"""How long a thread waits awake for what comes next: about what it takes to wake one, 105 to 160 us
-on a 2-core virtual machine."""
+"""Time that a worker spins before it sleeps: about the cost of a wake-up, 105 to 160 µs on a 2-core
+VM."""
 ASLEEP_WORTH_US, AWAKE_WORTH_US = 200.0, 40.0
-"""Work that is worth another thread: one that has to be woken, which cost as much of the thread
-that wakes it as well; and one that is awake, which took 1 to 2 us.  Short beats without pools have
-a quicker way on one thread: 41 us of it took 54 with two.  (With pools: `kernels.cpu.beat`.)"""
+"""Least work in µs for a second thread: one that sleeps (waking costs both threads as much), and
+one that spins (1 to 2 µs).  Pools have limits of their own (`kernels.cpu.beat`)."""
 PATIENCE_US = 500.0
-"""How long the calling thread waits awake for the others, which have the same to do as it had.  It
-must outlast their waking: who falls asleep meanwhile is woken so late that they sleep again."""
+"""Time that the calling thread spins for the other workers.  It exceeds a wake-up: a caller that
+sleeps earlier returns after its workers have gone to sleep."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -55,7 +53,7 @@ class Workers:
         ):
             self._memory[0, field // 8] = value
         self.seats = address(self._memory)
-        """The address of the team's seats, the calling thread's first."""
+        """Address of the team's seats; the first is the calling thread's."""
         self._threads = [
             threading.Thread(target=self._loop, args=(i,), name=f"edged-worker-{i}", daemon=True)
             for i in range(1, self.count)
@@ -64,7 +62,7 @@ class Workers:
             thread.start()
 
     def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run every call, in parallel; results in order.  The first exception is raised again."""
+        """Run all calls in parallel; results are in order.  Raises the first exception."""
         if self.count == 1 or len(calls) <= 1:
             return [call() for call in calls]
         self._calls, self._results, self._next = list(calls), [None] * len(calls), 0
@@ -79,10 +77,10 @@ class Workers:
         return self._results
 
     def compute(self, calls: Int64s) -> None:
-        """Do every task, in parallel: each worker takes the next one until none is left.
+        """Run all tasks in parallel; each worker takes the next task until none is left.
 
-        `calls` is int64[tasks, team.CALL_FIELDS]: what to call with what; answers, and when each
-        was begun and ended, are put there.
+        `calls` is int64[tasks, team.CALL_FIELDS]: function and arguments.  The answer, the start
+        and the end of each task are written there.
         """
         team.run(self.seats, calls)
 

@@ -1,15 +1,15 @@
 """Bearer tokens of the API: a file of their hashes, which `edged token` writes and the API reads.
 
-A token is `edged_<id>_<secret>`: eight hex digits that name it, and 256 random bits.  The file
-holds the SHA-256 of the secret.  A slow hash (scrypt) protects passwords that can be guessed; 2^256
-secrets cannot, and its cost would be the attacker's to spend on a small device.
+A token is `edged_<id>_<secret>`: an id of eight hex digits, and 256 random bits.  The file holds
+the SHA-256 of the secret.  A slow hash (scrypt) protects guessable passwords; 256 random bits
+cannot be guessed, and requests with wrong tokens would make a small device spend that cost.
 
     {"tokens": [{"id": "1f0c9a2e", "name": "grafana", "scopes": ["read"], "sha256": "…",
                  "created_us": …, "expires_us": … or null, "revoked_us": … or null}]}
 
-Scopes: `read` everything that is shown, `control` whatever changes the daemon, `ingest` sends
-tuples; none includes another.  The file is replaced as a whole, under a lock beside it, and read
-again when it changes: a revoked token is refused with the next request.
+Scopes: `read` shows everything, `control` changes the daemon, `ingest` sends tuples; none includes
+another.  The file is replaced as a whole, under a lock file, and read again when it changes: the
+next request with a revoked token is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOBODY = hashlib.sha256(b"").hexdigest()
 
 @dataclass(frozen=True)
 class Token:
-    """What is kept of a token.  Times are wall clock, microseconds since 1970; None: never."""
+    """The record of a token.  Times are wall clock in microseconds since 1970; None: never."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ class Token:
 
 
 class TokenFile:
-    """The file at `path`; one that is not there holds nothing."""
+    """The file at `path`; a missing file holds no tokens."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -67,14 +67,14 @@ class TokenFile:
         self._tokens: dict[str, Token] = {}
 
     def tokens(self) -> list[Token]:
-        """All, oldest first.  Raises ConfigError where the file cannot be read or trusted."""
+        """All tokens, oldest first.  Raises ConfigError if the file cannot be read or trusted."""
         self._read()
         return list(self._tokens.values())
 
     def find(self, secret: str) -> Token | None:
-        """Whose token this is, valid or not; takes as long for one that nobody has.
+        """The record of a token, valid or not; takes equally long for an unknown token.
 
-        Raises ConfigError where the file cannot be read or trusted.
+        Raises ConfigError if the file cannot be read or trusted.
         """
         self._read()
         parts = _TOKEN.fullmatch(secret[:TOKEN_BYTES_MAX])
@@ -84,14 +84,14 @@ class TokenFile:
         return token if same else None
 
     def of_id(self, id: str) -> Token | None:
-        """The token of this id, as it stands now.  Raises ConfigError as `find` does."""
+        """The record of this id.  Raises ConfigError as `find` does."""
         self._read()
         return self._tokens.get(id)
 
     def create(
         self, name: str, scopes: Sequence[str], now_us: int, expires_us: int | None
     ) -> tuple[Token, str]:
-        """A new token, and its text, which is told this once.  Raises ConfigError."""
+        """A new record and the token's text, which is stored nowhere.  Raises ConfigError."""
         _check(name, scopes)
         with self._changing() as tokens:
             if len(tokens) >= TOKENS_MAX:
@@ -116,7 +116,7 @@ class TokenFile:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[dict[str, Token]]:
-        """The tokens as they are now, to be changed; written when the block ends well."""
+        """The tokens, to be changed; written if the block raises nothing."""
         try:
             with open(f"{self.path}.lock", "w", opener=_private) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -133,7 +133,7 @@ class TokenFile:
         with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
             file.write(text)
             os.fchmod(file.fileno(), mode)
-            with contextlib.suppress(OSError):  # the group of a file that was there stays
+            with contextlib.suppress(OSError):  # keeps the group of an existing file
                 if self.path.exists():
                     os.fchown(file.fileno(), -1, self.path.stat().st_gid)
             file.flush()

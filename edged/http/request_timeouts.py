@@ -1,8 +1,8 @@
-"""uvicorn's connections, held by nobody who says nothing, and answered at once.
+"""Request timeouts for uvicorn: closes connections that send no complete request header in HEAD_S.
 
-uvicorn waits for ever for the first head of a connection and for the rest of one that was begun:
-whoever needs no token to open a connection could hold as many as the process has descriptors.  Here
-a head has HEAD_S to arrive, and a TLS handshake before it, for which asyncio waits a minute.
+uvicorn waits without limit for the first header of a connection and for the rest of a header.  A
+client without a token could thus hold all descriptors of the process.  A TLS handshake, for which
+asyncio waits a minute, has HEAD_S too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEAD_S = 10.0
 
 
 def handshakes_in_time(loop: asyncio.AbstractEventLoop) -> None:
-    """Servers of `loop` give a TLS handshake HEAD_S, too; uvicorn has no setting for it."""
+    """Make servers of `loop` limit TLS handshakes to HEAD_S; uvicorn has no setting for it."""
     create = loop.create_server
 
     async def create_server(*args: Any, **settings: Any) -> asyncio.Server:
@@ -29,26 +29,31 @@ def handshakes_in_time(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class HeadsInTime(H11Protocol):
-    """One connection, which is closed unless it brings a whole head within HEAD_S: the first, or a
-    later one that it has begun.  Whoever only keeps it open is uvicorn's `timeout_keep_alive`'s."""
+    """One connection, closed unless a complete header arrives within HEAD_S.
+
+    The limit holds for the first header and for every later one that has begun.  Idle connections
+    end by uvicorn's `timeout_keep_alive`.
+    """
 
     _expected: asyncio.TimerHandle | None = None
-    """Ends the connection unless a head comes before."""
+    """Closes the connection; cancelled by a complete header."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The first head is expected."""
+        """Start the limit for the first header."""
         super().connection_made(transport)
         _send_at_once(transport)
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is expected any more."""
+        """Cancel the limit."""
         super().connection_lost(exc)
         self._expect_nothing()
 
     def data_received(self, data: bytes) -> None:
-        """Whoever begins to say something while no request is under way, the next head or the rest
-        of one that was answered already (401), has HEAD_S to bring a whole head."""
+        """Start the limit when bytes arrive while no request is under way.
+
+        They begin the next header, or are the rest of a request that was answered early (401).
+        """
         super().data_received(data)
         request = self.cycle
         if request is None or request.response_complete:
@@ -67,9 +72,12 @@ class HeadsInTime(H11Protocol):
 
 
 def _send_at_once(transport: asyncio.Transport) -> None:
-    """Switch off Nagle's algorithm, which asyncio does only for sockets that know their protocol's
-    number: those that `socket.create_server` makes do not, and each answer, a head and then a body,
-    waited 40 ms for the peer's delayed ACK (tcp(7), TCP_NODELAY)."""
+    """Switch off Nagle's algorithm (tcp(7), TCP_NODELAY).
+
+    asyncio does so only for sockets that know their protocol number, and those of
+    `socket.create_server` do not.  With it each answer, a header and then a body, waits 40 ms for
+    the peer's delayed ACK.
+    """
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
