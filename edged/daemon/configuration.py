@@ -1,34 +1,29 @@
 """From a configuration to the daemon's settings and jobs, and the checks beyond single values.
 
 Checked are the board, the meters, the policy, files that are missing, job documents, and whether
-the jobs can run together.  `python -m edged.daemon.configuration` is the child process of a reload.
+the jobs can run together.
 """
 
 from __future__ import annotations
 
 import glob
-import json
 import os
-import pickle
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from edged.config import Config, SettingError, read
+from edged.config import Config, SettingError
 from edged.config.read import nearest
 from edged.daemon.settings import DaemonSettings
 from edged.documents.reader import load_document
 from edged.energy.settings import NO_BOARD, SIMULATED, EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, parse_allowed
 from edged.errors import ConfigError, EdgedError, JobError
-from edged.job.check import compile_expressions
 from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
 from edged.job.plan import JobPlan, faults, parse_job
-from edged.platform.processes import NICENESS
 from governors.actuators.base import discover
 from governors.board_tariffs import Unpriced
 from governors.cost import CostModel
@@ -275,34 +270,3 @@ class ConfigVerdict:
     jobs: list[JobFile]
     faults: list[str]
     """Where there are faults, the other fields are not used."""
-
-
-def check(path: str | None, flags: Mapping[str, tuple[str, Any]]) -> ConfigVerdict:
-    """Read the configuration, find all faults, and compile the jobs' expressions."""
-    config, wrong = read(path, flags=flags)
-    found: list[EdgedError] = [*wrong] or problems(config)
-    if found:
-        return ConfigVerdict(config, [], [str(problem) for problem in found])
-    files = job_files(config)
-    try:
-        for plan in plans(files):
-            compile_expressions(plan, lambda *_: None)
-    except EdgedError as problem:
-        return ConfigVerdict(config, [], [str(problem)])
-    return ConfigVerdict(config, files, [])
-
-
-def main() -> None:
-    """The child process: reads the question as JSON from standard input, writes the verdict pickled
-    to standard output."""
-    question = json.load(sys.stdin)
-    os.nice(NICENESS)
-    verdict = check(question["path"], question["flags"])
-    sys.stdout.buffer.write(pickle.dumps(verdict))
-
-
-if __name__ == "__main__":
-    # pickle names the class by its module, which must not be __main__
-    from edged.daemon import configuration
-
-    configuration.main()

@@ -2,14 +2,15 @@
 
     begin ─► child: read, check, compile expressions ─► jobs ─► policy, log level ─► answers
 
-Reading and compiling may take minutes, so a child process does both (`edged.daemon.configuration`)
-while beats go on.  A configuration with any fault changes nothing.  A reload applies the jobs of
-job files, the policy, and the settings marked `live`; other changes are reported and wait for the
-next start.  No tuple is lost: jobs change between two beats and keep their state
-(`edged.beat.jobs`), and a job whose file is gone is drained before it is deleted.
+Reading and compiling may take minutes, so a child process does both
+(`edged.daemon.configuration_check`) while beats go on.  A configuration with any fault changes
+nothing.  A reload applies the jobs of job files, the policy, and the settings marked `live`; other
+changes are reported and wait for the next start.  No tuple is lost: jobs change between two beats
+and keep their state (`edged.beat.jobs`), and a job whose file is gone is drained before it is
+deleted.
 
 Reload, desired state, API checks and expressions have a child process each, and share no planner
-process: the four entry points have 64 lines together, less than a common protocol with its messages
+process: the four entry points have 60 lines together, less than a common protocol with its messages
 would need, and a document that kills one child leaves the others running.
 """
 
@@ -96,7 +97,7 @@ class Reloader:
 
     def _check(self) -> None:
         """Have a child process read and check the configuration."""
-        command = [sys.executable, "-m", "edged.daemon.configuration"]
+        command = [sys.executable, "-m", "edged.daemon.configuration_check"]
         question = json.dumps(self._question).encode()
         try:
             done = subprocess.run(command, input=question, capture_output=True)

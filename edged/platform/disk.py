@@ -244,7 +244,7 @@ def replace_file(
     A crash leaves the old file or the new one; with `sync=False`, for files that are only hints, it
     may leave garbage.  On an error the temporary is removed and the old file stays.  `over` names
     an obsolete file in the same directory, which becomes the temporary: overwriting blocks is far
-    cheaper than allocating them (`edged.store.segment_log`).
+    cheaper than allocating them (`edged.store.log`).
     """
     temporary = path + ".tmp"
     if over is not None:
