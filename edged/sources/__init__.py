@@ -1,1 +1,1 @@
-"""Sources, one file each; `base` defines what a source is."""
+"""Sources: one module for each kind.  `base` defines the interface."""

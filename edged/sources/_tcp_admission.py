@@ -1,11 +1,11 @@
-"""The door of a TCP source: whoever is not through it yet, and whoever is on the way out.
+"""Admission to a TCP source: connections before their greeting, and refused ones until they close.
 
-It has an epoll of its own, which the loop serves like any control: a new producer is greeted while
-the data of all others stays muted, within milliseconds and without a beat.  Exactly the greeting
-is taken from the socket, so that what follows it is input like any other.
+An epoll of its own makes both independent of the beat: the event loop serves it while the data of
+all admitted connections stays unread, so that a new producer is greeted within milliseconds.
+Exactly the greeting is read from the socket; everything after it is ordinary input.
 
-Those on their way out were sent an error; what they still send is thrown away until they close,
-so that they get to see it.
+A refused connection has been sent an error.  What it still sends is read and discarded until the
+peer closes: closing first would reset the connection before the peer reads the error.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ from edged.sources._tcp_socket_table import SocketTable
 GREETING_US_MAX = 10_000_000
 LEAVING_US_MAX = 5_000_000
 DISCARD_BYTES_MAX = 64 << 20
-"""Most that is read and thrown away so that a peer gets to see its error."""
+"""Bytes read and discarded from a refused connection before it is closed anyway."""
 PASSES_MAX = 8
-"""Times that one `serve` looks for more: new connections often bring their greeting along."""
+"""Polls within one `serve`: a new connection often carries its greeting."""
 
 _IN = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 
 Admit = Callable[[Connection, Greeting, int], None]
-"""Let a connection in; raises PeerError where it may not."""
+"""Admits a connection; raises PeerError if it must not be."""
 Close = Callable[[Connection], None]
 Refused = Callable[[str, str], None]
-"""Told of the reason, and of whom and why."""
+"""Called with the reason for a refusal, and with the peer's name and the error sent to it."""
 
 
 class Admission:
-    """See the module's docstring.  `connections` are all of the source, by descriptor."""
+    """Accepts, greets and refuses.  `connections` holds all connections of the source, by
+    descriptor."""
 
     def __init__(
         self,
@@ -79,12 +80,12 @@ class Admission:
 
     @property
     def port(self) -> int:
-        """The port that is bound (where the job says 0, the one the kernel gave)."""
+        """The bound port; the one that the kernel chose if the job says 0."""
         assert self._listener is not None
         return int(self._listener.getsockname()[1])
 
     def start(self) -> None:
-        """Bind and listen; read token and certificate."""
+        """Bind and listen; read the token and the certificate."""
         settings = self._settings
         self._token, self._tls = settings.read_token(), settings.tls_context()
         raise_descriptor_limit(settings.connections_max)
@@ -95,11 +96,11 @@ class Admission:
         self._epoll.register(self._listener.fileno(), select.EPOLLIN | select.EPOLLET)
 
     def fileno(self) -> int:
-        """Readable when somebody is to be served."""
+        """Readable when `serve` has something to do."""
         return int(self._epoll.fileno())
 
     def serve(self, monotonic_us: int) -> None:
-        """Accept, greet, and see off."""
+        """Accept connections, read greetings, and drain refused connections."""
         assert self._listener is not None
         listener = self._listener.fileno()
         for _ in range(PASSES_MAX):
@@ -118,7 +119,7 @@ class Admission:
             self._part_with_the_slow(monotonic_us)
 
     def refuse(self, connection: Connection, text: str, reason: str, monotonic_us: int) -> None:
-        """Tell the peer what was wrong, then let it go; what it still sends is thrown away."""
+        """Send an error and discard further input until the peer closes."""
         self._counts[f"refused_{reason}"] += 1
         self._refused(reason, f"{connection.name}: {text}")
         with self._lock:
@@ -131,16 +132,16 @@ class Admission:
             self._epoll.register(connection.fd, _IN)
 
     def let_in(self, connection: Connection) -> None:
-        """It is through: others look after it now."""
+        """Stop serving a connection that was admitted."""
         self._epoll.unregister(connection.fd)
         del self._standing[connection]
 
     def forget(self, connection: Connection) -> None:
-        """It is gone (the kernel takes a closed descriptor out of the epoll)."""
+        """Forget a closed connection; the kernel has removed its descriptor from the epoll."""
         self._standing.pop(connection, None)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._listener is not None:
             self._listener.close()
         if self._epoll is not None:
@@ -154,7 +155,7 @@ class Admission:
                 sock, peer = self._listener.accept()
             except BlockingIOError:
                 return
-            except OSError as problem:  # out of descriptors: tried again with the next event
+            except OSError as problem:  # out of descriptors: retried with the next event
                 self._counts["accept_failed"] += 1
                 if problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     return
@@ -181,7 +182,8 @@ class Admission:
         self._epoll.register(connection.fd, _IN)
 
     def _part_with_the_slow(self, monotonic_us: int) -> None:
-        """Close those that take too long to leave, and where connections run short, to greet."""
+        """Close refused connections after LEAVING_US_MAX.  Above three quarters of
+        `connections_max`, refuse those that have sent no greeting within GREETING_US_MAX."""
         scarce = 4 * len(self._connections) > 3 * self._settings.connections_max
         for connection in list(self._standing):
             waited = monotonic_us - connection.since_us
@@ -191,7 +193,7 @@ class Admission:
                 self.refuse(connection, "no schema arrived in time", "timeout", monotonic_us)
 
     def _hear(self, connection: Connection, gone: bool, monotonic_us: int) -> None:
-        """Receive until there is nothing more, or it is no longer for us."""
+        """Receive until the socket is empty or the connection is admitted or closed."""
         while connection in self._standing:
             if connection.tls_shaking and not self._shake_hands(connection, gone):
                 return
@@ -213,7 +215,7 @@ class Admission:
                 self._greet(connection, monotonic_us)
 
     def _shake_hands(self, connection: Connection, gone: bool) -> bool:
-        """Go on with the TLS handshake; whether it is done."""
+        """Continue the TLS handshake; true once it is complete."""
         sock: Any = connection.sock
         try:
             with self._lock:

@@ -1,18 +1,15 @@
-"""System calls for many connections at once: compiled loops over libc that run without the GIL.
+"""Socket calls for many connections at once: compiled loops over libc that run without the GIL.
 
-A connection's *line* is a row of a table indexed by its descriptor; queues are arrays of
-descriptors.  Nothing here blocks, and nothing here decides what needs a Python object: those lines
-are handed back.
+The *socket table* has a row for each connection, indexed by its descriptor; queues are arrays of
+descriptors.  No call blocks.  Rows that need a Python object are returned to the caller.
 
     wait      events of an edge-triggered epoll → queue
-    receive   queue → bytes in the arena, each behind what its line had kept (`tails`)
-    keep      what decoding left over in the arena → `tails`
+    receive   queue → bytes in the arena, each after the kept beginning of a message (`tails`)
+    keep      unconsumed bytes in the arena → `tails`
     send      acknowledgements → sockets
 
-Measured on one thread with 1000 loopback connections, before this was here and with it: a message
-of 50 rows each, 6.0 → 2.0 µs a connection to receive and decode and 8.3 → 4.7 to acknowledge; ten
-messages each and the beginning of one more, 13.2 → 9.2 and 7.8 → 6.4.  What is left is the kernel's
-(`recv` 2, `send` 5) and the decoding, and none of it is done with the GIL held.
+Cost of a connection with 1000 loopback connections on one thread: 2.0 µs to receive and decode a
+message of 50 rows, 4.7 µs to acknowledge it.  The rest is the kernel (`recv` 2 µs, `send` 5 µs).
 """
 
 from __future__ import annotations
@@ -28,32 +25,32 @@ from numba import types
 
 from kernels.cpu.mem import copy_bytes, load_i32, load_u32, store_i64, store_u32
 
-# A line.
+# A row of the socket table.
 S_WAY = 0
-S_QUEUED = 1  # 1: it is in the ready queue or in its feed's waiting one
-S_HUNG = 2  # 1: the peer has closed, or the connection broke; what it sent may still be there
+S_QUEUED = 1  # 1: in the ready queue or in its feed's waiting queue
+S_HUNG = 2  # 1: the peer has closed or the connection broke; sent bytes may still be there
 S_FEED, S_SLOT = 3, 4
 S_TAIL = 5  # bytes kept in its row of `tails`
-S_BURST = 6  # bytes received since the socket was last found empty
-S_BLOCKED = 7  # 1: frames wait for the peer to read
+S_BURST = 6  # bytes received since the socket was last empty
+S_BLOCKED = 7  # 1: frames wait until the peer reads
 LINE_WIDTH = 8
 
 CLOSED, SINGLE, MANY = 0, 1, 2
-"""S_WAY: no connection; one that is received from by itself; one that is received from here."""
+"""S_WAY: no connection; received individually; received by `receive`."""
 TAIL_BYTES = 4096
-"""Largest beginning of a message that a line keeps: a page, touched when first used."""
+"""Longest kept beginning of a message; one page, allocated by first use."""
 
-# A region that was received, in the order in which it lies in the arena.
+# A received region, in arena order.
 G_FEED, G_SLOT, G_FD, G_START, G_LENGTH = 0, 1, 2, 3, 4
 REGION_WIDTH = 5
 
-# What `receive` hands back: rows of `out`, and how many are in each.
+# What `receive` returns: the rows of `out`, and the length of each.
 O_LATER, O_AGAIN, O_HELD, O_SINGLE, O_LOST = 0, 1, 2, 3, 4
 OUT_WIDTH = 5
 
 EVENTS_MAX = 1024
 EVENT_BYTES = 12 if platform.machine() in ("x86_64", "AMD64", "i686", "i386") else 16
-"""struct epoll_event: u32 mask, then (packed on x86) 64 bits of which the low 32 are our fd."""
+"""struct epoll_event: u32 mask, then (packed on x86) 64 bits whose low 32 are the descriptor."""
 _DATA_AT = EVENT_BYTES - 8
 _OUT = int(select.EPOLLOUT)
 _GONE = int(select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP)
@@ -80,7 +77,8 @@ def _compiled(signature: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 def prepare() -> None:
-    """Compile everything here, or load it from numba's cache; other types are refused then."""
+    """Compile everything here, or load it from numba's cache.  Other argument types raise after
+    that."""
     while _SIGNATURES:
         loop, signature = _SIGNATURES.pop()
         loop.compile(signature)
@@ -89,10 +87,11 @@ def prepare() -> None:
 
 @_compiled("int64(int64, int64, int64[:, ::1], int64[::1], int64, int64[::1])")
 def wait(epoll: int, events: int, lines: Any, queue: Any, queued: int, writable: Any) -> Any:
-    """Put lines with input behind the first `queued` of `queue`; returns how many are in it then.
+    """Append connections with input after the first `queued` of `queue`; returns the new length.
 
-    `events` is the address of EVENTS_MAX events.  `writable[1:]` is filled with lines whose peer
-    reads again, `writable[0]` says how many; when that is full, the rest is for the next call.
+    `events` is the address of EVENTS_MAX events.  `writable[0]` is the number of connections whose
+    peer reads again, `writable[1:]` are their descriptors; when it is full, the rest comes with the
+    next call.
     """
     writable[0] = 0
     while writable[0] + EVENTS_MAX < writable.size:
@@ -132,12 +131,12 @@ def receive(
     out: Any,
     totals: Any,
 ) -> None:
-    """Receive once from each line of `queue` that is MANY, while the arena at `arena` has room.
+    """Receive once from each connection of `queue` that is MANY, while the arena has room.
 
-    `sizes` = smallest room to go on with, most for one line, least for one line.  `budgets` are
-    the bytes that each feed may still take.  `totals` = regions, arena bytes used, bytes received,
-    tail bytes used up, largest burst, and from 5 on how many are in each row of `out`: left for
-    later, to be received from again, without budget, SINGLE, and lost.
+    `sizes`: least room in the arena to continue, most and least bytes for one connection.
+    `budgets`: bytes that each feed may still take.  `totals`: regions, arena bytes used, bytes
+    received, tail bytes consumed, largest burst; from index 5 on the length of each row of `out`:
+    postponed, to be received from again, without budget, SINGLE, lost.
     """
     totals[:] = 0
     for fd in queue:
@@ -192,9 +191,9 @@ def receive(
 
 @_compiled("int64(int64[::1], int64[::1], int64[::1], int64[:, ::1], uint8[:, ::1], int64)")
 def keep(fds: Any, starts: Any, left: Any, lines: Any, tails: Any, way: int) -> Any:
-    """Keep the `left` bytes at `starts` for each line, which goes `way` then; returns their sum.
+    """Keep the `left` bytes at `starts` for each connection and set its S_WAY; returns their sum.
 
-    What is longer than a tail stays in `left`, what was kept becomes 0 there.
+    Bytes that do not fit into a tail stay in `left`; kept ones become 0 there.
     """
     total = 0
     for i in range(fds.size):
@@ -209,10 +208,11 @@ def keep(fds: Any, starts: Any, left: Any, lines: Any, tails: Any, way: int) -> 
 
 @_compiled("int64(int64[::1], int64[::1], int64[::1], int64[:, ::1], int64, int64, int64[::1])")
 def send(numbers: Any, seqs: Any, fds: Any, lines: Any, frame: int, kind: int, unsent: Any) -> Any:
-    """Send each producer in `numbers` its frame of `kind` with `seqs`; returns how many are sent.
+    """Send each producer in `numbers` a frame of `kind` with its entry of `seqs`; returns the
+    count.
 
-    `fds[number]` is a producer's descriptor or -1, `frame` 16 bytes of memory.  `unsent[i]` = -1
-    where there is nothing more to do, else the bytes of the frame that were sent.
+    `fds[number]` is the producer's descriptor or -1, `frame` the address of 16 bytes.  `unsent[i]`
+    is -1 if nothing remains to be done, else the number of bytes sent.
     """
     done = 0
     store_u32(frame, types.uint32(kind))

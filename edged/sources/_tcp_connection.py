@@ -1,11 +1,11 @@
-"""One connection of the TCP source: its socket, what it has sent so far, what it is still to get.
+"""One connection of the TCP source: its socket, unfinished input and unsent frames.
 
-Received bytes live in the source's arena for one round.  What is left of a message waits: a little
-in the connection's line (see `_tcp_lines`), more here as `tail`, and most in a buffer of the
-connection's own (`own`) into which the rest is received directly.
+Received bytes are in the source's arena for one round.  The beginning of an unfinished message is
+kept in one of three places: up to a page in the socket table (`_tcp_socket_table`), more in `tail`,
+most in a buffer of the connection (`own`) into which the rest is received directly.
 
-Only the loop's thread receives and closes.  Frames are sent by both threads, so everything below
-`send` and `close` happens under the source's lock: a closed socket's number may be another's.
+Only the event loop's thread receives and closes.  Both threads send frames, so `send` and `close`
+and everything they call need the source's lock: the descriptor of a closed socket is reused.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 GREETING, OPEN, LEAVING, CLOSED = "greeting", "open", "leaving", "closed"
 OWN_BYTES_MIN = 64 << 10
-"""Size that a connection's own buffer starts with."""
+"""Initial size of a connection's own buffer."""
 
 
 class MessageMemory:
-    """Bytes that all connections' unfinished messages take together, and may take."""
+    """Counts the bytes of all unfinished messages of a source against their limit."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes, self.bytes_max = 0, bytes_max
 
     def spent(self) -> bool:
-        """Whether it is more than may be."""
+        """Whether the limit is exceeded."""
         return self.bytes > self.bytes_max
 
 
 class Connection:
-    """See the module's docstring.  `slot` is its row in its feed's table."""
+    """A connection and its state.  `slot` is its row in its feed's table."""
 
     __slots__ = (
         "_ack",
@@ -101,26 +101,26 @@ class Connection:
 
     @property
     def name(self) -> str:
-        """Who this is, for people."""
+        """A name for messages: the producer and its address."""
         return f"{self.id} at {self.peer}" if self.id else self.peer
 
     def held(self) -> int:
-        """Bytes of memory that its unfinished message takes."""
+        """Bytes of memory used by the unfinished message."""
         line = self._lines.get(self.fd, S_TAIL) if self.state == OPEN else 0
         return line + len(self.tail) + (0 if self.own is None else self.own.size)
 
     def half(self) -> bool:
-        """Whether the beginning of a message waits for its rest."""
+        """Whether an incomplete message is kept."""
         line = self._lines.get(self.fd, S_TAIL) if self.state == OPEN else 0
         return bool(line or self.tail or self.filled)
 
     def keep(self, tail: bytes) -> None:
-        """Keep the beginning of a message, in place of what was kept before."""
+        """Replace the kept beginning of a message by `tail`."""
         self._memory.bytes += len(tail) - len(self.tail)
         self.tail = tail
 
     def grow_own(self, size: int) -> None:
-        """Give it a buffer of its own with room for `size` bytes, keeping what is there."""
+        """Grow the connection's own buffer to `size` bytes or more, keeping its content."""
         if self.own is None or self.own.size < size:
             own = np.empty(max(size, OWN_BYTES_MIN), np.uint8)
             if self.filled:
@@ -129,36 +129,36 @@ class Connection:
             self.own, self.view = own, memoryview(own.data)
 
     def drop_own(self) -> None:
-        """Give the own buffer up, and what is in it."""
+        """Release the own buffer and its content."""
         self._memory.bytes -= 0 if self.own is None else self.own.size
         self.own = self.view = None
         self.filled = self.need = self.expect = 0
 
     def forget(self) -> None:
-        """Give up what was received and not staged."""
+        """Release everything that was received and not staged."""
         self.drop_own()
         self.keep(b"")
         self.reader = None
 
     def ack_rest(self, seq: int, sent: int) -> bool:
-        """Like `ack`, where the first `sent` bytes of the frame have gone already."""
+        """Like `ack`, when the first `sent` bytes of the frame have been sent."""
         if not sent:
             return self.ack(seq)
         self._rest = frames.numbered(frames.ACK, seq)[sent:]
         return self.flush()
 
     def ack(self, seq: int) -> bool:
-        """Send an ACK, or keep the newest one for when the peer reads again."""
+        """Send an ACK; if the peer does not read, keep only the newest one."""
         self._ack = seq
         return self.flush()
 
     def send(self, frame: bytes) -> bool:
-        """Send a frame, or keep it for when the peer reads again."""
+        """Send a frame, or keep it until the peer reads."""
         self._others.append(frame)
         return self.flush()
 
     def flush(self) -> bool:
-        """Send what waits; False where some of it still does."""
+        """Send what is kept; false if some of it remains."""
         if self.state == CLOSED:
             self._rest, self._ack, self._others = b"", -1, []
             return True
@@ -172,16 +172,16 @@ class Connection:
                 self._rest = self._rest[sent:]
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             return False
-        except OSError:  # the loop will meet the error when it receives
+        except OSError:  # the event loop meets the error when it receives
             self._rest, self._ack, self._others = b"", -1, []
         return True
 
     def wants_to_send(self) -> bool:
-        """Whether frames wait for the peer to read."""
+        """Whether frames wait until the peer reads."""
         return bool(self._rest or self._ack >= 0 or self._others)
 
     def finish_sending(self) -> None:
-        """No more frames: the peer sees the end after the last one."""
+        """Shut down sending: the peer sees the end after the last frame."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
 

@@ -1,8 +1,8 @@
-"""Received bytes become staged rows: the kernels' passes over all connections of one stream.
+"""Decoding of received bytes into staged rows: kernel passes over all connections of one stream.
 
-The caller fills a table of regions (see `kernels.cpu.ipc`) and calls `Decoder.run`; afterwards the
-table tells, region by region, what was consumed and what was wrong.  What a refused message's
-connection sent before it is staged, the message itself and all after it are not.
+The caller fills a table of regions (`kernels.cpu.ipc`) and calls `Decoder.run`.  Afterwards the
+table says for each region how many bytes were consumed and which error was found.  Messages before
+a refused one are staged; the refused message and everything after it are not.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 MESSAGE_BYTES_MIN = 48
-"""No record batch message of at least one column is smaller."""
+"""Size of the smallest record batch message with at least one column."""
 SLOW_LAYOUT = 0
 LAYOUTS_MAX = 256
-"""Orders of columns that are kept; senders with yet another one go the slow way."""
+"""Column orders that are kept; a sender with a further one is decoded by pyarrow."""
 SPLIT_ROWS = 1 << 17
-"""Rows from which on the copy is dealt to workers."""
+"""From this many rows on, workers share the copy."""
 
 
 class Decoder:
@@ -55,7 +55,7 @@ class Decoder:
         self._count = 0
 
     def layout(self, layout: Layout) -> int:
-        """The number of a layout, for R_LAYOUT; 0, the slow way, also where there are too many."""
+        """The number of a layout for R_LAYOUT; 0 (pyarrow) for layouts beyond LAYOUTS_MAX too."""
         if layout.table is None:
             return SLOW_LAYOUT
         key = layout.table.tobytes()
@@ -67,9 +67,9 @@ class Decoder:
         return self._known[key]
 
     def run(self, regions: Int64s, wall_us: int) -> Int64s:
-        """Stage all whole messages of `regions`; returns the messages that are for the slow way.
+        """Stage all complete messages of `regions`; returns the messages that pyarrow must decode.
 
-        The caller sets R_ADDRESS to R_SLOW; R_SEQ is filled in here.
+        The caller sets R_ADDRESS to R_SLOW; this method sets R_SEQ.
         """
         producers = self.staging.producers
         regions[:, ipc.R_SEQ] = producers.seq[regions[:, ipc.R_PRODUCER]]
@@ -139,7 +139,7 @@ class Decoder:
 
 
 def problem(region: Int64s, staging: Staging, message_bytes_max: int) -> str:
-    """What R_ERROR says, for the peer."""
+    """The text of R_ERROR for the peer."""
     error, detail = int(region[ipc.R_ERROR]), int(region[ipc.R_DETAIL])
     column = staging.schema.names[int(region[ipc.R_COLUMN])]
     texts = {

@@ -1,8 +1,8 @@
-"""Everything about one stream of a TCP source: its connections, their regions, its acks.
+"""One stream of a TCP source: its connections, their regions, its acknowledgements.
 
-`_table` has a row per connection in the shape of `kernels.cpu.ipc`'s regions with the fields that
-never change filled in; a round's regions are picked from it, decoded by one pass of the kernels,
-what is left over is kept by another, and only what is out of the ordinary is looked at here.
+`_table` has a row for each connection in the layout of `kernels.cpu.ipc`'s regions, with the
+constant fields set.  A round picks its regions from it, decodes them in one kernel pass and keeps
+unconsumed bytes in another; Python code handles only errors, ends, duplicates and long messages.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 SMALL_BYTES = 64 << 10
-"""Messages above this size are received into a buffer of the connection's own ..."""
+"""Messages above this size are received into the connection's own buffer,"""
 TAIL_BYTES_MAX = 16 << 10
-"""... once more than this of them is here."""
+"""as soon as more than this of one has arrived."""
 
 
 @dataclass
 class Sealed:
-    """What a ticket holds of one stream: producers whose last staged number has changed, those
-    numbers, and producers whose end of stream was staged."""
+    """A ticket for one stream: the producers whose last staged number has changed, these numbers,
+    and the producers whose end of stream was staged."""
 
     feed: StreamFeed
     numbers: Int64s
@@ -46,7 +46,7 @@ class Sealed:
 
 @dataclass
 class ConnectionOutcome:
-    """What a round found out about one connection, where that is more than rows."""
+    """The result of a round for one connection, beyond rows."""
 
     connection: Connection
     error: str | None = None
@@ -55,7 +55,7 @@ class ConnectionOutcome:
 
 
 class StreamFeed:
-    """One stream; see the module's docstring.  `index` is its place among the source's feeds."""
+    """One stream of the source.  `index` is its index among the source's feeds."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class StreamFeed:
     ) -> None:
         self.producers_max = producers_max
         self.ending: set[int] = set()
-        """Producers whose end of stream is not committed yet."""
+        """Producers whose end of stream is staged and not committed."""
         self._settling: dict[int, int] = {}
-        """Producers that get HELLO once this number is committed.  They have no place in `fds`, so
-        that no ACK comes before it."""
+        """Producers whose HELLO waits until this number is committed.  They are not in `fds`, so
+        that no ACK precedes HELLO."""
         self.index, self.staging, self.decoder = index, staging, decoder
         self._lines, self._memory, self._way = lines, memory, way
         self.connections: list[Connection | None] = []
@@ -80,7 +80,8 @@ class StreamFeed:
         self.fds: Int64s = np.full(64, -1, np.int64)
         """Descriptor of each producer's connection, by number; -1: none."""
         self.waiting, self.ahead = DescriptorQueue(), DescriptorQueue()
-        """SocketTable with input that staging had no room for; that no beat could take yet."""
+        """Connections with input for which staging had no room, and with rows too late for any beat
+        yet."""
         self.duplicates = self.messages = self.slow_messages = 0
         self._table = np.zeros((64, ipc.REGION_WIDTH), np.int64)
         self._free: list[int] = []
@@ -89,7 +90,7 @@ class StreamFeed:
         self._ends: list[int] = []
 
     def start(self) -> None:
-        """What was recovered is committed."""
+        """Take over the recovered sequence numbers as committed."""
         seq = self.staging.producers.seq
         self._committed, self._sealed = seq.copy(), seq.copy()
 
@@ -98,7 +99,7 @@ class StreamFeed:
         return int(self.staging.room() / self.staging.staged_per_wire_byte)
 
     def attach(self, connection: Connection, producer: str, monotonic_us: int) -> None:
-        """Give the connection its row; its producer counts as seen."""
+        """Add a connection to the table and mark its producer as seen."""
         producers = self.staging.producers
         if producer and not producers.known(producer):
             self._make_room()
@@ -125,7 +126,7 @@ class StreamFeed:
         self._lines.open(connection.fd, self._way, self.index, slot)
 
     def detach(self, connection: Connection) -> None:
-        """Forget a connection that is going, before its descriptor is closed."""
+        """Remove a connection before its descriptor is closed."""
         if connection.slot >= 0:
             self.connections[connection.slot] = None
             self._free.append(connection.slot)
@@ -136,33 +137,33 @@ class StreamFeed:
             self._settling.pop(connection.number, None)
 
     def named(self, producer: str) -> Connection | None:
-        """The connection of a producer, if it has one."""
+        """The connection of a producer, or None."""
         producers = self.staging.producers
         if not producer or not producers.known(producer):
             return None
         return self.by_number.get(producers.number(producer))
 
     def hear_waiting(self, unread: Int64s, monotonic_us: int) -> None:
-        """Whoever has input that is not read yet is not silent: it must not become idle.
+        """Mark producers with unread input as seen, so that they do not become idle.
 
-        `unread`: lines of this feed that `ingest` has left for the next one.
+        `unread`: connections of this feed that `ingest` has left for its next call.
         """
         for fds in (self.waiting.view(), self.ahead.view(), unread):
             if fds.size:
                 self.staging.producers.seen_us[self._numbers(fds)] = monotonic_us
 
     def are_ahead(self, fds: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these lines' producers are better left unread, see `Staging.read_until_us`."""
+        """Whether the producers of these connections should stay unread
+        (`Staging.read_until_us`)."""
         numbers = self._numbers(fds)
         late = self.staging.producers.latest_us[numbers] > self.staging.read_until_us()
         mask: npt.NDArray[np.bool_] = late & (numbers != 0)
         return mask
 
     def _make_room(self) -> None:
-        """Forget producers where there are too many: first those that have ended, then those that
-        were heard longest ago.
+        """Forget producers above `producers_max`: first ended ones, then those seen longest ago.
 
-        Nobody is forgotten who is connected, or of whom something is staged or not committed.
+        Connected producers, and those with staged or uncommitted data, are kept.
         """
         producers, staging = self.staging.producers, self.staging
         surplus = producers.count() - self.producers_max + 1
@@ -184,7 +185,7 @@ class StreamFeed:
                     known[number] = 0
 
     def _numbers(self, fds: Int64s) -> Int64s:
-        """The producers of lines."""
+        """The producers of connections."""
         slots = self._lines.table[fds, calls.S_SLOT]
         numbers: Int64s = self._table[slots, ipc.R_PRODUCER]
         return numbers
@@ -194,15 +195,15 @@ class StreamFeed:
         return int(self._committed[number]) if number < self._committed.size else 0
 
     def commit(self, numbers: Int64s, seqs: Int64s) -> None:
-        """Batches up to these numbers are durable.  (Under the source's lock.)"""
+        """Mark batches up to these numbers as durable.  Needs the source's lock."""
         if numbers.size:
             self._committed = at_least(self._committed, int(numbers[-1]) + 1)
             np.maximum.at(self._committed, numbers, seqs)
 
     def settle(self, number: int) -> bool:
-        """Whether HELLO is final: former connections of a producer were ended, and what was staged
-        of them is committed.  If not, `settled` gives it later.  (Under the source's lock.)
-        """
+        """Whether HELLO is final: the producer's earlier connections have ended and everything
+        staged from them is committed.  If not, `settled` returns it later.  Needs the source's
+        lock."""
         seq = int(self.staging.producers.seq[number])
         if self.committed(number) >= seq:
             return True
@@ -210,7 +211,8 @@ class StreamFeed:
         return False
 
     def settled(self) -> list[Connection]:
-        """Whose HELLO has become final with the last `commit`.  (Under the source's lock.)"""
+        """Connections whose HELLO has become final with the last `commit`.  Needs the source's
+        lock."""
         numbers = [n for n, seq in self._settling.items() if self.committed(n) >= seq]
         for number in numbers:
             del self._settling[number]
@@ -218,7 +220,7 @@ class StreamFeed:
         return [self.by_number[number] for number in numbers]
 
     def end(self, connection: Connection) -> None:
-        """The connection said end-of-stream; anonymous ones end together, with the last."""
+        """Stage the end of stream; the anonymous producer ends with its last connection."""
         number = connection.number
         if number == 0:
             others = (c for c in self.connections if c is not None and c.number == 0)
@@ -230,7 +232,7 @@ class StreamFeed:
         self.staging.producers.ended[number] = 1
 
     def seal(self) -> Sealed | None:
-        """What has been staged since the last call; None for nothing."""
+        """A ticket for everything staged since the last call; None for nothing."""
         seq = self.staging.producers.seq
         self._sealed = at_least(self._sealed, seq.size)
         changed = np.flatnonzero(seq != self._sealed[: seq.size])
@@ -249,8 +251,8 @@ class StreamFeed:
         arena: memoryview,
         base: int,
     ) -> list[ConnectionOutcome]:
-        """Stage a round's regions, rows as in `_tcp_calls`, of which those in `own` lie in buffers
-        of connections' own; `arena` is the memory at address `base`."""
+        """Stage a round's regions (rows of `_tcp_calls`).  Those in `own` are in connections' own
+        buffers; `arena` is the memory at address `base`."""
         slots, fds = received[:, calls.G_SLOT].copy(), received[:, calls.G_FD].copy()
         regions = self._table[slots]
         regions[:, ipc.R_ADDRESS] = received[:, calls.G_START]
@@ -282,7 +284,7 @@ class StreamFeed:
     def _keep(
         self, connection: Connection, region: Int64s, left: int, arena: memoryview, base: int
     ) -> None:
-        """Keep the beginning of a message that is in the arena and longer than a line's tail."""
+        """Keep the beginning of a message that is in the arena and longer than a tail."""
         self._lines.table[connection.fd, calls.S_WAY] = calls.SINGLE
         at = int(region[ipc.R_ADDRESS] + region[ipc.R_CONSUMED]) - base
         need = int(region[ipc.R_NEED])
@@ -308,7 +310,7 @@ class StreamFeed:
     def _decode_slow(
         self, slow: Int64s, slots: Int64s, regions: Int64s, wall_us: int
     ) -> dict[int, str]:
-        """Decode messages for pyarrow; returns what was wrong, by region."""
+        """Decode messages with pyarrow; returns errors by region."""
         texts: dict[int, str] = {}
         producers = self.staging.producers
         for message in slow:
@@ -340,7 +342,7 @@ class StreamFeed:
     def _outcomes(
         self, slots: Int64s, regions: Int64s, texts: dict[int, str]
     ) -> list[ConnectionOutcome]:
-        """What the source must know: errors, ends, duplicates."""
+        """Results with an error, an end of stream or duplicates."""
         self._table[slots, ipc.R_SLOW] = regions[:, ipc.R_SLOW]
         odd = (regions[:, ipc.R_ERROR] != 0) | (regions[:, ipc.R_END] != 0)
         odd |= regions[:, ipc.R_DUPLICATES] != 0
@@ -360,7 +362,7 @@ class StreamFeed:
 
 
 def at_least(array: Int64s, size: int, fill: int = 0) -> Int64s:
-    """`array`, grown with `fill` to `size` elements or more."""
+    """`array`, extended with `fill` to `size` elements or more."""
     if array.size >= size:
         return array
     grown = np.full(max(size, 2 * array.size), fill, np.int64)

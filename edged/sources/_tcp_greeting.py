@@ -1,4 +1,4 @@
-"""A connection's first message: the schema, and in its metadata who speaks and to which stream."""
+"""The greeting: a connection's first message, a schema whose metadata names producer and stream."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from edged.errors import ProtocolError, Unauthorized
 from kernels.cpu import ipc
 
 GREETING_BYTES_MAX = 1 << 20
-"""Largest schema message that is accepted."""
+"""Size of the largest accepted schema message."""
 ID_BYTES_MAX = 256
-"""Longest producer id, in bytes of UTF-8."""
+"""Longest producer id in bytes of UTF-8."""
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """What the first message says; `size` is how many bytes it took.
+    """The content of a greeting; `size` is its length in bytes.
 
-    With `settle`, HELLO comes once it is final.
+    With `settle`, HELLO is sent only once it is final.
     """
 
     stream: str
@@ -36,7 +36,7 @@ class Greeting:
 
 
 def wanted(data: bytes) -> int:
-    """How many bytes to receive behind `data` so as not to take more than the greeting."""
+    """The number of bytes to receive after `data` without reading past the greeting."""
     if len(data) < 8:
         return 8 - len(data)
     out = _framed(data)
@@ -45,9 +45,9 @@ def wanted(data: bytes) -> int:
 
 
 def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
-    """The greeting at the start of `data`, None where it is not whole yet.
+    """The greeting at the start of `data`, or None while it is incomplete.
 
-    Raises ProtocolError where it is none, Unauthorized where the token is not `token`.
+    Raises ProtocolError for other bytes, Unauthorized if its token is not `token`.
     """
     out = _framed(data)
     error, size, kind = int(out[0]), int(out[1]), int(out[2])

@@ -1,10 +1,10 @@
 """Receiving: where a connection's bytes go, and how they become regions of a round.
 
-Most connections receive into one arena, each behind the beginning of a message that it had kept;
-the kernels parse the arena, what is left over is kept again.  That is one call for all of them
-(`_tcp_calls.receive`).  A connection in the middle of a long message receives by itself, into a
-buffer of its own, up to the end of that message, so that long messages are copied once only, into
-staging.  TLS connections receive by themselves too.
+Most connections receive into one arena, each after the kept beginning of its message; the kernels
+parse the arena and keep unconsumed bytes.  One call serves all of them (`_tcp_calls.receive`).  A
+connection within a long message is received individually, into its own buffer, up to the end of
+that message, so that long messages are copied only once, into staging.  TLS connections are
+received individually too.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from edged.sources._tcp_socket_table import SocketTable
 Int64s = npt.NDArray[np.int64]
 
 ARENA_BYTES = 4 << 20
-"""MessageMemory that a round receives into."""
+"""Size of the memory that a round receives into."""
 READ_BYTES_MIN = 16 << 10
 """A round ends when less of the arena is free."""
 READ_BYTES_MAX = 1 << 20
-"""Most that one connection receives into the arena in a round."""
+"""Most bytes received from one connection into the arena in a round."""
 BUDGET_BYTES_MIN = 4 << 10
-"""What is received at least where a stream has any room at all."""
+"""Least bytes received for a stream that has any room."""
 
 
 @dataclass
 class Received:
-    """What one call for many lines has done; descriptors in the order of their turns."""
+    """Result of one call for many connections; descriptors in the order of their turns."""
 
     later: Int64s
-    """There was no room for them."""
+    """Postponed: the arena is full."""
     again: Int64s
-    """They may have more."""
+    """To be received from again."""
     held: Int64s
     """Their feed has no budget."""
     single: Int64s
-    """They are received from one by one."""
+    """Received individually."""
     lost: Int64s
     bytes: int
     burst_bytes: int
-    """Most that any of them has sent since its socket was last found empty."""
+    """Most bytes that one of them has sent since its socket was last empty."""
 
 
 class Receiver:
-    """The arena, the regions in it, and the calls that receive."""
+    """The arena, its regions, and the calls that receive."""
 
     def __init__(
         self, tls: bool, lock: threading.Lock, memory: MessageMemory, lines: SocketTable, feeds: int
@@ -65,12 +65,12 @@ class Receiver:
         self._out: Int64s = np.empty((calls.OUT_WIDTH, 0), np.int64)
         self._totals = np.zeros(5 + calls.OUT_WIDTH, np.int64)
         self.budgets = np.zeros(feeds, np.int64)
-        """Bytes that may be received for each feed in this round."""
+        """Bytes that each feed may receive in this round."""
         self.share = READ_BYTES_MAX
-        """Most that a connection receives in a round: less, the more of them there are."""
+        """Most bytes for one connection in a round; smaller with more connections."""
 
     def begin(self) -> None:
-        """A new round: the arena is empty."""
+        """Start a round with an empty arena."""
         self._at = self._count = 0
         if len(self._regions) < len(self._lines):
             self._regions = np.empty((len(self._lines), calls.REGION_WIDTH), np.int64)
@@ -81,12 +81,14 @@ class Receiver:
         return self._regions[: self._count]
 
     def full(self, connection: Connection) -> bool:
-        """Whether arena or memory must be seen to before this connection is received from."""
+        """Whether the arena or the memory limit must be handled before this connection is
+        received."""
         free = ARENA_BYTES - self._at - len(connection.tail) - calls.TAIL_BYTES
         return free < READ_BYTES_MIN or self._memory.spent()
 
     def receive_many(self, fds: Int64s) -> Received:
-        """Receive once from each of these lines as far as there is room; first in a round."""
+        """Receive once from each connection while the arena has room.  Must be the first of a
+        round."""
         none = fds[:0]
         if self._memory.spent():
             return Received(fds, none, none, none, none, 0, 0)
@@ -101,7 +103,7 @@ class Receiver:
         return Received(later, again, held, single, lost, got, burst)
 
     def receive(self, connection: Connection) -> tuple[int, int]:
-        """Bytes received, and asked for.  0: nothing is there now; -1: the connection is over."""
+        """Bytes received, and requested.  0: the socket is empty; -1: the connection has ended."""
         target = self._target(connection)
         if self._tls:
             return self._receive_tls(connection, target), len(target)
@@ -114,8 +116,8 @@ class Receiver:
         return got or -1, len(target)
 
     def offer(self, connection: Connection, got: int) -> bool:
-        """Make what was received, with what was kept before it, a region of this round; returns
-        whether it lies in the connection's own buffer."""
+        """Make the received bytes, with what was kept before them, a region of this round; returns
+        whether it is in the connection's own buffer."""
         assert connection.feed >= 0
         own = connection.own is not None
         if own:
@@ -136,7 +138,7 @@ class Receiver:
         return own
 
     def _target(self, connection: Connection) -> memoryview:
-        """Where to receive to; in the arena what was kept is laid before it."""
+        """The memory to receive into; in the arena, the kept bytes are copied in front of it."""
         assert connection.feed >= 0
         budget = max(min(self.share, int(self.budgets[connection.feed])), BUDGET_BYTES_MIN)
         if connection.own is not None:
@@ -152,7 +154,7 @@ class Receiver:
         return self.view[start : start + min(ARENA_BYTES - start, READ_BYTES_MAX, budget)]
 
     def _receive_tls(self, connection: Connection, target: memoryview) -> int:
-        """TLS gives a record at a time, so until it has no more."""
+        """TLS returns one record at a time: read until there is no more."""
         got = 0
         while got < len(target):
             try:

@@ -1,11 +1,11 @@
-"""A peer's Arrow schema against the stream's: which columns the kernels take as they come.
+"""A peer's Arrow schema against the stream's: which columns the kernels decode directly.
 
-Columns go by name; their order may differ, their set may not.  A column *fits* if its Arrow type is
-the stream's own (a timestamp: microseconds, any zone, since they all count from 1970 UTC).  One
-that can be cast without loss makes the connection slow: pyarrow decodes its batches.  These are
-integers of another width (values are checked), float32 for float64, other units of timestamp and
-timestamps without a zone (taken as UTC), large, view and dictionary forms of string and binary,
-fixed-size binary.  Anything else is refused.
+Columns are matched by name; their order may differ, their set may not.  A column *fits* if its
+Arrow type is the stream's (a timestamp: microseconds, any zone, since all count from 1970 UTC).  A
+column that can be cast without loss makes the connection slow: pyarrow decodes its batches.  These
+are integers of another width (values are checked), float32 for float64, other units of timestamp
+and timestamps without a zone (taken as UTC), large, view and dictionary forms of string and binary,
+fixed-size binary.  Any other type is refused.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from edged.errors import SchemaMismatch
 
 @dataclass(frozen=True)
 class Layout:
-    """How a peer's batches stand: the kernel's layout table, or None for the slow way."""
+    """The layout of a peer's batches: the kernel's layout table, or None for pyarrow."""
 
     table: npt.NDArray[np.int64] | None
 
 
 def match(wire: pa.Schema, schema: Schema, stream: str) -> Layout:
-    """How batches of `wire` become rows of `schema`.  Raises SchemaMismatch with all that is wrong
-    about the set of columns, or the first column whose type does not do."""
+    """How batches of `wire` become rows of `schema`.  Raises SchemaMismatch with every missing or
+    extra column, or with the first column whose type cannot be cast."""
     problems = []
     missing = [name for name in schema.names if name not in wire.names]
     extra = [name for name in wire.names if name not in schema]

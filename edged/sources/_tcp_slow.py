@@ -1,8 +1,8 @@
-"""The slow way: batches that the kernels do not take are decoded by pyarrow, one by one.
+"""Decoding by pyarrow, batch by batch, for what the kernels do not decode.
 
-Compressed bodies, dictionaries, other string layouts, other integer widths.  One pyarrow stream
-reader lives as long as the connection, so that dictionaries and their deltas are its business; it
-is fed exactly whole messages and asked for a batch only when one is there.
+These are compressed bodies, dictionaries, other string layouts and other integer widths.  One
+pyarrow stream reader lives as long as the connection and keeps dictionaries and their deltas; it is
+given whole messages and asked for a batch only when one is there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernels.cpu import ipc
 
 
 class _Feed:
-    """A file that holds what was fed to it."""
+    """A file that holds the bytes given to it."""
 
     closed = False
 
@@ -42,7 +42,7 @@ class _Feed:
 
 
 class SlowReader:
-    """Decodes one connection's messages; `schema_message` is the first, as it came."""
+    """Decodes one connection's messages; `schema_message` is the first of them."""
 
     def __init__(self, schema_message: bytes, schema: Schema, bytes_max: int) -> None:
         self._feed = _Feed()
@@ -55,7 +55,7 @@ class SlowReader:
     def take(self, message: npt.NDArray[np.int64]) -> Batch | None:
         """The batch in a row of the message table; None for a dictionary.
 
-        Raises ProtocolError or SchemaMismatch for what cannot be read or does not fit.
+        Raises ProtocolError for unreadable bytes, SchemaMismatch for values that do not fit.
         """
         address = int(message[ipc.M_META])
         meta = int(message[ipc.M_BODY]) - address - 8

@@ -1,4 +1,4 @@
-"""Settings of a TCP source, and the socket calls that carry them out."""
+"""Settings of a TCP source, and the socket calls that apply them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from edged.errors import ConfigError
 BACKLOG = 4096
 FEW_CONNECTIONS = 16
 RECEIVE_BUFFER_BYTES = 4 << 20
-"""Receive buffer asked for while there are few connections; many share what the kernel gives."""
+"""Receive buffer requested while there are few connections; many share the kernel's default."""
 
 
 @dataclass(frozen=True)
 class TcpSettings:
-    """A `tcp` source's table."""
+    """The table of a `tcp` source."""
 
     host: str
     port: int
@@ -35,7 +35,7 @@ class TcpSettings:
     """A unix socket in place of host and port."""
 
     def read_token(self) -> bytes | None:
-        """The token, None where none is wanted.  Raises ConfigError."""
+        """The token, None if none is required.  Raises ConfigError."""
         if self.token_file is None:
             return None
         try:
@@ -95,7 +95,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def listen_unix(path: str) -> socket.socket:
-    """A non-blocking listener on a unix socket of mode 0660; what stands there makes way.
+    """A non-blocking listener on a unix socket of mode 0660; replaces an existing socket.
 
     Raises ConfigError.
     """
@@ -115,7 +115,7 @@ def listen_unix(path: str) -> socket.socket:
 
 
 def name_of(sock: socket.socket, peer: object) -> str:
-    """What a peer is called, for people."""
+    """A peer's name for messages."""
     if isinstance(peer, tuple):
         return f"{peer[0]}:{peer[1]}"
     pid = int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
@@ -123,9 +123,9 @@ def name_of(sock: socket.socket, peer: object) -> str:
 
 
 def tune(sock: socket.socket, connections: int) -> None:
-    """Acks leave at once; few connections get a receive buffer that lasts for a long beat.
+    """Send ACKs without delay; give few connections a receive buffer for a long beat.
 
-    A fixed buffer turns the kernel's own tuning off, so it is set only where we may set it large.
+    A fixed buffer disables the kernel's autotuning, so it is set only if a large one is permitted.
     """
     if sock.family == socket.AF_UNIX:
         return
@@ -138,7 +138,7 @@ def tune(sock: socket.socket, connections: int) -> None:
 
 
 def raise_descriptor_limit(connections: int) -> None:
-    """Let this process have as many descriptors as connections need, as far as it may."""
+    """Raise this process's descriptor limit for so many connections, up to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     want = connections + 256
     if soft != resource.RLIM_INFINITY and soft < want:

@@ -1,7 +1,7 @@
-"""The table of lines (see `_tcp_calls`) with what they keep, and queues of them.
+"""The socket table (`_tcp_calls`) with the kept beginnings of messages, and queues of descriptors.
 
-The loop's thread owns both.  The commit thread reads `table` under the source's lock, so `open`
-and `close` are called with it held.
+Both belong to the event loop's thread.  The commit thread reads `table` under the source's lock, so
+`open` and `close` need that lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class DescriptorQueue:
-    """Descriptors of lines that wait for a turn, each at most once over all queues."""
+    """Descriptors of connections that wait; each is in at most one queue."""
 
     def __init__(self) -> None:
         self.fds: Int64s = np.empty(256, np.int64)
@@ -27,39 +27,39 @@ class DescriptorQueue:
         return self.count
 
     def view(self) -> Int64s:
-        """Those in it, first come first."""
+        """The waiting descriptors, in order."""
         return self.fds[: self.count]
 
     def reserve(self, size: int) -> None:
-        """Make room for `size` in all."""
+        """Extend the queue's array to `size`."""
         if self.fds.size < size:
             self.set(self.view(), size)
 
     def set(self, fds: Int64s, size: int = 0) -> None:
-        """Hold exactly these, in an array of at least `size`."""
+        """Replace the content by `fds`, in an array of at least `size`."""
         grown = np.empty(max(size, self.fds.size, fds.size), np.int64)
         grown[: fds.size] = fds
         self.fds, self.count = grown, fds.size
 
     def push(self, fd: int) -> None:
-        """Put one behind the others."""
+        """Append one descriptor."""
         if self.count == self.fds.size:
             self.reserve(2 * self.count)
         self.fds[self.count] = fd
         self.count += 1
 
     def put_first(self, fds: Int64s) -> None:
-        """Put these before the others."""
+        """Insert descriptors at the front."""
         self.set(np.concatenate([fds, self.view()]))
 
     def drop(self, fd: int) -> None:
-        """Take one out, wherever it stands."""
+        """Remove one descriptor."""
         left = self.view()[np.flatnonzero(self.view() != fd)]
         self.fds[: left.size] = left
         self.count = left.size
 
     def take(self) -> Int64s:
-        """All of them, which are in no queue then."""
+        """Remove and return all descriptors; they are in no queue afterwards."""
         taken: Int64s = self.view().copy()
         self.count = 0
         return taken
@@ -76,7 +76,7 @@ class SocketTable:
         return len(self.table)
 
     def open(self, fd: int, way: int, feed: int, slot: int) -> None:
-        """A line of its own for a descriptor."""
+        """Initialize the row of a descriptor."""
         if fd >= len(self.table):
             self._grow(max(fd + 1, 2 * len(self.table)))
         row = self.table[fd]
@@ -84,7 +84,7 @@ class SocketTable:
         row[calls.S_WAY], row[calls.S_FEED], row[calls.S_SLOT] = way, feed, slot
 
     def close(self, fd: int) -> bool:
-        """Forget a line; returns whether it stood in a queue."""
+        """Clear a row; returns whether it was in a queue."""
         if fd >= len(self.table):
             return False
         queued = bool(self.table[fd, calls.S_QUEUED])
@@ -92,11 +92,11 @@ class SocketTable:
         return queued
 
     def get(self, fd: int, what: int) -> int:
-        """One value of a line; 0 where there is none."""
+        """One value of a row; 0 if the table has no such row."""
         return int(self.table[fd, what]) if fd < len(self.table) else 0
 
     def tail(self, fd: int) -> Any:
-        """The beginning of a message that the line keeps, as a view."""
+        """The kept beginning of a message, as a view."""
         return self.tails[fd, : self.table[fd, calls.S_TAIL]]
 
     def _grow(self, size: int) -> None:

@@ -76,7 +76,7 @@ class TcpPlan(SourcePlan):
         return cls(stream.name, listen, settings)
 
     def share_key(self) -> str:
-        """Streams with the same address share the listener."""
+        """Streams with the same address share a listener."""
         return f"tcp:{self.listen}"
 
     def build(
@@ -85,7 +85,7 @@ class TcpPlan(SourcePlan):
         plans: Mapping[str, SourcePlan],
         workers: Workers | None = None,
     ) -> TcpSource:
-        """The running listener.  Raises JobError where streams that share it disagree."""
+        """The running listener.  Raises JobError if streams that share it disagree."""
         for name, plan in plans.items():
             if isinstance(plan, TcpPlan) and plan.settings != self.settings:
                 raise JobError(
@@ -96,7 +96,7 @@ class TcpPlan(SourcePlan):
         return TcpSource(self.settings, stagings, workers)
 
     def describe(self) -> list[str]:
-        """Where it listens, and who may come."""
+        """The address, and which peers it admits."""
         s = self.settings
         door = f"Arrow IPC over {'TLS' if s.tls_cert else 'TCP'} on {self.listen}"
         guard = "a token is wanted" if s.token_file else "no token is wanted"
