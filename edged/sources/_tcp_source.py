@@ -1,13 +1,13 @@
 """The running TCP source: receive, decode, acknowledge.
 
-An epoll of the source's own, edge-triggered, holds all connections that were greeted; its
-descriptor is what the loop polls.  `ingest` notes who has input and goes round: each connection
-with input is received from once a round (into one arena that is reused, or into its own buffer
-within a long message), then one pass of the kernels a stream stages what is whole.  A connection
-whose stream has no room is not received from: its bytes stay in the kernel, TCP closes the window.
+An edge-triggered epoll of the source holds all admitted connections; the event loop polls its
+descriptor.  `ingest` queues connections with input and works in rounds: each connection is received
+from once (into a shared arena, or within a long message into its own buffer), then one kernel pass
+for each stream stages the complete messages.  A connection whose stream has no room is not received
+from: its bytes stay in the kernel and TCP closes the window.
 
-No work is done in Python for a message, nor for a connection with nothing but short messages.
-The listener and everybody who was not greeted yet stand at the door (`_tcp_door`).
+Python code does no work for a message, nor for a connection that sends only short messages.  The
+listener and connections without a greeting belong to `_tcp_admission`.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from edged.data.workers import Workers
 
 MEMORY_BYTES_MIN = 8 << 20
-"""MessageMemory for unfinished messages, however little the streams have."""
+"""Least memory for unfinished messages, whatever the streams' limits."""
 BURST_BYTES = 4 << 20
-"""A connection that had so much waiting is taken to have had its buffer full."""
+"""A connection with so many bytes waiting counts as one whose receive buffer was full."""
 INGEST_BYTES_MAX = 16 << 20
-"""Most that one `ingest` receives, so that a fast sender cannot keep it going for ever."""
+"""Most bytes received by one `ingest`, so that a fast sender cannot prolong it without limit."""
 SENDS_MAX = 512
-"""Acks that are sent with the lock held: about 3 ms."""
+"""ACKs sent while the lock is held: about 3 ms."""
 
 _IN = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 
 
 class TcpSource(Source):
-    """Feeds the streams of one listener; see the module's docstring."""
+    """Feeds the streams of one listener."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class TcpSource(Source):
 
     @property
     def port(self) -> int:
-        """The port that is bound (where the job says 0, the one the kernel gave)."""
+        """The bound port; the one that the kernel chose if the job says 0."""
         return self._admission.port
 
     def start(self) -> None:
-        """Bind and listen; read token and certificate."""
+        """Bind and listen; read the token and the certificate."""
         calls.prepare()
         self._admission.start()
         self._epoll = select.epoll()
@@ -108,22 +108,22 @@ class TcpSource(Source):
         return int(self._epoll.fileno())
 
     def control_fileno(self) -> int:
-        """The door's descriptor."""
+        """The descriptor of the admission's epoll."""
         return self._admission.fileno()
 
     def serve_control(self, monotonic_us: int) -> None:
-        """Greet who has come, without a beat; the loop's thread, between two of them."""
+        """Admit connections on the event loop's thread, between beats."""
         self._admission.serve(monotonic_us)
 
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
-        """Receive and stage what has arrived, as far as there is room."""
+        """Receive and stage input up to the room in staging."""
         self._admission.serve(monotonic_us)
         self._take_events()
         for feed in self._feeds.values():
             if feed.ahead:
                 self._ready.put_first(feed.ahead.take())
             if feed.waiting and feed.staging.room():
-                self._ready.put_first(feed.waiting.take())  # who had to wait comes first
+                self._ready.put_first(feed.waiting.take())  # connections that waited come first
         self._received, self._pressure = 0, 0.0
         share = INGEST_BYTES_MAX // max(1, len(self._connections))
         self._receiver.share = max(READ_BYTES_MIN, min(READ_BYTES_MAX, share))
@@ -140,8 +140,8 @@ class TcpSource(Source):
             feed.hear_waiting(unread[index == feed.index], monotonic_us)
 
     def more(self) -> bool:
-        """Whether connections wait because their stream's staging is full, or for another's
-        producers to catch up."""
+        """Whether connections wait because their stream's staging is full, or until another
+        stream's producers catch up."""
         return any(feed.waiting or feed.ahead for feed in self._read_feeds())
 
     def unread(self) -> bool:
@@ -149,7 +149,7 @@ class TcpSource(Source):
         return bool(self._ready)
 
     def pressure(self) -> float:
-        """How much of the kernel's buffer the fullest connection had waiting."""
+        """The fill level of the fullest receive buffer."""
         full = self._ready or any(feed.waiting for feed in self._read_feeds())
         return 1.0 if full else min(1.0, self._pressure)
 
@@ -158,7 +158,7 @@ class TcpSource(Source):
         return [s for s in (feed.seal() for feed in self._feeds.values()) if s is not None]
 
     def committed(self, ticket: Sequence[Sealed]) -> None:
-        """Acknowledge; on the commit thread."""
+        """Send ACKs.  Called on the commit thread."""
         for sealed in ticket:
             for first in range(0, max(1, sealed.numbers.size), SENDS_MAX):
                 part = slice(first, first + SENDS_MAX)
@@ -167,11 +167,11 @@ class TcpSource(Source):
                 self._acknowledge_end(sealed.feed, number)
 
     def finished(self) -> bool:
-        """Never: somebody may always connect."""
+        """Always false: a producer may connect at any time."""
         return False
 
     def close(self) -> None:
-        """Tell every peer to come again, and close."""
+        """Send AGAIN to every peer, and close."""
         frame = frames.told(frames.AGAIN, "this edged is stopping")
         for connection in list(self._connections.values()):
             with self._lock:
@@ -183,7 +183,7 @@ class TcpSource(Source):
             self._epoll.close()
 
     def counters(self) -> Mapping[str, int | float]:
-        """Connections, bytes, messages, and every reason why something was refused."""
+        """Connections, bytes, messages, and refusals by reason."""
         feeds = self._feeds.values()
         return {
             "connections": len(self._connections),
@@ -195,13 +195,13 @@ class TcpSource(Source):
         }
 
     def _read_feeds(self) -> list[StreamFeed]:
-        """Those of streams that are not held: nobody comes back for what waits for the others."""
+        """Feeds of streams that are not held; input of held streams stays unread."""
         return [feed for feed in self._feeds.values() if not feed.staging.held]
 
     # Receiving ---------------------------------------------------------------------------------
 
     def _take_events(self) -> None:
-        """Who has input stands in the ready queue, whose peer reads again has got its frames."""
+        """Queue connections with input; send kept frames to peers that read again."""
         fileno, events = self._epoll.fileno(), address(self._events)
         more = True
         while more:
@@ -218,10 +218,10 @@ class TcpSource(Source):
             more = len(writable) > calls.EVENTS_MAX
 
     def _receive_round(self) -> list[int]:
-        """Receive from everybody with input, once, as far as arena and budgets go; returns which
-        of the round's regions lie in connections' own buffers.
+        """Receive once from each connection with input, up to arena and budgets; returns the
+        regions that are in connections' own buffers.
 
-        Who had no turn comes first in the next round, so that connections stay side by side.
+        Connections without a turn come first in the next round, so that all progress evenly.
         """
         self._receiver.begin()
         feeds = list(self._feeds.values())
@@ -245,7 +245,7 @@ class TcpSource(Source):
         return own
 
     def _without_ahead(self, fds: Int64s) -> Int64s:
-        """These lines but for those that no beat could take rows of; they stand aside."""
+        """These connections without those whose rows no beat could take; these are set aside."""
         index = self._lines.table[fds, calls.S_FEED]
         for feed in self._feeds.values():
             mine = fds[index == feed.index]
@@ -257,7 +257,7 @@ class TcpSource(Source):
         return fds
 
     def _receive(self, connection: Connection) -> bool:
-        """Receive from a connection by itself; whether that gave a region in its own buffer."""
+        """Receive from one connection; whether this made a region in its own buffer."""
         line = self._lines.table[connection.fd]
         line[calls.S_QUEUED] = 0
         got, wanted = self._receiver.receive(connection)
@@ -275,7 +275,7 @@ class TcpSource(Source):
         return got > 0 and self._receiver.offer(connection, got)
 
     def _queue(self, connection: Connection) -> None:
-        """It may have input: let it have a turn."""
+        """Queue a connection that may have input."""
         line = self._lines.table[connection.fd]
         if not line[calls.S_QUEUED]:
             line[calls.S_QUEUED] = 1
@@ -295,7 +295,7 @@ class TcpSource(Source):
                 self._settle(feed, outcome, monotonic_us)
 
     def _settle(self, feed: StreamFeed, outcome: Any, monotonic_us: int) -> None:
-        """Act on what decoding found out about a connection."""
+        """Handle the result of decoding for one connection."""
         connection = outcome.connection
         if outcome.error is not None:
             self._refuse(connection, outcome.error, "batch", monotonic_us)
@@ -309,10 +309,11 @@ class TcpSource(Source):
             connection.ended = True
             feed.end(connection)
 
-    # Coming and going --------------------------------------------------------------------------
+    # Connections -------------------------------------------------------------------------------
 
     def _admit(self, connection: Connection, greeting: Greeting, monotonic_us: int) -> None:
-        """Let a connection in through the door.  Raises PeerError where it may not."""
+        """Admit a connection that sent its greeting.  Raises PeerError if it must not be
+        admitted."""
         feed = self._feeds.get(greeting.stream)
         if feed is None:
             known = ", ".join(sorted(self._feeds))
@@ -331,18 +332,18 @@ class TcpSource(Source):
             self._epoll.register(connection.fd, _IN)
             if connection.number and (not greeting.settle or feed.settle(connection.number)):
                 self._say_hello(feed, connection)
-        if self._tls:  # what is decrypted already does not make the socket readable
+        if self._tls:  # decrypted bytes do not make the socket readable
             self._flushed(connection, False)
 
     def _refuse(self, connection: Connection, text: str, reason: str, monotonic_us: int) -> None:
-        """Send an open connection to the door, and tell it why."""
+        """Refuse an admitted connection: send the error and hand it to the admission."""
         self._detach(connection)
         self._epoll.unregister(connection.fd)
         self._admission.refuse(connection, text, reason, monotonic_us)
 
     def _free_memory(self) -> None:
-        """Unfinished messages take too much memory: free empty buffers, then send away those that
-        hold most, to come again later."""
+        """Free memory of unfinished messages: first empty buffers, then disconnect the largest
+        holders, which may connect again."""
         holders = sorted(self._connections.values(), key=Connection.held, reverse=True)
         for connection in holders:
             if connection.own is not None and connection.filled == 0:
@@ -358,14 +359,14 @@ class TcpSource(Source):
             self._close(connection)
 
     def _lost(self, connection: Connection) -> None:
-        """The peer closed, or the connection broke."""
+        """Handle a connection that the peer closed or that broke."""
         if connection.state == OPEN and not connection.ended:
             self._counts["lost"] += 1
             self._counts["half_messages"] += connection.half()
         self._close(connection)
 
     def _detach(self, connection: Connection) -> None:
-        """Nothing is received for it any more."""
+        """Stop receiving from a connection."""
         if connection.slot < 0:
             return
         feed, fd = list(self._feeds.values())[connection.feed], connection.fd
@@ -391,7 +392,7 @@ class TcpSource(Source):
         self._flushed(connection, connection.send(hello))
 
     def _acknowledge(self, feed: StreamFeed, numbers: Int64s, seqs: Int64s) -> None:
-        """Send producers their ACKs: all in one call, but for those that it cannot serve."""
+        """Send ACKs in one call, and individually to connections that it cannot serve."""
         with self._lock:
             feed.commit(numbers, seqs)
             for settled in feed.settled():
@@ -420,7 +421,7 @@ class TcpSource(Source):
                 self._flushed(connection, connection.send(frames.end_ack()))
 
     def _flushed(self, connection: Connection, done: bool) -> None:
-        """Ask for an event when the peer reads again, where something had to wait."""
+        """If frames are kept, ask for an event when the peer reads again."""
         line = self._lines.table[connection.fd]
         if not done and not line[calls.S_BLOCKED]:
             line[calls.S_BLOCKED] = 1

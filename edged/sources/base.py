@@ -1,7 +1,7 @@
-"""What a source is: bytes from outside become staged columns.  One self-registering file a kind.
+"""The interface of a source, which turns external bytes into staged columns, and its registry.
 
-The beat's loop owns all timing.  A source offers one file descriptor that is readable when there
-is something to ingest; the loop polls it while idle and leaves it alone while the reader is muted.
+The event loop owns all timing.  A source offers one descriptor that is readable when there is
+input; the loop polls it while idle, and ignores it while input is muted.
 
     start ─► (fileno readable) ─► ingest, once a beat ─► seal ─► [beat is committed] ─► committed
 """
@@ -22,86 +22,86 @@ if TYPE_CHECKING:
 
 
 class Source(ABC):
-    """A running source that feeds one or more streams' staging.
+    """A running source that feeds the staging of one or more streams.
 
-    Whoever builds it says what it is called: its `kind`, its `address` (where it listens or reads),
-    and which streams of which jobs it feeds.
+    Its builder sets `kind`, `address` (where it listens or reads) and `feeds`.
     """
 
     kind = ""
     address = ""
     feeds: tuple[tuple[str, str], ...] = ()
-    """(job, stream)."""
+    """Fed streams as (job, stream)."""
 
     takes_http = False
-    """Whether the REST API may send rows of HTTP requests to `address`, as a producer."""
+    """Whether the REST API may send the rows of HTTP requests to `address`, as a producer."""
 
     on_refused: Callable[[str, str], None] = staticmethod(lambda *_: None)
-    """Told of a sender that was refused: a word for the reason, and what it was told."""
+    """Called when a sender is refused: a word for the reason, and the text sent to it."""
 
     @property
     def name(self) -> str:
-        """What events and figures call it; no two running sources have the same."""
+        """The name in events and metrics, unique among running sources."""
         return f"{self.kind}:{self.address}"
 
     def place(self, directory: Path) -> None:
-        """Where the daemon keeps its files, before `start`."""
+        """Set the directory for the source's files.  Called before `start`."""
         return
 
     @abstractmethod
     def start(self) -> None:
-        """Bind, open, connect.  Raises ConfigError with what to do where that fails."""
+        """Bind, open, connect.  Raises ConfigError that says what to do."""
 
     @abstractmethod
     def fileno(self) -> int:
         """Readable when there is something to ingest (an epoll, timerfd or eventfd).
 
-        Input that `ingest` left behind because staging was full does not make it readable: the
-        loop comes back for it when rows were taken.
+        Input that `ingest` left because staging was full does not make it readable: the loop calls
+        again once rows were taken.
         """
 
     def control_fileno(self) -> int:
-        """Readable when `serve_control` has something to do, muted or not; -1: never."""
+        """Readable when `serve_control` has something to do, even while input is muted; -1:
+        never."""
         return -1
 
     def serve_control(self, monotonic_us: int) -> None:
-        """Do what neither stages rows nor waits for a beat: greet whoever has come."""
+        """Do work that neither stages rows nor waits for a beat, such as accepting connections."""
         return
 
     @abstractmethod
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
-        """Move what has arrived into staging, up to its high watermark.  Never blocks."""
+        """Move input into staging, up to its high watermark.  Never blocks."""
 
     @abstractmethod
     def more(self) -> bool:
-        """Whether `ingest` left arrived input behind because staging was full."""
+        """Whether `ingest` left input behind because staging was full."""
 
     def unread(self) -> bool:
-        """Whether `ingest` ended with input left that staging has room for: call it again soon."""
+        """Whether `ingest` left input behind although staging has room: call it again soon."""
         return False
 
     def pressure(self) -> float:
-        """How full the fullest of the senders' buffers was at the last ingest, 0 to 1."""
+        """Fill level of the fullest of the senders' buffers at the last ingest, 0 to 1."""
         return 1.0 if self.more() else 0.0
 
     @abstractmethod
     def seal(self) -> Any:
-        """A ticket for everything staged so far; handed back to `committed` when durable."""
+        """A ticket for everything staged so far, passed to `committed` once it is durable."""
 
     @abstractmethod
     def committed(self, ticket: Any) -> None:
-        """What the ticket covers is durable: send the acks.  Called on the commit thread."""
+        """Send the ACKs for what the ticket covers.  Called on the commit thread."""
 
     @abstractmethod
     def finished(self) -> bool:
-        """Whether nothing more can ever come (a file read to its end)."""
+        """Whether no more input can come (a file read to its end)."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release everything; connections are told why."""
+        """Release all resources; connected senders receive the reason."""
 
     def counters(self) -> Mapping[str, int | float]:
-        """Figures for people: connections, bytes, refusals."""
+        """Counters for display: connections, bytes, refusals."""
         return {}
 
 
@@ -111,16 +111,17 @@ class SourcePlan(ABC):
     kind: ClassVar[str]
     keys: ClassVar[frozenset[str]]
     listens: ClassVar[bool] = False
-    """Whether streams of several jobs may share one: a listener, which exists once."""
+    """Whether streams of several jobs may share a running source: a listener exists once."""
 
     @classmethod
     @abstractmethod
     def parse(cls, path: str, document: Mapping[str, Any], stream: Any) -> SourcePlan:
-        """Check; raises JobError at `path` or below.  `stream` is the `StreamPlan` it feeds."""
+        """Check the table.  Raises JobError at `path` or below.  `stream` is the `StreamPlan` it
+        feeds."""
 
     @abstractmethod
     def share_key(self) -> str:
-        """Streams whose plans have equal keys are fed by one running source (one listener)."""
+        """Streams whose plans have equal keys are fed by one running source."""
 
     @abstractmethod
     def build(
@@ -131,12 +132,12 @@ class SourcePlan(ABC):
     ) -> Source:
         """The running source for all streams that share it: stream name → staging and plan.
 
-        `workers` may decode large input side by side.
+        `workers` may decode large input in parallel.
         """
 
     @abstractmethod
     def describe(self) -> list[str]:
-        """SocketTable for `edged explain`."""
+        """Lines for `edged explain`."""
 
 
 SOURCES: Registry[type[SourcePlan]] = Registry("edged.sources", "edged.sources", "source")
@@ -144,7 +145,7 @@ _Plan = TypeVar("_Plan", bound=type[SourcePlan])
 
 
 def source(kind: str) -> Callable[[_Plan], _Plan]:
-    """Class decorator: register a SourcePlan under the `type` that documents use."""
+    """Class decorator: register a SourcePlan under the `type` that job documents use."""
 
     def register(plan: _Plan) -> _Plan:
         SOURCES.register(kind, plan, plan.__module__)

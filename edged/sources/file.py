@@ -3,20 +3,19 @@
     source = { type = "file", path = "data/*.parquet", pace = "60x", columns = { kw = "P_avg" } }
 
 - `path`: a file, a directory or a glob, read in the order of the names, rows in file order.
-- `format`: `parquet`, `csv` or `ndjson`; by the suffix where it is left out.
+- `format`: `parquet`, `csv` or `ndjson`; default: by the suffix.
 - `pace`: `full` (default), `real_time`, or a factor such as `60x` or 60: event time runs that many
   times faster than the clock.  All files of one pace share their clock, which starts at the
-  earliest of their first rows: streams that were recorded side by side are replayed side by side.
+  earliest of their first rows: streams recorded together are replayed together.
 - `columns`: stream column = column of the file, where the names differ.
-- `producer`: the producer's id, `file:<path>` where it is left out.
+- `producer`: the producer's id; default: `file:<path>`.
 
-The sequence of this producer counts rows: it is the number of rows of the files that are staged.
-It is recovered with the stream, so that a replay goes on with the row after the last committed
-one: exactly once, as long as the files that were read have not changed.  At the end of the files
-the producer has said end of stream.
+The producer's sequence number is the number of rows staged.  It is recovered with the stream, so
+that a replay continues after the last committed row: exactly once, as long as the files that were
+read have not changed.  At the end of the files the producer's end of stream is staged.
 
-Rows that cannot be read are refused, with those read together with them: what came before stands,
-nothing behind is read until the source starts anew, and the end is not said.
+Unreadable rows are refused together with the rows read with them.  Rows before them stay staged;
+nothing after them is read until the source is restarted, and the stream does not end.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 _PACE_MIN, _PACE_MAX = 1e-9, 1e9
 _WAIT_US_MAX = 3600 * 1_000_000
-"""The timer is looked at so often at least: the next row may be further off than a timer goes."""
+"""Longest timer: the next row may be further away than a timer can wait."""
 
 
 @source("file")
@@ -63,7 +62,7 @@ class FileSourcePlan(SourcePlan):
 
     @classmethod
     def parse(cls, path: str, document: Mapping[str, Any], stream: Any) -> FileSourcePlan:
-        """Check the table; files are looked for when the source starts."""
+        """Check the table; the files are searched when the source starts."""
         where = doc.text(path, document, "path")
         return cls(
             where,
@@ -94,7 +93,7 @@ class FileSourcePlan(SourcePlan):
         return FileSource(replays, self.pace)
 
     def describe(self) -> list[str]:
-        """What is read, and how fast."""
+        """The files and the pace."""
         speed = {0.0: "at full speed", 1.0: "in real time"}.get(self.pace, f"{self.pace:g}x faster")
         lines = [f"{self.path} ({self.format or 'format by suffix'}), {speed}"]
         lines += [f"{name} is its column {inside}" for name, inside in self.columns.items()]
@@ -102,7 +101,7 @@ class FileSourcePlan(SourcePlan):
 
 
 class _Replay:
-    """One stream's files, and how far they are staged."""
+    """The files of one stream, and the number of staged rows."""
 
     def __init__(self, plan: FileSourcePlan, staging: Staging) -> None:
         self._plan = plan
@@ -112,13 +111,13 @@ class _Replay:
         self._head: Batch | None = None
         self._latest = np.empty(0, np.int64)
         self.problem = ""
-        """Why the files are not read on."""
+        """Why reading the files has stopped."""
         self.rows = 0
 
     def start(self) -> None:
-        """Find the files, check them, and skip what is staged already.
+        """Find and check the files, and skip the staged rows.
 
-        The producer gets its number here, when recovery has given out the old ones.
+        The producer gets its number here, after recovery has assigned the old ones.
         """
         plan, producers = self._plan, self._staging.producers
         reader = Reader(find_files(plan.path), plan.schema, plan.columns, plan.format)
@@ -129,11 +128,11 @@ class _Replay:
 
     @property
     def held(self) -> bool:
-        """Whether nothing is to be staged now."""
+        """Whether nothing may be staged now."""
         return self._staging.held
 
     def head(self) -> Batch | None:
-        """The rows that come next; None at the end, which is then noted, and behind a problem."""
+        """The next rows; None at the end of the files, which is recorded, and after an error."""
         if self._head is None and not self.problem:
             try:
                 self._head = next(self._batches, None)
@@ -147,14 +146,14 @@ class _Replay:
         return self._head
 
     def next_us(self) -> int | None:
-        """Event time at which the next row is due: the largest so far, as files go."""
+        """Event time at which the next row is due: the largest of all rows so far."""
         return None if self.head() is None else int(self._latest[0])
 
     def fill(self, limit_us: int | None, monotonic_us: int, wall_us: int) -> bool:
         """Stage rows that are due up to event time `limit_us` (None: all) while there is room.
 
-        Returns whether due rows were left behind because staging is full.  A replay that has rows
-        left gives a sign of life each time: it is not silent, its next row is known.
+        Returns whether due rows were left because staging is full.  A replay with rows left is
+        marked as seen each time: its next row is known, so it is not idle.
         """
         if self.head() is not None:
             self._staging.producers.seen_us[self._producer] = monotonic_us
@@ -187,13 +186,13 @@ class FileSource(Source):
         self._pace = pace
         self._timer = TimerFd()
         self._origin: tuple[int, int] | None = None
-        """Event time and monotonic clock, in microseconds, at which the replay began."""
+        """Event time and monotonic clock, in microseconds, at the start of the replay."""
         self._more = False
         self._finished = False
         self._refused: list[_Replay] = []
 
     def start(self) -> None:
-        """Open the files.  Raises ConfigError where they are missing or lack a column."""
+        """Open the files.  Raises ConfigError if they are missing or lack a column."""
         for replay in self._replays:
             replay.start()
         self._timer.arm(0)
@@ -203,7 +202,7 @@ class FileSource(Source):
         return self._timer.fileno()
 
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
-        """Stage what is due, up to each stream's high watermark."""
+        """Stage due rows, up to each stream's high watermark."""
         limit_us = self._limit(monotonic_us)
         full = [replay.fill(limit_us, monotonic_us, wall_us) for replay in self._replays]
         self._more = any(full)
@@ -214,15 +213,15 @@ class FileSource(Source):
                 self.on_refused("unreadable", replay.problem)
 
     def more(self) -> bool:
-        """Whether due rows were left behind because staging was full."""
+        """Whether due rows were left because staging was full."""
         return self._more and not all(replay.held for replay in self._replays)
 
     def seal(self) -> Any:
-        """Nobody waits for acks."""
+        """No ticket: files need no acknowledgement."""
         return None
 
     def committed(self, ticket: Any) -> None:
-        """Nothing to do: the committed sequence is in the beat's record."""
+        """Nothing to do: the committed sequence number is in the beat's record."""
 
     def finished(self) -> bool:
         """Whether every file is staged to its end."""

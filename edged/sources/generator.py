@@ -3,19 +3,19 @@
     source = { type = "generator", rate = 100000, key = "sensor", keys = "zipf", key_max = 1000 }
 
 - `rate`: rows a second, or `full` (as fast as staging takes them).  `rows`: how many in all;
-  without it there is no end.
+  default: unlimited.
 - `key`: the key column (integers, floats, string, binary); key k is the number k, in text `k<k>`.
 - `keys`: `uniform` (default), `zipf` or `sequential` over `0..key_max-1` (default 1000); `skew` is
   zipf's exponent (default 1.0).
 - `start`: event time of the first row, ISO 8601, or `now` (default).  `step`: event time from row
   to row; default 1/rate, 1us at full speed.
-- `nulls`: share of nulls in nullable columns (default 0).  `seed`: another one, other rows.
+- `nulls`: share of nulls in nullable columns (default 0).  `seed`: selects another data set.
 
 Other columns are random: integers 0..99, floats in [0, 1), bools, text `v0`..`v99`, timestamps up
-to a second behind the row's time.  Row i is a pure function of (seed, stream, i): rows are made in
-blocks of 16 Ki from a generator seeded with the block's number.  The sequence of the producer
-`generator:<stream>` counts rows, so that after a restart the next row is the one after the last
-committed; with `start = "now"` the start is found again from the last committed time.
+to a second before the row's time.  Row i is a pure function of (seed, stream, i): rows are made in
+blocks of 16 Ki from a generator seeded with the block's number.  The sequence number of the
+producer `generator:<stream>` counts rows, so that after a restart the next row follows the last
+committed one; with `start = "now"` the start is computed from the last committed time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KEY_MAX = 1 << 40
 RATE_MAX = 1e9
 KEYS = ("uniform", "zipf", "sequential")
 _ZIPF_EXACT = 1 << 16
-"""Ranks whose probability is summed exactly; the tail behind them is integrated."""
+"""Ranks whose probability is summed exactly; the tail is integrated."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -102,7 +102,7 @@ class GeneratorPlan(SourcePlan):
         )
 
     def share_key(self) -> str:
-        """Each generator runs on its own."""
+        """Each generator runs alone."""
         return f"generator:{self.stream}"
 
     def build(
@@ -115,7 +115,7 @@ class GeneratorPlan(SourcePlan):
         return GeneratorSource(self, stagings[self.stream])
 
     def describe(self) -> list[str]:
-        """What is made, and how fast."""
+        """The rows and their rate."""
         speed = f"{self.rate:g} rows/s" if self.rate else "at full speed"
         amount = "without end" if self.rows is None else f"{self.rows} rows"
         lines = [f"{amount}, {speed}, {self.step_us:g} µs of event time a row"]
@@ -138,7 +138,7 @@ class RowFactory:
         return math.floor(row * self._plan.step_us)
 
     def block(self, number: int, start_us: int) -> Batch:
-        """RowFactory `number * BLOCK_ROWS` and on, a block of them."""
+        """Block `number`: BLOCK_ROWS rows from row `number * BLOCK_ROWS` on."""
         rng = np.random.default_rng([self._plan.seed, self._stream, number])
         row = np.arange(number * BLOCK_ROWS, (number + 1) * BLOCK_ROWS, dtype=np.int64)
         times = start_us + np.floor(row * self._plan.step_us).astype(np.int64)
@@ -170,7 +170,7 @@ class RowFactory:
 class Zipf:
     """Draws ranks 0..size-1 with probability ∝ 1 / (rank + 1)^skew.
 
-    The first 64 Ki ranks are exact; behind them the sum is an integral between half ranks, whose
+    The first 64 Ki ranks are exact; the sum of the tail is an integral between half ranks, whose
     relative error is below 1e-9.
     """
 
@@ -220,7 +220,7 @@ class GeneratorSource(Source):
         self._more = False
 
     def start(self) -> None:
-        """Go on after the last committed row."""
+        """Continue after the last committed row."""
         producers = self._staging.producers
         self._producer = producers.number(f"generator:{self._plan.stream}")
         self._first = self._next = int(producers.seq[self._producer])
@@ -234,7 +234,7 @@ class GeneratorSource(Source):
         return self._timer.fileno()
 
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
-        """Stage the rows that are due, up to the high watermark."""
+        """Stage due rows, up to the high watermark."""
         if self._began_us is None:
             self._began_us = monotonic_us
         if self._start_us is None:
@@ -250,15 +250,15 @@ class GeneratorSource(Source):
         self._arm()
 
     def more(self) -> bool:
-        """Whether rows that are due wait because staging was full."""
+        """Whether due rows wait because staging was full."""
         return self._more and not self._staging.held
 
     def seal(self) -> Any:
-        """Nobody waits for acks."""
+        """No ticket: a generator needs no acknowledgement."""
         return None
 
     def committed(self, ticket: Any) -> None:
-        """Nothing to do: the committed sequence is in the beat's record."""
+        """Nothing to do: the committed sequence number is in the beat's record."""
 
     def finished(self) -> bool:
         """Whether all `rows` are staged."""
@@ -320,7 +320,7 @@ def _random(f: Field, rng: np.random.Generator, times: Ints) -> Column:
 
 
 def _numbered(f: Field, prefix: str, numbers: Ints) -> Column:
-    """Numbers as a column: themselves, or text of a prefix and their digits."""
+    """Numbers as a column: themselves, or as text after a prefix."""
     if not f.dtype.variable:
         return Column(numbers.astype(f.dtype.numpy))
     digits = np.char.mod(f"{prefix}%d", numbers).astype(np.bytes_)

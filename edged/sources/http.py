@@ -1,10 +1,11 @@
-"""`http`: tuples that come over the REST API, `POST /v1/streams/{stream}/tuples`.
+"""`http`: rows sent to the REST API, `POST /v1/streams/{stream}/tuples`.
 
     source = { type = "http" }
 
-The API is the producer: it speaks what all producers speak (docs/producers.md) to a unix socket in
-the store, which only the daemon's user and group may open, so that no token is wanted.  All streams
-with such a source share it.  To the watermark all HTTP clients of a stream are one producer.
+The API is the producer and speaks the producers' protocol (docs/producers.md) to a unix socket in
+the store's directory.  Only the daemon's user and group may open it, so it needs no token.  All
+streams with such a source share it.  For the watermark, all HTTP clients of a stream are one
+producer.
 
 - `message_bytes_max` (default 64 MiB), as of `tcp`.
 """
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from edged.data.workers import Workers
 
 SOCKET = "ingest"
-"""The socket's name in the store."""
+"""The socket's name in the store's directory."""
 
 
 class HttpSource(TcpSource):
-    """A TCP source's machinery on the unix socket."""
+    """A TCP source that listens on the unix socket."""
 
     def place(self, directory: Path) -> None:
-        """The socket lies in the store."""
+        """Place the socket in the store's directory."""
         self.address = self._admission.path = str(directory / SOCKET)
 
 
@@ -64,7 +65,7 @@ class HttpPlan(SourcePlan):
         plans: Mapping[str, SourcePlan],
         workers: Workers | None = None,
     ) -> HttpSource:
-        """The running listener.  Raises JobError where streams that share it disagree."""
+        """The running listener.  Raises JobError if streams that share it disagree."""
         for name, plan in plans.items():
             if isinstance(plan, HttpPlan) and plan.message_bytes_max != self.message_bytes_max:
                 raise JobError(
@@ -76,5 +77,5 @@ class HttpPlan(SourcePlan):
         return HttpSource(settings, stagings, workers)
 
     def describe(self) -> list[str]:
-        """How tuples come."""
+        """The endpoint for rows."""
         return ["tuples over the REST API, POST /v1/streams/{stream}/tuples"]

@@ -1,10 +1,10 @@
 """Rows of Parquet, CSV and NDJSON files as batches of a schema, in file order.
 
-What stands in a file becomes what the schema says, exactly or not at all: a value that does not
-fit its column, or a null in a column that is not nullable, is a ConfigError that names file and
-row.  Timestamps in text are ISO 8601 (without an offset: UTC) or, in CSV, whole microseconds since
-1970.  In CSV an empty field is a null; in a column of text that is not nullable it is "".  Names of
-files that end in `.gz` (CSV, NDJSON) are decompressed on the way.
+Values are converted exactly or not at all: a value that does not fit its column, or a null in a
+column that is not nullable, raises a ConfigError with file and row.  Timestamps in text are ISO
+8601 (without an offset: UTC) or, in CSV, whole microseconds since 1970. In CSV an empty field is a
+null; in a text column that is not nullable it is "".  Files whose names end in `.gz` (CSV, NDJSON)
+are decompressed while reading.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _SUFFIXES = {
 
 
 def find_files(path: str) -> list[str]:
-    """The file, the files of the directory, or those that the glob matches, sorted by name.
+    """The file, the files of the directory, or the matches of the glob, sorted by name.
 
-    Files whose names begin with `.` or `_` are passed over in directories.  Raises ConfigError
-    where there is none.
+    In directories, files whose names begin with `.` or `_` are skipped.  Raises ConfigError if
+    there is none.
     """
     given = Path(path)
     if given.is_file():
@@ -57,7 +57,7 @@ def find_files(path: str) -> list[str]:
 
 
 def format_of(file: str) -> str | None:
-    """The format that a file's suffix names, None where it names none."""
+    """The format of a file's suffix, None for an unknown suffix."""
     return _SUFFIXES.get(Path(file.removesuffix(".gz")).suffix.lower())
 
 
@@ -77,7 +77,7 @@ class Reader:
         self._format = format
 
     def check(self) -> None:
-        """Raise ConfigError for a file whose format is unknown or which lacks a column."""
+        """Raise ConfigError for a file of unknown format or without a column of the schema."""
         for file in self._files:
             if self._kind(file) == "parquet":
                 with _named(file), pq.ParquetFile(file) as opened:
@@ -87,7 +87,7 @@ class Reader:
                     self._all_there(file, opened.schema.names)
 
     def batches(self, skip: int = 0) -> Iterator[Batch]:
-        """All rows but the first `skip`, in batches of at most 64 Ki rows."""
+        """All rows after the first `skip`, in batches of at most 64 Ki rows."""
         for file in self._files:
             if self._kind(file) == "parquet" and (whole := _parquet_rows(file)) <= skip:
                 skip -= whole
@@ -194,7 +194,7 @@ class Reader:
 
 @contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Turn what Arrow and the system say about a file into a ConfigError that names it."""
+    """Turn Arrow's and the system's errors about a file into a ConfigError with its name."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as problem:
@@ -220,7 +220,7 @@ def _timestamps(array: pa.Array) -> pa.Array:
 
 
 def _line_blocks(file: str) -> Iterator[bytes]:
-    """The file's bytes in blocks of whole lines, blank blocks left out."""
+    """The file's bytes in blocks of whole lines, without blank blocks."""
     rest = b""
     with pa.input_stream(file) as opened:
         while block := opened.read(_BLOCK_BYTES):

@@ -3,14 +3,14 @@
     source = { type = "tcp", listen = "127.0.0.1:7400" }
 
 - `listen`: `host:port` or `[v6]:port`; port 0 takes a free one.  Streams with the same `listen`
-  share one listener; a sender says in its schema's metadata which one it feeds.
-- `token_file`: file with the secret that senders must give.  `tls_cert`, `tls_key`: PEM files.
+  share one listener; the metadata of a sender's schema names its stream.
+- `token_file`: file with the secret that senders must send.  `tls_cert`, `tls_key`: PEM files.
 - `connections_max` (default 16384), `message_bytes_max` (default 64 MiB): more is refused.
 - `producers_max` (default 65536): producers that each stream remembers.
 
-`docs/producers.md` says what a sender writes and what comes back; `edged.client.Producer` does it.
-A plain Arrow stream writer does too, without acks.  A peer that sends what it should not loses its
-own connection, is told why, and nothing of the batch in question is staged.
+docs/producers.md specifies the protocol; `edged.client.Producer` implements it.  A plain Arrow
+stream writer works too, without acknowledgements.  A peer that violates the protocol is sent an
+error and loses its own connection; nothing of the batch in question is staged.
 """
 
 from __future__ import annotations
@@ -98,6 +98,6 @@ class TcpPlan(SourcePlan):
     def describe(self) -> list[str]:
         """The address, and which peers it admits."""
         s = self.settings
-        door = f"Arrow IPC over {'TLS' if s.tls_cert else 'TCP'} on {self.listen}"
+        listener = f"Arrow IPC over {'TLS' if s.tls_cert else 'TCP'} on {self.listen}"
         guard = "a token is wanted" if s.token_file else "no token is wanted"
-        return [f"{door}; {guard}; up to {s.connections_max} connections"]
+        return [f"{listener}; {guard}; up to {s.connections_max} connections"]
