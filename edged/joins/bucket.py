@@ -221,7 +221,7 @@ class BucketJoin(WindowJoin):
         """Build without probing."""
         at = self._sides[side]
         at.take(records, 1)
-        # Rows are told apart within 2^31 of any of them.
+        # Row numbers are distinct within 2^31 of each other.
         base = (int(records.data.view(np.uint32)[3]) - 2**31) % 2**32
         least = [call() for call in at.prepare(base, records.counts, 1)]
         bucket.build(at.table.row, at.records, at.edges, at.expiry, 0, at.rows, 0)

@@ -1,7 +1,7 @@
-"""Kernels for NVIDIA GPUs: one module an idea, registered with `kernels.registry.cuda_kernel`.
+"""Kernels for NVIDIA GPUs, registered with `kernels.registry.cuda_kernel`.
 
-`kernels.cuda.ring` and its neighbours are imported when they are first asked for, since they import
-numba's CUDA target: who names a member of the join family does not load it, who runs one does.
+`kernels.cuda.ring` and its neighbours are imported on first use, since they import numba's CUDA
+target: naming a member of the join family does not load it, running one does.
 """
 
 from __future__ import annotations

@@ -110,9 +110,9 @@ def fill_free(free: Any, free_count: Any) -> None:
 
 
 @cuda_kernel("void(int64[::1], int64[::1])", reference="tests.naive.cuda.tell")
-def tell(free_count: Any, told: Any) -> None:
+def tell(free_count: Any, report: Any) -> None:
     """Write the number of free chunks to mapped memory, for the host."""
-    told[0] = free_count[0]
+    report[0] = free_count[0]
 
 
 @cuda_device
