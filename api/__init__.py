@@ -1,1 +1,2 @@
-"""The control plane, in its own process.  Speaks to the daemon's control door only."""
+"""The control plane: a REST API in its own process that speaks only to the daemon's control
+door."""

@@ -1,4 +1,4 @@
-"""Answers (`edged.rest.answers`) made of parts of the daemon's snapshot."""
+"""Building answers (`edged.rest.answers`) from parts of the daemon's snapshot."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _Answer = TypeVar("_Answer")
 
 
 def validated(kind: type[_Answer], values: Any) -> _Answer:
-    """The answer of these values: defaults filled in, unknown keys left out.
+    """The answer with these values: defaults filled in, unknown keys dropped.
 
-    Raises pydantic's ValidationError where a value has the wrong type or is missing.
+    Raises pydantic's ValidationError if a value is missing or has the wrong type.
     """
     found: _Answer = _adapter(cast(Hashable, kind)).validate_python(values)
     return found

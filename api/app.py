@@ -1,4 +1,4 @@
-"""The application: routes, refusals, and the guard around them."""
+"""The ASGI application: routes, error handlers, and the guard around them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edged import __version__
 
 
 def routes() -> FastAPI:
-    """The application without anything behind it; enough for the OpenAPI document."""
+    """The application without a context, which suffices for the OpenAPI document."""
     app = FastAPI(
         title="edged",
         version=__version__,
@@ -33,7 +33,7 @@ def routes() -> FastAPI:
 
 
 def build(context: Context) -> ASGIApp:
-    """What serves `context`.  Raises ConfigError for settings that make no sense."""
+    """The application that serves `context`.  Raises ConfigError for invalid settings."""
     settings = context.settings
     app = routes()
     app.state.context = context

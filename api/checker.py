@@ -1,10 +1,10 @@
-"""Questions about job documents, answered by a child process (`edged.job.check`).
+"""Checks of job documents in a child process (`edged.job.check`).
 
-Parsing what strangers send and compiling expressions takes milliseconds to minutes of a core; none
-of it happens in this process.  One child at a time, one question at a time; it starts with the
-first question and ends after IDLE_S without another, since a warm compiler holds 150 MB.  A
-question that takes longer than SECONDS_MAX, or that the child dies of, is answered as a fault of
-the document, and the next one gets a new child.
+Parsing untrusted documents and compiling expressions takes milliseconds to minutes of a core; none
+of it runs in this process.  There is one child, with one request at a time.  It starts with the
+first request and ends after IDLE_S without another, since a warm compiler takes 150 MB.  A request
+that takes longer than SECONDS_MAX or kills the child is answered with a fault of the document; the
+next request starts a new child.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from api.problems import ApiProblem, ProblemFault
 IDLE_S = 60.0
 SECONDS_MAX = 600.0
 WAITING_MAX = 16
-"""Questions that may wait."""
+"""Requests that may wait."""
 LINE_BYTES_MAX = 64 << 20
 
 Progress = Callable[[str, int, int], None]
@@ -33,7 +33,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What the child says of a document; `document` and `plan` only where there are no faults."""
+    """Result of a check; `document` and `plan` are set only without faults."""
 
     faults: tuple[ProblemFault, ...]
     warnings: tuple[str, ...]
@@ -42,7 +42,7 @@ class CheckResult:
     plan: dict[str, Any] | None
 
     def insist(self) -> dict[str, Any]:
-        """The document; raises ApiProblem 422 where it is wrong."""
+        """The document.  Raises ApiProblem 422 if it has faults."""
         if self.document is None:
             count = "one fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
             raise ApiProblem("invalid", f"the job document has {count}", errors=self.faults)
@@ -50,7 +50,7 @@ class CheckResult:
 
 
 class Checker:
-    """Asks the child, which it starts and ends."""
+    """Sends requests to the child, which it starts and ends."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -61,8 +61,8 @@ class Checker:
     async def ask(
         self, text: str, format: str, progress: Progress, *, compile: bool, explain: bool = False
     ) -> CheckResult:
-        """The verdict on a document of `format` (`json`, `toml`).  Raises ApiProblem 503 where too
-        many wait."""
+        """The result for a document of `format` (`json`, `toml`).  Raises ApiProblem 503 if too
+        many requests wait."""
         if self._waiting >= WAITING_MAX:
             raise ApiProblem(
                 "unavailable", f"{self._waiting} documents wait to be checked", retry_after_s=5
@@ -94,7 +94,7 @@ class Checker:
             fault = ProblemFault("document", what, "make it smaller, or try `edged validate`")
             return CheckResult((fault,), (), None, None, None)
         except asyncio.CancelledError:
-            await self._bury(child)  # its answer would be taken for the next question's
+            await self._bury(child)  # its answer would be taken for the next request's
             raise
         finally:
             self._rest = asyncio.get_running_loop().call_later(IDLE_S, self._dismiss)
@@ -110,7 +110,7 @@ class Checker:
         return self._child
 
     def _dismiss(self) -> None:
-        """Nobody has asked for a while; the child ends with its input."""
+        """End an idle child by closing its input."""
         if self._child is not None and not self._turn.locked():
             assert self._child.stdin is not None
             self._child.stdin.close()

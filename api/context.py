@@ -1,4 +1,4 @@
-"""What the routes share: the door, the checker, operations, ingest, and the settings."""
+"""The objects that all routes share: door client, checker, operations, ingest, settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edged.config.sections import ApiSection
 
 @dataclass
 class Context:
-    """One API process."""
+    """The state of one API process."""
 
     settings: ApiSection
     door: DoorClient
@@ -26,7 +26,7 @@ class Context:
     live: LiveStreams = field(default_factory=LiveStreams)
 
     async def close(self) -> None:
-        """Let go of everything; streams end, so that requests do."""
+        """Release everything; live streams end first, so that their requests end."""
         self.live.close()
         await self.operations.close()
         await self.checker.close()
@@ -35,6 +35,6 @@ class Context:
 
 
 def of(request: Request) -> Context:
-    """The context of the app that serves this request."""
+    """The context of the application that serves this request."""
     context: Context = request.app.state.context
     return context

@@ -27,17 +27,17 @@ from api.problems import ApiProblem, ProblemFault
 from api.rates import SPAN_S_MIN, Rates
 
 FRESH_S = 0.25
-"""How long a snapshot counts as the present."""
+"""Age up to which a snapshot counts as current."""
 ANSWER_BYTES_MAX = 32 << 20
 REQUESTS_MAX = 16
-"""Reads under way at the door, and as many changes; it turns clients away above 64."""
+"""Concurrent reads at the door, and as many changes; the door refuses more than 64 clients."""
 TIMEOUT_S = 30.0
 WATCH_INTERVAL_MS = 1000
 EVENTS_MAX = 256
-"""Events that wait for a reader before it begins to miss some."""
+"""Events queued for a reader before it loses the oldest."""
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.25, 5.0
 RETRY_S = 2
-"""When to try again where the daemon did not answer."""
+"""Retry-After when the daemon did not answer."""
 
 Snapshot = dict[str, Any]
 
@@ -53,16 +53,16 @@ _KINDS = {
 
 
 class DoorClient:
-    """The door at `path`.  All methods belong to one event loop."""
+    """A client of the door at `path`.  All methods belong to one event loop."""
 
     def __init__(self, path: str, timeout_s: float = TIMEOUT_S) -> None:
         self.path, self._timeout_s = path, timeout_s
         self.latest: Snapshot | None = None
-        """The last snapshot that came, however old."""
+        """The last snapshot received, however old."""
         self._latest_s = 0.0
         self._coming: asyncio.Task[Snapshot] | None = None
         self._changed = 0
-        """How often `forget` was called."""
+        """Number of calls of `forget`."""
         self._reads = asyncio.Semaphore(REQUESTS_MAX)
         self._changes = asyncio.Semaphore(REQUESTS_MAX)
         self._watch = DoorWatch(self)
@@ -71,7 +71,7 @@ class DoorClient:
     async def ask(
         self, cmd: str, *, within_s: float | None = None, **arguments: Any
     ) -> dict[str, Any]:
-        """The door's answer to a command, within the door's usual time or `within_s`.
+        """The door's answer to a command, within the default timeout or `within_s`.
 
         Raises ApiProblem; see the module's docstring for 503 and 504.
         """
@@ -96,13 +96,13 @@ class DoorClient:
         return await asyncio.shield(self._coming)
 
     def take(self, snapshot: Snapshot) -> None:
-        """A snapshot has come."""
+        """Record a snapshot."""
         self.latest, self._latest_s = snapshot, time.monotonic()
         self._rates.take(snapshot)
 
     async def rates(self) -> tuple[Snapshot, Rates]:
-        """The state, and what comes a second; whoever is the first to ask waits for a second state.
-        Raises ApiProblem."""
+        """The state and its rates per second; the first call waits for a second snapshot.  Raises
+        ApiProblem."""
         snapshot = await self.snapshot()
         if not self._rates.known():
             await asyncio.sleep(SPAN_S_MIN + FRESH_S)
@@ -110,13 +110,12 @@ class DoorClient:
         return snapshot, self._rates
 
     def forget(self) -> None:
-        """Something was changed: the last snapshot is no longer the present, nor is one that was
-        asked for before."""
+        """Invalidate the last snapshot and those requested before this call, after a change."""
         self._latest_s, self._coming = 0.0, None
         self._changed += 1
 
     async def changed(self) -> Snapshot:
-        """The state behind a change that was made.  Raises ApiProblem 504 where nobody tells it."""
+        """The state after a change.  Raises ApiProblem 504 if the daemon does not answer."""
         self.forget()
         try:
             return await self.snapshot()
@@ -127,7 +126,7 @@ class DoorClient:
 
     @contextlib.asynccontextmanager
     async def reader(self) -> AsyncIterator[Mailbox]:
-        """A live reader's mailbox, as long as the block lasts."""
+        """A live reader's mailbox for the duration of the block."""
         mailbox = Mailbox()
         self._watch.join(mailbox)
         try:
@@ -136,7 +135,7 @@ class DoorClient:
             self._watch.leave(mailbox)
 
     def readers(self) -> int:
-        """How many live readers there are."""
+        """Number of live readers."""
         return len(self._watch.mailboxes)
 
     async def close(self) -> None:
@@ -144,7 +143,7 @@ class DoorClient:
         await self._watch.end()
 
     async def connect(self, request: dict[str, Any]) -> DoorConnection:
-        """A connection on which `request` has been sent.  Raises OSError."""
+        """A connection on which `request` was sent.  Raises OSError."""
         connection = await self._open()
         await connection.say(request)
         return connection
@@ -186,7 +185,7 @@ class _PendingCommand:
 
 
 class DoorConnection:
-    """One connection to the door."""
+    """A connection to the door."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -197,7 +196,8 @@ class DoorConnection:
         await self._writer.drain()
 
     async def line(self) -> dict[str, Any]:
-        """The next line.  Raises OSError where the door hung up, ValueError where it is no JSON."""
+        """The next line.  Raises OSError at the end of the connection, ValueError for invalid
+        JSON."""
         line = await self._reader.readline()
         if not line:
             raise ConnectionResetError("the daemon hung up")
@@ -207,28 +207,28 @@ class DoorConnection:
         return answer
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
 
 
 class Mailbox:
-    """What waits for one live reader: the newest snapshot, some events, and what it missed."""
+    """Queue of one live reader: the newest snapshot, some events, and the number of lost ones."""
 
     def __init__(self) -> None:
         self.snapshot: Snapshot | None = None
         self.events: deque[dict[str, Any]] = deque()
         self.missed = 0
         self.up: bool | None = None
-        """News of the daemon: whether it is there.  None: no news."""
+        """Whether the daemon is there, if that has changed; None: unchanged."""
         self._arrived = asyncio.Event()
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
-        """In place of the one before."""
+        """Replace the queued snapshot."""
         self.snapshot = snapshot
         self._arrived.set()
 
     def put_event(self, event: dict[str, Any]) -> None:
-        """One more event; where there are too many the oldest is missed."""
+        """Queue an event; above the limit, the oldest is lost and counted."""
         if len(self.events) >= EVENTS_MAX:
             self.events.popleft()
             self.missed += 1
@@ -236,17 +236,17 @@ class Mailbox:
         self._arrived.set()
 
     def put_missed(self, count: int) -> None:
-        """The daemon itself could not keep so many events."""
+        """Count events that the daemon itself could not keep."""
         self.missed += count
         self._arrived.set()
 
     def put_up(self, up: bool) -> None:
-        """The daemon came or went."""
+        """Record that the daemon came or went."""
         self.up = up
         self._arrived.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Until something is here; False where nothing came in that time."""
+        """Wait until something is queued; false after `seconds` without anything."""
         with move_on_after(seconds):
             await self._arrived.wait()
         arrived = self._arrived.is_set()
@@ -255,7 +255,7 @@ class Mailbox:
 
 
 class DoorWatch:
-    """The one `watch` at the door; see the module's docstring."""
+    """The single `watch` connection to the door, shared by all live readers."""
 
     def __init__(self, door: DoorClient) -> None:
         self._door = door
@@ -263,10 +263,10 @@ class DoorWatch:
         self._task: asyncio.Task[None] | None = None
         self._up: bool | None = None
         self._last: int | None = None
-        """The newest event's id: a new connection goes on behind it."""
+        """Id of the newest event: a new connection continues after it."""
 
     def join(self, mailbox: Mailbox) -> None:
-        """Give a mailbox what comes from now on."""
+        """Deliver to a mailbox from now on."""
         self.mailboxes.add(mailbox)
         if self._up is not None:
             mailbox.put_up(self._up)
@@ -274,14 +274,14 @@ class DoorWatch:
             self._task = asyncio.create_task(self._run())
 
     def leave(self, mailbox: Mailbox) -> None:
-        """Nothing more for this one; the last one ends the watch."""
+        """Stop delivering to a mailbox; the last one ends the watch."""
         self.mailboxes.discard(mailbox)
         if not self.mailboxes and self._task is not None:
             self._task.cancel()
             self._task = self._up = self._last = None
 
     async def end(self) -> None:
-        """Let go of the daemon."""
+        """Close the connection to the daemon."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -335,8 +335,8 @@ class DoorWatch:
 
 
 def _sendable(line: bytes) -> Any:
-    """What a line says, as it can be said again in JSON: null for a number that is none, and `?`
-    for half of a surrogate pair, as a file's name may hold one."""
+    """The JSON of a line, made valid for sending: NaN and infinities become null, lone surrogates
+    (possible in file names) become `?`."""
     answer = json.loads(line, parse_constant=lambda _: None)
     if b"\\ud" in line:
         text = json.dumps(answer, ensure_ascii=False).encode(errors="replace")
@@ -345,8 +345,8 @@ def _sendable(line: bytes) -> Any:
 
 
 def refused(answer: dict[str, Any]) -> ApiProblem:
-    """The door's error as a problem: its advice stands in `do` alone, and what is wrong at one
-    place in `errors` too."""
+    """The door's error as a problem: its advice is in `do` alone, a located fault also in
+    `errors`."""
     kind = _KINDS.get(str(answer.get("kind", "invalid")), "failed")
     where, what, do = (str(answer.get(key, "")) for key in ("where", "what", "do"))
     what = what or str(answer["error"])
@@ -358,7 +358,7 @@ def refused(answer: dict[str, Any]) -> ApiProblem:
 
 
 def down(path: str, why: str) -> ApiProblem:
-    """Nobody answers at the door, and nothing was done."""
+    """The daemon does not answer, and nothing was carried out."""
     return ApiProblem(
         "unavailable",
         f"the daemon does not answer at {path}: {why}",
@@ -368,7 +368,7 @@ def down(path: str, why: str) -> ApiProblem:
 
 
 def unknown(path: str, why: str) -> ApiProblem:
-    """A change was sent, and nobody knows what became of it."""
+    """A change was sent, and its outcome is unknown."""
     return ApiProblem(
         "unknown-outcome",
         f"the change was sent to {path}, but not answered: {why}",

@@ -1,4 +1,4 @@
-"""Waiting for a job that drains, by the daemon's live snapshots and events: nobody polls."""
+"""Waiting for a job to drain, driven by the daemon's live snapshots and events, without polling."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from api.operations import Progress
 from api.problems import ApiProblem
 
 _PAUSE_S = 3600.0
-"""Snapshots come once a second while the daemon is there."""
+"""Longest wait for a snapshot; while the daemon is there they come once a second."""
 
 
 class Drain:
-    """One wait for the job `name`, which has been told to drain.
+    """Waits for the draining job `name`.
 
-    Two steps: `race` counts the rows that were accepted and are in no sealed page yet, `ship` the
-    pages that the centre does not have yet; both of the most that were seen.
+    It reports two steps: `race` counts accepted rows that are in no sealed page, `ship` counts
+    pages that the centre does not have.  Progress is relative to the largest count seen.
     """
 
     def __init__(self, door: DoorClient, name: str, goes: bool, progress: Progress) -> None:
         self._door, self._name, self._progress = door, name, progress
         self._goes = goes
-        """Whether the job goes in the end."""
+        """Whether the job is deleted at the end."""
         self._most = {"race": 0, "ship": 0}
         self._created_us: int | None = None
 
     async def wait(self) -> None:
-        """Until it has drained or is gone; a daemon that is away goes on with it when it is back.
+        """Wait until the job has drained or is deleted, across restarts of the daemon.
 
-        Raises ApiProblem 409 where somebody has told the job otherwise.
+        Raises ApiProblem 409 if another command has changed the job's state.
         """
         async with self._door.reader() as mailbox:
             told = await self._ask()
@@ -38,13 +38,13 @@ class Drain:
                 told = await self._next(mailbox, told)
 
     async def _ask(self) -> Snapshot | None:
-        """The state after everything that was answered so far; None while the daemon is away."""
+        """The state after all earlier answers; None while the daemon is away."""
         with contextlib.suppress(ApiProblem):
             return await self._door.ask("status")
         return None
 
     async def _next(self, mailbox: Mailbox, before: Snapshot | None) -> Snapshot | None:
-        """A state behind `before`, as soon as something has happened to the job."""
+        """A state newer than `before`, as soon as something has happened to the job."""
         while True:
             await mailbox.wait(_PAUSE_S)
             concerns = any(event.get("job") == self._name for event in mailbox.events)
@@ -56,7 +56,7 @@ class Drain:
                 return told
 
     def _look(self, snapshot: Snapshot) -> bool:
-        """Tell how far it is; whether it is over."""
+        """Report the progress; true once the drain is over."""
         job = snapshot["jobs"].get(self._name)
         if job is None or self._created_us not in (None, job["created_us"]):
             return True
@@ -72,7 +72,7 @@ class Drain:
 
 
 def _left(job: dict[str, Any]) -> tuple[str, int]:
-    """The step that a job of a snapshot is at, and what is left of it."""
+    """The current step of a job, and the amount that remains of it."""
     rows = sum(stream["staged"] for stream in job["streams"].values())
     rows += sum(sink["open_rows"] for sink in job["sinks"].values())
     return ("race", rows) if rows else ("ship", int(job["pages_waiting"] or 0))

@@ -46,12 +46,12 @@ _PLAIN = {"integer": "int", "number": "float", "string": "str", "boolean": "bool
 
 
 def document() -> str:
-    """The OpenAPI document as it is committed."""
+    """The OpenAPI document's text."""
     return json.dumps(routes().openapi(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def client(text: str) -> str:
-    """The client's module for an OpenAPI document."""
+    """The text of the client's module for an OpenAPI document."""
     made = json.loads(text)
     schemas = made["components"]["schemas"]
     methods = "\n".join(
@@ -91,7 +91,7 @@ def _method(path: str, verb: str, op: dict[str, Any], schemas: dict[str, Any]) -
 
 
 def _arguments(op: dict[str, Any], schemas: dict[str, Any]) -> tuple[list[str], str]:
-    """Arguments of the method, and how they are handed on."""
+    """The method's arguments, and the code that passes them on."""
     arguments, places = [], {"query": [], "header": []}  # type: ignore[var-annotated]
     for told in op.get("parameters", []):
         name = told["name"].replace("-", "_")

@@ -1,10 +1,11 @@
-"""What every request passes before it is routed, and every answer before it leaves.
+"""Checks before routing, and headers of every response.
 
-Host: a name of this machine, an address, or one of api.hosts; else somebody's browser was led here
-by a name of their own (DNS rebinding).  Origin: a browser's page must come from here or from
-api.origins.  Then who it is (`api.security`), and how many are served at a time: those who come
-from beyond the unix socket leave a quarter of the places to whoever is at the device.  Nothing of
-the body has been read by then.  HEAD is answered as GET is; the body is left out by the server.
+The checks run in this order, before any of the body is read.  `Host` must be a name of this
+machine, an address, or one of api.hosts: this prevents DNS rebinding, where a browser reaches the
+API under a foreign name.  `Origin`, which browsers send, must be this API or one of api.origins.
+Then `api.security` authenticates the client.  Concurrency is limited: connections other than those
+of the unix socket may use three quarters of the places.  HEAD is handled as GET; the server omits
+the body.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _HEADERS = (
 
 
 class Guard:
-    """The outermost layer; `public` are paths that need nobody to be known."""
+    """The outermost layer; `public` paths need no authentication."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Guard:
         self._serving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check, and hand on."""
+        """Check a request and pass it on."""
         if scope["type"] != "http":
             return
         send = _dressed(send)
@@ -74,7 +75,7 @@ class Guard:
     def _admit(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         size = sum(len(name) + len(value) for name, value in headers.raw) + len(scope["raw_path"])
-        if size > HEAD_BYTES_MAX:  # a head that came at one go was not measured before
+        if size > HEAD_BYTES_MAX:  # a header that came in one piece was not measured before
             raise ApiProblem("malformed", f"the head is larger than {HEAD_BYTES_MAX} bytes")
         host = headers.get("host", "")
         self._check_host(host)
@@ -103,7 +104,7 @@ class Guard:
             raise ApiProblem("misdirected", f"this is not {host[:200]!r}") from None
 
     def _enter(self, local: bool) -> Callable[[], None]:
-        """One more is served; returns what says, once, that it no longer counts."""
+        """Count a request; returns a function that ends its count, once."""
         if self._serving >= places(self._concurrency_max, local):
             raise ApiProblem(
                 "unavailable",
@@ -123,12 +124,12 @@ class Guard:
 
 
 def places(most: int, local: bool) -> int:
-    """How many of `most` places whoever comes by the unix socket may take, and who does not."""
+    """The places out of `most` for clients of the unix socket (`local`), and for others."""
     return most if local else max(1, most * 3 // 4)
 
 
 def _dressed(send: Send) -> Send:
-    """`send` with the headers that all answers have."""
+    """`send` with the headers of every response."""
 
     async def dressed(message: Message) -> None:
         if message["type"] == "http.response.start":

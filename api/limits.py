@@ -1,4 +1,4 @@
-"""How much of a request is read, for how long, and what counts as JSON."""
+"""Limits on the size and duration of request bodies, and strict JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from api.problems import ApiProblem
 
 _I_JSON = "send UTF-8, whole characters, finite numbers, and nothing nested deeply"
 BODY_S = 30.0
-"""How long a body may take to arrive."""
+"""Longest time for a body to arrive."""
 
 
 def limited(request: Request, ingests: bool) -> Request:
-    """The request with its body bounded in size and time.  Raises ApiProblem 413 at once where the
-    length is told and too large; else while the body is read, and 408, or 415 for one that is
-    compressed: it could unpack to any size."""
+    """The request with its body limited in size and time.  Raises ApiProblem 413 at once if
+    Content-Length is too large, else while the body is read; 408 for a slow body; 415 for a
+    compressed one, which could expand to any size."""
     most: int = request.app.state.limits[ingests]
     told = request.headers.get("content-length", "0")
     if told.isdecimal() and int(told) > most:

@@ -1,8 +1,8 @@
-"""OpenAPI links: which request goes on from which answer, and what of the answer it needs.
+"""OpenAPI links: the requests that can follow a response, and the values they take from it.
 
-A client may follow them instead of putting addresses together, and the tests do: schemathesis makes
-chains of requests of them.  A job's changes carry the ETag that was answered as If-Match, so that a
-chain changes the version it has seen.
+Clients may follow links instead of building URLs; in the tests, schemathesis builds chains of
+requests from them.  A link to a change of a job passes the ETag of the response as If-Match, so
+that a chain changes the version that it has read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _VERSION = {**_JOB, "if-match": "$response.header.ETag"}
 
 @dataclass(frozen=True)
 class OpenApiLink:
-    """`target` is an operationId; `parameters` and `body` are runtime expressions (OpenAPI 3.1,
-    4.8.20.4)."""
+    """A link: `target` is an operationId; `parameters` and `body` are runtime expressions (OpenAPI
+    3.1, 4.8.20.4)."""
 
     source: str
     statuses: tuple[int, ...]
@@ -28,7 +28,7 @@ class OpenApiLink:
     body: Any = None
 
     def document(self) -> dict[str, Any]:
-        """As the OpenAPI document says it."""
+        """The link as in the OpenAPI document."""
         body = {} if self.body is None else {"requestBody": self.body}
         return {"operationId": self.target, "parameters": self.parameters, **body}
 
@@ -79,7 +79,7 @@ LINKS: tuple[OpenApiLink, ...] = (*_job_links(), *_list_links(), *_other_links()
 
 
 def add(operations: dict[str, dict[str, Any]]) -> None:
-    """Write the links into the answers of `operations`, which are by operationId."""
+    """Add the links to the responses of `operations`, keyed by operationId."""
     for link in LINKS:
         assert link.target in operations, link
         for status in link.statuses:

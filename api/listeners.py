@@ -1,13 +1,13 @@
-"""Where the API listens: sockets from systemd, the unix socket, TCP.
+"""The API's listening sockets: from systemd, the unix socket, TCP.
 
-    LISTEN_FDS sockets, where systemd passed some (sd_listen_fds(3)); a unix one takes the place of
-    api.socket, a TCP one that of api.listen
-    else api.socket, mode 0660, group api.group
-    and api.listen, where it is set
+    LISTEN_FDS sockets, if systemd passed some (sd_listen_fds(3)): a unix one replaces api.socket,
+                        a TCP one replaces api.listen
+    else                api.socket, mode 0660, group api.group
+                        and api.listen, if it is set
 
-Whoever may open the unix socket may do everything: its mode and group say who that is, and the
-kernel tells who it was.  On TCP everybody needs a token or a client certificate, on loopback too,
-since any process of the machine can connect there; beyond loopback it is refused without TLS.
+A client that may open the unix socket may do everything: the file's mode and group decide, and the
+kernel reports the client's user.  On TCP every client needs a token or a certificate, also on
+loopback, where any process of the machine can connect.  Other addresses require TLS.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ FIRST_FD = 3
 
 @dataclass(frozen=True)
 class ApiListener:
-    """A socket that listens, and what is known of those who come through it."""
+    """A listening socket and what it implies for its clients."""
 
     sock: socket.socket
     address: str
     trusted: bool
-    """A unix socket: the file's mode has let them in."""
+    """True for a unix socket: the file's mode has authorised the client."""
     tls: ssl.SSLContext | None = None
 
 
 def open_listeners(settings: ApiSection, environ: Mapping[str, str]) -> list[ApiListener]:
-    """All that the settings and systemd ask for.  Raises ConfigError."""
+    """All sockets of the settings and of systemd.  Raises ConfigError."""
     passed = [_adopt(settings, fd) for fd in passed_fds(environ)]
     if not any(listener.trusted for listener in passed):
         passed.append(open_unix(settings.socket, settings.group))
@@ -53,7 +53,7 @@ def open_listeners(settings: ApiSection, environ: Mapping[str, str]) -> list[Api
 
 
 def passed_fds(environ: Mapping[str, str]) -> list[int]:
-    """Descriptors that systemd passed to this process, as sd_listen_fds(3) has it."""
+    """Descriptors that systemd passed to this process, as in sd_listen_fds(3)."""
     if environ.get("LISTEN_PID") != str(os.getpid()):
         return []
     count = environ.get("LISTEN_FDS", "0")
@@ -61,17 +61,18 @@ def passed_fds(environ: Mapping[str, str]) -> list[int]:
 
 
 def open_unix(path: str, group: str) -> ApiListener:
-    """The unix socket at `path`; one that a process left behind makes way.  Raises ConfigError."""
+    """The unix socket at `path`; replaces a socket that no process listens on.  Raises
+    ConfigError."""
     sock = socket.socket(socket.AF_UNIX)
     try:
         _remove_dead(path)
         Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        mask = os.umask(0o177)  # nobody else until mode and group are right
+        mask = os.umask(0o177)  # closed to others until mode and group are set
         try:
             sock.bind(path)
         finally:
             os.umask(mask)
-        with contextlib.suppress(LookupError, PermissionError):  # no such group here: owner's own
+        with contextlib.suppress(LookupError, PermissionError):  # no such group: keep the owner's
             shutil.chown(path, group=group)
         os.chmod(path, SOCKET_MODE)  # noqa: PTH101
         sock.listen(BACKLOG)
@@ -82,13 +83,13 @@ def open_unix(path: str, group: str) -> ApiListener:
 
 
 def open_tcp(settings: ApiSection) -> ApiListener:
-    """The TCP listener of api.listen.  Raises ConfigError where that would be unsafe."""
+    """The TCP listener of api.listen.  Raises ConfigError if it would be unsafe."""
     host, _, _ = settings.listen.rpartition(":")
     return bind_tcp(settings.listen, "api.listen", check_tcp(settings, host.strip("[]")))
 
 
 def bind_tcp(listen: str, setting: str, tls: ssl.SSLContext | None = None) -> ApiListener:
-    """A listener on HOST:PORT, which `setting` says.  Raises ConfigError."""
+    """A listener on HOST:PORT, the value of `setting`.  Raises ConfigError."""
     host, _, port = listen.rpartition(":")
     try:
         where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
@@ -99,7 +100,8 @@ def bind_tcp(listen: str, setting: str, tls: ssl.SSLContext | None = None) -> Ap
 
 
 def check_tcp(settings: ApiSection, host: str) -> ssl.SSLContext | None:
-    """The TLS settings of a TCP listener on `host`.  Raises ConfigError where it may not be."""
+    """The TLS settings of a TCP listener on `host`.  Raises ConfigError if they are
+    insufficient."""
     guarded = bool(settings.tokens_file) or bool(settings.client_ca and settings.client_names)
     if not guarded:
         raise ConfigError(
@@ -123,7 +125,7 @@ def _tls(settings: ApiSection) -> ssl.SSLContext:
         context.load_cert_chain(settings.tls_cert, settings.tls_key)
         if settings.client_ca:
             context.load_verify_locations(settings.client_ca)
-            context.verify_mode = ssl.CERT_OPTIONAL  # a token will do; a certificate must be right
+            context.verify_mode = ssl.CERT_OPTIONAL  # a token suffices; a certificate must be valid
     except (OSError, ssl.SSLError) as problem:
         raise ConfigError(
             f"api.tls_cert {settings.tls_cert}, api.tls_key or api.client_ca: {problem}"
@@ -154,7 +156,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _remove_dead(path: str) -> None:
-    """Remove a socket that nobody listens on; anything else stays, and bind fails."""
+    """Remove a socket that no process listens on; anything else stays, and bind fails."""
     if not os.path.exists(path) or not stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH110, PTH116
         return
     with socket.socket(socket.AF_UNIX) as probe:
@@ -165,5 +167,5 @@ def _remove_dead(path: str) -> None:
 
 
 def addresses(listeners: Sequence[ApiListener]) -> str:
-    """All addresses, for people."""
+    """All addresses, for messages."""
     return ", ".join(listener.address for listener in listeners)

@@ -2,7 +2,7 @@
 
     configuration ─► listeners ─► application ─► a server each ─► ready ─► SIGTERM ─► close
 
-It needs the daemon for nothing but answers: it starts, and goes on, while the daemon is down.
+It starts and runs without the daemon, and answers 503 while the daemon is down.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def command(
 
 
 async def serve(config: Config, environ: Mapping[str, str], as_json: bool = False) -> None:
-    """Serve until SIGTERM or SIGINT.  Raises ConfigError where that cannot begin."""
+    """Serve until SIGTERM or SIGINT.  Raises ConfigError if it cannot start."""
     door = DoorClient(str(config.door))
     context = Context(config.api, door, Ingest(door, keys_file(config, environ)))
     app = build(context)
@@ -89,7 +89,7 @@ async def serve(config: Config, environ: Mapping[str, str], as_json: bool = Fals
 
 
 def keys_file(config: Config, environ: Mapping[str, str]) -> Path:
-    """Where HTTP ingest remembers: systemd's state directory, else the store's."""
+    """File of HTTP ingest's idempotency keys: in systemd's state directory, else in the store's."""
     directory = environ.get("STATE_DIRECTORY", "").partition(":")[0] or config.store.directory
     return Path(directory) / "http-ingest.sqlite"
 
@@ -111,7 +111,7 @@ def _log(level: str) -> None:
 
 
 def main() -> None:
-    """Entry point: errors that are raised on purpose become one line and an exit code."""
+    """Entry point: expected errors become one line and an exit code."""
     try:
         command.main(standalone_mode=False)
     except click.exceptions.Abort:

@@ -1,9 +1,9 @@
-"""A daemon's metrics, from the snapshot that all who ask the door share.
+"""The daemon's metrics, made from the shared snapshot of the door client.
 
-`tell` makes an exposition of a snapshot; the table in `edged/metrics/device.py` says what there is.
-`App` serves it at `/metrics`, on a listener of its own and read-only.  However often and however
-many ask, the daemon is asked once in FRESH_S, and who reads slowly keeps nobody waiting: the text
-is made once for each snapshot and is then only bytes.
+`exposition_of` renders a snapshot; edged/metrics/device.py lists the metrics.  `App` serves them at
+`/metrics`, read-only, on a listener of its own.  The daemon is asked at most once in FRESH_S,
+whatever the number of scrapes; the text is made once for each snapshot, so slow readers delay no
+other.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from edged.metrics import Exposition, Histogram
 from edged.metrics.device import DEVICE, EVENT_KINDS, JOB_STATES
 
 FRESH_S = 1.0
-"""A snapshot is told again for so long."""
+"""Age up to which a snapshot is served again."""
 PATIENCE_S = 5.0
-"""A scrape waits no longer for the daemon: Prometheus gives up after ten."""
+"""Longest wait for the daemon; Prometheus gives up after ten seconds."""
 TEXTS_MAX = 8
-"""Formats of one snapshot that are kept: each comes from what a scraper says that it accepts."""
+"""Texts kept for one snapshot; the Accept header of a scrape selects the format."""
 STATES = ("running", "draining", "stopping")
 UPLINK_STATES = ("sending", "down", "unauthorized", "fenced")
 
 
 class App:
-    """The ASGI application of the listener for metrics."""
+    """The ASGI application of the metrics listener."""
 
     def __init__(self, door: DoorClient) -> None:
         self._door = door
@@ -47,7 +47,7 @@ class App:
         self._texts: dict[str, tuple[bytes, str]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """GET and HEAD of /metrics; there is nothing else."""
+        """Answer GET and HEAD of /metrics; 404 and 405 otherwise."""
         if scope["type"] != "http":
             return
         if scope["path"] != "/metrics":
@@ -64,11 +64,11 @@ class App:
         if accept not in self._texts:
             if len(self._texts) >= TEXTS_MAX:
                 self._texts.clear()
-            self._texts[accept] = tell(snapshot).encode(accept)
+            self._texts[accept] = exposition_of(snapshot).encode(accept)
         return self._texts[accept]
 
     async def _newest(self) -> Snapshot | None:
-        """The daemon's state, at most FRESH_S old; None where it does not answer."""
+        """The daemon's state, at most FRESH_S old; None if it does not answer."""
         if time.monotonic() - self._taken_s >= FRESH_S:
             if self._coming is None:
                 self._coming = asyncio.create_task(self._fetch())
@@ -87,10 +87,10 @@ class App:
 
 
 def open_listener(listen: str) -> ApiListener | None:
-    """The listener of metrics.listen; None where there is none, or where it cannot be.
+    """The listener of metrics.listen; None if that is not set or cannot be bound.
 
-    A port that is taken keeps nobody from controlling the daemon: it is logged, and Prometheus
-    will see this target as down.
+    A port in use must not prevent control of the daemon: the error is logged, and Prometheus sees
+    the target as down.
     """
     if not listen:
         return None
@@ -101,8 +101,8 @@ def open_listener(listen: str) -> ApiListener | None:
         return None
 
 
-def tell(snapshot: Snapshot | None) -> Exposition:
-    """What a snapshot says; None: the daemon did not answer."""
+def exposition_of(snapshot: Snapshot | None) -> Exposition:
+    """The metrics of a snapshot; None: the daemon did not answer."""
     out = Exposition(DEVICE)
     out.add("edged_up", snapshot is not None)
     if snapshot is None:
@@ -288,6 +288,6 @@ def _clocks(out: Exposition, told: Mapping[str, Any]) -> None:
 def _states(
     out: Exposition, name: str, states: Iterable[str], state: str, **labels: object
 ) -> None:
-    """A sample a state, 1 for the one that holds."""
+    """One sample for each state, 1 for the current one."""
     for one in dict.fromkeys([*states, state]):
         out.add(name, one == state, state=one, **labels)

@@ -1,8 +1,8 @@
-"""The OpenAPI document: what is generated from routes and models, and what they do not say.
+"""The OpenAPI document: FastAPI's output, completed.
 
-`says` documents the refusals of a route; all answer with a problem.  Added to what FastAPI makes:
-the ways to be recognised, the scope of each operation, the problem's schema, and an example of
-each kind.  `python -m api.generate` writes it to docs/openapi.json.
+`says` documents the errors of a route, which are all problems.  Added to FastAPI's output: security
+schemes, the scope of each operation, the problem's schema, and an example of each kind of problem.
+`python -m api.generate` writes the document to docs/openapi.json.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ for _name, _kind in KINDS.items():
     _BY_STATUS.setdefault(_kind.status, []).append(_name)
 
 _EVERYWHERE = (400, 401, 403, 421, 503)
-"""What any request may be refused with before its route looks at it."""
+"""Errors of any request, before its route runs."""
 _DESCRIPTION = """\
 Control, state and ingest of one edged device.
 
@@ -41,13 +41,13 @@ RETRY_AFTER = {"description": "Seconds", "schema": {"type": "string", "pattern":
 
 
 def says(*statuses: int, public: bool = False) -> Responses:
-    """The refusals of a route, for `responses=`."""
+    """The errors of a route, for `responses=`."""
     every = (400, 421, 503) if public else _EVERYWHERE
     return {status: _problem(status) for status in sorted({*every, *statuses})}
 
 
 def tagged(location: bool = False) -> dict[str, Any]:
-    """The headers of an answer that is a job, for one of `responses=`."""
+    """The headers of a response that is a job, for one of `responses=`."""
     tag = {"type": "string", "pattern": r'^"[0-9]+\.[0-9]+"$'}
     headers = {"ETag": {"description": "Of this version of the job", "schema": tag}}
     if location:
@@ -62,7 +62,7 @@ LONG: Responses = {
         "headers": {"Location": _LOCATION, "Retry-After": RETRY_AFTER},
     }
 }
-"""The answer of what may take long, for `responses=`."""
+"""The 202 response of long requests, for `responses=`."""
 
 
 def body(content: dict[str, Any], required: bool = True) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def body(content: dict[str, Any], required: bool = True) -> dict[str, Any]:
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """The whole document, made once."""
+    """The complete document, made once."""
     if app.openapi_schema is None:
         app.openapi_schema = _complete(app)
     return app.openapi_schema

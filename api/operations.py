@@ -1,9 +1,9 @@
-"""Requests that may take long: a resource each, `/v1/operations/{id}`, with progress.
+"""Long requests as resources with progress, `/v1/operations/{id}`.
 
-A request that is done within its wait is answered as if it were short.  Else the answer is 202 with
-the operation, and its Location; it goes on, and is asked for there.  `Prefer: wait=N` (RFC 7240)
-says how many seconds a client waits, `Prefer: respond-async` not at all; WAIT_S otherwise.
-OperationStore that have ended are remembered, the last KEPT of them; a restart forgets all.
+A request that finishes within its wait is answered like a short one.  Otherwise the response is 202
+with the operation and its Location, where the client polls for the result.  `Prefer: wait=N` (RFC
+7240) sets the wait in seconds, `Prefer: respond-async` sets it to 0; the default is WAIT_S.  The
+last KEPT operations that have ended are kept; a restart of the API forgets all.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from edged.rest.answers import Operation
 
 WAIT_S = 10.0
 LOOK_S = 1
-"""How often to look at an operation that runs."""
+"""Polling interval for running operations."""
 KEPT = 256
 RUNNING_MAX = 32
 WAITING_MAX = 64
-"""OperationStore that only wait, for days if the centre is away; they keep nobody from working."""
+"""Operations that only wait, for days if the centre is away, and do not count as running."""
 _WAIT = re.compile(r"\bwait=([0-9]{1,3})\b")
 
 Prefer = Annotated[
@@ -42,13 +42,13 @@ Work = Callable[["Progress"], Awaitable[Response]]
 
 
 class Progress:
-    """How far a running operation is; called by those who work."""
+    """Progress of a running operation, called by its work."""
 
     def __init__(self) -> None:
         self.step, self.done, self.of = "waiting", 0, 0
 
     def __call__(self, step: str, done: int, of: int) -> None:
-        """`done` of `of` parts of `step`."""
+        """Report `done` of `of` parts of `step`."""
         self.step, self.done, self.of = step, done, of
 
 
@@ -63,15 +63,16 @@ class _Running:
 
 
 class OperationStore:
-    """All that run, and those that ended last."""
+    """Running operations, and those that ended last."""
 
     def __init__(self) -> None:
         self._all: dict[str, _Running] = {}
 
     async def run(self, kind: str, prefer: str | None, work: Work, waits: bool = False) -> Response:
-        """`work`'s response, where it comes in time; else 202 and the operation.
+        """`work`'s response, if it comes within the wait; else 202 and the operation.
 
-        `waits`: it only waits for the daemon.  Raises ApiProblem 503 where too many do so or work.
+        `waits`: the work only waits for the daemon.  Raises ApiProblem 503 if too many such
+        operations, or too many others, are running.
         """
         most = WAITING_MAX if waits else RUNNING_MAX
         if sum(o.ended_us is None and o.waits == waits for o in self._all.values()) >= most:
@@ -100,11 +101,11 @@ class OperationStore:
         return _resource(one)
 
     def list(self) -> list[Operation]:
-        """All, newest first."""
+        """All operations, newest first."""
         return [_resource(one) for one in reversed(self._all.values())]
 
     async def close(self) -> None:
-        """Break off what runs."""
+        """Cancel running operations."""
         tasks = [one.task for one in self._all.values() if one.task and not one.task.done()]
         for task in tasks:
             task.cancel()
@@ -129,7 +130,7 @@ class OperationStore:
 
 
 def is_long(prefer: str | None) -> bool:
-    """Whether a client wants to wait for the end, or to be told of an operation."""
+    """Whether the Prefer header asks for the end of the request or for an operation."""
     return prefer is not None and ("respond-async" in prefer or bool(_WAIT.search(prefer)))
 
 

@@ -1,4 +1,4 @@
-"""Pages of lists that can grow: `limit` items behind `cursor`, in the order of their keys."""
+"""Paging of long lists: at most `limit` items after `cursor`, in the order of their keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Item = TypeVar("_Item")
 def cut(
     items: Iterable[_Item], key: Callable[[_Item], str], cursor: str | None, limit: int
 ) -> tuple[list[_Item], str | None]:
-    """The page behind `cursor`, and the cursor of the one after.  Raises ApiProblem 422."""
+    """The page after `cursor`, and the cursor of the next page.  Raises ApiProblem 422."""
     after = decode(cursor)
     ordered = sorted((item for item in items if after is None or key(item) > after), key=key)
     page = ordered[:limit]
@@ -36,12 +36,12 @@ def cut(
 
 
 def encode(key: str) -> str:
-    """A key as a cursor: opaque, fit for a URL."""
+    """A key as an opaque, URL-safe cursor."""
     return base64.urlsafe_b64encode(key.encode()).rstrip(b"=").decode()
 
 
 def decode(cursor: str | None) -> str | None:
-    """A cursor's key.  Raises ApiProblem 422 where this is no cursor."""
+    """A cursor's key.  Raises ApiProblem 422 for an invalid cursor."""
     if not cursor:
         return None
     try:

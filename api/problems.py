@@ -1,13 +1,13 @@
-"""ApiProblem details (RFC 9457): the one form in which the API says no.
+"""Problem details (RFC 9457): the format of every error response.
 
     {"type": "urn:edged:problem:conflict", "title": "Conflict", "status": 409,
      "detail": "job power_curve is at version 4", "do": "read it again and repeat the change",
      "errors": [], "retry_after_s": null}
 
 `type` is one of `KINDS`, `detail` says what is wrong with this request, `do` what to do about it.
-`errors` names each fault of a document or of parameters with the place where it stands.
-`retry_after_s` repeats the header Retry-After.  The same form answers what the framework refuses
-(404, 405, 413, 422) and what went wrong inside (500, logged with its trace; told without it).
+`errors` lists the faults of a document or of parameters with their places.  `retry_after_s` repeats
+the header Retry-After.  Errors of the framework (404, 405, 413, 422) and internal errors (500,
+logged with a traceback that is not sent) have the same format.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from starlette.exceptions import HTTPException
 
 MEDIA_TYPE = "application/problem+json"
 PATH_CHARS_MAX = 200
-"""As much of a path as a problem repeats."""
+"""Longest part of a path that a problem repeats."""
 _LATER = (429, 503, 504)
-"""What may be tried again says when."""
+"""Temporary errors: their responses have a Retry-After header."""
 _LOG = logging.getLogger("edged.api")
 
 
 @dataclass(frozen=True)
 class ProblemKind:
-    """What all problems of a kind have in common."""
+    """Properties of all problems of one kind."""
 
     status: int
     title: str
     do: str
-    """What to do where the one who raises it knows nothing better."""
+    """Default advice."""
 
 
 KINDS: dict[str, ProblemKind] = {
@@ -93,21 +93,21 @@ _BY_STATUS = {kind.status: name for name, kind in reversed(KINDS.items())}
 
 @dataclass(frozen=True)
 class ProblemFault:
-    """One thing that is wrong, and where: a dotted path, or the row and column of tuples."""
+    """A fault and its place: a dotted path, or the row and column of tuples."""
 
     where: str
     what: str
     do: str = ""
 
     def document(self) -> dict[str, str]:
-        """As `errors` holds it."""
+        """An entry of `errors`."""
         return {"where": self.where, "what": self.what, "do": self.do}
 
 
 class ApiProblem(HTTPException):
-    """Raised anywhere below a route; becomes the answer.
+    """An error response, raised anywhere below a route.
 
-    An HTTPException, since the framework lets only that pass where it reads a body.
+    It is an HTTPException because the framework passes only these through while it reads a body.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ApiProblem(HTTPException):
         self.kind, self.do, self.errors, self.retry_after_s = kind, do, errors, retry_after_s
 
     def document(self) -> dict[str, Any]:
-        """The body."""
+        """The response's body."""
         kind = KINDS[self.kind]
         return {
             "type": f"urn:edged:problem:{self.kind}",
@@ -138,7 +138,7 @@ class ApiProblem(HTTPException):
         }
 
     def response(self) -> Response:
-        """The answer."""
+        """The response."""
         headers = dict(self.headers or {})
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(self.retry_after_s)
@@ -148,19 +148,20 @@ class ApiProblem(HTTPException):
 
 
 def install(app: FastAPI) -> None:
-    """Let every refusal of `app` be a problem; defects are caught in `api.security.Route`."""
+    """Make every error of `app` a problem; `api.security.Route` handles unexpected exceptions."""
     app.add_exception_handler(HTTPException, _of_framework)
     app.add_exception_handler(RequestValidationError, _of_validation)
 
 
 def of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> ApiProblem:
-    """What the framework calls by a status alone."""
+    """The problem for an error of the framework, which has only a status."""
     name = _BY_STATUS.get(status, "malformed" if status < 500 else "failed")
     return ApiProblem(name, detail, headers=headers or {})
 
 
 def defect(path: str, problem: BaseException) -> ApiProblem:
-    """An error that nobody foresaw: told briefly, logged whole."""
+    """The problem for an unexpected exception: the response names its type, the log has the
+    traceback."""
     _LOG.error("%s: %s", path, problem, exc_info=problem)
     return ApiProblem("failed", f"{type(problem).__name__} while answering {path}")
 

@@ -1,8 +1,8 @@
-"""What streams and sources bring a second, of the counters of two snapshots.
+"""Rates per second of streams and sources, from the counters of two snapshots.
 
-A rate is over about SPAN_S, or over the time since somebody last looked where that is longer, at
-most OLD_S: the daemon is asked for nothing that is not wanted.  After a restart counters and rates
-begin anew.
+A rate covers about SPAN_S, or the time since the previous request if that is longer, at most OLD_S:
+the daemon sends no snapshot for rates alone.  After a restart of the daemon, counters and rates
+start anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 SPAN_S_MIN, SPAN_S, OLD_S = 1.0, 5.0, 60.0
 
 COUNTED = ("rows", "bytes")
-"""Of a source."""
+"""Counters of a source that have a rate."""
 
 Key = tuple[str, ...]
 
@@ -28,19 +28,19 @@ class _Counts:
 
 
 class Rates:
-    """Takes every snapshot that comes."""
+    """Computes rates from every snapshot that arrives."""
 
     def __init__(self) -> None:
         self._past: deque[_Counts] = deque()
-        """Oldest first, at least SPAN_S_MIN apart but for the newest."""
+        """Oldest first, at least SPAN_S_MIN apart except for the newest."""
 
     def take(self, snapshot: dict[str, Any]) -> None:
-        """The newest state."""
+        """Add the newest snapshot."""
         new = _Counts(snapshot["session"], snapshot["uptime_s"], dict(_counts(snapshot)))
         past = self._past
         if past and past[-1].session != new.session:
             past.clear()
-        if past and past[-1].uptime_s >= new.uptime_s:  # another one has overtaken it
+        if past and past[-1].uptime_s >= new.uptime_s:  # a newer snapshot arrived first
             return
         if len(past) > 1 and past[-1].uptime_s - past[-2].uptime_s < SPAN_S_MIN:
             past.pop()
@@ -51,12 +51,12 @@ class Rates:
             past.popleft()
 
     def known(self) -> bool:
-        """Whether there are two states far enough apart."""
+        """Whether two snapshots are far enough apart."""
         past = self._past
         return bool(past) and past[-1].uptime_s - past[0].uptime_s >= SPAN_S_MIN
 
     def per_s(self, *key: str) -> float | None:
-        """Of what was counted under a key; None where nobody knows."""
+        """The rate of the counters under a key; None if unknown."""
         if not self.known():
             return None
         first, last = self._past[0], self._past[-1]

@@ -17,7 +17,7 @@ class RequestBody(BaseModel):
 
 
 class KernelChange(RequestBody):
-    """Which kernel an operator is to run."""
+    """The kernel for an operator."""
 
     kernel: str = Field(
         pattern=r"^[a-z][a-z0-9_-]{0,62}$",
@@ -27,7 +27,7 @@ class KernelChange(RequestBody):
 
 
 class GovernorChange(RequestBody):
-    """Another policy, with its settings."""
+    """A new policy and its settings."""
 
     policy: str = Field(
         pattern=r"^[a-z][a-z0-9_]{0,62}$", examples=["race_to_idle"],
@@ -44,6 +44,6 @@ class GovernorChange(RequestBody):
 
 
 class LogChange(RequestBody):
-    """What is to be logged from now on, until the next start."""
+    """A new log level, valid until the next start."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(examples=["debug"])

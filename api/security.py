@@ -1,14 +1,14 @@
-"""Who asks, and what they may do.
+"""Authentication and authorisation.
 
-    unix socket, no token     everything: the socket's mode and group let them in
+    unix socket, no token     everything: the socket's mode and group authorise its clients
     bearer token              the token's scopes, on every listener, the unix socket too
     client certificate        the scopes of the first of its names that api.client_names allows:
-                              "console.example" may read, "ops.example=read,control" as it says
-    nobody                    what is public: the page without data, and whether the API lives
+                              "console.example" may read, "ops.example=read,control" as given
+    none of these             public routes: the page without data, and whether the API runs
 
-`api.guard` asks `Gate.principal` before anything of a request is read or routed.  Each route states
-its scope by its class (`READ`, `CONTROL`, `INGEST`, `PUBLIC`); one that states none cannot be added
-(`check_routes`).  The scope and the size of the body are looked at before the body is read.
+`api.guard` calls `Gate.principal` before anything of a request is read or routed.  The class of a
+route states its scope (`READ`, `CONTROL`, `INGEST`, `PUBLIC`); `check_routes` refuses a route
+without one.  Scope and Content-Length are checked before the body is read.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from edged.http.api_tokens import SCOPES, TokenFile
 _LOG = logging.getLogger("edged.api")
 PUBLIC_SCOPE = "public"
 ENDS_S = 2
-"""When to try again at an API that ends: systemd starts it with the next connection."""
+"""Retry-After of an API that is ending: systemd starts it again with the next connection."""
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who was recognised, and their scopes."""
+    """An authenticated client and its scopes."""
 
     name: str
     scopes: frozenset[str]
     how: str
     token_id: str = ""
-    """Of who came with a bearer token."""
+    """Id of the bearer token; "" without one."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.how})"
 
 
 class Gate:
-    """Recognises who asks.  Raises ConfigError for settings that make no sense."""
+    """Authenticates clients.  Raises ConfigError for invalid settings."""
 
     def __init__(self, settings: ApiSection) -> None:
         self._tokens = TokenFile(settings.tokens_file) if settings.tokens_file else None
         self._names = dict(_allowed(text) for text in settings.client_names)
 
     def principal(self, peer: HttpPeer, headers: Headers) -> Principal:
-        """Who it is.  Raises ApiProblem 401 or 403."""
+        """The client of a request.  Raises ApiProblem 401 or 403."""
         if "authorization" in headers:
             return self._bearer(headers["authorization"])
         for name in peer.names:
@@ -80,8 +80,8 @@ class Gate:
         raise ApiProblem("unauthorized", "the request carries no token")
 
     def holds(self, principal: Principal) -> bool:
-        """Whether somebody who was recognised still would be: a token may have expired or been
-        revoked since."""
+        """Whether the client is still authorised: a token may have expired or been revoked
+        since."""
         if not principal.token_id or self._tokens is None:
             return True
         try:
@@ -108,13 +108,13 @@ class Gate:
 
 
 class Route(APIRoute):
-    """A route that states who may use it."""
+    """A route with a scope."""
 
     edged_scope: ClassVar[str]
     ingests: ClassVar[bool] = False
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler behind the checks that come before the body."""
+        """The handler, preceded by the checks that need no body."""
         handler = super().get_route_handler()
         scope, ingests = self.edged_scope, self.ingests
 
@@ -127,7 +127,7 @@ class Route(APIRoute):
                 status = getattr(problem, "status_code", 422)
                 _note(request, scope, status)
                 raise
-            except asyncio.CancelledError:  # the API ends; nobody else cancels a request
+            except asyncio.CancelledError:  # only an ending API cancels requests
                 response = _broken_off(scope).response()
             except Exception as problem:
                 response = defect(request.url.path, problem).response()
@@ -155,27 +155,27 @@ class _IngestRoute(Route):
 
 
 def public() -> APIRouter:
-    """A router for what nobody needs to be recognised for."""
+    """A router for routes without authentication."""
     return APIRouter(route_class=_PublicRoute)
 
 
 def read() -> APIRouter:
-    """A router for what is shown."""
+    """A router for reads."""
     return APIRouter(route_class=_ReadRoute)
 
 
 def control() -> APIRouter:
-    """A router for what changes the daemon."""
+    """A router for changes of the daemon."""
     return APIRouter(route_class=_ControlRoute)
 
 
 def ingest() -> APIRouter:
-    """A router for tuples that come in."""
+    """A router for incoming tuples."""
     return APIRouter(route_class=_IngestRoute)
 
 
 def allow(request: Request, scope: str) -> Principal:
-    """Who asks, where they may; raises ApiProblem where not."""
+    """The client of a request that has the scope.  Raises ApiProblem otherwise."""
     principal: Principal | None = getattr(request.state, "principal", None)
     if principal is None:
         raise ApiProblem("unauthorized", "the request carries no token")
@@ -189,7 +189,7 @@ def allow(request: Request, scope: str) -> Principal:
 
 
 def check_routes(routes: Iterable[BaseRoute]) -> frozenset[str]:
-    """The paths that are public.  Raises TypeError for a route that states no scope."""
+    """The public paths.  Raises TypeError for a route without a scope."""
     public_paths = set()
     for route in routes:
         if not isinstance(route, Route):
@@ -208,12 +208,12 @@ def _broken_off(scope: str) -> ApiProblem:
 
 
 def _note(request: Request, scope: str, status: int) -> None:
-    """What changes something is logged with who did it; what is refused, too."""
+    """Log changes and refusals with the client's name."""
     principal = getattr(request.state, "principal", None)
     if scope == "control" or status in (401, 403):
         level = logging.INFO if status < 400 else logging.WARNING
         fields = {"principal": principal, "status": status}
-        path = request.scope["raw_path"][:PATH_CHARS_MAX].decode("ascii", "replace")  # as it came
+        path = request.scope["raw_path"][:PATH_CHARS_MAX].decode("ascii", "replace")  # as received
         _LOG.log(level, "%s: %s %s: %d", principal, request.method, path, status,
                  extra={"fields": fields})  # fmt: skip
 

@@ -30,22 +30,22 @@ HEAD_BYTES_MAX = 32 << 10
 KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 512
 SILENT_S = 20
-"""A peer that takes nothing of what was sent for so long is gone, or as good as gone."""
+"""A peer that accepts no data for so long is treated as gone."""
 GRACE_S = 5
-"""How long requests under way may take when the API ends."""
+"""Time for running requests when the API ends."""
 
 
 @dataclass(frozen=True)
 class HttpPeer:
-    """Who is at the other end of a connection, as far as the connection tells."""
+    """The peer of a connection, as far as the connection identifies it."""
 
     listener: ApiListener
     pid: int | None = None
     uid: int | None = None
     names: tuple[str, ...] = ()
-    """DNS, URI and mail names of the verified client certificate, and its common name."""
+    """DNS, URI and mail names and the common name of the verified client certificate."""
     abort: Callable[[], None] = lambda: None
-    """Close the connection at once, whatever is still to be sent."""
+    """Close the connection at once and discard unsent data."""
 
     def __str__(self) -> str:
         if self.uid is not None:
@@ -59,7 +59,7 @@ class Protocol(HeadsInTime):
     listener: ApiListener
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Find out who it is."""
+        """Identify the peer."""
         super().connection_made(transport)
         if len(self.connections) > CONNECTIONS_MAX:
             transport.abort()
@@ -68,14 +68,14 @@ class Protocol(HeadsInTime):
         self.app_state = {**self.app_state, "peer": _peer(self.listener, transport)}
 
     def send_400_response(self, msg: str) -> None:
-        """A problem, in place of plain text."""
+        """Answer with a problem instead of plain text."""
         problem = ApiProblem("malformed", msg)
         body = json.dumps(problem.document()).encode()
         headers = [
             ("content-type", MEDIA_TYPE), ("content-length", str(len(body))),
             ("connection", "close"),
         ]  # fmt: skip
-        with contextlib.suppress(h11.LocalProtocolError):  # an answer is under way already
+        with contextlib.suppress(h11.LocalProtocolError):  # a response has begun
             for event in (
                 h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
                 h11.Data(data=body),
@@ -86,7 +86,7 @@ class Protocol(HeadsInTime):
 
 
 class Server(uvicorn.Server):
-    """One listener's server; `stop` ends it."""
+    """The server of one listener; `stop` ends it."""
 
     def __init__(self, app: Any, listener: ApiListener) -> None:
         kind = type("Protocol", (Protocol,), {"listener": listener})
@@ -101,7 +101,7 @@ class Server(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            date_header=False,  # set with each answer, by api.guard
+            date_header=False,  # api.guard sets it in each response
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
@@ -118,22 +118,22 @@ class Server(uvicorn.Server):
         await self.serve(sockets=[self.listener.sock])
 
     def stop(self) -> None:
-        """Finish what is under way, and end."""
+        """Finish running requests and end."""
         self._over.set()
 
     async def main_loop(self) -> None:
-        """Wait, without waking."""
+        """Wait without periodic wake-ups."""
         await self._over.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are `api.main`'s."""
+        """Do nothing: `api.main` handles signals."""
         yield
 
 
 def _notice_silence(transport: asyncio.Transport) -> None:
-    """Have the kernel end a TCP connection whose peer has vanished or reads nothing (RFC 5482):
-    without, megabytes of its buffer would have to fill first, or a quarter of an hour to pass."""
+    """Let the kernel end a TCP connection whose peer has vanished or reads nothing (RFC 5482);
+    otherwise megabytes of its buffer must fill first, or 15 minutes pass."""
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_S)

@@ -36,7 +36,7 @@ SLOW_S = 20.0
 READERS_MAX = 32
 RETRY_MS = 2000
 BACKLOG_MAX = 1000
-"""As many as the daemon keeps."""
+"""As many events as the daemon keeps."""
 MEDIA_TYPE = "text/event-stream"
 _LAST = re.compile(r"[0-9]{1,18}")
 
@@ -48,7 +48,7 @@ class LiveStreams:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def enter(self, local: bool) -> None:
-        """The running task is a reader's.  Raises ApiProblem 429."""
+        """Count the running task as a reader.  Raises ApiProblem 429."""
         if len(self._tasks) >= places(READERS_MAX, local):
             raise ApiProblem(
                 "busy", f"{READERS_MAX} live readers are there already", retry_after_s=30
@@ -65,7 +65,7 @@ class LiveStreams:
 
 
 class EventStream(Response):
-    """The answer that does not end before its reader does."""
+    """A response that lasts until its reader disconnects."""
 
     media_type = MEDIA_TYPE
 
@@ -74,11 +74,11 @@ class EventStream(Response):
         del self.raw_headers[[name for name, _ in self.raw_headers].index(b"content-length")]
         self._door, self._last = door, _parse(last_event_id)
         self._backlog_ids = range(0)
-        """What was told of the past may come live once more."""
+        """Ids sent as backlog, which may arrive live once more."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell what is new until the reader hangs up, is too slow, or the API ends."""
-        scope["state"]["release"]()  # a stream is no request in the sense of `concurrency_max`
+        """Send news until the reader disconnects, is too slow, or the API ends."""
+        scope["state"]["release"]()  # a live stream does not count towards `concurrency_max`
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         telling = asyncio.create_task(self._tell(send, scope["state"]["holds"]))
         leaving = asyncio.create_task(_gone(receive))
@@ -115,12 +115,12 @@ class EventStream(Response):
                     await put(text)
 
     async def _backlog(self) -> AsyncIterator[str]:
-        """What happened since the reader was here last."""
+        """The events since Last-Event-ID."""
         if self._last is None:
             return
         try:
             answer = await self._door.ask("events", since=self._last, limit=BACKLOG_MAX)
-        except ApiProblem:  # the watch tells that the daemon is gone
+        except ApiProblem:  # the watch reports that the daemon is gone
             return
         if answer["missed"]:
             yield _message("missed", {"count": answer["missed"]})
@@ -130,7 +130,7 @@ class EventStream(Response):
             yield _event(event)
 
     def _news(self, mailbox: Mailbox) -> list[str]:
-        """All that waits in the mailbox."""
+        """Everything queued in the mailbox."""
         told = []
         if mailbox.up is not None:
             told.append(_message("daemon", {"up": mailbox.up}))

@@ -23,7 +23,7 @@ from pathlib import Path
 import edged.daemon.daemon
 import edged.energy.status
 import edged.sources.generator  # noqa: F401  (what the forked processes need)
-from api.metrics import tell
+from api.metrics import exposition_of
 from edged.cli import main
 from edged.control.door import ask
 from governors.sysfs import Sysfs
@@ -185,7 +185,7 @@ class Whole:
 
     def metric(self, name: str) -> dict[str, float]:
         """A metric by rail, as Prometheus would scrape it."""
-        text = tell(self.ask("status")).encode()[0].decode()
+        text = exposition_of(self.ask("status")).encode()[0].decode()
         lines = [line for line in text.splitlines() if line.startswith(name + "{")]
         return {
             line.partition('rail="')[2].partition('"')[0]: float(line.rpartition(" ")[2])

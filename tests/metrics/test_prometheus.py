@@ -25,7 +25,7 @@ import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.metrics import tell
+from api.metrics import exposition_of
 from edged.energy.settings import JOURNAL
 from edged.errors import EdgedError
 from edged.metrics.central import FLEET
@@ -122,7 +122,7 @@ class TestScraping:
         snapshot["jobs"] = {f"job{n}": deepcopy(job) for n in range(1000)}
         snapshot["sources"] = [{**s, "address": f"{s['address']}{n}"}
                                for s in snapshot["sources"] for n in range(500)]  # fmt: skip
-        text = tell(snapshot).encode()[0].decode()
+        text = exposition_of(snapshot).encode()[0].decode()
         series: dict[str, set] = {}
         for family in text_string_to_metric_families(text):
             for s in family.samples:
