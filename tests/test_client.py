@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from edged.client import Producer, frames
-from edged.client.connection import Closed, Link
+from edged.client.connection import Closed, FrameConnection
 from edged.errors import PeerError, ProtocolError
 from edged.sources._tcp_socket import TcpSettings
 from tests.sources.tcp_rig import ARROW, NOW_US, Rig, rows
@@ -280,7 +280,7 @@ def test_that_the_peer_hung_up_first_over_tls_is_no_error_of_hanging_up() -> Non
         serving = threading.Thread(target=serve)
         serving.start()
         context = ssl.create_default_context(cafile=CERTIFICATE)
-        link = Link("127.0.0.1", server.getsockname()[1], context, 5)
+        link = FrameConnection("127.0.0.1", server.getsockname()[1], context, 5)
         link.give([b"x"])
         serving.join()
     link.finish()
