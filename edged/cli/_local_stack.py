@@ -126,7 +126,7 @@ class Layout:
         """Make the directories, the token and the configuration.  Raises ConfigError."""
         token = new_token()
         line = token_line(device, token)
-        sections = {
+        sections: dict[str, dict[str, object]] = {
             "device": {"name": device},
             "store": {"directory": self.store.name},
             "run": {"jobs": [str(path.absolute()) for path in jobs]},

@@ -50,7 +50,7 @@ def command(
     layout = Layout(directory.absolute())
     with layout.locked():
         stack = LocalStack(layout, say.restarted)
-        layout.prepare(jobs, device or DeviceSection().called, board, policy, stack.url)
+        layout.prepare(jobs, device or DeviceSection().effective_name, board, policy, stack.url)
         try:
             compile_kernels(quiet=as_json or not sys.stderr.isatty())
             for name in stack.start():

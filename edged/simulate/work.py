@@ -50,7 +50,7 @@ MESSAGE_CYCLES = 24e3
 ROW_CYCLES = 207.0
 COMMIT_US = 900
 """Of the measured store; an SD card takes longer."""
-UNMEASURED = WindowPlan.cycles or (0.0, 0.0)
+UNMEASURED = WindowPlan.cycles
 """Cycles of an operator that was not measured: those of a window."""
 KERNEL_CYCLES = 15.0
 """Of the join's cycles a row, the kernel's (`chain`, windows of 10 000, beats of 16 384 rows); the
