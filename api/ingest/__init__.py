@@ -1,7 +1,9 @@
-"""HTTP ingest: bodies become batches, which go the way of every producer's; 202 after the commit.
+"""HTTP ingest: request bodies become batches, which are sent to the source like any producer's.  A
+request is answered 202 after the commit.
 
-Bounded: bodies that are read, decoded or not acknowledged take at most PENDING_BYTES_MAX and are at
-most PENDING_MAX; more are answered 429, with the time that the present backlog is likely to take.
+Bodies that are being read, decoded or committed are limited to PENDING_BYTES_MAX bytes and
+PENDING_MAX requests; further requests are answered 429, with the estimated time until there is
+room.
 """
 
 from __future__ import annotations
@@ -29,29 +31,31 @@ if TYPE_CHECKING:
 PENDING_BYTES_MAX = 64 << 20
 PENDING_MAX = 256
 ACK_S = 30.0
-"""How long a request waits for its commit."""
+"""Longest wait of a request for its commit."""
 RETRY_S_MAX = 30
 DECODERS = 2
 
 
 @dataclass(frozen=True)
 class StreamVersion:
-    """A stream that tuples are for, as one definition of its job has it."""
+    """A stream in one definition of its job."""
 
     job: str
     stream: str
     version: int
     created_us: int
-    """Of the job: versions begin at 1 again where a job is deleted and another takes its name."""
+    """When the job was created: a job that replaces a deleted one of its name starts at version 1
+    again."""
 
     def stands(self, jobs: dict[str, Any]) -> bool:
-        """Whether the job is among a snapshot's, and still defined so."""
+        """Whether the job is in a snapshot's jobs with this definition."""
         told = jobs.get(self.job, {})
         return (told.get("version"), told.get("created_us")) == (self.version, self.created_us)
 
 
 class Ingest:
-    """All streams' ways in.  `file` remembers idempotency keys; opened with the first request."""
+    """HTTP ingest of all streams.  `file` stores idempotency keys and is opened by the first
+    request."""
 
     def __init__(self, door: DoorClient, file: Path) -> None:
         self._door, self._file = door, file
@@ -62,7 +66,7 @@ class Ingest:
         self._opening = asyncio.Lock()
         self._bytes = self._requests = 0
         self._rate: float | None = None
-        """Bytes a second that were acknowledged of late."""
+        """Bytes acknowledged per second, averaged over recent requests."""
 
     @contextlib.contextmanager
     def room(self, size: int) -> Iterator[None]:
@@ -85,7 +89,7 @@ class Ingest:
     async def accept(
         self, target: StreamVersion, body: bytes, media_type: str, key: str | None
     ) -> tuple[int, bool]:
-        """Rows that are committed now, and whether an earlier request had brought them.
+        """The number of committed rows, and whether an earlier request with this key brought them.
 
         Raises ApiProblem.
         """
@@ -114,7 +118,7 @@ class Ingest:
         return batch.num_rows, False
 
     async def close(self) -> None:
-        """Let what is on its way arrive, and hang up."""
+        """Wait for batches on their way, then close the connections."""
         await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
         self._decoders.shutdown(wait=False, cancel_futures=True)
         self._thread.shutdown(wait=True)
@@ -169,7 +173,7 @@ class Ingest:
                 source = source_of(await self._door.snapshot(), target.job, target.stream)
                 return str(source["address"])
             except ApiProblem as problem:
-                if problem.kind == "unavailable":  # it will be back; what was sent is kept
+                if problem.kind == "unavailable":  # the daemon will be back; what was sent is kept
                     raise ConnectionRefusedError(str(problem.detail)) from None
                 raise
 

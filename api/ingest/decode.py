@@ -1,13 +1,13 @@
-"""Bodies become record batches of a stream's schema, or a ApiProblem that names row and column.
+"""Decoding of request bodies into record batches; errors name row and column.
 
     NDJSON   an object a line; keys are the stream's columns, in any order; null or a missing key is
              a null; timestamps are ISO 8601 text, without an offset UTC; binary is the text's UTF-8
     CSV      a header of column names, commas; an empty field is a null, "" an empty text
     Arrow    an IPC stream of plain columns, uncompressed; casts that lose nothing
 
-Rows count from 1, as an editor counts the lines of NDJSON; CSV's header is not a row.  Whatever a
-body says, decoding it takes memory in proportion to its size: no compression, no dictionaries or
-views that say one value many times, no more rows than there are bytes for.
+Rows count from 1, like the lines of NDJSON in an editor; CSV's header is not a row.  Decoding takes
+memory in proportion to the body's size, whatever its content: no compression, no dictionaries or
+views that repeat a value, no more rows than the body has bytes for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from api.ingest.media_types import ARROW, CSV, NDJSON
 from api.problems import ApiProblem, ProblemFault
 
 EXPANSION_MAX = 16
-"""Most bytes in columns for a byte of the body, beside a MiB."""
+"""Largest ratio of column bytes to body bytes, above an allowance of 1 MiB."""
 DEPTH_MAX = 8
 _NESTED = re.compile(rb"[\[{]\s*" * DEPTH_MAX)
 _JSON_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
@@ -82,7 +82,7 @@ def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _strange(body: bytes, schema: pa.Schema) -> ApiProblem:
-    """The first key that is no column."""
+    """The problem for the first key that is not a column."""
     keys = (found[1].decode(errors="replace") for found in _JSON_KEY.finditer(body))
     key = next((key for key in keys if key not in schema.names), "?")
     return wrong(
@@ -118,7 +118,7 @@ def _csv(body: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _header(body: bytes, index: int) -> str:
-    """The name of a column of CSV."""
+    """The name of a CSV column."""
     names = next(csv.reader([body.partition(b"\n")[0].decode(errors="replace")]), [])
     return names[index].strip() if index < len(names) else f"#{index + 1}"
 
@@ -132,7 +132,7 @@ def _arrow(body: bytes, schema: pa.Schema) -> pa.Table:
                     raise wrong(field.name, f"is {field.type}", "send plain columns")
             table = reader.read_all()
             table.validate(full=True)
-            _ = table.column_names  # which may not be UTF-8
+            _ = table.column_names  # raises if a name is not UTF-8
     except (pa.ArrowException, OSError, ValueError, LookupError, struct.error) as problem:
         raise wrong(
             "body", f"is not a stream of Arrow: {problem}", "write one with any Arrow library"
@@ -150,7 +150,7 @@ def _utf8(body: bytes) -> None:
 
 
 def _named(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table, if its columns are the stream's and each is there once."""
+    """The table, if its columns are exactly the stream's."""
     names = table.column_names
     faults = [ProblemFault(n, "is no column of the stream") for n in names if n not in schema.names]
     faults += [
@@ -164,7 +164,8 @@ def _named(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.Array:
-    """A column in the stream's type, with nulls only where they may stand."""
+    """A column in the stream's type.  Raises ApiProblem for a null in a column that is not
+    nullable."""
     array = table.column(field.name)
     if array.type != field.type:
         array = _cast(array, field)
@@ -197,7 +198,7 @@ def _moments(array: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
 
 
 def _first_bad(array: pa.ChunkedArray, convert: Callable[[Any], Any]) -> int | None:
-    """The first row that cannot be converted, from 1; found by halving."""
+    """The first row that cannot be converted, from 1, found by bisection."""
     start, stop = 0, len(array)
     while stop - start > 1:
         middle = (start + stop) // 2
@@ -210,14 +211,14 @@ def _first_bad(array: pa.ChunkedArray, convert: Callable[[Any], Any]) -> int | N
 
 
 def _as_text(schema: pa.Schema) -> pa.Schema:
-    """The schema as parsers are to read it: timestamps stay text, to be read row by row."""
+    """The schema for the parsers: timestamps stay text, so that errors can name the row."""
     return pa.schema(
         [pa.field(f.name, pa.string() if pa.types.is_timestamp(f.type) else f.type) for f in schema]
     )
 
 
 def _bounded(body: bytes, rows: int, schema: pa.Schema) -> None:
-    """Refuse what would take far more memory than it has bytes."""
+    """Refuse a body whose rows would take far more memory than its bytes."""
     width = sum(max(1, f.type.bit_width // 8) if _fixed(f.type) else 4 for f in schema)
     if rows * width > EXPANSION_MAX * len(body) + (1 << 20):
         raise ApiProblem(
@@ -230,7 +231,7 @@ def _fixed(kind: pa.DataType) -> bool:
 
 
 def _no_compression(body: bytes) -> None:
-    """Raise ApiProblem where a message's buffers are compressed: they may unpack to any size.
+    """Raise ApiProblem if a message's buffers are compressed: they could expand to any size.
 
     Reads the flatbuffers of the messages (format/Message.fbs): Message.header is its third field,
     RecordBatch.compression its fourth.
@@ -254,7 +255,7 @@ def _no_compression(body: bytes) -> None:
 
 
 def _field(data: bytes, table: int, index: int) -> int:
-    """Where a field of a flatbuffers table lies; 0: it has its default."""
+    """Offset of a field of a flatbuffers table; 0: the field has its default."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     (size,) = struct.unpack_from("<H", data, vtable)
     if 4 + 2 * index >= size:
@@ -270,5 +271,5 @@ def _place(row: int | None, column: str | None) -> str:
 
 
 def wrong(where: str, what: str, do: str) -> ApiProblem:
-    """422, with one fault."""
+    """A problem 422 with one fault."""
     return ApiProblem("invalid", f"{where}: {what}", do, (ProblemFault(where, what, do),))

@@ -1,6 +1,7 @@
-"""The producer's wire (docs/producers.md) for asyncio: connect, greet, frames.
+"""The producers' protocol (docs/producers.md) for asyncio: connect, greet, receive frames.
 
-`edged.client.Producer` is this for threads, and blocks; messages and frames are its own.
+`edged.client.Producer` implements it for threads, with blocking calls; both share messages and
+frames.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from edged.client import frames
 
 CONNECT_S = 5.0
 HELLO_S = 10.0
-"""How long HELLO may take: it waits for the commit of what is staged."""
+"""Longest wait for HELLO, which waits for the commit of staged batches."""
 TAKEN_OVER = "took over"
 
 
 class ProducerRefused(Exception):
-    """The daemon says that trying again will not help."""
+    """The daemon sent ERROR: a retry would fail too."""
 
 
 class AsyncFrameConnection:
-    """One connection of one producer; `hello` is the last committed number, for good."""
+    """One connection of one producer; `hello` is the last committed number, which is final."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer
@@ -33,7 +34,7 @@ class AsyncFrameConnection:
 
     @classmethod
     async def connect(cls, address: str, greeting: bytes) -> AsyncFrameConnection:
-        """Connect, greet, and wait for HELLO.  Raises OSError, and ProducerRefused."""
+        """Connect, greet, and wait for HELLO.  Raises OSError and ProducerRefused."""
         with fail_after(CONNECT_S):
             wire = await cls._open(address)
         try:
@@ -58,7 +59,7 @@ class AsyncFrameConnection:
         kind, payload = self._waiting.popleft()
         if kind == frames.ERROR:
             text = payload.decode(errors="replace")
-            if TAKEN_OVER in text:  # a connection that was given up came in behind this one
+            if TAKEN_OVER in text:  # an abandoned connection was admitted after this one
                 raise ConnectionResetError(text)
             raise ProducerRefused(text)
         if kind == frames.AGAIN:
@@ -66,7 +67,7 @@ class AsyncFrameConnection:
         return kind, payload
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.writer.close()
 
     @classmethod

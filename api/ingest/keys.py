@@ -1,20 +1,20 @@
-"""What HTTP ingest remembers, durable in one SQLite file: idempotency keys, and its own names.
+"""Durable state of HTTP ingest in one SQLite file: idempotency keys, and the API's producer names.
 
-Exactly once rests on three facts about a producer's numbers (docs/producers.md): the daemon drops a
-number that it has seen, it refuses a gap, and HELLO tells the last committed one, which is final
-where the greeting asked to settle.
+Exactly-once delivery rests on three properties of a producer's numbers (docs/producers.md): the
+daemon drops a number that it has seen, it refuses a gap, and HELLO carries the last committed
+number, which is final if the greeting asked to settle.
 
-1. Towards each stream the API is one producer, for as long as the file is there.
-2. Before a batch goes out, its key, digest and number are durable here.
-3. Its ack is noted, lazily: the next HELLO tells it again.  Keys up to its number are committed;
-   those above never were and never will be, and their numbers are given out again.
+1. For each stream the API is one producer, as long as the file exists.
+2. Before a batch is sent, its key, digest and number are durable here.
+3. Its ack is recorded lazily, since the next HELLO repeats it.  Keys up to HELLO's number are
+   committed; those above were not and never will be, and their numbers are reused.
 
-A HELLO below what was acknowledged comes from a store that was reset, or of which the job was
-deleted: what was acknowledged stays so, and numbering goes on behind HELLO.
+A HELLO below the acknowledged number comes from a store that was reset, or whose job was deleted:
+acknowledged keys stay acknowledged, and numbering continues after HELLO.
 
-Keys are kept for KEPT_S, and at most KEYS_MAX of them, oldest forgotten first.  The file is locked:
-two APIs that shared it would be one producer.  All methods block: they belong on a thread of their
-own.
+Keys are kept for KEPT_S, at most KEYS_MAX of them; the oldest are dropped first.  The file is
+locked, because two APIs that shared it would be one producer.  All methods block and belong on a
+thread of their own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CREATE INDEX IF NOT EXISTS requests_open ON requests (job, stream, seq) WHERE ac
 
 @dataclass(frozen=True)
 class KeyRecord:
-    """A request with a key: what it brought, under which number, and whether that is committed."""
+    """A request with a key: its rows, its number, and whether it is committed."""
 
     key: str
     digest: bytes
@@ -58,7 +58,7 @@ class KeyRecord:
 
 
 class Keys:
-    """The file at `path`.  Raises ConfigError where it cannot be opened."""
+    """The state in the file at `path`.  Raises ConfigError if it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -75,7 +75,7 @@ class Keys:
         self._until_prune = 0
 
     def producer(self, job: str, stream: str) -> str:
-        """The API's name towards a stream, made with the first call."""
+        """The API's producer name for a stream, created by the first call."""
         self._db.execute(
             "INSERT OR IGNORE INTO names VALUES (?, ?, ?)",
             (job, stream, f"http-{secrets.token_hex(8)}"),
@@ -86,8 +86,8 @@ class Keys:
         return str(row[0])
 
     def settle(self, job: str, stream: str, final: int, acked: Iterable[str]) -> None:
-        """All up to `final` is committed, and nothing else that was numbered ever will be; before,
-        the keys in `acked` were acknowledged."""
+        """Record that batches up to `final` are committed and later numbers never will be; the keys
+        in `acked` were acknowledged before."""
         with self._transaction():
             self._note(job, stream, acked)
             where = "WHERE job = ? AND stream = ? AND acked = 0"
@@ -97,7 +97,7 @@ class Keys:
             self._db.execute(f"DELETE FROM requests {where}", (job, stream))
 
     def find(self, job: str, stream: str, key: str) -> KeyRecord | None:
-        """The request of this key; one that is not acknowledged may be committed or not."""
+        """The request of a key, or None; without an acknowledgement it may be committed or not."""
         row = self._db.execute(
             "SELECT key, digest, seq, rows, acked FROM requests"
             " WHERE job = ? AND stream = ? AND key = ?",
@@ -111,7 +111,7 @@ class Keys:
     def write(
         self, job: str, stream: str, entries: Sequence[KeyRecord], acked: Iterable[str]
     ) -> None:
-        """Make new entries durable before their batches go out; note acks on the way."""
+        """Make new entries durable before their batches are sent, and record acknowledgements."""
         now_s = int(time.time())
         with self._transaction():
             self._note(job, stream, acked)

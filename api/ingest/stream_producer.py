@@ -1,11 +1,11 @@
-"""One stream's way into the daemon: numbers batches, keeps them until their ack, resends them.
+"""The API's producer for one stream: numbers batches, keeps them until their ack, resends them.
 
-    submit ─► queue ─► [keys durable, one transaction for all that wait] ─► sent ─► ack ─► done
+    submit ─► queue ─► [keys durable, one transaction for all queued] ─► sent ─► ack ─► done
 
-Each request is one batch, so that its rows come in whole or not at all.  While the daemon is away
-batches are kept.  Each connection asks to settle (docs/producers.md): what HELLO tells is
-committed, and what else was sent never will be, so it waits in the queue again, for new numbers.
-Where the daemon refused a batch, it is the one behind HELLO's number.
+Each request is one batch, so that all of its rows are committed or none.  Batches are kept while
+the daemon is away.  Each connection asks to settle (docs/producers.md): batches up to HELLO's
+number are committed; other sent batches never will be, and return to the queue for new numbers.  If
+the daemon refused a batch, it is the first one after HELLO's number.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from edged.client.messages import Prepared, Serializer
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 2.0
 END_S = 3.0
-"""How long the end of a lane may take when the API ends."""
+"""Longest wait for outstanding batches when the API ends."""
 _T = TypeVar("_T")
 
 
 @dataclass
 class PendingBatch:
-    """A request's rows on their way."""
+    """The rows of a request until their commit."""
 
     message: Prepared
     key: str | None
@@ -52,7 +52,7 @@ class PendingBatch:
 
 
 class StreamProducer:
-    """The way into `stream` of `job`; `address` tells where its source listens now."""
+    """The producer for `stream` of `job`; `address` returns the source's current address."""
 
     def __init__(
         self,
@@ -69,36 +69,36 @@ class StreamProducer:
         self._queue: deque[PendingBatch] = deque()
         self._unacked: deque[PendingBatch] = deque()
         self._sent = 0
-        """How many of `_unacked` were sent."""
+        """Number of batches in `_unacked` that were sent."""
         self._acks: dict[str, PendingBatch] = {}
-        """By key: acknowledged, and not noted in the file yet."""
+        """Acknowledged batches that are not recorded in the file, by key."""
         self._coming: dict[str, bytes] = {}
-        """Digest by key: on their way."""
+        """Digests of batches in progress, by key."""
         self._settled = asyncio.Event()
-        """There is a connection, and the file tells of all keys but those in `_coming`."""
+        """Set while connected with all keys settled in the file, except those in `_coming`."""
         self._askers = 0
-        """Requests that wait for that, to learn what became of their key."""
+        """Requests that wait for `_settled` to learn the outcome of their key."""
         self._refusal = ""
         """Why the last connection was refused after a batch was sent."""
         self._news = asyncio.Event()
         self._wire: AsyncFrameConnection | None = None
         self._last = 0
-        """The number given out last."""
+        """The last assigned number."""
         self._closed = False
         self._task: asyncio.Task[None] | None = None
         self.bytes = 0
-        """Of batches that are not acknowledged."""
+        """Bytes of unacknowledged batches."""
 
     @property
     def waiting(self) -> int:
-        """Batches that are not acknowledged."""
+        """Number of unacknowledged batches."""
         return len(self._queue) + len(self._unacked)
 
     async def reserve(self, key: str, digest: bytes) -> int | None:
-        """Rows of the committed request of this key; None: the key is the caller's, until `submit`
+        """Rows of the committed request of this key.  None: the caller holds the key until `submit`
         or `release`.
 
-        Raises ApiProblem 409 where it is on its way, 422 where the key stands for something else.
+        Raises ApiProblem 409 if a request with the key is in progress, 422 if its body differs.
         """
         if key in self._coming:
             _same(key, self._coming[key], digest)
@@ -128,19 +128,20 @@ class StreamProducer:
         return entry.rows
 
     def release(self, key: str) -> None:
-        """Nothing comes under this key after all."""
+        """Release a key without a batch."""
         self._coming.pop(key, None)
 
     def submit(self, batch: pa.RecordBatch, key: str | None, digest: bytes) -> PendingBatch:
-        """Take rows for sending; their `done` comes with the ack, or is a ApiProblem.
+        """Queue rows for sending; `done` of the result completes with the ack, or raises
+        ApiProblem.
 
-        Raises ApiProblem 503 where the lane is closed.
+        Raises ApiProblem 503 if this producer is closed.
         """
         if self._closed:
             raise ApiProblem("unavailable", "the job was changed, or the API ends", retry_after_s=1)
         message = self._serializer.prepare(batch)
         done = asyncio.get_running_loop().create_future()
-        done.add_done_callback(_look)  # nobody may wait for it any more
+        done.add_done_callback(_look)  # its request may have been cancelled
         one = PendingBatch(message, key, digest, done)
         self._queue.append(one)
         self.bytes += one.size
@@ -148,7 +149,7 @@ class StreamProducer:
         return one
 
     def withdraw(self, one: PendingBatch) -> bool:
-        """Take a batch back; False where it may have been sent."""
+        """Remove a batch from the queue; false if it may have been sent."""
         if one not in self._queue:
             return False
         self._queue.remove(one)
@@ -156,7 +157,7 @@ class StreamProducer:
         return True
 
     async def close(self) -> None:
-        """Wait a little for what is on its way, then hang up."""
+        """Wait up to END_S for outstanding batches, then close the connection."""
         self._closed = True
         coming = [one.done for one in [*self._unacked, *self._queue]]
         if coming:
@@ -168,13 +169,13 @@ class StreamProducer:
             ApiProblem("unavailable", "the job was changed, or the API ends", retry_after_s=2)
         )
         if self._acks:
-            with contextlib.suppress(sqlite3.Error):  # the next HELLO tells it again
+            with contextlib.suppress(sqlite3.Error):  # the next HELLO repeats the acks
                 await self._blocking(self._keys.write, self.job, self.stream, [], list(self._acks))
 
     async def _find(self, key: str) -> KeyRecord | None:
-        """The committed request of a key.  Where it may be committed or not, the next HELLO tells.
+        """The committed request of a key.  If its outcome is unknown, wait for the next HELLO.
 
-        Raises TimeoutError where that does not come.
+        Raises TimeoutError if that does not come.
         """
         entry = await self._blocking(self._keys.find, self.job, self.stream, key)
         if entry is None or entry.acked:
@@ -201,7 +202,7 @@ class StreamProducer:
     # The connection ----------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Keep the connection as long as there is something to send; wait without one else."""
+        """Keep a connection while there is something to send; otherwise wait without one."""
         pause_s = BACKOFF_S_MIN
         while True:
             while not (self._queue or self._unacked or self._askers):
@@ -229,7 +230,7 @@ class StreamProducer:
             pause_s = min(BACKOFF_S_MAX, 2 * pause_s)
 
     async def _connect(self) -> None:
-        """Connect, and learn what became of all that was ever sent."""
+        """Connect, and settle all batches that were ever sent."""
         producer = await self._blocking(self._keys.producer, self.job, self.stream)
         greeting = self._serializer.greeting(self.stream, producer, None, settle=True)
         self._wire = await AsyncFrameConnection.connect(await self._address(), greeting)
@@ -245,12 +246,12 @@ class StreamProducer:
         self._settled.set()
 
     async def _serve(self) -> None:
-        """Send and hear until the connection is lost."""
+        """Send and receive until the connection is lost."""
         hearing = asyncio.create_task(self._hear())
         sending = asyncio.create_task(self._send())
         try:
             done, _ = await asyncio.wait({hearing, sending}, return_when=asyncio.FIRST_COMPLETED)
-            if sending in done and not hearing.done():  # why it broke may have been said
+            if sending in done and not hearing.done():  # the reason may have been received
                 await asyncio.wait({hearing}, timeout=1.0)
             for task in (hearing, sending):
                 if task.done():
@@ -281,7 +282,7 @@ class StreamProducer:
                 await self._news.wait()
 
     async def _number(self) -> None:
-        """Give all that wait their numbers; keys are durable before."""
+        """Assign numbers to all queued batches, and make their keys durable."""
         fresh = list(self._queue)
         self._queue.clear()
         self._unacked.extend(fresh)
@@ -299,12 +300,12 @@ class StreamProducer:
             self._noted(acks)
 
     def _noted(self, acks: list[str]) -> None:
-        """The file tells of these acks."""
+        """Forget acks that the file records."""
         for key in acks:
             self._acks.pop(key, None)
 
     def _acked(self, seq: int) -> None:
-        """Batches up to `seq` are committed."""
+        """Complete batches up to `seq`, which are committed."""
         while self._unacked and self._unacked[0].seq <= seq:
             one = self._unacked.popleft()
             self._sent = max(0, self._sent - 1)
@@ -318,17 +319,17 @@ class StreamProducer:
             self._wire.close()
             self._wire = None
 
-    # When something goes wrong -----------------------------------------------------------------
+    # Errors ------------------------------------------------------------------------------------
 
     def _refused(self, text: str) -> None:
-        """Trying the same again will not help: HELLO will tell which batch it was."""
+        """Handle an ERROR frame: the next HELLO shows which batch caused it."""
         if self._settled.is_set():
             self._refusal = text if self._sent else ""
-        else:  # the stream itself has changed, and so has the way to it
+        else:  # the stream has changed, and its source with it
             self._fail(ApiProblem("unavailable", f"stream {self.stream}: {text}", retry_after_s=1))
 
     def _blame(self) -> None:
-        """What is not committed was sent, and refused: tell the first of it."""
+        """Fail the first sent batch that is not committed with the daemon's error."""
         text, self._refusal = self._refusal, ""
         if text and self._sent:
             culprit = ApiProblem(
@@ -339,7 +340,7 @@ class StreamProducer:
             self._drop(self._unacked.popleft(), culprit)
 
     def _fail(self, problem: ApiProblem) -> None:
-        """Give up on all that waits; what was sent may be committed, which the next HELLO tells."""
+        """Fail all batches.  Sent ones may be committed, which the next HELLO shows."""
         unknown = ApiProblem(
             "unknown-outcome", f"rows were sent, but {problem.detail}",
             retry_after_s=problem.retry_after_s or 1,

@@ -1,4 +1,4 @@
-"""The resources, one file each."""
+"""The resources, one module each."""
 
 from fastapi import APIRouter
 

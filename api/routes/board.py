@@ -1,4 +1,4 @@
-"""`/v1/board`: what was detected, what may be read and set."""
+"""`/v1/board`: detected hardware, meters and clock domains."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def board(request: Request) -> Board:
 
 
 def view(snapshot: dict[str, Any]) -> Board:
-    """The resource of a snapshot."""
+    """The resource from a snapshot."""
     energy = snapshot.get("energy")
     if not energy:
         return validated(Board, {"present": False})

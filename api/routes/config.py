@@ -1,4 +1,4 @@
-"""`/v1/config` and `/v1/log`: settings and where they came from; how much is logged."""
+"""`/v1/config` and `/v1/log`: settings with their origins, and the log level."""
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
@@ -14,12 +14,12 @@ from edged.rest.answers import Config, Log, Reloaded
 _read, _control = read(), control()
 ROUTERS = (_read, _control)
 RELOAD_S = 600.0
-"""As long as a job document may take to be checked (`api.checker`)."""
+"""Time limit, as for checking a job document (`api.checker`)."""
 
 
 @_read.get("/v1/config", responses=says(), tags=["config"])
 async def config(request: Request) -> Config:
-    """Every value that the daemon runs with, and its origin; secrets are masked."""
+    """Every value of the running configuration and its origin; secrets are masked."""
     return validated(Config, await context.of(request).door.ask("config"))
 
 
@@ -30,7 +30,7 @@ async def config(request: Request) -> Config:
     tags=["config"],
 )
 async def reload_config(request: Request) -> Response:
-    """Read the files again, check everything, then apply what can be applied while running.
+    """Read the files again, check everything, and apply what can change while running.
 
     Expressions of changed jobs are compiled, which may take long.
     """
@@ -47,11 +47,11 @@ async def reload_config(request: Request) -> Response:
 
 @_read.get("/v1/log", responses=says(), tags=["config"])
 async def log(request: Request) -> Log:
-    """The least level that is logged."""
+    """The lowest level that is logged."""
     return validated(Log, await context.of(request).door.ask("log"))
 
 
 @_control.put("/v1/log", responses=says(408, 413, 415, 422, 504), tags=["config"])
 async def set_log(request: Request, change: LogChange) -> Log:
-    """Log from this level on, until the daemon starts again."""
+    """Set the log level until the daemon starts again."""
     return validated(Log, await context.of(request).door.ask("log", level=change.level))

@@ -17,12 +17,12 @@ _PLAIN = ("bounds", "counts", "sum", "count")
 
 @_read.get("/v1/device", responses=says(), tags=["device"])
 async def device(request: Request) -> Device:
-    """The device, its daemon, and how they are doing."""
+    """The device, its daemon, and their health."""
     return view(await context.of(request).door.snapshot())
 
 
 def view(snapshot: dict[str, Any]) -> Device:
-    """The resource of a snapshot."""
+    """The resource from a snapshot."""
     return validated(
         Device,
         {
@@ -38,6 +38,6 @@ def view(snapshot: dict[str, Any]) -> Device:
 
 
 def _histogram(told: dict[str, Any]) -> dict[str, Any]:
-    """Without the unit in its keys, which the leg's name tells."""
+    """The histogram with keys without units; the leg's name has the unit."""
     plain = {key.removesuffix("_us"): value for key, value in told.items()}
     return {key: plain[key] for key in _PLAIN if key in plain}

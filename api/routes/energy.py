@@ -1,4 +1,4 @@
-"""`/v1/energy`: what it all takes."""
+"""`/v1/energy`: power and energy."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ ROUTERS = (_read,)
 
 @_read.get("/v1/energy", responses=says(), tags=["energy"])
 async def energy(request: Request) -> Energy:
-    """Power and energy by rail, phase, job and operator; each figure says where it comes from."""
+    """Power and energy by rail, phase, job and operator; each figure has its provenance."""
     return view(await context.of(request).door.snapshot())
 
 
 def view(snapshot: dict[str, Any]) -> Energy:
-    """The resource of a snapshot."""
+    """The resource from a snapshot."""
     told = snapshot.get("energy")
     return validated(Energy, {**told, "present": True} if told else {"present": False})

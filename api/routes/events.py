@@ -1,4 +1,4 @@
-"""`/v1/events`: what happened, as a list and live."""
+"""`/v1/events`: the event log, as a list and live."""
 
 from typing import Annotated, Any
 
@@ -36,7 +36,7 @@ async def events(
 ) -> Events | Response:
     """The last events, up to 1000 of them; with `Accept: text/event-stream` live.
 
-    Live, the daemon's state comes once a second as `event: snapshot`.
+    The live stream contains the daemon's state once a second as `event: snapshot`.
     """
     shared = context.of(request)
     wants_live = sse.MEDIA_TYPE in request.headers.get("accept", "")

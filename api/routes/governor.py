@@ -1,4 +1,4 @@
-"""`/v1/governor`: who decides on clocks."""
+"""`/v1/governor`: the policy that sets the clocks."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ async def governor(request: Request) -> Governor:
 
 @_control.put("/v1/governor", responses=says(404, 408, 409, 413, 415, 422, 504), tags=["energy"])
 async def set_governor(request: Request, change: GovernorChange) -> Governor:
-    """Go on with another policy, from the next beat; where it cannot run, the old one goes on."""
+    """Change the policy from the next beat on; if the new one cannot run, the old one continues."""
     door = context.of(request).door
     job: dict[str, Any] = {} if change.job is None else {"job": change.job}
     await door.ask("governor", policy=change.policy, settings=change.settings, **job)
@@ -32,7 +32,7 @@ async def set_governor(request: Request, change: GovernorChange) -> Governor:
 
 
 def view(snapshot: dict[str, Any]) -> Governor:
-    """The resource of a snapshot."""
+    """The resource from a snapshot."""
     energy = snapshot.get("energy")
     if not energy:
         return validated(Governor, {"problem": "the daemon watches no board: set energy.board"})

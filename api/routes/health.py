@@ -1,4 +1,4 @@
-"""`/healthz`: whether the API lives."""
+"""`/healthz`: whether the API runs and the daemon answers."""
 
 from fastapi import Request
 
@@ -14,7 +14,7 @@ ROUTERS = (_public,)
 
 @_public.get("/healthz", responses=says(public=True), tags=["health"])
 async def health(request: Request) -> Health:
-    """Whether the API lives, and whether the daemon answers; needs no token."""
+    """Whether the API runs, and whether the daemon answers; needs no token."""
     try:
         await context.of(request).door.snapshot()
     except ApiProblem:

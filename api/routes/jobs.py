@@ -1,8 +1,8 @@
-"""`/v1/jobs`: definitions, versions, and how jobs stand.
+"""`/v1/jobs`: definitions, versions and states of jobs.
 
-A job's ETag is its version and when it was made, so that no two definitions of a name share one.
-`If-Match` makes a change apply to that definition alone, `If-Match: *` to a job that is there, and
-`If-None-Match: *` to one that is not; without any of them the last one to write wins.
+A job's ETag consists of its version and its time of creation, so that no two definitions of a name
+share one.  `If-Match: ETAG` applies a change to that definition only, `If-Match: *` to an existing
+job, `If-None-Match: *` to a name without a job.  Without these headers the last write wins.
 """
 
 import re
@@ -58,7 +58,7 @@ _DOCUMENT = body(
     }
 )
 Meant = dict[str, int]
-"""Of which definition a change is, as the door is told it; empty: of any."""
+"""The definition that a change applies to, as arguments for the door; empty: any."""
 
 _CHANGED = {**says(404, 409, 412, 422, 504), 200: tagged()}
 IfMatch = Annotated[
@@ -84,7 +84,7 @@ async def jobs(request: Request, limit: paging.Limit = 100, cursor: paging.Curso
 
 @_read.get("/v1/jobs/{name}", responses={**says(404, 422), 200: tagged()}, tags=["jobs"])
 async def job(request: Request, response: Response, name: Name) -> Job:
-    """One job, with its definition; its ETag names this version of it."""
+    """One job, with its definition; its ETag identifies this version."""
     found = await _get(request, name)
     response.headers["ETag"] = found["etag"]
     return found
@@ -109,9 +109,9 @@ async def put_job(
     if_none_match: Annotated[str | None, Header(max_length=64)] = None,
     prefer: Prefer = None,
 ) -> Response:
-    """Create a job, or replace it: every operator keeps its state whose id, type and schema stay.
+    """Create a job, or replace it: every operator whose id, type and schema stay keeps its state.
 
-    Durable before it is answered; after a restart the job goes on as it is defined here.
+    The definition is durable before the response, and applies after a restart too.
     """
     shared = context.of(request)
     text, format = await _document(request)
@@ -147,9 +147,10 @@ async def delete_job(
     ] = True,
     prefer: Waits = None,
 ) -> Response:
-    """Delete a job and its state; pages that are sealed are still sent to the centre.
+    """Delete a job and its state; sealed pages are still sent to the centre.
 
-    One that drains first is answered as it drains; with Prefer when it is gone, or by an operation.
+    With `drain` the response comes while the job drains; with Prefer, when it is gone, or as an
+    operation.
     """
     meant = await _meant(request, name, if_match)
     if drain and is_long(prefer):
@@ -162,7 +163,7 @@ async def delete_job(
 async def pause_job(
     request: Request, response: Response, name: Name, if_match: IfMatch = None
 ) -> Job:
-    """Read its sources no more: producers wait, nothing is lost.  Survives a restart."""
+    """Stop reading its sources: producers wait, nothing is lost.  Survives a restart."""
     return await _change(request, response, "job.pause", name, if_match)
 
 
@@ -170,7 +171,7 @@ async def pause_job(
 async def resume_job(
     request: Request, response: Response, name: Name, if_match: IfMatch = None
 ) -> Job:
-    """Go on, after a pause or when it is drained."""
+    """Continue after a pause or a drain."""
     return await _change(request, response, "job.resume", name, if_match)
 
 
@@ -183,9 +184,9 @@ async def resume_job(
 async def drain_job(
     request: Request, name: Name, if_match: IfMatch = None, prefer: Waits = None
 ) -> Response:
-    """Take nothing new, race what was accepted, seal all pages; the state says when it is done.
+    """Accept nothing new, race accepted rows, and seal all pages; the state says when it is done.
 
-    Answered as it drains; with Prefer when it is drained, or by an operation.
+    The response comes while the job drains; with Prefer, when it is drained, or as an operation.
     """
     meant = await _meant(request, name, if_match)
     if is_long(prefer):
@@ -202,7 +203,7 @@ async def drain_job(
     tags=["jobs"],
 )
 async def validate_job(request: Request, prefer: Prefer = None) -> Response:
-    """Whether a job document is right, and everything that is wrong with it.  Changes nothing."""
+    """Whether a job document is valid, and all of its faults.  Changes nothing."""
     shared = context.of(request)
     text, format = await _document(request)
 
@@ -227,7 +228,7 @@ async def validate_job(request: Request, prefer: Prefer = None) -> Response:
     tags=["jobs"],
 )
 async def explain_job(request: Request, prefer: Prefer = None) -> Response:
-    """What a job would do: graph, operators, state, schemas.  Changes nothing."""
+    """The plan of a job: graph, operators, state, schemas.  Changes nothing."""
     shared = context.of(request)
     text, format = await _document(request)
 
@@ -242,7 +243,7 @@ async def explain_job(request: Request, prefer: Prefer = None) -> Response:
 async def _drain(
     request: Request, cmd: str, name: str, meant: Meant, prefer: str | None, **arguments: Any
 ) -> Response:
-    """Begin, then wait for the job to have drained or to be gone, and answer with it."""
+    """Start a drain, wait until the job has drained or is gone, and answer with the job."""
     shared, goes = context.of(request), cmd == "job.delete"
 
     async def work(progress: Progress) -> Response:
@@ -266,7 +267,7 @@ async def _change(
 
 
 async def _ask(request: Request, cmd: str, meant: Meant, **arguments: Any) -> dict[str, Any]:
-    """The door's answer; where the job is not as it was meant, that is 412."""
+    """The door's answer; 412 if the job's definition is not the one that the request names."""
     door = context.of(request).door
     try:
         return await door.ask(cmd, **meant, **arguments)
@@ -284,7 +285,7 @@ async def _get(request: Request, name: str) -> Job:
 
 
 async def _document(request: Request) -> tuple[str, str]:
-    """The body's text, and its format.  Raises ApiProblem 400 or 415."""
+    """The body's text and its format.  Raises ApiProblem 400 or 415."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     formats = {"application/json": "json", "application/toml": "toml"}
     if kind not in formats:
@@ -301,7 +302,8 @@ async def _document(request: Request) -> tuple[str, str]:
 async def _meant(
     request: Request, name: str, if_match: str | None, if_none_match: str | None = None
 ) -> Meant:
-    """The condition as the door's arguments (RFC 9110, 13.1.1 and 13.1.2).  Raises ApiProblem."""
+    """The precondition as arguments for the door (RFC 9110, 13.1.1 and 13.1.2).  Raises
+    ApiProblem."""
     if if_none_match is not None:
         if if_none_match.strip() != "*":
             fault = ProblemFault(
@@ -325,7 +327,7 @@ async def _meant(
 
 
 async def _etag(request: Request, name: str) -> str:
-    """The job's ETag now; none where there is no such job."""
+    """The job's current ETag; "" without such a job."""
     try:
         return (await _get(request, name))["etag"]
     except ApiProblem as problem:

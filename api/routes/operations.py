@@ -1,4 +1,4 @@
-"""`/v1/operations`: requests that take long."""
+"""`/v1/operations`: long requests."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ ROUTERS = (_read,)
 async def operations(
     request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
 ) -> Operations:
-    """Operations that run or ended lately."""
+    """Operations that run or ended recently."""
     found = context.of(request).operations.list()
     items, after = paging.cut(
         found, lambda one: f"{one['started_us']:020}{one['id']}", cursor, limit
@@ -34,9 +34,9 @@ async def operations(
 async def operation(
     request: Request, response: Response, id: Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
 ) -> Operation:
-    """How far it is; when it has ended, its result or what went wrong.
+    """The progress of an operation; once it has ended, its result or problem.
 
-    While it runs Retry-After says when to look again.
+    While it runs, Retry-After is the polling interval.
     """
     found = context.of(request).operations.get(id)
     if found["state"] == "running":

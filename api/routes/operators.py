@@ -21,7 +21,7 @@ ROUTERS = (_read, _control)
 async def operators(
     request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
 ) -> Operators:
-    """All operators of all jobs: size of their state, what they count, the kernel they run."""
+    """All operators of all jobs: size of their state, counters, and the kernel they run."""
     found = views(await context.of(request).door.snapshot())
     items, after = paging.cut(found, lambda o: f"{o['job']}/{o['id']}", cursor, limit)
     return Operators(items=items, next=after)
@@ -42,7 +42,7 @@ async def operator(request: Request, job: Name, id: Name) -> Operator:
     tags=["operators"],
 )
 async def set_kernel(request: Request, job: Name, id: Name, change: KernelChange) -> KernelRuns:
-    """Go on with another kernel; the window is carried over, no result is lost or repeated."""
+    """Change the kernel; the window is kept, no result is lost or repeated."""
     door = context.of(request).door
     told = await door.ask("kernel", job=job, operator=id, kernel=change.kernel)
     door.forget()
@@ -50,7 +50,7 @@ async def set_kernel(request: Request, job: Name, id: Name, change: KernelChange
 
 
 def views(snapshot: dict[str, Any]) -> Iterator[Operator]:
-    """The resources of a snapshot."""
+    """The resources from a snapshot."""
     for job, parts in snapshot.get("jobs", {}).items():
         for id, told in parts.get("operators", {}).items():
             rest = figures(told, Operator)

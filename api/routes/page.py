@@ -1,7 +1,7 @@
-"""`/`: the status page.  Its files hold no data and need no token; it asks for both itself.
+"""`/`: the status page.  Its files contain no data and need no token; its script requests both.
 
-The page may load what comes from here and nothing else, and runs no script that stands in it: a
-name that a producer or a job chose cannot become code.
+The page may load only resources of this API and runs no inline script: a name chosen by a producer
+or a job cannot become code.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 FILES = ("page.css", "page.js", "live.js", "chart.js", "graph.js", "figures.js")
-"""What the page loads, each as `/page/NAME`."""
+"""The files that the page loads, each as `/page/NAME`."""
 
 
 def _serve(path: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""`/v1/openapi.json`: this API, described."""
+"""`/v1/openapi.json`: the OpenAPI document."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`/v1/store`: what is durable and not acknowledged by the centre yet."""
+"""`/v1/store`: data that is durable and not yet acknowledged by the centre."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def store(request: Request) -> Store:
 
 
 def view(snapshot: dict[str, Any]) -> Store:
-    """The resource of a snapshot."""
+    """The resource from a snapshot."""
     told, aside = snapshot.get("store", {}), snapshot.get("set_aside_rows", 0)
     oldest_us = told.get("oldest_page_us")
     age_s = None if oldest_us is None else max(0.0, (snapshot["wall_us"] - oldest_us) / 1e6)

@@ -25,9 +25,9 @@ OfJob = Annotated[
 async def streams(
     request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
 ) -> Streams:
-    """All streams of all jobs: rows and their rate, watermarks, lateness, and what waits.
+    """All streams of all jobs: rows and their rate, watermarks, lateness, and staged rows.
 
-    The first request in a minute takes a second longer: rates are of two states.
+    The first request within a minute takes a second longer: rates need two snapshots.
     """
     found = views(*await context.of(request).door.rates())
     items, after = paging.cut(found, lambda s: f"{s['job']}/{s['name']}", cursor, limit)
@@ -45,7 +45,7 @@ async def stream(request: Request, stream: Name, job: OfJob = None) -> Stream:
 async def sources(
     request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
 ) -> Sources:
-    """All sources: who is connected, what came and comes, how long they were not read."""
+    """All sources: connections, received rows and bytes, and the time of backpressure."""
     snapshot, rates = await context.of(request).door.rates()
     found = [_source(told, rates) for told in snapshot.get("sources", [])]
     items, after = paging.cut(found, lambda s: s["name"], cursor, limit)
@@ -55,7 +55,7 @@ async def sources(
 def find(
     snapshot: dict[str, Any], name: str, job: str | None, rates: Rates | None = None
 ) -> Stream:
-    """The stream of this name.  Raises ApiProblem 404, or 409 where several jobs have one."""
+    """The stream of this name.  Raises ApiProblem 404, or 409 if several jobs have one."""
     found = [s for s in views(snapshot, rates) if s["name"] == name and job in (None, s["job"])]
     if not found:
         where = f" in a job {job}" if job else ""
@@ -69,7 +69,7 @@ def find(
 
 
 def views(snapshot: dict[str, Any], rates: Rates | None = None) -> Iterator[Stream]:
-    """The resources of a snapshot."""
+    """The resources from a snapshot."""
     fed = {
         (row["job"], row["stream"]): source
         for source in snapshot.get("sources", [])

@@ -56,10 +56,10 @@ async def send_tuples(
         ),
     ] = None,
 ) -> Response:
-    """Send rows: all of them or none come in, and the answer comes when they are durable.
+    """Send rows: all or none are accepted, and the response comes when they are durable.
 
-    With an Idempotency-Key the same request may be sent again, whatever became of the answer: its
-    rows are counted once.
+    With an Idempotency-Key a request may be repeated whatever became of the response: its rows are
+    counted once.
     """
     shared = context.of(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

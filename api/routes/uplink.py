@@ -1,4 +1,4 @@
-"""`/v1/uplink`: the way to the centre."""
+"""`/v1/uplink`: the connection to the centre."""
 
 from typing import Any
 
@@ -16,20 +16,20 @@ ROUTERS = (_read, _control)
 
 @_read.get("/v1/uplink", responses=says(), tags=["uplink"])
 async def uplink(request: Request) -> Uplink:
-    """How the uplink stands."""
+    """The state of the uplink."""
     return view(await context.of(request).door.snapshot())
 
 
 @_control.post("/v1/uplink:retry", responses=says(409, 504), tags=["uplink"])
 async def retry_uplink(request: Request) -> Uplink:
-    """Try now, whatever the back-off says."""
+    """Try now, without waiting for the back-off."""
     door = context.of(request).door
     await door.ask("uplink.retry")
     return view(await door.changed())
 
 
 def view(snapshot: dict[str, Any]) -> Uplink:
-    """The resource of a snapshot."""
+    """The resource from a snapshot."""
     told = snapshot.get("uplink")
     if told is None:
         return validated(Uplink, {"configured": False})

@@ -25,7 +25,7 @@ from edged.rest.transport import DEFAULT, ApiError, LiveMessage
 
 
 class Client(_methods.Methods):
-    """A connection to the API; see the package's docstring, and `Transport` for the arguments."""
+    """A connection to the API; see `Transport` for the arguments."""
 
     def __enter__(self) -> Client:
         return self
@@ -40,7 +40,7 @@ class Client(_methods.Methods):
 
 
 def all_of(page: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
-    """Every item of a list that is paged: `all_of(client.jobs)`."""
+    """Every item of a paged list: `all_of(client.jobs)`."""
     cursor = None
     while True:
         answer = page(cursor=cursor, **arguments)

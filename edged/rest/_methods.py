@@ -40,7 +40,7 @@ class Methods(Transport):
     """One method for each operation of the API."""
 
     def health(self) -> Health:
-        """Whether the API lives, and whether the daemon answers; needs no token."""
+        """Whether the API runs, and whether the daemon answers; needs no token."""
         answer: Health = self._call("GET", "/healthz")
         return answer
 
@@ -50,12 +50,12 @@ class Methods(Transport):
         return answer
 
     def config(self) -> Config:
-        """Every value that the daemon runs with, and its origin; secrets are masked."""
+        """Every value of the running configuration and its origin; secrets are masked."""
         answer: Config = self._call("GET", "/v1/config")
         return answer
 
     def reload_config(self, *, on_progress: Callable[[Operation], None] | None = None) -> Reloaded:
-        """Read the files again, check everything, then apply what can be applied while running.
+        """Read the files again, check everything, and apply what can change while running.
 
         Expressions of changed jobs are compiled, which may take long.
         """
@@ -63,14 +63,12 @@ class Methods(Transport):
         return answer
 
     def device(self) -> Device:
-        """The device, its daemon, and how they are doing."""
+        """The device, its daemon, and their health."""
         answer: Device = self._call("GET", "/v1/device")
         return answer
 
     def energy(self) -> Energy:
-        """Power and energy by rail, phase, job and operator; each figure says where it comes
-        from.
-        """
+        """Power and energy by rail, phase, job and operator; each figure has its provenance."""
         answer: Energy = self._call("GET", "/v1/energy")
         return answer
 
@@ -79,7 +77,7 @@ class Methods(Transport):
     ) -> Events:
         """The last events, up to 1000 of them; with `Accept: text/event-stream` live.
 
-        Live, the daemon's state comes once a second as `event: snapshot`.
+        The live stream contains the daemon's state once a second as `event: snapshot`.
         """
         answer: Events = self._call(
             "GET",
@@ -102,8 +100,8 @@ class Methods(Transport):
         settings: dict[str, str | int | float | bool | list[Any] | dict[str, Any] | None]
         | None = None,
     ) -> Governor:
-        """Go on with another policy, from the next beat; where it cannot run, the old one goes
-        on.
+        """Change the policy from the next beat on; if the new one cannot run, the old one
+        continues.
         """
         answer: Governor = self._call(
             "PUT", "/v1/governor", document={"job": job, "policy": policy, "settings": settings}
@@ -123,7 +121,7 @@ class Methods(Transport):
         return answer
 
     def set_kernel(self, job: str, id: str, kernel: str) -> KernelRuns:
-        """Go on with another kernel; the window is carried over, no result is lost or repeated."""
+        """Change the kernel; the window is kept, no result is lost or repeated."""
         answer: KernelRuns = self._call(
             "PUT",
             path_of("/v1/jobs/{job}/operators/{id}/kernel", job=job, id=id),
@@ -140,10 +138,10 @@ class Methods(Transport):
         prefer: str | None = None,
         on_progress: Callable[[Operation], None] | None = None,
     ) -> Job:
-        """Delete a job and its state; pages that are sealed are still sent to the centre.
+        """Delete a job and its state; sealed pages are still sent to the centre.
 
-        One that drains first is answered as it drains; with Prefer when it is gone, or by an
-        operation.
+        With `drain` the response comes while the job drains; with Prefer, when it is gone, or
+        as an operation.
         """
         answer: Job = self._long(
             "DELETE",
@@ -155,7 +153,7 @@ class Methods(Transport):
         return answer
 
     def job(self, name: str) -> Job:
-        """One job, with its definition; its ETag names this version of it."""
+        """One job, with its definition; its ETag identifies this version."""
         answer: Job = self._call("GET", path_of("/v1/jobs/{name}", name=name))
         return answer
 
@@ -170,10 +168,10 @@ class Methods(Transport):
         prefer: str | None = None,
         on_progress: Callable[[Operation], None] | None = None,
     ) -> Job:
-        """Create a job, or replace it: every operator keeps its state whose id, type and schema
-        stay.
+        """Create a job, or replace it: every operator whose id, type and schema stay keeps its
+        state.
 
-        Durable before it is answered; after a restart the job goes on as it is defined here.
+        The definition is durable before the response, and applies after a restart too.
         """
         answer: Job = self._long(
             "PUT",
@@ -193,10 +191,11 @@ class Methods(Transport):
         prefer: str | None = None,
         on_progress: Callable[[Operation], None] | None = None,
     ) -> Job:
-        """Take nothing new, race what was accepted, seal all pages; the state says when it is
+        """Accept nothing new, race accepted rows, and seal all pages; the state says when it is
         done.
 
-        Answered as it drains; with Prefer when it is drained, or by an operation.
+        The response comes while the job drains; with Prefer, when it is drained, or as an
+        operation.
         """
         answer: Job = self._long(
             "POST",
@@ -207,14 +206,14 @@ class Methods(Transport):
         return answer
 
     def pause_job(self, name: str, *, if_match: str | None = None) -> Job:
-        """Read its sources no more: producers wait, nothing is lost. Survives a restart."""
+        """Stop reading its sources: producers wait, nothing is lost. Survives a restart."""
         answer: Job = self._call(
             "POST", path_of("/v1/jobs/{name}/pause", name=name), header={"if-match": if_match}
         )
         return answer
 
     def resume_job(self, name: str, *, if_match: str | None = None) -> Job:
-        """Go on, after a pause or when it is drained."""
+        """Continue after a pause or a drain."""
         answer: Job = self._call(
             "POST", path_of("/v1/jobs/{name}/resume", name=name), header={"if-match": if_match}
         )
@@ -228,7 +227,7 @@ class Methods(Transport):
         prefer: str | None = None,
         on_progress: Callable[[Operation], None] | None = None,
     ) -> Explanation:
-        """What a job would do: graph, operators, state, schemas. Changes nothing."""
+        """The plan of a job: graph, operators, state, schemas. Changes nothing."""
         answer: Explanation = self._long(
             "POST",
             "/v1/jobs:explain",
@@ -247,9 +246,7 @@ class Methods(Transport):
         prefer: str | None = None,
         on_progress: Callable[[Operation], None] | None = None,
     ) -> Verdict:
-        """Whether a job document is right, and everything that is wrong with it. Changes
-        nothing.
-        """
+        """Whether a job document is valid, and all of its faults. Changes nothing."""
         answer: Verdict = self._long(
             "POST",
             "/v1/jobs:validate",
@@ -261,12 +258,12 @@ class Methods(Transport):
         return answer
 
     def log(self) -> Log:
-        """The least level that is logged."""
+        """The lowest level that is logged."""
         answer: Log = self._call("GET", "/v1/log")
         return answer
 
     def set_log(self, level: Literal["debug", "info", "warning", "error"]) -> Log:
-        """Log from this level on, until the daemon starts again."""
+        """Set the log level until the daemon starts again."""
         answer: Log = self._call("PUT", "/v1/log", document={"level": level})
         return answer
 
@@ -276,29 +273,29 @@ class Methods(Transport):
         return answer
 
     def operations(self, *, limit: int = 100, cursor: str | None = None) -> Operations:
-        """Operations that run or ended lately."""
+        """Operations that run or ended recently."""
         answer: Operations = self._call(
             "GET", "/v1/operations", query={"limit": limit, "cursor": cursor}
         )
         return answer
 
     def operation(self, id: str) -> Operation:
-        """How far it is; when it has ended, its result or what went wrong.
+        """The progress of an operation; once it has ended, its result or problem.
 
-        While it runs Retry-After says when to look again.
+        While it runs, Retry-After is the polling interval.
         """
         answer: Operation = self._call("GET", path_of("/v1/operations/{id}", id=id))
         return answer
 
     def operators(self, *, limit: int = 100, cursor: str | None = None) -> Operators:
-        """All operators of all jobs: size of their state, what they count, the kernel they run."""
+        """All operators of all jobs: size of their state, counters, and the kernel they run."""
         answer: Operators = self._call(
             "GET", "/v1/operators", query={"limit": limit, "cursor": cursor}
         )
         return answer
 
     def sources(self, *, limit: int = 100, cursor: str | None = None) -> Sources:
-        """All sources: who is connected, what came and comes, how long they were not read."""
+        """All sources: connections, received rows and bytes, and the time of backpressure."""
         answer: Sources = self._call("GET", "/v1/sources", query={"limit": limit, "cursor": cursor})
         return answer
 
@@ -308,9 +305,9 @@ class Methods(Transport):
         return answer
 
     def streams(self, *, limit: int = 100, cursor: str | None = None) -> Streams:
-        """All streams of all jobs: rows and their rate, watermarks, lateness, and what waits.
+        """All streams of all jobs: rows and their rate, watermarks, lateness, and staged rows.
 
-        The first request in a minute takes a second longer: rates are of two states.
+        The first request within a minute takes a second longer: rates need two snapshots.
         """
         answer: Streams = self._call("GET", "/v1/streams", query={"limit": limit, "cursor": cursor})
         return answer
@@ -331,10 +328,10 @@ class Methods(Transport):
         job: str | None = None,
         idempotency_key: str | None = None,
     ) -> Accepted:
-        """Send rows: all of them or none come in, and the answer comes when they are durable.
+        """Send rows: all or none are accepted, and the response comes when they are durable.
 
-        With an Idempotency-Key the same request may be sent again, whatever became of the
-        answer: its rows are counted once.
+        With an Idempotency-Key a request may be repeated whatever became of the response: its
+        rows are counted once.
         """
         answer: Accepted = self._call(
             "POST",
@@ -347,11 +344,11 @@ class Methods(Transport):
         return answer
 
     def uplink(self) -> Uplink:
-        """How the uplink stands."""
+        """The state of the uplink."""
         answer: Uplink = self._call("GET", "/v1/uplink")
         return answer
 
     def retry_uplink(self) -> Uplink:
-        """Try now, whatever the back-off says."""
+        """Try now, without waiting for the back-off."""
         answer: Uplink = self._call("POST", "/v1/uplink:retry")
         return answer

@@ -1,4 +1,4 @@
-"""How the client reaches the API: a unix socket, or a URL with a token; problems become errors."""
+"""The client's transport: a unix socket, or a URL with a token; problems become exceptions."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from edged.errors import ConfigError, EdgedError
 
 DEFAULT = "/run/edged/api.sock"
 RETRY_S = 1.0
-"""When to ask again where the API says nothing of that."""
+"""Pause before a retry if the response has no Retry-After."""
 _UNAVAILABLE, _NO_PERMISSION, _DATA, _CONFIG = 69, 77, 65, 78
 _EXIT = {401: _NO_PERMISSION, 403: _NO_PERMISSION, 404: _CONFIG} | dict.fromkeys(
     (429, 503, 504), _UNAVAILABLE
 )
 _NOT_DONE = (409, 429, 503)
-"""Refusals that say with Retry-After when the same request may succeed: nothing was done."""
+"""Statuses of refusals that carried nothing out and name the time of a retry in Retry-After."""
 
 
 class ApiError(EdgedError):
-    """The API refused a request (RFC 9457), or nobody answers (`status` 0).
+    """The API refused a request (RFC 9457), or did not answer (`status` 0).
 
-    Exit codes: 69 nobody answers or not now, 77 not allowed, 78 there is no such thing, 65 else.
+    Exit codes: 69 no answer or not now, 77 not allowed, 78 no such resource, 65 other refusals.
     """
 
     def __init__(self, problem: Mapping[str, Any], nothing_done: bool = False) -> None:
@@ -43,21 +43,21 @@ class ApiError(EdgedError):
         self.nothing_done = nothing_done or (
             self.status in _NOT_DONE and self.retry_after_s is not None
         )
-        """Whether the very same request may be sent again: it was not carried out."""
+        """Whether the same request may be sent again because it was not carried out."""
         self.exit_code = _EXIT.get(self.status, _DATA if self.status else _UNAVAILABLE)
         detail = f"{problem.get('detail') or problem.get('title')}"
         lines = [detail, *(_line(fault) for fault in self.faults if not self._told(detail, fault))]
         super().__init__("\n".join(lines) + (f" ({self.do})" if self.do else ""))
 
     def _told(self, detail: str, fault: Mapping[str, str]) -> bool:
-        """Whether the detail says this fault, the only one, already."""
+        """Whether the detail already contains this fault."""
         told = f"{fault['where']}: {fault['what']}" in detail
         return told and fault.get("do", "") in ("", self.do)
 
 
 @dataclass
 class LiveMessage:
-    """One message of the live events: `kind` is event, snapshot, daemon or missed."""
+    """One message of the live stream: `kind` is event, snapshot, daemon or missed."""
 
     kind: str
     data: Any
@@ -65,13 +65,13 @@ class LiveMessage:
 
 
 class Transport:
-    """The connection.  `address` is a unix socket's path or an http(s) URL.
+    """A connection to the API.  `address` is a unix socket's path or an http(s) URL.
 
-    `ca` names the PEM file that the API's certificate is checked by, `cert` the PEM file (with its
-    key) that this client shows.  With `patience_s` a request that was refused for now is sent again
-    when Retry-After says, for so long in all: one of which nothing was done, and of those whose
-    outcome is unknown (504, a lost connection) what may be repeated, reads and tuples that have an
-    Idempotency-Key.  Not for use by several threads at a time.
+    `ca` is a PEM file with the certificates that verify the API, `cert` a PEM file with the
+    client's certificate and key.  `patience_s` is the total time for retries, which wait for
+    Retry-After.  A refused request is sent again if nothing was done; a request with an unknown
+    outcome (504, a lost connection) only if it is a read, or tuples with an Idempotency-Key.  Not
+    thread-safe.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Transport:
             transport = httpx.HTTPTransport(verify=_trusted(ca, cert))
             base = address
         else:
-            # no TLS here: reading the system's certificates took 22 ms of every command
+            # Without TLS: reading the system's certificates takes 22 ms of every command.
             transport = httpx.HTTPTransport(uds=os.fspath(address), verify=False)
             base = "http://localhost"
         self._http = httpx.Client(
@@ -99,11 +99,11 @@ class Transport:
         )
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._http.close()
 
     def live(self, last_event_id: str | None = None) -> Iterator[LiveMessage]:
-        """Events and snapshots as they come, until the API ends.  Raises ApiError."""
+        """Events and snapshots until the API ends.  Raises ApiError."""
         headers = {"Accept": "text/event-stream"}
         if last_event_id is not None:
             headers["Last-Event-ID"] = last_event_id
@@ -117,7 +117,7 @@ class Transport:
             yield from _messages(answer.iter_lines())
 
     def _call(self, method: str, path: str, **request: Any) -> Any:
-        """The answer's JSON; `request` is of `_ask`.  Raises ApiError."""
+        """The JSON of a response; `request` as for `_ask`.  Raises ApiError."""
         return self._ask(method, path, **request).json()
 
     def _ask(
@@ -131,7 +131,7 @@ class Transport:
         body: bytes | None = None,
         content_type: str | None = None,
     ) -> httpx.Response:
-        """The answer, as soon as there is one of success.  Raises ApiError."""
+        """The first successful response.  Raises ApiError."""
         headers = {key: value for key, value in (header or {}).items() if value is not None}
         if document is not None:
             given = {key: value for key, value in document.items() if value is not None}
@@ -165,8 +165,8 @@ class Transport:
         on_progress: Callable[[Any], None] | None = None,
         **request: Any,
     ) -> Any:
-        """Like `_call`; where the answer is an operation, wait for its result, and look at it as
-        often as Retry-After says."""
+        """Like `_call`, but if the response is an operation, poll it at the interval of Retry-After
+        and return its result."""
         answer = self._ask(method, path, **request)
         told = answer.json()
         while isinstance(told, dict) and set(told) >= {"progress", "state", "kind"}:
@@ -196,12 +196,12 @@ class Transport:
 
 
 def path_of(template: str, **names: str) -> str:
-    """A path with names in it, each one segment whatever it holds."""
+    """A path with its names filled in, each quoted as one segment."""
     return template.format(**{key: quote(value, safe="") for key, value in names.items()})
 
 
 def _trusted(ca: str | None, cert: str | None) -> ssl.SSLContext:
-    """Raises ConfigError for files that do not hold what they should."""
+    """The TLS settings.  Raises ConfigError if a file does not contain what it should."""
     file = ca
     try:
         context = ssl.create_default_context(cafile=ca)
@@ -215,7 +215,7 @@ def _trusted(ca: str | None, cert: str | None) -> ssl.SSLContext:
 
 
 def _retry_s(answer: httpx.Response) -> float:
-    """What Retry-After says in seconds (RFC 9110, 10.2.3); RETRY_S for a date, or nothing."""
+    """Retry-After in seconds (RFC 9110, 10.2.3); RETRY_S for a date, or without the header."""
     told = answer.headers.get("retry-after", "")
     return float(told) if told.isdecimal() else RETRY_S
 
@@ -225,7 +225,7 @@ def _refusal(answer: httpx.Response) -> ApiError:
         problem = answer.json()
     except ValueError:
         problem = None
-    if not isinstance(problem, dict):  # a proxy's
+    if not isinstance(problem, dict):  # from a proxy
         problem = {"status": answer.status_code, "detail": answer.text[:500]}
     if "retry-after" in answer.headers:
         problem["retry_after_s"] = round(_retry_s(answer))
@@ -233,7 +233,7 @@ def _refusal(answer: httpx.Response) -> ApiError:
 
 
 def _messages(lines: Iterator[str]) -> Iterator[LiveMessage]:
-    """Server-Sent Events of lines (WHATWG HTML, 9.2.6), as far as edged sends them."""
+    """Server-Sent Events from lines (WHATWG HTML, 9.2.6), the subset that edged sends."""
     kind, data, id = "message", "", None
     for line in lines:
         name, _, value = line.partition(":")
