@@ -29,9 +29,9 @@ _EVERYWHERE = (400, 401, 403, 421, 503)
 _DESCRIPTION = """\
 Control, state and ingest of one edged device.
 
-Over the unix socket whoever may open it may do everything; over TCP each request carries a bearer
-token, or the connection a client certificate.  Every refusal is a problem (RFC 9457) that says what
-to do.  Lists are paged by `cursor`.  Requests that take long become operations.
+A process that may open the unix socket may do everything.  Over TCP each request carries a bearer
+token, or the connection has a client certificate.  Every refusal is a problem (RFC 9457) that says
+what to do.  Lists are paged by `cursor`.  Long requests become operations.
 """
 
 Responses = dict[int | str, dict[str, Any]]

@@ -1,23 +1,22 @@
-"""Every error that edged raises on purpose.
+"""The errors that edged raises on purpose.
 
-    EdgedError                  what went wrong, where, and what to do; has an exit code
+    EdgedError                  problem, place and remedy; has an exit code
     ├── JobError                a job document is wrong; `path` points at the fault       exit 65
     │   └── ExpressionError     a SQL expression in it does not parse, type or compile
     ├── ConfigError             the daemon's own settings are wrong                        exit 78
-    │   └── CommandError        a command to the running daemon was not carried out; `kind` says
-    │                           why; 69 where nobody answers
-    ├── PeerError               somebody on the other end of a socket misbehaved: that
-    │   │                       connection is lost, nothing else
+    │   └── CommandError        a command to the running daemon failed; `kind` says why; exit 69 if
+    │                           the daemon does not answer
+    ├── PeerError               the peer of a socket broke the protocol; only its connection ends
     │   ├── ProtocolError       garbage, half a message, a sequence gap
-    │   ├── SchemaMismatch      well-formed, but not the columns that were agreed
+    │   ├── SchemaMismatch      well-formed, but with other columns than agreed
     │   └── Unauthorized        token missing or wrong
-    ├── PageError               a page is damaged or of an unknown version; never half-read  exit 65
-    ├── StoreError              the store cannot go on                                      exit 75
-    │   ├── StoreFailed         a write or fsync failed: latched, nothing is acked after it
+    ├── PageError               a page is damaged or of an unknown version         exit 65
+    ├── StoreError              the store cannot continue                          exit 75
+    │   ├── StoreFailed         a write or fsync failed; nothing is acked afterwards
     │   ├── StoreFull           (in edged.store) no room for a record; nothing was written
     │   ├── StoreBusy           another daemon holds the store                              exit 73
-    │   └── StoreCorrupt        a damaged record before the tail; quarantined, never guessed
-    ├── CentralError            the collector or the landing cannot go on                   exit 75
+    │   └── StoreCorrupt        a damaged record before the tail
+    ├── CentralError            the collector or the landing cannot continue       exit 75
     └── KernelError             a kernel refused its input (capacity, limits)               exit 70
 
 Messages say what was wrong, where, and what to do.  Exit codes are those of sysexits.h.
@@ -27,7 +26,7 @@ from __future__ import annotations
 
 
 class EdgedError(Exception):
-    """Base of the tree.  `exit_code` is what the CLI exits with."""
+    """Base of the tree.  `exit_code` is the CLI's exit code."""
 
     exit_code = 1
 
@@ -53,10 +52,10 @@ class ConfigError(EdgedError):
 
 
 class CommandError(ConfigError):
-    """A command to the running daemon was not carried out.  It is raised on both sides of the door.
+    """A command to the running daemon failed.  Raised on both sides of the control door.
 
-    `kind` is one of KINDS below, `where` the path of the fault, `what` is wrong there, `do` what
-    helps; `retry_s` is how long to wait before the same may be tried again.
+    `kind` is one of KINDS, `where` the path of the fault, `what` the fault, `do` the remedy;
+    `retry_s` is the pause before a retry.
     """
 
     KINDS = ("invalid", "missing", "conflict", "busy", "unsupported", "failed", "unreachable")
@@ -72,7 +71,7 @@ class CommandError(ConfigError):
 
 
 class PeerError(EdgedError):
-    """The other end of a connection misbehaved; only that connection is lost."""
+    """The peer of a connection broke the protocol; only that connection ends."""
 
 
 class ProtocolError(PeerError):
@@ -80,7 +79,7 @@ class ProtocolError(PeerError):
 
 
 class SchemaMismatch(PeerError):
-    """A well-formed message whose columns are not those that were agreed."""
+    """A well-formed message with other columns than agreed."""
 
 
 class Unauthorized(PeerError):
@@ -94,7 +93,7 @@ class PageError(EdgedError):
 
 
 class StoreError(EdgedError):
-    """The store cannot go on."""
+    """The store cannot continue."""
 
     exit_code = 75
 
@@ -114,7 +113,7 @@ class StoreCorrupt(StoreError):
 
 
 class CentralError(EdgedError):
-    """The collector, the landing or the aggregation cannot go on."""
+    """The collector, the landing or the aggregation cannot continue."""
 
     exit_code = 75
 

@@ -52,7 +52,7 @@ class StackFailed(EdgedError):
 
 
 @dataclass(frozen=True)
-class Layout:
+class StackLayout:
     """The files of a stack.  Raises ConfigError where a socket's path would be too long."""
 
     directory: Path
@@ -146,7 +146,7 @@ class LocalStack:
     """The processes of one `edged up`.  `on_restart` is called with the name of each restarted
     process and the text of its exit status."""
 
-    def __init__(self, layout: Layout, on_restart: Callable[[str, str], None]) -> None:
+    def __init__(self, layout: StackLayout, on_restart: Callable[[str, str], None]) -> None:
         self.layout, self._on_restart = layout, on_restart
         self.collector_address = f"127.0.0.1:{free_port()}"
         self._processes: list[ChildProcess] = []

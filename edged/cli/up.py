@@ -38,7 +38,7 @@ def command(
     dies is restarted.  Ctrl-C ships the last pages and ends all; the next start continues from
     the store.  A device is installed with its own units instead: docs/install.md.
     """
-    from edged.cli._local_stack import Layout, LocalStack
+    from edged.cli._local_stack import LocalStack, StackLayout
     from edged.config.sections import DeviceSection
     from edged.daemon.compilation import compile_kernels
     from edged.job.plan import load_job
@@ -47,7 +47,7 @@ def command(
         signal.signal(number, _interrupt)
     plans = [load_job(path) for path in jobs]
     say = _Events(as_json)
-    layout = Layout(directory.absolute())
+    layout = StackLayout(directory.absolute())
     with layout.locked():
         stack = LocalStack(layout, say.restarted)
         layout.prepare(jobs, device or DeviceSection().effective_name, board, policy, stack.url)

@@ -18,7 +18,7 @@ REGISTRIES: tuple[Registry[object], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class InstalledKind:
     """One registered kind, or a plug-in that failed."""
 
     group: str
@@ -34,17 +34,21 @@ class Kind:
         return asdict(self)
 
 
-def installed() -> list[Kind]:
+def installed() -> list[InstalledKind]:
     """All kinds by group and name; loads every registry."""
     found = []
     for registry in REGISTRIES:
         for name in sorted(registry.load()):
             origin = registry.origin(name)
             found.append(
-                Kind(registry.group, name, origin.module, origin.distribution, origin.version)
+                InstalledKind(
+                    registry.group, name, origin.module, origin.distribution, origin.version
+                )
             )
     return found + [
-        Kind(f.group, f.name, f.origin.module, f.origin.distribution, f.origin.version, f.problem)
+        InstalledKind(
+            f.group, f.name, f.origin.module, f.origin.distribution, f.origin.version, f.problem
+        )
         for f in failures()
     ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edged.cli._local_stack import Layout
+from edged.cli._local_stack import StackLayout
 from edged.control.door import ask
 from edged.errors import ConfigError
 from edged.platform.processes import ChildProcess
@@ -78,4 +78,4 @@ def test_the_exit_code_is_that_of_the_process_that_cannot_start(tmp_path):
 
 def test_a_directory_too_deep_for_sockets_is_refused():
     with pytest.raises(ConfigError, match="shorter --directory"):
-        Layout(Path("/" + "x" * 100))
+        StackLayout(Path("/" + "x" * 100))

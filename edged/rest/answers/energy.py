@@ -63,7 +63,7 @@ class Rail(TypedDict, total=False):
     provenance: Required[Provenance]
     since_us: Annotated[int | None, Field(None)]
     until_us: Annotated[int | None, Field(None)]
-    gap_us: Annotated[int | None, Field(None, description="Time within that nobody read")]
+    gap_us: Annotated[int | None, Field(None, description="Part of the time without a reading")]
     problem: Annotated[str, Field("")]
 
 
@@ -119,7 +119,7 @@ class Residency(TypedDict, total=False):
 
 
 class Choice(TypedDict, total=False):
-    """A policy that somebody has chosen for the daemon."""
+    """A policy that a command has chosen for the daemon."""
 
     policy: Required[Annotated[str, Field(examples=["race_to_idle"])]]
     settings: Annotated[dict[str, Any], Field(default_factory=dict, examples=[{"watts": 5.0}])]
@@ -148,8 +148,8 @@ class Governor(TypedDict, total=False):
         Field(
             None,
             examples=["race_to_idle"],
-            description="What begins as soon as it can: another process owns the board's clocks, or"
-            " nobody may set them yet; `problem` says which; null: nothing is in the way",
+            description="The policy that starts as soon as it can: another process owns the board's"
+            " clocks, or they may not be set yet; `problem` says which.  Null: none waits",
         ),
     ]
     jobs: Annotated[
