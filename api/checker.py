@@ -128,16 +128,16 @@ async def _exchange(child: Process, request: dict[str, Any], progress: Progress)
     child.stdin.write(json.dumps(request).encode() + b"\n")
     await child.stdin.drain()
     while line := await child.stdout.readline():
-        said = json.loads(line)
-        if "verdict" in said:
-            return _verdict(said["verdict"])
-        step = said["progress"]
+        reply = json.loads(line)
+        if "verdict" in reply:
+            return _check_result(reply["verdict"])
+        step = reply["progress"]
         progress(step["step"], step["done"], step["of"])
     raise ConnectionResetError("the child died")
 
 
-def _verdict(said: dict[str, Any]) -> CheckResult:
-    faults = tuple(ProblemFault(f["path"], f["problem"], f["advice"]) for f in said["faults"])
+def _check_result(reply: dict[str, Any]) -> CheckResult:
+    faults = tuple(ProblemFault(f["path"], f["problem"], f["advice"]) for f in reply["faults"])
     return CheckResult(
-        faults, tuple(said["warnings"]), said["name"], said["document"], said["plan"]
+        faults, tuple(reply["warnings"]), reply["name"], reply["document"], reply["plan"]
     )

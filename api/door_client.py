@@ -120,7 +120,7 @@ class DoorClient:
         try:
             return await self.snapshot()
         except ApiProblem as problem:
-            what = f"the change was made, but nobody tells how things stand now: {problem.detail}"
+            what = f"the change was made, but the new state is unknown: {problem.detail}"
             do = "read the resource when the daemon answers"
             raise ApiProblem("unknown-outcome", what, do, retry_after_s=RETRY_S) from None
 

@@ -33,9 +33,9 @@ class Drain:
         Raises ApiProblem 409 if another command has changed the job's state.
         """
         async with self._door.reader() as mailbox:
-            told = await self._ask()
-            while told is None or not self._look(told):
-                told = await self._next(mailbox, told)
+            latest = await self._ask()
+            while latest is None or not self._look(latest):
+                latest = await self._next(mailbox, latest)
 
     async def _ask(self) -> Snapshot | None:
         """The state after all earlier answers; None while the daemon is away."""
@@ -51,9 +51,9 @@ class Drain:
             mailbox.events.clear()
             if concerns:
                 return await self._ask() or before
-            told, mailbox.snapshot = mailbox.snapshot, None
-            if told is not None and (before is None or _age(told) > _age(before)):
-                return told
+            latest, mailbox.snapshot = mailbox.snapshot, None
+            if latest is not None and (before is None or _age(latest) > _age(before)):
+                return latest
 
     def _look(self, snapshot: Snapshot) -> bool:
         """Report the progress; true once the drain is over."""
@@ -63,7 +63,7 @@ class Drain:
         self._created_us = job["created_us"]
         if job["state"] not in ("draining", "drained"):
             raise ApiProblem(
-                "conflict", f"job {self._name} was told otherwise: it is {job['state']}"
+                "conflict", f"job {self._name} was latest otherwise: it is {job['state']}"
             )
         step, left = _left(job)
         self._most[step] = most = max(self._most[step], left)

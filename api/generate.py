@@ -80,11 +80,11 @@ def _method(path: str, verb: str, op: dict[str, Any], schemas: dict[str, Any]) -
     required = [one for one in inside if " = " not in one]
     optional = [one for one in inside if " = " in one]
     star = ["*", *optional] if optional else []
-    how, told = ("_long", ", on_progress=on_progress") if long else ("_call", "")
+    how, progress = ("_long", ", on_progress=on_progress") if long else ("_call", "")
     return textwrap.indent(
         f"def {op['operationId']}({', '.join(['self', *required, *star])}) -> {kind}:\n"
         f'    """{_prose(op["description"], 8)}"""\n'
-        f"    answer: {kind} = self.{how}({verb.upper()!r}, {_url(path)}{places}{told})\n"
+        f"    answer: {kind} = self.{how}({verb.upper()!r}, {_url(path)}{places}{progress})\n"
         f"    return answer\n",
         "    ",
     )
@@ -93,23 +93,23 @@ def _method(path: str, verb: str, op: dict[str, Any], schemas: dict[str, Any]) -
 def _arguments(op: dict[str, Any], schemas: dict[str, Any]) -> tuple[list[str], str]:
     """The method's arguments, and the code that passes them on."""
     arguments, places = [], {"query": [], "header": []}  # type: ignore[var-annotated]
-    for told in op.get("parameters", []):
-        name = told["name"].replace("-", "_")
-        kind = _python(told["schema"])
-        if told["in"] == "path":
+    for parameter in op.get("parameters", []):
+        name = parameter["name"].replace("-", "_")
+        kind = _python(parameter["schema"])
+        if parameter["in"] == "path":
             arguments.append(f"{name}: {kind}")
             continue
-        default = repr(told["schema"].get("default")) if not told["required"] else ""
+        default = repr(parameter["schema"].get("default")) if not parameter["required"] else ""
         arguments.append(f"{name}: {kind}" + (f" = {default}" if default else ""))
-        places[told["in"]].append(f"{told['name']!r}: {name}")
+        places[parameter["in"]].append(f"{parameter['name']!r}: {name}")
     words = [f", {place}={{{', '.join(given)}}}" for place, given in places.items() if given]
     content = op.get("requestBody", {}).get("content", {})
     schema = content.get("application/json", {}).get("schema", {})
     if "$ref" in schema:
         fields = schemas[schema["$ref"].rpartition("/")[2]]
-        for name, told in fields["properties"].items():
+        for name, field in fields["properties"].items():
             needed = name in fields.get("required", ())
-            kind = _python(told)
+            kind = _python(field)
             arguments.append(f"{name}: {kind}" if needed else f"{name}: {kind} | None = None")
         given = ", ".join(f"{name!r}: {name}" for name in fields["properties"])
         words.append(f", document={{{given}}}")

@@ -22,8 +22,8 @@ def limited(request: Request, ingests: bool) -> Request:
     Content-Length is too large, else while the body is read; 408 for a slow body; 415 for a
     compressed one, which could expand to any size."""
     most: int = request.app.state.limits[ingests]
-    told = request.headers.get("content-length", "0")
-    if told.isdecimal() and int(told) > most:
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > most:
         raise too_large(most)
     encoding = request.headers.get("content-encoding", "").strip().lower()
     receive, deadline_s, size = request.receive, time.monotonic() + BODY_S, 0

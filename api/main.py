@@ -99,8 +99,8 @@ def _announce_ready(listeners: list[ApiListener], notifier: Notifier, as_json: b
     notifier.send(READY=1, STATUS=f"listens on {where}")
     logging.getLogger("edged.api").info("listens on %s", where)
     if as_json:
-        told = {"ready": True, "pid": os.getpid(), "listens": [one.address for one in listeners]}
-        click.echo(json.dumps(told))
+        ready = {"ready": True, "pid": os.getpid(), "listens": [one.address for one in listeners]}
+        click.echo(json.dumps(ready))
         sys.stdout.flush()
 
 

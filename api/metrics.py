@@ -123,43 +123,43 @@ def exposition_of(snapshot: Snapshot | None) -> Exposition:
     return out
 
 
-def _process(out: Exposition, told: Snapshot) -> None:
-    build, process, energy = told["build"], told["process"], told["energy"]
+def _process(out: Exposition, snapshot: Snapshot) -> None:
+    build, process, energy = snapshot["build"], snapshot["process"], snapshot["energy"]
     out.add_info("edged_build_info", **build)
     board = energy["board"]["name"] if energy else ""
-    out.add_info("edged_daemon_info", name=told["device"], epoch=told["epoch"], board=board)
-    _states(out, "edged_state", STATES, told["state"])
-    out.add("edged_snapshot_timestamp_seconds", told["wall_us"] / 1e6)
-    out.add("edged_start_time_seconds", told["started_wall_us"] / 1e6)
-    out.add("edged_restarts_total", told["restarts"])
+    out.add_info("edged_daemon_info", name=snapshot["device"], epoch=snapshot["epoch"], board=board)
+    _states(out, "edged_state", STATES, snapshot["state"])
+    out.add("edged_snapshot_timestamp_seconds", snapshot["wall_us"] / 1e6)
+    out.add("edged_start_time_seconds", snapshot["started_wall_us"] / 1e6)
+    out.add("edged_restarts_total", snapshot["restarts"])
     out.add("edged_cpu_seconds_total", process["cpu_s"])
     out.add("edged_resident_memory_bytes", process["rss_bytes"])
     out.add("edged_threads", process["threads"])
     out.add("edged_context_switches_total", process["context_switches"])
     out.add("edged_wakeups_total", process["wakeups"])
     for kind in EVENT_KINDS:  # from 0 on: a rate needs a sample before the first event
-        out.add("edged_events_total", told["events"].get(kind, 0), kind=kind)
+        out.add("edged_events_total", snapshot["events"].get(kind, 0), kind=kind)
 
 
-def _beats(out: Exposition, told: Snapshot) -> None:
-    out.add("edged_beats_total", told["beats"])
-    out.add("edged_beats_idle_total", told["beats_idle"])
-    out.add("edged_rows_total", told["rows"])
-    out.add("edged_pages_total", told["pages"])
-    out.add_histogram("edged_batch_rows", Histogram.of(told["batch_rows"]))
-    for leg, histogram in told["legs"].items():
+def _beats(out: Exposition, snapshot: Snapshot) -> None:
+    out.add("edged_beats_total", snapshot["beats"])
+    out.add("edged_beats_idle_total", snapshot["beats_idle"])
+    out.add("edged_rows_total", snapshot["rows"])
+    out.add("edged_pages_total", snapshot["pages"])
+    out.add_histogram("edged_batch_rows", Histogram.of(snapshot["batch_rows"]))
+    for leg, histogram in snapshot["legs"].items():
         out.add_histogram("edged_leg_seconds", Histogram.of(histogram), leg=leg)
-    for reason, rows in told["drops"].items():
+    for reason, rows in snapshot["drops"].items():
         out.add("edged_rows_dropped_total", rows, reason=reason)
 
 
-def _job(out: Exposition, name: str, told: Mapping[str, Any]) -> None:
-    _states(out, "edged_job_state", JOB_STATES, told["state"], job_name=name)
-    out.add("edged_job_version", told["version"], job_name=name)
-    promise_us = told["promises"]["latency_us"]
+def _job(out: Exposition, name: str, job: Mapping[str, Any]) -> None:
+    _states(out, "edged_job_state", JOB_STATES, job["state"], job_name=name)
+    out.add("edged_job_version", job["version"], job_name=name)
+    promise_us = job["promises"]["latency_us"]
     out.add("edged_job_latency_promise_seconds", promise_us / 1e6, job_name=name)
-    out.add_histogram("edged_job_latency_seconds", Histogram.of(told["latency"]), job_name=name)
-    for stream, s in told["streams"].items():
+    out.add_histogram("edged_job_latency_seconds", Histogram.of(job["latency"]), job_name=name)
+    for stream, s in job["streams"].items():
         labels = {"job_name": name, "stream": stream}
         out.add("edged_stream_rows_total", s["rows"], **labels)
         out.add("edged_stream_staged_rows", s["staged"], **labels)
@@ -169,14 +169,14 @@ def _job(out: Exposition, name: str, told: Mapping[str, Any]) -> None:
         watermark_us = s["watermark_us"]
         watermark = None if watermark_us is None else watermark_us / 1e6
         out.add("edged_stream_watermark_timestamp_seconds", watermark, **labels)
-    for operator, o in told["operators"].items():
+    for operator, o in job["operators"].items():
         labels = {"job_name": name, "operator": operator}
         out.add("edged_operator_state_bytes", o["state_bytes"], **labels)
         out.add("edged_operator_matches_total", o.get("matches"), **labels)
         out.add("edged_operator_error_rows_total", o.get("rows_in_error"), **labels)
         if "kernel" in o:
             out.add_info("edged_operator_kernel_info", kernel=o["kernel"], **labels)
-    for sink, s in told["sinks"].items():
+    for sink, s in job["sinks"].items():
         labels = {"job_name": name, "sink": sink}
         out.add("edged_sink_rows_total", s.get("rows"), **labels)
         out.add("edged_sink_open_rows", s["open_rows"], **labels)
@@ -185,19 +185,19 @@ def _job(out: Exposition, name: str, told: Mapping[str, Any]) -> None:
         out.add("edged_sink_page_raw_bytes_total", s.get("page_bytes_raw"), **labels)
 
 
-def _source(out: Exposition, told: Mapping[str, Any]) -> None:
-    labels = {"kind": told["kind"], "address": told["address"]}
-    out.add("edged_source_connections", told["connected"], **labels)
-    out.add("edged_source_bytes_total", told["bytes"], **labels)
-    out.add("edged_source_rows_total", told["rows"], **labels)
-    out.add("edged_source_refused_total", told["refused"], **labels)
-    out.add("edged_source_duplicates_total", told.get("duplicates"), **labels)
-    held_us = told["backpressure_us"]
+def _source(out: Exposition, source: Mapping[str, Any]) -> None:
+    labels = {"kind": source["kind"], "address": source["address"]}
+    out.add("edged_source_connections", source["connected"], **labels)
+    out.add("edged_source_bytes_total", source["bytes"], **labels)
+    out.add("edged_source_rows_total", source["rows"], **labels)
+    out.add("edged_source_refused_total", source["refused"], **labels)
+    out.add("edged_source_duplicates_total", source.get("duplicates"), **labels)
+    held_us = source["backpressure_us"]
     out.add("edged_source_backpressure_seconds_total", held_us / 1e6, **labels)
 
 
-def _store(out: Exposition, told: Snapshot) -> None:
-    store, oldest_us = told["store"], told["store"]["oldest_page_us"]
+def _store(out: Exposition, snapshot: Snapshot) -> None:
+    store, oldest_us = snapshot["store"], snapshot["store"]["oldest_page_us"]
     out.add("edged_store_bytes", store["bytes"])
     out.add("edged_store_limit_bytes", store["bytes_max"])
     out.add("edged_store_full", store["full"])
@@ -205,84 +205,84 @@ def _store(out: Exposition, told: Snapshot) -> None:
     out.add("edged_store_fsyncs_total", store["fsyncs"])
     out.add("edged_backlog_bytes", store["backlog_bytes"])
     out.add("edged_backlog_pages", store["backlog_pages"])
-    age_s = 0.0 if oldest_us is None else max(0, told["wall_us"] - oldest_us) / 1e6
+    age_s = 0.0 if oldest_us is None else max(0, snapshot["wall_us"] - oldest_us) / 1e6
     out.add("edged_backlog_age_seconds", age_s)
 
 
-def _uplink(out: Exposition, told: Mapping[str, Any]) -> None:
-    out.add("edged_uplink_connected", told["connected"])
-    _states(out, "edged_uplink_state", UPLINK_STATES, told["state"])
-    out.add("edged_uplink_pages_sent_total", told["pages_sent"])
-    out.add("edged_uplink_sent_bytes_total", told["bytes_sent"])
-    out.add("edged_uplink_pages_acked_total", told["pages_acked"])
-    out.add("edged_uplink_requests_total", told["requests"])
-    out.add("edged_uplink_retries_total", told["retries"])
-    out.add("edged_uplink_alarms_total", told["alarms"])
-    out.add("edged_uplink_starts_total", told["starts"])
-    problems = [stuck["problem"] for stuck in told["stuck"]]
+def _uplink(out: Exposition, uplink: Mapping[str, Any]) -> None:
+    out.add("edged_uplink_connected", uplink["connected"])
+    _states(out, "edged_uplink_state", UPLINK_STATES, uplink["state"])
+    out.add("edged_uplink_pages_sent_total", uplink["pages_sent"])
+    out.add("edged_uplink_sent_bytes_total", uplink["bytes_sent"])
+    out.add("edged_uplink_pages_acked_total", uplink["pages_acked"])
+    out.add("edged_uplink_requests_total", uplink["requests"])
+    out.add("edged_uplink_retries_total", uplink["retries"])
+    out.add("edged_uplink_alarms_total", uplink["alarms"])
+    out.add("edged_uplink_starts_total", uplink["starts"])
+    problems = [stuck["problem"] for stuck in uplink["stuck"]]
     for problem in sorted({"damaged", *problems}):
         out.add("edged_uplink_stuck_partitions", problems.count(problem), problem=problem)
-    acked_us = told["last_ack_us"]
+    acked_us = uplink["last_ack_us"]
     acked = None if acked_us is None else acked_us / 1e6
     out.add("edged_uplink_last_ack_timestamp_seconds", acked)
 
 
-def _energy(out: Exposition, told: Mapping[str, Any]) -> None:
-    whole, watts, budget = told["input"], told["watts"], told["policy"]["budget"]
+def _energy(out: Exposition, energy: Mapping[str, Any]) -> None:
+    whole, watts, budget = energy["input"], energy["watts"], energy["policy"]["budget"]
     if whole is not None:
         source = whole["provenance"]
         out.add("edged_energy_input_joules_total", whole["joules"], source=source)
     if watts is not None:
         out.add("edged_power_input_watts", watts["input"], source=watts["provenance"])
-    for rail in told["rails"]:
+    for rail in energy["rails"]:
         at = {"meter": rail["meter"], "rail": rail["rail"]}
         labels = {**at, "part_of": rail["part_of"] or "", "source": rail["provenance"]}
         out.add("edged_energy_rail_joules_total", rail["joules"], **labels)
         out.add("edged_power_rail_watts", rail["watts"], **labels)
         out.add("edged_energy_gap_seconds_total", rail["gap_us"] / 1e6, **at)
         out.add("edged_meter_up", not rail["problem"], **at)
-    out.add("edged_meters_missing", len(told["missing"]))
-    if told["ledger"] is not None:
-        _ledger(out, told["ledger"])
+    out.add("edged_meters_missing", len(energy["missing"]))
+    if energy["ledger"] is not None:
+        _ledger(out, energy["ledger"])
     if budget is not None:
         out.add("edged_energy_budget_left_joules", budget["left_j"])
         out.add("edged_energy_budget_left_seconds", budget["left_us"] / 1e6)
         out.add("edged_energy_budget_forecast_joules", budget["forecast_j"])
 
 
-def _ledger(out: Exposition, told: Mapping[str, Any]) -> None:
-    source = told["provenance"]
-    for entry in told["entries"]:
+def _ledger(out: Exposition, ledger: Mapping[str, Any]) -> None:
+    source = ledger["provenance"]
+    for entry in ledger["entries"]:
         labels = {"job_name": entry["job"], "operator": entry["operator"]}
         labels |= {"phase": entry["phase"], "source": source}
         above = entry["above_idle"]
         out.add("edged_energy_account_joules", above["joules"], **labels)
         out.add("edged_energy_account_error_joules", above["error_j"], **labels)
         out.add("edged_energy_account_input_joules", entry["whole_input"]["joules"], **labels)
-    unattributed = told["unattributed"]["joules"]
+    unattributed = ledger["unattributed"]["joules"]
     out.add("edged_energy_unattributed_joules", unattributed, source=source)
 
 
-def _clocks(out: Exposition, told: Mapping[str, Any]) -> None:
-    for clock, limits in told["limits"].items():
+def _clocks(out: Exposition, energy: Mapping[str, Any]) -> None:
+    for clock, limits in energy["limits"].items():
         out.add("edged_clock_hertz", limits["hz"], clock=clock)
         out.add("edged_clock_min_hertz", limits["min_hz"], clock=clock)
         out.add("edged_clock_max_hertz", limits["max_hz"], clock=clock)
-    for clock, spent in told["clock_s"].items():
+    for clock, spent in energy["clock_s"].items():
         for hertz, s in spent["at"].items():
             out.add("edged_clock_seconds_total", s, clock=clock, hertz=hertz, how=spent["how"])
-    for hertz, s in told["race_clock_s"].items():
+    for hertz, s in energy["race_clock_s"].items():
         out.add("edged_race_clock_seconds_total", s, hertz=hertz)
-    sleep = told["sleep_s"]
+    sleep = energy["sleep_s"]
     if sleep is not None:
         for state, s in {"awake": sleep["awake"], **sleep["states"]}.items():
             out.add("edged_idle_state_seconds_total", s, state=state)
         out.add("edged_core_wakeups_total", sleep["wakeups"])
-    out.add("edged_limits_taken_over_total", told["taken_over"])
-    policy = told["policy"]
+    out.add("edged_limits_taken_over_total", energy["taken_over"])
+    policy = energy["policy"]
     out.add_info("edged_policy_info", policy=policy["policy"])
     out.add("edged_policy_fallback", bool(policy["problem"]))
-    out.add("edged_overload", told["overload"])
+    out.add("edged_overload", energy["overload"])
 
 
 def _states(

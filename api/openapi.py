@@ -36,7 +36,7 @@ what to do.  Lists are paged by `cursor`.  Long requests become operations.
 
 Responses = dict[int | str, dict[str, Any]]
 
-_LOCATION = {"description": "Where it is", "schema": {"type": "string", "pattern": "^/v1/"}}
+_LOCATION = {"description": "URL of the resource", "schema": {"type": "string", "pattern": "^/v1/"}}
 RETRY_AFTER = {"description": "Seconds", "schema": {"type": "string", "pattern": "^[0-9]+$"}}
 
 
@@ -49,7 +49,7 @@ def says(*statuses: int, public: bool = False) -> Responses:
 def tagged(location: bool = False) -> dict[str, Any]:
     """The headers of a response that is a job, for one of `responses=`."""
     tag = {"type": "string", "pattern": r'^"[0-9]+\.[0-9]+"$'}
-    headers = {"ETag": {"description": "Of this version of the job", "schema": tag}}
+    headers = {"ETag": {"description": "ETag of this version of the job", "schema": tag}}
     if location:
         headers["Location"] = _LOCATION
     return {"headers": headers}
@@ -58,7 +58,7 @@ def tagged(location: bool = False) -> dict[str, Any]:
 LONG: Responses = {
     202: {
         "model": answers.Operation,
-        "description": "It takes longer: ask for the operation",
+        "description": "The request takes longer: poll the operation",
         "headers": {"Location": _LOCATION, "Retry-After": RETRY_AFTER},
     }
 }
@@ -134,10 +134,10 @@ def _problem(status: int) -> dict[str, Any]:
         for name in names
     }
     schema = {"$ref": "#/components/schemas/Problem"}
-    said: dict[str, Any] = {
+    response: dict[str, Any] = {
         "description": " or ".join(KINDS[name].title.lower() for name in names).capitalize(),
         "content": {MEDIA_TYPE: {"schema": schema, "examples": examples}},
     }
     if status in (429, 503, 504):
-        said["headers"] = {"Retry-After": RETRY_AFTER}
-    return said
+        response["headers"] = {"Retry-After": RETRY_AFTER}
+    return response

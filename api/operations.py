@@ -35,7 +35,7 @@ _WAIT = re.compile(r"\bwait=([0-9]{1,3})\b")
 
 Prefer = Annotated[
     str | None,
-    Header(max_length=64, description="`wait=N` seconds, or `respond-async`: else an operation"),
+    Header(max_length=64, description="`wait=N` seconds, or `respond-async`: then an operation"),
 ]
 
 Work = Callable[["Progress"], Awaitable[Response]]

@@ -13,13 +13,13 @@ from api.problems import ApiProblem, ProblemFault
 
 LIMIT_MAX = 1000
 
-Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most items of this page")]
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Maximum number of items")]
 Cursor = Annotated[
     str | None,
     Query(
         max_length=512,
         pattern=r"^[A-Za-z0-9_-]*$",
-        description="`next` of the page before; nothing else",
+        description="`next` of the previous page",
     ),
 ]
 _Item = TypeVar("_Item")

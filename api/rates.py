@@ -68,8 +68,8 @@ class Rates:
 
 def _counts(snapshot: dict[str, Any]) -> Iterator[tuple[Key, int]]:
     for name, job in snapshot.get("jobs", {}).items():
-        for stream, told in job.get("streams", {}).items():
-            yield ("stream", name, str(job.get("created_us", 0)), stream), int(told["rows"])
+        for stream, counters in job.get("streams", {}).items():
+            yield ("stream", name, str(job.get("created_us", 0)), stream), int(counters["rows"])
     for source in snapshot.get("sources", []):
         for what in COUNTED:
             yield ("source", str(source["name"]), what), int(source.get(what) or 0)

@@ -39,7 +39,7 @@ class GovernorChange(RequestBody):
     )
     job: str | None = Field(
         None, pattern=r"^[a-z][a-z0-9_-]{0,62}$",
-        description="The choice of this job only",
+        description="Only for this job",
     )  # fmt: skip
 
 

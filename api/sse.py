@@ -131,21 +131,21 @@ class EventStream(Response):
 
     def _news(self, mailbox: Mailbox) -> list[str]:
         """Everything queued in the mailbox."""
-        told = []
+        messages = []
         if mailbox.up is not None:
-            told.append(_message("daemon", {"up": mailbox.up}))
+            messages.append(_message("daemon", {"up": mailbox.up}))
             mailbox.up = None
         if mailbox.missed:
-            told.append(_message("missed", {"count": mailbox.missed}))
+            messages.append(_message("missed", {"count": mailbox.missed}))
             mailbox.missed = 0
         while mailbox.events:
             event = mailbox.events.popleft()
             if event["id"] not in self._backlog_ids:
-                told.append(_event(event))
+                messages.append(_event(event))
         if mailbox.snapshot is not None:
-            told.append(_message("snapshot", mailbox.snapshot))
+            messages.append(_message("snapshot", mailbox.snapshot))
             mailbox.snapshot = None
-        return told
+        return messages
 
 
 def _event(event: dict[str, Any]) -> str:

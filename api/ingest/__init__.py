@@ -49,8 +49,8 @@ class StreamVersion:
 
     def stands(self, jobs: dict[str, Any]) -> bool:
         """Whether the job is in a snapshot's jobs with this definition."""
-        told = jobs.get(self.job, {})
-        return (told.get("version"), told.get("created_us")) == (self.version, self.created_us)
+        job = jobs.get(self.job, {})
+        return (job.get("version"), job.get("created_us")) == (self.version, self.created_us)
 
 
 class Ingest:
@@ -60,7 +60,7 @@ class Ingest:
     def __init__(self, door: DoorClient, file: Path) -> None:
         self._door, self._file = door, file
         self._keys: Keys | None = None
-        self._lanes: dict[StreamVersion, StreamProducer] = {}
+        self._producers: dict[StreamVersion, StreamProducer] = {}
         self._decoders = ThreadPoolExecutor(DECODERS, "decode")
         self._thread = ThreadPoolExecutor(1, "keys")
         self._opening = asyncio.Lock()
@@ -95,43 +95,43 @@ class Ingest:
         """
         from api.ingest.decode import decode
 
-        lane = await self._lane(target)
+        producer = await self._producer(target)
         digest = hashlib.sha256(media_type.encode() + b"\0" + body).digest()
         if key is not None:
-            rows = await lane.reserve(key, digest)
+            rows = await producer.reserve(key, digest)
             if rows is not None:
                 return rows, True
         loop = asyncio.get_running_loop()
         try:
             batch = await loop.run_in_executor(
-                self._decoders, decode, body, media_type, lane.schema
+                self._decoders, decode, body, media_type, producer.schema
             )
         except BaseException:
             if key is not None:
-                lane.release(key)
+                producer.release(key)
             raise
         if not batch.num_rows:
             if key is not None:
-                lane.release(key)
+                producer.release(key)
             return 0, False
-        await self._commit(lane, batch, key, digest)
+        await self._commit(producer, batch, key, digest)
         return batch.num_rows, False
 
     async def close(self) -> None:
         """Wait for batches on their way, then close the connections."""
-        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+        await asyncio.gather(*(producer.close() for producer in self._producers.values()))
         self._decoders.shutdown(wait=False, cancel_futures=True)
         self._thread.shutdown(wait=True)
         if self._keys is not None:
             self._keys.close()
 
     async def _commit(
-        self, lane: StreamProducer, batch: pa.RecordBatch, key: str | None, digest: bytes
+        self, producer: StreamProducer, batch: pa.RecordBatch, key: str | None, digest: bytes
     ) -> None:
         started_s = time.monotonic()
-        one = lane.submit(batch, key, digest)
+        one = producer.submit(batch, key, digest)
         done, _ = await asyncio.wait([one.done], timeout=ACK_S)
-        if not done and lane.withdraw(one):
+        if not done and producer.withdraw(one):
             raise ApiProblem(
                 "unavailable", f"the daemon has not taken the rows within {ACK_S:.0f} s",
                 retry_after_s=5,
@@ -145,12 +145,12 @@ class Ingest:
         rate = one.size / max(1e-3, time.monotonic() - started_s)
         self._rate = rate if self._rate is None else 0.8 * self._rate + 0.2 * rate
 
-    async def _lane(self, target: StreamVersion) -> StreamProducer:
-        if target not in self._lanes:
+    async def _producer(self, target: StreamVersion) -> StreamProducer:
+        if target not in self._producers:
             async with self._opening:
-                if target not in self._lanes:
+                if target not in self._producers:
                     await self._open(target)
-        return self._lanes[target]
+        return self._producers[target]
 
     async def _open(self, target: StreamVersion) -> None:
         from api.ingest.stream_producer import StreamProducer
@@ -165,8 +165,8 @@ class Ingest:
         snapshot = await self._door.snapshot()
         source = source_of(snapshot, target.job, target.stream)
         schema = _schema(document, target.stream, source)
-        for old in [t for t in self._lanes if not t.stands(snapshot["jobs"])]:
-            await self._lanes.pop(old).close()
+        for old in [t for t in self._producers if not t.stands(snapshot["jobs"])]:
+            await self._producers.pop(old).close()
 
         async def address() -> str:
             try:
@@ -177,7 +177,7 @@ class Ingest:
                     raise ConnectionRefusedError(str(problem.detail)) from None
                 raise
 
-        self._lanes[target] = StreamProducer(
+        self._producers[target] = StreamProducer(
             target.job, target.stream, schema, address, self._keys, self._thread
         )
 

@@ -73,7 +73,7 @@ def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
     except (pa.ArrowException, ValueError) as problem:
         text = str(problem).removeprefix("JSON parse error: ")
         if "unexpected field" in text:
-            raise _strange(body, schema) from None
+            raise _unknown_column(body, schema) from None
         row, column = _JSON_ROW.search(text), _JSON_COLUMN.search(text)
         raise wrong(
             _place(int(row[1]) + 1 if row else None, column[1] if column else None), text,
@@ -81,7 +81,7 @@ def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
         ) from None  # fmt: skip
 
 
-def _strange(body: bytes, schema: pa.Schema) -> ApiProblem:
+def _unknown_column(body: bytes, schema: pa.Schema) -> ApiProblem:
     """The problem for the first key that is not a column."""
     keys = (found[1].decode(errors="replace") for found in _JSON_KEY.finditer(body))
     key = next((key for key in keys if key not in schema.names), "?")
@@ -154,7 +154,7 @@ def _named(table: pa.Table, schema: pa.Schema) -> pa.Table:
     names = table.column_names
     faults = [ProblemFault(n, "is no column of the stream") for n in names if n not in schema.names]
     faults += [
-        ProblemFault(n, "is there twice") for n in sorted({n for n in names if names.count(n) > 1})
+        ProblemFault(n, "appears twice") for n in sorted({n for n in names if names.count(n) > 1})
     ]
     faults += [ProblemFault(n, "is missing") for n in schema.names if n not in names]
     if faults:

@@ -247,21 +247,21 @@ class StreamProducer:
 
     async def _serve(self) -> None:
         """Send and receive until the connection is lost."""
-        hearing = asyncio.create_task(self._hear())
+        receiving = asyncio.create_task(self._receive())
         sending = asyncio.create_task(self._send())
         try:
-            done, _ = await asyncio.wait({hearing, sending}, return_when=asyncio.FIRST_COMPLETED)
-            if sending in done and not hearing.done():  # the reason may have been received
-                await asyncio.wait({hearing}, timeout=1.0)
-            for task in (hearing, sending):
+            done, _ = await asyncio.wait({receiving, sending}, return_when=asyncio.FIRST_COMPLETED)
+            if sending in done and not receiving.done():  # the reason may have been received
+                await asyncio.wait({receiving}, timeout=1.0)
+            for task in (receiving, sending):
                 if task.done():
                     task.result()
         finally:
-            for task in (hearing, sending):
+            for task in (receiving, sending):
                 task.cancel()
-            await asyncio.gather(hearing, sending, return_exceptions=True)
+            await asyncio.gather(receiving, sending, return_exceptions=True)
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         assert self._wire is not None
         while True:
             kind, payload = await self._wire.frame()

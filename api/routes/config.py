@@ -38,9 +38,9 @@ async def reload_config(request: Request) -> Response:
 
     async def work(progress: Progress) -> Response:
         progress("check", 0, 1)
-        told = await shared.door.ask("reload", within_s=RELOAD_S)
+        answer = await shared.door.ask("reload", within_s=RELOAD_S)
         progress("check", 1, 1)
-        return JSONResponse(validated(Reloaded, told))
+        return JSONResponse(validated(Reloaded, answer))
 
     return await shared.operations.run("config.reload", None, work)
 

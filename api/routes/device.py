@@ -37,7 +37,7 @@ def view(snapshot: dict[str, Any]) -> Device:
     )
 
 
-def _histogram(told: dict[str, Any]) -> dict[str, Any]:
+def _histogram(snapshot_part: dict[str, Any]) -> dict[str, Any]:
     """The histogram with keys without units; the leg's name has the unit."""
-    plain = {key.removesuffix("_us"): value for key, value in told.items()}
+    plain = {key.removesuffix("_us"): value for key, value in snapshot_part.items()}
     return {key: plain[key] for key in _PLAIN if key in plain}

@@ -22,5 +22,5 @@ async def energy(request: Request) -> Energy:
 
 def view(snapshot: dict[str, Any]) -> Energy:
     """The resource from a snapshot."""
-    told = snapshot.get("energy")
-    return validated(Energy, {**told, "present": True} if told else {"present": False})
+    section = snapshot.get("energy")
+    return validated(Energy, {**section, "present": True} if section else {"present": False})

@@ -44,8 +44,8 @@ async def events(
         shared.live.enter(request.state.peer.listener.trusted)
         return sse.EventStream(shared.door, last_event_id)
     since = _since(cursor)
-    told = await shared.door.ask("events", since=since, limit=limit)
-    return _page(told, since, limit)
+    answer = await shared.door.ask("events", since=since, limit=limit)
+    return _page(answer, since, limit)
 
 
 def _since(cursor: str | None) -> int:
@@ -58,10 +58,10 @@ def _since(cursor: str | None) -> int:
     return int(key)
 
 
-def _page(told: dict[str, Any], since: int, limit: int) -> Events:
-    items = [validated(Event, event) for event in told.get("events", [])]
+def _page(answer: dict[str, Any], since: int, limit: int) -> Events:
+    items = [validated(Event, event) for event in answer.get("events", [])]
     return Events(
         items=items,
         next=paging.encode(str(items[-1]["id"])) if len(items) == limit else None,
-        missed=int(told.get("missed", 0)) if since else 0,
+        missed=int(answer.get("missed", 0)) if since else 0,
     )

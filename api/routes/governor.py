@@ -36,17 +36,17 @@ def view(snapshot: dict[str, Any]) -> Governor:
     energy = snapshot.get("energy")
     if not energy:
         return validated(Governor, {"problem": "the daemon watches no board: set energy.board"})
-    told = {key: value for key, value in energy.items() if key != "policy"}
+    section = {key: value for key, value in energy.items() if key != "policy"}
     return validated(
         Governor,
         {
-            **told,
+            **section,
             **energy.get("policy", {}),
             "clocks": clocks(energy),
             "raced": _opps(energy.get("race_clock_s", {})),
             "residency": [
-                {"name": name, "how": told["how"], "at": _opps(told["at"])}
-                for name, told in energy.get("clock_s", {}).items()
+                {"name": name, "how": clock["how"], "at": _opps(clock["at"])}
+                for name, clock in energy.get("clock_s", {}).items()
             ],
         },
     )

@@ -57,18 +57,18 @@ _DOCUMENT = body(
         "application/toml": {"schema": {"type": "string"}, "example": _TOML},
     }
 )
-Meant = dict[str, int]
+Precondition = dict[str, int]
 """The definition that a change applies to, as arguments for the door; empty: any."""
 
 _CHANGED = {**says(404, 409, 412, 422, 504), 200: tagged()}
 IfMatch = Annotated[
-    str | None, Header(max_length=128, description="ETag of the definition that is to be changed")
+    str | None, Header(max_length=128, description="ETag of the definition to change")
 ]
 Waits = Annotated[
     str | None,
     Header(
         max_length=64,
-        description="`wait=N` seconds, or `respond-async`: then an operation; without it at once",
+        description="`wait=N` seconds, or `respond-async`: then an operation; default: at once",
     ),
 ]
 
@@ -76,8 +76,8 @@ Waits = Annotated[
 @_read.get("/v1/jobs", responses=says(422), tags=["jobs"])
 async def jobs(request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None) -> Jobs:
     """All jobs, by name."""
-    told = await context.of(request).door.ask("jobs")
-    found = [_job(job) for job in told["jobs"]]
+    answer = await context.of(request).door.ask("jobs")
+    found = [_job(job) for job in answer["jobs"]]
     items, after = paging.cut(found, lambda job: job["name"], cursor, limit)
     return Jobs(items=items, next=after)
 
@@ -115,7 +115,7 @@ async def put_job(
     """
     shared = context.of(request)
     text, format = await _document(request)
-    meant = await _meant(request, name, if_match, if_none_match)
+    precondition = await _precondition(request, name, if_match, if_none_match)
 
     async def work(progress: Progress) -> Response:
         verdict = await shared.checker.ask(text, format, progress, compile=True)
@@ -124,10 +124,10 @@ async def put_job(
             fault = ProblemFault("name", f"is {document['name']!r}", f"call it {name!r}")
             raise ApiProblem("invalid", f"the document is not of job {name}", errors=(fault,))
         progress("apply", 0, 1)
-        told = await _ask(request, "job.put", meant, document=document, origin="api")
+        answer = await _ask(request, "job.put", precondition, document=document, origin="api")
         progress("apply", 1, 1)
-        found = _job({**told["job"], "notes": told.get("notes", [])})
-        return _answer(found, 201 if told.get("created") else 200)
+        found = _job({**answer["job"], "notes": answer.get("notes", [])})
+        return _answer(found, 201 if answer.get("created") else 200)
 
     return await shared.operations.run("jobs.put", prefer, work)
 
@@ -143,7 +143,7 @@ async def delete_job(
     name: Name,
     if_match: IfMatch = None,
     drain: Annotated[
-        bool, Query(description="Race first what was accepted; else it is left out")
+        bool, Query(description="Race accepted rows first; otherwise they are discarded")
     ] = True,
     prefer: Waits = None,
 ) -> Response:
@@ -152,11 +152,11 @@ async def delete_job(
     With `drain` the response comes while the job drains; with Prefer, when it is gone, or as an
     operation.
     """
-    meant = await _meant(request, name, if_match)
+    precondition = await _precondition(request, name, if_match)
     if drain and is_long(prefer):
-        return await _drain(request, "job.delete", name, meant, prefer, drain=True)
-    told = await _ask(request, "job.delete", meant, name=name, drain=drain)
-    return JSONResponse(_job(told["job"]))
+        return await _drain(request, "job.delete", name, precondition, prefer, drain=True)
+    answer = await _ask(request, "job.delete", precondition, name=name, drain=drain)
+    return JSONResponse(_job(answer["job"]))
 
 
 @_control.post("/v1/jobs/{name}/pause", responses=_CHANGED, tags=["jobs"])
@@ -188,11 +188,11 @@ async def drain_job(
 
     The response comes while the job drains; with Prefer, when it is drained, or as an operation.
     """
-    meant = await _meant(request, name, if_match)
+    precondition = await _precondition(request, name, if_match)
     if is_long(prefer):
-        return await _drain(request, "job.drain", name, meant, prefer)
-    told = await _ask(request, "job.drain", meant, name=name)
-    return _answer(_job(told["job"]), 200)
+        return await _drain(request, "job.drain", name, precondition, prefer)
+    answer = await _ask(request, "job.drain", precondition, name=name)
+    return _answer(_job(answer["job"]), 200)
 
 
 @_read.post(
@@ -208,12 +208,12 @@ async def validate_job(request: Request, prefer: Prefer = None) -> Response:
     text, format = await _document(request)
 
     async def work(progress: Progress) -> Response:
-        told = await shared.checker.ask(text, format, progress, compile=False)
+        result = await shared.checker.ask(text, format, progress, compile=False)
         verdict = {
-            "valid": not told.faults,
-            "name": told.name,
-            "faults": [fault.document() for fault in told.faults],
-            "warnings": list(told.warnings),
+            "valid": not result.faults,
+            "name": result.name,
+            "faults": [fault.document() for fault in result.faults],
+            "warnings": list(result.warnings),
         }
         return JSONResponse(validated(Verdict, verdict))
 
@@ -233,25 +233,30 @@ async def explain_job(request: Request, prefer: Prefer = None) -> Response:
     text, format = await _document(request)
 
     async def work(progress: Progress) -> Response:
-        told = await shared.checker.ask(text, format, progress, compile=False, explain=True)
-        told.insist()
-        return JSONResponse(Explanation(plan=told.plan or {}))
+        result = await shared.checker.ask(text, format, progress, compile=False, explain=True)
+        result.insist()
+        return JSONResponse(Explanation(plan=result.plan or {}))
 
     return await shared.operations.run("jobs.explain", prefer, work)
 
 
 async def _drain(
-    request: Request, cmd: str, name: str, meant: Meant, prefer: str | None, **arguments: Any
+    request: Request,
+    cmd: str,
+    name: str,
+    precondition: Precondition,
+    prefer: str | None,
+    **arguments: Any,
 ) -> Response:
     """Start a drain, wait until the job has drained or is gone, and answer with the job."""
     shared, goes = context.of(request), cmd == "job.delete"
 
     async def work(progress: Progress) -> Response:
-        told = await _ask(request, cmd, meant, name=name, **arguments)
+        answer = await _ask(request, cmd, precondition, name=name, **arguments)
         await Drain(shared.door, name, goes, progress).wait()
         if not goes:
             return _answer(await _get(request, name), 200)
-        return JSONResponse(_job(told["job"]))
+        return JSONResponse(_job(answer["job"]))
 
     kind = "jobs.delete" if goes else "jobs.drain"
     return await shared.operations.run(kind, prefer, work, waits=True)
@@ -260,19 +265,25 @@ async def _drain(
 async def _change(
     request: Request, response: Response, cmd: str, name: str, if_match: str | None
 ) -> Job:
-    told = await _ask(request, cmd, await _meant(request, name, if_match), name=name)
-    found = _job(told["job"])
+    answer = await _ask(request, cmd, await _precondition(request, name, if_match), name=name)
+    found = _job(answer["job"])
     response.headers["ETag"] = found["etag"]
     return found
 
 
-async def _ask(request: Request, cmd: str, meant: Meant, **arguments: Any) -> dict[str, Any]:
+async def _ask(
+    request: Request, cmd: str, precondition: Precondition, **arguments: Any
+) -> dict[str, Any]:
     """The door's answer; 412 if the job's definition is not the one that the request names."""
     door = context.of(request).door
     try:
-        return await door.ask(cmd, **meant, **arguments)
+        return await door.ask(cmd, **precondition, **arguments)
     except ApiProblem as problem:
-        if problem.kind == "conflict" and problem.errors and problem.errors[0].where in meant:
+        if (
+            problem.kind == "conflict"
+            and problem.errors
+            and problem.errors[0].where in precondition
+        ):
             raise ApiProblem("precondition-failed", problem.errors[0].what, problem.do) from None
         raise
     finally:
@@ -280,8 +291,8 @@ async def _ask(request: Request, cmd: str, meant: Meant, **arguments: Any) -> di
 
 
 async def _get(request: Request, name: str) -> Job:
-    told = await context.of(request).door.ask("job", name=name)
-    return _job(told.get("job", told))
+    answer = await context.of(request).door.ask("job", name=name)
+    return _job(answer.get("job", answer))
 
 
 async def _document(request: Request) -> tuple[str, str]:
@@ -299,9 +310,9 @@ async def _document(request: Request) -> tuple[str, str]:
         raise ApiProblem("malformed", f"the body is not UTF-8: {problem}") from None
 
 
-async def _meant(
+async def _precondition(
     request: Request, name: str, if_match: str | None, if_none_match: str | None = None
-) -> Meant:
+) -> Precondition:
     """The precondition as arguments for the door (RFC 9110, 13.1.1 and 13.1.2).  Raises
     ApiProblem."""
     if if_none_match is not None:
@@ -311,7 +322,9 @@ async def _meant(
             )
             raise ApiProblem("invalid", "If-None-Match names a version", errors=(fault,))
         if if_match is not None:
-            raise ApiProblem("precondition-failed", "no job is there and at a version at once")
+            raise ApiProblem(
+                "precondition-failed", "If-Match and If-None-Match: * exclude each other"
+            )
         return {"if_version": 0}
     if if_match is None:
         return {}
@@ -336,10 +349,10 @@ async def _etag(request: Request, name: str) -> str:
         return ""
 
 
-def _job(told: dict[str, Any]) -> Job:
+def _job(definition: dict[str, Any]) -> Job:
     """The job of the daemon's answer; its ETag is unique among all definitions of this name."""
-    etag = f'"{told.get("version", 1)}.{told.get("created_us", 0)}"'
-    return validated(Job, {**told, "etag": etag})
+    etag = f'"{definition.get("version", 1)}.{definition.get("created_us", 0)}"'
+    return validated(Job, {**definition, "etag": etag})
 
 
 def _answer(job: Job, status: int) -> Response:

@@ -44,14 +44,14 @@ async def operator(request: Request, job: Name, id: Name) -> Operator:
 async def set_kernel(request: Request, job: Name, id: Name, change: KernelChange) -> KernelRuns:
     """Change the kernel; the window is kept, no result is lost or repeated."""
     door = context.of(request).door
-    told = await door.ask("kernel", job=job, operator=id, kernel=change.kernel)
+    entry = await door.ask("kernel", job=job, operator=id, kernel=change.kernel)
     door.forget()
-    return validated(KernelRuns, told)
+    return validated(KernelRuns, entry)
 
 
 def views(snapshot: dict[str, Any]) -> Iterator[Operator]:
     """The resources from a snapshot."""
     for job, parts in snapshot.get("jobs", {}).items():
-        for id, told in parts.get("operators", {}).items():
-            rest = figures(told, Operator)
-            yield validated(Operator, {**told, "job": job, "id": id, "figures": rest})
+        for id, entry in parts.get("operators", {}).items():
+            rest = figures(entry, Operator)
+            yield validated(Operator, {**entry, "job": job, "id": id, "figures": rest})

@@ -22,7 +22,7 @@ async def store(request: Request) -> Store:
 
 def view(snapshot: dict[str, Any]) -> Store:
     """The resource from a snapshot."""
-    told, aside = snapshot.get("store", {}), snapshot.get("set_aside_rows", 0)
-    oldest_us = told.get("oldest_page_us")
+    section, set_aside_rows = snapshot.get("store", {}), snapshot.get("set_aside_rows", 0)
+    oldest_us = section.get("oldest_page_us")
     age_s = None if oldest_us is None else max(0.0, (snapshot["wall_us"] - oldest_us) / 1e6)
-    return validated(Store, {**told, "set_aside_rows": aside, "backlog_age_s": age_s})
+    return validated(Store, {**section, "set_aside_rows": set_aside_rows, "backlog_age_s": age_s})

@@ -17,7 +17,8 @@ _read = read()
 ROUTERS = (_read,)
 _PATTERN = r"^[a-z][a-z0-9_-]{0,62}$"
 OfJob = Annotated[
-    str | None, Query(pattern=_PATTERN, description="The job, where several have such a stream")
+    str | None,
+    Query(pattern=_PATTERN, description="The job, if several have a stream of this name"),
 ]
 
 
@@ -47,7 +48,7 @@ async def sources(
 ) -> Sources:
     """All sources: connections, received rows and bytes, and the time of backpressure."""
     snapshot, rates = await context.of(request).door.rates()
-    found = [_source(told, rates) for told in snapshot.get("sources", [])]
+    found = [_source(entry, rates) for entry in snapshot.get("sources", [])]
     items, after = paging.cut(found, lambda s: s["name"], cursor, limit)
     return Sources(items=items, next=after)
 
@@ -77,24 +78,24 @@ def views(snapshot: dict[str, Any], rates: Rates | None = None) -> Iterator[Stre
     }
     for job, parts in snapshot.get("jobs", {}).items():
         created = str(parts.get("created_us", 0))
-        for name, told in parts.get("streams", {}).items():
+        for name, entry in parts.get("streams", {}).items():
             source = fed.get((job, name), {})
             yield validated(
                 Stream,
                 {
-                    **told,
+                    **entry,
                     "job": job,
                     "name": name,
                     "source": source.get("kind", ""),
                     "address": source.get("address", ""),
                     "rows_per_s": rates and rates.per_s("stream", job, created, name),
-                    "figures": figures(told, Stream),
+                    "figures": figures(entry, Stream),
                 },
             )
 
 
-def _source(told: dict[str, Any], rates: Rates) -> Source:
-    rest = figures(told, Source)
+def _source(entry: dict[str, Any], rates: Rates) -> Source:
+    rest = figures(entry, Source)
     rest.pop("takes_http", None)  # for `api.ingest` alone
-    late = {f"{what}_per_s": rates.per_s("source", told["name"], what) for what in COUNTED}
-    return validated(Source, {**told, **late, "figures": rest})
+    late = {f"{what}_per_s": rates.per_s("source", entry["name"], what) for what in COUNTED}
+    return validated(Source, {**entry, **late, "figures": rest})

@@ -52,7 +52,7 @@ async def send_tuples(
             min_length=1,
             max_length=255,
             pattern=r"^[!-~]+$",
-            description="A request with the same key and body is carried out once",
+            description="Requests with the same key and body are carried out once",
         ),
     ] = None,
 ) -> Response:
@@ -69,10 +69,10 @@ async def send_tuples(
         )
     snapshot = await shared.door.snapshot()
     found = find(snapshot, stream, job)
-    told = snapshot["jobs"][found["job"]]
-    if told.get("state", "running") != "running":
+    definition = snapshot["jobs"][found["job"]]
+    if definition.get("state", "running") != "running":
         raise ApiProblem(
-            "busy", f"job {found['job']} is {told['state']}",
+            "busy", f"job {found['job']} is {definition['state']}",
             f"POST /v1/jobs/{found['job']}/resume, then try again", retry_after_s=RETRY_PAUSED_S,
         )  # fmt: skip
     if snapshot.get("store", {}).get("full"):
@@ -84,7 +84,10 @@ async def send_tuples(
     length = request.headers.get("content-length", "")
     most = shared.settings.ingest_bytes_max
     with shared.ingest.room(int(length) if length.isdecimal() else most):
-        version, created_us = int(told.get("version", 1)), int(told.get("created_us", 0))
+        version, created_us = (
+            int(definition.get("version", 1)),
+            int(definition.get("created_us", 0)),
+        )
         target = StreamVersion(found["job"], stream, version, created_us)
         rows, replayed = await shared.ingest.accept(
             target, await request.body(), kind, idempotency_key

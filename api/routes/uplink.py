@@ -30,8 +30,8 @@ async def retry_uplink(request: Request) -> Uplink:
 
 def view(snapshot: dict[str, Any]) -> Uplink:
     """The resource from a snapshot."""
-    told = snapshot.get("uplink")
-    if told is None:
+    section = snapshot.get("uplink")
+    if section is None:
         return validated(Uplink, {"configured": False})
-    rest = figures(told, Uplink)
-    return validated(Uplink, {**told, "configured": True, "figures": rest})
+    rest = figures(section, Uplink)
+    return validated(Uplink, {**section, "configured": True, "figures": rest})

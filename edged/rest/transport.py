@@ -46,13 +46,16 @@ class ApiError(EdgedError):
         """Whether the same request may be sent again because it was not carried out."""
         self.exit_code = _EXIT.get(self.status, _DATA if self.status else _UNAVAILABLE)
         detail = f"{problem.get('detail') or problem.get('title')}"
-        lines = [detail, *(_line(fault) for fault in self.faults if not self._told(detail, fault))]
+        lines = [
+            detail,
+            *(_line(fault) for fault in self.faults if not self._repeats(detail, fault)),
+        ]
         super().__init__("\n".join(lines) + (f" ({self.do})" if self.do else ""))
 
-    def _told(self, detail: str, fault: Mapping[str, str]) -> bool:
+    def _repeats(self, detail: str, fault: Mapping[str, str]) -> bool:
         """Whether the detail already contains this fault."""
-        told = f"{fault['where']}: {fault['what']}" in detail
-        return told and fault.get("do", "") in ("", self.do)
+        is_repeated = f"{fault['where']}: {fault['what']}" in detail
+        return is_repeated and fault.get("do", "") in ("", self.do)
 
 
 @dataclass
@@ -168,18 +171,18 @@ class Transport:
         """Like `_call`, but if the response is an operation, poll it at the interval of Retry-After
         and return its result."""
         answer = self._ask(method, path, **request)
-        told = answer.json()
-        while isinstance(told, dict) and set(told) >= {"progress", "state", "kind"}:
+        operation = answer.json()
+        while isinstance(operation, dict) and set(operation) >= {"progress", "state", "kind"}:
             if on_progress is not None:
-                on_progress(told)
-            if told["state"] == "failed":
-                raise ApiError(told["problem"])
-            if told["state"] == "done":
-                return told["result"]
+                on_progress(operation)
+            if operation["state"] == "failed":
+                raise ApiError(operation["problem"])
+            if operation["state"] == "done":
+                return operation["result"]
             time.sleep(_retry_s(answer))
-            answer = self._ask("GET", path_of("/v1/operations/{id}", id=told["id"]))
-            told = answer.json()
-        return told
+            answer = self._ask("GET", path_of("/v1/operations/{id}", id=operation["id"]))
+            operation = answer.json()
+        return operation
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -216,8 +219,8 @@ def _trusted(ca: str | None, cert: str | None) -> ssl.SSLContext:
 
 def _retry_s(answer: httpx.Response) -> float:
     """Retry-After in seconds (RFC 9110, 10.2.3); RETRY_S for a date, or without the header."""
-    told = answer.headers.get("retry-after", "")
-    return float(told) if told.isdecimal() else RETRY_S
+    seconds = answer.headers.get("retry-after", "")
+    return float(seconds) if seconds.isdecimal() else RETRY_S
 
 
 def _refusal(answer: httpx.Response) -> ApiError:

@@ -143,7 +143,7 @@ class StreamFeed:
             return None
         return self.by_number.get(producers.number(producer))
 
-    def hear_waiting(self, unread: Int64s, monotonic_us: int) -> None:
+    def mark_waiting_seen(self, unread: Int64s, monotonic_us: int) -> None:
         """Mark producers with unread input as seen, so that they do not become idle.
 
         `unread`: connections of this feed that `ingest` has left for its next call.

@@ -137,7 +137,7 @@ class TcpSource(Source):
         unread = self._ready.view()
         index = self._lines.table[unread, calls.S_FEED]
         for feed in self._feeds.values():
-            feed.hear_waiting(unread[index == feed.index], monotonic_us)
+            feed.mark_waiting_seen(unread[index == feed.index], monotonic_us)
 
     def more(self) -> bool:
         """Whether connections wait because their stream's staging is full, or until another

@@ -203,8 +203,8 @@ def test_ways_into_jobs_that_are_gone_or_were_changed_are_closed(tmp_path):
             jobs.clear()
             jobs.update({n: {"version": v, "created_us": us} for n, (v, us) in made.items()})
             for name, (version, created_us) in made.items():
-                await ingest._lane(StreamVersion(name, "power", version, created_us))
-            left.append({(t.job, t.version, t.created_us) for t in ingest._lanes})
+                await ingest._producer(StreamVersion(name, "power", version, created_us))
+            left.append({(t.job, t.version, t.created_us) for t in ingest._producers})
         await ingest.close()
         return left
 

@@ -20,7 +20,7 @@ Cursor = Annotated[str | None, Field(None, description="Cursor of the next page;
 
 
 class Fault(TypedDict, total=False):
-    """One thing that is wrong, and where: a dotted path, or the row and column of tuples."""
+    """A fault and its place: a dotted path, or the row and column of tuples."""
 
     where: Required[Annotated[str, Field(examples=["operators.joined.lef"])]]
     what: Required[Annotated[str, Field(examples=["unknown key"])]]
@@ -36,6 +36,6 @@ class Problem(TypedDict, total=False):
     detail: Required[Annotated[str, Field(examples=["there is no job power_curv"])]]
     do: Required[Annotated[str, Field(examples=["GET /v1/jobs lists them"])]]
     errors: Annotated[
-        list[Fault], Field(default_factory=list, description="Every fault, where there are several")
+        list[Fault], Field(default_factory=list, description="All faults, if there are several")
     ]
-    retry_after_s: Annotated[int | None, Field(None, description="As the header Retry-After")]
+    retry_after_s: Annotated[int | None, Field(None, description="Value of the header Retry-After")]

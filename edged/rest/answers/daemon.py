@@ -11,7 +11,7 @@ from edged.rest.answers.base import Figures
 
 
 class Histogram(TypedDict, total=False):
-    """Counts between bounds; the last count is above the last bound."""
+    """A histogram: counts by upper bound; the last count is above the last bound."""
 
     bounds: Annotated[list[float], Field(default_factory=list)]
     counts: Annotated[list[int], Field(default_factory=list)]
@@ -20,7 +20,7 @@ class Histogram(TypedDict, total=False):
 
 
 class Recovered(TypedDict, total=False):
-    """How the daemon came up."""
+    """Recovery at the daemon's start."""
 
     beat: Annotated[int, Field(0)]
     replayed_beats: Annotated[int, Field(0)]
@@ -29,7 +29,7 @@ class Recovered(TypedDict, total=False):
 
 
 class Build(TypedDict, total=False):
-    """What runs."""
+    """Versions of the running software."""
 
     version: Annotated[str, Field("")]
     python: Annotated[str, Field("")]
@@ -38,7 +38,7 @@ class Build(TypedDict, total=False):
 
 
 class Process(TypedDict, total=False):
-    """What the daemon's process takes."""
+    """Resource usage of the daemon's process."""
 
     cpu_s: Annotated[float | None, Field(None)]
     rss_bytes: Annotated[int | None, Field(None)]
@@ -56,7 +56,9 @@ class Device(TypedDict, total=False):
     epoch: Annotated[
         str, Field("", description="Changes only with a new store", examples=["2bbec416fcb7483c"])
     ]
-    session: Annotated[int, Field(0, description="Counts the daemon's starts", examples=[12])]
+    session: Annotated[
+        int, Field(0, description="Number of starts of the daemon on this store", examples=[12])
+    ]
     restarts: Annotated[int, Field(0, examples=[11])]
     pid: Annotated[int, Field(0)]
     uptime_s: Annotated[float, Field(0)]
@@ -65,22 +67,24 @@ class Device(TypedDict, total=False):
     build: Annotated[Build, Field({"version": "", "python": "", "numba": "", "platform": ""})]
     process: Annotated[Process, Field({}, validate_default=True)]
     workers: Annotated[int, Field(0, description="Kernel threads")]
-    beats: Annotated[int, Field(0, description="Since the daemon began")]
+    beats: Annotated[int, Field(0, description="Since the daemon's start")]
     beats_idle: Annotated[int | None, Field(None)]
-    wakes: Annotated[int, Field(0, description="Times that the daemon's loop woke up")]
-    rows: Annotated[int, Field(0, description="Tuples raced since the daemon began")]
-    pages: Annotated[int, Field(0, description="Pages sealed since the daemon began")]
+    wakes: Annotated[int, Field(0, description="Wake-ups of the daemon's event loop")]
+    rows: Annotated[int, Field(0, description="Tuples raced since the daemon's start")]
+    pages: Annotated[int, Field(0, description="Pages sealed since the daemon's start")]
     latency_ms_p50: Annotated[
-        float | None, Field(None, description="From arrival to durable, of late")
+        float | None, Field(None, description="From arrival to durable, recently")
     ]
     latency_ms_p99: Annotated[float | None, Field(None)]
     legs: Annotated[
         dict[str, Histogram],
-        Field(default_factory=dict, description="Microseconds of each leg from arrival to landing"),
+        Field(
+            default_factory=dict, description="Microseconds of each stage from arrival to landing"
+        ),
     ]
     batch_rows: Annotated[Histogram, Field({"bounds": [], "counts": [], "sum": 0.0, "count": 0})]
     drops: Annotated[
-        Figures, Field(default_factory=dict, description="Rows that were not raced, by reason")
+        Figures, Field(default_factory=dict, description="Rows dropped before the race, by reason")
     ]
     recovered: Annotated[
         Recovered, Field({"beat": 0, "replayed_beats": 0, "replayed_rows": 0, "notes": []})
@@ -89,32 +93,34 @@ class Device(TypedDict, total=False):
 
 
 class Health(TypedDict, total=False):
-    """Whether the API lives, and the daemon answers."""
+    """Whether the API runs and the daemon answers."""
 
     api: Annotated[Literal["up"], Field("up")]
     daemon: Required[Literal["up", "down"]]
 
 
 class Store(TypedDict, total=False):
-    """What is durable and not acknowledged by the centre yet."""
+    """The store: data that is durable and not yet acknowledged by the centre."""
 
     bytes: Annotated[int, Field(0, examples=[734003200])]
-    bytes_max: Annotated[int | None, Field(None, description="null: as much as the disk holds")]
+    bytes_max: Annotated[int | None, Field(None, description="null: limited by the disk")]
     backlog_bytes: Annotated[int, Field(0)]
     backlog_pages: Annotated[int, Field(0)]
     backlog_age_s: Annotated[
-        float | None, Field(None, description="Age of the oldest page; null: none waits")
+        float | None, Field(None, description="Age of the oldest page; null: no page waits")
     ]
     oldest_page_us: Annotated[int | None, Field(None, description="Wall clock of the oldest page")]
-    full: Annotated[bool, Field(False, description="Sources wait for room")]
-    full_us: Annotated[int | None, Field(None, description="How long it was full, in all")]
+    full: Annotated[bool, Field(False, description="Sources wait until the store has room")]
+    full_us: Annotated[int | None, Field(None, description="Total time that the store was full")]
     fsyncs: Annotated[int | None, Field(None)]
     log_bytes_since_snapshot: Annotated[int, Field(0)]
-    set_aside_rows: Annotated[int, Field(0, description="Rows of inputs that killed the process")]
+    set_aside_rows: Annotated[
+        int, Field(0, description="Rows set aside because they crashed the process")
+    ]
 
 
 class Uplink(TypedDict, total=False):
-    """The way to the centre."""
+    """The connection to the centre."""
 
     configured: Required[bool]
     connected: Annotated[bool | None, Field(None)]
@@ -125,7 +131,7 @@ class Uplink(TypedDict, total=False):
     pages_acked: Annotated[int | None, Field(None)]
     retries: Annotated[int | None, Field(None)]
     alarms: Annotated[
-        int | None, Field(None, description="What should never be; see docs/central.md")
+        int | None, Field(None, description="Violations of an invariant; see docs/central.md")
     ]
     last_ack_us: Annotated[int | None, Field(None, description="Wall clock")]
     next_try_us: Annotated[int | None, Field(None, description="Wall clock")]
@@ -133,17 +139,15 @@ class Uplink(TypedDict, total=False):
     backlog_bytes: Annotated[int | None, Field(None)]
     stuck: Annotated[
         list[dict[str, Any]],
-        Field(default_factory=list, description="Streams that do not go on, and why"),
+        Field(default_factory=list, description="Streams that are blocked, with the reason"),
     ]
-    figures: Annotated[
-        Figures, Field(default_factory=dict, description="Whatever else the uplink counts")
-    ]
+    figures: Annotated[Figures, Field(default_factory=dict, description="Further counters")]
 
 
 class Event(TypedDict, total=False):
-    """Something that happened."""
+    """An entry of the event log."""
 
-    id: Required[Annotated[int, Field(description="Rises, over restarts too")]]
+    id: Required[Annotated[int, Field(description="Increasing, also across restarts")]]
     at_us: Required[Annotated[int, Field(description="Wall clock")]]
     kind: Required[Annotated[str, Field(examples=["job.paused"])]]
     level: Annotated[str, Field("info", examples=["info", "warning", "error"])]
@@ -153,15 +157,13 @@ class Event(TypedDict, total=False):
 
 
 class Events(TypedDict, total=False):
-    """A part of the log of events, oldest first."""
+    """A part of the event log, oldest first."""
 
     items: Required[list[Event]]
     next: Annotated[
-        str | None, Field(None, description="Cursor of what comes behind these; null: the end")
+        str | None, Field(None, description="Cursor of the events after these; null: the end")
     ]
-    missed: Annotated[
-        int, Field(0, description="Events that were forgotten before the first of these")
-    ]
+    missed: Annotated[int, Field(0, description="Events dropped before the first of these")]
 
 
 class Setting(TypedDict, total=False):
@@ -174,20 +176,20 @@ class Setting(TypedDict, total=False):
 
 
 class Config(TypedDict, total=False):
-    """The values that the daemon runs with, and where each came from."""
+    """The running configuration, with the origin of each value."""
 
     values: Required[list[Setting]]
 
 
 class Reloaded(TypedDict, total=False):
-    """What a reload did."""
+    """The result of a reload."""
 
     applied: Annotated[list[Any], Field(default_factory=list)]
     refused: Annotated[Any, Field(None)]
 
 
 class Log(TypedDict, total=False):
-    """What is logged."""
+    """The log level."""
 
     level: Required[Annotated[str, Field(examples=["info"])]]
-    was: Annotated[str, Field("", description="The level before", examples=["info"])]
+    was: Annotated[str, Field("", description="The previous level", examples=["info"])]

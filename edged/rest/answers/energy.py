@@ -11,7 +11,7 @@ from edged.rest.answers.base import Provenance
 
 
 class Clock(TypedDict, total=False):
-    """A clock domain: what it runs at, and the limits that stand."""
+    """A clock domain: its frequency and current limits."""
 
     name: Required[Annotated[str, Field(examples=["cpu.policy0"])]]
     hz: Annotated[int | None, Field(None, examples=[729600000])]
@@ -25,17 +25,21 @@ class Knob(TypedDict, total=False):
     name: Required[Annotated[str, Field(examples=["cpu.policy0"])]]
     kind: Required[Annotated[str, Field(examples=["cpu"])]]
     floor_hz: Required[
-        Annotated[int, Field(description="The lowest that the hardware has", examples=[115200000])]
+        Annotated[int, Field(description="Lowest frequency of the hardware", examples=[115200000])]
     ]
-    ceiling_hz: Required[Annotated[int, Field(description="The highest", examples=[1510400000])]]
+    ceiling_hz: Required[
+        Annotated[
+            int, Field(description="Highest frequency of the hardware", examples=[1510400000])
+        ]
+    ]
     steps_hz: Annotated[
         list[int],
-        Field(default_factory=list, description="What it can run at; empty: anything between"),
+        Field(default_factory=list, description="Available frequencies; empty: any in between"),
     ]
 
 
 class Switch(TypedDict, total=False):
-    """A sleep that may be had, where `energy.allow` asks for it."""
+    """A sleep state that `energy.allow` can enable."""
 
     name: Required[Annotated[str, Field(examples=["core.3"])]]
     kind: Required[Annotated[str, Field(examples=["core"])]]
@@ -43,16 +47,18 @@ class Switch(TypedDict, total=False):
 
 
 class Meter(TypedDict, total=False):
-    """A sensor that is read."""
+    """A sensor."""
 
     name: Required[Annotated[str, Field(examples=["ina3221"])]]
     interval_us: Annotated[int | None, Field(None)]
-    cost_us: Annotated[float | None, Field(None, description="CPU time of a read and its booking")]
+    cost_us: Annotated[
+        float | None, Field(None, description="CPU time of a reading and its accounting")
+    ]
     reads: Annotated[int | None, Field(None)]
 
 
 class Rail(TypedDict, total=False):
-    """A supply rail as a meter tells it; energy since `since_us` of the monotonic clock."""
+    """A supply rail as measured by a meter; energy since `since_us` of the monotonic clock."""
 
     meter: Required[Annotated[str, Field(examples=["ina3221"])]]
     rail: Required[Annotated[str, Field(examples=["VDD_IN"])]]
@@ -68,14 +74,14 @@ class Rail(TypedDict, total=False):
 
 
 class Writer(TypedDict, total=False):
-    """Who may write limits."""
+    """How limits are written, and why that way."""
 
     name: Annotated[str, Field("")]
     why: Annotated[str, Field("")]
 
 
 class Board(TypedDict, total=False):
-    """What was detected, what may be read and what set."""
+    """The board: detected hardware, meters and controls."""
 
     present: Required[Annotated[bool, Field(description="false: the daemon watches no board")]]
     name: Annotated[str | None, Field(None, examples=["orin-nano"])]
@@ -83,14 +89,14 @@ class Board(TypedDict, total=False):
     simulated: Annotated[bool | None, Field(None)]
     profile: Annotated[str | None, Field(None)]
     writer: Annotated[Writer, Field({"name": "", "why": ""})]
-    clocks: Annotated[list[Clock], Field(default_factory=list, description="As they stand now")]
+    clocks: Annotated[list[Clock], Field(default_factory=list, description="Current state")]
     knobs: Annotated[
-        list[Knob], Field(default_factory=list, description="What may be set, by `writer`")
+        list[Knob], Field(default_factory=list, description="Clock domains that `writer` may limit")
     ]
     switches: Annotated[list[Switch], Field(default_factory=list)]
     meters: Annotated[list[Meter], Field(default_factory=list)]
     missing: Annotated[
-        list[str], Field(default_factory=list, description="What cannot be read, and why")
+        list[str], Field(default_factory=list, description="What cannot be read, with the reason")
     ]
 
 
@@ -102,7 +108,7 @@ class Opp(TypedDict, total=False):
 
 
 class Residency(TypedDict, total=False):
-    """Time of a clock domain at each of its operating points, since the daemon began."""
+    """Time of a clock domain at each operating point since the daemon's start."""
 
     name: Required[Annotated[str, Field(examples=["cpu.policy0"])]]
     how: Required[
@@ -119,7 +125,7 @@ class Residency(TypedDict, total=False):
 
 
 class Choice(TypedDict, total=False):
-    """A policy that a command has chosen for the daemon."""
+    """A policy chosen for the daemon, and its origin."""
 
     policy: Required[Annotated[str, Field(examples=["race_to_idle"])]]
     settings: Annotated[dict[str, Any], Field(default_factory=dict, examples=[{"watts": 5.0}])]
@@ -135,13 +141,16 @@ class Choice(TypedDict, total=False):
 
 
 class Governor(TypedDict, total=False):
-    """Who decides on clocks, and what was decided."""
+    """The policy that sets the clocks, and its last decision."""
 
     policy: Annotated[str, Field("hands_off", examples=["race_to_idle"])]
     settings: Annotated[dict[str, Any], Field(default_factory=dict, examples=[{"watts": 5.0}])]
     own: Annotated[
         Choice | None,
-        Field(None, description="The daemon's own, whatever runs; null: no board is watched"),
+        Field(
+            None,
+            description="The policy chosen for the daemon, running or not; null: no board",
+        ),
     ]
     awaited: Annotated[
         str | None,
@@ -153,28 +162,29 @@ class Governor(TypedDict, total=False):
         ),
     ]
     jobs: Annotated[
-        dict[str, Any], Field(default_factory=dict, description="Jobs that chose their own")
+        dict[str, Any], Field(default_factory=dict, description="Jobs with a policy of their own")
     ]
-    reason: Annotated[str, Field("", description="Of the last decision")]
+    reason: Annotated[str, Field("", description="Reason of the last decision")]
     forecast: Annotated[Any, Field("")]
-    problem: Annotated[str, Field("", description="Why it fell back to hands_off")]
+    problem: Annotated[str, Field("", description="Why the policy fell back to hands_off")]
     owned: Annotated[
-        list[str], Field(default_factory=list, description="Clocks whose limits are edged's")
+        list[str], Field(default_factory=list, description="Clocks whose limits edged sets")
     ]
     refused: Annotated[dict[str, Any], Field(default_factory=dict)]
     restored: Annotated[list[Any], Field(default_factory=list)]
     changes: Annotated[
-        list[Any], Field(default_factory=list, description="Limits that others changed")
+        list[Any], Field(default_factory=list, description="Limits changed by other processes")
     ]
     clocks: Annotated[list[Clock], Field(default_factory=list)]
     raced: Annotated[
-        list[Opp], Field(default_factory=list, description="Of races, by the CPU's clock")
+        list[Opp], Field(default_factory=list, description="Time of races, by the CPU's clock")
     ]
     residency: Annotated[
-        list[Residency], Field(default_factory=list, description="Of each clock domain")
+        list[Residency],
+        Field(default_factory=list, description="Time at each clock, by clock domain"),
     ]
     idle_states: Annotated[
-        dict[str, float] | None, Field(None, description="Share of the time in each")
+        dict[str, float] | None, Field(None, description="Share of time in each idle state")
     ]
     wakeups_per_s: Annotated[float | None, Field(None)]
     overload: Annotated[bool | None, Field(None)]
@@ -184,7 +194,7 @@ class Input(TypedDict, total=False):
     """Energy of the whole input."""
 
     rail: Required[str]
-    covers: Annotated[str, Field("", description="What stands behind this rail")]
+    covers: Annotated[str, Field("", description="Components that this rail supplies")]
     joules: Annotated[float | None, Field(None)]
     provenance: Required[Provenance]
     since_us: Annotated[int | None, Field(None)]
@@ -201,7 +211,7 @@ class Watts(TypedDict, total=False):
 
 
 class Pair(TypedDict, total=False):
-    """Joules of a million tuples: above the idle board, and all of it."""
+    """Joules per million tuples: above the idle board, and in total."""
 
     above_idle: Required[float | None]
     input: Required[float]
@@ -216,7 +226,7 @@ class Figure(TypedDict, total=False):
 
 
 class Entry(TypedDict, total=False):
-    """What a phase, job or operator took."""
+    """Energy of a phase, job or operator."""
 
     phase: Required[Annotated[str, Field(examples=["race"])]]
     job: Annotated[str, Field("")]
@@ -227,7 +237,7 @@ class Entry(TypedDict, total=False):
 
 
 class Ledger(TypedDict, total=False):
-    """Who took what, of the time that a meter covers."""
+    """Energy by phase, job and operator, for the time that a meter covers."""
 
     provenance: Required[Provenance]
     measured_s: Required[float]
@@ -239,7 +249,7 @@ class Ledger(TypedDict, total=False):
 
 
 class Energy(TypedDict, total=False):
-    """What it all takes.  Without a board everything is null."""
+    """Power and energy.  Without a board every field is null."""
 
     present: Required[Annotated[bool, Field(description="false: the daemon watches no board")]]
     input: Annotated[Input | None, Field(None)]

@@ -27,10 +27,10 @@ DOCUMENT: dict[str, Any] = {
 
 
 class Job(TypedDict, total=False):
-    """A job: its definition and how it stands."""
+    """A job: its definition and state."""
 
     name: Required[Annotated[str, Field(examples=["power_curve"])]]
-    version: Annotated[int, Field(1, description="Rises with every replacement", examples=[3])]
+    version: Annotated[int, Field(1, description="Increases with every replacement", examples=[3])]
     created_us: Annotated[
         int, Field(0, description="Wall clock of its first definition", examples=[1795338538961019])
     ]
@@ -46,7 +46,8 @@ class Job(TypedDict, total=False):
     notes: Annotated[
         list[str],
         Field(
-            default_factory=list, description="What a replacement kept of the state, and what not"
+            default_factory=list,
+            description="State that a replacement kept, and state that it dropped",
         ),
     ]
     etag: Required[
@@ -69,7 +70,7 @@ class Jobs(TypedDict, total=False):
 
 
 class Verdict(TypedDict, total=False):
-    """Whether a job document is right, and everything that is wrong with it."""
+    """Whether a job document is valid, and all of its faults."""
 
     valid: Required[bool]
     name: Annotated[str | None, Field(None, examples=["power_curve"])]
@@ -81,7 +82,7 @@ class Verdict(TypedDict, total=False):
 
 
 class Explanation(TypedDict, total=False):
-    """What a job would do, as `edged explain --json` says it."""
+    """The plan of a job, as in `edged explain --json`."""
 
     plan: Required[
         Annotated[
@@ -95,7 +96,7 @@ class Explanation(TypedDict, total=False):
 
 
 class Step(TypedDict, total=False):
-    """How far an operation is."""
+    """Progress of an operation."""
 
     step: Required[Annotated[str, Field(examples=["expressions"])]]
     done: Required[Annotated[int, Field(examples=[1])]]
@@ -103,7 +104,7 @@ class Step(TypedDict, total=False):
 
 
 class Operation(TypedDict, total=False):
-    """A request that takes long."""
+    """A long request."""
 
     id: Required[Annotated[str, Field(examples=["5f2b1c0d9e8a7766"])]]
     kind: Required[Annotated[str, Field(examples=["validate"])]]
@@ -111,14 +112,12 @@ class Operation(TypedDict, total=False):
     progress: Required[Step]
     started_us: Required[int]
     ended_us: Annotated[int | None, Field(None)]
-    result: Annotated[
-        Any, Field(None, description="What the request would have been answered with")
-    ]
+    result: Annotated[Any, Field(None, description="Response of the request")]
     problem: Annotated[Problem | None, Field(None)]
 
 
 class Operations(TypedDict, total=False):
-    """Operations that run or ended lately, newest first."""
+    """Operations that run or ended recently, newest first."""
 
     items: Required[list[Operation]]
     next: Cursor

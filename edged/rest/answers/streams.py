@@ -17,23 +17,25 @@ class Stream(TypedDict, total=False):
     name: Required[Annotated[str, Field(examples=["power"])]]
     source: Annotated[str, Field("", description="Kind of its source", examples=["tcp"])]
     address: Annotated[
-        str, Field("", description="Where its source listens", examples=["127.0.0.1:7400"])
+        str, Field("", description="Address of its source", examples=["127.0.0.1:7400"])
     ]
     rows: Annotated[int, Field(0, description="Rows raced")]
     rows_per_s: Annotated[
-        float | None, Field(None, description="Rows raced a second, of late", examples=[1250.5])
+        float | None, Field(None, description="Rows raced a second, recently", examples=[1250.5])
     ]
     staged: Annotated[int, Field(0, description="Rows that wait for a beat")]
-    late: Annotated[int, Field(0, description="Rows that came behind the watermark")]
+    late: Annotated[
+        int, Field(0, description="Rows that arrived after the watermark had passed them")
+    ]
     refused_ahead: Annotated[
-        int, Field(0, description="Rows refused since their time is far in the future")
+        int, Field(0, description="Rows refused because their time is far in the future")
     ]
     producers: Annotated[int, Field(0)]
     watermark_us: Annotated[
-        int | None, Field(None, description="Event time up to which all is there")
+        int | None, Field(None, description="Event time before which no more rows are expected")
     ]
-    ended: Annotated[bool, Field(False, description="All producers have said the end")]
-    figures: Annotated[Figures, Field(default_factory=dict, description="Whatever else is counted")]
+    ended: Annotated[bool, Field(False, description="All producers have ended the stream")]
+    figures: Annotated[Figures, Field(default_factory=dict, description="Further counters")]
 
 
 class Streams(TypedDict, total=False):
@@ -51,7 +53,7 @@ class Fed(TypedDict, total=False):
 
 
 class Source(TypedDict, total=False):
-    """What feeds one or more streams."""
+    """A source that feeds one or more streams."""
 
     name: Annotated[str, Field("", examples=["tcp:127.0.0.1:7400"])]
     kind: Annotated[str, Field("", examples=["tcp"])]
@@ -59,18 +61,18 @@ class Source(TypedDict, total=False):
     streams: Annotated[list[Fed], Field(default_factory=list)]
     connected: Annotated[int | None, Field(None)]
     bytes: Annotated[int | None, Field(None)]
-    bytes_per_s: Annotated[float | None, Field(None, description="Of late")]
+    bytes_per_s: Annotated[float | None, Field(None, description="Recently")]
     rows: Annotated[int | None, Field(None)]
-    rows_per_s: Annotated[float | None, Field(None, description="Of late", examples=[1250.5])]
+    rows_per_s: Annotated[float | None, Field(None, description="Recently", examples=[1250.5])]
     refused: Annotated[int | None, Field(None)]
     backpressure_us: Annotated[
-        int | None, Field(None, description="How long input was left with its senders, in all")
+        int | None, Field(None, description="Total time of backpressure on senders")
     ]
     figures: Annotated[
         Figures,
         Field(
             default_factory=dict,
-            description="Messages, duplicates, and what was refused, by reason",
+            description="Messages, duplicates, and refusals by reason",
         ),
     ]
 
@@ -90,10 +92,12 @@ class Operator(TypedDict, total=False):
     type: Annotated[str, Field("", examples=["interval_join"])]
     state_bytes: Annotated[int, Field(0)]
     kernel: Annotated[str | None, Field(None, examples=["chain"])]
-    kernel_pinned: Annotated[bool | None, Field(None, description="Chosen by hand")]
+    kernel_pinned: Annotated[
+        bool | None, Field(None, description="Set by a command, not by placement")
+    ]
     figures: Annotated[
         Figures,
-        Field(default_factory=dict, description="Rows, matches and whatever else it counts"),
+        Field(default_factory=dict, description="Rows, matches and further counters"),
     ]
 
 
@@ -105,7 +109,7 @@ class Operators(TypedDict, total=False):
 
 
 class KernelRuns(TypedDict, total=False):
-    """Which kernel an operator runs."""
+    """The kernel of an operator."""
 
     job: Required[str]
     operator: Required[str]
@@ -114,10 +118,10 @@ class KernelRuns(TypedDict, total=False):
 
 
 class Accepted(TypedDict, total=False):
-    """Tuples that are durable."""
+    """Accepted tuples, which are durable."""
 
     stream: Required[Annotated[str, Field(examples=["power"])]]
     rows: Required[Annotated[int, Field(examples=[1000])]]
     replayed: Annotated[
-        bool, Field(False, description="An earlier request with this Idempotency-Key brought them")
+        bool, Field(False, description="An earlier request with this Idempotency-Key sent them")
     ]
