@@ -116,7 +116,7 @@ def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
         text = (daemon.jobs / "c.toml").read_text()
         (daemon.jobs / "c.toml").write_text(text.replace('name = "c"', 'name = "d"'))
         daemon.configure("")
-        with pytest.raises(ConfigError, match="job d makes pages of c_out already"):
+        with pytest.raises(ConfigError, match="job d already makes pages of c_out"):
             ask(daemon.door, "reload")
         assert set(daemon.jobs_now()) == {"c"}
         assert ask(daemon.door, "governor")["policy"] == "power_cap"
@@ -166,7 +166,7 @@ def test_jobs_that_swap_their_streams_are_refused_and_those_that_hand_them_on_ar
         streams(a="one", b="two")
         ask(daemon.door, "reload")
         streams(a="two", b="one")
-        with pytest.raises(ConfigError, match=r"both have a stream \w+ on tcp:.*take from each"):
+        with pytest.raises(ConfigError, match=r"both have a stream \w+ on tcp:.*exchange names with each"):
             ask(daemon.door, "reload")
         assert now() == {"a": ["one"], "b": ["two"]}
         assert {job["version"] for job in daemon.jobs_now().values()} == {1}
