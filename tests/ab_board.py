@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from edged.control.door import Door
-from edged.events.log import Events, Log
+from edged.events.log import Events, LineLog
 from edged.platform.clock import SystemClock
 from governors.detect import detect
 from governors.energy import Provenance
@@ -103,7 +103,7 @@ def main():
     host = Host(directory, seed)
     host.turn(1)
     clock = SystemClock()
-    served = Door(door, host.answer, clock, Events(clock, Log(lambda *_: None)), dict)
+    served = Door(door, host.answer, clock, Events(clock, LineLog(lambda *_: None)), dict)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     while True:

@@ -30,7 +30,7 @@ from edged.daemon.daemon import Daemon
 from edged.daemon.settings import DaemonSettings
 from edged.daemon.status import status_document
 from edged.errors import CommandError, EdgedError
-from edged.events.log import EVENTS_MAX, SESSION, Log
+from edged.events.log import EVENTS_MAX, SESSION, LineLog
 from edged.job.plan import parse_job
 from tests.beat import support
 from tests.beat.loop import Loop, batch, now_us
@@ -43,7 +43,7 @@ from tests.beat.test_heart_daemon import switches
 def still(tmp_path_factory):
     """A daemon in this process whose heart does not run."""
     path, lines = tmp_path_factory.mktemp("still"), []
-    log = Log(lambda *line: lines.append(line))
+    log = LineLog(lambda *line: lines.append(line))
     daemon = Daemon(DaemonSettings(path, "dev", 1), [parse_job(join_job())], log)
     yield daemon
     daemon.close()

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.events import log
-from edged.events.log import Events, Log
+from edged.events.log import Events, LineLog
 from edged.platform.clock import SystemClock
 
 LIVES = st.lists(
@@ -32,7 +32,7 @@ def test_a_client_gets_every_event_once_over_restarts_and_stores(epochs, lives):
         for store, questions in lives:
             epoch = epochs[store]
             sessions[epoch] += 1
-            events = Events(SystemClock(), Log(lambda *_: None), sessions[epoch], epoch)
+            events = Events(SystemClock(), LineLog(lambda *_: None), sessions[epoch], epoch)
             happened, received, missed = 0, [], 0
             for count, limit in [*questions, (0, 8)]:
                 for _ in range(count):
@@ -55,7 +55,9 @@ def test_a_client_gets_every_event_once_over_restarts_and_stores(epochs, lives):
 
 def test_a_client_of_another_store_gets_all_events_though_both_counted_alike():
     """Two daemons with one session each use the same numbers."""
-    one, other = (Events(SystemClock(), Log(lambda *_: None), 1, epoch) for epoch in (7, 2**40 + 9))
+    one, other = (
+        Events(SystemClock(), LineLog(lambda *_: None), 1, epoch) for epoch in (7, 2**40 + 9)
+    )
     for n in range(5):
         one.add("daemon.tested", f"here {n}")
         other.add("daemon.tested", f"there {n}")

@@ -7,7 +7,7 @@ from edged.config.sections import TelemetrySection
 from edged.daemon.daemon import Daemon
 from edged.daemon.settings import DaemonSettings
 from edged.errors import JobError
-from edged.events.log import Log
+from edged.events.log import LineLog
 from edged.job.plan import parse_job
 from tests.beat.support import changed, copy_job
 
@@ -114,7 +114,7 @@ def test_reports_go_ahead_of_data_where_the_settings_or_a_job_say_so(
     settings = DaemonSettings(
         tmp_path, "dev", 1, uplink_url="http://127.0.0.1:9", telemetry=telemetry
     )  # fmt: skip
-    daemon = Daemon(settings, [job], Log(lambda *_: None))
+    daemon = Daemon(settings, [job], LineLog(lambda *_: None))
     told = []
 
     def report(values, size, first):

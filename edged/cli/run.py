@@ -116,7 +116,7 @@ def command(
     from edged.daemon.reload import ConfigSource
     from edged.daemon.systemd import SystemdService
     from edged.events.journal import writer
-    from edged.events.log import Log
+    from edged.events.log import LineLog
     from edged.job.changes import FILE
     from edged.platform.clock import SystemClock
 
@@ -130,7 +130,7 @@ def command(
     service = SystemdService(SystemClock())
     compile_kernels(quiet=not sys.stderr.isatty(), on_ready=service.starting)
     source = ConfigSource(config, config_file, flags)
-    daemon = Daemon(settings, plans, Log(writer(), config.log.level), service, origins, source)
+    daemon = Daemon(settings, plans, LineLog(writer(), config.log.level), service, origins, source)
     _print_ready(daemon, as_json)
     daemon.run()
 

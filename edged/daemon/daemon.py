@@ -35,7 +35,7 @@ from edged.energy.board import open_site
 from edged.energy.policy_store import PolicyStore
 from edged.energy.runtime import EnergyGovernor, board_tariff
 from edged.energy.settings import NO_BOARD
-from edged.events.log import Events, Log
+from edged.events.log import Events, LineLog
 from edged.events.publisher import EventPublisher
 from edged.job.coexistence import check_coexistence, check_store_size
 from edged.job.plan import JobPlan, load_kinds
@@ -58,7 +58,7 @@ class Daemon:
         self,
         settings: DaemonSettings,
         plans: Sequence[JobPlan],
-        log: Log | None = None,
+        log: LineLog | None = None,
         service: SystemdService | None = None,
         origins: Mapping[str, str] | None = None,
         source: ConfigSource | None = None,
@@ -75,7 +75,7 @@ class Daemon:
             plans,
             origins or {},
             clock,
-            log or Log(),
+            log or LineLog(),
             service or SystemdService(clock, {}),
         )
         parts = self.parts
@@ -181,7 +181,7 @@ def _build(
     plans: Sequence[JobPlan],
     origins: Mapping[str, str],
     clock: Clock,
-    log: Log,
+    log: LineLog,
     service: SystemdService,
 ) -> tuple[Parts, Uplink | None]:
     """Build the parts in the order of the module's diagram."""

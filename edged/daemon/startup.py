@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from edged.beat.disk_full_gate import RETRY_MS
 from edged.daemon.systemd import SystemdService
-from edged.events.log import Log
+from edged.events.log import LineLog
 from edged.platform.disk import filesystem_bytes
 from edged.store import StoreFull
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class StartupSpaceWait:
     """Repeats steps of the start that find the disk of the store full."""
 
-    def __init__(self, directory: Path, service: SystemdService, log: Log) -> None:
+    def __init__(self, directory: Path, service: SystemdService, log: LineLog) -> None:
         self._directory, self._service, self._log = str(directory), service, log
         self._logged = False
 

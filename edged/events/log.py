@@ -77,7 +77,7 @@ def _has_room() -> bool:
     return bool(poll.poll(0))
 
 
-class Log:
+class LineLog:
     """A log with a minimum level: `log("warning", "…", store="/var/lib/edged")`."""
 
     def __init__(self, write: Write = to_stderr, level: str = "info") -> None:
@@ -92,7 +92,7 @@ class Log:
 class Events:
     """The event log of one daemon; any thread."""
 
-    def __init__(self, clock: Clock, log: Log, session: int = 0, epoch: int = 0) -> None:
+    def __init__(self, clock: Clock, log: LineLog, session: int = 0, epoch: int = 0) -> None:
         self.log = log
         self._on_event: Callable[[], None] = lambda: None
         self._clock = clock

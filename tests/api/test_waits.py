@@ -32,7 +32,7 @@ from edged.daemon.daemon import Daemon
 from edged.daemon.settings import DaemonSettings
 from edged.daemon.status import status_document
 from edged.errors import CommandError
-from edged.events.log import Events, Log
+from edged.events.log import Events, LineLog
 from edged.job.plan import parse_job
 from edged.platform.clock import SystemClock
 from tests.api.support import READINGS
@@ -88,7 +88,7 @@ class Behind(threading.Thread):
         }  # fmt: skip
         self._over = os.eventfd(0)
         clock = SystemClock()
-        events = Events(clock, Log(lambda *_: None))
+        events = Events(clock, LineLog(lambda *_: None))
         self._door = DaemonsDoor(path, self._answer, clock, events, lambda: snapshot)
         self.start()
 

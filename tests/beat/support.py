@@ -21,7 +21,7 @@ from edged.data.columns import Batch
 from edged.data.flow import BeatContext
 from edged.data.schema import Schema
 from edged.data.workers import Workers
-from edged.events.log import Events, Log
+from edged.events.log import Events, LineLog
 from edged.events.publisher import EventPublisher
 from edged.job.plan import parse_job
 from edged.pages.read import read_page
@@ -103,7 +103,7 @@ class HandClock:
 
 def event_log():
     """An event log that writes no lines."""
-    return Events(SystemClock(), Log(lambda *_: None))
+    return Events(SystemClock(), LineLog(lambda *_: None))
 
 
 def publisher(events=None):

@@ -8,7 +8,7 @@ import time
 
 from edged.centre_link.desired_state import RECEIVED
 from edged.centre_link.follower import DesiredStateFollower
-from edged.events.log import Events, Log
+from edged.events.log import Events, LineLog
 from edged.platform.clock import SystemClock
 from edged.platform.event_loop import EventLoop
 
@@ -34,7 +34,7 @@ def test_the_event_loop_does_not_wait_for_a_child_that_writes_and_exits_slowly(
         tmp_path,
         tmp_path / "door",
         event_loop,
-        Events(clock, Log(lambda *_: None)),
+        Events(clock, LineLog(lambda *_: None)),
         lambda: ended.append(follower.outcome()),
     )
     follower.follow()
@@ -62,7 +62,7 @@ def test_a_child_that_cannot_be_made_is_the_problem_of_that_version_and_of_no_ot
         tmp_path,
         tmp_path / "door",
         event_loop,
-        Events(clock, Log(lambda *_: None)),
+        Events(clock, LineLog(lambda *_: None)),
         lambda: ended.append(follower.outcome()),
     )
     follower.follow({"version": 7})

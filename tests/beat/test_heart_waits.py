@@ -14,7 +14,7 @@ from edged.config.sections import TelemetrySection
 from edged.control.door import ask
 from edged.daemon.daemon import Daemon
 from edged.daemon.settings import DaemonSettings
-from edged.events.log import Log
+from edged.events.log import LineLog
 from edged.job.plan import parse_job
 from edged.store import Store
 from tests.beat.loop import GateDisk, batch
@@ -34,7 +34,7 @@ class Running:
         told = TelemetrySection(**telemetry)
         settings = DaemonSettings(path / "store", "dev", 1, uplink_url=url, telemetry=told)
         plans = [parse_job(document) for document in documents or [QUICK]]
-        self.daemon = Daemon(settings, plans, Log(lambda *_: None))
+        self.daemon = Daemon(settings, plans, LineLog(lambda *_: None))
         monkeypatch.setattr(self.daemon.parts.event_loop, "catch_signals", lambda *_: None)
         self._thread = threading.Thread(target=self.daemon.run)
         self._thread.start()
