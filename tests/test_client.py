@@ -331,7 +331,8 @@ def test_several_threads_may_send() -> None:
 
 
 def test_frames_cut_anywhere_come_out_whole() -> None:
-    data = frames.numbered(frames.HELLO, 7) + frames.told(frames.ERROR, "no") + frames.end_ack()
+    error = frames.text_frame(frames.ERROR, "no")
+    data = frames.numbered(frames.HELLO, 7) + error + frames.end_ack()
     for size in range(1, len(data)):
         reader, got = frames.FrameReader(), []
         for at in range(0, len(data), size):

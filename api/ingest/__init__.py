@@ -47,7 +47,7 @@ class StreamVersion:
     """When the job was created: a job that replaces a deleted one of its name starts at version 1
     again."""
 
-    def stands(self, jobs: dict[str, Any]) -> bool:
+    def is_current(self, jobs: dict[str, Any]) -> bool:
         """Whether the job is in a snapshot's jobs with this definition."""
         job = jobs.get(self.job, {})
         return (job.get("version"), job.get("created_us")) == (self.version, self.created_us)
@@ -165,7 +165,7 @@ class Ingest:
         snapshot = await self._door.snapshot()
         source = source_of(snapshot, target.job, target.stream)
         schema = _schema(document, target.stream, source)
-        for old in [t for t in self._producers if not t.stands(snapshot["jobs"])]:
+        for old in [t for t in self._producers if not t.is_current(snapshot["jobs"])]:
             await self._producers.pop(old).close()
 
         async def address() -> str:

@@ -36,7 +36,7 @@ def numbered(kind: int, seq: int) -> bytes:
     return _NUMBERED.pack(kind, 8, seq)
 
 
-def told(kind: int, text: str) -> bytes:
+def text_frame(kind: int, text: str) -> bytes:
     """An ERROR or AGAIN frame."""
     payload = text.encode()[:PAYLOAD_MAX]
     return _HEAD.pack(kind, len(payload)) + payload

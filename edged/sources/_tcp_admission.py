@@ -123,7 +123,7 @@ class Admission:
         self._counts[f"refused_{reason}"] += 1
         self._refused(reason, f"{connection.name}: {text}")
         with self._lock:
-            connection.send(frames.told(frames.ERROR, text))
+            connection.send(frames.text_frame(frames.ERROR, text))
             connection.finish_sending()
             connection.state, connection.since_us = LEAVING, monotonic_us
             connection.forget()
@@ -166,7 +166,7 @@ class Admission:
                 self._counts["refused_full"] += 1
                 self._refused("full", "too many connections")
                 with contextlib.suppress(OSError):
-                    sock.send(frames.told(frames.AGAIN, "too many connections"))
+                    sock.send(frames.text_frame(frames.AGAIN, "too many connections"))
                 sock.close()
                 continue
             self._welcome(sock, name_of(sock, peer), monotonic_us)

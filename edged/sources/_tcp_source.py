@@ -172,7 +172,7 @@ class TcpSource(Source):
 
     def close(self) -> None:
         """Send AGAIN to every peer, and close."""
-        frame = frames.told(frames.AGAIN, "this edged is stopping")
+        frame = frames.text_frame(frames.AGAIN, "this edged is stopping")
         for connection in list(self._connections.values()):
             with self._lock:
                 if connection.state == OPEN and connection.number:
@@ -355,7 +355,7 @@ class TcpSource(Source):
             self._counts["sent_away"] += 1
             with self._lock:
                 if connection.number:
-                    connection.send(frames.told(frames.AGAIN, text))
+                    connection.send(frames.text_frame(frames.AGAIN, text))
             self._close(connection)
 
     def _lost(self, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""What all answers share: common field types, faults and problems."""
+"""Common field types, faults and problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon and what is around it: device, store, uplink, events, configuration."""
+"""Answers about the daemon: device, store, uplink, events, configuration."""
 
 from __future__ import annotations
 

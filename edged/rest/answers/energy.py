@@ -1,4 +1,4 @@
-"""The board, who decides on its clocks, and what it all takes."""
+"""Answers about the board, the policy that sets its clocks, and energy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs, and requests about them that take long."""
+"""Answers about jobs and long operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams, sources, operators, and tuples that come in."""
+"""Answers about streams, sources, operators and accepted tuples."""
 
 from __future__ import annotations
 
