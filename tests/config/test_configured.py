@@ -10,7 +10,7 @@ import pytest
 from edged.config import SettingError, load
 from edged.daemon import configuration
 from edged.errors import JobError
-from tests.governors.test_ownership import Bench, end, limits, start
+from tests.governors.owning import Bench, end, limits, start
 
 JOB = """\
 name = "{name}"

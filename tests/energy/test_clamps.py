@@ -29,7 +29,7 @@ from governors.base import Done, Forecast
 from governors.errors import ActuatorError
 from governors.sysfs import Sysfs
 from tests.energy.test_runtime import StepClock
-from tests.governors.test_helper import Unprivileged
+from tests.governors.helping import Unprivileged
 from tests.governors.trees import CPU, plant
 
 BOARD = "orin-nano-r36"

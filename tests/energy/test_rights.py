@@ -17,7 +17,7 @@ from governors.base import Done, Forecast
 from governors.sysfs import Sysfs
 from tests.beat.support import SECOND
 from tests.energy.test_runtime import StepClock
-from tests.governors.test_helper import DEADLINE_S, Running
+from tests.governors.helping import DEADLINE_S, Running
 
 PINNED = 960_000
 

@@ -20,7 +20,7 @@ from governors.simulated.kernel import open_root
 from tests.beat.support import SECOND
 from tests.energy.common import edged, energy, feed, running, switch
 from tests.energy.test_runtime import Bench, StepClock
-from tests.governors.test_ownership import limits
+from tests.governors.owning import limits
 from tests.governors.trees import plant
 
 EMC = "/sys/kernel/nvpmodel_clk_cap/emc"

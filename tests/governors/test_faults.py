@@ -27,8 +27,8 @@ from edged.cli.governor import command
 from governors import helper as helpers
 from governors.sysfs import Sysfs
 from tests.governors.faults import NOBODY, coming_and_going
-from tests.governors.test_helper import Running, ask, connected, snapshot
-from tests.governors.test_ownership import end, knobs_of, limits, start
+from tests.governors.helping import Running, ask, connected, snapshot
+from tests.governors.owning import end, knobs_of, limits, start
 from tests.governors.trees import plant
 
 TABLE = (

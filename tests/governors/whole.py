@@ -28,10 +28,10 @@ from edged.cli import main
 from edged.control.door import ask
 from governors.sysfs import Sysfs
 from tests.governors.faults import NOBODY
+from tests.governors.helping import connected, poll
 from tests.governors.owner import heed_modes
+from tests.governors.owning import ROOM, knobs_of, limits
 from tests.governors.test_faults import SLOW, Sensor, sensors
-from tests.governors.test_helper import connected, poll
-from tests.governors.test_ownership import ROOM, knobs_of, limits
 from tests.governors.trees import plant
 
 DEADLINE_S = 90
