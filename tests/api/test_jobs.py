@@ -81,7 +81,7 @@ def test_a_tag_of_a_job_that_was_deleted_matches_none_of_its_name(client):
     again = put(client)
     assert again.json()["version"] == 1
     stale = put(client, TOML + '[promises]\nlatency = "2s"\n', **{"If-Match": tag})
-    assert stale.status_code == 412 and "has been deleted" in stale.json()["detail"]
+    assert stale.status_code == 412 and "was deleted" in stale.json()["detail"]
     for how in (("POST", "pause"), ("POST", "drain"), ("DELETE", "")):
         path = f"/v1/jobs/extra/{how[1]}".rstrip("/")
         assert client.request(how[0], path, headers={"If-Match": tag}).status_code == 412
