@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("edged", "api", "governors", "kernels", "deploy")
 FILE_LINES_MAX, FUNCTION_LINES_MAX, README_LINES_MAX = 500, 70, 110
 
-SAME_CLASS_NAMES = {"_Commands", "_Document"}
+SAME_CLASS_NAMES = {"_Commands", "_Document", "_Lane"}
 """Private classes of one role in several modules."""
 REST_ANSWERS = "edged/rest/answers"
 """Its classes are the schemas of the OpenAPI document, named after what they describe."""

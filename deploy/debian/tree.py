@@ -35,11 +35,8 @@ PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 PACKAGES = ("edged", "kernels", "governors", "api")
 LEFT_OUT = re.compile(r"(^|/)(tests?|include|src)/|\.(pyx|pxd|hpp|h|nbi|nbc|whl)$")
 """Files of dependencies that no device runs."""
-BENCHES = re.compile(
-    r"edged/bench/(?!(__init__|join_data|join_floor|join_measure)\.py$)"
-    r"|edged/demo/|edged/cli/(bench|demo)\.py$|governors/fit_nano\.py$"
-)
-"""Files of edged that no device runs.  The joins' drivers stay: `edged calibrate` uses them."""
+BENCHES = re.compile(r"edged/(bench|demo)/|edged/cli/(bench|demo)\.py$|governors/fit_nano\.py$")
+"""Files of edged that no device runs."""
 UNITS = SOURCE / "deploy" / "systemd"
 DOCUMENTS = ("README.md", "CHANGELOG.md")
 EPOCH_S = 946_684_800

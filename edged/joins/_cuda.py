@@ -24,16 +24,13 @@ import numpy.typing as npt
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.errors import ConfigError, JobError
+from edged.joins._rings import FULL, RING_MIN
 from edged.joins.base import Beat, Hashes, Int64s, Records, WindowJoin, marked
 from kernels import cuda as kernels
 from kernels.cpu import bitmap, rings
 from kernels.cpu.partition import PARTITIONS
 from kernels.cuda import gpu
 
-RING_MIN = 64
-"""Initial capacity of a partition's ring."""
-FULL = 0.7
-"""Where one ring must grow, rings fuller than this grow as well."""
 THREADS = 3 if gpu.SIMULATED else gpu.THREADS_MAX
 """Threads a block; each is a Python thread in the simulator.  With two, tests would not notice if
 three of the seven barriers of `kernels.cuda.blocks` were missing."""

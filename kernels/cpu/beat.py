@@ -25,7 +25,7 @@ from kernels.registry import device, kernel, task
 class Desk(NamedTuple):
     """What joins a beat, and what is learnt from beat to beat."""
 
-    job: ADDRESS = field("the Job (`kernels.cpu.chunk`)")
+    job: ADDRESS = field("the JoinJob (`kernels.cpu.chunk`)")
     lanes: ADDRESS = field("the table of lanes: a Dealt each")
     calls: ADDRESS = field("a call of the team for each lane (`kernels.cpu.team`)")
     seats: ADDRESS = field("the team's seats")
@@ -46,7 +46,7 @@ class Desk(NamedTuple):
 class Dealt(NamedTuple):
     """A row of the table of lanes."""
 
-    lane: ADDRESS = field("the Lane")
+    lane: ADDRESS = field("the LaneState")
     answer: I64 = field("what its task answered")
 
 

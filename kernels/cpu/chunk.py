@@ -16,7 +16,7 @@ from kernels.cpu.rings import LOW, PART, RING
 from kernels.registry import device
 
 
-class Job(NamedTuple):
+class JoinJob(NamedTuple):
     """What holds for all lanes of a join; first what changes with each beat, in few cache lines."""
 
     left_batch: ADDRESS = field("the left side's records in this beat")
@@ -40,7 +40,7 @@ class Job(NamedTuple):
     heavy: ADDRESS = field("a byte a partition: 1 if it has chains of heavy hitters")
 
 
-class Lane(NamedTuple):
+class LaneState(NamedTuple):
     """The join of a range of partitions, or of a pool, by one thread: progress and buffers."""
 
     partition: I64 = field("partition of the next chunk to be found")
@@ -56,7 +56,7 @@ class Lane(NamedTuple):
     sieved: I64 = field("1 if few candidates matched lately, so that they pass a sieve first")
     beat: I64 = field("the beat that the lane's pool has begun")
     number: I64 = field("number of the lane, and of its pool")
-    job: ADDRESS = field("the Job")
+    job: ADDRESS = field("the JoinJob")
     scratch: ADDRESS = field("scratch memory")
     out_left: ADDRESS = field("rows of the left store, pair by pair")
     out_right: ADDRESS = field("rows of the right store, pair by pair")
@@ -76,7 +76,7 @@ class Chunk(NamedTuple):
     last: I64 = field("1 if the chunk is the partition's last")
 
 
-JOB, LANE, CHUNK = words(Job), words(Lane), words(Chunk)
+JOB, LANE, CHUNK = words(JoinJob), words(LaneState), words(Chunk)
 JOB_FIELDS = LANE_FIELDS = 24
 CHUNK_FIELDS = 8
 NO_ROOM, FULL, SPREAD, GATHER = -1, -2, -3, -4

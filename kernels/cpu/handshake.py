@@ -51,7 +51,6 @@ from kernels.cpu.nested_loop import (
     AFTER,
     BEFORE,
     LEFT_BASE,
-    RECORD_BYTES,
     RIGHT_BASE,
     START,
     VISIBLE,
@@ -59,6 +58,7 @@ from kernels.cpu.nested_loop import (
     pair_up,
     scan,
 )
+from kernels.cpu.partition import RECORD_BYTES
 from kernels.cpu.rings import earlier, later
 from kernels.registry import device, kernel
 

@@ -29,7 +29,7 @@ ROW_NS = 8
 """Approximate time of a row; decides how many threads some rows are worth."""
 
 
-class Side(NamedTuple):
+class SideTable(NamedTuple):
     """A side's rows of a beat."""
 
     rows: I64 = field("their number")
@@ -60,7 +60,7 @@ class Copy(NamedTuple):
     width: I64 = field("bytes a row")
 
 
-SIDE, KEY, COPY = words(Side), words(Key), words(Copy)
+SIDE, KEY, COPY = words(SideTable), words(Key), words(Copy)
 SIDE_FIELDS, KEY_FIELDS, COPY_FIELDS = 16, 3, 3
 PART_SIDES, START, STOP, COUNTS = 0, 1, 3, 8
 HASHED = COUNTS + 2 * PARTITIONS

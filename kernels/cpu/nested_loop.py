@@ -24,6 +24,7 @@ import numpy as np
 
 from kernels.cpu import compare, mem
 from kernels.cpu.keys import same_key
+from kernels.cpu.partition import RECORD_BYTES
 from kernels.cpu.rings import earlier, later
 from kernels.registry import device, kernel
 
@@ -39,7 +40,6 @@ TILE, RECORD, PAIRS = range(3)
 """`progress` (int64[3]): first entry of the current tile, current record, pairs so far."""
 
 TILE_ENTRIES = 4096
-RECORD_BYTES = 16
 
 
 @device

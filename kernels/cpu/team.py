@@ -59,7 +59,7 @@ LAST_NS, CLOCK = 192, 208
 SEAT_BYTES = 256
 
 
-class Call(NamedTuple):
+class TaskCall(NamedTuple):
     """A row of the table of calls: 128 bytes, so that no two threads write to one cache line."""
 
     function: ADDRESS = field("task to call")
@@ -69,7 +69,7 @@ class Call(NamedTuple):
     ended_ns: I64 = field("when it ended")
 
 
-CALL = words(Call)
+CALL = words(TaskCall)
 CALL_FIELDS = 16
 SHARES = 4
 """Calls for each thread."""

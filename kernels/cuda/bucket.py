@@ -43,6 +43,7 @@ from kernels.cuda.ring import (
     INDEX,
     INDEX_MASK,
     LOW_32,
+    TABLES,
     TAIL,
     earlier,
     later,
@@ -58,7 +59,6 @@ BUFFER = 64
 STALE = 16
 """A bucket with more invalid entries than this is cleaned up when a probe finds it."""
 
-_TABLES = "int64[:, :, ::1], int64[:, ::1]"
 _BUCKETS = "uint32[::1], uint32[::1], uint32[::1], uint32[::1], uint32[::1]"
 _FREE = "uint32[::1], int64[::1]"
 
@@ -146,7 +146,7 @@ def take_chunks(
 
 
 @cuda_kernel(
-    f"void(int64, {_TABLES}, uint32[::1], {_BUCKETS}, {_FREE}, uint32[::1], uint32[:, ::1])",
+    f"void(int64, {TABLES}, uint32[::1], {_BUCKETS}, {_FREE}, uint32[::1], uint32[:, ::1])",
     reference="tests.naive.cuda.build",
 )
 def build(
@@ -215,7 +215,7 @@ def build(
 
 
 @cuda_kernel(
-    f"void(int64, int64, {_TABLES}, int64[::1], uint32[::1], {_BUCKETS}, uint32[::1], int64,"
+    f"void(int64, int64, {TABLES}, int64[::1], uint32[::1], {_BUCKETS}, uint32[::1], int64,"
     " int64, int64[::1])",
     reference="tests.naive.cuda.count_buckets",
 )
@@ -269,7 +269,7 @@ def count(
 
 
 @cuda_kernel(
-    f"void(int64, int64, {_TABLES}, int64[::1], uint32[::1], uint32[::1], {_BUCKETS}, int64,"
+    f"void(int64, int64, {TABLES}, int64[::1], uint32[::1], uint32[::1], {_BUCKETS}, int64,"
     " int64, int64, int64, int64[::1], int64[::1], int64[::1])",
     reference="tests.naive.cuda.write_buckets",
 )

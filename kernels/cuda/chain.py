@@ -31,6 +31,7 @@ from kernels.cuda.ring import (
     INDEX,
     INDEX_MASK,
     LOW_32,
+    TABLES,
     TAIL,
     earlier,
     later,
@@ -41,12 +42,11 @@ from kernels.cuda.ring import (
 )
 from kernels.registry import cuda_kernel
 
-_TABLES = "int64[:, :, ::1], int64[:, ::1]"
 _RING = "int64[::1], uint32[::1]"
 
 
 @cuda_kernel(
-    f"void(int64, {_TABLES}, uint32[::1], uint32[::1], uint32[:, ::1])",
+    f"void(int64, {TABLES}, uint32[::1], uint32[::1], uint32[:, ::1])",
     reference="tests.naive.cuda.link",
 )
 def link(side: int, tables: Any, firsts: Any, links: Any, heads: Any, scratch: Any) -> None:
@@ -85,7 +85,7 @@ def link(side: int, tables: Any, firsts: Any, links: Any, heads: Any, scratch: A
 
 
 @cuda_kernel(
-    f"void(int64, int64, {_TABLES}, {_RING}, uint32[::1], int64, int64, int64[::1], uint32[::1])",
+    f"void(int64, int64, {TABLES}, {_RING}, uint32[::1], int64, int64, int64[::1], uint32[::1])",
     reference="tests.naive.cuda.count",
 )
 def count(
@@ -132,7 +132,7 @@ def count(
 
 
 @cuda_kernel(
-    f"void(int64, int64, {_TABLES}, {_RING}, uint32[::1], int64, int64, int64, int64,"
+    f"void(int64, int64, {TABLES}, {_RING}, uint32[::1], int64, int64, int64, int64,"
     " int64[::1], uint32[::1], int64[::1], int64[::1])",
     reference="tests.naive.cuda.write",
 )

@@ -56,6 +56,8 @@ REPORT = 3
 _TABLES = "int64[:, :, ::1]"
 _FIRSTS = "int64[:, ::1]"
 _RING = "int64[::1], uint32[::1], uint32[::1]"
+TABLES = f"{_TABLES}, {_FIRSTS}"
+"""Signature of the two tables of rings."""
 
 
 @cuda_device
