@@ -268,7 +268,7 @@ def test_a_producer_without_an_id_parts_over_tls_too() -> None:
 
 
 def test_that_the_peer_hung_up_first_over_tls_is_no_error_of_hanging_up() -> None:
-    """edged may have read that the stream ends, and closed, before TLS is told the same."""
+    """edged may read the end of the stream and close before TLS's close_notify arrives."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

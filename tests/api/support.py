@@ -112,7 +112,7 @@ class Api(ChildProcess):
     def client(self, token=None, **options):
         """An httpx client of the unix socket."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # verify: 22 ms of CPU for the system's certificates, which nobody here shows
+        # verify: 22 ms of CPU for the system's certificates, which no test uses
         transport = httpx.HTTPTransport(uds=str(self.socket), verify=False)
         options = {"base_url": "http://localhost", "timeout": 60, **options}
         return httpx.Client(transport=transport, headers=headers, **options)

@@ -1,4 +1,4 @@
-"""HTTP ingest: bodies against plain Python, and exactly once whoever is killed."""
+"""HTTP ingest: bodies against plain Python, and exactly once when any process is killed."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_request_more_than_may_be_pending_is_told_when_to_come_again():
 
 
 def test_ways_into_jobs_that_are_gone_or_were_changed_are_closed(tmp_path):
-    """Whoever makes and deletes jobs for ever leaves nothing behind in the API."""
+    """Creating and deleting jobs without end leaves nothing behind in the API."""
     jobs = {}
 
     class StubDoor:
@@ -234,7 +234,7 @@ def rows_of(first, count):
 
 
 def landed(daemon, streams=("all", "late")):
-    """Ids of all rows in the pages of a store that nobody runs, late ones too."""
+    """Ids of all rows in the pages of a store without a running daemon, late ones too."""
     document = json.loads((daemon.path / "job.json").read_text())
     columns = document["streams"]["power"]["columns"]
     fields = [
@@ -276,7 +276,7 @@ def test_all_three_formats_arrive_and_a_key_brings_its_rows_once(tmp_path):
 
 
 def send_at_once(api, body, key):
-    """Many send the same at once: one of them brings it, the others are told to wait."""
+    """Many equal requests at once: one is carried out, the others are refused with Retry-After."""
 
     def one(_):
         with api.client() as client:

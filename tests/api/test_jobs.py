@@ -235,7 +235,7 @@ def test_a_kernel_and_a_policy_are_chosen(client):
 
 
 def test_streams_and_sources_tell_what_comes_a_second(client):
-    """The first to ask is told too: rates of nothing are 0, not unknown."""
+    """The first request has rates too: without rows they are 0, not unknown."""
     for path, keys in (("streams", ["rows_per_s"]), ("sources", ["rows_per_s", "bytes_per_s"])):
         (one,) = client.get(f"/v1/{path}").json()["items"]
         assert [one[key] for key in keys] == [0.0] * len(keys)

@@ -46,7 +46,7 @@ def test_events_come_live_and_a_reader_who_comes_back_misses_none(plant):
         paused = first(messages, "event")
         assert paused.data["kind"] == "job.paused" and paused.id == str(paused.data["id"])
     with api.client() as client:
-        client.post("/v1/jobs/readings/resume")  # while nobody reads
+        client.post("/v1/jobs/readings/resume")  # without a reader
     with reading(api, paused.id) as messages:
         resumed = first(messages, "event")
         assert resumed.data["kind"] == "job.resumed"

@@ -208,7 +208,7 @@ def test_a_change_that_waits_for_the_disk_may_have_been_made_and_reads_go_on(tmp
 
 @pytest.mark.parametrize("state", ["nothing", "dead", "deaf"])
 def test_a_daemon_that_starts_or_is_busy_with_a_beat_is_awaited_for_a_bounded_time(tmp_path, state):
-    """Nothing is there yet; an earlier process's socket; the kernel takes what nobody reads."""
+    """No socket yet; an earlier process's socket; a socket whose process reads nothing."""
     path = tmp_path / "door"
     with socket.socket(socket.AF_UNIX) as listener:
         if state != "nothing":

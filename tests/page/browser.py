@@ -119,7 +119,7 @@ class Page:
         return self._browser.call(method, self._session, **params)
 
     def prepare(self, width: int, height: int, dark: bool) -> None:
-        """Size and colour scheme, and listen to all that is told."""
+        """Set size and colour scheme, and subscribe to all events."""
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
