@@ -314,8 +314,7 @@ def scan_message(
 ) -> Any:
     """Parse the message at `at`, of which `left` bytes are here, into `m`.
 
-    Returns its size; 0: not whole yet (R_NEED says more); -1: refused (R_ERROR says why).
-    """
+    Returns its size; 0: incomplete (R_NEED has the need); -1: refused (R_ERROR has the reason)."""
     regions[r, R_NEED] = 8
     if left < 4:
         return 0

@@ -112,42 +112,48 @@ def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
         daemon.until(lambda: set(daemon.jobs_now()) == {"c"})
         assert daemon.kinds().count("config.refused") == 2
 
-        # a job of another name that ships the same stream cannot stand beside it: nothing happens
-        text = (daemon.jobs / "c.toml").read_text()
-        (daemon.jobs / "c.toml").write_text(text.replace('name = "c"', 'name = "d"'))
-        daemon.configure("")
-        with pytest.raises(ConfigError, match="job d already makes pages of c_out"):
-            ask(daemon.door, "reload")
-        assert set(daemon.jobs_now()) == {"c"}
-        assert ask(daemon.door, "governor")["policy"] == "power_cap"
+        conflicts_change_nothing(daemon)
+        a_taken_port_changes_nothing(daemon)
 
-        # nor can two that swap their streams, one after the other: nothing happens
-        daemon.job("c"), daemon.job("d")
-        daemon.configure(POLICY)
+
+def conflicts_change_nothing(daemon):
+    # a job of another name that ships the same stream cannot stand beside it: nothing happens
+    text = (daemon.jobs / "c.toml").read_text()
+    (daemon.jobs / "c.toml").write_text(text.replace('name = "c"', 'name = "d"'))
+    daemon.configure("")
+    with pytest.raises(ConfigError, match="job d already makes pages of c_out"):
         ask(daemon.door, "reload")
-        jobs = {name: job["version"] for name, job in daemon.jobs_now().items()}
-        for name, other in ("cd", "dc"):
-            text = JOB.format(name=other, port=daemon.port, latency_ms=50)
-            (daemon.jobs / f"{name}.toml").write_text(
-                text.replace(f'"{other}"\n[p', f'"{name}"\n[p')
-            )
-        daemon.configure("[log]\nlevel = 'error'\n" + POLICY)
-        with pytest.raises(ConfigError, match=r"already makes pages of ._out"):
-            ask(daemon.door, "reload")
-        assert {n: j["version"] for n, j in daemon.jobs_now().items()} == jobs
-        assert ask(daemon.door, "log")["level"] == "info"
+    assert set(daemon.jobs_now()) == {"c"}
+    assert ask(daemon.door, "governor")["policy"] == "power_cap"
 
-        # a port that is taken is found out only by taking it: the policy is as it was, too
-        daemon.job("c"), daemon.job("d")
-        with socket.socket() as squatter:
-            squatter.bind(("127.0.0.1", 0))
-            squatter.listen()
-            text = JOB.format(name="e", port=squatter.getsockname()[1], latency_ms=50)
-            (daemon.jobs / "e.toml").write_text(text)
-            with pytest.raises(CommandError, match="cannot listen"):
-                ask(daemon.door, "reload")
-        assert {n: j["version"] for n, j in daemon.jobs_now().items()} == jobs
-        assert ask(daemon.door, "log")["level"] == "info"
+    # nor can two that swap their streams, one after the other: nothing happens
+    daemon.job("c"), daemon.job("d")
+    daemon.configure(POLICY)
+    ask(daemon.door, "reload")
+    jobs = {name: job["version"] for name, job in daemon.jobs_now().items()}
+    for name, other in ("cd", "dc"):
+        text = JOB.format(name=other, port=daemon.port, latency_ms=50)
+        (daemon.jobs / f"{name}.toml").write_text(text.replace(f'"{other}"\n[p', f'"{name}"\n[p'))
+    daemon.configure("[log]\nlevel = 'error'\n" + POLICY)
+    with pytest.raises(ConfigError, match=r"already makes pages of ._out"):
+        ask(daemon.door, "reload")
+    assert {n: j["version"] for n, j in daemon.jobs_now().items()} == jobs
+    assert ask(daemon.door, "log")["level"] == "info"
+
+
+def a_taken_port_changes_nothing(daemon):
+    # a port that is taken is found out only by taking it: the policy is as it was, too
+    jobs = {name: job["version"] for name, job in daemon.jobs_now().items()}
+    daemon.job("c"), daemon.job("d")
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        text = JOB.format(name="e", port=squatter.getsockname()[1], latency_ms=50)
+        (daemon.jobs / "e.toml").write_text(text)
+        with pytest.raises(CommandError, match="cannot listen"):
+            ask(daemon.door, "reload")
+    assert {n: j["version"] for n, j in daemon.jobs_now().items()} == jobs
+    assert ask(daemon.door, "log")["level"] == "info"
 
 
 def test_jobs_that_swap_their_streams_are_refused_and_those_that_hand_them_on_are_not(tmp_path):
