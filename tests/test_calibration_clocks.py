@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from edged.calibration import operating_points, site, workloads
 from edged.calibration.join_kernels import with_calibration
-from edged.calibration.operating_points import Bounds, OppCalibration, Site
+from edged.calibration.operating_points import CalibrationLimits, OppCalibration, Site
 from edged.calibration.plot import outline
 from edged.calibration.power_meters import ZONES, hottest
 from edged.calibration.site import UNITS, WINDOW, Asked, calibrate_board
@@ -68,7 +68,7 @@ class Bench:
     def run(self, seconds=60.0, celsius_max=85.0, say=lambda *_: None):
         writer = Direct(self.board.sysfs)
         with Ownership(self.board.sysfs, writer, self.journal, self.knobs) as ours:
-            made = OppCalibration(self.site, ours, Bounds(seconds, celsius_max), say)
+            made = OppCalibration(self.site, ours, CalibrationLimits(seconds, celsius_max), say)
             return made.run(self.bench), made.notes
 
 
@@ -76,7 +76,7 @@ def asked(board, directory, seconds=1.0):
     chain = load_joins()["chain"]
     return Asked(
         str(board), directory / "state" / "limits.journal", directory / "no.sock", [chain], 1,
-        Bounds(seconds, 85.0),
+        CalibrationLimits(seconds, 85.0),
     )  # fmt: skip
 
 
@@ -289,14 +289,14 @@ HOLDS = """
 import sys
 from pathlib import Path
 from edged.calibration import site
-from edged.calibration.operating_points import Bounds
+from edged.calibration.operating_points import CalibrationLimits
 from edged.cli.calibrate import ending_in_order
 from edged.joins.base import load_joins
 root, journal = sys.argv[1], Path(sys.argv[2])
 site.WINDOW = 1000
 with ending_in_order():
     site.calibrate_board(site.Asked(
-        root, journal, journal, [load_joins()["chain"]], 1, Bounds(60.0, 85.0)))
+        root, journal, journal, [load_joins()["chain"]], 1, CalibrationLimits(60.0, 85.0)))
 """
 
 

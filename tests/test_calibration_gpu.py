@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from edged.calibration import site, workloads
 from edged.calibration.join_kernels import of_board, runnable, with_calibration
-from edged.calibration.operating_points import Bounds, settable
+from edged.calibration.operating_points import CalibrationLimits, settable
 from edged.calibration.plot import draw, outline
 from edged.calibration.power_meters import Watts, clock_hz, hottest, rails_apart
 from edged.calibration.site import UNITS, Asked, calibrate_board
@@ -53,7 +53,7 @@ def asked(board, directory, *kernels, seconds=60.0):
     joins = load_joins()
     return Asked(
         str(board), directory / "state" / "limits.journal", directory / "no.sock",
-        [joins[name] for name in kernels], 1, Bounds(seconds, 85.0),
+        [joins[name] for name in kernels], 1, CalibrationLimits(seconds, 85.0),
     )  # fmt: skip
 
 
@@ -248,7 +248,8 @@ def counted(self, *words):
     return found
 member.join = counted
 energy = site.calibrate_board(site.Asked(
-    root, directory / "j", directory / "h", [member], 1, operating_points.Bounds(1.2, 85.0)))
+    root, directory / "j", directory / "h", [member], 1,
+    operating_points.CalibrationLimits(1.2, 85.0)))
 beside = of_board(calibrate([member], 1, {}, (40,), (16, 32)), open_root(root))
 print(json.dumps([json.loads(energy.encode()), json.loads(beside.encode()), sorted(set(ran))]))
 """

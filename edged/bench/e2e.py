@@ -27,7 +27,7 @@ import pyarrow as pa
 from edged.bench.load import Load
 from edged.bench.plots import draw_e2e
 from edged.bench.rig import Rig, Sample, join_job, machine, rig
-from edged.bench.verify import Digest, expected
+from edged.bench.verify import RowDigest, expected
 from edged.central.segments import list_segments, read_pages, read_rows
 from edged.data.schema import Schema
 from edged.errors import EdgedError
@@ -143,16 +143,16 @@ def landed_tables(landing: Path) -> Any:
                 yield header, read_page(page, schema)
 
 
-def landed_digest(landing: Path) -> Digest:
+def landed_digest(landing: Path) -> RowDigest:
     """The digest of all rows read back from the landing."""
-    digest = Digest()
+    digest = RowDigest()
     for _, rows in landed_tables(landing):
         digest.add(rows)
     return digest
 
 
-def _verify(load: Load, sent: int, bound_us: int, got: Digest, say: Say) -> bool:
-    want = Digest()
+def _verify(load: Load, sent: int, bound_us: int, got: RowDigest, say: Say) -> bool:
+    want = RowDigest()
     for i, digest in enumerate(expected(load, sent, bound_us)):
         want = digest
         if i % 10 == 0:

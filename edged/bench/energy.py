@@ -25,6 +25,7 @@ from edged.bench.energy_arms import GPU_VARIANTS, LATENCY_US, ORIN_ARMS, Nano, O
 from edged.bench.energy_service import Service, load
 from edged.bench.rig import machine
 from edged.console import options as checks
+from governors.fit_nano import IDLE_W
 
 FIGURE3 = ("nested loop", "HELLS", "Handshake", "ecoJoin", "ecoJoin GPU", "edged", "edged daemon")
 FIGURE4 = ("FB", "AB", "AB+FS")
@@ -44,7 +45,7 @@ def measure(say: Say = lambda _: None) -> dict[str, Any]:
     rows = [_orin(orin, arm, rate, say) for arm in ORIN_ARMS for rate in published.RATES]
     sustained = {v: _sustained(nano, v) for v in (*FIGURE3, "FB") if v not in GPU_VARIANTS}
     return {
-        "provenance": "simulated", "board": nano.board.name, "idle_watts": published.IDLE_W,
+        "provenance": "simulated", "board": nano.board.name, "idle_watts": IDLE_W,
         "latency_us": LATENCY_US, "service": _service(service), "machine": machine(),
         "figure3": rows3, "figure4": rows4, "figure5": rows5, "orin_nano": rows,
         "sustained": sustained, "orin_bounds": _bounds(orin.bounds()),
@@ -237,7 +238,7 @@ def _less(own: float | None, other: float | None) -> float | None:
     """How much less above idle."""
     if own is None or other is None:
         return None
-    return 1 - (own - published.IDLE_W) / (other - published.IDLE_W)
+    return 1 - (own - IDLE_W) / (other - IDLE_W)
 
 
 @click.command(name="energy")

@@ -29,14 +29,15 @@ import msgspec
 
 import governors.profile_reader
 from edged.bench import energy_ecojoin, energy_gpu
+from edged.bench.energy_ecojoin import BACKLOG_MAX
 from edged.bench.energy_memory import chain_ns
 from edged.bench.energy_published import WINDOW_S
 from edged.bench.energy_service import Service
 from edged.job.plan import JobPlan, parse_job
-from edged.simulate.bounds import SYSTEM_BYTES, Bounds, find_bounds
-from edged.simulate.device import Device
+from edged.simulate.bounds import SYSTEM_BYTES, RateBounds, find_bounds
+from edged.simulate.device import SimulatedDevice
 from edged.simulate.engine import Engine, Setup
-from edged.simulate.work import STATE_BYTES, JobWork, Load, job_work
+from edged.simulate.work import STATE_BYTES, ArrivalLoad, JobWork, job_work
 from governors.policies.base import Act, ClockSetting, Decision
 from governors.profile import BoardProfile
 from governors.work import RaceCost
@@ -51,8 +52,6 @@ TOP_HZ = 1_428_000_000
 RACES_MAX = 10_000
 """Of a run of fixed batches: then it is in its steady state."""
 ROW_BYTES = 16
-BACKLOG_MAX = 3.0
-"""Batches or tolerances that may wait at the end of a run that keeps up."""
 SENDS_PER_S = 20.0
 UPLOAD_WITHIN_US = 60_000_000
 
@@ -105,7 +104,7 @@ def setup(work: JobWork, board: BoardProfile, policy: str) -> Setup:
     return Setup(work, LATENCY_US, LATENCY_US, memory, policy, seconds=SECONDS)
 
 
-def batched(made: Setup, device: Device) -> Run:
+def batched(made: Setup, device: SimulatedDevice) -> Run:
     """The daemon's batcher and a policy."""
     o = Engine(made, device).run()
     if o.waiting > BACKLOG_MAX * made.work.rows_per_s * made.latency_us / 1e6:
@@ -115,7 +114,9 @@ def batched(made: Setup, device: Device) -> Run:
                o.wakes / o.seconds)  # fmt: skip
 
 
-def fixed_batches(device: Device, cost: RaceCost, rate: float, batch: int, hz: int = 0) -> Run:
+def fixed_batches(
+    device: SimulatedDevice, cost: RaceCost, rate: float, batch: int, hz: int = 0
+) -> Run:
     """A race as soon as a batch of one stream is there; at a pinned clock, or left alone (0)."""
     period_us = 1e6 * batch / rate / STREAMS
     races = max(20, min(RACES_MAX, round(SECONDS * 1e6 / period_us)))
@@ -145,7 +146,7 @@ class Nano:
         self.service, self.board = service, paper_nano()
         self._cycles, self._waits = cycles, waits
         self.plan = daemon_plan()
-        self._bounds: dict[str, Bounds] = {}
+        self._bounds: dict[str, RateBounds] = {}
 
     def run(self, variant: str, rate: int) -> Run:
         """A variant of Figure 3 or 4 at a rate of each stream."""
@@ -154,7 +155,7 @@ class Nano:
         if rate > self.bounds(variant).rows_per_s["cpu"]:
             return Run(None, "does not keep up: cpu", 1.0)
         if variant == "Handshake":
-            device = Device(self.board)
+            device = SimulatedDevice(self.board)
             watts = device.tariff.race_watts("cpu", TOP_HZ, float(device.cores))
             return Run(watts, "all cores poll", 1.0)
         if variant in ECOJOIN_VARIANTS:
@@ -162,11 +163,11 @@ class Nano:
             hz = energy_ecojoin.race_hz(rate) if variant in ("ecoJoin", "AB+FS") else 0
             return self.ecojoin(rate, batch, hz)
         made = setup(self._work(variant, rate), self.board, "race_to_idle")
-        return batched(made, Device(self.board))
+        return batched(made, SimulatedDevice(self.board))
 
     def ecojoin(self, rate: int, batch: int, hz: int = 0) -> Run:
         """The authors' program in batches of so many tuples of each stream."""
-        device = Device(self.board)
+        device = SimulatedDevice(self.board)
         rounds = energy_ecojoin.Rounds(device, self._ecojoin_cost(rate), rate, batch, hz)
         keeps_up = rounds.run()
         busy = rounds.race_us / device.at_us
@@ -177,17 +178,17 @@ class Nano:
         return Run(device.joules / seconds, "", busy, rounds.race_us / rounds.count / 1e3,
                    latency_ms, device.wakes / seconds)  # fmt: skip
 
-    def bounds(self, variant: str) -> Bounds:
+    def bounds(self, variant: str) -> RateBounds:
         """What each resource would allow: a race within half the tolerance; rounds of ecoJoin and
         Handshake's races of 1024 tuples may follow one another."""
         if variant not in self._bounds:
             self._bounds[variant] = self._find_bounds(variant)
         return self._bounds[variant]
 
-    def _find_bounds(self, variant: str) -> Bounds:
+    def _find_bounds(self, variant: str) -> RateBounds:
         if variant in ECOJOIN_VARIANTS:
             batch = energy_ecojoin.FIXED_BATCH if variant == "FB" else None
-            return Bounds({
+            return RateBounds({
                 "cpu": largest(lambda rate: self._rounds_fit(rate, batch)),
                 "memory": largest(lambda rate: self._table_fits(window(rate))),
             })  # fmt: skip
@@ -195,12 +196,12 @@ class Nano:
             lambda rate: setup(
                 self._work(variant, rate, float(ROW_BYTES)), self.board, "hands_off"
             ),
-            Device(self.board),
+            SimulatedDevice(self.board),
         )
         if variant == "Handshake":
             fits = largest(lambda rate: self._cost(variant, rate).us(1024, TOP_HZ) * 2 * rate
                            <= 1e6 * 1024)  # fmt: skip
-            found = Bounds({**found.rows_per_s, "cpu": fits})
+            found = RateBounds({**found.rows_per_s, "cpu": fits})
         return found
 
     def _rounds_fit(self, rate: float, batch: int | None) -> bool:
@@ -220,14 +221,14 @@ class Nano:
         share = energy_gpu.busy(variant, rate, window(rate))
         if share.low > 1:
             return Run(None, "does not keep up: gpu", 1.0)
-        found = energy_gpu.watts(Device(self.board), share)
+        found = energy_gpu.watts(SimulatedDevice(self.board), share)
         note = "an interval: nothing public calibrates the GPU; `watts` is its middle"
         return Run(found.middle, note, min(1.0, share.middle), interval=(found.low, found.high))
 
     def _work(self, variant: str, rate: float, row_bytes: float = 0.0) -> JobWork:
         if variant == "edged daemon":
             cores = self.board.core_count
-            load = Load(rate, SENDS_PER_S, window(rate) / 2**31)
+            load = ArrivalLoad(rate, SENDS_PER_S, window(rate) / 2**31)
             work = job_work(self.plan, self.board, load, cores=cores)
             waits_us = chain_ns(window(rate)) / 1e3 / cores
             return replace(work, cost=replace(work.cost, stall_us_per_unit=waits_us))
@@ -262,29 +263,30 @@ class Orin:
         if arm == "per tuple":
             return self._per_tuple(rate)
         full = arm.endswith("uploads")
-        device = Device(self.board, memory_cap=full)
+        device = SimulatedDevice(self.board, memory_cap=full)
         policy = "hands_off" if arm == "batched" else "race_to_idle"
         made = setup(self._work(rate), self.board, policy)
         if full:
             made = replace(made, settings={"sleep": True}, upload_within_us=UPLOAD_WITHIN_US)
         return batched(made, device)
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> RateBounds:
         """Of the batched arms."""
         return find_bounds(
-            lambda rate: setup(self._work(rate), self.board, "hands_off"), Device(self.board)
+            lambda rate: setup(self._work(rate), self.board, "hands_off"),
+            SimulatedDevice(self.board),
         )
 
     def _work(self, rate: float) -> JobWork:
-        return job_work(self.plan, self.board, Load(rate, SENDS_PER_S, window(rate) / 2**31))
+        return job_work(self.plan, self.board, ArrivalLoad(rate, SENDS_PER_S, window(rate) / 2**31))
 
     def _per_tuple(self, rate: float) -> Run:
         """A race a tuple, which comes as a message: what the daemon takes for one and for its row,
         without a beat's fixed part, commit and pages."""
-        load = Load(rate, rate, window(rate) / 2**31)
+        load = ArrivalLoad(rate, rate, window(rate) / 2**31)
         work = job_work(self.plan, self.board, load, cores=1).cost
         each = RaceCost(0.0, work.cycles_per_unit, 0.0, work.stall_us_per_unit)
-        return fixed_batches(Device(self.board), each, rate, 1)
+        return fixed_batches(SimulatedDevice(self.board), each, rate, 1)
 
 
 def daemon_plan() -> JobPlan:

@@ -24,7 +24,7 @@ and charged by `energy_memory`.
 from __future__ import annotations
 
 from edged.bench.energy_memory import L2_BYTES, LINE_BYTES, TWO_AT_ONCE, read_ns, stream_ns
-from edged.simulate.device import Device
+from edged.simulate.device import SimulatedDevice
 from governors.policies.base import Act, ClockSetting, Decision
 from governors.work import RaceCost
 
@@ -90,7 +90,7 @@ class Rounds:
     """Rounds of a batch of each stream: a race, the workers' spinning, sleep."""
 
     def __init__(
-        self, device: Device, race: RaceCost, rate: float, batch: int, hz: int = 0
+        self, device: SimulatedDevice, race: RaceCost, rate: float, batch: int, hz: int = 0
     ) -> None:
         """`hz`: set for races, and the lowest clock after them; 0 leaves clocks to the kernel."""
         device.log = []

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edged.simulate.device import Device
+from edged.simulate.device import SimulatedDevice
 
 GPU_HZ = 921_600_000
 BUDGET_W = 10.0
@@ -78,7 +78,7 @@ def busy(variant: str, rate: float, window: int) -> Interval:
     return Interval(WITHIN[0] * share / wider, WITHIN[1] * share)
 
 
-def watts(device: Device, share: Interval) -> Interval:
+def watts(device: SimulatedDevice, share: Interval) -> Interval:
     """Whole input; a GPU that needs more than all of its time is busy all of it."""
     gpu, top_hz, idle = device.profile.gpu, device.dials[0].max_hz, device.idle_watts
     spinning = device.tariff.race_watts("cpu", top_hz, 1.0) - idle

@@ -12,7 +12,8 @@ Nothing here is an input of a model; the idle power alone is, in the board's pro
 
 from __future__ import annotations
 
-IDLE_W = 1.03
+from governors.fit_nano import IDLE_W
+
 WINDOW_S = 10
 ABOVE_W_MIN = 0.2
 """Errors are told where the published value is at least so far above idle."""

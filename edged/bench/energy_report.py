@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edged.bench.energy_published import FIGURE3, IDLE_W, RATES
+from edged.bench.energy_published import FIGURE3, RATES
 from edged.console.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure, save
+from governors.fit_nano import IDLE_W
 
 if TYPE_CHECKING:
     from rich.console import Console

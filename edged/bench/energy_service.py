@@ -201,7 +201,7 @@ def _along(law: Law, window: int) -> float:
 
 def measure(name: str) -> Iterator[Point]:
     """One member's points, window by window; whole beats of it are timed, nothing else."""
-    from edged.calibration.join_data import Feed, draw
+    from edged.calibration.join_data import BeatFeed, draw
     from edged.calibration.join_measure import MemberDriver, section
     from edged.joins.base import load_joins
 
@@ -211,7 +211,7 @@ def measure(name: str) -> Iterator[Point]:
         for rows in sizes:
             pool = draw(window, window / KEY_MAX, "uniform", (rows // 2,))
             for threads in (1, 2) if rows == FEW else (1,):
-                driver = MemberDriver(member, Feed(pool, rows // 2), threads)
+                driver = MemberDriver(member, BeatFeed(pool, rows // 2), threads)
                 try:
                     section(driver, SECTION_S, 0, SECTION_S)
                     runs = [section(driver, SECTION_S, 0, SECTION_S) for _ in range(REPEATS)]

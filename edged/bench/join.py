@@ -35,7 +35,7 @@ from edged.bench import join_peers
 from edged.bench.join_pages import ROW_BYTES, measure_pages
 from edged.bench.join_report import PAGES, aims, draw_plot, show
 from edged.bench.rig import machine
-from edged.calibration.join_data import KEYS, Feed, Pool, draw
+from edged.calibration.join_data import KEYS, BeatFeed, Pool, draw
 from edged.calibration.join_measure import MemberDriver, OperatorDriver, measure
 from edged.calibration.join_roofline import Effort, Limit
 from edged.joins.base import WindowJoin, load_joins
@@ -185,7 +185,7 @@ class Bench:
         pool = self._draw(c)
         member, effort = self.members[c.kernel], self.plan.effort
         figures = measure(
-            lambda: MemberDriver(member, Feed(pool, c.batch), c.threads),
+            lambda: MemberDriver(member, BeatFeed(pool, c.batch), c.threads),
             effort,
             lambda matches: self._limit_of(c, matches),
         )
@@ -193,7 +193,7 @@ class Bench:
             figures["fraction_of_limit"] = None
         if self.plan.operator and member.ordered:
             whole = measure(
-                lambda: OperatorDriver(c.kernel, Feed(pool, c.batch), c.threads), effort
+                lambda: OperatorDriver(c.kernel, BeatFeed(pool, c.batch), c.threads), effort
             )
             figures["exact"] = figures["exact"] and whole["exact"]
             figures |= {f"operator_{name}": whole[name] for name in (
@@ -205,7 +205,7 @@ class Bench:
         like = replace(c, kernel="")
         if self._limit is None or self._limit[0] != like:
             self.close()
-            feed = Feed(self._draw(c), c.batch)
+            feed = BeatFeed(self._draw(c), c.batch)
             self._limit = like, Limit(feed, c.threads, matches_per_tuple, self.plan.effort)
         return self._limit[1]
 

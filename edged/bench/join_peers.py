@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from edged.calibration.join_data import Digest, Pool, Products, draw, expected
+from edged.calibration.join_data import PairDigest, Pool, Products, draw, expected
 
 PEERS = ("duckdb", "polars")
 ROWS_MIN = 100_000
@@ -81,7 +81,7 @@ def _timed(query: Callable[[], tuple[int, int]], repeats: int) -> list[Answer]:
         cpu_s, started = time.process_time(), time.perf_counter()
         pairs, products = query()
         wall_s = time.perf_counter() - started
-        digest = Digest(pairs, products % 2**64)
+        digest = PairDigest(pairs, products % 2**64)
         answers.append((wall_s, time.process_time() - cpu_s, digest.pairs, digest.hash))
     return answers
 

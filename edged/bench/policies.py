@@ -19,7 +19,7 @@ import governors.profile_reader
 from edged.console.figures import BLUE, GREEN, GREY, PURPLE, RED, new_figure, save
 from edged.job.plan import load_job, parse_job
 from edged.simulate.report import Question, sweep
-from edged.simulate.work import Load
+from edged.simulate.work import ArrivalLoad
 
 RATES = tuple(1_000.0 * 10 ** (i / 4) for i in range(13))
 """Rates, in tuples/s of each stream."""
@@ -63,7 +63,7 @@ def run(job: Path | None, board: str = "orin-nano") -> dict[str, list[dict[str, 
     profile = governors.profile_reader.load(board)
     found = {}
     for name, settings in POLICIES:
-        question = Question(plan, profile, Load(RATES[0]), name, settings, seconds=SECONDS)
+        question = Question(plan, profile, ArrivalLoad(RATES[0]), name, settings, seconds=SECONDS)
         label = " ".join([name, *(f"{k}={v:g}" for k, v in settings.items())])
         found[label] = sweep(question, "rate", RATES, lambda _: None)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import duckdb
 import numpy as np
@@ -19,11 +19,12 @@ import pyarrow as pa
 from edged.bench.load import START_US, Load
 
 SLICE_ROWS = 2_000_000
+_Pool: TypeAlias = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
 _COLUMNS = ("key", "r_value", "r_ts", "s_value", "s_ts")
 
 
 @dataclass
-class Digest:
+class RowDigest:
     """How many rows, and the wrapping sum of their hashes."""
 
     rows: int = 0
@@ -35,16 +36,18 @@ class Digest:
         self.hash = (self.hash + int(_hashes(table).sum(dtype=np.uint64))) % (1 << 64)
 
 
-def expected(load: Load, rows: int, bound_us: int) -> Iterator[Digest]:
+def expected(load: Load, rows: int, bound_us: int) -> Iterator[RowDigest]:
     """The digest of the join of the first `rows` rows of either stream; grows slice by slice."""
     db = duckdb.connect()
     db.execute("SET threads = 2")
-    digest = Digest()
+    digest = RowDigest()
+    pools = {stream: load.pool(stream) for stream in "rs"}
     reach = (bound_us + 1) * load.tuples_per_us
     for start in range(0, rows, SLICE_ROWS):
         stop = min(rows, start + SLICE_ROWS)
-        db.register("r", _rows(load, "r", start, stop))
-        db.register("s", _rows(load, "s", max(0, start - reach), min(rows, stop + reach)))
+        db.register("r", _rows(load, pools["r"], start, stop))
+        after = min(rows, stop + reach)
+        db.register("s", _rows(load, pools["s"], max(0, start - reach), after))
         found = db.sql(
             "SELECT r.key AS key, r.value AS r_value, r.ts AS r_ts, s.value AS s_value, "
             f"s.ts AS s_ts FROM r JOIN s ON r.key = s.key AND abs(s.ts - r.ts) <= {bound_us}"
@@ -53,22 +56,12 @@ def expected(load: Load, rows: int, bound_us: int) -> Iterator[Digest]:
         yield digest
 
 
-def _rows(load: Load, stream: str, start: int, stop: int) -> pa.Table:
-    key, value = _pool(load, stream)
+def _rows(load: Load, pool: _Pool, start: int, stop: int) -> pa.Table:
+    key, value = pool
     index = np.arange(start, stop, dtype=np.int64)
     at = index % key.size
     ts = START_US + index // load.tuples_per_us
     return pa.table({"key": key[at], "value": value[at], "ts": ts})
-
-
-_pools: dict[tuple[Load, str], Any] = {}
-
-
-def _pool(load: Load, stream: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    if (load, stream) not in _pools:
-        _pools[load, stream] = load.pool(stream)
-    found: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] = _pools[load, stream]
-    return found
 
 
 def _hashes(table: pa.Table | pa.RecordBatch) -> npt.NDArray[np.uint64]:

@@ -38,6 +38,8 @@ PERIOD_MIN = 1 << 18
 KEY_MAX = 2**31 - 1
 _KEY_SCHEMA = Schema.of([Field("key", TYPES["int32"])])
 _SIEVE_BITS = 22
+MATCH_RATE = 0.01
+"""Matches a tuple finds on average in the joins that `edged calibrate` measures."""
 
 Int32s = npt.NDArray[np.int32]
 Hashes = npt.NDArray[np.uint64]
@@ -88,7 +90,7 @@ def zipf(uniform: npt.NDArray[np.float64], distinct: int) -> Int32s:
     return keys
 
 
-class Feed:
+class BeatFeed:
     """The pool as an endless sequence of beats of `batch` tuples a side."""
 
     def __init__(self, pool: Pool, batch: int) -> None:
@@ -171,7 +173,7 @@ def _scatter(
 
 
 @dataclass
-class Digest:
+class PairDigest:
     """The number of pairs, and the sum of their hashes mod 2^64, in any order."""
 
     pairs: int = 0
@@ -189,7 +191,7 @@ class Digest:
         self.hash = (self.hash + int(x.sum(dtype=np.uint64))) % 2**64
 
 
-class Products(Digest):
+class Products(PairDigest):
     """A digest that SQL can compute: the hash of a pair is the product of its numbers."""
 
     def add(self, left: Int64s, right: Int64s) -> None:
@@ -199,13 +201,13 @@ class Products(Digest):
         self.hash = (self.hash + int(product.sum(dtype=np.uint64))) % 2**64
 
 
-def expected(pool: Pool, start: int, stop: int, digest: Digest | None = None) -> Digest:
+def expected(pool: Pool, start: int, stop: int, digest: PairDigest | None = None) -> PairDigest:
     """The pairs whose later tuple has a number in start..stop, by sorting and searching.
 
     A pair is (left, right) with equal keys and |left - right| <= window; there are no tuples before
     number 0.  Works on keys, not on hashes, and shares nothing with the members.
     """
-    digest = Digest() if digest is None else digest
+    digest = PairDigest() if digest is None else digest
     new = np.arange(start, stop)
     for side in (0, 1):
         mine, other = pool.keys[side], pool.keys[1 - side]

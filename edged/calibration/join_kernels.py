@@ -11,22 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from edged.calibration.join_data import Feed, draw
+from edged.calibration.join_data import MATCH_RATE, BeatFeed, draw
 from edged.calibration.join_measure import MemberDriver, section
 from edged.errors import ConfigError
 from edged.joins.base import WindowJoin, find_join, load_joins
 from edged.operators.interval_join import JOIN_PARALLEL_ROWS
 from edged.placement.placement import Curve, KernelProfile
 from edged.placement.profile import EnergyCalibration, KernelCurve
+from edged.simulate.rows import ROWS, WINDOWS
 from governors.actuators.base import discover
 from governors.detect import detect
 from governors.energy import Provenance
 from governors.sysfs import Sysfs
 from kernels.cuda import gpu
 
-WINDOWS = (10_000, 100_000, 1_000_000)
-ROWS = (256, 2_048, 16_384, 131_072)
-MATCH_RATE = 0.01
 POINT_S = 0.1
 """How long one point is measured."""
 
@@ -97,7 +95,7 @@ def _point(
 ) -> tuple[float, float, float]:
     """Time and CPU time (µs) of a beat of `rows` tuples, both sides together, and the time per
     tuple of filling the window."""
-    feed = Feed(draw(window, MATCH_RATE, "uniform", (rows // 2,)), rows // 2)
+    feed = BeatFeed(draw(window, MATCH_RATE, "uniform", (rows // 2,)), rows // 2)
     driver = MemberDriver(member, feed, threads if rows >= JOIN_PARALLEL_ROWS else 1)
     try:
         section(driver, 0.0, window, POINT_S)

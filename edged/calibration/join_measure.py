@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from edged.calibration.join_data import Digest, Feed, expected
+from edged.calibration.join_data import BeatFeed, PairDigest, expected
 from edged.calibration.join_roofline import Effort, Limit
 from edged.data.columns import Batch, Column
 from edged.data.flow import BeatContext, Flow, Link
@@ -57,7 +57,7 @@ class Section:
 class Driver(ABC):
     """A join of the beats of a feed."""
 
-    feed: Feed
+    feed: BeatFeed
     apart_s = apart_cpu_s = 0.0
     """Time of steps that is not measured."""
 
@@ -85,7 +85,7 @@ class MemberDriver(Driver):
     copy is not measured.
     """
 
-    def __init__(self, member: type[WindowJoin], feed: Feed, threads: int) -> None:
+    def __init__(self, member: type[WindowJoin], feed: BeatFeed, threads: int) -> None:
         window = feed.pool.window
         self.feed, self._join = feed, member(window, window)
         self._workers = Workers(threads) if threads > 1 else None
@@ -135,7 +135,7 @@ class MemberDriver(Driver):
 class OperatorDriver(Driver):
     """The whole `IntervalJoin`: stores columns, hashes, partitions, joins, materialises pairs."""
 
-    def __init__(self, kernel: str, feed: Feed, threads: int) -> None:
+    def __init__(self, kernel: str, feed: BeatFeed, threads: int) -> None:
         window, link = feed.pool.window, Link(_ROW, "ts")
         document = {"on": ["key"], "before": window, "after": window, "columns": _COLUMNS,
                     "kernel": kernel}  # fmt: skip
@@ -218,7 +218,7 @@ def section(driver: Driver, seconds: float, rows: int, most_s: float) -> Section
 
 def check(driver: Driver, beats: int) -> bool:
     """Whether the next beats' pairs are those of the independent computation."""
-    feed, found = driver.feed, Digest()
+    feed, found = driver.feed, PairDigest()
     if not feed.ready():
         feed.turn()
     first = feed.start

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from edged.calibration.join_data import Feed
+from edged.calibration.join_data import BeatFeed
 from edged.data.columns import address
 from edged.data.workers import Workers
 from edged.joins._lanes import cut
@@ -41,7 +41,7 @@ class Effort:
 class Floor:
     """`kernels.cpu.roofline` over a feed's records, with the footprint of its windows."""
 
-    def __init__(self, feed: Feed, threads: int, matches_per_tuple: float) -> None:
+    def __init__(self, feed: BeatFeed, threads: int, matches_per_tuple: float) -> None:
         self._feed, self._workers = feed, Workers(threads)
         self._rate = round(matches_per_tuple * roofline.ONE)
         self._at = 0
@@ -133,7 +133,9 @@ class Turn:
 class Limit:
     """The roofline of a configuration, at its fastest prefetching distance (`ahead`)."""
 
-    def __init__(self, feed: Feed, threads: int, matches_per_tuple: float, effort: Effort) -> None:
+    def __init__(
+        self, feed: BeatFeed, threads: int, matches_per_tuple: float, effort: Effort
+    ) -> None:
         self._floor = Floor(feed, threads, matches_per_tuple)
         self._seconds, self._threads = effort.seconds / 2, threads
         self._floor.section(16, self._seconds)

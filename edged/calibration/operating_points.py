@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from edged.calibration.power_meters import Watts, clock_hz, hottest
-from edged.calibration.workloads import Bench, Burst
+from edged.calibration.workloads import Burst, ClockBench
 from edged.errors import ConfigError
 from edged.placement.profile import KernelCurve
 from governors.actuators.base import Knob
@@ -79,7 +79,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class CalibrationLimits:
     """What the calibration of one kernel may take."""
 
     seconds: float
@@ -90,7 +90,11 @@ class OppCalibration:
     """Calibrates one kernel after the other; `ours` owns the knobs, None where none can be set."""
 
     def __init__(
-        self, site: Site, ours: Ownership | None, bounds: Bounds, say: Say = lambda *_: None
+        self,
+        site: Site,
+        ours: Ownership | None,
+        bounds: CalibrationLimits,
+        say: Say = lambda *_: None,
     ) -> None:
         self._site, self._ours, self._bounds, self._say = site, ours, bounds, say
         self.notes: list[str] = []
@@ -106,7 +110,7 @@ class OppCalibration:
             return f"no meter: the power model of {self._site.tariff.model.profile.name}"
         return told
 
-    def run(self, bench: Bench) -> KernelCurve:
+    def run(self, bench: ClockBench) -> KernelCurve:
         """Measure one kernel at all OPPs.  Raises ConfigError, GovernorError."""
         return _Run(self, bench).curve()
 
@@ -147,7 +151,7 @@ class _TooHot(Exception):
 class _Run:
     """One kernel's calibration."""
 
-    def __init__(self, owner: OppCalibration, bench: Bench) -> None:
+    def __init__(self, owner: OppCalibration, bench: ClockBench) -> None:
         self._owner, self._site, self._bench = owner, owner._site, bench
         self._ours, self._knobs = settable(owner._ours, owner._site.of_device(bench.device))
         self._told = Watts.of(owner._site.sampler, bench.device, owner._site.apart)

@@ -15,11 +15,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from edged.calibration.join_kernels import runnable
-from edged.calibration.operating_points import Bounds, OppCalibration, Say, Site, settable
+from edged.calibration.operating_points import (
+    CalibrationLimits,
+    OppCalibration,
+    Say,
+    Site,
+    settable,
+)
 from edged.calibration.power_meters import rails_apart
 from edged.calibration.workloads import (
     MODELLED,
-    Bench,
+    ClockBench,
     RealBench,
     SimulatedBench,
     SimulatedGpuBench,
@@ -64,7 +70,7 @@ class Asked:
     helper: Path
     members: Sequence[type[WindowJoin]]
     threads: int
-    bounds: Bounds
+    bounds: CalibrationLimits
     """Of all members together."""
     meters: MeterSettings = field(default_factory=MeterSettings)
 
@@ -101,12 +107,12 @@ class _Opened:
     site: Site
     writer: Writer
     journal: Path
-    benches: Sequence[Callable[[], Bench]]
+    benches: Sequence[Callable[[], ClockBench]]
     notes: Sequence[str]
     write_us: Mapping[str, float] | None = None
     """What setting the clocks of a device takes (0: not known); None: it is measured."""
 
-    def calibrate(self, bounds: Bounds, say: Say) -> EnergyCalibration:
+    def calibrate(self, bounds: CalibrationLimits, say: Say) -> EnergyCalibration:
         with ExitStack() as stack:
             ours, why = self._own(stack)
             count, done = len(self.benches), 0
@@ -133,7 +139,7 @@ class _Opened:
                 tuple(notes), kernels,
             )  # fmt: skip
 
-    def _run(self, run: OppCalibration, bench: Bench, ours: Ownership | None) -> KernelCurve:
+    def _run(self, run: OppCalibration, bench: ClockBench, ours: Ownership | None) -> KernelCurve:
         found = run.run(bench)
         if bench.device == "cpu":
             return found
@@ -219,9 +225,9 @@ def _simulated(asked: Asked) -> Iterator[_Opened]:
 
 def _modelled(
     names: Sequence[str], board: SimulatedBoard, clock: VirtualClock
-) -> list[Callable[[], Bench]]:
+) -> list[Callable[[], ClockBench]]:
     """Those whose times are modelled on a simulated board, the CPU's first."""
-    made: list[Callable[[], Bench]] = []
+    made: list[Callable[[], ClockBench]] = []
     if MODELLED in names:
         made.append(lambda: SimulatedBench(board, clock, WINDOW, UNITS))
     for name in names:
@@ -234,7 +240,7 @@ def _modelled(
     return made
 
 
-def _bench(member: type[WindowJoin], threads: int) -> Callable[[], Bench]:
+def _bench(member: type[WindowJoin], threads: int) -> Callable[[], ClockBench]:
     return lambda: RealBench(member, WINDOW, UNITS, threads)
 
 

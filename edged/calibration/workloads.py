@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from edged.calibration.join_data import Feed, draw
+from edged.calibration.join_data import MATCH_RATE, BeatFeed, draw
 from edged.calibration.join_measure import MemberDriver
 from edged.errors import ConfigError
 from edged.joins.base import WindowJoin
@@ -27,7 +27,6 @@ from governors.simulated.board import BoardWork, SimulatedBoard
 from governors.simulated.clocks import look
 from kernels.cuda import gpu
 
-MATCH_RATE = 0.01
 MODELLED = "chain"
 """The kernel whose service time is known as a law."""
 
@@ -42,7 +41,7 @@ class Burst:
     """Of all threads."""
 
 
-class Bench(Protocol):
+class ClockBench(Protocol):
     """Runs beats of `units` tuples (both sides)."""
 
     kernel: str
@@ -75,7 +74,7 @@ class RealBench:
         self.kernel, self.device, self.units = member.name, member.device, units
         simulator = member.device != "cpu" and gpu.SIMULATED
         self.times_from = Provenance.SIMULATED if simulator else Provenance.MEASURED
-        feed = Feed(draw(window, MATCH_RATE, "uniform", (units // 2,)), units // 2)
+        feed = BeatFeed(draw(window, MATCH_RATE, "uniform", (units // 2,)), units // 2)
         self._driver = MemberDriver(member, feed, threads)
 
     def now_us(self) -> int:

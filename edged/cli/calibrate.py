@@ -19,7 +19,7 @@ from edged.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edged.calibration.operating_points import Bounds
+    from edged.calibration.operating_points import CalibrationLimits
     from edged.calibration.site import Asked
     from edged.joins.base import WindowJoin
     from edged.placement.placement import KernelProfile
@@ -74,7 +74,7 @@ def command(
     from rich.console import Console
 
     from edged.calibration.join_kernels import offered, runnable, with_calibration
-    from edged.calibration.operating_points import Bounds
+    from edged.calibration.operating_points import CalibrationLimits
     from edged.daemon.compilation import compile_kernels
 
     members = offered(names)
@@ -91,7 +91,7 @@ def command(
     threads = workers or len(os.sched_getaffinity(0))
     energy = None
     if chosen != NONE:
-        bounds = Bounds(60 * minutes, celsius_max)
+        bounds = CalibrationLimits(60 * minutes, celsius_max)
         asked = _request(chosen, directory, helper, members, threads, bounds, meters_file)
         energy = _measure_clocks(asked, console)
     watts = {"cpu": cpu_watts, "cuda": gpu_watts}
@@ -106,7 +106,7 @@ def command(
 
 def _request(
     board: str, directory: Path, helper: Path, members: Sequence[type[WindowJoin]], threads: int,
-    bounds: Bounds, meters_file: Path | None,
+    bounds: CalibrationLimits, meters_file: Path | None,
 ) -> Asked:  # fmt: skip
     """The request, with the journal of this store's daemon: a board has one owner."""
     from edged.calibration.site import Asked

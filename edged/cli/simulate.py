@@ -75,7 +75,7 @@ def command(
     from edged.job.plan import load_job
     from edged.placement.profile import load_energy, load_profile
     from edged.simulate import report
-    from edged.simulate.work import Load
+    from edged.simulate.work import ArrivalLoad
     from governors.errors import GovernorError
 
     checks.output("--json", json_path)
@@ -86,7 +86,7 @@ def command(
         question = report.Question(
             plan=plan,
             board=governors.profile_reader.load(board),
-            load=Load(_number("--rate", rate), sends, matches),
+            load=ArrivalLoad(_number("--rate", rate), sends, matches),
             policy=name,
             settings=settings,
             mode=mode,

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from edged.demo.truth import Verdict
+from edged.demo.truth import TableVerdict
 
 
 @dataclass
@@ -137,7 +137,7 @@ def show_tables(console: Console, curve: pa.Table, months: list[tuple[str, float
     console.print(energy)
 
 
-def show_verdicts(console: Console, verdicts: list[Verdict]) -> None:
+def show_verdicts(console: Console, verdicts: list[TableVerdict]) -> None:
     """One line a table; where they differ, the first differences."""
     for v in verdicts:
         if v.identical:

@@ -24,7 +24,7 @@ from edged.central.tokens import new_token, token_line
 from edged.control.door import ask
 from edged.demo.picture import draw
 from edged.demo.screen import Scene, show_tables, show_verdicts
-from edged.demo.truth import Truth, Verdict
+from edged.demo.truth import TableVerdict, Truth
 from edged.documents.reader import load_document
 from edged.energy.settings import SIMULATED
 from edged.errors import CentralError, ConfigError
@@ -256,7 +256,7 @@ class Story:
         return summary
 
     def _summary(
-        self, verdicts: list[Verdict], curve: pa.Table, months: list[tuple[str, float, float]]
+        self, verdicts: list[TableVerdict], curve: pa.Table, months: list[tuple[str, float, float]]
     ) -> dict[str, Any]:
         turbines, meter = sum(m[1] for m in months), sum(m[2] for m in months)
         return {

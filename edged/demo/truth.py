@@ -47,7 +47,7 @@ _MONTHS = """
 
 
 @dataclass
-class Verdict:
+class TableVerdict:
     """How a table compares with DuckDB's."""
 
     table: str
@@ -76,7 +76,7 @@ class Truth:
         rows = self._db.execute(f"SELECT count(*) FROM ({self._matches})").fetchall()
         return int(rows[0][0])
 
-    def compare(self, name: str, table: pa.Table) -> Verdict:
+    def compare(self, name: str, table: pa.Table) -> TableVerdict:
         """Hold the finished table against DuckDB's, row by row."""
         sql, keys = {"power_curve": (_POWER_CURVE, 2), "energy": (_ENERGY, 2)}[name]
         cursor = self._db.execute(sql.format(**self._files))
@@ -86,7 +86,7 @@ class Truth:
         wanted = ["epoch_us(day) // 86400000000" if c == "day" else c for c in columns]
         given_sql = f"SELECT {', '.join(wanted)} FROM given"
         given = {row[:keys]: row[keys:] for row in self._db.execute(given_sql).fetchall()}
-        verdict = Verdict(name, table.num_rows)
+        verdict = TableVerdict(name, table.num_rows)
         if len(given) != table.num_rows:
             verdict.differences.append(f"{table.num_rows - len(given)} rows repeat a key")
         for key in expected.keys() | given.keys():
@@ -100,7 +100,7 @@ class Truth:
         return [(str(month), float(turbines), float(meter)) for month, turbines, meter in rows]
 
     def _compare_row(
-        self, verdict: Verdict, names: list[str], key: Any, expected: Any, given: Any
+        self, verdict: TableVerdict, names: list[str], key: Any, expected: Any, given: Any
     ) -> None:
         if expected is None or given is None:
             side = "is not in the table" if given is None else "is in the table only"

@@ -10,7 +10,7 @@ import governors.profile_reader
 from edged.errors import ConfigError
 from edged.job.plan import JobPlan
 from edged.simulate.report import Question, answer
-from edged.simulate.work import Load
+from edged.simulate.work import ArrivalLoad
 from governors.base import HANDS_OFF
 from governors.errors import GovernorError
 
@@ -34,7 +34,7 @@ def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -
     name, settings = policy_of(plan, policy, {})
     try:
         profile = governors.profile_reader.load(board.removeprefix("simulated:"))
-        found = answer(Question(plan, profile, Load(rate), name, settings, seconds=SECONDS))
+        found = answer(Question(plan, profile, ArrivalLoad(rate), name, settings, seconds=SECONDS))
     except GovernorError as problem:
         raise ConfigError(str(problem)) from problem
     keys = ("provenance", "board", "mode", "input_is", "policy", "rate_per_stream", "watts",

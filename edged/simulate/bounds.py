@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from edged.simulate.device import Device
+from edged.simulate.device import SimulatedDevice
 from edged.simulate.engine import Setup
 
 LINK_BITS_PER_S = 1e9
@@ -24,7 +24,7 @@ SYSTEM_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RateBounds:
     """Rows a second of each stream that each resource allows, and the one that allows least."""
 
     rows_per_s: Mapping[str, float]
@@ -36,8 +36,8 @@ class Bounds:
 
 
 def find_bounds(
-    at: Callable[[float], Setup], device: Device, link_bits_per_s: float = LINK_BITS_PER_S
-) -> Bounds:
+    at: Callable[[float], Setup], device: SimulatedDevice, link_bits_per_s: float = LINK_BITS_PER_S
+) -> RateBounds:
     """`at(rate)` is the setup at a rate of each stream."""
     unit = at(1000.0)
     streams = unit.work.rows_per_s / 1000.0
@@ -47,7 +47,7 @@ def find_bounds(
         rate = _largest(partial(_with_kernel, at, device, kernel))
         if rate > most:
             processor, most = "cpu" if work.device == "cpu" else "cpu + gpu", rate
-    return Bounds(
+    return RateBounds(
         {
             processor: most,
             "memory": _largest(lambda rate: _fits(at(rate), device.profile.memory.bytes)),
@@ -56,11 +56,13 @@ def find_bounds(
     )
 
 
-def _with_kernel(at: Callable[[float], Setup], device: Device, kernel: str, rate: float) -> bool:
+def _with_kernel(
+    at: Callable[[float], Setup], device: SimulatedDevice, kernel: str, rate: float
+) -> bool:
     return _keeps_up(at(rate), device, kernel)
 
 
-def _keeps_up(setup: Setup, device: Device, kernel: str | None) -> bool:
+def _keeps_up(setup: Setup, device: SimulatedDevice, kernel: str | None) -> bool:
     """With a kernel of the join, or the one that is the default."""
     work = setup.work if kernel is None else setup.kernels[kernel]
     fixed = device.fastest_us(work.cost, 0, work.device)

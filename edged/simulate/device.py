@@ -38,7 +38,7 @@ class Piece:
 
 
 @dataclass
-class Device:
+class SimulatedDevice:
     """A board with one mode's limits, driven from beat to beat."""
 
     profile: BoardProfile

@@ -25,7 +25,7 @@ import numpy as np
 
 from edged.beat.batcher import Batcher, BeatCosts
 from edged.placement.placement import DEFAULT, KernelProfile, Placer
-from edged.simulate.device import Device
+from edged.simulate.device import SimulatedDevice
 from edged.simulate.work import COMMIT_US, JobWork
 from governors.cost import CostModel
 from governors.energy import Provenance
@@ -65,7 +65,7 @@ class Setup:
 
 
 @dataclass
-class Outcome:
+class SimulationOutcome:
     """What happened."""
 
     seconds: float
@@ -97,7 +97,7 @@ class Outcome:
 class Engine:
     """One simulation."""
 
-    def __init__(self, setup: Setup, device: Device) -> None:
+    def __init__(self, setup: Setup, device: SimulatedDevice) -> None:
         self.setup, self.device = setup, device
         self.batcher = Batcher(setup.latency_us, setup.ack_within_us)
         self.policy = Running(setup.policy, setup.settings, CostModel(device.tariff))
@@ -117,7 +117,7 @@ class Engine:
         self._unraced_us: float | None = None
         self._unsent_bytes = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """Simulate `seconds`; races that begin before the end are finished."""
         d, end_us, ingested_us = self.device, 1e6 * self.setup.seconds, 0.0
         per_message_us = 1e6 / self.setup.work.messages_per_s
@@ -257,11 +257,11 @@ class Engine:
             self.device.extra(radio.joules + radio.joules_per_byte * (total - self._unsent_bytes))
             self._unsent_bytes = total
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SimulationOutcome:
         d = self.device
         ranked = sorted(self._reasons.values(), key=lambda told: -told[0])
         latency, late = percentiles(self._latency, self.setup.latency_us)
-        return Outcome(
+        return SimulationOutcome(
             d.at_us / 1e6, d.joules, d.idle_watts, self._arrived, self._raced, self._beats,
             d.wakes, d.busy_us / d.at_us, self._rows, self._held, latency, late,
             dict(sorted(d.clocks_us.items())), d.states_us, self.placer.kernel, ranked[:5],

@@ -18,10 +18,10 @@ from edged.job.plan import JobPlan
 from edged.placement.placement import KernelProfile
 from edged.placement.profile import EnergyCalibration
 from edged.simulate.bounds import LINK_BITS_PER_S, find_bounds, memory_room
-from edged.simulate.device import Device
-from edged.simulate.engine import Engine, Outcome, Setup
+from edged.simulate.device import SimulatedDevice
+from edged.simulate.engine import Engine, Setup, SimulationOutcome
 from edged.simulate.rows import clocks_of, on_board
-from edged.simulate.work import Load, job_work
+from edged.simulate.work import ArrivalLoad, job_work
 from governors.board_tariffs import Measured
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Question:
 
     plan: JobPlan
     board: governors.profile.BoardProfile
-    load: Load
+    load: ArrivalLoad
     policy: str = "hands_off"
     settings: dict[str, Any] = field(default_factory=dict)
     mode: str | None = None
@@ -74,7 +74,7 @@ def answer(asked: Question) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _error_watts(device: Device, setup: Setup, outcome: Outcome) -> float:
+def _error_watts(device: SimulatedDevice, setup: Setup, outcome: SimulationOutcome) -> float:
     """One standard deviation of the model, idle or by the share of time that it races."""
     tariff, seconds = device.modelled, max(outcome.seconds, 1e-9)
     on_gpu = sum(device.gpu_clocks_us.values()) / 1e6 / seconds
@@ -85,7 +85,7 @@ def _error_watts(device: Device, setup: Setup, outcome: Outcome) -> float:
     return max(tariff.model.error_watts(tariff.idle_load), busy)
 
 
-def _unpriced(device: Device, outcome: Outcome) -> list[str]:
+def _unpriced(device: SimulatedDevice, outcome: SimulationOutcome) -> list[str]:
     tariff = device.modelled
     load = replace(tariff.race_load("cpu", device.dials[0].max_hz, 1.0), wakeups_per_s=1.0,
                    memory_gbytes_per_s=1.0)  # fmt: skip
@@ -100,14 +100,14 @@ def _unpriced(device: Device, outcome: Outcome) -> list[str]:
     return [f"not in the figures, as not published: {', '.join(missing)}"] if missing else []
 
 
-def _rooms(setup: Setup, device: Device) -> str:
+def _rooms(setup: Setup, device: SimulatedDevice) -> str:
     """What memory and network are taken to be."""
     room, whose = memory_room(setup, device.profile.memory.bytes)
     return (f"bounds: memory is {show_size(room)}, {whose}; the network's link is assumed to have"
             f" {LINK_BITS_PER_S / 1e9:g} Gbit/s")  # fmt: skip
 
 
-def _figures(o: Outcome, asked: Question, error: float) -> dict[str, Any]:
+def _figures(o: SimulationOutcome, asked: Question, error: float) -> dict[str, Any]:
     watts = o.joules / o.seconds
     above = watts - o.idle_watts
     raced = o.raced / 1e6
@@ -295,7 +295,7 @@ def _draw_sweep(results: Sequence[dict[str, Any]], key: str, left: Any, right: A
         axes.legend(loc="best")
 
 
-def _device(asked: Question) -> tuple[Device, list[str]]:
+def _device(asked: Question) -> tuple[SimulatedDevice, list[str]]:
     """The board, with the watts of a calibration of such a one, and what is to be said of them."""
     measured, told = None, []
     energy = asked.energy
@@ -307,10 +307,12 @@ def _device(asked: Question) -> tuple[Device, list[str]]:
             told = [
                 f"watts of races by a calibration ({cpu.curve.watts_from.value}, {energy.meter})"
             ]
-    return Device(asked.board, asked.mode, memory_cap=asked.memory_cap, measured=measured), told
+    return SimulatedDevice(
+        asked.board, asked.mode, memory_cap=asked.memory_cap, measured=measured
+    ), told
 
 
-def _setup(asked: Question, device: Device) -> Setup:
+def _setup(asked: Question, device: SimulatedDevice) -> Setup:
     promises, board = asked.plan.promises, asked.board
     clocks = clocks_of(board, device.chosen_mode)
     rows, notes = on_board(asked.calibrated, board, clocks, device.cores, asked.gpu)
@@ -326,7 +328,7 @@ def _setup(asked: Question, device: Device) -> Setup:
     )  # fmt: skip
 
 
-def _at(asked: Question, device: Device) -> Callable[[float], Setup]:
+def _at(asked: Question, device: SimulatedDevice) -> Callable[[float], Setup]:
     return lambda rate: _setup(replace(asked, load=replace(asked.load, rate=rate)), device)
 
 

@@ -67,7 +67,7 @@ STATE_BYTES = 40
 
 
 @dataclass(frozen=True)
-class Load:
+class ArrivalLoad:
     """What arrives."""
 
     rate: float
@@ -102,7 +102,7 @@ class JobWork:
 def job_work(
     plan: JobPlan,
     board: governors.profile.BoardProfile,
-    load: Load,
+    load: ArrivalLoad,
     calibrated: KernelProfile | None = None,
     kernel: str = "chain",
     cores: int | None = None,
@@ -179,7 +179,7 @@ def scale_of(board: governors.profile.BoardProfile) -> tuple[float, str]:
     return scale, f"cycles x {scale:.2f} for {core}, by decode width (assumed, off by half)"
 
 
-def _flows(plan: JobPlan, load: Load) -> tuple[dict[str, float], float, int, float]:
+def _flows(plan: JobPlan, load: ArrivalLoad) -> tuple[dict[str, float], float, int, float]:
     """Rows a second of every link; bytes of state; rows a side of the largest join; bytes a second
     that sinks ship."""
     rates = dict.fromkeys(plan.streams, load.rate)

@@ -29,7 +29,7 @@ from edged.bench import (
 from edged.bench.energy_arms import Nano, fixed_batches, paper_nano
 from edged.bench.energy_service import load
 from edged.errors import ConfigError
-from edged.simulate.device import Device
+from edged.simulate.device import SimulatedDevice
 from governors.work import RaceCost
 
 SERVICE = load()
@@ -131,7 +131,7 @@ class TestFixedBatches:
     def test_power_is_that_of_the_closed_form(self, rate, batch):
         race_us = 1e6 * (2e6 + 400 * batch) / self.HZ + 0.05 * batch
         period_us = 1e6 * batch / rate / 2
-        device = Device(NANO)
+        device = SimulatedDevice(NANO)
         run = fixed_batches(device, self.COST, rate, batch, self.HZ)
         if race_us > 1.05 * period_us:
             assert run.watts is None
@@ -192,7 +192,7 @@ class TestTheAuthorsProgram:
     @settings(max_examples=20, deadline=None)
     @given(st.integers(1_000, 200_000), st.floats(0.05, 2))
     def test_a_round_is_a_race_spinning_and_sleep(self, rate, seconds):
-        device, hz = Device(NANO), 1_428_000_000
+        device, hz = SimulatedDevice(NANO), 1_428_000_000
         batch = max(1, round(rate * seconds))
         cost = RaceCost(1e5, 300.0, 0.0, 0.02, 4.0)
         rounds = energy_ecojoin.Rounds(device, cost, rate, batch, hz)
@@ -215,7 +215,7 @@ class TestTheAuthorsProgram:
 
 class TestTheGpu:
     def test_intervals_contain_a_gpu_that_costs_nothing_and_the_rest_of_ten_watts(self):
-        device = Device(NANO)
+        device = SimulatedDevice(NANO)
         core, all_cores = (device.tariff.race_watts("cpu", 1_428_000_000, n) for n in (1.0, 4.0))
         found = energy_gpu.watts(device, energy_gpu.Interval(1.0, 1.0))
         assert found.low == pytest.approx(core)

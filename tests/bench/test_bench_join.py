@@ -19,8 +19,8 @@ from edged.bench.join_report import aims
 from edged.calibration.join_data import (
     KEYS,
     PERIOD_MIN,
-    Digest,
-    Feed,
+    BeatFeed,
+    PairDigest,
     Pool,
     Products,
     draw,
@@ -43,7 +43,7 @@ HOST = [member for member in load_joins().values() if member.device == "cpu"]
 
 def small(window=500, rate=2.0, keys="uniform", batch=300):
     """A feed for a small window."""
-    return Feed(draw(window, rate, keys, (batch,)), batch)
+    return BeatFeed(draw(window, rate, keys, (batch,)), batch)
 
 
 def test_a_quick_run_has_every_figure_and_every_row_is_exact(tmp_path):
@@ -151,7 +151,7 @@ def pool_of(left, right, window):
     st.integers(0, 12),
     st.integers(0, 20),
     st.integers(0, 20),
-    st.sampled_from([Digest, Products]),
+    st.sampled_from([PairDigest, Products]),
 )
 def test_the_independent_join_finds_what_two_loops_find(keys, window, start, rows, kind):
     pool = pool_of(*zip(*keys, strict=True), window)

@@ -7,10 +7,10 @@ from typing import Any
 
 import governors.profile_reader
 from edged.job.plan import JobPlan, parse_job
-from edged.simulate.device import Device
-from edged.simulate.engine import Engine, Outcome, Setup
+from edged.simulate.device import SimulatedDevice
+from edged.simulate.engine import Engine, Setup, SimulationOutcome
 from edged.simulate.report import Question
-from edged.simulate.work import JobWork, Load
+from edged.simulate.work import ArrivalLoad, JobWork
 from governors.work import RaceCost
 
 ORIN = governors.profile_reader.load("orin-nano")
@@ -41,7 +41,7 @@ def join_plan(
 
 def question(rate: float = 10_000, latency: str = "100ms", **more: Any) -> Question:
     """The join on an Orin Nano."""
-    load = Load(rate, more.pop("sends", 20.0))
+    load = ArrivalLoad(rate, more.pop("sends", 20.0))
     return replace(Question(join_plan(latency), ORIN, load, seconds=60.0), **more)
 
 
@@ -50,7 +50,7 @@ def plain_work(rate: float, messages: float, cost: RaceCost) -> JobWork:
     return JobWork(cost, rate, messages, 0, 0.0, 16.0, 0.0, 0.5, ())
 
 
-def simulated(setup: Setup, **more: Any) -> tuple[Outcome, Device]:
+def simulated(setup: Setup, **more: Any) -> tuple[SimulationOutcome, SimulatedDevice]:
     """Run it, with every piece logged."""
-    device = Device(ORIN, log=[], **more)
+    device = SimulatedDevice(ORIN, log=[], **more)
     return Engine(setup, device).run(), device

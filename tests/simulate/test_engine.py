@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import governors.profile
 import governors.profile_reader
 from edged.beat.batcher import MARGIN_US_MIN
-from edged.simulate.device import Device
+from edged.simulate.device import SimulatedDevice
 from edged.simulate.engine import Engine, Setup, percentiles
 from edged.simulate.report import _setup, answer
 from edged.simulate.work import COMMIT_US
@@ -109,7 +109,7 @@ class TestConservation:
     ):
         asked = question(rate, latency, policy=policy[0], settings=policy[1], seed=seed)
         asked = replace(asked, seconds=10.0, memory_cap=cap)
-        device = Device(ORIN, log=[], memory_cap=cap)
+        device = SimulatedDevice(ORIN, log=[], memory_cap=cap)
         outcome = Engine(_setup(asked, device), device).run()
         joules = sum(p.watts * p.us / 1e6 + p.joules for p in device.log)
         assert joules == pytest.approx(outcome.joules, rel=1e-9)
@@ -132,7 +132,7 @@ class TestConservation:
         """With short acks, beats that only commit come between, which no policy is asked about."""
         asked = question(50_000, policy="power_cap", settings={"watts": watts, "window_s": 5.0})
         asked = replace(asked, plan=join_plan("100ms", ack=ack))
-        device = Device(ORIN, log=[])
+        device = SimulatedDevice(ORIN, log=[])
         outcome = Engine(_setup(asked, device), device).run()
         times = np.array([0.0] + [p.start_us + p.us for p in device.log])
         joules = np.cumsum([0.0] + [p.watts * p.us / 1e6 + p.joules for p in device.log])
@@ -145,7 +145,7 @@ class TestConservation:
 
     def test_messages_are_poisson_and_rows_are_as_many_as_were_asked_for(self):
         asked = question(5_000, seconds=600.0)
-        device = Device(ORIN)
+        device = SimulatedDevice(ORIN)
         outcome = Engine(_setup(asked, device), device).run()
         assert outcome.arrived == pytest.approx(2 * 5_000 * 600, rel=4 / np.sqrt(40 * 600))
 

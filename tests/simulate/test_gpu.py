@@ -17,11 +17,11 @@ from edged.operators.interval_join import JOIN_PARALLEL_ROWS, IntervalJoinPlan
 from edged.placement.placement import Curve, KernelProfile
 from edged.placement.profile import save_energy, save_profile
 from edged.simulate import gpu
-from edged.simulate.device import Device
+from edged.simulate.device import SimulatedDevice
 from edged.simulate.engine import Engine, Setup
 from edged.simulate.report import _setup, answer
 from edged.simulate.rows import clocks_of, default_mode, on_board, simulated_rows
-from edged.simulate.work import COMMIT_US, KERNEL_CYCLES, Load, job_work
+from edged.simulate.work import COMMIT_US, KERNEL_CYCLES, ArrivalLoad, job_work
 from governors.cost import PLAN_ERROR, CostModel
 from governors.work import Dial, RaceCost, Work
 from tests.simulate.common import ORIN, join_plan, plain_work, question
@@ -89,7 +89,7 @@ def test_a_beat_that_is_placed_on_the_gpu_takes_what_a_hand_calculation_says(lat
         calibrated=rows(cpu_row_us, 1),
         kernels={"chain": cpu, "chain-cuda": replace(cpu, cost=ON_GPU, device="gpu")},
     )  # fmt: skip
-    device = Device(priced(WAKE_J), log=[])
+    device = SimulatedDevice(priced(WAKE_J), log=[])
     outcome = Engine(made, device).run()
     assert outcome.kernel == "chain-cuda"
     begins = [p.start_us for p in device.log if p.state == "race"]
@@ -110,7 +110,7 @@ def test_a_beat_that_is_placed_on_the_gpu_takes_what_a_hand_calculation_says(lat
 
 
 def test_a_plan_charges_the_cpus_part_and_the_gpus_at_each_of_the_gpus_clocks():
-    device, latency_us, rate = Device(priced(WAKE_J)), 200_000, 100_000.0
+    device, latency_us, rate = SimulatedDevice(priced(WAKE_J)), 200_000, 100_000.0
     held = (Dial("cpu.policy0", "cpu", (CPU_HZ,), CPU_HZ, CPU_HZ, False), device.dials[-1])
     work = Work(20_000.0, rate, {"gpu": ON_GPU}, latency_us)
     n = rate * latency_us / 1e6
@@ -147,10 +147,10 @@ def test_a_kernels_price_with_the_rest_of_the_beat_is_what_it_takes_in_simulatio
 ):
     asked = replace(question(rate, "200ms", calibrated=rows(0.4), sends=200.0), board=priced(0.05))
     asked = replace(asked, policy=policy, seconds=40.0)
-    made = _setup(asked, Device(asked.board))
+    made = _setup(asked, SimulatedDevice(asked.board))
 
     def engine(name):
-        found = Engine(made, Device(asked.board))
+        found = Engine(made, SimulatedDevice(asked.board))
         found.placer.pin(name)
         found._work = made.kernels[name]
         return found
@@ -172,7 +172,7 @@ def test_without_a_figure_of_what_waking_takes_a_gpu_that_would_be_gated_is_not_
 
 def test_a_board_that_has_no_figure_of_a_busy_gpu_is_given_none_for_nothing():
     nano = governors.profile_reader.load("jetson-nano")
-    device = Device(nano)
+    device = SimulatedDevice(nano)
     assert not device.tariff.gating.priced
     calibrated = replace(rows(), board="jetson-nano", clocks={"cpu": 1479 * 10**6})
     asked = replace(question(20_000, "200ms", calibrated=calibrated), board=nano)
@@ -197,7 +197,7 @@ def test_a_gpu_of_another_machine_is_left_out_and_named():
 
 
 def test_the_work_on_the_gpu_leaves_the_rest_of_the_beat_to_the_cpu():
-    plan, load = join_plan("1s"), Load(50_000)
+    plan, load = join_plan("1s"), ArrivalLoad(50_000)
     found, _ = on_board(rows(), ORIN, CLOCKS, 6)
     on_cpu = job_work(plan, ORIN, load, found, "chain")
     there = job_work(plan, ORIN, load, found, "chain-cuda")

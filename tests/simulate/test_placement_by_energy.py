@@ -10,8 +10,8 @@ import pytest
 
 import governors.profile
 from edged.placement.placement import DECIDE_BEATS, Curve, KernelProfile
-from edged.simulate.device import Device
-from edged.simulate.engine import Engine, Outcome, Setup
+from edged.simulate.device import SimulatedDevice
+from edged.simulate.engine import Engine, Setup, SimulationOutcome
 from governors.cost import PLAN_ERROR, CostModel
 from governors.placement_prices import KernelPart
 from governors.profile import Figure, Term
@@ -57,9 +57,11 @@ def setup(rate: float, policy: str = "hands_off") -> Setup:
     )  # fmt: skip
 
 
-def run(made: Setup, board: governors.profile.BoardProfile, kernel: str | None) -> Outcome:
+def run(
+    made: Setup, board: governors.profile.BoardProfile, kernel: str | None
+) -> SimulationOutcome:
     """Simulate with a kernel that is pinned, or placed."""
-    engine = Engine(made, Device(board))
+    engine = Engine(made, SimulatedDevice(board))
     if kernel is not None:
         engine.placer.pin(kernel)
         engine._work = made.kernels[kernel]
@@ -110,9 +112,9 @@ def test_a_kernels_price_is_what_it_takes_in_simulation(policy):
 @pytest.mark.parametrize("rate", [1_000.0, 10_000.0, 20_000.0])
 def test_a_kernel_in_the_place_of_another_is_planned_like_the_work_that_it_makes(rate):
     made, rows = setup(rate, "race_to_idle"), round(rate * LATENCY_US / 1e6)
-    seen = Engine(made, Device(priced(0.05)))._seen(0.0)
+    seen = Engine(made, SimulatedDevice(priced(0.05)))._seen(0.0)
     for kernel, runs in itertools.product(made.kernels, made.kernels):
-        tariff, then = Device(priced(0.05)).tariff, made.kernels[kernel]
+        tariff, then = SimulatedDevice(priced(0.05)).tariff, made.kernels[kernel]
         work = replace(seen.work, costs={then.device: then.cost})
         plan = CostModel(tariff).plan(work, seen.dials, seen.write_j, seen.write_us)
         above_w = plan.watts - tariff.idle_watts
@@ -121,7 +123,7 @@ def test_a_kernel_in_the_place_of_another_is_planned_like_the_work_that_it_makes
 
 def price_w(made: Setup, kernel: str, runs: str, rows: int) -> float:
     """A kernel's price while another runs, as the mean power above idle."""
-    engine = Engine(made, Device(priced(0.05)))
+    engine = Engine(made, SimulatedDevice(priced(0.05)))
     engine._work, engine._rows = made.kernels[runs], float(rows)
     assert made.calibrated is not None
     parts = {k: made.calibrated.part(k, WINDOW[0], rows) for k in (kernel, runs)}
@@ -132,7 +134,7 @@ def price_w(made: Setup, kernel: str, runs: str, rows: int) -> float:
 @pytest.mark.parametrize("period_us, woken", [(300_000, False), (900_000, True)])
 def test_a_gpu_is_paid_for_until_it_is_gated_and_then_for_being_woken(period_us, woken):
     """Railgate delay 500 ms; 0.57 W powered: the profile's figures."""
-    gating = Device(priced(0.05)).tariff.gating
+    gating = SimulatedDevice(priced(0.05)).tariff.gating
     found = float(gating.joules(np.array(10_000.0), np.array(float(period_us))))
     stays_us = min(500_000, period_us - 10_000)
     assert found == pytest.approx(0.57 * stays_us / 1e6 + 0.05 * woken)
@@ -142,7 +144,7 @@ def test_a_gpu_is_paid_for_until_it_is_gated_and_then_for_being_woken(period_us,
 def test_a_wake_that_nobody_published_is_not_guessed(latency_us, known):
     """Beats every 5 s would let the GPU be gated; plans are made for every share of that."""
     made = replace(setup(1_000.0, "hands_off"), latency_us=latency_us)
-    engine = Engine(made, Device(ORIN))
+    engine = Engine(made, SimulatedDevice(ORIN))
     engine._rows = 100.0
     part = KernelPart("cuda", 100, 3_050.0, 305.0, GPU_US)
     assert (engine.placer.prices.beat_j(part, None) is not None) is known
@@ -150,7 +152,7 @@ def test_a_wake_that_nobody_published_is_not_guessed(latency_us, known):
 
 def test_the_energy_of_the_gpu_is_in_the_log():
     made = setup(25_000.0)
-    device = Device(priced(0.05), log=[])
+    device = SimulatedDevice(priced(0.05), log=[])
     engine = Engine(made, device)
     outcome = engine.run()
     assert device.states_us["race on gpu"] > 0 and outcome.beats > 2 * DECIDE_BEATS

@@ -9,10 +9,10 @@ import pytest
 
 from edged.bench.policies import JOB
 from edged.job.plan import JobPlan, load_job, parse_job
-from edged.simulate.device import Device
+from edged.simulate.device import SimulatedDevice
 from edged.simulate.engine import Engine
 from edged.simulate.report import Question, _setup
-from edged.simulate.work import Load
+from edged.simulate.work import ArrivalLoad
 from governors.cost import PLAN_ERROR
 from tests.simulate.common import ORIN
 
@@ -30,8 +30,8 @@ def job(name: str) -> JobPlan:
 
 def driven(name: str, rate: float, policy: str, **settings: float) -> tuple[float, Engine]:
     """W above idle over half a minute, and the engine as it stands then."""
-    device = Device(ORIN)
-    asked = Question(job(name), ORIN, Load(rate), policy, settings, seconds=30.0)
+    device = SimulatedDevice(ORIN)
+    asked = Question(job(name), ORIN, ArrivalLoad(rate), policy, settings, seconds=30.0)
     engine = Engine(_setup(asked, device), device)
     outcome = engine.run()
     return outcome.joules / outcome.seconds - outcome.idle_watts, engine

@@ -12,7 +12,7 @@ import governors.profile_reader
 from edged.placement.placement import Curve, KernelProfile
 from edged.simulate.report import answer
 from edged.simulate.rows import clocks_of, on_board
-from edged.simulate.work import HOST_HZ, HOST_WIDTH, KERNEL_CYCLES, Load, job_work
+from edged.simulate.work import HOST_HZ, HOST_WIDTH, KERNEL_CYCLES, ArrivalLoad, job_work
 from governors.errors import ProfileError
 from tests.simulate.common import ORIN, join_plan, question
 
@@ -29,35 +29,37 @@ def here(monkeypatch) -> governors.profile.BoardProfile:
 def test_on_the_machine_that_was_measured_it_is_what_was_measured(monkeypatch):
     # seven loads of the real daemon: 3.6 ms a beat, 78 ns a row, 6.8 us a message, one thread
     plan = join_plan(latency="1ms", bound="500s")
-    found = job_work(plan, here(monkeypatch), Load(1_000, sends_per_s=1e-9), cores=1)
+    found = job_work(plan, here(monkeypatch), ArrivalLoad(1_000, sends_per_s=1e-9), cores=1)
     assert found.window == 1_000_000
     cost = found.cost
     assert (cost.cycles + cost.beside_cycles) / HOST_HZ == pytest.approx(3.6e-3, rel=0.03)
     a_row = cost.cycles_per_unit / HOST_HZ + cost.stall_us_per_unit / 1e6
     assert a_row == pytest.approx(78e-9, rel=0.03)
-    chatty = job_work(plan, here(monkeypatch), Load(1_000, sends_per_s=1_000), cores=1)
+    chatty = job_work(plan, here(monkeypatch), ArrivalLoad(1_000, sends_per_s=1_000), cores=1)
     more = (chatty.cost.cycles_per_unit - cost.cycles_per_unit) / HOST_HZ
     assert more == pytest.approx(6.8e-6, rel=0.03)
 
 
 def test_a_wider_core_takes_fewer_cycles_and_an_unknown_one_is_refused():
-    nano = job_work(PLAN, governors.profile_reader.load("jetson-nano"), Load(100))
-    orin = job_work(PLAN, ORIN, Load(100))
+    nano = job_work(PLAN, governors.profile_reader.load("jetson-nano"), ArrivalLoad(100))
+    orin = job_work(PLAN, ORIN, ArrivalLoad(100))
     assert nano.cost.cycles / orin.cost.cycles == pytest.approx(4 / 3)
     other = replace(ORIN, clusters=(replace(ORIN.clusters[0], core="Z80"),))
     with pytest.raises(ProfileError, match=r"'Z80'.*Cortex-A57"):
-        job_work(PLAN, other, Load(100))
+        job_work(PLAN, other, ArrivalLoad(100))
 
 
 def test_a_window_beyond_the_cache_waits_for_memory_and_the_clock_does_not_shorten_that():
-    small, large = (job_work(join_plan(bound=b), ORIN, Load(1_000)) for b in ("100ms", "10min"))
+    small, large = (
+        job_work(join_plan(bound=b), ORIN, ArrivalLoad(1_000)) for b in ("100ms", "10min")
+    )
     assert small.cost.stall_us_per_unit == 0.0 < large.cost.stall_us_per_unit
     assert small.cost.cycles_per_unit == large.cost.cycles_per_unit
 
 
 def test_large_beats_use_all_cores_and_small_ones_one():
-    small = job_work(PLAN, ORIN, Load(100)).cost
-    large = job_work(join_plan(latency="1s"), ORIN, Load(1e5)).cost
+    small = job_work(PLAN, ORIN, ArrivalLoad(100)).cost
+    large = job_work(join_plan(latency="1s"), ORIN, ArrivalLoad(1e5)).cost
     assert small.cores == pytest.approx(1.0)
     assert 1.0 < large.cores < 6.0
 
@@ -74,8 +76,8 @@ def test_a_calibration_of_this_machine_takes_the_place_of_the_kernels_constants(
     assert set(rows.kernels) == {"chain"}
     assert any("chain_cuda is left out" in note for note in notes)
     assert rows.kernels["chain"].us[0][0] == pytest.approx(200 * 2 * HOST_HZ / 1.728e9)
-    plain = job_work(PLAN, ORIN, Load(1_000))
-    found = job_work(join_plan(bound="10000s"), ORIN, Load(1_000), rows)
+    plain = job_work(PLAN, ORIN, ArrivalLoad(1_000))
+    found = job_work(join_plan(bound="10000s"), ORIN, ArrivalLoad(1_000), rows)
     more = found.cost.cycles_per_unit - plain.cost.cycles_per_unit
     assert more == pytest.approx(2 * (0.1e-6 * HOST_HZ - KERNEL_CYCLES), rel=0.01)
     assert found.cost.stall_us_per_unit == pytest.approx(0.3, rel=0.01)
