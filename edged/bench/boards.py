@@ -20,7 +20,7 @@ from governors.profile_reader import load, names
 
 BUSY = "#a8cbd9"
 CORES = (PURPLE, GREEN, ORANGE, RED)
-"""Colour by number of busy cores, from one on."""
+"""Colour by number of busy cores, from one core upwards."""
 
 
 def draw(path: Path) -> None:

@@ -1,14 +1,14 @@
-"""`edged bench e2e`: producers → daemon → collector over loopback sockets, with all promises kept.
+"""`edged bench e2e`: producers → daemon → collector over loopback sockets, `exactly_once`.
 
-Two streams of (int32 key, float32 value, timestamp), 16 bytes a tuple, joined over a window of
-`--window` tuples a side with about one match per hundred tuples, `exactly_once`.  Throughput is
-measured from when both windows are full; CPU seconds are those of all processes together, load
-generator and collector included.  `exact` is true only if an order-free hash of all result rows
-read back from the landing equals that of DuckDB's join of the same input.
+Two streams of (int32 key, float32 value, timestamp), 16 bytes a tuple, are joined over a window of
+`--window` tuples a side. There is about one match per hundred tuples. Throughput is measured once
+both windows are full. CPU seconds cover all processes, load generator and collector included.
+`exact` is true only if the order-free hash of all result rows in the landing equals the hash of
+DuckDB's join of the same input.
 
-Latency is measured in an open loop at parts of the measured capacity: from the time at which a row
-was due to be sent to the moment at which the page that holds its match was durable.  Of each loop
-the first 60 % are not counted: windows fill, and the log's files are written for the first time.
+Latency is measured in an open loop at fixed parts of the measured capacity. It runs from the time
+at which a row is due to be sent until the page with its match is durable. The first 60 % of each
+loop are not counted: windows fill, and log files are written for the first time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What to measure."""
+    """Settings of a run."""
 
     seconds: float
     window: int
@@ -63,7 +63,7 @@ class Settings:
 
     @property
     def extra(self) -> list[str]:
-        """Arguments of the daemon."""
+        """Extra arguments of the daemon."""
         return [] if self.workers is None else ["--workers", str(self.workers)]
 
 
@@ -130,12 +130,12 @@ def _rates(first: Sample, last: Sample) -> dict[str, Any]:
 
 
 def _stages(status: dict[str, Any]) -> dict[str, float]:
-    """Seconds by stage over the whole run, and by operator within the race."""
+    """Seconds by stage over the whole run; `race` is split by operator."""
     return {k: round(v / 1e6, 3) for k, v in status["stage_us"].items()}
 
 
 def landed_tables(landing: Path) -> Any:
-    """(header, rows) of every page of matches; the device's reports have landed beside them."""
+    """Yields (header, rows) of every page of matches; pages of device reports are skipped."""
     schema = Schema.from_json((landing / "schemas/matches@1.json").read_text())
     for name in list_segments(landing):
         for page in read_pages(landing, name, read_rows(landing, name)):
@@ -144,7 +144,7 @@ def landed_tables(landing: Path) -> Any:
 
 
 def landed_digest(landing: Path) -> RowDigest:
-    """The digest of all rows read back from the landing."""
+    """The digest of all rows in the landing."""
     digest = RowDigest()
     for _, rows in landed_tables(landing):
         digest.add(rows)
@@ -187,7 +187,8 @@ def latency(settings: Settings, capacity: float, part: float, say: Say) -> dict[
 
 
 def _latencies_ms(bench: Rig, after_us: int) -> Any:
-    """One value a match: page durable − the later of the two send stamps."""
+    """One latency (ms) for each match: time the page is durable − the later of the two send
+    times."""
     durable: dict[str, int] = {}
     for line in bench.trace.read_text().splitlines():
         row = json.loads(line)
@@ -235,7 +236,7 @@ def command(
     path: Path | None,
     plot: Path | None,
 ) -> None:
-    """Throughput, cost and latency of the whole way of a tuple."""
+    """Throughput, cost and latency from socket to durable page."""
     from rich.console import Console
 
     from edged.daemon.compilation import compile_kernels

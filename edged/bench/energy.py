@@ -31,12 +31,12 @@ FIGURE3 = ("nested loop", "HELLS", "Handshake", "ecoJoin", "ecoJoin GPU", "edged
 FIGURE4 = ("FB", "AB", "AB+FS")
 BATCHES = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 WITHIN, LESS = 0.25, 0.40
-"""The aims."""
+"""Targets of the aims table."""
 Say = Callable[[str], None]
 
 
 def measure(say: Say = lambda _: None) -> dict[str, Any]:
-    """All experiments as JSON."""
+    """Run all experiments; returns the result as JSON."""
     service = load()
     nano, orin = Nano(service), Orin()
     rows3 = [_figure3(nano, v, rate, say) for v in FIGURE3 for rate in published.RATES]
@@ -143,7 +143,7 @@ def _service(service: Service) -> dict[str, Any]:
 
 
 def sensitivity(service: Service) -> list[dict[str, Any]]:
-    """ecoJoin at the rates of the check, with half and one and a half times of what is assumed."""
+    """ecoJoin at the checked rates, with half and 1.5 times the assumed cycles and waits."""
     found = []
     for what in ("cycles", "waits"):
         for times in (0.5, 1.5):
@@ -157,12 +157,12 @@ def sensitivity(service: Service) -> list[dict[str, Any]]:
 
 
 def by_rate(rows: list[dict[str, Any]], variant: str) -> dict[int, float]:
-    """W by rate, where there are any."""
+    """W by rate of a variant; rates without watts are left out."""
     return {r["rate"]: r["watts"] for r in rows if r["variant"] == variant and r["watts"]}
 
 
 def claims(rows4: list[dict[str, Any]], sustained: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the paper says of Figure 4, and what comes out here."""
+    """The paper's statements about Figure 4 beside the simulated values."""
     fb, ab, fs = (by_rate(rows4, name) for name in FIGURE4)
     both = fb.keys() & ab.keys()
     return [
@@ -181,7 +181,7 @@ def claims(rows4: list[dict[str, Any]], sustained: dict[str, Any]) -> list[dict[
 
 
 def aims(rows: list[dict[str, Any]], sustained: dict[str, Any]) -> list[dict[str, Any]]:
-    """The aims, what came out, and whether they are met."""
+    """Each aim, the value reached, and whether the aim is met."""
     errors = {r["rate"]: r["error_above_idle"] for r in rows
               if r["variant"] == "ecoJoin" and r["error_above_idle"] is not None}  # fmt: skip
     eco, top = by_rate(rows, "ecoJoin"), published.RATES[-1]
@@ -223,7 +223,7 @@ ORIN_WHY = {
 
 
 def orin_saves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What each arm saves against the one before, at every rate that both keep up with."""
+    """What each arm saves against the arm before it, at every rate that both sustain."""
     arms = {name: by_rate(rows, name) for name in ORIN_ARMS}
     found = []
     for before, arm in pairwise(ORIN_ARMS):
@@ -235,7 +235,7 @@ def orin_saves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _less(own: float | None, other: float | None) -> float | None:
-    """How much less above idle."""
+    """Relative saving of the power above idle; None where a value is missing."""
     if own is None or other is None:
         return None
     return 1 - (own - IDLE_W) / (other - IDLE_W)

@@ -18,12 +18,12 @@ COLOURS = {
     "AB": PURPLE, "AB+FS": RED, "per tuple": ORANGE, "batched": PURPLE,
     "batched, clocks": GREEN, "batched, clocks, sleep, uploads": BLUE,
 }  # fmt: skip
-"""Colour of each variant; its published points have the same."""
+"""Colour of each variant and of its published points."""
 LOOKS: dict[str, dict[str, Any]] = {
     "AB+FS": {"marker": "s", "markerfacecolor": "none", "linestyle": "--"},
     "batched, clocks": {"marker": "s", "markerfacecolor": "none", "linestyle": "--"},
 }
-"""Lines that lie on another one for most of their length."""
+"""Line styles of variants that overlap another line for most of their length."""
 
 
 def show(result: dict[str, Any], console: Console) -> None:

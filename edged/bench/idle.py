@@ -1,8 +1,9 @@
-"""`edged bench idle`: what the daemon costs at 1 000 tuples/s that arrive in 20 sends a second.
+"""`edged bench idle`: the cost of the daemon at 1 000 tuples/s that arrive in 20 sends a second.
 
-Counted over all threads of the daemon's process from /proc: CPU time (schedstat, nanoseconds),
-context switches (voluntary and not), resident memory; cycles with `perf stat` where the machine has
-a counter.  The latency tolerance is 1 s: the daemon should wake about once a second.
+Counters cover all threads of the daemon's process and come from /proc: CPU time (schedstat,
+nanoseconds), voluntary and involuntary context switches, resident memory. Cycles come from `perf
+stat` where the machine has a cycle counter. The latency tolerance is 1 s, so the daemon should
+wake about once a second.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SENDS_PER_S = 20
 
 @dataclass(frozen=True)
 class Count:
-    """A process's counters at one moment."""
+    """Counters of a process at one moment."""
 
     at_s: float
     cpu_s: float
@@ -39,7 +40,7 @@ class Count:
 
 
 def measure(seconds: float, warm_s: float, say: Any) -> dict[str, Any]:
-    """Run the almost idle daemon and count."""
+    """Run the almost idle daemon and return its counters."""
     with rig() as bench:
         bench.start(join_job(bench.address, 10_000_000, "1s"))
         load = Load(
@@ -79,7 +80,8 @@ def _count(bench: Any, process: psutil.Process) -> Count:
 
 
 def _cycles(pid: int, seconds: float) -> int | None:
-    """Cycles a second of the process, or None where there is no counter (it waits all the same)."""
+    """Cycles per second of the process, measured over `seconds`. Without a cycle counter the
+    function waits as long and returns None."""
     deadline = time.monotonic() + seconds
     found = None
     if shutil.which("perf"):
@@ -96,7 +98,7 @@ def _cycles(pid: int, seconds: float) -> int | None:
 @click.option("--warm", default=5.0, show_default=True, help="Before that.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
 def command(seconds: float, warm: float, path: Path | None) -> None:
-    """CPU, wakeups and memory of a daemon that has little to do."""
+    """CPU time, wakeups and memory of an almost idle daemon."""
     from rich.console import Console
 
     from edged.daemon.compilation import compile_kernels

@@ -1,16 +1,16 @@
-"""The load generator: `python -m edged.bench.load CONFIG.json`, a process of its own.
+"""The load generator: `python -m edged.bench.load CONFIG.json`, a separate process.
 
-It sends two streams, `r` and `s`, of (key int32, value float32, ts timestamp), in step, as Arrow
-IPC messages over many connections.  Keys and values come from a pool that is far longer than the
-join's window and is cycled, so that sending costs little: a message is a template that pyarrow
-wrote, in which a kernel puts the sequence number and the three columns.
+It sends two streams in step, `r` and `s`, of (key int32, value float32, ts timestamp), as Arrow
+IPC messages over many connections. Keys and values come from a pool much longer than the join's
+window; the pool is cycled. A message is a template written by pyarrow, into which a compiled
+function writes the sequence number and the three columns, so sending is cheap.
 
-Two modes.  `full`: as fast as the sockets take it, with times that advance by one microsecond every
-`tuples_per_us` rows of a stream.  `rate`: open loop; every `tick_s` the rows that are due are sent,
-stamped with the time at which they were due, whether or not the sockets kept up.
+Mode `full` sends as fast as the sockets accept data; event time advances by one microsecond every
+`tuples_per_us` rows of a stream. Mode `rate` is an open loop: every `tick_s` it sends the rows
+that are due, stamped with their due time, even if the sockets are behind.
 
-JSON lines on standard output: `{"ready": true}` when connected, `{"sent": rows a stream, …}` when
-all is sent and committed.
+It writes JSON lines to standard output: `{"ready": true}` once connected, `{"sent": rows a stream,
+…}` once everything is sent and committed.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ SCHEMA = pa.schema(
 START_US = 1_704_067_200_000_000
 """Event time of the first row in mode `full`: 2024-01-01."""
 SPREAD_ROWS = 250_000
-"""The connections of a stream are never further apart than about so many rows."""
+"""Largest distance, in rows, between the connections of a stream (approximate)."""
 _DIGITS = 14
 _POOL_ROWS = 1 << 23
 
 
 @dataclass(frozen=True)
 class Load:
-    """What to send."""
+    """Configuration of a load."""
 
     address: str
     connections: int
-    """Per stream."""
+    """Connections of each stream."""
     batch: int
     keys: int
     """Keys are uniform in 0..keys-1."""
@@ -59,12 +59,12 @@ class Load:
     seconds: float = 60.0
     tuples_per_us: int = 5
     rate: float = 0.0
-    """Rows a second and stream in mode `rate`."""
+    """Rows per second of each stream in mode `rate`."""
     tick_s: float = 0.01
     warm_s: float = 0.0
 
     def pool(self, stream: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """The keys and values that rows of a stream cycle through."""
+        """The keys and values that a stream's rows cycle through."""
         rows = _POOL_ROWS - _POOL_ROWS % self.batch
         random = np.random.default_rng([self.seed, ord(stream)])
         keys = random.integers(0, self.keys, rows, dtype=np.int32)
@@ -87,10 +87,10 @@ def fill(
     phase: int,
     per_us: int,
 ) -> None:
-    """`count` messages into `out`: templates with sequence numbers and columns put in.
+    """Write `count` messages into `out`: the template with sequence number and columns filled in.
 
-    `body` are the offsets of the three columns in the template.  Row j of message m has the time
-    `ts + (phase + m * batch + j) // per_us`, or `ts` for all where `per_us` is 0.
+    `body` holds the offsets of the three columns in the template. Row j of message m has the time
+    `ts + (phase + m * batch + j) // per_us`, or `ts` for all rows if `per_us` is 0.
     """
     size = template.size
     for m in range(count):
@@ -114,7 +114,7 @@ def fill(
 
 
 class _Template:
-    """One message of `batch` rows as pyarrow writes it, and where its parts stand."""
+    """A message of `batch` rows as pyarrow writes it, and the offsets of its parts."""
 
     def __init__(self, batch: int) -> None:
         columns = [
@@ -151,7 +151,7 @@ class _Connection:
         self.ended = False
 
     def listen(self, block: bool) -> None:
-        """Take in acks; with `block`, at least one frame."""
+        """Read acks; with `block`, wait for at least one frame."""
         self.socket.setblocking(block)
         try:
             data = self.socket.recv(1 << 16)
@@ -192,15 +192,16 @@ class Generator:
         self._turn = 0
 
     def full(self) -> None:
-        """As fast as the sockets take it, for `seconds`."""
+        """Send as fast as the sockets accept data, for `seconds`."""
         end = time.monotonic() + self.load.seconds
         while time.monotonic() < end:
             self._round(START_US + self.rows // self.load.tuples_per_us, self.load.tuples_per_us)
 
     def open_loop(self) -> None:
-        """At `rate` rows a second and stream, for `seconds`, stamped with the due time.
+        """Send `rate` rows per second of each stream, for `seconds`, stamped with the due time.
 
-        The first `warm_s` seconds go at half the rate: files and buffers are used the first time.
+        The first `warm_s` seconds run at half the rate: files and buffers are used for the first
+        time.
         """
         start_wall, start = time.time_ns() // 1000, time.monotonic()
         ticks = int(self.load.seconds / self.load.tick_s)
@@ -215,7 +216,7 @@ class Generator:
                 self._round(stamp, 0, runs=1)
 
     def end(self) -> None:
-        """Say end-of-stream everywhere and wait until it is committed."""
+        """Send end-of-stream on every connection and wait until it is committed."""
         marker = struct.pack("<II", 0xFFFFFFFF, 0)
         everyone = [line for lines in self.lines.values() for line in lines]
         for line in everyone:
@@ -225,7 +226,7 @@ class Generator:
                 line.listen(block=True)
 
     def _round(self, ts: int, per_us: int, runs: int | None = None) -> None:
-        """A run of messages on the next connection of either stream."""
+        """Send a run of messages on the next connection of each stream."""
         t, n, count = self.template, self.load.batch, runs or self.run
         pool_rows = self.pools["r"][0].size
         first, phase = self.rows % pool_rows, self.rows % per_us if per_us else 0
@@ -255,7 +256,7 @@ def main() -> None:
 
 
 def write_config(load: Load, path: Path) -> None:
-    """Store `load` where `main` reads it."""
+    """Write `load` to the file that `main` reads."""
     path.write_text(json.dumps(asdict(load)))
 
 

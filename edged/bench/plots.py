@@ -41,7 +41,7 @@ def _draw_cost(axes: Any, result: dict[str, Any]) -> None:
 
 
 def _draw_latency(axes: Any, result: dict[str, Any]) -> None:
-    """Median and 99th percentile of latency at parts of the highest rate."""
+    """Median and 99th percentile of latency at fixed parts of the highest rate."""
     rates = [r["tuples_per_s"] / 1e6 for r in result["latency"]]
     for key, colour, name in (("p50", BLUE, "median"), ("p99", RED, "99th percentile")):
         values = [r[f"latency_ms_{key}"] for r in result["latency"]]

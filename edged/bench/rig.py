@@ -1,4 +1,4 @@
-"""The processes of a benchmark, and what they cost: collector, daemon and load on loopback."""
+"""The processes of a benchmark on loopback (collector, daemon, load), and their cost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def join_job(address: str, bound_us: int, latency: str, memory: str = "1GiB") ->
 
 @dataclass(frozen=True)
 class Sample:
-    """The processes at one moment."""
+    """State of the processes at one moment."""
 
     at_s: float
     rows: int
@@ -75,7 +75,7 @@ class Sample:
 
 
 class Rig:
-    """A directory with a collector and a daemon in it; `load` adds a generator."""
+    """A directory with a collector and a daemon; `load` adds a load generator."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -110,7 +110,7 @@ class Rig:
         return part
 
     def sample(self) -> Sample:
-        """Rows so far and CPU time so far."""
+        """Rows and CPU time so far."""
         status = ask(self.directory / "door", "status")
         rows = sum(s["rows"] for s in status["jobs"]["bench"]["streams"].values())
         cpu: dict[str, float] = {}
@@ -129,7 +129,7 @@ class Rig:
         return bool(job["ended"] and status["store"]["backlog_pages"] == 0)
 
     def stop(self) -> None:
-        """End all parts."""
+        """Stop all processes."""
         for part in reversed(self.parts.values()):
             part.stop()
 
@@ -139,7 +139,8 @@ class Rig:
 
 @contextlib.contextmanager
 def rig(keep: Path | None = None) -> Iterator[Rig]:
-    """A rig in a fresh directory, removed at the end (or kept where `keep` says)."""
+    """A rig in a fresh directory. The directory is removed at the end, or kept if `keep` is
+    given."""
     parent = None if keep is None else str(keep)
     directory = Path(
         tempfile.mkdtemp(prefix="edged-bench-", dir=parent or os.environ.get("TMPDIR"))
@@ -154,7 +155,7 @@ def rig(keep: Path | None = None) -> Iterator[Rig]:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """CPU seconds of a process so far, to the nanosecond where the kernel says."""
+    """CPU seconds of a process so far, in nanosecond resolution where the kernel provides it."""
     total = 0
     with contextlib.suppress(OSError, IndexError, ValueError):
         for task in Path(f"/proc/{process.pid}/task").iterdir():
@@ -165,7 +166,7 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Description of the machine that the figures were measured on."""
     model = ""
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -2,19 +2,19 @@
 
     SELECT key % 1000, count(*), sum(value), …  GROUP BY 1      over rows of 28 bytes, 5 columns
 
-Once over 2 columns, once over all 5.  Of pages, a source that names its `columns` decodes
-only these; Parquet gets to know them from Spark.  Every table is read warm several times in turn
-and the median counts; the results of pages and Parquet must be equal.
+The query runs over 2 columns and over all 5. The page source decodes only the columns named in its
+option `columns`; for Parquet, Spark prunes columns itself. Every table is read warm several times,
+in turn, and the median counts. The results of pages and Parquet must be equal.
 
-Two more readings say what limits the pages:
+Two more readings show what limits the pages:
 
-    ready batches   a Python data source that does nothing: it gives one Arrow batch, made before,
-                    again and again.  No Python source can be faster; what it takes is Spark's way
+    ready batches   a Python data source that returns one prepared Arrow batch again and again.
+                    It is the upper bound for every Python source: its time is Spark's transfer
                     from a Python worker into the aggregation, row by row
     reader alone    edged's reader, in this process, on one core, without Spark
 
-CPU seconds are those of Spark's Java process and Python workers together, over the warm runs; where
-other work shares the machine they say more than rows/s.
+CPU seconds cover Spark's Java process and its Python workers over the warm runs. On a shared
+machine they are more reliable than rows/s.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to measure."""
+    """Settings of a run."""
 
     rows: int = 20_000_000
     runs: int = 4
@@ -96,7 +96,7 @@ def run(options: Options, say: Say = lambda text: None) -> dict[str, Any]:
 
 
 def write_rows(options: Options, landing: Path, parquet: Path) -> None:
-    """The same random rows as a landing and as Parquet files, a file for each segment."""
+    """Write the same random rows as a landing and as Parquet files, one file for each segment."""
     (landing / "schemas").mkdir(parents=True)
     parquet.mkdir()
     (landing / "schemas" / "bench@1.json").write_text(SCHEMA.to_json())
@@ -149,7 +149,7 @@ def measure(
     parquet: Path,
     say: Say = lambda text: None,
 ) -> dict[str, Any]:
-    """Read what `write_rows` wrote; `spark` knows `format("edged")`."""
+    """Read the output of `write_rows`; `spark` must have `format("edged")` registered."""
     readings = _readings(spark, options, landing, parquet)
     seen: dict[str, list[_Seen]] = {name: [] for name in readings}
     for number in range(options.runs + 1):
@@ -185,7 +185,7 @@ def measure(
 def _readings(
     spark: SparkSession, options: Options, landing: Path, parquet: Path
 ) -> dict[str, tuple[Callable[[], DataFrame], bool]]:
-    """What is read: by name, how, and whether the query uses all columns."""
+    """Readings by name: the data frame's factory, and whether the query uses all columns."""
     ready = _ready_source()
     spark.dataSource.register(ready)
 
@@ -206,9 +206,10 @@ def _readings(
 
 
 def _ready_source() -> type[DataSource]:
-    """A source of two columns that gives one batch again and again, in 8 tasks.
+    """A source of two columns that returns one batch repeatedly, in 8 tasks.
 
-    Made in a function, so that it is sent to the workers whole: they need not import this module.
+    The class is defined inside a function so that Spark serialises it by value; workers do not
+    import this module.
     """
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -260,7 +261,7 @@ def read_alone(landing: Path) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One query: its rows, and what it took."""
+    """One query: its rows, and its time and CPU time."""
 
     rows: list[tuple[Any, ...]]
     wall_s: float
@@ -277,7 +278,7 @@ class _Seen:
 
 
 def _spark_processes() -> tuple[float, float]:
-    """CPU seconds and resident MB of this process and all below it that live."""
+    """CPU seconds and resident MB of this process and its live descendants."""
     cpu_s = rss_mb = 0.0
     me = psutil.Process()
     for process in (me, *me.children(recursive=True)):
@@ -301,7 +302,7 @@ def _query(frame: DataFrame, wide: bool) -> list[tuple[Any, ...]]:
 
 
 def _same(some: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> bool:
-    """Whether counts are equal, and sums within 1e-9 relative (their order differs)."""
+    """Whether counts are equal, and sums equal within 1e-9 relative (summation order differs)."""
     return len(some) == len(other) and all(
         a[:2] == b[:2] and np.allclose(a[2:], b[2:], rtol=1e-9, atol=0.0)
         for a, b in zip(some, other, strict=True)
@@ -314,10 +315,10 @@ def _same(some: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> bool:
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
 def command(rows: int, runs: int, master: str, path: Path | None) -> None:
-    """Spark's rows per second from pages, and from Parquet with the same rows.
+    """Spark's rows per second from pages and from Parquet with the same rows.
 
-    A GROUP BY over 2 columns and over all 5, and what limits it.  With the defaults: about two
-    minutes, under 4 GB of memory and 1 GB of disk in the temporary directory.
+    Runs a GROUP BY over 2 columns and over all 5, and shows what limits it. With the defaults:
+    about two minutes, under 4 GB of memory and 1 GB of disk in the temporary directory.
     """
     console = Console(stderr=True)
     show = console.status("…") if console.is_terminal else nullcontext()

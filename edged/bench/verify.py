@@ -1,8 +1,8 @@
-"""The independent join, and the order-free hash that compares two sets of result rows.
+"""The reference join, and the order-free hash that compares two sets of result rows.
 
-A result row is (key, r_value, r_ts, s_value, s_ts).  Its hash is a 64-bit mix of its 28 bytes; a
-set's hash is the wrapping sum of its rows' hashes, so that order does not matter but every row and
-every repetition does.  The expected rows come from DuckDB, slice by slice over the same input.
+A result row is (key, r_value, r_ts, s_value, s_ts). Its hash is a 64-bit mix of its 28 bytes. The
+hash of a set is the wrapping sum of its rows' hashes: row order does not matter, repeated rows
+count. DuckDB computes the expected rows, slice by slice, from the same input.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _COLUMNS = ("key", "r_value", "r_ts", "s_value", "s_ts")
 
 @dataclass
 class RowDigest:
-    """How many rows, and the wrapping sum of their hashes."""
+    """A row count, and the wrapping sum of the rows' hashes."""
 
     rows: int = 0
     hash: int = 0
 
     def add(self, table: pa.Table | pa.RecordBatch) -> None:
-        """Count in the rows of a table with the five result columns."""
+        """Add the rows of a table that has the five result columns."""
         self.rows += table.num_rows
         self.hash = (self.hash + int(_hashes(table).sum(dtype=np.uint64))) % (1 << 64)
 
 
 def expected(load: Load, rows: int, bound_us: int) -> Iterator[RowDigest]:
-    """The digest of the join of the first `rows` rows of either stream; grows slice by slice."""
+    """The digest of the join of the first `rows` rows of each stream, yielded after each slice."""
     db = duckdb.connect()
     db.execute("SET threads = 2")
     digest = RowDigest()
