@@ -280,7 +280,7 @@ def test_limits_that_somebody_else_sets_meanwhile_end_it_and_stay(tmp_path):
             if len(done) == 2:
                 bench.board.nvpmodel("5W")
 
-    with pytest.raises(TakenOver, match="somebody else"):
+    with pytest.raises(TakenOver, match="another process changed it"):
         bench.run(say=say)
     assert bench.board.sysfs.read(f"{POLICY}/scaling_max_freq") == "918000"
 
@@ -385,7 +385,7 @@ def test_power_that_neither_a_meter_nor_a_profile_tells_is_not_made_up(tmp_path,
 def test_a_board_name_that_is_none_is_refused(tmp_path):
     words = ["calibrate", "--store", str(tmp_path), "--board", "orin-nano"]
     told = CliRunner().invoke(cli, words)
-    assert "orin-nano is no directory" in str(told.exception)
+    assert "orin-nano is not a directory" in str(told.exception)
 
 
 # --- the file
