@@ -1,6 +1,6 @@
-"""Arrow IPC record batches, straight from received bytes into staged columns.
+"""Arrow IPC decoder: received bytes become staged columns.
 
-Input is *regions*: what each connection has received and not yet had parsed.  A region holds
+The input is *regions*, the received and unparsed bytes of each connection.  A region holds
 encapsulated messages, little-endian:
 
     u32 0xFFFFFFFF | i32 metadata size | flatbuffer Message | body          (size 0: end of stream)
@@ -10,20 +10,21 @@ encapsulated messages, little-endian:
     RecordBatch  0 length i64 | 1 nodes [i64 length, i64 nulls] | 2 buffers [i64 offset, i64 length]
                  | 3 compression
 
-(apache/arrow format/Message.fbs; the numbers are flatbuffer field ids).  Nothing is believed:
-every position is checked against the metadata's size, every buffer against the body's.
+(apache/arrow format/Message.fbs; the numbers are flatbuffer field ids).  Input is untrusted: every
+position is checked against the metadata's size, every buffer against the body's.
 
 Five passes, each over all regions of one stream:
 
     scan    messages → a table of messages; frames, sequence numbers, buffers checked
-    place   where each message's rows and bytes go, relative to the first
-    copy    columns → target; offsets, UTF-8 and times checked      (may be dealt to workers)
-    admit   refused messages and rows that are too far ahead cut out; `place` and `copy` again if so
+    place   positions of each message's rows and bytes, relative to the first message
+    copy    columns → target; offsets, UTF-8 and times checked      (may be split among workers)
+    admit   removes refused messages and rows too far ahead; then `place` and `copy` run again
     finish  chunk entries, producers' sequence numbers and times
 
-`layouts[k, column]` says where a stream's column stands in the messages of layout k: node index,
+`layouts[k, column]` is the place of a stream's column in the messages of layout k: node index,
 first buffer index, kind (bytes a value; 0: bits, -1: UTF-8, -2: binary), nullable, ordinal among
-the variable-size columns (-1: fixed).  Rows of `regions` and `messages` are as numbered below.
+the variable-size columns (-1: fixed).  The constants below number the fields of `regions` and
+`messages`.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ import numpy as np
 from kernels.cpu.mem import load_i32, load_i64, load_u8, load_u16, load_u32, load_u64
 from kernels.registry import device, kernel
 
-# A region: what the caller fills in,
+# A region: fields set by the caller,
 R_ADDRESS, R_LENGTH, R_LAYOUT, R_PRODUCER = 0, 1, 2, 3
 R_NAMED = 4  # 1: the peer gave a producer id, so sequence numbers count
 R_SEQ = 5  # last sequence number staged; moved on by `admit`
-R_SLOW = 6  # 1: batches are not for these kernels; set by `scan` when it meets such a batch
-# and what the kernels tell.
+R_SLOW = 6  # 1: these kernels do not take its batches; set by `scan` at the first such batch
+# and fields set by the kernels.
 R_CONSUMED = 7  # bytes of whole messages that need not be kept
 R_ERROR, R_COLUMN, R_DETAIL = 8, 9, 10
-R_NEED = 11  # size of the message that is not whole yet, as far as it is known; 0: none begun
-R_END = 12  # 1: the end-of-stream marker was met
+R_NEED = 11  # known size of the incomplete message; 0: none has begun
+R_END = 12  # 1: the end-of-stream marker was read
 R_DUPLICATES = 13  # messages dropped because their sequence number was staged before
 R_DUPLICATE_SEQ = 14  # the largest of their numbers
 R_MESSAGES = 15
@@ -58,14 +59,14 @@ MESSAGE_WIDTH = 16
 
 WHOLE, FILTERED, DROPPED, SLOW = 0, 1, 2, 3  # M_STATE
 
-# Why a message was refused (R_ERROR, M_ERROR).
+# Reasons of refusal (R_ERROR, M_ERROR).
 E_MAGIC, E_SIZE, E_METADATA, E_HEADER, E_VERSION, E_GAP = 1, 2, 3, 4, 5, 6
 E_COLUMNS, E_BUFFER = 7, 8
 E_NULLS, E_OFFSETS, E_UTF8, E_LENGTH, E_SEQ, E_AFTER_END, E_STAGED = 9, 10, 11, 12, 13, 14, 15
 
 SCHEMA, DICTIONARY, RECORD_BATCH = 1, 2, 3
 METADATA_MAX = 1 << 20
-"""Largest flatbuffer metadata that is accepted, in bytes."""
+"""Largest accepted flatbuffer metadata, in bytes."""
 SEQ_KEY = np.uint64(0x65732E6465676465)
 """The first eight bytes of `edged.seq`."""
 
@@ -91,14 +92,15 @@ def field_at(base: int, size: int, table: int, index: int, need: int) -> Any:
 
 @device
 def target_of(base: int, size: int, at: int, need: int) -> Any:
-    """What the u32 offset at `at` (in bounds) points at, `need` bytes in bounds; else -1."""
+    """The target of the u32 offset at `at` (in bounds), if `need` bytes of it are in bounds; else
+    -1."""
     to = at + load_u32(base + at)
     return to if to + need <= size else -1
 
 
 @device
 def child_at(base: int, size: int, table: int, index: int) -> Any:
-    """Position of the table or vector that field `index` points at; 0: absent; -1: bad."""
+    """Position of the table or vector of field `index`; 0: absent; -1: bad."""
     at = field_at(base, size, table, index, 4)
     if at <= 0:
         return at
@@ -204,7 +206,7 @@ def column_size(layouts: Any, k: int, c: int, m: Any) -> Any:
 def batch_header(base: int, size: int, table: int, m: Any, columns: int, buffers: int) -> Any:
     """Fill in rows, nodes and buffers of message `m` from its RecordBatch.
 
-    Returns 0, an error number, or -1 where the batch is not for these kernels (compressed).
+    Returns 0, an error number, or -1 for a batch that these kernels do not take (compressed).
     """
     length = field_at(base, size, table, 0, 8)
     nodes, ranges = child_at(base, size, table, 1), child_at(base, size, table, 2)
@@ -280,8 +282,8 @@ def frame(address: int, length: int, out: Any) -> None:
 
 @kernel("int64(int64, int64, int64)", reference="tests.naive.ipc.inflated")
 def inflated(meta: int, size: int, body_length: int) -> Any:
-    """Bytes that the (perhaps compressed) record batch or dictionary whose flatbuffer is at `meta`
-    claims to become; -1 where it is malformed.  The body follows the flatbuffer."""
+    """Declared uncompressed bytes of the record batch or dictionary whose flatbuffer is at `meta`;
+    -1 if it is malformed.  The body follows the flatbuffer."""
     message = message_table(meta, size)
     if message < 0:
         return -1
@@ -389,8 +391,8 @@ def scan(regions: Any, layouts: Any, limits: Any, messages: Any, sizes: Any) -> 
     """Fill `messages` and their variable-size bytes `sizes[message, ordinal]`; returns how many.
 
     `limits` = largest message, largest staged batch, staged bytes a row beside variable bytes.
-    A region stops at its first refused message.  Where `messages` is full, scanning stops
-    early: `R_CONSUMED` says where, and the rest may be scanned again.
+    A region stops at its first refused message.  If `messages` is full, scanning stops early at
+    `R_CONSUMED`; the rest may be scanned again.
     """
     count = 0
     columns = layouts.shape[1]

@@ -1,8 +1,8 @@
 """From a table of scanned Arrow messages to staged columns: place, copy, admit, finish.
 
-`kernels.cpu.ipc` tells what the passes are and what regions, messages and layouts hold.  Here are
-the passes that touch values: bits become bytes, int32 string offsets become int64 offsets into the
-target's bytes, text is checked to be UTF-8, times are bounded.
+`kernels.cpu.ipc` defines the passes, regions, messages and layouts.  These passes touch values:
+bits become bytes, int32 string offsets become int64 offsets into the target's bytes, text is
+checked to be UTF-8, times are bounded.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ DIAGONAL = np.uint64(0x8040201008040201)
     reference="tests.naive.ipc.place",
 )
 def place(messages: Any, count: int, sizes: Any, places: Any, totals: Any) -> None:
-    """Where each message goes, relative to the first: M_AT (rows) and `places` (bytes).
+    """Positions of each message relative to the first: M_AT (rows) and `places` (bytes).
 
     `totals` becomes rows, chunks, and then bytes by ordinal.
     """
@@ -142,7 +142,7 @@ def is_utf8(address: int, size: int) -> Any:
 
 @device
 def check_strings(offsets: int, data: int, rows: int, text: bool) -> Any:
-    """0, or why the strings are refused: offsets that fall, or text that is not UTF-8."""
+    """0, or the error number of decreasing offsets or of text that is not UTF-8."""
     last = load_i32(offsets)
     first = last
     for i in range(1, rows + 1):
@@ -234,7 +234,7 @@ def copy(
 ) -> None:  # fmt: skip
     """Copy messages `first:last` to `target` from row `row` and bytes `bytes_at[column]` on.
 
-    Sets M_ERROR and M_COLUMN where values are refused, and M_TIME_MIN and _MAX.  `times` is the
+    Sets M_ERROR and M_COLUMN for refused values, and M_TIME_MIN and _MAX.  `times` is the
     target's time column, by absolute row.
     """
     for i in range(first, last):
@@ -291,11 +291,11 @@ def keep_admitted(m: Any, layouts: Any, k: int, time_column: int, sizes: Any, li
 def admit(
     messages: Any, count: int, regions: Any, layouts: Any, time_column: int, sizes: Any, facts: Any
 ) -> None:
-    """Cut out what may not be staged, after `copy`.
+    """Remove messages and rows that may not be staged, after `copy`.
 
     `facts` in: wall limit (TIME_MAX: none, go by the latest time), latest time staged (TIME_MIN:
-    none), how far ahead of it a time may be.  Out: [1] the latest time, [3] rows refused, [4] 1
-    where `place` and `copy` must run again.  A refused message refuses its region's later ones.
+    none), largest distance ahead of it.  Out: [1] the latest time, [3] rows refused, [4] 1 if
+    `place` and `copy` must run again.  A refused message refuses its region's later ones.
     """
     facts[3] = facts[4] = 0
     for i in range(count):
@@ -338,8 +338,8 @@ def finish(
     messages: Any, count: int, regions: Any, row: int, chunk: int, chunk_producer: Any,
     chunk_stop: Any, chunk_min: Any, chunk_max: Any, seq: Any, latest_us: Any, ended: Any,
 ) -> Any:  # fmt: skip
-    """Write a chunk entry, from entry `chunk` on, for each message with rows, and move the
-    producers on.  `row` is where message place 0 is.  Returns the number of entries."""
+    """Write a chunk entry, from entry `chunk` on, for each message with rows, and update the
+    producers.  `row` is the row of message place 0.  Returns the number of entries."""
     start = chunk
     for i in range(count):
         m = messages[i]

@@ -1,8 +1,8 @@
-"""Rows into pages, straight from columns and row indices: each byte is copied once.
+"""Page writing from columns and row indices; each byte is copied once.
 
-`partition_rows` deals row numbers out to partitions by a stable counting sort on the hash.
-`fill_dense` and `fill_slotted` then write each partition's rows into its open page until a row no
-longer fits.  The layouts are those of `edged.pages.format`.
+`partition_rows` assigns row numbers to partitions by a stable counting sort on the hash.
+`fill_dense` and `fill_slotted` then write each partition's rows into its open page until a row does
+not fit.  The layouts are those of `edged.pages.format`.
 
 An open page is one row of `state` (int64[partitions, STATE]):
 
@@ -10,7 +10,7 @@ An open page is one row of `state` (int64[partitions, STATE]):
     [DATA] slotted: bytes of tuple data at the buffer's end  [TIME_MIN] [TIME_MAX] event times
     [NEED] set by fill_slotted when a row does not fit: the page size that it alone needs
 
-How the rows lie is `shape` (int64[SHAPE]):
+`shape` (int64[SHAPE]) is the rows' layout:
 
     [STRIDE] dense row or slot  [FIXED] bytes of a tuple before its variable bytes
     [BITMAP_AT] [BITMAP_BYTES] in a tuple (0 bytes: none)  [TIME] the event-time column's number
@@ -19,8 +19,8 @@ How the rows lie is `shape` (int64[SHAPE]):
 and per column `places` (int64[columns, 3]): place in the tuple (of the value, or of a variable
 column's u32 end), place of the byte that holds its presence bit, that bit's value.
 
-Work goes in blocks of BLOCK rows, and within a block column by column, so that the type's branch is
-outside of the loop and the block's tuples stay in the first-level cache.
+Rows are processed in blocks of BLOCK, a block column by column: the branch on the type stays
+outside the loop, and the block's tuples stay in the first-level cache.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def write_fixed(width: int, source: int, place: int, rows: Any, tuples: Any, cou
 
 @device
 def write_bitmap(columns: Any, places: Any, shape: Any, tuples: Any, count: int) -> None:
-    """Bitmaps of a block with every column present; `clear_nulls` takes the nulls' bits out."""
+    """Bitmaps of a block with every column present; `clear_nulls` clears the nulls' bits."""
     for b in range(shape[BITMAP_BYTES]):
         at = shape[BITMAP_AT] + b
         full = np.uint8(0)
@@ -190,7 +190,7 @@ def measure(columns: Any, shape: Any, rows: Any, count: int, lengths: Any) -> No
 
 @device
 def fitting(page: Any, stride: int, count: int, lengths: Any) -> int:
-    """How many of a block's tuples still fit; notes what the first that does not would need."""
+    """Number of a block's tuples that fit; notes the need of the first that does not."""
     free = page[CAPACITY] - HEADER - page[TUPLES] * stride - page[DATA]
     for j in range(count):
         free -= stride + lengths[j]
@@ -204,7 +204,7 @@ def fitting(page: Any, stride: int, count: int, lengths: Any) -> int:
 def write_slots(
     shape: Any, hashes: Any, page: Any, rows: Any, lengths: Any, tuples: Any, count: int
 ) -> None:
-    """Slots of a block, and where each tuple's data goes."""
+    """Slots of a block, and the place of each tuple's data."""
     slot = page[BUFFER] + HEADER + page[TUPLES] * shape[STRIDE]
     end = page[BUFFER] + page[CAPACITY]
     offset = page[DATA]

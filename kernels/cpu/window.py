@@ -7,16 +7,16 @@ A group is one row of `groups` (int64[capacity, words]; `floats` is the same mem
 
 A fixed key column has one word, its bits zero-extended, floats with one zero and one NaN; a string
 or binary one has two, place and size in `store` (uint8[bytes]).  `table` (int32, a power of two,
-at least twice the capacity) holds group numbers, -1 where empty, probed linearly.  Groups stand in
-the order of their making and so do their bytes in the store.  `state` (int64[STATE]) counts:
+at least twice the capacity) holds group numbers, -1 if empty, probed linearly.  Groups and their
+bytes in the store are in the order of creation.  `state` (int64[STATE]) counts:
 
     [GROUPS] groups  [BYTES] of the store in use  [OLDEST] smallest window start of any group
     [ERRORS] rows whose windows lie outside of 64-bit time  [NEED] store bytes that a row lacked
 
 Key columns are `keys` (int64[k, 3]): column, type code, first key word.  Accumulators are `aggs`
-(int64[a, 4]): kind, column, type code, first word in a group.  `settings` (int64[SETTINGS]): see
-the names below.  With several lanes a lane takes the rows whose hash is its own; each group belongs
-to one lane and sees its rows in arrival order, so that float sums do not depend on the lanes.
+(int64[a, 4]): kind, column, type code, first word in a group.  The constants below name
+`settings` (int64[SETTINGS]).  With several lanes a lane takes the rows of its hashes; each group
+belongs to one lane and gets its rows in arrival order, so float sums do not depend on the lanes.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ START, FIRST, HASH, NULLS, KEYS = range(5)
 GROUPS, BYTES, OLDEST, ERRORS, NEED, STATE = range(6)
 TIME, SIZE, EVERY, HOPS, TIME_LOW, TIME_HIGH, LANE, LANES, BASE, SETTINGS = range(10)
 BLOCK = 1024
-"""Rows, and about as many (row, window) pairs, that are looked up before they are aggregated."""
+"""Rows (and about as many pairs of row and window) that are looked up before aggregation."""
 PREFETCH_GROUPS = 4096
-"""With more groups than this the table is fetched ahead."""
+"""Above this number of groups the table is prefetched."""
 OLDEST_NONE = 2**63 - 1
 K1, K2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _ABSORB = (
@@ -59,7 +59,7 @@ _ABSORB = (
 
 @device
 def spread(key_hash: Any, start: int) -> Any:
-    """A group's hash: of its key and its window."""
+    """The hash of a group's key and window."""
     x = key_hash ^ (np.uint64(start) * K1)
     x ^= x >> np.uint64(32)
     x *= K2
@@ -141,7 +141,7 @@ def same_key(kinds: int, width: int, group: int, words: int, store: int) -> Any:
 
 @device
 def key_bytes(keys: Any, words: Any, j: int, first: int) -> Any:
-    """Store bytes that key `j` of `words` takes; `first` is the column of its NULLS word."""
+    """Store bytes of key `j` of `words`; `first` is the column of its NULLS word."""
     total = 0
     for k in range(keys.shape[0]):
         if keys[k, 1] == VARIABLE:
@@ -154,7 +154,7 @@ def make_group(
     keys: Any, start: int, first: int, key_hash: Any, words: Any, j: int, groups: Any,
     store: int, state: Any,
 ) -> Any:  # fmt: skip
-    """Append a group with the block's key `j`; there is room."""
+    """Append a group with the block's key `j`.  The caller has checked the room."""
     g = state[GROUPS]
     for w in range(groups.shape[1]):
         groups[g, w] = 0
@@ -177,9 +177,9 @@ def probe(
     table: int, mask: Any, groups: int, row_bytes: int, kinds: int, width: int, start: int,
     key_hash: Any, words: int, store: int,
 ) -> Any:  # fmt: skip
-    """The table's place of a key and window: of its group, or empty where there is none.
+    """The table's place of a key and window: its group's, or an empty one.
 
-    Takes addresses only: passing arrays costs more than the work.
+    Takes addresses, since passing arrays costs more than the lookup.
     """
     i = spread(key_hash, start) & mask
     while True:
@@ -198,7 +198,7 @@ def probe(
 
 @device
 def pick_rows(settings: Any, hashes: Any, at: int, stop: int, rows: Any) -> Any:
-    """The lane's next rows, a block of them; returns (count, row to go on from)."""
+    """The lane's next block of rows; returns (count, next row)."""
     lane, lanes = np.uint64(settings[LANE]), np.uint64(settings[LANES])
     most = max(1, BLOCK // settings[HOPS])
     count = 0
@@ -219,7 +219,7 @@ def pick_rows(settings: Any, hashes: Any, at: int, stop: int, rows: Any) -> Any:
 def fetch_ahead(
     settings: Any, hashes: Any, times: int, rows: Any, count: int, groups: Any, table: Any
 ) -> None:
-    """Bring a block's table entries and then its groups near (of its newest windows)."""
+    """Prefetch a block's table entries and then the groups of its newest windows."""
     every, mask = settings[EVERY], np.uint64(table.size - 1)
     table_at, groups_at = np.int64(table.ctypes.data), np.int64(groups.ctypes.data)
     places = np.empty(BLOCK, np.int64)
@@ -238,7 +238,7 @@ def find_groups(
     settings: Any, keys: Any, hashes: Any, times: int, rows: Any, count: int, words: Any,
     kinds: Any, groups: Any, table: Any, store: Any, state: Any, pair_rows: Any, pair_groups: Any,
 ) -> Any:  # fmt: skip
-    """Pairs of row and group for a block's rows, as far as there is room.
+    """Pairs of row and group for a block's rows, while there is room.
 
     Returns (rows done, pairs).  A row is done in all of its windows or in none.
     """
@@ -284,10 +284,10 @@ def absorb(
     columns: Any, keys: Any, aggs: Any, settings: Any, hashes: Any, at: int, stop: int,
     groups: Any, floats: Any, table: Any, store: Any, state: Any,
 ) -> Any:  # fmt: skip
-    """Take the lane's rows of `at..stop-1` into their groups.
+    """Aggregate the lane's rows `at..stop-1` into their groups.
 
-    Returns the first row that is not done: `stop`, or less where groups or store lack room
-    (`state[NEED]` store bytes, and groups for one row's windows): grow them and go on from there.
+    Returns the first row not done: `stop`, or less if groups or store lack room (`state[NEED]`
+    store bytes, and groups for one row's windows).  Grow them and continue there.
     """
     most = max(BLOCK, settings[HOPS])
     rows, ok = np.empty(BLOCK, np.int64), np.empty(most, np.uint8)
@@ -377,7 +377,7 @@ def move_bytes(keys: Any, store: Any, group: Any, to: Any, at: int) -> Any:
 
 @device
 def fill_table(groups: Any, count: int, table: Any) -> None:
-    """The hash table of the first `count` groups."""
+    """Build the hash table of the first `count` groups."""
     mask = np.uint64(table.size - 1)
     table[:] = -1
     for g in range(count):
@@ -400,7 +400,7 @@ def lay_out(keys: Any, groups: Any, store: Any, to: Any) -> None:
 
 @kernel("void(int64[:, ::1], int32[::1])", reference="tests.naive.window.rebuild")
 def rebuild(groups: Any, table: Any) -> None:
-    """Make the hash table of `groups` anew."""
+    """Rebuild the hash table of `groups`."""
     fill_table(groups, groups.shape[0], table)
 
 
@@ -409,7 +409,7 @@ def rebuild(groups: Any, table: Any) -> None:
     reference="tests.naive.window.strings",
 )
 def strings(store: Any, begins: Any, sizes: Any, offsets: Any, to: Any) -> int:
-    """Strings at `begins`, one behind the other in `to`; fills `offsets` (int64[n+1])."""
+    """Copy the strings at `begins` to `to`, contiguously; fills `offsets` (int64[n+1])."""
     at = 0
     offsets[0] = 0
     for g in range(begins.size):
