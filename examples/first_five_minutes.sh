@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "${0%/*}/.."
 rm -rf build/up
-trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
+trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
 
 make setup
 bash deploy/java.sh

@@ -197,7 +197,7 @@ class LocalStack:
             child.ready()
         except ChildProcessFailed as problem:
             code = child.process.poll()
-            raise StackFailed(str(problem), code if code in USAGE_CODES else 70) from problem
+            raise StackFailed(str(problem), code if code and code > 0 else 70) from problem
 
     def _ended(self) -> list[ChildProcess]:
         """The processes that have ended; waits for the first."""

@@ -47,7 +47,7 @@ def test_a_job_is_checked_put_shown_paused_drained_and_deleted(edged, tmp_path):
     assert "is valid" in edged("jobs", "validate", document).stdout
     assert "extra: running, version 1" in edged("jobs", "put", document, "--create").stdout
     told = edged("jobs", "put", document, "--create", code=65).stderr
-    assert told.count("read it again") == 1  # advice is given once
+    assert told.count("read the job again") == 1  # advice is given once
     assert json.loads(edged("jobs", "show", "extra").stdout)["origin"] == "api"
     listed = edged("jobs", "list").stdout.splitlines()
     assert [line.split()[:2] for line in listed] == [["extra", "running"], ["readings", "running"]]
