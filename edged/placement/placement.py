@@ -10,9 +10,9 @@ Energy is that of the board's cost model where there is one (`Prices`: all of th
 with a GPU that is woken and stays powered; under a policy that plans, with the waits, clocks and
 sleeps that go best with each kernel).  Else it is `cpu_s x watts of a busy core + device_s x
 watts of the busy device`, with the watts of the calibration over clocks
-(`edged.calibration.operating_points`), at the clock that was cheapest, or what somebody told;
-`watts_from` says which.  Watts that nobody knows are not guessed: CPU kernels are then compared by
-CPU time, and kernels on another device are chosen only where the tolerance cannot be met without
+(`edged.calibration.operating_points`), at the cheapest clock, or as
+configured; `watts_from` says which.  Unknown watts are not guessed: CPU kernels are then compared
+by CPU time, and kernels on another device are chosen only where the tolerance cannot be met without
 them.
 
 Switching carries the window over (`IntervalJoin.switch`), which costs time itself.  So a switch
@@ -108,14 +108,14 @@ class Prices(Protocol):
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """What was measured on this machine, and the watts that somebody told."""
+    """What was measured on this machine, and the configured watts."""
 
     threads: int
     kernels: Mapping[str, Curve]
     watts: Mapping[str, float] = field(default_factory=dict)
     """By device (`cpu`: of one busy core); a device that is missing is not known."""
     watts_from: Mapping[str, str] = field(default_factory=dict)
-    """By device: measured, modelled, simulated; told by somebody where it is missing."""
+    """By device: measured, modelled, simulated; configured if missing."""
     board: str = ""
     """Whose times these are, as `governors.detect` names it; empty: not known."""
     clocks: Mapping[str, int] = field(default_factory=dict)
@@ -294,7 +294,7 @@ class Placer:
         if best.joules is None:
             return self.kernel
         if now is None:
-            return best.kernel  # what nobody can price runs only where it is needed
+            return best.kernel  # an unpriced kernel runs only if it is needed
         carry_us = profile.kernels[best.kernel].carry_us_per_tuple * 2 * window
         carry = carry_us / 1e6 * profile.watts.get("cpu", 1.0)
         if self.prices is not None and carry_us:

@@ -5,7 +5,7 @@ from the machine that was calibrated, else modelled.
     converted          CPU kernels of another machine, by the width of cores and by clock (`work`);
                        those of a GPU cannot be converted to another one and are left out
     modelled           `chain` by the law of `work`, a GPU's kernels by the board's data sheet
-                       (`gpu`), only where somebody asks for it
+                       (`gpu`), on request only
 
 Which of them a kernel's times are stands beside it (`Curve.times_from`).
 """
