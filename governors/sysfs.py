@@ -96,6 +96,15 @@ class Sysfs:
             raise error(path, problem) from problem
         return content.decode("utf-8", "replace").strip("\0\n ")
 
+    def read_long(self, path: str) -> str:
+        """Content of a file that the kernel gives in parts, such as /proc/interrupts.  Raises
+        SysfsError."""
+        try:
+            with open(self.place(path), errors="replace") as file:
+                return file.read()
+        except OSError as problem:
+            raise error(path, problem) from problem
+
     def read_int(self, path: str) -> int:
         """Content as a decimal integer in the range of s64 and u64. Raises SysfsError
         (KernelRefused where the content is no such integer)."""

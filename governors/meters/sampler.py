@@ -96,13 +96,15 @@ class Sampler:
         """Time of the next `sample`; None without meters."""
         return min((now_us if r.due_us is None else r.due_us for r in self._reads), default=None)
 
-    def sample(self, now_us: int, busy_cores: float | None = None) -> list[Reading]:
-        """Read the meters that are due.  `busy_cores`: mean number of busy cores since the previous
-        call, where known; without it frozen sensors are not detected."""
+    def sample(
+        self, now_us: int, busy_cores: float | None = None, all_meters: bool = False
+    ) -> list[Reading]:
+        """Read the meters that are due, or all of them.  `busy_cores`: mean number of busy cores
+        since the previous call, where known; without it frozen sensors are not detected."""
         readings = []
         for read in self._reads:
             slack_us = int(SLACK * self._interval_us(read)) if read.reads else 0
-            if read.due_us is None or now_us >= read.due_us - slack_us:
+            if all_meters or read.due_us is None or now_us >= read.due_us - slack_us:
                 readings += self._read(read, now_us, busy_cores)
         return readings
 
