@@ -1,8 +1,4 @@
-"""Reads landed pages into Arrow batches of the types that Spark expects; runs on executors.
-
-Unsigned integers become the next larger signed type, uint64 becomes decimal(20,0); all other
-columns keep their type (see `edged.data.schema`).
-"""
+"""Reads landed pages into Arrow batches; runs on executors, too."""
 
 from __future__ import annotations
 
@@ -10,8 +6,7 @@ import contextlib
 import gc
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,68 +15,25 @@ import pyarrow as pa
 
 from edged.central import segments
 from edged.central._source_plan import Slice
+from edged.central.read_request import Request
 from edged.central.tables import replace_file
-from edged.data.schema import Schema
 from edged.errors import CentralError, PageError
 from edged.pages.format import Header, verify
 from edged.pages.read import PageDecoder
 
+OnCorrupt = Callable[[Request, str, Any, PageError], None]
 BATCH_BYTES = 2 << 20
 """Page bytes per Arrow batch: 75 000 rows of 28 bytes, which stay in the cache."""
 
-_WIDENED = {
-    "uint8": pa.int16(),
-    "uint16": pa.int32(),
-    "uint32": pa.int64(),
-    "uint64": pa.decimal128(20, 0),
-}
-METADATA: dict[str, pa.DataType] = {
-    "_device": pa.string(),
-    "_epoch": pa.decimal128(20, 0),
-    "_partition": pa.int64(),
-    "_seq": pa.decimal128(20, 0),
-    "_landed_at": pa.timestamp("us", tz="UTC"),
-}
-"""The columns that the option `metadata` adds: the origin of each row."""
 
+def read(
+    request: Request, slices: tuple[Slice, ...], on_corrupt: OnCorrupt | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the stream's pages in `slices`, in order, as large batches.
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to read from a landing, resolved: the same in every process."""
-
-    landing: str
-    stream: str
-    version: int
-    schema: Schema
-    columns: tuple[str, ...]
-    """The requested columns, in order; may contain names of `METADATA`."""
-    fail_on_corrupt: bool = False
-
-    @property
-    def stream_hash(self) -> int:
-        """The stream's hash in index rows."""
-        return segments.stream_hash(self.stream, self.version)
-
-    def arrow_schema(self) -> pa.Schema:
-        """The types that `read` yields."""
-        return pa.schema([self._arrow_field(name) for name in self.columns])
-
-    def _arrow_field(self, name: str) -> pa.Field:
-        if name in self.schema:
-            field = self.schema.field(name)
-            kind = _WIDENED.get(field.dtype.name, field.dtype.arrow)
-            return pa.field(name, kind, field.nullable)
-        return pa.field(name, METADATA[name], False)
-
-    def decoded(self) -> list[str]:
-        """The columns to decode: the requested ones, or the narrowest if none of them is data."""
-        names = [n for n in self.columns if n in self.schema]
-        narrow = min(self.schema, key=lambda f: (f.dtype.variable, f.dtype.width))
-        return names or [narrow.name]
-
-
-def read(request: Request, slices: tuple[Slice, ...]) -> Iterator[pa.RecordBatch]:
-    """The rows of the stream's pages in `slices`, in order, as large batches."""
+    A damaged page is left out and given to `on_corrupt` (default: `mark_corrupt`); raises PageError
+    instead where the request says so.
+    """
     _freeze_imports()
     out = request.arrow_schema()
     decoder = PageDecoder(request.schema, request.decoded())
@@ -92,7 +44,7 @@ def read(request: Request, slices: tuple[Slice, ...]) -> Iterator[pa.RecordBatch
         except PageError as problem:
             if request.fail_on_corrupt:
                 raise
-            mark_corrupt(request, segment, row, problem)
+            (on_corrupt or mark_corrupt)(request, segment, row, problem)
             continue
         if decoder.raw_bytes >= BATCH_BYTES:
             yield _batch(decoder, taken, out)
@@ -114,7 +66,7 @@ def _pages(request: Request, slices: tuple[Slice, ...]) -> Iterator[tuple[str, A
     for segment, first, stop in slices:
         try:
             rows = segments.read_rows(request.landing, segment, first, stop)
-            rows = rows[rows["stream_hash"] == request.stream_hash]
+            rows = request.wanted(rows)
             pages = segments.read_pages(request.landing, segment, rows)
             for row, page in zip(rows, pages, strict=True):
                 yield segment, row, page
@@ -132,8 +84,7 @@ def _add(request: Request, decoder: PageDecoder, row: Any, page: memoryview) -> 
         raise PageError(f"{header.name} stands where the index has seq {row['seq']}")
     if header.weighted:
         raise CentralError(
-            f"{header.name} carries change weights; this version of the Spark source reads "
-            "streams of inserts only"
+            f"{header.name} carries change weights; this version reads streams of inserts only"
         )
     return decoder.add(page, header)
 

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,11 @@ from edged.central._source_plan import (
     drop_retired,
 )
 from edged.central._source_plan import tasks as plan_tasks
-from edged.central._source_read import METADATA, Request
 from edged.central._source_read import read as read_slices
 from edged.central.consumers import Consumer
-from edged.data.schema import Schema
+from edged.central.read_request import Request, resolve
 from edged.documents.units import size_bytes
-from edged.errors import CentralError, ConfigError
+from edged.errors import ConfigError
 
 try:
     from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
@@ -91,7 +91,6 @@ OPTIONS = frozenset(
         *("bytes_per_trigger", "pages_per_trigger", "consumer"),
     }
 )
-_STREAM = re.compile(r"([a-z][a-z0-9_-]{0,62}|edged\.telemetry)(?:@([0-9]{1,9}))?")
 _CONSUMER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,126}")
 _SPARK: dict[pa.DataType, DataType] = {
     pa.bool_(): BooleanType(),
@@ -261,24 +260,6 @@ def spark_schema(request: Request) -> StructType:
     )
 
 
-def latest_version(landing: str | Path, stream: str) -> int | None:
-    """The largest registered version of `stream` in the landing; None without one."""
-    found = Path(landing, "schemas").glob(f"{stream}@*.json")
-    numbers = [p.name[len(stream) + 1 : -len(".json")] for p in found]
-    return max((int(n) for n in numbers if n.isdigit()), default=None)
-
-
-def registered_schema(landing: str | Path, stream: str, version: int) -> Schema:
-    """The schema of `stream@version` in the landing.  Raises CentralError."""
-    place = Path(landing, "schemas", f"{stream}@{version}.json")
-    try:
-        return Schema.from_json(place.read_text("utf-8"))
-    except FileNotFoundError:
-        raise _unregistered(Path(landing), f"{stream}@{version}") from None
-    except (ValueError, KeyError) as problem:
-        raise CentralError(f"{place}: not a schema ({problem})") from problem
-
-
 def corrupt_pages(landing: str | Path) -> int:
     """The number of damaged pages marked in the landing so far."""
     return sum(1 for _ in Path(landing, "corrupt").glob("seg-*.json"))
@@ -293,47 +274,22 @@ def _resolve(options: Any) -> Request:
     landing = options.get("landing") or options.get("path") or ""
     if not landing:
         raise ConfigError('format edged needs a landing: .option("landing", DIR)')
-    match = _STREAM.fullmatch(options.get("stream", ""))
-    if match is None:
+    stream = options.get("stream", "")
+    if not stream:
         raise ConfigError('format edged needs a stream: .option("stream", "curve@1")')
-    stream = match[1]
-    version = int(match[2]) if match[2] else latest_version(landing, stream)
-    if version is None:
-        raise _unregistered(Path(landing), stream)
-    schema = registered_schema(landing, stream, version)
-    columns = _columns(options, schema, f"{stream}@{version}")
+    metadata = options.get("metadata", "false").lower() == "true"
+    request = resolve(landing, stream, _names(options.get("columns", "")), metadata)
     consumer = options.get("consumer", "")
     if consumer and not _CONSUMER.fullmatch(consumer):
         raise ConfigError(f"option consumer: {consumer!r} is not a name (letters, digits, _ . -)")
     corrupt = options.get("corrupt", "skip")
     if corrupt not in ("skip", "fail"):
         raise ConfigError(f"option corrupt: {corrupt!r} is neither skip nor fail")
-    return Request(str(landing), stream, version, schema, columns, corrupt == "fail")
+    return replace(request, fail_on_corrupt=corrupt == "fail")
 
 
-def _columns(options: Any, schema: Schema, stream: str) -> tuple[str, ...]:
-    requested = options.get("columns", "")
-    names = (
-        [n.strip() for n in requested.split(",") if n.strip()] if requested else list(schema.names)
-    )
-    for name in names:
-        if name not in schema and name not in METADATA:
-            raise ConfigError(f"{stream} has no column {name!r}; it has {', '.join(schema.names)}")
-    if options.get("metadata", "false").lower() == "true":
-        names += [name for name in METADATA if name not in names]
-    if len(set(names)) != len(names):
-        raise ConfigError(f"option columns: {requested!r} names a column twice")
-    return tuple(names)
-
-
-def _unregistered(landing: Path, stream: str) -> CentralError:
-    known = sorted(p.stem for p in landing.joinpath("schemas").glob("*@*.json"))
-    return CentralError(
-        f"{landing}: stream {stream} is not registered here"
-        + (f"; there are {', '.join(known)}" if known else ", nor is any other")
-        + ". A device registers its streams when it first reaches the collector of this landing: "
-        "check the name, the directory, and the device's uplink"
-    )
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _size(options: Any, key: str, default: str) -> int:

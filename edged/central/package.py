@@ -23,6 +23,7 @@ MODULES = (
     "central/_source_read.py",
     "central/consumers.py",
     "central/datasource.py",
+    "central/read_request.py",
     "central/segments.py",
     "central/tables.py",
     "data/__init__.py",

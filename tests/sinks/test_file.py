@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from edged.data.columns import Batch
 from edged.data.flow import BeatContext, Flow, Link
+from edged.data.ndjson import ndjson
 from edged.data.schema import TYPES, Field, Schema
 from edged.data.workers import Workers
 from edged.errors import JobError, StoreError
 from edged.sinks.base import SINKS, Flush, SinkContext
-from edged.sinks.file import FileSink, FileSinkPlan, ndjson
+from edged.sinks.file import FileSink, FileSinkPlan
 
 SCHEMA = Schema.of(
     [

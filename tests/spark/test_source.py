@@ -119,7 +119,7 @@ def test_a_registered_stream_that_sent_nothing_is_empty_and_an_unknown_one_is_na
     ("options", "message"),
     [
         ({"stream": "curve", "landing": ""}, "needs a landing"),
-        ({"stream": "Curve!"}, "needs a stream"),
+        ({"stream": "Curve!"}, "is not the name of a stream"),
         ({"stream": "curve", "column": "key"}, "'column' of format edged is not known"),
         ({"stream": "curve", "columns": "key,speed"}, "has no column 'speed'; it has key, time"),
         ({"stream": "curve", "columns": "key,key"}, "names a column twice"),
