@@ -48,7 +48,7 @@ from governors.simulated.board import BoardWork
 
 CORES_APART = 0.2
 LAGS = 10
-SHARE_MAX = 0.01
+READ_SHARE_MAX = 0.01
 """Of a core, for reading meters: a measurement lasts seconds, and reads them at their own rate."""
 SIMULATED_STEP_US = 100_000
 """Interval at which a simulated board is charged with the command's CPU time."""
@@ -92,7 +92,7 @@ class BoardRecorder:
         self._site, self._clock = site, clock
         # reading a simulated board costs this machine's time, not the board's
         cpu_us = thread_time_us if site.simulated is None else lambda: 0.0
-        self.sampler = Sampler(site.meters.meters, cpu_us, SHARE_MAX)
+        self.sampler = Sampler(site.meters.meters, cpu_us, READ_SHARE_MAX)
         self._busy, self._idle = BusyCores(site.sysfs), IdleStates(site.sysfs)
         self._busy_core_s: float | None = None
         self._busy_at_us = clock.monotonic_us()
