@@ -13,7 +13,6 @@ loopback, where any process of the machine can connect.  Other addresses require
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import shutil
 import socket
@@ -25,6 +24,7 @@ from pathlib import Path
 
 from edged.config.sections import ApiSection
 from edged.errors import ConfigError
+from edged.platform.loopback import is_loopback
 
 BACKLOG = 128
 SOCKET_MODE = 0o660
@@ -109,7 +109,7 @@ def check_tcp(settings: ApiSection, host: str) -> ssl.SSLContext | None:
             "or api.client_ca and api.client_names"
         )
     if not settings.tls_cert or not settings.tls_key:
-        if not _is_loopback(host):
+        if not is_loopback(host):
             raise ConfigError(
                 f"api.listen {settings.listen or host} is beyond loopback and without TLS: set "
                 "api.tls_cert and api.tls_key, or listen on 127.0.0.1"
@@ -146,13 +146,6 @@ def _address(sock: socket.socket) -> str:
     if sock.family == socket.AF_UNIX:
         return str(name)
     return f"[{name[0]}]:{name[1]}" if sock.family == socket.AF_INET6 else f"{name[0]}:{name[1]}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _remove_dead(path: str) -> None:

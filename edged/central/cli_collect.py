@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from pathlib import Path
 
 import click
 
 from edged.errors import ConfigError
+from edged.platform.loopback import is_loopback
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -20,13 +20,6 @@ def parse_listen(text: str, option: str = "--listen") -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"{option} {text}: expected ADDRESS:PORT, e.g. 127.0.0.1:7500")
     return host, int(port)
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @click.command("collect")
@@ -108,7 +101,7 @@ def command(
     host, port = parse_listen(listen)
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key belong together")
-    if not _loopback(host) and (tokens is None or (tls_cert is None and not plain)):
+    if not is_loopback(host) and (tokens is None or (tls_cert is None and not plain)):
         raise ConfigError(
             f"--listen {listen} is not a loopback address: give --tokens, and --tls-cert and "
             "--tls-key (or --plain behind a proxy that ends TLS)"

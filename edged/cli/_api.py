@@ -31,14 +31,18 @@ def on_api(command: Callable[..., None]) -> Callable[..., None]:
                   help="PEM file of the authority that signed the API's certificate.")  # fmt: skip
     @click.option("--cert", envvar="EDGED_CERT", type=click.Path(exists=True, dir_okay=False),
                   help="PEM file with this client's certificate and key.")  # fmt: skip
+    @click.option("--plain-token", envvar="EDGED_PLAIN_TOKEN", is_flag=True,
+                  help="Send the token without TLS beyond loopback, to an http:// address; also "
+                  "EDGED_PLAIN_TOKEN=1.")  # fmt: skip
     @functools.wraps(command)
     def with_client(
         *args: Any, address: str, token_file: Path | None, ca: str | None, cert: str | None,
-        **options: Any,
+        plain_token: bool, **options: Any,
     ) -> None:  # fmt: skip
         if "://" in address and not address.startswith(("http://", "https://")):
             raise ConfigError(f"--api {address}: give a socket's path, http://… or https://…")
-        with Client(address, _token(token_file), ca=ca, cert=cert) as client:
+        token = _token(token_file)
+        with Client(address, token, ca=ca, cert=cert, plain_token=plain_token) as client:
             command(client, *args, **options)
 
     return with_client

@@ -21,6 +21,7 @@ _FLAGS = {
     "url": ("uplink.url", "--uplink"),
     "token_file": ("uplink.token_file", "--token-file"),
     "ca": ("uplink.ca", "--ca"),
+    "plain_token": ("uplink.plain_token", "--plain-token"),
     "door": ("run.door", "--door"),
     "store_bytes_max": ("store.bytes_max", "--store-max"),
     "snapshot_bytes": ("store.snapshot_bytes", "--snapshot-bytes"),
@@ -63,6 +64,9 @@ _FLAGS = {
     "--ca",
     type=click.Path(exists=True, dir_okay=False),
     help="Certificates of the authorities of the collector's.",
+)
+@click.option(
+    "--plain-token", is_flag=True, help="Send the token without TLS beyond loopback, to http://."
 )
 @click.option("--door", type=click.Path(), help="Unix socket for control; default: STORE/door.")
 @click.option(

@@ -43,6 +43,7 @@ QUIET_S_MAX = 120.0
 @click.option("--token-file", type=click.Path(), help="File with the source's token.")
 @click.option("--tls", is_flag=True, help="Use TLS with the system's authorities.")
 @click.option("--ca", type=click.Path(), help="Use TLS with the authorities of this PEM file.")
+@click.option("--plain-token", is_flag=True, help="Send the token without TLS beyond loopback.")
 @click.option("--no-end", is_flag=True, help="Do not send end-of-stream after the last row.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, no progress.")
 def command(files: tuple[str, ...], **options: Any) -> None:
@@ -124,6 +125,7 @@ class SendRun:
                 token,
                 tls,
                 timeout_s=QUIET_S_MAX,
+                plain_token=options["plain_token"],
             )
         except (OSError, ValueError) as problem:
             raise ConfigError(str(problem)) from None

@@ -27,6 +27,7 @@ from edged.client import frames
 from edged.client.connection import Closed, FrameConnection
 from edged.client.messages import Prepared, Serializer
 from edged.errors import PeerError, ProtocolError
+from edged.platform.loopback import require_tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,7 @@ class Producer:
 
     `tls` is an SSLContext, the path of a CA's PEM file, or True for the system's CAs.  Without
     `producer` nothing is acknowledged or sent again.  `timeout_s` is the longest wait of a call.
+    A token beyond loopback needs `tls`, else ConfigError is raised; `plain_token` permits it.
     """
 
     def __init__(
@@ -57,8 +59,15 @@ class Producer:
         unacked_bytes_max: int = 64 << 20,
         timeout_s: float = 30.0,
         connect_timeout_s: float = 5.0,
+        plain_token: bool = False,
     ) -> None:
         self._host, self._port = _split(address)
+        if token and not tls and not plain_token:
+            require_tls(
+                address,
+                self._host,
+                "use TLS (tls=True, --tls), or permit it (plain_token=True, --plain-token)",
+            )
         self._address, self._stream, self._id = address, stream, producer
         self._serializer = Serializer(schema)
         self._greeting = self._serializer.greeting(stream, producer, token)

@@ -17,7 +17,6 @@ All faults are collected: `load` raises the first, `faults` returns all.
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
 import re
 import sys
@@ -25,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from edged.config.sections import (
     SECTIONS,
@@ -41,6 +41,7 @@ from edged.config.sections import (
     credential,
 )
 from edged.errors import ConfigError
+from edged.platform.loopback import is_loopback
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -325,16 +326,23 @@ def _combination_faults(reader: _ConfigReader) -> list[SettingError]:
                    "set api.tokens_file, or api.client_ca and api.client_names")  # fmt: skip
     if config.uplink.ca and not config.uplink.url.startswith("https:"):
         refuse("uplink.ca", "certificates without TLS", "write uplink.url with https://")
+    if _sends_plain_token(config.uplink):
+        refuse("uplink.url", f"the token would cross the network to {config.uplink.url} without "
+               "TLS, readable on the way", "write https://, or set uplink.plain_token = true on a "
+               "network that you trust")  # fmt: skip
     return wrong
+
+
+def _sends_plain_token(uplink: UplinkSection) -> bool:
+    """Whether the device's token leaves the machine in plain text without being permitted to."""
+    if not uplink.token_file or uplink.plain_token or not uplink.url.startswith("http:"):
+        return False
+    return not is_loopback(urlsplit(uplink.url).hostname or "")
 
 
 def loopback(address: str) -> bool:
     """Whether `HOST:PORT` can be reached from this machine only."""
-    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback(address.rpartition(":")[0])
 
 
 def _absolute(value: str | Sequence[str], base: Path) -> Any:

@@ -124,6 +124,10 @@ class UplinkSection:
         kinds.path(), "", "Certificate authorities (PEM) for the collector's certificate.",
         example='"/etc/edged/centre.pem"',
     )  # fmt: skip
+    plain_token: bool = _setting(
+        kinds.boolean(), False,
+        "Whether the token may leave this machine without TLS, to a `url` with http://.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

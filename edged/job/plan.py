@@ -119,9 +119,10 @@ def faults(document: Mapping[str, Any]) -> list[JobError]:
 
 
 def warnings(plan: JobPlan) -> list[str]:
-    """Legal but suspicious parts: streams and operators without a reader."""
+    """Legal but suspicious parts: streams and operators without a reader, and what sources say."""
     found = []
     for name, stream in plan.streams.items():
+        found += [f"streams.{name}.source: {text}" for text in stream.source.warnings()]
         if not plan.readers(name):
             found.append(f"streams.{name}: no reader")
         if stream.late == "dead_letter" and not plan.readers(f"{name}.late"):

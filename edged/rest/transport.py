@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
 from edged.errors import ConfigError, EdgedError
+from edged.platform.loopback import require_tls
 
 DEFAULT = "/run/edged/api.sock"
 RETRY_S = 1.0
@@ -72,7 +73,8 @@ class Transport:
 
     `ca` is a PEM file with the certificates that verify the API, `cert` a PEM file with the
     client's certificate and key.  `patience_s` is the total time for retries, which wait for
-    Retry-After.  A refused request is sent again if nothing was done; a request with an unknown
+    Retry-After.  `plain_token` permits a token beyond loopback without TLS; without it ConfigError
+    is raised.  A refused request is sent again if nothing was done; a request with an unknown
     outcome (504, a lost connection) only if it is a read, or tuples with an Idempotency-Key.  Not
     thread-safe.
     """
@@ -86,7 +88,11 @@ class Transport:
         cert: str | None = None,
         timeout_s: float = 60.0,
         patience_s: float = 0.0,
+        plain_token: bool = False,
     ) -> None:
+        if token and not plain_token and address.startswith("http://"):
+            do = "use https://, or permit it (plain_token=True, --plain-token)"
+            require_tls(address, urlsplit(address).hostname or "", do)
         self._patience_s = patience_s
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.address = address

@@ -139,6 +139,10 @@ class SourcePlan(ABC):
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""
 
+    def warnings(self) -> list[str]:
+        """What is legal but suspicious, for `edged validate`."""
+        return []
+
 
 SOURCES: Registry[type[SourcePlan]] = Registry("edged.sources", "edged.sources", "source")
 _Plan = TypeVar("_Plan", bound=type[SourcePlan])

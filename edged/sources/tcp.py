@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from edged.documents import reader as doc
 from edged.errors import JobError
+from edged.platform.loopback import is_loopback
 from edged.sources._tcp_socket import TcpSettings, split_address
 from edged.sources._tcp_source import TcpSource
 from edged.sources.base import SourcePlan, source
@@ -101,3 +102,10 @@ class TcpPlan(SourcePlan):
         listener = f"Arrow IPC over {'TLS' if s.tls_cert else 'TCP'} on {self.listen}"
         guard = "a token is wanted" if s.token_file else "no token is wanted"
         return [f"{listener}; {guard}; up to {s.connections_max} connections"]
+
+    def warnings(self) -> list[str]:
+        """A token that other machines must send in plain text."""
+        s = self.settings
+        if s.token_file is None or s.tls_cert is not None or is_loopback(s.host):
+            return []
+        return [f"{self.listen} takes a token without TLS: set tls_cert and tls_key"]

@@ -56,7 +56,7 @@ def test_settings_are_those_of_the_flags_that_they_replace(tmp_path):
     path = write(
         tmp_path / "edged.toml",
         f'[device]\nname="d"\n[store]\ndirectory="s"\nbytes_max="1GiB"\n[run]\nworkers=3\n'
-        f'[uplink]\nurl="http://c:1"\ntoken_file="{token}"\n'
+        f'[uplink]\nurl="http://c:1"\ntoken_file="{token}"\nplain_token=true\n'
         '[energy]\nboard="none"\npolicy="power_cap"\nsettings={watts=5.0}\nallow=["emc"]\n'
         'helper="/h"\n[[energy.meters.external]]\nname="plug"\nfile="/m"\n',
     )
