@@ -35,10 +35,12 @@ class Inputs:
         workers: Workers,
         publisher: EventPublisher,
         directory: Path = Path(),
+        files: Path = Path(),
     ) -> None:
+        """`directory` is the store's; relative paths of jobs start at `files`."""
         self.sources: list[Source] = []
         self._event_loop, self._workers = event_loop, workers
-        self._publisher, self._directory = publisher, directory
+        self._publisher, self._places = publisher, (directory, files)
         self._running: dict[str, tuple[list[Member], Source]] = {}
 
     def start(self, jobs: Sequence[JobRuntime]) -> None:
@@ -83,7 +85,7 @@ class Inputs:
             if key in self._running and _same(members, self._running[key][0])
         }
         new = {
-            key: _build(members, self._workers, self._directory)
+            key: _build(members, self._workers, *self._places)
             for key, members in groups.items()
             if key not in stays
         }
@@ -109,7 +111,7 @@ class Inputs:
             if key in self._running:
                 continue
             try:
-                source = _build(members, self._workers, self._directory)
+                source = _build(members, self._workers, *self._places)
                 source.start()
             except (ConfigError, JobError) as problem:
                 names = {job for job, *_ in members}
@@ -151,7 +153,7 @@ def _same(some: Sequence[Member], others: Sequence[Member]) -> bool:
     )
 
 
-def _build(members: Sequence[Member], workers: Workers, directory: Path) -> Source:
+def _build(members: Sequence[Member], workers: Workers, directory: Path, files: Path) -> Source:
     """The source, not started.  Raises JobError where two streams have one name."""
     stagings: dict[str, Staging] = {}
     for job, name, staging, plan in members:
@@ -170,5 +172,5 @@ def _build(members: Sequence[Member], workers: Workers, directory: Path) -> Sour
     if not first.listens:
         source.address = f"{members[0][0]}/{source.address}"
     source.feeds = tuple((job, name) for job, name, _, _ in members)
-    source.place(directory)
+    source.place(directory, files)
     return source

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -425,7 +425,7 @@ class JobRuntime:
 
 
 def _sink_context(context: SinkContext, id: str) -> SinkContext:
-    return SinkContext(context.device, context.epoch, f"{context.directory}/{id}", context.workers)
+    return replace(context, directory=f"{context.directory}/{id}")
 
 
 def _put(arrays: State, prefix: str, state: State) -> None:

@@ -32,7 +32,8 @@ def command(
 ) -> None:  # fmt: skip
     """Print what JOB (a TOML or JSON document) will do: graph, operators, state, schemas.
 
-    With --board also its watts and joules per million tuples there; simulated.
+    Relative paths are shown as they lead from the working directory.  With --board also its watts
+    and joules per million tuples there; simulated.
     """
     from rich.console import Console
 
@@ -54,10 +55,10 @@ def command(
         }
     if as_json:
         more = {} if energy is None else {"energy": energy}
-        click.echo(json.dumps({**explain(plan, profile), **more}, indent=2))
+        click.echo(json.dumps({**explain(plan, profile, Path.cwd()), **more}, indent=2))
         return
     console = Console(highlight=False)
-    show(plan, console, profile)
+    show(plan, console, profile, Path.cwd())
     if energy is not None and energy["predicted"] is not None:
         console.print()
         for line in predict.lines(energy["predicted"], energy["measured"]):

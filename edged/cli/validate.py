@@ -30,17 +30,21 @@ def command(document: str, values: bool, as_json: bool) -> None:
     Exits with 0 where it is valid, 65 where a job is not, 78 where the configuration is not; every
     fault carries its path.
     """
+    config, paths = None, dict[str, str]()
     if _is_config(document):
         wrong, notes, config = _config(document)
     else:
-        (wrong, notes), config = _job(document), None
+        wrong, notes, paths = _job(document)
     if as_json:
-        shown = config.values() if config is not None and values else None
-        click.echo(json.dumps(_verdict(document, wrong, notes, shown), indent=2))
+        verdict = _verdict(document, wrong, notes)
+        more = {"values": config.values()} if config is not None and values else {}
+        click.echo(json.dumps({**verdict, **({"paths": paths} if paths else {}), **more}, indent=2))
     else:
         if config is not None and values:
             _print_values(config)
         _print_faults(document, wrong, notes)
+        for part, path in paths.items():
+            click.echo(f"  {part}: {path}")
     if wrong:
         sys.exit(wrong[0].exit_code)
 
@@ -70,21 +74,24 @@ def _config(path: str) -> tuple[list[EdgedError], list[str], Config]:
     return wrong, [], config
 
 
-def _job(path: str) -> tuple[list[EdgedError], list[str]]:
+def _job(path: str) -> tuple[list[EdgedError], list[str], dict[str, str]]:
+    """Faults, warnings, and the paths of its sources and sinks from the working directory."""
     from edged.documents.reader import load_document
+    from edged.job.explain import paths
     from edged.job.plan import faults, parse_job, warnings
 
     try:
         document = load_document(path)
     except JobError as fault:
-        return [fault], []
+        return [fault], [], {}
     wrong: list[EdgedError] = list(faults(document))
-    return wrong, [] if wrong else warnings(parse_job(document))
+    if wrong:
+        return wrong, [], {}
+    plan = parse_job(document)
+    return [], warnings(plan), paths(plan, Path.cwd())
 
 
-def _verdict(
-    document: str, wrong: list[EdgedError], notes: list[str], values: list[dict[str, Any]] | None
-) -> dict[str, Any]:
+def _verdict(document: str, wrong: list[EdgedError], notes: list[str]) -> dict[str, Any]:
     rows = [
         {
             "path": getattr(fault, "path", None) or getattr(fault, "key", ""),
@@ -94,8 +101,7 @@ def _verdict(
         }
         for fault in wrong
     ]
-    verdict = {"job": document, "valid": not wrong, "faults": rows, "warnings": notes}
-    return verdict if values is None else {**verdict, "values": values}
+    return {"job": document, "valid": not wrong, "faults": rows, "warnings": notes}
 
 
 def _print_faults(document: str, wrong: list[EdgedError], notes: list[str]) -> None:

@@ -102,6 +102,11 @@ class RunSection:
         kinds.path(), "", "The daemon's control socket.  Empty: `door` in store.directory.",
         example='"/run/edged/door"',
     )  # fmt: skip
+    files: str = _setting(
+        kinds.path(), "",
+        "Directory where relative paths of `file` sources and sinks start.  Empty: the directory "
+        "in which edged was started.", example='"/srv/edged"',
+    )  # fmt: skip
     trace: str = _setting(
         kinds.path(), "", "File that gets one JSON line per beat: sizes and stage times.",
         example='"/var/log/edged/trace.jsonl"',

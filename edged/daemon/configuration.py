@@ -65,6 +65,7 @@ def settings(config: Config) -> DaemonSettings:
         uplink_ca=config.uplink.ca or None,
         store_bytes_max=config.store.bytes_max or None,
         snapshot_bytes=config.store.snapshot_bytes,
+        files=Path(config.run.files).absolute(),
         trace=Path(config.run.trace) if config.run.trace else None,
         telemetry=config.telemetry,
         energy=energy(config),

@@ -193,7 +193,7 @@ def _build(
     event_loop = EventLoop(clock)
     energy = _open_board(settings, clock, publisher, event_loop, workers)
     sinks = str(settings.directory / "sinks")
-    context = SinkContext(settings.device, store.device_epoch, sinks, workers)
+    context = SinkContext(settings.device, store.device_epoch, sinks, workers, str(settings.files))
     service.starting("recovery")
     recovered = recover(store, plans, context, clock, origins, space.wait)
     check_coexistence([job.plan for job in recovered.jobs])
@@ -204,7 +204,7 @@ def _build(
         store, coalescer, clock, publisher, wake_heart=event_loop.wake, on_landed=stats.landed
     )
     control = UplinkControl(committer, event_loop, uplink, coalescer)
-    inputs = Inputs(event_loop, workers, publisher, settings.directory)
+    inputs = Inputs(event_loop, workers, publisher, settings.directory, settings.files)
     inputs.start(recovered.jobs)
     host = DaemonJobHost(
         recovered.registry, store, settings.store_bytes_max, control, energy, stats

@@ -25,6 +25,8 @@ class DaemonSettings:
     uplink_ca: str | None = None
     store_bytes_max: int | None = None
     snapshot_bytes: int = SNAPSHOT_BYTES
+    files: Path = Path()
+    """Where relative paths of sources and sinks start."""
     trace: Path | None = None
     telemetry: TelemetrySection = field(default_factory=TelemetrySection)
     energy: EnergySettings = field(default_factory=lambda: EnergySettings(NO_BOARD))

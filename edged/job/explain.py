@@ -17,6 +17,7 @@ first input; below the others an arrow names it:
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edged.data.flow import Link
@@ -24,16 +25,21 @@ from edged.data.schema import Field, Schema
 from edged.documents.units import show_duration, show_size
 from edged.job.plan import JobPlan, StreamPlan, warnings
 from edged.placement.placement import KernelProfile, outline
+from edged.sinks.base import SinkPlan
+from edged.sources.base import SourcePlan
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.tree import Tree
 
 
-def explain(plan: JobPlan, profile: KernelProfile | None = None) -> dict[str, Any]:
+def explain(
+    plan: JobPlan, profile: KernelProfile | None = None, root: Path | None = None
+) -> dict[str, Any]:
     """The plan as JSON values: promises, every part with its lines and schema, and warnings.
 
-    With a machine's `profile`, also the kernels that would run there.
+    With a machine's `profile`, also the kernels that would run there; with `root`, where relative
+    paths start, the `path` of every source and sink that has files.
     """
     p = plan.promises
     return {
@@ -47,7 +53,10 @@ def explain(plan: JobPlan, profile: KernelProfile | None = None) -> dict[str, An
             "telemetry_first": p.telemetry_first,
         },
         "governor": None if plan.governor is None else asdict(plan.governor),
-        "streams": {name: _stream(stream) for name, stream in plan.streams.items()},
+        "streams": {
+            name: {**_stream(stream), **_path(stream.source, root)}
+            for name, stream in plan.streams.items()
+        },
         "order": list(plan.order),
         "operators": {
             id: {
@@ -66,6 +75,7 @@ def explain(plan: JobPlan, profile: KernelProfile | None = None) -> dict[str, An
                 "does": sink.describe(),
                 "schema": _schema(plan.links[plan.inputs[id][0]].schema),
                 "signature": sink.signature(),
+                **_path(sink, root),
             }
             for id, sink in plan.sinks.items()
         },
@@ -73,11 +83,16 @@ def explain(plan: JobPlan, profile: KernelProfile | None = None) -> dict[str, An
     }
 
 
-def show(plan: JobPlan, console: Console, profile: KernelProfile | None = None) -> None:
+def show(
+    plan: JobPlan,
+    console: Console,
+    profile: KernelProfile | None = None,
+    root: Path | None = None,
+) -> None:
     """Print the plan: promises, graph, every part, and warnings."""
     from rich.text import Text
 
-    facts = explain(plan, profile)
+    facts = explain(plan, profile, root)
     p = plan.promises
     console.print(
         Text.assemble(
@@ -99,6 +114,13 @@ def show(plan: JobPlan, console: Console, profile: KernelProfile | None = None) 
     for warning in facts["warnings"]:
         console.print()
         console.print(Text.assemble(("warning: ", "yellow"), warning))
+
+
+def paths(plan: JobPlan, root: Path) -> dict[str, str]:
+    """The absolute path of every source and sink that has files, by `streams.ID` or `sinks.ID`."""
+    found = {f"streams.{name}": s.source.file_path(root) for name, s in plan.streams.items()}
+    found |= {f"sinks.{id}": sink.file_path(root) for id, sink in plan.sinks.items()}
+    return {part: path for part, path in found.items() if path}
 
 
 def graph(plan: JobPlan) -> Tree:
@@ -137,6 +159,11 @@ def _placement(plan: JobPlan, id: str, profile: KernelProfile | None) -> list[st
     return outline(profile, plan.promises.latency_us)
 
 
+def _path(part: SourcePlan | SinkPlan, root: Path | None) -> dict[str, str]:
+    path = "" if root is None else part.file_path(root)
+    return {"path": path} if path else {}
+
+
 def _stream(stream: StreamPlan) -> dict[str, Any]:
     return {
         "type": stream.source.kind,
@@ -166,7 +193,7 @@ def _part(console: Console, section: str, id: str, part: dict[str, Any]) -> None
     from rich.text import Text
 
     console.print(Text.assemble((f"{section}.{id}", "bold"), f"  {part['type']}"))
-    lines = list(part["does"])
+    lines = list(part["does"]) + ([f"path {part['path']}"] if "path" in part else [])
     if section == "streams":
         lines.append(_times(part))
     for line in lines:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from edged.data.flow import BeatContext, Flow, Link, State
@@ -33,6 +34,8 @@ class SinkContext:
     directory: str
     """Directory for a sink's own files: the store's `sinks/<id>`."""
     workers: Workers
+    files: str = ""
+    """Where relative paths start; empty: the working directory."""
 
 
 class Sink(ABC):
@@ -83,6 +86,10 @@ class Sink(ABC):
         none)."""
         return {}
 
+    def writes_to(self) -> str:
+        """The absolute path of the directory or file that it writes; empty: it writes none."""
+        return ""
+
     def counters(self) -> Mapping[str, int | float]:
         """Figures for the status."""
         return {}
@@ -108,6 +115,10 @@ class SinkPlan(ABC):
     @abstractmethod
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""
+
+    def file_path(self, root: Path) -> str:
+        """The absolute path that it writes to where relative paths start at `root`; empty: none."""
+        return ""
 
     @abstractmethod
     def signature(self) -> str:

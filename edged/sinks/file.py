@@ -3,11 +3,15 @@
     [sinks.copy]
     type = "file"
     input = "daily"
-    path = "out/daily"        # absolute, or below the sink's own directory in the store
+    path = "out/daily"        # absolute, or below `run.files`: where edged was started
     format = "parquet"        # default; or "ndjson"
     every = "10min"           # a file is finished at this age (default: 1min),
     rows = 1000000            # or at the end of the beat that reaches this number,
     bytes = "64MiB"           # or this size (in memory, not encoded)
+
+The state remembers the directory that `path` led to.  While that exists and `path` is the same, the
+sink stays there: a start from another working directory does not split its files.  State without
+it is of a version whose relative paths led into the store, to `sinks/<sink>/<path>`.
 
 `every` replaces the job's latency promise: rows that are committed but not yet in a file are in the
 store.  With durability `results` they are not, so every beat with rows finishes a file.  A stop of
@@ -28,6 +32,7 @@ NDJSON is written by `edged.data.ndjson`.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +62,8 @@ class FileSink(Sink):
 
     def __init__(self, plan: FileSinkPlan, context: SinkContext, disk: Disk) -> None:
         self._plan, self._disk = plan, disk
-        self._directory = str(Path(context.directory, plan.path))
+        self._directory = plan.file_path(Path(context.files))
+        self._in_store = str(Path(context.directory, plan.path))
         self._prefix = f"part-{plan.id}-{context.epoch:016x}-"
         self._batches: list[pa.RecordBatch] = []
         self._first_beat = self._opened_us = self._rows = self._bytes = 0
@@ -148,9 +154,11 @@ class FileSink(Sink):
             for batch in self._batches:
                 writer.write_batch(batch)
         numbers = [self._first_beat, self._opened_us, self._rows, self._bytes, self._sealed_beat]
+        place = json.dumps([self._plan.path, self._directory]).encode()
         return {
             "open": np.frombuffer(out.getvalue(), np.uint8).copy(),
             "numbers": np.array(numbers, np.int64),
+            "place": np.frombuffer(place, np.uint8).copy(),
         }
 
     def load(self, state: State) -> None:
@@ -160,11 +168,20 @@ class FileSink(Sink):
         first, opened_us, rows, size, sealed = (int(n) for n in state["numbers"])
         self._first_beat, self._opened_us = first, opened_us
         self._rows, self._bytes, self._sealed_beat = rows, size, sealed
+        path, directory = self._plan.path, self._in_store
+        if "place" in state:
+            path, directory = json.loads(state["place"].tobytes())
+        if path == self._plan.path and Path(directory).is_dir():
+            self._directory = directory
 
     def skip(self, beat: int, keys: Sequence[PageKey]) -> None:
         """Drop the open file's rows; files up to this beat are committed."""
         self._batches, self._rows, self._bytes = [], 0, 0
         self._sealed_beat = beat
+
+    def writes_to(self) -> str:
+        """The directory of its files."""
+        return self._directory
 
     def counters(self) -> Mapping[str, int | float]:
         """Rows, files and bytes written since the start, and what is open."""
@@ -215,6 +232,10 @@ class FileSinkPlan(SinkPlan):
     def claims(self) -> Sequence[str]:
         """The names of its files begin with its id."""
         return [f"files {PurePath(self.path, self.id)}"]
+
+    def file_path(self, root: Path) -> str:
+        """The directory of its files."""
+        return str(Path(root, self.path).absolute())
 
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""

@@ -43,8 +43,9 @@ class Source(ABC):
         """The name in events and metrics, unique among running sources."""
         return f"{self.kind}:{self.address}"
 
-    def place(self, directory: Path) -> None:
-        """Set the directory for the source's files.  Called before `start`."""
+    def place(self, directory: Path, files: Path) -> None:
+        """Set the directory for the source's own files, and where relative paths of its plan start.
+        Called before `start`."""
         return
 
     @abstractmethod
@@ -138,6 +139,10 @@ class SourcePlan(ABC):
     @abstractmethod
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""
+
+    def file_path(self, root: Path) -> str:
+        """The absolute path that it reads where relative paths start at `root`; empty: none."""
+        return ""
 
     def warnings(self) -> list[str]:
         """What is legal but suspicious, for `edged validate`."""

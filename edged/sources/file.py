@@ -2,7 +2,8 @@
 
     source = { type = "file", path = "data/*.parquet", pace = "60x", columns = { kw = "P_avg" } }
 
-- `path`: a file, a directory or a glob, read in the order of the names, rows in file order.
+- `path`: a file, a directory or a glob, read in the order of the names, rows in file order.  A
+  relative path starts at `run.files`, by default the directory in which edged was started.
 - `format`: `parquet`, `csv` or `ndjson`; default: by the suffix.
 - `pace`: `full` (default), `real_time`, or a factor such as `60x` or 60: event time runs that many
   times faster than the clock.  All files of one pace share their clock, which starts at the
@@ -23,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -92,6 +94,10 @@ class FileSourcePlan(SourcePlan):
             replays.append(_Replay(plan, staging))
         return FileSource(replays, self.pace)
 
+    def file_path(self, root: Path) -> str:
+        """The path with its root."""
+        return str(Path(root, self.path).absolute())
+
     def describe(self) -> list[str]:
         """The files and the pace."""
         speed = {0.0: "at full speed", 1.0: "in real time"}.get(self.pace, f"{self.pace:g}x faster")
@@ -114,13 +120,14 @@ class _Replay:
         """Why reading the files has stopped."""
         self.rows = 0
 
-    def start(self) -> None:
-        """Find and check the files, and skip the staged rows.
+    def start(self, root: Path) -> None:
+        """Find and check the files, and skip the staged rows.  A relative path starts at `root`.
 
         The producer gets its number here, after recovery has assigned the old ones.
         """
         plan, producers = self._plan, self._staging.producers
-        reader = Reader(find_files(plan.path), plan.schema, plan.columns, plan.format)
+        files = find_files(plan.path, root)
+        reader = Reader(files, plan.schema, plan.columns, plan.format)
         reader.check()
         self._producer = producers.number(plan.producer)
         if not producers.ended[self._producer]:
@@ -184,6 +191,7 @@ class FileSource(Source):
     def __init__(self, replays: list[_Replay], pace: float) -> None:
         self._replays = replays
         self._pace = pace
+        self._root = Path()
         self._timer = TimerFd()
         self._origin: tuple[int, int] | None = None
         """Event time and monotonic clock, in microseconds, at the start of the replay."""
@@ -191,10 +199,14 @@ class FileSource(Source):
         self._finished = False
         self._refused: list[_Replay] = []
 
+    def place(self, directory: Path, files: Path) -> None:
+        """Set where relative paths start."""
+        self._root = files
+
     def start(self) -> None:
         """Open the files.  Raises ConfigError if they are missing or lack a column."""
         for replay in self._replays:
-            replay.start()
+            replay.start(self._root)
         self._timer.arm(0)
 
     def fileno(self) -> int:

@@ -34,7 +34,7 @@ SOCKET = "ingest"
 class HttpSource(TcpSource):
     """A TCP source that listens on the unix socket."""
 
-    def place(self, directory: Path) -> None:
+    def place(self, directory: Path, files: Path) -> None:
         """Place the socket in the store's directory."""
         self.address = self._admission.path = str(directory / SOCKET)
 

@@ -36,23 +36,23 @@ _SUFFIXES = {
 }
 
 
-def find_files(path: str) -> list[str]:
+def find_files(path: str, root: Path = Path()) -> list[str]:
     """The file, the files of the directory, or the matches of the glob, sorted by name.
 
-    In directories, files whose names begin with `.` or `_` are skipped.  Raises ConfigError if
-    there is none.
+    A relative path starts at `root`.  In directories, files whose names begin with `.` or `_` are
+    skipped.  Raises ConfigError if there is none.
     """
-    given = Path(path)
+    given = root / path
     if given.is_file():
-        return [path]
+        return [str(given)]
     if given.is_dir():
         inside = sorted(p for p in given.iterdir() if p.is_file() and p.name[0] not in "._")
         files = [str(p) for p in inside]
     else:
-        found = glob.glob(path, recursive=True)  # noqa: PTH207 - the path may be absolute
-        files = sorted(f for f in found if Path(f).is_file())
+        found = glob.glob(path, root_dir=root, recursive=True)  # noqa: PTH207 - may be absolute
+        files = sorted(str(root / f) for f in found if (root / f).is_file())
     if not files:
-        raise ConfigError(f"{path}: no such file; give a file, a directory or a glob")
+        raise ConfigError(f"{root / path}: no such file; give a file, a directory or a glob")
     return files
 
 

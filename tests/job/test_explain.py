@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from edged.job.builder import Job, generator
-from edged.job.explain import explain, graph, show
+from edged.job.explain import explain, graph, paths, show
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COLUMNS = {"k": "int32", "t": "timestamp", "n": "uint64?"}
@@ -38,6 +38,18 @@ def shown(plan, width=120):
     console = Console(file=io.StringIO(), width=width, highlight=False)
     show(plan, console)
     return console.file.getvalue()
+
+
+def test_paths_are_shown_as_they_lead_from_the_root():
+    made = Job("j")
+    source = {"type": "file", "path": "in/*.csv"}
+    made.stream("a", source, COLUMNS, time="t").file("out", "results")
+    plan = made.plan()
+    assert paths(plan, Path("/r")) == {"streams.a": "/r/in/*.csv", "sinks.out": "/r/results"}
+    facts = explain(plan, root=Path("/r"))
+    assert facts["streams"]["a"]["path"] == "/r/in/*.csv"
+    assert facts["sinks"]["out"]["path"] == "/r/results"
+    assert "path" not in explain(plan)["sinks"]["out"]
 
 
 def test_the_graph_names_every_part_once_and_points_back_to_the_others():
@@ -124,6 +136,18 @@ def test_validate_says_that_a_job_is_right(saved):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{saved} is valid\n", "")
     verdict = json.loads(run("validate", "--json", saved).stdout)
     assert verdict == {"job": str(saved), "valid": True, "faults": [], "warnings": []}
+
+
+def test_validate_and_explain_print_absolute_paths(tmp_path):
+    made = Job("j")
+    made.stream("a", generator(5), COLUMNS, time="t").file("out", "results")
+    path = tmp_path / "job.json"
+    made.save(path)
+    leads = str(Path.cwd() / "results")
+    assert f"sinks.out: {leads}" in run("validate", path).stdout
+    verdict = json.loads(run("validate", "--json", path).stdout)
+    assert verdict["paths"] == {"sinks.out": leads}
+    assert f"path {leads}" in run("explain", path).stdout
 
 
 def test_validate_names_every_fault_and_exits_with_65(saved):

@@ -126,7 +126,7 @@ def test_a_job_runs_with_source_operator_function_and_sink_of_the_plug_in(fresh,
         assert daemon.returncode == 0, (tmp_path / "log").read_text()
     written = [
         json.loads(line)
-        for file in sorted((tmp_path / "store" / "sinks").rglob("*.ndjson"))
+        for file in sorted((tmp_path / "out").rglob("*.ndjson"))
         for line in file.read_text().splitlines()
     ]
     assert len(written) == rows >= 3

@@ -40,7 +40,7 @@ def plan(**document) -> FileSinkPlan:
 
 
 def build(tmp_path, **document) -> FileSink:
-    return plan(**document).build(SinkContext("d1", 0xABC, str(tmp_path), WORKERS))
+    return plan(**document).build(SinkContext("d1", 0xABC, str(tmp_path), WORKERS, str(tmp_path)))
 
 
 def flow(start: int, rows: int) -> Flow:
@@ -105,6 +105,43 @@ def test_a_file_ends_with_the_beat_that_fills_it(tmp_path):
     ]
     assert sink.open_rows() == 100
     assert numbers(tmp_path) == list(range(100, 700))
+
+
+def test_a_relative_path_starts_at_the_root_for_files(tmp_path):
+    sink = build(tmp_path / "here")
+    assert sink.writes_to() == str(tmp_path / "here" / "out")
+    absolute = build(tmp_path / "here", path=str(tmp_path / "there"))
+    assert absolute.writes_to() == str(tmp_path / "there")
+
+
+def test_a_restart_from_elsewhere_goes_on_in_the_same_directory(tmp_path):
+    first = build(tmp_path / "a")
+    run(first, 1, flow(0, 10), flush=True)
+    again = build(tmp_path / "b")
+    again.load(first.save())
+    assert again.writes_to() == str(tmp_path / "a" / "out")
+    moved = build(tmp_path / "b", path="new")  # a changed document
+    moved.load(first.save())
+    assert moved.writes_to() == str(tmp_path / "b" / "new")
+    (tmp_path / "a").rename(tmp_path / "c")  # the whole project, with the working directory
+    renamed = build(tmp_path / "c")
+    renamed.load(first.save())
+    assert renamed.writes_to() == str(tmp_path / "c" / "out")
+
+
+def test_state_of_the_version_that_kept_files_in_the_store_still_finds_them(tmp_path):
+    context = SinkContext("d1", 0xABC, str(tmp_path / "sinks" / "copy"), WORKERS, str(tmp_path))
+    before = {k: v for k, v in build(tmp_path).save().items() if k != "place"}
+    fresh = plan().build(context)
+    fresh.load(before)
+    assert fresh.writes_to() == str(tmp_path / "out")
+    (tmp_path / "sinks" / "copy" / "out").mkdir(parents=True)
+    kept = plan().build(context)
+    kept.load(before)
+    assert kept.writes_to() == str(tmp_path / "sinks" / "copy" / "out")
+    later = plan().build(context)
+    later.load(kept.save())
+    assert later.writes_to() == kept.writes_to()
 
 
 def test_bytes_and_age_finish_a_file_too_also_when_the_clock_steps_back(tmp_path):

@@ -341,6 +341,10 @@ def test_directories_are_read_in_the_order_of_names_without_hidden_files(tmp_pat
     for name in ("b.csv", "a.csv", ".c.csv", "_d.csv"):
         (tmp_path / name).write_text("t,s,k\n")
     assert find_files(str(tmp_path)) == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    for relative in ("b.csv", "[b].csv", "./b.csv"):
+        assert find_files(relative, tmp_path) == [str(tmp_path / "b.csv")]
+    with pytest.raises(ConfigError, match=f"{tmp_path}/c.csv: no such file"):
+        find_files("c.csv", tmp_path)
 
 
 @pytest.mark.parametrize(
