@@ -101,7 +101,12 @@ class Heart:
         self.batcher = Batcher(0, 0)
         self._pending = PendingWork(clock.monotonic_us())
         self._governor = GovernorHooks(governor, self.batcher, self._pending, event_loop, clock)
+        self._drains = False
         self._drains_until_us: int | None = None
+        self.drained = False
+        """Whether a drain has come to its end."""
+        self.on_round: Callable[[], None] = lambda: None
+        """Called between beats, with changes of the jobs made."""
         self._stopping = self._beating = False
         self._before_commit: Callable[[], None] = lambda: None
         event_loop.add_commit(committer.fileno())
@@ -112,12 +117,14 @@ class Heart:
         self._stopping = True
         self._event_loop.wake()
 
-    def drain(self, within_us: int) -> None:
+    def drain(self, within_us: int | None) -> None:
         """Stop after all accepted rows are processed and the centre has all pages.
 
-        Nothing new is read.  After `within_us` the heart stops in any case.
+        Nothing new is read.  After `within_us`, if it is given, the heart stops in any case.
         """
-        self._drains_until_us = self._clock.monotonic_us() + within_us
+        self._drains = True
+        if within_us is not None:
+            self._drains_until_us = self._clock.monotonic_us() + within_us
         self.on_jobs_changed()
         self._event_loop.wake()
 
@@ -136,8 +143,10 @@ class Heart:
                 self._committer.check()
                 self.changes.serve(self)
                 drained = self.changes.settle(self)
-                if self._drains_until_us is not None and (drained or self._drain_is_over()):
+                if self._drains and (drained or self._drain_is_over()):
+                    self.drained = drained
                     break
+                self.on_round()
                 if (plan := self._await_beat()) is not None:
                     self._beat(plan)
             self._stopping = True
@@ -166,7 +175,7 @@ class Heart:
         """`running`, `draining` (before a stop) or `stopping`."""
         if self._stopping:
             return "stopping"
-        return "running" if self._drains_until_us is None else "draining"
+        return "draining" if self._drains else "running"
 
     def save(self, reuse: bool = False) -> tuple[bytes, State]:
         """Facts and arrays of a snapshot of all jobs; see `JobRuntime.save`."""
@@ -196,7 +205,7 @@ class Heart:
         """Adopt the registry's jobs, their states and their promises."""
         for job in self.jobs:
             was_suspended = job.suspended
-            job.apply_state(self._drains_until_us is not None)
+            job.apply_state(self._drains)
             if was_suspended and not job.suspended:
                 job.reset_idle_timers(self._clock.monotonic_us())
             if not job.placers:

@@ -144,10 +144,13 @@ class StackLayout:
 
 class LocalStack:
     """The processes of one `edged up`.  `on_restart` is called with the name of each restarted
-    process and the text of its exit status."""
+    process and the text of its exit status.  With `until_end` the daemon ends with its sources."""
 
-    def __init__(self, layout: StackLayout, on_restart: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, layout: StackLayout, on_restart: Callable[[str, str], None], until_end: bool = False
+    ) -> None:
         self.layout, self._on_restart = layout, on_restart
+        self._daemon_flags = ("--until-end",) if until_end else ()
         self.collector_address = f"127.0.0.1:{free_port()}"
         self._processes: list[ChildProcess] = []
         self._restarts: dict[str, int] = {}
@@ -163,7 +166,7 @@ class LocalStack:
         commands = {
             "collector": ("edged", "central", "collect", "--landing", str(at.landing),
                           "--listen", self.collector_address, "--tokens", str(at.tokens)),
-            "daemon": ("edged", "run", "--config", config),
+            "daemon": ("edged", "run", "--config", config, *self._daemon_flags),
             "api": ("api", "--config", config),
         }  # fmt: skip
         for name, command in commands.items():
@@ -175,7 +178,7 @@ class LocalStack:
 
     def supervise(self) -> None:
         """Restart a process that dies; returns when the daemon has ended with success, as after
-        `edged stop`.  Raises StackFailed."""
+        `edged stop` or at the end of its sources.  Raises StackFailed."""
         while True:
             for child in self._ended():
                 if child.name == "daemon" and child.process.returncode == 0:

@@ -56,14 +56,14 @@ class LiveView:
         return {
             "device": now["device"], "state": now["state"], "wall_us": now["wall_us"],
             "uptime_s": now["uptime_s"], "problem": self._problem,
-            "rows_in_per_s": self._rate(lambda s: s["rows"]),
-            "rows_out_per_s": self._rate(_rows_out),
-            "pages_per_s": self._rate(lambda s: s["pages"]),
-            "bytes_in_per_s": self._rate(lambda s: sum(x["bytes"] for x in s["sources"])),
+            "rows_in_per_s": self.rate(lambda s: s["rows"]),
+            "rows_out_per_s": self.rate(_rows_out),
+            "pages_per_s": self.rate(lambda s: s["pages"]),
+            "bytes_in_per_s": self.rate(lambda s: sum(x["bytes"] for x in s["sources"])),
             "latency_ms_p50": now["latency_ms_p50"], "latency_ms_p99": now["latency_ms_p99"],
             "backlog_pages": store["backlog_pages"], "backlog_bytes": store["backlog_bytes"],
             "uplink": None if now["uplink"] is None else now["uplink"]["state"],
-            "cpu_share": self._rate(lambda s: s["process"]["cpu_s"]),
+            "cpu_share": self.rate(lambda s: s["process"]["cpu_s"]),
             "watts": energy.get("watts"),
             "joules_per_mtuple": energy.get("joules_per_mtuple"),
             "policy": (energy.get("policy") or {}).get("policy"),
@@ -98,7 +98,8 @@ class LiveView:
             recent.popleft()
         self._problem, self._at_s = "", time.monotonic()
 
-    def _rate(self, read: Callable[[Snapshot], float]) -> float | None:
+    def rate(self, read: Callable[[Snapshot], float]) -> float | None:
+        """Growth a second of what `read` finds in a snapshot; None where it is unknown."""
         first, last = self._recent[0], self._recent[-1]
         span_us = last["wall_us"] - first["wall_us"]
         try:
@@ -112,7 +113,7 @@ class LiveView:
         parts = []
         for kind, counter in (("streams", "rows"), ("operators", "matches"), ("sinks", "rows")):
             for id, counters in job[kind].items():
-                rate = self._rate(_counter(name, kind, id, counter))
+                rate = self.rate(_counter(name, kind, id, counter))
                 parts.append({"part": kind[:-1], "id": id, "rows_per_s": rate, **counters})
         return {"state": job["state"], "version": job["version"], "parts": parts}
 

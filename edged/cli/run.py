@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from edged.errors import ConfigError
 
 if TYPE_CHECKING:
     from edged.config import Config
@@ -99,19 +102,38 @@ _FLAGS = {
     help="TOML with a table [meters]: labels, external meters, the radio.",
 )
 @click.option("--helper", type=click.Path(), help="The root helper's socket.")
-@click.option("--json", "as_json", is_flag=True, help="Print `ready` as JSON on standard output.")
+@click.option(
+    "--until-end",
+    is_flag=True,
+    help="End with 0 when all sources have ended and everything is delivered.",
+)
+@click.option("--quiet", is_flag=True, help="Print warnings and errors only.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print `ready`, with --until-end also `ended`, as JSON on standard output.",
+)
 def command(
     jobs: tuple[str, ...],
     config_file: Path | None,
     pairs: tuple[str, ...],
     meters: Path | None,
+    until_end: bool,
+    quiet: bool,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Run JOBS (TOML or JSON documents), or those of --config, until SIGTERM.
 
     After a crash the same command resumes.  A changed document keeps the state of every operator
-    whose id, type and schema are unchanged.
+    whose id, type and schema are unchanged.  On a terminal the command shows what it does.
+
+    With --until-end it ends when all sources have ended, all windows are closed, all files are
+    written, and the centre, where there is an uplink, has acknowledged all pages.  A file ends with
+    its last row, a generator with `rows`; a tcp stream when every producer that was seen has said
+    end of stream.  A source that never ends is refused.  A stop before the end exits with 75, a
+    source that cannot be read with 65.
     """
     from edged.config import load
     from edged.daemon import configuration
@@ -119,6 +141,7 @@ def command(
     from edged.daemon.daemon import Daemon
     from edged.daemon.reload import ConfigSource
     from edged.daemon.systemd import SystemdService
+    from edged.daemon.until_end import refuse_endless
     from edged.events.journal import writer
     from edged.events.log import LineLog
     from edged.job.changes import FILE
@@ -130,13 +153,20 @@ def command(
     files = configuration.job_files(config)
     plans = configuration.plans(files)
     origins = {str(file.document["name"]): f"{FILE}{file.path}" for file in files}
+    if until_end and plans:
+        refuse_endless(plans)
     settings = configuration.settings(config)
     service = SystemdService(SystemClock())
     compile_kernels(quiet=not sys.stderr.isatty(), on_ready=service.starting)
     source = ConfigSource(config, config_file, flags)
-    daemon = Daemon(settings, plans, LineLog(writer(), config.log.level), service, origins, source)
-    _print_ready(daemon, as_json)
-    daemon.run()
+    log = LineLog(writer(), "warning" if quiet else config.log.level)
+    daemon = Daemon(settings, plans, log, service, origins, source, until_end)
+    if until_end:
+        _refuse_endless(daemon)
+    _print_ready(daemon, as_json, quiet)
+    with _view(daemon, as_json or quiet):
+        daemon.run()
+    _print_end(daemon, as_json, quiet)
 
 
 def _flags(
@@ -167,7 +197,49 @@ def _require_targets(config: Config, config_file: Path | None) -> None:
         raise click.UsageError("Missing option '--store', or --config.")
 
 
-def _print_ready(daemon: Daemon, as_json: bool) -> None:
+def _refuse_endless(daemon: Daemon) -> None:
+    """Also the jobs of the store must be able to end."""
+    from edged.daemon.until_end import refuse_endless
+
+    try:
+        refuse_endless(job.plan for job in daemon.parts.heart.jobs)
+    except ConfigError:
+        daemon.close()
+        raise
+
+
+def _on_terminal() -> bool:
+    """Whether a person watches standard error: a terminal that can draw, not the journal."""
+    capable = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    return capable and sys.stderr.isatty() and "JOURNAL_STREAM" not in os.environ
+
+
+def _view(daemon: Daemon, silent: bool) -> AbstractContextManager[None]:
+    """The live view on a terminal, else nothing."""
+    if silent or not _on_terminal():
+        return nullcontext()
+    from edged.cli._run_view import live_view
+
+    return live_view(daemon.door.path, daemon.parts.event_loop)
+
+
+def _print_end(daemon: Daemon, as_json: bool, quiet: bool) -> None:
+    """The summary.  Raises EdgedError where --until-end has not reached the end."""
+    from edged.cli import _run_report
+
+    ends, status = daemon.until_end, daemon.last_status
+    delivered = ends is not None and daemon.parts.heart.drained
+    if status is not None and as_json and ends is not None:
+        click.echo(json.dumps({"ended": delivered, **_run_report.totals(status)}))
+    elif status is not None and not as_json and not quiet and (ends is not None or _on_terminal()):
+        click.echo(f"edged: {_run_report.end(status, delivered)}", err=True)
+    if ends is not None:
+        ends.check()
+
+
+def _print_ready(daemon: Daemon, as_json: bool, quiet: bool) -> None:
+    from edged.cli import _run_report
+
     recovered = daemon.parts.recovered
     facts = {
         "ready": True,
@@ -181,8 +253,7 @@ def _print_ready(daemon: Daemon, as_json: bool) -> None:
     }
     if as_json:
         click.echo(json.dumps(facts))
-    elif "JOURNAL_STREAM" not in os.environ:  # under systemd the event log reports it
-        click.echo(f"edged: ready, door {daemon.door.path}, beat {recovered.beat}", err=True)
-        for note in recovered.notes:
-            click.echo(f"edged: {note}", err=True)
+    elif not quiet and "JOURNAL_STREAM" not in os.environ:  # the event log has it there
+        for line in _run_report.begin(daemon):
+            click.echo(f"edged: {line}", err=True)
     sys.stdout.flush()

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 @click.option("--board", default="/", show_default=True,
               help="The board's tree, simulated:NAME, or none.")  # fmt: skip
 @click.option("--policy", default="hands_off", show_default=True, help="Energy policy.")
+@click.option("--until-end", is_flag=True,
+              help="End when all sources have ended and the collector has all pages.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON on standard output.")
 def command(
     jobs: tuple[Path, ...], directory: Path, device: str | None, board: str, policy: str,
-    as_json: bool,
+    until_end: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Run JOBS with a collector and a REST API of their own, until Ctrl-C.
 
@@ -41,15 +43,18 @@ def command(
     from edged.cli._local_stack import LocalStack, StackLayout
     from edged.config.sections import DeviceSection
     from edged.daemon.compilation import compile_kernels
+    from edged.daemon.until_end import refuse_endless
     from edged.job.plan import load_job
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # HUP: the terminal was closed
         signal.signal(number, _interrupt)
     plans = [load_job(path) for path in jobs]
+    if until_end:
+        refuse_endless(plans)
     say = _Events(as_json)
     layout = StackLayout(directory.absolute())
     with layout.locked():
-        stack = LocalStack(layout, say.restarted)
+        stack = LocalStack(layout, say.restarted, until_end)
         layout.prepare(jobs, device or DeviceSection().effective_name, board, policy, stack.url)
         try:
             compile_kernels(quiet=as_json or not sys.stderr.isatty())
@@ -57,6 +62,7 @@ def command(
                 say.started(name, stack, plans)
             say.ready(stack, directory)
             stack.supervise()
+            say.ended()
         except KeyboardInterrupt:
             say.stopping()
         finally:
@@ -101,6 +107,10 @@ class _Events:
     def restarted(self, name: str, how: str) -> None:
         """A process died and is ready again."""
         self._emit(f"{name} {how} and was restarted", {"restarted": name, "exit": how})
+
+    def ended(self) -> None:
+        """The daemon has ended with success."""
+        self._emit("the daemon has ended: its last pages are delivered", {"ended": True})
 
     def stopping(self) -> None:
         """The command was interrupted."""

@@ -29,6 +29,7 @@ from edged.daemon.settings import DaemonSettings
 from edged.daemon.startup import StartupSpaceWait
 from edged.daemon.status import status_document
 from edged.daemon.systemd import SystemdService
+from edged.daemon.until_end import UntilEnd
 from edged.daemon.uplink_control import UplinkControl
 from edged.data.workers import Workers
 from edged.energy.board import open_site
@@ -62,10 +63,12 @@ class Daemon:
         service: SystemdService | None = None,
         origins: Mapping[str, str] | None = None,
         source: ConfigSource | None = None,
+        until_end: bool = False,
     ) -> None:
         """Build all parts.  `plans` are those of job files; `origins` has the files' names by job.
 
-        `source` is the configuration to read again at a reload; None: there is no reload.
+        `source` is the configuration to read again at a reload; None: there is no reload.  With
+        `until_end` the daemon ends with its sources (`edged.daemon.until_end`).
         """
         check_coexistence(plans)
         check_store_size(settings.store_bytes_max, plans)
@@ -87,10 +90,17 @@ class Daemon:
         self.door = Door(parts.door, commands, parts.clock, parts.events, self._watched_status)
         parts.event_loop.add_control(self.door.fileno(), self.door.serve)
         self._watch_uplink()
+        self.until_end: UntilEnd | None = None
+        if until_end:
+            self.until_end = UntilEnd(parts)
+            parts.heart.on_round = self.until_end.look
+        self.last_status: dict[str, Any] | None = None
+        """The status document at the end of `run`."""
         _publish_start(parts)
 
     def run(self) -> None:
-        """Beat until a signal or a command stops the daemon.  Raises the error that ended it."""
+        """Beat until a signal, a command, or with `until_end` the end of all sources stops the
+        daemon.  Raises the error that ended it."""
         parts = self.parts
         parts.event_loop.catch_signals((signal.SIGTERM, signal.SIGINT), self.stop)
         if self.reloader is not None:
@@ -105,6 +115,7 @@ class Daemon:
                 parts.heart.run(self.centre.reporter.on_beat)
             else:
                 parts.heart.run()
+            self.last_status = status_document(parts)
         finally:
             self.close()
 
@@ -118,14 +129,21 @@ class Daemon:
         if heart.state == "running":
             parts.service.stopping(drain_us)
             parts.publisher.daemon_stopping(bool(drain_us))
-        if drain_us and heart.state == "running":
+        if drain_us and (heart.state == "running" or self._delivers()):
             heart.drain(drain_us)
         elif not drain_us or heart.state == "stopping":
             heart.stop()
 
+    def _delivers(self) -> bool:
+        """Whether the daemon drains because all sources have ended, without a time limit."""
+        ends = self.until_end is not None and self.until_end.is_delivering
+        return ends and self.parts.heart.state == "draining"
+
     def close(self) -> None:
         """Close all parts; committed data stays."""
         parts = self.parts
+        if self.until_end is not None:
+            self.until_end.close()
         if parts.energy is not None:
             parts.energy.close()
         if self.centre is not None:

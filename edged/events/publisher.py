@@ -47,6 +47,11 @@ class EventPublisher:
         text = "draining, then stopping" if drain else "stopping"
         self._events.add("daemon.stopping", text, facts={"drain": drain})
 
+    def sources_ended(self, pages: int) -> None:
+        """All sources of `edged run --until-end` have ended; the centre still lacks `pages`."""
+        wait = f"; the centre has yet to acknowledge {pages} pages" if pages else ""
+        self._events.add("sources.ended", f"all sources have ended{wait}", facts={"pages": pages})
+
     def config_reloaded(self, applied: Sequence[str], later: Sequence[str]) -> str:
         """A reload was applied; `later` are keys that need a restart.  Returns the text."""
         text = "configuration reloaded: " + (", ".join(applied) or "nothing changed")

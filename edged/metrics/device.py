@@ -19,6 +19,7 @@ _ACCOUNT = ("job_name", "operator", "phase", "source")
 JOB_STATES = ("running", "paused", "draining", "drained", "failed")
 EVENT_KINDS = (
     *("daemon.started", "daemon.recovered", "daemon.stopping"),
+    "sources.ended",
     *("job.created", "job.replaced", "job.paused", "job.resumed", "job.draining", "job.drained"),
     *("job.deleted", "job.failed", "kernel.switched", "policy.switched", "policy.fell_back"),
     *("limits.taken_over", "limits.restored", "meter.lost", "meter.back", "store.full"),

@@ -97,6 +97,10 @@ class Source(ABC):
     def finished(self) -> bool:
         """Whether no more input can come (a file read to its end)."""
 
+    def problem(self) -> str:
+        """Why nothing more is read although the input has not ended; empty: it is read."""
+        return ""
+
     @abstractmethod
     def close(self) -> None:
         """Release all resources; connected senders receive the reason."""
@@ -142,6 +146,10 @@ class SourcePlan(ABC):
 
     def file_path(self, root: Path) -> str:
         """The absolute path that it reads where relative paths start at `root`; empty: none."""
+        return ""
+
+    def endless(self) -> str:
+        """Why the source can never end, and what to do; empty: it can."""
         return ""
 
     def warnings(self) -> list[str]:

@@ -119,6 +119,7 @@ class _Replay:
         self.problem = ""
         """Why reading the files has stopped."""
         self.rows = 0
+        self.reader: Reader | None = None
 
     def start(self, root: Path) -> None:
         """Find and check the files, and skip the staged rows.  A relative path starts at `root`.
@@ -127,11 +128,13 @@ class _Replay:
         """
         plan, producers = self._plan, self._staging.producers
         files = find_files(plan.path, root)
-        reader = Reader(files, plan.schema, plan.columns, plan.format)
+        self.reader = reader = Reader(files, plan.schema, plan.columns, plan.format)
         reader.check()
         self._producer = producers.number(plan.producer)
         if not producers.ended[self._producer]:
             self._batches = reader.batches(int(producers.seq[self._producer]))
+        else:
+            reader.bytes_read = reader.bytes_total
 
     @property
     def held(self) -> bool:
@@ -243,10 +246,19 @@ class FileSource(Source):
         """Release the timer."""
         self._timer.close()
 
+    def problem(self) -> str:
+        """Why a file cannot be read on."""
+        return next((replay.problem for replay in self._replays if replay.problem), "")
+
     def counters(self) -> Mapping[str, int | float]:
-        """Rows staged since the start."""
-        rows, refused = sum(replay.rows for replay in self._replays), len(self._refused)
-        return {"rows": rows, "refused_unreadable": refused} if refused else {"rows": rows}
+        """Rows staged since the start, and how far the files are read."""
+        readers = [replay.reader for replay in self._replays if replay.reader is not None]
+        found = {
+            "rows": sum(replay.rows for replay in self._replays),
+            "bytes_read": sum(reader.bytes_read for reader in readers),
+            "bytes_total": sum(reader.bytes_total for reader in readers),
+        }
+        return {**found, "refused_unreadable": len(self._refused)} if self._refused else found
 
     def _limit(self, monotonic_us: int) -> int | None:
         if self._pace == 0:

@@ -114,6 +114,10 @@ class GeneratorPlan(SourcePlan):
         """The running generator."""
         return GeneratorSource(self, stagings[self.stream])
 
+    def endless(self) -> str:
+        """Without `rows` there is no last one."""
+        return "" if self.rows is not None else "it makes rows without limit; set rows"
+
     def describe(self) -> list[str]:
         """The rows and their rate."""
         speed = f"{self.rate:g} rows/s" if self.rate else "at full speed"
@@ -269,8 +273,11 @@ class GeneratorSource(Source):
         self._timer.close()
 
     def counters(self) -> Mapping[str, int | float]:
-        """RowFactory made since the start."""
-        return {"rows": self._next - self._first}
+        """Rows made since the start; with an end also how far it is."""
+        made = {"rows": self._next - self._first}
+        if self._plan.rows is None:
+            return made
+        return {**made, "rows_done": self._next, "rows_total": self._plan.rows}
 
     def _due(self, monotonic_us: int) -> int:
         """Number of the first row that is not due yet."""

@@ -76,6 +76,10 @@ class HttpPlan(SourcePlan):
         settings = TcpSettings("", 0, message_bytes_max=self.message_bytes_max, path=SOCKET)
         return HttpSource(settings, stagings, workers)
 
+    def endless(self) -> str:
+        """Requests may come at any time."""
+        return "rows may come over the REST API at any time"
+
     def describe(self) -> list[str]:
         """The endpoint for rows."""
         return ["tuples over the REST API, POST /v1/streams/{stream}/tuples"]

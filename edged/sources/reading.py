@@ -75,6 +75,10 @@ class Reader:
         self._schema = schema
         self._columns = {f.name: (columns or {}).get(f.name, f.name) for f in schema}
         self._format = format
+        self.bytes_total = sum(_size(file) for file in files)
+        self.bytes_read = 0
+        """Bytes of the files that were read so far, some of them ahead of the batches; for a
+        Parquet file its size in proportion to its rows."""
 
     def check(self) -> None:
         """Raise ConfigError for a file of unknown format or without a column of the schema."""
@@ -88,7 +92,10 @@ class Reader:
 
     def batches(self, skip: int = 0) -> Iterator[Batch]:
         """All rows after the first `skip`, in batches of at most 64 Ki rows."""
+        before = 0
         for file in self._files:
+            self.bytes_read = before
+            before += _size(file)
             if self._kind(file) == "parquet" and (whole := _parquet_rows(file)) <= skip:
                 skip -= whole
                 continue
@@ -99,6 +106,7 @@ class Reader:
                 if drop < raw.num_rows:
                     yield self._convert(file, raw.slice(drop), first + drop)
             skip = max(0, skip - row)
+        self.bytes_read = before
 
     def _kind(self, file: str) -> str:
         kind = self._format or format_of(file)
@@ -129,6 +137,7 @@ class Reader:
                     row += piece.num_rows
 
     def _parquet(self, file: str, skip: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        before, size = self.bytes_read, _size(file)
         with pq.ParquetFile(file) as opened:
             sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
             group, row = 0, 0
@@ -140,8 +149,11 @@ class Reader:
             for batch in opened.iter_batches(BATCH_ROWS, rest, names, use_threads=False):
                 yield batch, row
                 row += batch.num_rows
+                self.bytes_read = before + size * row // max(1, sum(sizes))
 
-    def _open_csv(self, file: str, include: Sequence[str]) -> pa.csv.CSVStreamingReader:
+    def _open_csv(
+        self, file: str | pa.NativeFile, include: Sequence[str]
+    ) -> pa.csv.CSVStreamingReader:
         text = [f for f in self._schema if f.dtype is STRING]
         types = {
             self._columns[f.name]: pa.string() if f.dtype is TIMESTAMP else f.dtype.arrow
@@ -161,8 +173,11 @@ class Reader:
         )
 
     def _csv(self, file: str) -> Iterator[pa.RecordBatch]:
-        with self._open_csv(file, list(dict.fromkeys(self._columns.values()))) as opened:
-            yield from opened
+        names, before = list(dict.fromkeys(self._columns.values())), self.bytes_read
+        with pa.OSFile(file) as raw, self._open_csv(_unpacked(file, raw), names) as opened:
+            for batch in opened:
+                self.bytes_read = before + raw.tell()
+                yield batch
 
     def _ndjson(self, file: str) -> Iterator[pa.RecordBatch]:
         fields = {
@@ -172,7 +187,9 @@ class Reader:
         parse = pa.json.ParseOptions(
             explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="ignore"
         )
-        for block in _line_blocks(file):
+        before = self.bytes_read
+        for block, at in _line_blocks(file):
+            self.bytes_read = before + at
             options = pa.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
             opened = pa.json.read_json(pa.BufferReader(block), options, parse)
             yield from opened.combine_chunks().to_batches()
@@ -201,6 +218,11 @@ def _named(what: str) -> Iterator[None]:
         raise ConfigError(f"{what}: {problem}") from problem
 
 
+def _size(file: str) -> int:
+    with _named(file):
+        return Path(file).stat().st_size
+
+
 def _parquet_rows(file: str) -> int:
     with _named(file), pq.ParquetFile(file) as opened:
         rows: int = opened.metadata.num_rows
@@ -219,19 +241,28 @@ def _timestamps(array: pa.Array) -> pa.Array:
     raise wrong[0]
 
 
-def _line_blocks(file: str) -> Iterator[bytes]:
-    """The file's bytes in blocks of whole lines, without blank blocks."""
+def _unpacked(file: str, raw: pa.NativeFile) -> pa.NativeFile:
+    """The bytes of an open file, decompressed where its name ends as those of a codec do."""
+    try:
+        return pa.CompressedInputStream(raw, pa.Codec.detect(file).name)
+    except (TypeError, ValueError):  # the name is of no codec
+        return raw
+
+
+def _line_blocks(file: str) -> Iterator[tuple[bytes, int]]:
+    """The file's bytes in blocks of whole lines, without blank blocks, each with the position in
+    the file up to which it was read."""
     rest = b""
-    with pa.input_stream(file) as opened:
+    with pa.OSFile(file) as raw, _unpacked(file, raw) as opened:
         while block := opened.read(_BLOCK_BYTES):
             whole, newline, tail = block.rpartition(b"\n")
             if newline:
                 if (lines := rest + whole).strip():
-                    yield lines
+                    yield lines, raw.tell()
                 rest = tail
             else:
                 rest += block
             if len(rest) > _LINE_BYTES_MAX:
                 raise ConfigError(f"{file}: a line is longer than 64 MiB; this is not NDJSON")
-    if rest.strip():
-        yield rest
+        if rest.strip():
+            yield rest, raw.tell()
