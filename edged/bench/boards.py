@@ -1,8 +1,8 @@
-"""The figure of docs/boards.md: `python -m edged.bench.boards --plot F`.  All watts are modelled.
+"""The figure of docs/boards.md: `python -m edged.bench.boards --plot F`. All watts are modelled.
 
-Left: what each board draws by its profile, idle and with all cores busy at the highest clocks, and
-the part of its idle power on the rails of CPU and GPU, where clocks and sleep states act.  Right:
-the published sweep of a Jetson Nano and the model that `governors.fit_nano` fits to it.
+Left: the power of each board by its profile, idle and with all cores busy at the highest clocks. A
+third bar is the share of idle power on the rails of CPU and GPU, where clocks and sleep states act.
+Right: the published sweep of a Jetson Nano and the model that `governors.fit_nano` fits to it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def draw(path: Path) -> None:
 
 
 def _draw_boards(axes: Any) -> None:
-    """One bar a board; the error bar is one standard deviation of the busy power."""
+    """Bars of each board. The error bar is one standard deviation of the busy power."""
     shown = sorted(names(), key=lambda n: PowerModel(load(n)).idle_watts(), reverse=True)
     for y, name in enumerate(shown):
         model = PowerModel(load(name))
@@ -66,7 +66,7 @@ def _draw_sweep(axes: Any) -> None:
     axes.annotate(f"idle {fit_nano.IDLE_W:.2f} W", (khz[-1] / 1e3, fit_nano.IDLE_W), ha="right",
                   xytext=(0, -14), textcoords="offset points", color=GREY, fontsize=10)  # fmt: skip
     axes.set(xlabel="CPU clock (MHz)", ylabel="power of the whole board (W)", ylim=(0, None),
-             title="Jetson Nano: measured by others (×), our model (lines)")  # fmt: skip
+             title="Jetson Nano: published measurements (×), edged's model (lines)")  # fmt: skip
     axes.legend(loc="upper left")
 
 

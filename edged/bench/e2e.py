@@ -1,7 +1,7 @@
 """`edged bench e2e`: producers → daemon → collector over loopback sockets, `exactly_once`.
 
 Two streams of (int32 key, float32 value, timestamp), 16 bytes a tuple, are joined over a window of
-`--window` tuples a side. There is about one match per hundred tuples. Throughput is measured once
+`--window` tuples a side, with about one match per hundred tuples. Throughput is measured once
 both windows are full. CPU seconds cover all processes, load generator and collector included.
 `exact` is true only if the order-free hash of all result rows in the landing equals the hash of
 DuckDB's join of the same input.
@@ -68,7 +68,11 @@ class Settings:
 
 
 def throughput(settings: Settings, say: Say) -> dict[str, Any]:
-    """Full speed for `seconds` after both windows are full, and the check of every result row."""
+    """Throughput at full speed for `seconds` after both windows are full.
+
+    With `verify`, every result row is compared with DuckDB's join. Raises EdgedError if the uplink
+    does not drain within two minutes.
+    """
     from dataclasses import replace
 
     bound_us = settings.window // settings.load.tuples_per_us
@@ -135,7 +139,7 @@ def _stages(status: dict[str, Any]) -> dict[str, float]:
 
 
 def landed_tables(landing: Path) -> Any:
-    """Yields (header, rows) of every page of matches; pages of device reports are skipped."""
+    """Yields (header, rows) of every page of matches. Pages of device reports are skipped."""
     schema = Schema.from_json((landing / "schemas/matches@1.json").read_text())
     for name in list_segments(landing):
         for page in read_pages(landing, name, read_rows(landing, name)):
@@ -163,7 +167,10 @@ def _verify(load: Load, sent: int, bound_us: int, got: RowDigest, say: Say) -> b
 
 
 def latency(settings: Settings, capacity: float, part: float, say: Say) -> dict[str, Any]:
-    """Open loop at `part` of the capacity: percentiles from due time to durable page."""
+    """Latency percentiles from due time to durable page, in an open loop at `part` of `capacity`.
+
+    `capacity` is in tuples/s of both streams.
+    """
     from dataclasses import replace
 
     rate = capacity * part / 2
@@ -203,7 +210,9 @@ def _latencies_ms(bench: Rig, after_us: int) -> Any:
 
 
 @click.command(name="e2e")
-@click.option("--seconds", default=60.0, show_default=True, help="At full speed, windows full.")
+@click.option(
+    "--seconds", default=60.0, show_default=True, help="Seconds at full speed, with full windows."
+)
 @click.option("--window", default=1_000_000, show_default=True, help="Tuples a side.")
 @click.option("--match-rate", default=0.01, show_default=True, help="Matches a tuple.")
 @click.option("--connections", default=1, show_default=True, help="Connections a stream.")
@@ -212,12 +221,17 @@ def _latencies_ms(bench: Rig, after_us: int) -> Any:
     "--many/--no-many",
     default=True,
     show_default=True,
-    help="Measure also 1 000 connections that send batches of 50.",
+    help="Also measure 1 000 connections that send batches of 50.",
 )
 @click.option(
     "--latency", "tolerance", default="250ms", show_default=True, help="The job's latency promise."
 )
-@click.option("--latency-seconds", default=24.0, show_default=True, help="Of each open loop.")
+@click.option(
+    "--latency-seconds",
+    default=24.0,
+    show_default=True,
+    help="Seconds of each open loop; 0 skips them.",
+)
 @click.option("--workers", type=int, help="Kernel threads of the daemon.")
 @click.option("--verify/--no-verify", default=True, help="Join the same input with DuckDB.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")

@@ -1,13 +1,13 @@
 """`edged bench energy`: the paper's experiments on the simulated Nano; four arms on the Orin Nano.
 
-Every figure is simulated: the batcher, the policies and the cost model are the daemon's, the board
-is its power model, service times were measured on one machine, frozen, and scaled by specifications
-(`energy_service`).  The model is calibrated on a published sweep of clocks and cores and on the
-idle power only; what the paper published of joins (`energy_published`) is the check and no input.
-What runs in each arm, and what was settled beforehand: `energy_arms`.
+Every figure is simulated. The batcher, the policies and the cost model are those of the daemon. The
+board is its power model, calibrated on a published sweep of clocks and cores and on idle power
+only. Service times were measured on one machine, frozen, and scaled by specifications
+(`energy_service`). The paper's results for joins (`energy_published`) are the reference, not an
+input. `energy_arms` defines each arm and the assumptions fixed before the comparison.
 
-`error_above_idle` is (watts − published) / (published − idle), told where the published value is
-at least 0.2 W above idle.
+`error_above_idle` is (watts − published) / (published − idle). It is reported if the published
+value is at least 0.2 W above idle.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 def measure(say: Say = lambda _: None) -> dict[str, Any]:
-    """Run all experiments; returns the result as JSON."""
+    """Run all experiments; returns the result as a JSON document."""
     service = load()
     nano, orin = Nano(service), Orin()
     rows3 = [_figure3(nano, v, rate, say) for v in FIGURE3 for rate in published.RATES]
@@ -56,30 +56,30 @@ def measure(say: Say = lambda _: None) -> dict[str, Any]:
 
 
 NOTES = (
-    "the model of ecoJoin is its published program and settings, our bucket join's core cycles and"
-    " the Nano's published memory latencies; it was committed before it was compared.  Before, with"
-    " our bucket join's waits scaled from another machine and a computed race clock, it missed by"
-    " -20, -45 and -43 % at 262 k, 524 k and 1.05 M",
-    "`edged` is like for like with the paper's programs: tuples lie in memory, results go nowhere;"
-    " the whole daemon decodes from sockets, writes a log with an fsync and pages besides: at low"
-    " rates it is a beat's fixed part that it pays for, at high ones decoding",
-    "the GPU's arms are intervals, `watts` their middle: the published GPU sweep is flat and"
-    " calibrates nothing.  Our HELLS is below what was published at 256 to 2048 tuples/s: it stages"
-    " the window in shared memory, theirs reads it anew for each pair",
-    "our nested loop and Handshake compare with 128-bit vectors (the paper's Handshake has SIMD"
-    " disabled, its nested loop loads four columns anew for each pair): they keep up to higher"
-    " rates, for less",
-    "Handshake is the model's power of four busy cores: it does not grow with the rate",
-    "fixed batches keep up to 1.15 M tuples/s where 0.5 M were published (1 M was the next that was"
-    " tried there): what waking OpenMP's workers 1000 times a second takes has no figure here",
-    "at 131 k ecoJoin is 1.30 W (1.22 published), which is no part of the check: 0.19 W above idle",
-    "frequency scaling saves nothing from 524 k on, as the authors' clock there is the highest",
+    "the model of ecoJoin uses its published program and settings, core cycles of edged's bucket"
+    " join and the Nano's published memory latencies; it was committed before the comparison. An"
+    " earlier model, with the bucket join's stalls scaled from another machine and a computed race"
+    " clock, missed by -20, -45 and -43 % at 262 k, 524 k and 1.05 M",
+    "`edged` matches the paper's programs: tuples lie in memory, results are discarded. The whole"
+    " daemon also decodes from sockets and writes a log with an fsync and pages. At low rates a"
+    " beat's fixed part dominates its extra cost, at high rates decoding",
+    "the GPU arms are intervals, `watts` is their middle: the published GPU sweep is flat and"
+    " calibrates nothing. From 256 to 2048 tuples/s edged's HELLS is below the published values: it"
+    " stages the window in shared memory, the authors' kernel reads it again for each pair",
+    "edged's nested loop and Handshake compare with 128-bit vectors. The paper's Handshake has SIMD"
+    " disabled, its nested loop loads four columns for each pair. So edged's sustain higher rates"
+    " with less power",
+    "Handshake draws the model's power of four busy cores at every rate",
+    "fixed batches sustain 1.15 M tuples/s; 0.5 M is published, and the next tested rate was 1 M."
+    " The model has no figure for waking OpenMP's workers 1000 times a second",
+    "at 131 k ecoJoin draws 1.30 W (1.22 published); this is not checked, being 0.19 W above idle",
+    "frequency scaling saves nothing from 524 k on: the authors' clock there is the highest",
     "Figure 5's 1.46 W at batches of 100 k contradicts Figure 3's 1.05 W at about that rate; the"
-    " model gives what Figure 3 says",
-    "the paper's latencies leave out the waiting for the batch: one of 100 k tuples takes 10 s to"
-    " fill at 10 k tuples/s (race_ms is what its program takes, latency_ms includes the waiting)",
-    "Figure 5's 4.93 W at batches of 10: OpenMP's workers spin on after each batch, 0.42 ms at the"
-    " highest clock, which makes 2.8 W here; waking 2000 times a second has no figure",
+    " model agrees with Figure 3",
+    "the paper's latencies exclude the time in which a batch fills: 100 k tuples take 10 s at 10 k"
+    " tuples/s. race_ms is the program's time, latency_ms includes the filling",
+    "Figure 5 has 4.93 W at batches of 10, the model 2.8 W: OpenMP's workers spin for 0.42 ms at"
+    " the highest clock after each batch. The model has no figure for 2000 wakeups a second",
 )
 
 
@@ -143,26 +143,26 @@ def _service(service: Service) -> dict[str, Any]:
 
 
 def sensitivity(service: Service) -> list[dict[str, Any]]:
-    """ecoJoin at the checked rates, with half and 1.5 times the assumed cycles and waits."""
+    """ecoJoin at the checked rates, with 0.5 and 1.5 times the assumed cycles and stalls."""
     found = []
-    for what in ("cycles", "waits"):
+    for assumed in ("cycles", "waits"):
         for times in (0.5, 1.5):
-            nano = Nano(service, **{what: times})
+            nano = Nano(service, **{assumed: times})
             for rate in published.RATES[-3:]:
                 row = _row("ecoJoin", "rate", rate, nano.run("ecoJoin", rate),
                            published.figure3("ecoJoin", rate))  # fmt: skip
                 keys = ("rate", "watts", "published_watts", "error_above_idle")
-                found.append({"assumed": what, "times": times} | {k: row[k] for k in keys})
+                found.append({"assumed": assumed, "times": times} | {k: row[k] for k in keys})
     return found
 
 
 def by_rate(rows: list[dict[str, Any]], variant: str) -> dict[int, float]:
-    """W by rate of a variant; rates without watts are left out."""
+    """Power (W) of a variant by rate; rates that it does not sustain are absent."""
     return {r["rate"]: r["watts"] for r in rows if r["variant"] == variant and r["watts"]}
 
 
 def claims(rows4: list[dict[str, Any]], sustained: dict[str, Any]) -> list[dict[str, Any]]:
-    """The paper's statements about Figure 4 beside the simulated values."""
+    """The paper's statements about Figure 4, each with its simulated value."""
     fb, ab, fs = (by_rate(rows4, name) for name in FIGURE4)
     both = fb.keys() & ab.keys()
     return [
@@ -181,7 +181,7 @@ def claims(rows4: list[dict[str, Any]], sustained: dict[str, Any]) -> list[dict[
 
 
 def aims(rows: list[dict[str, Any]], sustained: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each aim, the value reached, and whether the aim is met."""
+    """Each aim with the simulated value and whether it is met."""
     errors = {r["rate"]: r["error_above_idle"] for r in rows
               if r["variant"] == "ecoJoin" and r["error_above_idle"] is not None}  # fmt: skip
     eco, top = by_rate(rows, "ecoJoin"), published.RATES[-1]
@@ -212,18 +212,18 @@ def aims(rows: list[dict[str, Any]], sustained: dict[str, Any]) -> list[dict[str
 
 
 ORIN_WHY = {
-    "batched": "one wake for many tuples; below 64 tuples/s a beat's fixed part costs more",
-    "batched, clocks": "the kernel meets a short race at a low clock; from 131 k on it is at the"
-    " highest by itself, which is the best one too",
-    "batched, clocks, sleep, uploads": "the cap on the memory's clock in races (0.9 W/GHz in the"
-    " model, ± 0.3); the board's profile has no figure of sleeps that must be asked for, nor of a"
-    " radio: those two save nothing here",
+    "batched": "one wakeup serves many tuples; below 64 tuples/s a beat's fixed part costs more",
+    "batched, clocks": "the kernel's governor starts a short race at a low clock; from 131 k on it"
+    " reaches the highest clock, which is also the cheapest",
+    "batched, clocks, sleep, uploads": "the cap on the memory clock in races (0.9 W/GHz in the"
+    " model, ± 0.3); the board's profile has no figures of deeper sleep states or of a radio, so"
+    " these two save nothing in the simulation",
 }
-"""What makes the difference to the arm before."""
+"""Cause of each arm's saving against the previous arm."""
 
 
 def orin_saves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What each arm saves against the arm before it, at every rate that both sustain."""
+    """The power that each arm saves against the previous arm, at every rate that both sustain."""
     arms = {name: by_rate(rows, name) for name in ORIN_ARMS}
     found = []
     for before, arm in pairwise(ORIN_ARMS):
@@ -235,7 +235,7 @@ def orin_saves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _less(own: float | None, other: float | None) -> float | None:
-    """Relative saving of the power above idle; None where a value is missing."""
+    """Relative saving of the power above idle; None if a value is missing."""
     if own is None or other is None:
         return None
     return 1 - (own - IDLE_W) / (other - IDLE_W)
@@ -247,8 +247,8 @@ def _less(own: float | None, other: float | None) -> float | None:
 def command(path: Path | None, plot: Path | None) -> None:
     """The ecoJoin paper's three experiments on a simulated Jetson Nano, and the Orin Nano's arms.
 
-    Takes seconds: nothing is measured, all figures are simulated.  Published values stand beside
-    them with the error above idle.
+    Takes seconds: all figures are simulated, nothing is measured. The tables show published values
+    and the error above idle.
     """
     from rich.console import Console
 

@@ -1,23 +1,23 @@
-"""The arms of `edged bench energy`: what runs on the simulated board, variant by variant.
+"""The arms of `edged bench energy`: the variants that run on the simulated boards.
 
-Settled before anything was compared with a published figure:
+These assumptions were fixed before the first comparison with a published figure:
 
-ecoJoin        the authors' program (`energy_ecojoin`): their batches and the clocks that they
-               picked; Figure 4's AB+FS is the same, AB leaves clocks to the kernel's governor, FB
-               has batches of 1024
-edged          the join `chain` with the daemon's batcher, up to a tolerance of 1 s (the paper's
-               good trade-off: 10 k tuples at 10 k tuples/s), and the policy `race_to_idle`; as in
-               the paper's programs tuples lie in memory and results go nowhere: like for like
-edged daemon   the same with all that the daemon does besides: decode, log, commit, pages
-               (`edged.simulate.work`); no arm of the paper does that
-nested loop    batches and clocks as edged's
-Handshake      its workers poll their neighbours (Teubner and Mueller, SIGMOD 2011): all cores are
-               busy at the highest clock, whatever arrives, as long as they keep up
+ecoJoin        the authors' program (`energy_ecojoin`) with their batches and clocks. Figure 4's
+               AB+FS is the same arm; AB leaves clocks to the kernel's governor; FB has batches of
+               1024 tuples
+edged          the join `chain` with the daemon's batcher, a tolerance of 1 s and the policy
+               `race_to_idle`. 1 s is the paper's trade-off: 10 k tuples at 10 k tuples/s. As in the
+               paper's programs, tuples lie in memory and results are discarded
+edged daemon   edged, plus decoding, log, commit and pages (`edged.simulate.work`). The paper has no
+               counterpart
+nested loop    edged's batches and clocks
+Handshake      its workers poll their neighbours (Teubner and Mueller, SIGMOD 2011), so all cores
+               are busy at the highest clock at every rate
 HELLS, ecoJoin GPU    intervals (`energy_gpu`); `watts` is their middle
-Figure 5       ecoJoin with clocks left to the kernel's governor: its published 4.93 W cannot be
-               drawn at the 204 MHz that the authors pick for such rates
+Figure 5       ecoJoin with clocks left to the kernel's governor: the published 4.93 W exceed the
+               board's power at the 204 MHz of the authors' settings
 
-All run with a thread a core, on a board that ends at the paper's 1.428 GHz.
+Every arm uses one thread for each core, on a board whose highest clock is the paper's 1.428 GHz.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ GPU_VARIANTS = ("HELLS", "ecoJoin GPU")
 ECOJOIN_VARIANTS = ("ecoJoin", "AB+FS", "AB", "FB")
 STREAMS = 2
 SECONDS = 120.0
-"""As long as the paper's runs."""
+"""Simulated time of a run, as in the paper."""
 LATENCY_US = 1_000_000
 TOP_HZ = 1_428_000_000
 RACES_MAX = 10_000
-"""Of a run of fixed batches: then it is in its steady state."""
+"""Races of a run with fixed batches, enough for its steady state."""
 ROW_BYTES = 16
 SENDS_PER_S = 20.0
 UPLOAD_WITHIN_US = 60_000_000
@@ -58,23 +58,23 @@ UPLOAD_WITHIN_US = 60_000_000
 
 @dataclass(frozen=True)
 class Run:
-    """What a variant draws at one x."""
+    """The result of one variant at one rate or batch size."""
 
     watts: float | None
-    """None: it does not keep up, or it has no figures."""
+    """Mean power of the whole input; None if the variant does not keep up."""
     note: str = ""
     busy: float = 0.0
     race_ms: float = 0.0
-    """A race, which is the paper's latency: without waiting for the batch."""
+    """Time of a race. The paper reports this as latency; it excludes the filling of the batch."""
     latency_ms: float = 0.0
-    """Longest, waiting included."""
+    """Longest latency, including the filling of the batch."""
     wakes_per_s: float = 0.0
     interval: tuple[float, float] | None = None
-    """Least and most W, where they are no better known."""
+    """Least and most W, for a variant without a calibrated model."""
 
 
 def paper_nano() -> BoardProfile:
-    """The Nano with the clocks that the paper's system offered."""
+    """The Nano's profile, limited to the clocks of the paper's system."""
     board = governors.profile_reader.load("jetson-nano")
     clusters = tuple(
         replace(c, opps=tuple(o for o in c.opps if o.hz <= TOP_HZ)) for c in board.clusters
@@ -87,25 +87,25 @@ def paper_nano() -> BoardProfile:
 
 
 def window(rate: float) -> int:
-    """Tuples a side."""
+    """Tuples a side of the paper's window at a rate of each stream."""
     return max(1, round(WINDOW_S * rate))
 
 
 def join_work(cost: RaceCost, rate: float, row_bytes: float = 0.0) -> JobWork:
-    """A join alone, whose tuples lie in memory."""
+    """The work of a join without a daemon: its tuples lie in memory."""
     rows = STREAMS * rate
     state = rows * WINDOW_S * (ROW_BYTES + STATE_BYTES)
     return JobWork(cost, rows, min(rows, 1e6), window(rate), state, row_bytes, 0.0, 0.0, ())
 
 
 def setup(work: JobWork, board: BoardProfile, policy: str) -> Setup:
-    """The engine's settings for a work."""
+    """The simulation of `work` on a board under a policy."""
     memory = board.memory.bytes or 1 << 32
     return Setup(work, LATENCY_US, LATENCY_US, memory, policy, seconds=SECONDS)
 
 
 def batched(made: Setup, device: SimulatedDevice) -> Run:
-    """The daemon's batcher and a policy."""
+    """Simulate the daemon's batcher with the policy of the setup."""
     o = Engine(made, device).run()
     if o.waiting > BACKLOG_MAX * made.work.rows_per_s * made.latency_us / 1e6:
         return Run(None, "does not keep up", o.busy_share)
@@ -117,7 +117,10 @@ def batched(made: Setup, device: SimulatedDevice) -> Run:
 def fixed_batches(
     device: SimulatedDevice, cost: RaceCost, rate: float, batch: int, hz: int = 0
 ) -> Run:
-    """A race as soon as a batch of one stream is there; at a pinned clock, or left alone (0)."""
+    """Simulate one race for each batch of one stream.
+
+    `hz` pins the clock; 0 leaves it to the kernel's governor.
+    """
     period_us = 1e6 * batch / rate / STREAMS
     races = max(20, min(RACES_MAX, round(SECONDS * 1e6 / period_us)))
     if hz:
@@ -142,7 +145,8 @@ class Nano:
     """The paper's variants on the simulated Nano."""
 
     def __init__(self, service: Service, cycles: float = 1.0, waits: float = 1.0) -> None:
-        """`cycles`, `waits`: times what ecoJoin's tuples take, to see how much hangs on them."""
+        """`cycles` and `waits` scale the cycles and the memory stalls of ecoJoin's tuples, for the
+        sensitivity analysis."""
         self.service, self.board = service, paper_nano()
         self._cycles, self._waits = cycles, waits
         self.plan = daemon_plan()
@@ -166,7 +170,10 @@ class Nano:
         return batched(made, SimulatedDevice(self.board))
 
     def ecojoin(self, rate: int, batch: int, hz: int = 0) -> Run:
-        """The authors' program in batches of so many tuples of each stream."""
+        """The authors' program with `batch` tuples of each stream in a batch.
+
+        `hz` pins the clock of races; 0 leaves it to the kernel's governor.
+        """
         device = SimulatedDevice(self.board)
         rounds = energy_ecojoin.Rounds(device, self._ecojoin_cost(rate), rate, batch, hz)
         keeps_up = rounds.run()
@@ -179,8 +186,11 @@ class Nano:
                    latency_ms, device.wakes / seconds)  # fmt: skip
 
     def bounds(self, variant: str) -> RateBounds:
-        """What each resource would allow: a race within half the tolerance; rounds of ecoJoin and
-        Handshake's races of 1024 tuples may follow one another."""
+        """The highest rate that each resource allows.
+
+        A race of edged's arms must fit half the tolerance. Rounds of ecoJoin, and Handshake's races
+        of 1024 tuples, may follow each other without a pause.
+        """
         if variant not in self._bounds:
             self._bounds[variant] = self._find_bounds(variant)
         return self._bounds[variant]
@@ -208,9 +218,9 @@ class Nano:
         tuples = rate if batch is None else float(batch)
         return self._ecojoin_cost(rate).us(2 * tuples, TOP_HZ) <= 1e6 * tuples / rate
 
-    def _table_fits(self, held: int) -> bool:
-        room = (self.board.memory.bytes or 0) - SYSTEM_BYTES
-        return energy_ecojoin.table_bytes(held) <= room
+    def _table_fits(self, tuples: int) -> bool:
+        available = (self.board.memory.bytes or 0) - SYSTEM_BYTES
+        return energy_ecojoin.table_bytes(tuples) <= available
 
     def _ecojoin_cost(self, rate: float) -> RaceCost:
         cycles = self._cycles * self.service.row_cycles("bucket", self.board)
@@ -222,7 +232,7 @@ class Nano:
         if share.low > 1:
             return Run(None, "does not keep up: gpu", 1.0)
         found = energy_gpu.watts(SimulatedDevice(self.board), share)
-        note = "an interval: nothing public calibrates the GPU; `watts` is its middle"
+        note = "an interval: no public figure calibrates the GPU; `watts` is its middle"
         return Run(found.middle, note, min(1.0, share.middle), interval=(found.low, found.high))
 
     def _work(self, variant: str, rate: float, row_bytes: float = 0.0) -> JobWork:
@@ -240,7 +250,7 @@ class Nano:
 
 
 def largest(holds: Callable[[float], bool]) -> float:
-    """The largest rate for which it holds."""
+    """The largest rate between 1 and 1e9 for which `holds` is true."""
     low, high = 1.0, 1e9
     for _ in range(60):
         middle = (low * high) ** 0.5
@@ -271,7 +281,7 @@ class Orin:
         return batched(made, device)
 
     def bounds(self) -> RateBounds:
-        """Of the batched arms."""
+        """The highest rate that each resource allows in the batched arms."""
         return find_bounds(
             lambda rate: setup(self._work(rate), self.board, "hands_off"),
             SimulatedDevice(self.board),
@@ -281,8 +291,11 @@ class Orin:
         return job_work(self.plan, self.board, ArrivalLoad(rate, SENDS_PER_S, window(rate) / 2**31))
 
     def _per_tuple(self, rate: float) -> Run:
-        """A race a tuple, which comes as a message: what the daemon takes for one and for its row,
-        without a beat's fixed part, commit and pages."""
+        """One race for each tuple, each tuple in a message of its own.
+
+        Counts the daemon's cost of a message and of a row, without a beat's fixed part, commit and
+        pages.
+        """
         load = ArrivalLoad(rate, rate, window(rate) / 2**31)
         work = job_work(self.plan, self.board, load, cores=1).cost
         each = RaceCost(0.0, work.cycles_per_unit, 0.0, work.stall_us_per_unit)

@@ -1,24 +1,24 @@
-"""The authors' ecoJoin on the simulated Nano: their program as it is published, tuple by tuple.
+"""Model of the authors' ecoJoin program on the simulated Nano.
 
-Everything here is read in TU-Berlin-DIMA/ecoJoin at 5bca989, none of it in a figure of the paper:
+Source: TU-Berlin-DIMA/ecoJoin at 5bca989. No assumption comes from a figure of the paper.
 
-batches   of one second of each stream, R and S together (`-b RATE`); FB: 1024 (settings files
-          `energy_all_variants/{var,cap}_batch_size`)
-clocks    picked by hand for each rate, 102 MHz between races (`-f 1-N`): RACE_KHZ
-threads   4 of OpenMP, which sleep between batches (`std::this_thread::sleep_for`); but libgomp's
-          workers spin 300 000 times after a parallel region before they sleep (GCC's manual,
-          GOMP_SPINCOUNT), by then at the clock between races
-table     a directory of 16 bytes a bucket; buckets of 64 tuples of 24 bytes; as many buckets as
-          `init` makes, where a window leaves 16 to 31 tuples in each
-a tuple   build: directory, then its slot, while the next tuple's directory is already asked for;
-          probe: directory, then the bucket, each after the other, then on through the bucket
-cleanup   all buckets in order, once `-c` of them (93 % or so) hold a stale tuple: with batches of a
-          second after every second one, so that 1.5 s of stale tuples are met on average; before,
-          set bits are counted byte by byte (Boost 1.65), by one thread, in every batch
+batches   one second of each stream, R and S together (`-b RATE`); FB uses 1024 tuples (settings
+          files `energy_all_variants/{var,cap}_batch_size`)
+clocks    set by hand for each rate (`-f 1-N`, RACE_KHZ), 102 MHz between races
+threads   4 OpenMP threads, which sleep between batches (`std::this_thread::sleep_for`). After a
+          parallel region libgomp's workers spin 300 000 times before they sleep (GCC's manual,
+          GOMP_SPINCOUNT), at the clock between races
+table     a directory of 16 bytes for each bucket; buckets of 64 tuples of 24 bytes; the bucket
+          count of `init`, with which a window leaves 16 to 31 tuples in a bucket
+build     reads the directory, then writes the slot; the next tuple's directory read overlaps
+probe     reads the directory, then the bucket, in dependent reads, then scans the bucket
+cleanup   scans all buckets once a share `-c` of them (about 93 %) holds a stale tuple. With batches
+          of one second that is every second batch, so a table holds 1.5 s of stale tuples on
+          average. In every batch, one thread first counts set bits byte by byte (Boost 1.65)
 
-Core cycles are those of our own `bucket` join, measured where its tables fit the caches
-(`energy_service`): the same algorithm, and as fast there as the authors' C++.  Waits are counted
-and charged by `energy_memory`.
+Core cycles are those of edged's `bucket` join, measured where its tables fit the caches
+(`energy_service`). The algorithm is the same, and there it is as fast as the authors' C++. The
+memory stalls are counted here and priced by `energy_memory`.
 """
 
 from __future__ import annotations
@@ -32,43 +32,44 @@ RACE_KHZ = {
     16_384: 204_000, 32_768: 403_200, 65_536: 518_400, 131_072: 614_400, 262_144: 825_600,
     1_048_576: 1_428_000,
 }  # fmt: skip
-"""Up to a rate of each stream."""
+"""CPU clocks of the authors' settings, by the highest rate of each stream that uses the clock."""
 IDLE_HZ = 102_000_000
 BUCKET, ENTRY_BYTES, DIRECTORY_BYTES, LOAD = 64, 24, 16, 0.2
 INPUT_BYTES = 28
-"""Of the input columns: key, value and time to build, key and time to probe."""
+"""Input bytes of a tuple: key, value and time to build, key and time to probe."""
 STALE_S = 1.5
 COUNT_CYCLES = 2.0
-"""Counting the set bits of one byte: two loads, at one a cycle."""
+"""Cycles to count the set bits of one byte: two loads, one per cycle."""
 SPIN_CYCLES = 2.0 * 300_000
-"""A turn of libgomp's loop is six instructions of which two branch: two cycles on an A57."""
+"""Cycles that a libgomp worker spins. One iteration has six instructions, two of them branches,
+and takes two cycles on an A57."""
 WORKERS = 3
-"""Threads that spin: all but the main one."""
+"""Threads that spin after a parallel region: all except the main thread."""
 FIXED_BATCH = 1024
 SECONDS, RACES_MAX = 120.0, 10_000
 BACKLOG_MAX = 3.0
-"""Batches that may wait at the end of a run that keeps up."""
+"""Largest backlog, in batches, at the end of a run that keeps up."""
 
 
 def race_hz(rate: float) -> int:
-    """The clock that the authors picked."""
+    """The CPU clock of the authors' settings at a rate of each stream."""
     return 1000 * next((khz for most, khz in RACE_KHZ.items() if rate <= most), 1_428_000)
 
 
 def buckets(window: int) -> int:
-    """As `init` makes them: a power of two, doubled where that is below five times the need."""
+    """Buckets that `init` allocates: a power of two, doubled if it is below five times the need."""
     need = max(1, window // BUCKET)
     made = 1 << (need - 1).bit_length()
     return 2 * made if made < need / LOAD else made
 
 
 def table_bytes(window: int) -> int:
-    """Both directories and all buckets, which `init` allocates at once."""
+    """Bytes of both directories and all buckets, which `init` allocates at the start."""
     return 2 * buckets(window) * (BUCKET * ENTRY_BYTES + DIRECTORY_BYTES)
 
 
 def wait_ns(rate: float, window: int) -> float:
-    """What a tuple waits for memory on one of the threads."""
+    """Memory stall of one tuple on its thread, in ns."""
     made = buckets(window)
     directory, table = float(made * DIRECTORY_BYTES), float(made * BUCKET * ENTRY_BYTES)
     held_bytes = ENTRY_BYTES * (window + STALE_S * rate) / made
@@ -80,19 +81,23 @@ def wait_ns(rate: float, window: int) -> float:
 
 
 def cost(row_cycles: float, rate: float, window: int, threads: int) -> RaceCost:
-    """A race over a batch of both streams, by tuples; `row_cycles`: of one core."""
+    """The cost of a race over a batch of both streams; its unit is a tuple.
+
+    `row_cycles` are the cycles of one core for one tuple.
+    """
     counting = 2 * buckets(window) / 8 * COUNT_CYCLES
     stall_us = wait_ns(rate, window) / 1e3 / threads
     return RaceCost(counting, row_cycles / threads, 0.0, stall_us, float(threads))
 
 
 class Rounds:
-    """Rounds of a batch of each stream: a race, the workers' spinning, sleep."""
+    """A sequence of rounds: a race over a batch of both streams, then spinning, then sleep."""
 
     def __init__(
         self, device: SimulatedDevice, race: RaceCost, rate: float, batch: int, hz: int = 0
     ) -> None:
-        """`hz`: set for races, and the lowest clock after them; 0 leaves clocks to the kernel."""
+        """`hz` pins the clock of races, and the lowest clock between them; 0 leaves clocks to the
+        kernel's governor."""
         device.log = []
         self.device, self.cost, self.batch, self.hz = device, race, batch, hz
         self.period_us = 1e6 * batch / rate
@@ -100,7 +105,7 @@ class Rounds:
         self.count = max(20, min(RACES_MAX, round(SECONDS * 1e6 / self.period_us)))
 
     def run(self) -> bool:
-        """Whether it keeps up."""
+        """Simulate all rounds; returns whether the program keeps up with the rate."""
         for i in range(self.count):
             ready_us = (i + 1) * self.period_us
             self.device.nap(ready_us)

@@ -1,28 +1,37 @@
-"""HELLS and ecoJoin on the simulated Nano's GPU: intervals, since nothing public calibrates them.
+"""HELLS and ecoJoin on the simulated Nano's GPU, as intervals: no public figure calibrates them.
 
-Time comes from the data sheet of a Maxwell multiprocessor (one, of 128 lanes, 32 shared-memory
-banks, 64 KiB shared, at most 32 blocks; 921.6 MHz) and from what the programs do:
+The GPU is one Maxwell multiprocessor by its data sheet: 128 lanes, 32 shared-memory banks, 64 KiB
+of shared memory, at most 32 resident blocks, 921.6 MHz.
 
-HELLS        our kernel (`kernels.cuda.hells`): a pair reads 16 bytes of shared memory, which is
-             1/8 cycle of the banks (least); its blocks take 33 KiB and so run one at a time, two
-             warps, whose turns of about 70 cycles follow one another (most).  The CPU reads the
-             bitmap, a bit a pair, from memory that it does not cache (sbc-bench: 0.84 GB/s)
-ecoJoin GPU  the authors' kernel and launches (128 blocks of one thread, of eight at 262 k and
-             524 k tuples/s; clocks `-F 1-N`): each tuple's reads wait for each other, 21 of them
-             for DRAM and 29 for the L2, 370 and 194 cycles (Mei and Chu, 2015, a Maxwell of that
-             year); from half of that to one and a half times, and eight threads a block are from
-             eight times as fast as one to no faster (the authors go back to one at 1 M)
+Time of HELLS (edged's kernel, `kernels.cuda.hells`):
 
-Power while a kernel runs is one spinning core (`cudaDeviceSynchronize` spins by default), and the
-GPU's, of which only bounds are known: the published sweep is flat, its load undocumented, so it
-may add nothing (least); and in the board's mode of 10 W all four cores and the GPU may run at
-their highest clocks at once, so it cannot add more than the cores leave of that (most).  Batches
-are of one second, as the authors', so that the GPU stays powered for the railgate delay of the
-profile after each; that costs nothing (least), or what the highest public capture of its idle rail
-shows (most).
+    least  a pair reads 16 bytes of shared memory, which is 1/8 cycle of all banks
+    most   a block takes 33 KiB, so one block of two warps runs at a time, and its iterations of
+           about 70 cycles do not overlap
+    both   the CPU reads the bitmap, one bit for each pair, from uncached memory at 0.84 GB/s
+           (sbc-bench)
 
-The last clause of ecoJoin's time and the railgate delay were added after the first comparison; all
-else is as it was before.
+Time of ecoJoin GPU (the authors' kernel; 128 blocks of one thread, of eight threads at 262 k and
+524 k tuples/s; clocks of their option `-F 1-N`). The reads of a tuple are dependent: 21 reach DRAM
+at 370 cycles, 29 the L2 at 194 cycles (Mei and Chu, 2015, on a Maxwell):
+
+    least  half of these cycles; eight threads in a block are eight times as fast as one
+    most   1.5 times these cycles; eight threads are no faster than one (the authors return to one
+           thread at 1 M)
+
+Power while a kernel runs is that of one spinning core (`cudaDeviceSynchronize` spins by default)
+and of the GPU:
+
+    least  the GPU adds nothing: the published sweep is flat, its load is not documented
+    most   the GPU adds what four busy cores leave of the board's 10 W mode, in which all cores and
+           the GPU may run at their highest clocks
+
+A batch is one second of tuples, as in the paper. After each batch the GPU stays powered for the
+railgate delay of the profile. That costs nothing (least), or the highest published idle power of
+its rail (most).
+
+The factor for eight threads and the railgate delay were added after the first comparison with
+published values. All other assumptions precede it.
 """
 
 from __future__ import annotations
@@ -33,40 +42,43 @@ from edged.simulate.device import SimulatedDevice
 
 GPU_HZ = 921_600_000
 BUDGET_W = 10.0
-"""Of the mode in which everything may run at its highest."""
+"""Budget of the power mode in which all cores and the GPU may run at their highest clocks."""
 PAIR_CYCLES = (1 / 8, 70 / 64)
-"""Of HELLS, least and most."""
+"""Cycles of HELLS for one pair, least and most."""
 UNCACHED_BYTES_PER_S = 0.84e9
 TUPLE_CYCLES = 21 * 370 + 29 * 194
 WITHIN = (0.5, 1.5)
 BLOCKS = 32
 POWERED_W = 0.078
-"""Of an idle GPU's rail at most (captures of idle boards: 0, 40 and 78 mW)."""
+"""Highest idle power of a powered GPU's rail (captures of idle boards: 0, 40 and 78 mW)."""
 BATCH_S = 1.0
 ECOJOIN_HZ = {
     16_384: 153_600_000, 32_768: 537_600_000, 65_536: 614_400_000, 131_072: 844_800_000,
     1_048_576: GPU_HZ,
 }  # fmt: skip
-"""Up to a rate of each stream, as the authors picked them."""
+"""GPU clocks of the authors' settings, by the highest rate of each stream that uses the clock."""
 WIDE_BLOCKS = (262_144, 524_288)
-"""Rates at which a block has eight threads."""
+"""Rates (tuples/s of each stream) at which a block has eight threads."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Least and most."""
+    """The bounds of a figure that no public measurement calibrates."""
 
     low: float
     high: float
 
     @property
     def middle(self) -> float:
-        """Of the two: no estimate is better founded."""
+        """Mean of the bounds, the reported estimate."""
         return (self.low + self.high) / 2
 
 
 def busy(variant: str, rate: float, window: int) -> Interval:
-    """Share of time in which the GPU runs, at a rate of each stream; above 1: it cannot keep up."""
+    """Share of time in which the GPU is busy. Above 1, the GPU does not keep up.
+
+    `rate` is that of each stream in tuples/s, `window` the tuples a side.
+    """
     if variant == "HELLS":
         pairs_per_s = 2.0 * rate * window
         reading = pairs_per_s / 8 / UNCACHED_BYTES_PER_S
@@ -79,7 +91,7 @@ def busy(variant: str, rate: float, window: int) -> Interval:
 
 
 def watts(device: SimulatedDevice, share: Interval) -> Interval:
-    """Whole input; a GPU that needs more than all of its time is busy all of it."""
+    """Power of the whole input (W). A busy share above 1 counts as 1."""
     gpu, top_hz, idle = device.profile.gpu, device.dials[0].max_hz, device.idle_watts
     spinning = device.tariff.race_watts("cpu", top_hz, 1.0) - idle
     most = BUDGET_W - device.tariff.race_watts("cpu", top_hz, float(device.cores))

@@ -1,15 +1,15 @@
-"""How long a Jetson Nano's cores wait for memory, from published measurements of that board.
+"""Memory stall times of a Jetson Nano's cores, from published measurements of that board.
 
-`LATENCY_NS`: a random read beyond a hit in the L1, one after another, by the bytes that the reads
-are spread over, pages of 4 KiB: tinymembench on a Jetson Nano developer kit at 1479 MHz
-(ThomasKaiser/sbc-bench, results/4rLX.txt, 2023).  The table ends at 64 MiB; there a read with huge
-pages takes 133.5 ns.  The last point is derived: from 1 GiB on, the page's table entry (8 of 4096
-bytes: 2 MiB) lies in no cache either, and a read takes twice that.
+`LATENCY_NS` maps a working set in bytes to the latency of one random read beyond an L1 hit. Reads
+are dependent, pages have 4 KiB. Source: tinymembench on a Jetson Nano developer kit at 1479 MHz
+(ThomasKaiser/sbc-bench, results/4rLX.txt, 2023). The source ends at 64 MiB, where a read with huge
+pages takes 133.5 ns. The last point is derived: from 1 GiB on, the page table (8 bytes for each
+4096, 2 MiB in all) misses every cache too, and a read takes twice 133.5 ns.
 
-A join's waits are counted, not fitted: which lines a tuple touches, spread over how many bytes, and
-whether the next read needs the last one's answer.  What hits the 2 MiB L2 is in the cycles that
-were measured elsewhere, so that waits begin beyond `L2_NS`.  Waits do not depend on the CPU's clock
-here; the memory's clock is taken to be as high as it was when this was measured.
+The stalls of a join are counted, not fitted. The count covers the cache lines that a tuple touches,
+the bytes over which they are spread, and the dependencies between reads. The measured cycles
+already contain hits in the 2 MiB L2, so only the latency beyond `L2_NS` counts. Stalls do not
+depend on the CPU clock. The memory clock is assumed to be that of the source's measurement.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ LATENCY_NS = (
     (32 * MIB, 156.9), (64 * MIB, 173.4), (GIB, 2 * 133.5),
 )  # fmt: skip
 TWO_AT_ONCE = 237.2 / 173.4
-"""Two reads that do not need each other take that many times as long as one (64 MiB, as above)."""
+"""Time of two independent reads relative to one read (64 MiB, same source)."""
 STREAM_GBYTES_PER_S = 4.75
-"""A core reads in sequence (the same table: NEON LDP load); four of them stay below the data
-sheet's 25.6 GB/s."""
+"""Sequential read bandwidth of one core (same source: NEON LDP load). Four cores together stay
+below the data sheet's 25.6 GB/s."""
 HEAD_BYTES, CHAINED = 16, 0.22
-"""`chain`: four heads of 4 bytes a tuple of the window; with keys that seldom meet a chain lives
-behind 1 - exp(-1/4) of the heads."""
+"""`chain` has four heads of 4 bytes for each tuple of the window. If few keys match, a share of
+1 - exp(-1/4) of the heads leads to a chain."""
 
 
 def read_ns(spread_bytes: float) -> float:
-    """A random read's wait beyond the L2's, between the points by the logarithm of the bytes."""
+    """Stall of one random read beyond an L2 hit, in ns.
+
+    Interpolates `LATENCY_NS` linearly in the logarithm of the bytes.
+    """
     low_bytes, low_ns = LATENCY_NS[0]
     if spread_bytes <= low_bytes:
         return 0.0
@@ -48,13 +51,18 @@ def read_ns(spread_bytes: float) -> float:
 
 
 def stream_ns(read_bytes: float, spread_bytes: float) -> float:
-    """Reading so many bytes in sequence out of an area, as far as it does not fit the L2."""
+    """Time of a sequential read of `read_bytes` from an area of `spread_bytes`, in ns.
+
+    Counts only the share of the area that does not fit the L2.
+    """
     return max(0.0, 1 - L2_BYTES / spread_bytes) * read_bytes / STREAM_GBYTES_PER_S
 
 
 def chain_ns(window: int) -> float:
-    """What a tuple of our `chain` waits on one core: the head that it probes, the one that it is
-    put behind, and now and then an entry.  They are asked for 64 records ahead; counted here as if
-    no more than two were ever under way."""
+    """Stall of one tuple of the kernel `chain` on one core, in ns.
+
+    A tuple reads the head that it probes, the head that it is inserted behind, and sometimes an
+    entry. The kernel prefetches 64 records ahead; this model assumes two reads in flight.
+    """
     spread = float(HEAD_BYTES * window)
     return (2 + CHAINED) * TWO_AT_ONCE / 2 * read_ns(spread)

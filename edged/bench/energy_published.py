@@ -1,12 +1,15 @@
-"""What the ecoJoin paper published, for `edged bench energy` to be checked against.
+"""Published results of the ecoJoin paper, the reference of `edged bench energy`.
 
-"An Energy-Efficient Stream Join for the Internet of Things", DaMoN 2021 (TU Berlin).  Section 3.1
-has the board, the probe (2 kHz), the idle power, windows of 10 s and runs of 2 minutes; Figure 3
-(3.2.1) was read off the plot, ±0.05 W, its rates are powers of two; of Figures 4 (3.2.2) and 5
-(3.2.3) the text gives the figures below, and no more was read.  A rate that a join sustains is the
-highest of those that were tried.
+"An Energy-Efficient Stream Join for the Internet of Things", DaMoN 2021 (TU Berlin).
 
-Nothing here is an input of a model; the idle power alone is, in the board's profile
+    section 3.1       the board, the probe (2 kHz), idle power, windows of 10 s, runs of 2 minutes
+    Figure 3 (3.2.1)  values read off the plot, ±0.05 W; rates are powers of two
+    Figure 4 (3.2.2)  values quoted in the text only
+    Figure 5 (3.2.3)  values quoted in the text only
+
+The sustained rate of a join is the highest tested rate with which the join kept up.
+
+The models use none of these values. The one exception is the idle power in the board's profile
 (`governors/profiles/jetson-nano.toml`).
 """
 
@@ -16,7 +19,7 @@ from governors.fit_nano import IDLE_W
 
 WINDOW_S = 10
 ABOVE_W_MIN = 0.2
-"""Errors are told where the published value is at least so far above idle."""
+"""Smallest published power above idle for which an error is reported."""
 RATES = tuple(2**i for i in range(5, 21))
 """Tuples/s of each stream."""
 FIGURE3: dict[str, tuple[float, ...]] = {
@@ -28,7 +31,7 @@ FIGURE3: dict[str, tuple[float, ...]] = {
     "ecoJoin GPU": (1.08, 1.08, 1.08, 1.08, 1.08, 1.08, 1.08, 1.08, 1.08, 1.1, 1.15, 1.22, 1.4,
                     2.0, 2.55, 3.4),
 }  # fmt: skip
-"""W by rate; a shorter row ends where the join no longer keeps up."""
+"""W by rate. A shorter row ends at the join's highest sustained rate."""
 FIGURE4 = {
     "FB": "fixed batches of 1024 stop at 0.5 M tuples/s",
     "AB": "adaptive batches reach 1 M tuples/s and save up to 28 % against FB",
@@ -39,19 +42,22 @@ FB_RATE = 500_000
 AB_SAVES, FS_SAVES, BOTH_SAVE_W = 0.28, 0.20, 1.0
 FIGURE5_RATE = 10_000
 FIGURE5 = {10: (4.93, 1.28), 100_000: (1.46, 1590.0)}
-"""Batch: W, ms of latency (which leaves the waiting for the batch out).  The text does not say
-whether 10 k tuples/s are of each stream: taken as such."""
+"""Batch: W, ms of latency. The latency excludes the time in which the batch fills. The text does
+not say whether 10 k tuples/s is the rate of each stream; this is assumed."""
 
 
 def figure3(variant: str, rate: int) -> float | None:
-    """W in Figure 3; None where there is no value."""
+    """W in Figure 3, or None without a published value."""
     values = FIGURE3.get(variant, ())
     at = RATES.index(rate) if rate in RATES else len(values)
     return values[at] if at < len(values) else None
 
 
 def error_above_idle(watts: float | None, published: float | None) -> float | None:
-    """Relative error of the power above idle, where the published one is high enough to tell."""
+    """Relative error of the power above idle.
+
+    None if a value is missing, or if the published power above idle is below `ABOVE_W_MIN`.
+    """
     if watts is None or published is None or published - IDLE_W < ABOVE_W_MIN - 1e-9:
         return None
     return (watts - published) / (published - IDLE_W)

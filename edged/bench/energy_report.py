@@ -40,19 +40,19 @@ def show(result: dict[str, Any], console: Console) -> None:
         console.print(f"Orin Nano, {step['arm']}: at most {step['most']:.2f} W less than"
                       f" {step['against']}, at {step['at']:,} tuples/s: {step['why']}")  # fmt: skip
     for row in result["sensitivity"]:
-        here = "does not keep up" if row["watts"] is None else f"{row['watts']:.2f} W"
-        assumed = f"ecoJoin with {row['times']} times the {row['assumed']}"
+        simulated = "does not keep up" if row["watts"] is None else f"{row['watts']:.2f} W"
+        assumed = f"ecoJoin with {row['times']} times the assumed {row['assumed']}"
         console.print(
-            f"{assumed} at {row['rate']:,} tuples/s: {here} ({row['published_watts']:.2f})"
+            f"{assumed} at {row['rate']:,} tuples/s: {simulated} ({row['published_watts']:.2f})"
         )
     for claim in result["claims"]:
-        console.print(f"figure 4, “{claim['claim']}”: here {_claimed(claim)}")
+        console.print(f"figure 4, “{claim['claim']}”: simulated {_claimed(claim)}")
     for aim in result["aims"]:
         mark = {True: "met", False: "[bold]missed[/]", None: "reported"}[aim["met"]]
         console.print(f"aim: {aim['aim']}: {mark}; {_values(aim['value'])}")
     for note in result["notes"]:
         console.print(f"note: {note}")
-    console.print("all figures are simulated; service times are scaled from another machine's")
+    console.print("all figures are simulated; service times are scaled from another machine")
 
 
 def _claimed(claim: dict[str, Any]) -> str:
@@ -87,14 +87,14 @@ def _grid(rows: list[dict[str, Any]], x: str, title: str, console: Console) -> N
 
 
 def _cell(row: dict[str, Any]) -> str:
-    here = "–" if row["watts"] is None else f"{row['watts']:.2f}"
+    simulated = "–" if row["watts"] is None else f"{row['watts']:.2f}"
     if row["interval_watts"]:
-        here = "{:.2f} to {:.2f}".format(*row["interval_watts"])
+        simulated = "{:.2f} to {:.2f}".format(*row["interval_watts"])
     paper, error = row["published_watts"], row["error_above_idle"]
     published = "" if paper is None else f" ({paper:.2f})"
     if error is None or row["interval_watts"]:
-        return here + published
-    return here + published + f"{100 * error:+.0f}%"
+        return simulated + published
+    return simulated + published + f"{100 * error:+.0f}%"
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
@@ -132,7 +132,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
 
 def _draw_lines(axes: Any, rows: list[dict[str, Any]], x: str) -> None:
-    """One line for each variant, or a band where only an interval is known."""
+    """One line for each variant, or a band for a variant whose power is an interval."""
     for name in dict.fromkeys(r["variant"] for r in rows):
         found = [r for r in rows if r["variant"] == name and r["watts"]]
         at = [r[x] for r in found]

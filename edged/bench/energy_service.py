@@ -1,22 +1,24 @@
-"""Service times for `edged bench energy`: measured here once, frozen, scaled to a board's cores.
+"""Service times for `edged bench energy`: measured on one machine, frozen, scaled to a board.
 
-`energy_service.toml` holds what beats of the CPU members of the join family take on one machine,
-measured by the benchmark's driver of a member (`join_measure.MemberDriver`) with the paper's keys
-(uniform over 31 bits) and full windows of 10 s.  It was committed before anything was compared with
-a published figure, and nothing in it comes from one.  `python -m edged.bench.energy_service FILE
-KERNEL…` measures anew.
+`energy_service.toml` holds the beat times of the join family's CPU members on one machine. The
+driver of `edged bench join` (`join_measure.MemberDriver`) measured them with the paper's keys
+(uniform over 31 bits) and full windows of 10 s. The file was committed before the first comparison
+with a published figure, and no value in it comes from one. `python -m edged.bench.energy_service
+FILE KERNEL…` repeats the measurement.
 
-Numba compiled for `x86-64-v2`, whose vectors have 128 bits as the A57's and the A78AE's have: the
-machine's wider ones would flatter the members that search from end to end.
+Numba compiled for `x86-64-v2`. Its vectors have 128 bits, like those of the A57 and the A78AE;
+wider vectors would favour the members that scan windows.
 
-    us(rows) = fixed + each(window) x rows              least squares, relative errors
+    us(rows) = fixed + each(window) x rows              least squares of relative errors
 
-On a board a row's cycles are those at the smallest window, where tables fit the caches, times issue
-width here / there (`edged.simulate.work.CORES`; an assumption, off by half).  What it waits for
-memory there is counted (`energy_memory`); what it waited here is not used.  Members that search a
-window from end to end do not wait: at the rates that they keep up with, it fits the L2.  Threads,
-one a core, share a row's time (`parallel_share`, assumed), and waking them takes what it took here
-with one more.
+Scaling to a board:
+
+    cycles   of a row at the smallest window, where tables fit the caches, times the ratio of issue
+             widths (`edged.simulate.work.CORES`; an assumption, error one half)
+    stalls   counted by `energy_memory`; the measured machine's stalls are not used. Members that
+             scan windows have none: at the rates that they sustain, a window fits the L2
+    threads  one for each core; they share a row's time (`parallel_share`, assumed). Waking them
+             costs what a second thread cost on the measured machine
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ else:
 
 FROZEN = Path(__file__).with_name("energy_service.toml")
 KEY_MAX = 2**31 - 1
-SEARCHING = ("nested_loop", "handshake")
-"""Members whose work a row grows with the window: beyond the largest it goes on in proportion."""
+SCANNING = ("nested_loop", "handshake")
+"""Members that scan windows. Beyond the largest measured window, a row's time is proportional to
+the window."""
 _WINDOWS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 WINDOWS = {"chain": _WINDOWS, "bucket": _WINDOWS, "nested_loop": _WINDOWS[:3],
            "handshake": _WINDOWS[:3]}  # fmt: skip
@@ -54,14 +57,14 @@ ROWS = {"chain": (16, 1_024, 16_384, 262_144), "bucket": (16, 1_024, 16_384, 262
         "nested_loop": (16, 256, 1_024), "handshake": (16, 256, 1_024)}  # fmt: skip
 """Tuples of a beat, both sides."""
 FEW, FEW_AT_MOST = 16, 1_000_000
-"""The smallest beats, and the largest window at which they are measured: a period has that many
-beats.  With two threads only these are measured."""
+"""Tuples of the smallest beats, and the largest window at which these are measured, since a period
+of a larger window has too many beats. Two threads are measured with the smallest beats only."""
 SECTION_S, REPEATS = 0.15, 5
 
 
 @dataclass(frozen=True)
 class Point:
-    """A beat's time, the least of the repeats (µs): others use the machine too."""
+    """The time of a beat (µs), the least of the repeats: other processes share the machine."""
 
     window: int
     rows: int
@@ -71,35 +74,35 @@ class Point:
 
 @dataclass(frozen=True)
 class Law:
-    """A member's beats on the machine that was measured, with a number of threads."""
+    """The fitted beat times of a member on the measured machine, with one thread."""
 
     fixed_us: float
     windows: tuple[int, ...]
     each_us: tuple[float, ...]
-    """A row, by window."""
+    """Time of a row, by window."""
     residual: float
-    """Of the fit: median of the relative errors."""
+    """Median of the fit's relative errors."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One thread's law, and what it takes to wake others."""
+    """A member of the join family: its law with one thread, and the cost of waking more threads."""
 
     name: str
     law: Law
     handing_over_us: float
-    """What a beat takes more with a second thread."""
+    """Extra time of a beat with a second thread."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """The frozen file."""
+    """The content of `energy_service.toml`."""
 
     machine: str
     date: str
     how: str
     parallel_share: float
-    """Of a row's time, what the threads of a race share."""
+    """Share of a row's time that the threads of a race divide among them."""
     members: dict[str, Member]
 
     def cost(
@@ -109,17 +112,18 @@ class Service:
         window: int,
         threads: int | None = None,
     ) -> RaceCost:
-        """A race of the member on a board, by rows of both sides; `threads`: by default one a core.
+        """The cost of a race of a member on a board; its unit is a row of either side.
 
-        Raises ConfigError where the member was not measured or the cores are not known.
+        `threads` defaults to one for each core. Raises ConfigError if the member was not measured
+        or the board's cores are unknown.
         """
         law = self._member(name).law
         threads = threads or board.core_count
         handing_over = self._member(name).handing_over_us if threads > 1 else 0.0
         longest = 1 - self.parallel_share + self.parallel_share / threads
         wider = wider_cycles(board)
-        if name in SEARCHING:
-            cycles, waits_us = wider * _along(law, window), 0.0
+        if name in SCANNING:
+            cycles, waits_us = wider * _scan_us(law, window), 0.0
         else:
             cycles, waits_us = self.row_cycles(name, board), chain_ns(window) / 1e3
         return RaceCost(
@@ -128,7 +132,7 @@ class Service:
         )  # fmt: skip
 
     def row_cycles(self, name: str, board: governors.profile.BoardProfile) -> float:
-        """Cycles of one of the board's cores for a row where tables fit the caches."""
+        """Cycles of one core of the board for one row, with tables that fit the caches."""
         return wider_cycles(board) * min(self._member(name).law.each_us)
 
     def _member(self, name: str) -> Member:
@@ -139,16 +143,19 @@ class Service:
 
 
 def wider_cycles(board: governors.profile.BoardProfile) -> float:
-    """Cycles of a board's core for what takes the machine measured a microsecond."""
+    """Cycles of a board's core for the work that takes the measured machine 1 µs.
+
+    Raises ConfigError if the board's cores are unknown.
+    """
     core = board.clusters[0].core.partition(" (")[0]
     if core not in CORES:
-        raise ConfigError(f"board {board.name}: cores {core!r} are not known to the simulator")
+        raise ConfigError(f"board {board.name}: the simulator does not know cores {core!r}")
     return HOST_WIDTH / CORES[core] * HOST_HZ / 1e6
 
 
 @cache
 def load(path: Path = FROZEN) -> Service:
-    """Read the frozen times.  Raises ConfigError."""
+    """Read the frozen service times. Raises ConfigError if the file cannot be read or parsed."""
     try:
         document = tomllib.loads(path.read_text())
         members = {
@@ -163,7 +170,7 @@ def load(path: Path = FROZEN) -> Service:
             members,
         )  # fmt: skip
     except (OSError, KeyError, TypeError, ValueError) as problem:
-        raise ConfigError(f"{path}: no service times can be read: {problem!r}") from problem
+        raise ConfigError(f"cannot read service times from {path}: {problem!r}") from problem
 
 
 def _member(name: str, points: Sequence[Point]) -> Member:
@@ -172,24 +179,24 @@ def _member(name: str, points: Sequence[Point]) -> Member:
     return Member(name, _fit(name, [p for p in points if p.threads == 1]), min(more))
 
 
-def _fit(name: str, found: Sequence[Point]) -> Law:
-    """One fixed part, one part a row for each window; relative errors count."""
-    windows = sorted({p.window for p in found})
-    design = np.zeros((len(found), 1 + len(windows)))
-    for i, p in enumerate(found):
+def _fit(name: str, points: Sequence[Point]) -> Law:
+    """Least squares of relative errors: one fixed time, and one time a row for each window."""
+    windows = sorted({p.window for p in points})
+    design = np.zeros((len(points), 1 + len(windows)))
+    for i, p in enumerate(points):
         design[i, 0] = 1 / p.us
         design[i, 1 + windows.index(p.window)] = p.rows / p.us
-    solved, *_ = np.linalg.lstsq(design, np.ones(len(found)), rcond=None)
+    solved, *_ = np.linalg.lstsq(design, np.ones(len(points)), rcond=None)
     if (solved <= 0).any():
-        raise ValueError(f"{name}: a time that is not above 0: {solved}")
-    off = np.abs(design @ solved - 1)
+        raise ValueError(f"{name}: the fit has times that are not positive: {solved}")
+    errors = np.abs(design @ solved - 1)
     return Law(float(solved[0]), tuple(windows), tuple(map(float, solved[1:])),
-               float(np.median(off)))  # fmt: skip
+               float(np.median(errors)))  # fmt: skip
 
 
-def _along(law: Law, window: int) -> float:
-    """µs a row of a member that searches: between windows by the logarithms, outside them in
-    proportion."""
+def _scan_us(law: Law, window: int) -> float:
+    """Time of a row (µs) of a member that scans windows: interpolated in the logarithms between
+    measured windows, proportional to the window outside them."""
     if window <= law.windows[0]:
         return law.each_us[0] * window / law.windows[0]
     for (low, a), (high, b) in pairwise(zip(law.windows, law.each_us, strict=True)):
@@ -200,7 +207,7 @@ def _along(law: Law, window: int) -> float:
 
 
 def measure(name: str) -> Iterator[Point]:
-    """One member's points, window by window; whole beats of it are timed, nothing else."""
+    """Measure one member; yields its points window by window. Only whole beats are timed."""
     from edged.calibration.join_data import BeatFeed, draw
     from edged.calibration.join_measure import MemberDriver, section
     from edged.joins.base import load_joins
@@ -222,7 +229,7 @@ def measure(name: str) -> Iterator[Point]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure members and append them to a file, as TOML."""
+    """Measure members and append their points to a file, as TOML."""
     path = Path(arguments[0])
     with path.open("a") as file:
         for name in arguments[1:]:

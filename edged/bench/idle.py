@@ -94,8 +94,8 @@ def _cycles(pid: int, seconds: float) -> int | None:
 
 
 @click.command(name="idle")
-@click.option("--seconds", default=30.0, show_default=True, help="How long to count.")
-@click.option("--warm", default=5.0, show_default=True, help="Before that.")
+@click.option("--seconds", default=30.0, show_default=True, help="Measured seconds.")
+@click.option("--warm", default=5.0, show_default=True, help="Seconds of warm-up before it.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
 def command(seconds: float, warm: float, path: Path | None) -> None:
     """CPU time, wakeups and memory of an almost idle daemon."""

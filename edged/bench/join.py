@@ -1,23 +1,33 @@
-"""`edged bench join`: the join family in steady state, members against each other and the memory.
+"""`edged bench join`: the join family in steady state, compared with each other and the roofline.
 
-A row is a kernel at a window (tuples a side), a batch (tuples a side a beat), threads, a match rate
-(mean number of earlier partners of a tuple) and a distribution of keys (`join_data`).
-`tuples_per_s` counts both streams.  It is the member's alone, `WindowJoin.join` on prepared
-records; `--operator` adds that of the whole interval join, which stores, hashes and partitions
-before and materialises after it.  `join_measure` says how it is measured.
+A row of the result is one configuration:
 
-`fraction_of_limit` is the speed divided by that of the roofline (`kernels.cpu.roofline`), section
-by section in turn, with the same records, window, batch, threads and matches a tuple.  The roofline
-makes, for every tuple, a 16-byte record read in sequence, one random line of heads read and
-written, a 20-byte ring entry written in sequence and one read; for every match 20 random bytes of
-the other ring read, and 16 written in sequence.  `floor_apart_tuples_per_s` is the roofline's with
-threads that never wait for each other: the gain of two cores over one that the hardware allows.
+    kernel       a member of the join family
+    window       tuples a side
+    batch        tuples a side of a beat
+    threads      kernel threads
+    match_rate   mean number of earlier partners of a tuple
+    keys         distribution of the keys (`join_data`)
 
-Without options a star of configurations is measured: all kernels over all windows and both thread
-counts at the base values, and `chain` also at each other batch (with both thread counts), match
-rate and distribution.  An option gives the values of its dimension; all that are given are crossed.
-Members that would take longer than `--patience` at a configuration are left out there and
-listed.
+`tuples_per_s` counts both streams. It covers `WindowJoin.join` on prepared records only. With
+`--operator` a second figure covers the whole interval join, which also stores, hashes, partitions
+and materialises. `join_measure` describes the method.
+
+`fraction_of_limit` is the speed divided by that of the roofline (`kernels.cpu.roofline`). Sections
+of both alternate, with the same records, window, batch, threads and matches a tuple. The roofline
+performs only these memory accesses:
+
+    per tuple   a 16-byte record read in sequence; one random line of heads read and written; a
+                20-byte ring entry written in sequence; a 20-byte ring entry read
+    per match   20 random bytes of the other ring read; 16 bytes written in sequence
+
+`floor_apart_tuples_per_s` is the roofline's speed with independent threads. It shows the speed-up
+that the hardware allows for several threads.
+
+Without options the benchmark measures a star of configurations: all kernels over all windows and
+both thread counts at the base values, and `chain` also at each other batch (with both thread
+counts), match rate and distribution. An option sets the values of its dimension; the given values
+are crossed. Configurations that would take longer than `--patience` are skipped and listed.
 """
 
 from __future__ import annotations
@@ -47,9 +57,9 @@ THREADS = (1, 2)
 RATES = (0.005, 1.0, 10.0)
 PAGES_WINDOW = 100_000
 COMPARISONS_PER_S = {"nested_loop": 4e9, "handshake": 1e9}
-"""Approximate speed of members that scan windows, to skip rows that take too long."""
+"""Approximate comparisons per second of members that scan windows."""
 BUILDS_PER_S = {"bucket": 3e6}
-"""Approximate speed of members that fill slowly."""
+"""Approximate tuples per second with which slow members fill their windows."""
 Say = Callable[[str], None]
 
 
@@ -67,7 +77,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Grid:
-    """The values of each dimension; none: the default star's."""
+    """The values of each dimension. An empty dimension has the values of the default star."""
 
     kernels: tuple[str, ...] = ()
     windows: tuple[int, ...] = ()
@@ -77,7 +87,7 @@ class Grid:
     keys: tuple[str, ...] = ()
 
     def configurations(self, all_kernels: Sequence[str], full: bool) -> list[Configuration]:
-        """The configurations to measure, window by window."""
+        """The configurations to measure, sorted by window. `full` crosses all values."""
         given = (
             self.kernels,
             self.windows,
@@ -105,7 +115,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure, and how long."""
+    """The configurations to measure, and the effort for each."""
 
     grid: Grid
     effort: Effort
@@ -117,20 +127,20 @@ class Plan:
 
 
 def has_gpu() -> bool:
-    """Whether members on a GPU can run, in the simulator if that is enabled."""
+    """Whether kernels of a GPU can run, on hardware or in the enabled CUDA simulator."""
     if not gpu.INSTALLED:
         return False
     return gpu.SIMULATED or bool(gpu.cuda.is_available())
 
 
 def costs_s(c: Configuration) -> float:
-    """The approximate time of a slow member: filling, and five beats."""
+    """Approximate time of a slow member (s): filling its windows, and five beats. 0 for others."""
     compared = 5 * 2 * c.batch * c.window / COMPARISONS_PER_S.get(c.kernel, float("inf"))
     return compared + 2 * c.window / BUILDS_PER_S.get(c.kernel, float("inf"))
 
 
 class Bench:
-    """One run: its rows so far, and what its configurations share."""
+    """One run of the benchmark: its rows so far, and the pool and roofline that they share."""
 
     def __init__(self, plan: Plan, members: dict[str, type[WindowJoin]]) -> None:
         self.plan, self.members = plan, members
@@ -142,14 +152,14 @@ class Bench:
         wanted = plan.grid.configurations(present, plan.full)
         absent = dict.fromkeys(c.kernel for c in wanted if c.kernel not in present)
         wanted = [c for c in wanted if c.kernel in present]
-        self.left_out += [f"{name}: this machine has no GPU for it" for name in absent]
+        self.left_out += [f"{name}: this machine has no CUDA GPU" for name in absent]
         self.configurations = [c for c in wanted if costs_s(c) <= plan.patience_s]
         slow = dict.fromkeys((c.kernel, c.window, c.batch) for c in wanted
                              if costs_s(c) > plan.patience_s)  # fmt: skip
         self.left_out += [f"{k} at window {w:,}, batch {b:,}: too slow" for k, w, b in slow]
 
     def run(self, tick: Callable[[str], None]) -> dict[str, Any]:
-        """Measure all; `tick` is called with the next row's name."""
+        """Measure all configurations; calls `tick` with the text of the next one."""
         for c in self.configurations:
             tick(f"{c.kernel}, window {c.window:,}, batch {c.batch:,}, {c.threads} threads, "
                  f"{c.match_rate:g} matches, {c.keys}")  # fmt: skip
@@ -171,7 +181,7 @@ class Bench:
                 "left_out": self.left_out}  # fmt: skip
 
     def peers(self) -> Iterator[Configuration]:
-        """The engines' rows: one for all batches."""
+        """The configurations of DuckDB and Polars, one for all batch sizes."""
         if not self.plan.peers:
             return
         for peer in join_peers.PEERS:
@@ -201,7 +211,7 @@ class Bench:
         self._add(c, member.device, figures)
 
     def _limit_of(self, c: Configuration, matches_per_tuple: float) -> Limit:
-        """The roofline of all kernels at a configuration; they are measured one after the other."""
+        """The roofline of a configuration. Consecutive kernels share it."""
         like = replace(c, kernel="")
         if self._limit is None or self._limit[0] != like:
             self.close()
@@ -217,9 +227,9 @@ class Bench:
 
     def _draw(self, c: Configuration) -> Pool:
         batches = tuple(sorted({other.batch for other in self.configurations}))
-        what = (c.window, c.match_rate, c.keys)
-        if self._pool is None or self._pool[0] != what:
-            self._pool = what, draw(*what, batches)
+        key = (c.window, c.match_rate, c.keys)
+        if self._pool is None or self._pool[0] != key:
+            self._pool = key, draw(*key, batches)
         return self._pool[1]
 
     def _add(self, c: Configuration, device: str, figures: dict[str, Any]) -> None:
@@ -238,28 +248,33 @@ class Bench:
 
 
 def _quick(plan: Plan) -> Plan:
-    """A run of seconds: small windows, any noise."""
+    """The plan of a smoke run: small windows, one short section."""
     small = Grid(windows=(2_000,), batches=(500,), match_rates=(1.0,), keys=KEYS)
     given = {name: value or getattr(small, name) for name, value in vars(plan.grid).items()}
     return replace(plan, grid=Grid(**given), effort=Effort(0.02, 1))
 
 
 @click.command(name="join")
-@click.option("--kernel", multiple=True, help="A member of the family.  [default: all]")
+@click.option("--kernel", multiple=True, help="Join kernel.  [default: all]")
 @click.option("--window", multiple=True, type=click.IntRange(1), help="Tuples a side.")
-@click.option("--batch", multiple=True, type=click.IntRange(1), help="Tuples a side and beat.")
-@click.option("--threads", multiple=True, type=click.IntRange(1, 64))
+@click.option("--batch", multiple=True, type=click.IntRange(1), help="Tuples a side of a beat.")
+@click.option("--threads", multiple=True, type=click.IntRange(1, 64), help="Kernel threads.")
 @click.option("--match-rate", multiple=True, type=click.FloatRange(1e-4), help="Matches a tuple.")
 @click.option("--keys", multiple=True, type=click.Choice(KEYS), help="Distribution of the keys.")
-@click.option("--full", is_flag=True, help="Cross all values of all dimensions: an hour and more.")
-@click.option("--quick", is_flag=True, help="A smoke run of seconds: its figures mean nothing.")
+@click.option("--full", is_flag=True, help="Cross all values of all dimensions (over an hour).")
+@click.option("--quick", is_flag=True, help="Smoke test of a few seconds; its figures are noise.")
 @click.option("--operator", is_flag=True, help="Measure the whole interval join as well.")
-@click.option("--peers", is_flag=True, help="DuckDB's and Polars' batch join of the same data.")
-@click.option("--pages/--no-pages", default=True, help="Gathering and writing result rows.")
+@click.option(
+    "--peers", is_flag=True, help="Measure the batch joins of DuckDB and Polars on the same data."
+)
+@click.option("--pages/--no-pages", default=True, help="Measure gathering and writing result rows.")
 @click.option("--seconds", default=0.1, show_default=True, help="Least length of a section.")
 @click.option("--repeats", default=9, show_default=True, help="Sections; the median counts.")
 @click.option(
-    "--patience", default=12.0, show_default=True, help="Seconds for a slow member's row."
+    "--patience",
+    default=12.0,
+    show_default=True,
+    help="Skip rows that would take more seconds than this.",
 )
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
@@ -281,16 +296,17 @@ def command(
     path: Path | None,
     plot: Path | None,
 ) -> None:
-    """The stream joins: tuples/s of each kernel in steady state, checked.
+    """The stream joins: tuples/s of each kernel in steady state, with checked results.
 
-    Without options about four minutes and 4 GB of memory: all kernels over windows of 10^4 to 10^7
-    tuples a side, chain also over other batches and match rates, zipf(1.1) keys and a single key.
-    Options give the values of a dimension (repeat them); what is given is crossed.
+    Without options: all kernels over windows of 10^4 to 10^7 tuples a side, and chain also over
+    other batches, match rates and key distributions. This takes about four minutes and 4 GB of
+    memory. Options set the values of a dimension; repeat an option for more values. The given
+    values are crossed.
 
-    "of limit" compares with the time of the unavoidable memory accesses, measured in the same run
-    with the same footprint and threads: per tuple a 16-byte record read, one random line of hash
-    heads read and written, a 20-byte ring entry written and one read; per match 20 random bytes
-    read and 16 written.  No comparisons, no Python, no barriers (kernels/cpu/roofline.py).
+    "limit" is the fraction of the roofline's speed. The roofline performs only the unavoidable
+    memory accesses, in the same run, with the same footprint and threads. Per tuple: a 16-byte
+    record read, one random line of hash heads read and written, a 20-byte ring entry written and
+    one read. Per match: 20 random bytes read and 16 written (kernels/cpu/roofline.py).
     """
     from rich.console import Console
 

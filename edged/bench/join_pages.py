@@ -1,9 +1,8 @@
-"""Speed of materialisation: rows gathered by number and written into dense pages.
+"""Speed of materialisation: gathering rows by number and writing them into dense pages.
 
-The output row is (int32 key, float32 value, int64 time), 16 bytes, taken by
-`edged.data.gather.take` at random rows of a window and copied into an open page by
-`edged.pages.write`, a page at a time.  Sealing it (the entropy sample, CRC-32 and the copy of its
-bytes) is timed apart.
+The output row is (int32 key, float32 value, int64 time), 16 bytes. `edged.data.gather.take` gathers
+random rows of a window, and `edged.pages.write` copies them into an open page, one page at a time.
+Sealing (the entropy sample, CRC-32 and the copy of the page's bytes) is timed separately.
 """
 
 from __future__ import annotations
@@ -25,14 +24,18 @@ from edged.pages.write import PageStream, PageWriter
 
 ROW_BYTES = 16
 MATCHES = 65_000
-"""Rows a beat: they all fit a page of 1 MiB."""
+"""Rows of a beat. They fit one page of 1 MiB."""
 _SCHEMA = Schema.of([Field("key", TYPES["int32"]), Field("value", TYPES["float32"]),
                      Field("time", TYPES["timestamp"])])  # fmt: skip
 _LISTS = 16
 
 
 def measure_pages(window: int, seconds: float, repeats: int) -> dict[str, Any]:
-    """Matches per second and core, and the checksum's, from a window of `window` rows."""
+    """The figures of one row of `edged bench join`: matches/s gathered and written on one core, and
+    matches/s sealed, from a window of `window` rows.
+
+    `exact` is true if each first page, read back, holds the gathered rows.
+    """
     dice = np.random.default_rng(window)
     columns = (
         Column(dice.integers(0, 2**31 - 1, window, np.int32)),

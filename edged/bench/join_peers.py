@@ -1,9 +1,9 @@
-"""DuckDB and Polars on the same join, as batch queries over all data at once.
+"""DuckDB and Polars on the same join, as batch queries over all data.
 
-The first `rows` tuples of either stream lie in a table of the engine (key, number); what is timed
-is one query, an equi-join with the bound as a further condition, that counts the pairs and sums the
-products of their numbers: no pair is materialised.  Both are checked against the independent
-computation.  Polars fixes its threads at import and so runs in a process of its own.
+A table of the engine holds the first `rows` tuples of each stream as (key, number). The timed query
+is an equi-join with the bound as an extra condition. It counts the pairs and sums the products of
+their numbers; it materialises no pair. The results are compared with the reference computation.
+Polars fixes its thread count at import, so it runs in a separate process.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ ROWS_PER_WINDOW = 4
 ROWS_MAX = 20_000_000
 
 Answer = tuple[float, float, int, int]
-"""Seconds, CPU seconds, pairs, sum of products mod 2^64."""
+"""Wall seconds, CPU seconds, pairs, and sum of products mod 2^64 of one query."""
 
 
 def missing(peer: str) -> str | None:
-    """Why a peer cannot be measured and what to do, or None."""
+    """The reason why a peer cannot run, with the remedy; None if it can."""
     if find_spec(peer) is not None:
         return None
     return f"{peer} is not installed: pip install {peer}"
 
 
 def rows_of(window: int) -> int:
-    """Tuples a side that are joined."""
+    """Tuples of each side in the query."""
     return min(ROWS_MAX, max(ROWS_MIN, ROWS_PER_WINDOW * window))
 
 
 def measure_peer(
     peer: str, window: int, match_rate: float, keys: str, threads: int, repeats: int
 ) -> dict[str, Any]:
-    """The figures of a row, as `join_measure.measure` gives them."""
+    """The figures of one row, in the form of `join_measure.measure`."""
     question: dict[str, Any] = {
         "window": window,
         "match_rate": match_rate,
@@ -54,7 +54,7 @@ def measure_peer(
         "threads": threads,
         "repeats": repeats,
     }
-    answers = _polars_apart(question) if peer == "polars" else _duckdb(**question)
+    answers = _polars_in_a_process(question) if peer == "polars" else _duckdb(**question)
     pool, rows = draw(window, match_rate, keys, (1,)), rows_of(window)
     wanted = expected(pool, 0, rows, Products())
     return {
@@ -68,13 +68,13 @@ def measure_peer(
 
 
 def _columns(pool: Pool, rows: int) -> list[dict[str, Any]]:
-    """Key and number of the first rows of both sides."""
+    """Keys and numbers of the first `rows` tuples of each side."""
     numbers = np.arange(rows)
     return [{"key": keys[numbers % pool.period], "number": numbers} for keys in pool.keys]
 
 
 def _timed(query: Callable[[], tuple[int, int]], repeats: int) -> list[Answer]:
-    """Answers to the same query, after one that does not count."""
+    """The answers of `repeats` runs of a query, after one warm-up run."""
     query()
     answers = []
     for _ in range(repeats):
@@ -108,7 +108,7 @@ def _duckdb(window: int, match_rate: float, keys: str, threads: int, repeats: in
     return _timed(query, repeats)
 
 
-def _polars_apart(question: dict[str, Any]) -> list[Answer]:
+def _polars_in_a_process(question: dict[str, Any]) -> list[Answer]:
     environment = {**os.environ, "POLARS_MAX_THREADS": str(question["threads"])}
     command = [sys.executable, "-m", __name__, json.dumps(question)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -1,7 +1,7 @@
-"""The output of `edged bench join`: aims, a table, and a picture.
+"""The output of `edged bench join`: aims, a table, and a figure.
 
-An aim compares rows of one run.  It has a worst and a best value, since several rows bear on it,
-and is met where the worst one reaches it.
+An aim compares rows of one run. Several rows contribute to it, so it has a worst and a best value.
+It is met if the worst value reaches it.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ Row = dict[str, Any]
 
 LOW_RATE = 0.01
 CHAIN_TUPLES_PER_S = {10**4: 150e6, 10**5: 120e6, 10**6: 50e6, 10**7: 35e6}
-"""A core's aim by window, at up to LOW_RATE matches a tuple."""
+"""Aim of one core by window, at up to LOW_RATE matches a tuple."""
 LIMIT, BUCKET, AUTHORS, PAGES_PER_S = 0.7, 10.0, 20.0, 100e6
 SPEEDUP_LARGE, SPEEDUP_SMALL, LARGE = 1.8, 1.4, 10**6
 AUTHORS_TUPLES_PER_S = {
     (10**4, 1): 11.5e6, (10**5, 1): 8.1e6, (10**6, 1): 2.2e6, (10**7, 1): 1.6e6,
     (10**4, 2): 17.5e6, (10**5, 2): 16.8e6, (10**6, 2): 3.9e6, (10**7, 2): 3.6e6,
 }  # fmt: skip
-"""ecoJoin's own code (C++, hash join on the CPU) by window and threads, at the batch that suits it
-best, measured on a 2-core x86-64 machine; its results with 2 threads are wrong."""
+"""Tuples/s of the authors' ecoJoin (C++, hash join on the CPU) by window and threads, at its best
+batch size, on a 2-core x86-64 machine. Its results with 2 threads are wrong."""
 PAGES = "gather+pages"
 SPEED, FLOOR = "tuples_per_s", "floor_apart_tuples_per_s"
 _LEGEND = (
-    "M/s: million tuples a second of both streams, the member alone; whole: the interval join; "
-    "limit: fraction of the floor's speed; bytes: state a tuple held; thr: threads; rate: matches "
-    "a tuple"
+    "M/s: million tuples a second of both streams, kernel alone; whole: the interval join; "
+    "limit: fraction of the roofline's speed; bytes: state of a tuple in the window; thr: threads; "
+    "rate: matches a tuple"
 )
 
 
 def aims(rows: Sequence[Row]) -> list[Row]:
-    """The aims that these rows bear on."""
+    """The aims that these rows contribute to, with their worst and best values."""
     chain = [r for r in rows if r["kernel"] == "chain"]
     low = [r for r in chain if r["match_rate"] <= LOW_RATE and r["keys"] == "uniform"]
     single = [r for r in low if r["threads"] == 1]
@@ -56,7 +56,7 @@ def aims(rows: Sequence[Row]) -> list[Row]:
         speedups = _ratios(two, [{**r, "threads": 2} for r in part if r["threads"] == 1])
         found.append(_aim(f"chain, 2 threads against 1, {name}", target, speedups))
         hardware = _ratios(two, [{**r, "threads": 2} for r in part if r["threads"] == 1], FLOOR)
-        found.append(_aim(f"the floor, 2 threads that never wait, {name}", target, hardware))
+        found.append(_aim(f"the roofline, 2 independent threads, {name}", target, hardware))
     found.append(_aim("chain against bucket, a core, from 10^6 on", BUCKET,
                       _ratios(large, [r for r in rows if r["kernel"] == "bucket"])))  # fmt: skip
     authors = [
@@ -82,8 +82,11 @@ def _aim(name: str, target: float, values: Sequence[float]) -> Row:
 def _ratios(
     rows: Iterable[Row], others: Sequence[Row], speed: str = SPEED, batch: bool = True
 ) -> list[float]:
-    """The speed of each of `rows` over that of the row of `others` with the same configuration, by
-    the field `speed`."""
+    """Ratios of the field `speed`: each of `rows` over the row of `others` with its configuration.
+
+    Rows without a counterpart are skipped. `batch` is false if the configuration excludes the batch
+    size.
+    """
     names = ["window", "threads", "match_rate", "keys", *(["batch"] if batch else [])]
     slower = {tuple(o[n] for n in names): o[speed] for o in others if o.get(speed)}
     places = [(r[speed], tuple(r[n] for n in names)) for r in rows if r.get(speed)]
@@ -91,7 +94,7 @@ def _ratios(
 
 
 def show(console: Any, result: Row) -> None:
-    """Print the tables and what was left out."""
+    """Print the table of rows, the table of aims, and the skipped configurations."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -119,7 +122,7 @@ def show(console: Any, result: Row) -> None:
         table.add_row(*(value(r) for _, value in columns))
     console.print(table)
     console.print(_LEGEND, style="dim")
-    found = Table(title="Aims: of all rows that bear on them", title_justify="left",
+    found = Table(title="Aims, over all rows that contribute to them", title_justify="left",
                   box=SIMPLE_HEAD)  # fmt: skip
     found.add_column("")
     for heading in ("aim", "worst", "best", "met"):
@@ -130,11 +133,11 @@ def show(console: Any, result: Row) -> None:
         found.add_row(a["aim"], *numbers, met)
     console.print(found)
     for line in result["left_out"]:
-        console.print(f"left out: {line}")
+        console.print(f"skipped: {line}")
 
 
 def _short(number: int) -> str:
-    """1e4 for 10 000, and so on; other values unchanged."""
+    """A power of ten times one digit in the form `1e4`; other numbers with separators."""
     digits = len(str(number)) - 1
     if digits >= 4 and number % 10**digits == 0:
         return f"{number // 10**digits}e{digits}"
@@ -142,7 +145,7 @@ def _short(number: int) -> str:
 
 
 def _target(row: Row) -> float | None:
-    """The aim of a row."""
+    """The aim for a row's speed; None if it has none."""
     if row["kernel"] == PAGES:
         return PAGES_PER_S
     if row["kernel"] != "chain" or row["threads"] != 1 or row["match_rate"] > LOW_RATE:
@@ -159,7 +162,8 @@ def _number(value: float | None, form: str) -> str:
 
 
 def draw_plot(result: Row, path: Path) -> None:
-    """Left: tuples/s over the window, with few matches.  Right: the fraction of the limit."""
+    """Write the figure as PNG: tuples/s over the window at the lowest match rate on the left, the
+    fraction of the roofline's speed on the right."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -210,12 +214,12 @@ def _draw_fractions(axes: Any, rows: Sequence[Row]) -> None:
                   label=label)  # fmt: skip
     axes.axhline(LIMIT, color="#6b7280", lw=1, ls="--")
     axes.set(xscale="log", ylim=(0, 1.1), xlabel="window, tuples a side",
-             title="chain: fraction of the floor's speed (aim: dashed)")  # fmt: skip
+             title="chain: fraction of the roofline's speed (aim: dashed)")  # fmt: skip
     axes.legend(frameon=False, fontsize=8)
 
 
 def _best(rows: Iterable[Row], field: str) -> dict[int, float]:
-    """By window the largest value of a field."""
+    """The largest value of a field, by window."""
     found: dict[int, float] = {}
     for r in rows:
         found[r["window"]] = max(found.get(r["window"], 0.0), r[field])

@@ -52,16 +52,21 @@ class Load:
     connections: int
     """Connections of each stream."""
     batch: int
+    """Rows of a message."""
     keys: int
     """Keys are uniform in 0..keys-1."""
     seed: int = 1
     mode: str = "full"
+    """`full` or `rate`."""
     seconds: float = 60.0
     tuples_per_us: int = 5
+    """Rows of a stream for each microsecond of event time, in mode `full`."""
     rate: float = 0.0
     """Rows per second of each stream in mode `rate`."""
     tick_s: float = 0.01
+    """Time between two sends in mode `rate`."""
     warm_s: float = 0.0
+    """Seconds at half the rate, at the start of mode `rate`."""
 
     def pool(self, stream: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         """The keys and values that a stream's rows cycle through."""
@@ -146,7 +151,7 @@ class _Connection:
         meta = {"edged.stream": stream, "edged.producer": f"load-{stream}-{number}"}
         self.socket.sendall(SCHEMA.with_metadata(meta).serialize())
         self.sequence = 0
-        self._heard = b""
+        self._received = b""
         self.acked = -1
         self.ended = False
 
@@ -161,12 +166,12 @@ class _Connection:
             if not data:
                 raise ConnectionError("the daemon closed the connection")
         self.socket.setblocking(True)
-        self._heard += data
-        while len(self._heard) >= 8:
-            kind, size = struct.unpack_from("<II", self._heard)
-            if len(self._heard) < 8 + size:
+        self._received += data
+        while len(self._received) >= 8:
+            kind, size = struct.unpack_from("<II", self._received)
+            if len(self._received) < 8 + size:
                 break
-            payload, self._heard = self._heard[8 : 8 + size], self._heard[8 + size :]
+            payload, self._received = self._received[8 : 8 + size], self._received[8 + size :]
             if kind == 3:
                 raise ConnectionError(payload.decode())
             if kind in (1, 2):
@@ -181,10 +186,12 @@ class Generator:
         self.load = load
         self.template = _Template(load.batch)
         self.pools = {s: load.pool(s) for s in "rs"}
-        self.lines = {s: [_Connection(load, s, i) for i in range(load.connections)] for s in "rs"}
-        for lines in self.lines.values():
-            for line in lines:
-                line.listen(block=True)
+        self.connections = {
+            s: [_Connection(load, s, i) for i in range(load.connections)] for s in "rs"
+        }
+        for own in self.connections.values():
+            for connection in own:
+                connection.listen(block=True)
         self.rows = 0
         share = SPREAD_ROWS // (load.connections * load.batch)
         self.run = max(1, min(64, (1 << 20) // self.template.bytes.size, share))
@@ -200,8 +207,8 @@ class Generator:
     def open_loop(self) -> None:
         """Send `rate` rows per second of each stream, for `seconds`, stamped with the due time.
 
-        The first `warm_s` seconds run at half the rate: files and buffers are used for the first
-        time.
+        The first `warm_s` seconds run at half the rate, since the first use of files and buffers is
+        slow.
         """
         start_wall, start = time.time_ns() // 1000, time.monotonic()
         ticks = int(self.load.seconds / self.load.tick_s)
@@ -218,12 +225,12 @@ class Generator:
     def end(self) -> None:
         """Send end-of-stream on every connection and wait until it is committed."""
         marker = struct.pack("<II", 0xFFFFFFFF, 0)
-        everyone = [line for lines in self.lines.values() for line in lines]
-        for line in everyone:
-            line.socket.sendall(marker)
-        for line in everyone:
-            while not line.ended:
-                line.listen(block=True)
+        connections = [c for own in self.connections.values() for c in own]
+        for connection in connections:
+            connection.socket.sendall(marker)
+        for connection in connections:
+            while not connection.ended:
+                connection.listen(block=True)
 
     def _round(self, ts: int, per_us: int, runs: int | None = None) -> None:
         """Send a run of messages on the next connection of each stream."""
@@ -234,12 +241,12 @@ class Generator:
         size = count * t.bytes.size
         for stream in "rs":
             key, value = self.pools[stream]
-            line = self.lines[stream][self._turn]
-            fill(self.buffer, t.bytes, count, line.sequence + 1, t.digits_at, t.body, n,
+            connection = self.connections[stream][self._turn]
+            fill(self.buffer, t.bytes, count, connection.sequence + 1, t.digits_at, t.body, n,
                  key, value, first, ts, phase, per_us)  # fmt: skip
-            line.sequence += count
-            line.socket.sendall(self.buffer[:size].data)
-            line.listen(block=False)
+            connection.sequence += count
+            connection.socket.sendall(self.buffer[:size].data)
+            connection.listen(block=False)
         self.rows += count * n
         self._turn = (self._turn + 1) % self.load.connections
 

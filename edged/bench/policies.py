@@ -35,7 +35,7 @@ POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
 _LOOKS = (
     (GREY, "-", "o"), (BLUE, "-", "s"), (RED, "--", "x"), (GREEN, "-.", "^"), (PURPLE, "-", "d"),
 )  # fmt: skip
-"""Colour, line and marker by policy: several lines coincide, and all must stay visible."""
+"""Colour, line style and marker of each policy. Coinciding lines stay visible."""
 
 
 _STREAM = {
@@ -58,7 +58,7 @@ JOB = {
 
 
 def run(job: Path | None, board: str = "orin-nano") -> dict[str, list[dict[str, Any]]]:
-    """The simulator's answers over RATES, by policy with its settings."""
+    """The simulation results over RATES, keyed by policy and settings."""
     plan = parse_job(JOB) if job is None else load_job(str(job))
     profile = governors.profile_reader.load(board)
     found = {}
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--job", type=Path, help="Job document.  Default: a join of two streams.")
     parser.add_argument("--board", default="orin-nano", help="Board profile.")
     parser.add_argument("--plot", type=Path, help="PNG to write.")
-    parser.add_argument("--json", type=Path, help="File for all answers.")
+    parser.add_argument("--json", type=Path, help="Write all results here.")
     options = parser.parse_args(arguments)
     found = run(options.job, options.board)
     print("\n".join(table(found)))  # noqa: T201

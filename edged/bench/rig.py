@@ -22,7 +22,7 @@ from edged.platform.processes import ChildProcess, free_port
 
 
 def join_job(address: str, bound_us: int, latency: str, memory: str = "1GiB") -> dict[str, Any]:
-    """The benchmark's job: r ⋈ s on key with |s.ts − r.ts| <= bound, shipped in pages."""
+    """The job of the benchmark: r ⋈ s on key with |s.ts − r.ts| <= bound, shipped in pages."""
     columns = {"key": "int32", "value": "float32", "ts": "timestamp"}
     stream = {
         "source": {"type": "tcp", "listen": address},
@@ -65,7 +65,7 @@ def join_job(address: str, bound_us: int, latency: str, memory: str = "1GiB") ->
 
 @dataclass(frozen=True)
 class Sample:
-    """State of the processes at one moment."""
+    """Rows and CPU time of the processes at one moment."""
 
     at_s: float
     rows: int
@@ -86,7 +86,7 @@ class Rig:
         (directory / "logs").mkdir()
 
     def start(self, job: dict[str, Any], uplink: bool = True, extra: Sequence[str] = ()) -> None:
-        """Start collector and daemon."""
+        """Start the collector, unless `uplink` is false, and the daemon."""
         path = self.directory / "job.json"
         path.write_text(json.dumps(job))
         arguments = ["run", str(path), "--store", str(self.directory / "store"),
@@ -139,8 +139,10 @@ class Rig:
 
 @contextlib.contextmanager
 def rig(keep: Path | None = None) -> Iterator[Rig]:
-    """A rig in a fresh directory. The directory is removed at the end, or kept if `keep` is
-    given."""
+    """A rig in a fresh directory.
+
+    The directory is removed at the end. With `keep` it is created there and stays.
+    """
     parent = None if keep is None else str(keep)
     directory = Path(
         tempfile.mkdtemp(prefix="edged-bench-", dir=parent or os.environ.get("TMPDIR"))

@@ -3,15 +3,16 @@
     SELECT key % 1000, count(*), sum(value), …  GROUP BY 1      over rows of 28 bytes, 5 columns
 
 The query runs over 2 columns and over all 5. The page source decodes only the columns named in its
-option `columns`; for Parquet, Spark prunes columns itself. Every table is read warm several times,
-in turn, and the median counts. The results of pages and Parquet must be equal.
+option `columns`; for Parquet, Spark prunes columns itself. Reads of the tables alternate. The first
+run of each is reported apart; the figures are medians of the others. The results of pages and
+Parquet must be equal.
 
 Two more readings show what limits the pages:
 
     ready batches   a Python data source that returns one prepared Arrow batch again and again.
                     It is the upper bound for every Python source: its time is Spark's transfer
                     from a Python worker into the aggregation, row by row
-    reader alone    edged's reader, in this process, on one core, without Spark
+    reader alone    edged's reader without Spark, in this process, on one core
 
 CPU seconds cover Spark's Java process and its Python workers over the warm runs. On a shared
 machine they are more reliable than rows/s.
@@ -149,16 +150,21 @@ def measure(
     parquet: Path,
     say: Say = lambda text: None,
 ) -> dict[str, Any]:
-    """Read the output of `write_rows`; `spark` must have `format("edged")` registered."""
+    """Run the query on the output of `write_rows`; returns the figures as a JSON document.
+
+    `spark` must have `format("edged")` registered.
+    """
     readings = _readings(spark, options, landing, parquet)
-    seen: dict[str, list[_Seen]] = {name: [] for name in readings}
+    results: dict[str, list[_QueryRun]] = {name: [] for name in readings}
     for number in range(options.runs + 1):
         for name, (frame, wide) in readings.items():
             turn = f"run {number} of {options.runs}" if number else "first run"
             say(f"{name.replace('_', ' ')}: {turn}")
-            seen[name].append(_Seen.of(frame, wide))
-    speed = {n: options.rows / statistics.median(s.wall_s for s in v[1:]) for n, v in seen.items()}
-    cpu = {n: statistics.median(s.cpu_s for s in v[1:]) for n, v in seen.items()}
+            results[name].append(_QueryRun.of(frame, wide))
+    speed = {
+        n: options.rows / statistics.median(r.wall_s for r in v[1:]) for n, v in results.items()
+    }
+    cpu = {n: statistics.median(r.cpu_s for r in v[1:]) for n, v in results.items()}
     return {
         "machine": machine(),
         "rows": options.rows,
@@ -169,14 +175,14 @@ def measure(
         "ratio": round(speed["pages"] / speed["parquet"], 3),
         "ratio_all_columns": round(speed["pages_all_columns"] / speed["parquet_all_columns"], 3),
         "cpu_s_per_mrow": {n: round(c / options.rows * 1e6, 4) for n, c in cpu.items()},
-        "first_query_s": {n: round(v[0].wall_s, 2) for n, v in seen.items()},
-        "rss_mb_max": round(max(s.rss_mb for v in seen.values() for s in v)),
+        "first_query_s": {n: round(v[0].wall_s, 2) for n, v in results.items()},
+        "rss_mb_max": round(max(s.rss_mb for v in results.values() for s in v)),
         "limits": {
             "ready_batches_rows_per_s": round(speed["ready_batches"]),
             "ratio_of_ready_batches": round(speed["ready_batches"] / speed["parquet"], 3),
         },
         "equal": all(
-            _same(seen[f"pages{end}"][0].rows, seen[f"parquet{end}"][0].rows)
+            _same(results[f"pages{end}"][0].rows, results[f"parquet{end}"][0].rows)
             for end in ("", "_all_columns")
         ),
     }
@@ -193,13 +199,13 @@ def _readings(
         reader = spark.read.format("edged").option("landing", str(landing))
         return reader.option("stream", "bench@1").options(**more).load()
 
-    def again() -> DataFrame:
+    def ready_batches() -> DataFrame:
         return spark.read.format(ready.name()).option("rows", str(options.rows)).load()
 
     return {
         "pages": (lambda: pages(columns="key,value"), False),
         "parquet": (lambda: spark.read.parquet(str(parquet)), False),
-        "ready_batches": (again, False),
+        "ready_batches": (ready_batches, False),
         "pages_all_columns": (pages, True),
         "parquet_all_columns": (lambda: spark.read.parquet(str(parquet)), True),
     }
@@ -221,14 +227,14 @@ def _ready_source() -> type[DataSource]:
             return [InputPartition(i) for i in range(8)]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            left = self.rows * (partition.value + 1) // 8 - self.rows * partition.value // 8
+            rows = self.rows * (partition.value + 1) // 8 - self.rows * partition.value // 8
             kinds = (("key", pa.int32()), ("value", pa.float64()))
             schema = pa.schema([pa.field(name, kind, False) for name, kind in kinds])
             columns = [pa.array(range(65536), kind) for _, kind in kinds]
             batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-            while left:
-                yield batch.slice(0, min(left, 65536))
-                left -= min(left, 65536)
+            while rows:
+                yield batch.slice(0, min(rows, 65536))
+                rows -= min(rows, 65536)
 
     class Ready(DataSource):  # type: ignore[misc]
         @classmethod
@@ -245,7 +251,7 @@ def _ready_source() -> type[DataSource]:
 
 
 def read_alone(landing: Path) -> float:
-    """Rows per second that edged's reader decodes of two columns, on one core, best of three."""
+    """Rows/s of edged's reader without Spark: two columns, one core, the best of three runs."""
     from edged.central.datasource import EdgedDataSource
 
     options = {"landing": str(landing), "stream": "bench@1", "columns": "key,value"}
@@ -260,8 +266,8 @@ def read_alone(landing: Path) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """One query: its rows, and its time and CPU time."""
+class _QueryRun:
+    """One run of a query: its rows, wall time, CPU time, and resident memory."""
 
     rows: list[tuple[Any, ...]]
     wall_s: float
@@ -269,7 +275,7 @@ class _Seen:
     rss_mb: float
 
     @classmethod
-    def of(cls, frame: Callable[[], DataFrame], wide: bool) -> _Seen:
+    def of(cls, frame: Callable[[], DataFrame], wide: bool) -> _QueryRun:
         cpu_s, started = _spark_processes()[0], time.perf_counter()
         rows = _query(frame(), wide)
         wall_s = time.perf_counter() - started
@@ -278,7 +284,7 @@ class _Seen:
 
 
 def _spark_processes() -> tuple[float, float]:
-    """CPU seconds and resident MB of this process and its live descendants."""
+    """CPU seconds and resident memory (MB) of this process and its live descendants."""
     cpu_s = rss_mb = 0.0
     me = psutil.Process()
     for process in (me, *me.children(recursive=True)):
@@ -336,7 +342,7 @@ def command(rows: int, runs: int, master: str, path: Path | None) -> None:
         path.write_text(json.dumps(result, indent=1) + "\n")
     _show(console, result, master)
     if not result["equal"]:
-        raise click.ClickException("the results differ: pages and Parquet do not hold the same")
+        raise click.ClickException("the results of pages and Parquet differ")
 
 
 def _show(console: Console, result: dict[str, Any], master: str) -> None:
@@ -351,7 +357,7 @@ def _show(console: Console, result: dict[str, Any], master: str) -> None:
     alone = result["limits"]["reader_alone_rows_per_s"] / 1e6
     console.print(
         f"pages at {result['ratio']:.2f} of Parquet with 2 columns, "
-        f"{result['ratio_all_columns']:.2f} with all; any Python source can reach "
+        f"{result['ratio_all_columns']:.2f} with all; the upper bound of a Python source is "
         f"{result['limits']['ratio_of_ready_batches']:.2f}. The reader alone: {alone:.0f} million "
         "rows/s on one core."
     )

@@ -37,7 +37,10 @@ class RowDigest:
 
 
 def expected(load: Load, rows: int, bound_us: int) -> Iterator[RowDigest]:
-    """The digest of the join of the first `rows` rows of each stream, yielded after each slice."""
+    """The digest of the join of the first `rows` rows of each stream.
+
+    Yields the digest so far after each slice; the last one is complete.
+    """
     db = duckdb.connect()
     db.execute("SET threads = 2")
     digest = RowDigest()

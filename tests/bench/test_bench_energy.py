@@ -91,7 +91,7 @@ class TestServiceTimes:
     def test_unknown_members_and_cores_are_refused_with_what_is_known(self):
         with pytest.raises(ConfigError, match=r"hells.*chain"):
             SERVICE.cost("hells", NANO, 1000)
-        with pytest.raises(ConfigError, match="no service times can be read"):
+        with pytest.raises(ConfigError, match="cannot read service times"):
             load(Path("nowhere.toml"))
 
 

@@ -281,7 +281,7 @@ def test_aims_compare_rows_of_the_same_configuration():
     assert found["chain, window 1,000,000, a core: M tuples/s"] == (40.0, 60.0, False)
     assert found["chain: fraction of the limit"] == (0.6, 0.8, False)
     assert found["chain, 2 threads against 1, from 10^6 on"] == (2.0, 2.0, True)
-    name = "the floor, 2 threads that never wait, from 10^6 on"
+    name = "the roofline, 2 independent threads, from 10^6 on"
     assert found[name] == (1.3, 1.3, False)
     assert found["chain against bucket, a core, from 10^6 on"] == (20.0, 20.0, True)
     assert found["chain against DuckDB's batch join"][:2] == pytest.approx((40 / 30, 2.0))
