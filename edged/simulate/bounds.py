@@ -1,10 +1,10 @@
-"""Which resource bounds the rate: what each of them would allow on its own.
+"""Rate bounds: the highest rate that each resource allows on its own.
 
-cpu       a race lasts no longer than its period, nor than half the tolerance, at the highest
-          clocks that the power mode allows; `cpu + gpu` where a kernel on the GPU allows more
-memory    windows and what waits fit into the job's promise and into the board
-network   what arrives fits through the link, with a tenth for headers; no profile has a link's
-          speed: 1 Gbit/s is assumed, and said
+cpu       a race lasts at most its period and half the tolerance, at the highest clocks of the power
+          mode; `cpu + gpu` if a kernel on the GPU allows a higher rate
+memory    windows and waiting rows fit the job's memory promise and the board's memory
+network   arriving rows fit the link, with a tenth for headers. No profile has the speed of the
+          link; 1 Gbit/s is assumed, and a note says so
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from edged.simulate.engine import Setup
 LINK_BITS_PER_S = 1e9
 HEADERS = 1.1
 SYSTEM_BYTES = 1 << 30
-"""Of the board's memory, what the system and the daemon itself take."""
+"""Board memory that the system and the daemon itself use."""
 
 
 @dataclass(frozen=True)
 class RateBounds:
-    """Rows a second of each stream that each resource allows, and the one that allows least."""
+    """The highest rate (rows/s of each stream) that each resource allows."""
 
     rows_per_s: Mapping[str, float]
 
     @property
     def by(self) -> str:
-        """The resource that bounds the rate."""
+        """The resource with the lowest bound."""
         return min(self.rows_per_s, key=lambda name: self.rows_per_s[name])
 
 
 def find_bounds(
     at: Callable[[float], Setup], device: SimulatedDevice, link_bits_per_s: float = LINK_BITS_PER_S
 ) -> RateBounds:
-    """`at(rate)` is the setup at a rate of each stream."""
+    """The bounds of a job on a board. `at(rate)` returns the setup at a rate of each stream."""
     unit = at(1000.0)
     streams = unit.work.rows_per_s / 1000.0
     bytes_per_s = unit.work.row_bytes * streams
@@ -63,7 +63,7 @@ def _with_kernel(
 
 
 def _keeps_up(setup: Setup, device: SimulatedDevice, kernel: str | None) -> bool:
-    """With a kernel of the join, or the one that is the default."""
+    """Whether races keep up with a kernel of the join; None is the default kernel."""
     work = setup.work if kernel is None else setup.kernels[kernel]
     fixed = device.fastest_us(work.cost, 0, work.device)
     each = (device.fastest_us(work.cost, 1e6, work.device) - fixed) / 1e6 * work.rows_per_s / 1e6
@@ -73,19 +73,19 @@ def _keeps_up(setup: Setup, device: SimulatedDevice, kernel: str | None) -> bool
 
 def _fits(setup: Setup, board_bytes: int | None) -> bool:
     waiting = 2 * setup.work.rows_per_s * setup.work.row_bytes * setup.latency_us / 1e6
-    return setup.work.state_bytes + waiting <= memory_room(setup, board_bytes)[0]
+    return setup.work.state_bytes + waiting <= available_memory(setup, board_bytes)[0]
 
 
-def memory_room(setup: Setup, board_bytes: int | None) -> tuple[int, str]:
-    """Bytes for windows and what waits, and whose they are."""
-    left = (board_bytes or 1 << 62) - SYSTEM_BYTES
-    if setup.memory_bytes <= left:
-        return setup.memory_bytes, "what the job promises"
-    return left, "what the board has beside the system"
+def available_memory(setup: Setup, board_bytes: int | None) -> tuple[int, str]:
+    """Bytes for windows and waiting rows, and the origin of that limit."""
+    free = (board_bytes or 1 << 62) - SYSTEM_BYTES
+    if setup.memory_bytes <= free:
+        return setup.memory_bytes, "the job's promise"
+    return free, "the board's memory without the system's share"
 
 
 def _largest(holds: Callable[[float], bool]) -> float:
-    """The largest rate for which it holds, within a thousandth; 0 where it never does."""
+    """The largest rate for which `holds` is true, within a thousandth; 0 if there is none."""
     low, high = 0.001, 1e12
     if not holds(low):
         return 0.0

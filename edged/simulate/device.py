@@ -1,11 +1,15 @@
-"""The simulated board: which clock a race meets, and what the whole input draws all the while.
+"""The simulated board: clocks, sleep states, and the energy of its whole input.
 
-Time passes in pieces of constant power.  A race runs at the clock that is pinned or, left alone,
-at those that the kernel's governor would choose (`governors.schedutil`) within the limits of the
-power mode; idle cores are in the deepest state whose residency fits.  Changing a clock takes the
-time that the profile says (`transition`), with one core awake; where it does not say, none.  A race
-on the GPU is the CPU's part first, then the GPU's, while a core waits at the clock that the CPU has
-reached.  The GPU stays powered for its railgate delay after that, and is woken where it was gated.
+Virtual time passes in pieces of constant power.
+
+    race on the CPU  runs at the pinned clock, or else at the clocks of the kernel's governor
+                     (`governors.schedutil`) within the limits of the power mode
+    race on the GPU  has a CPU part first; then the GPU works while a core waits at the clock that
+                     the CPU has reached. A gated GPU is woken first. Afterwards it stays powered
+                     for its railgate delay
+    idle             uses the deepest idle state whose residency fits
+    clock change     takes the time in the profile (`transition`), with one core awake; no time if
+                     the profile has none
 """
 
 from __future__ import annotations
@@ -25,16 +29,16 @@ from governors.work import Dial, RaceCost
 
 @dataclass(slots=True)
 class Piece:
-    """A piece of the log."""
+    """A span of constant power, one entry of the log."""
 
     start_us: float
     us: float
     state: str
-    """race, write, beside, or the name of an idle state."""
+    """race, race on gpu, write, extra, awake, or the name of an idle state."""
     hz: int
     watts: float
     joules: float
-    """Beside `watts`: wakes, memory traffic, uplink."""
+    """Energy on top of `watts`: wakeups, memory traffic, uplink."""
 
 
 @dataclass
@@ -44,11 +48,11 @@ class SimulatedDevice:
     profile: BoardProfile
     mode: str | None = None
     log: list[Piece] | None = None
-    """Every piece, where somebody wants to add them up again."""
+    """Every piece; None records none."""
     memory_cap: bool = False
     """Whether policies may cap the memory clock."""
     measured: tuple[Measured, Measured | None] | None = None
-    """What a calibration of such a board measured of its CPU and GPU."""
+    """Calibrated power of the board's CPU and, if known, of its GPU; None uses the power model."""
     at_us: float = 0.0
     joules: float = 0.0
     wakes: int = 0
@@ -57,7 +61,7 @@ class SimulatedDevice:
     busy_us: float = 0.0
     gpu_wakes: int = 0
     gpu_clocks_us: dict[int, float] = field(default_factory=dict)
-    """Time in which the GPU worked, by its clock."""
+    """Time of races on the GPU, by its clock."""
 
     def __post_init__(self) -> None:
         p = self.profile
@@ -98,12 +102,12 @@ class SimulatedDevice:
 
     @property
     def idle_watts(self) -> float:
-        """With nothing running."""
+        """Power of the idle board."""
         return self.tariff.idle_watts
 
     @property
     def gpu_hz(self) -> int:
-        """The GPU's clock while it works: what is set, else the highest; 0 without one."""
+        """The GPU's clock in races: the pinned one, or else the highest; 0 without a GPU."""
         top_hz = 0 if self._gpu_dial is None else self._gpu_dial.max_hz
         return self._gpu_hz or top_hz
 
@@ -115,8 +119,11 @@ class SimulatedDevice:
             self._spend(us, self._deepest(us), 0, self.idle_watts)
 
     def nap(self, until_us: float) -> None:
-        """Until a time at which work comes: sleep and be woken, or stay awake at the last clock
-        where that costs less.  The kernel chooses an idle state by how long it expects to stay."""
+        """Wait until work arrives at `until_us`.
+
+        Sleeps and wakes, or stays awake at the last clock if that costs less, since the kernel
+        chooses an idle state by the expected idle time.
+        """
         us = until_us - self.at_us
         watts = self.tariff.race_watts("cpu", self._last_hz, 0.0)
         if us > 0 and (watts - self.idle_watts) * us / 1e6 < self.tariff.wake_j:
@@ -127,18 +134,18 @@ class SimulatedDevice:
             self.wake()
 
     def wake(self) -> None:
-        """A core is woken."""
+        """Wake a core."""
         self.wakes += 1
         self.extra(self.tariff.wake_j)
 
     def extra(self, joules: float) -> None:
-        """Joules at one moment."""
+        """Add energy without time."""
         self.joules += joules
         if self.log is not None:
             self.log.append(Piece(self.at_us, 0.0, "extra", 0, 0.0, joules))
 
     def apply(self, decision: Decision) -> None:
-        """Set and release clocks; only the first cluster's counts, they are set together."""
+        """Set and release clocks. Clusters are set together, so the first one's setting counts."""
         if not decision.clocks:
             return
         setting = decision.clocks.get(self.dials[0].name)
@@ -155,8 +162,10 @@ class SimulatedDevice:
             self._spend(self.write_us, "write", self.dials[0].min_hz, watts)
 
     def race(self, cost: RaceCost, units: float, device: str = "cpu") -> float:
-        """Run a race on `cpu` or `gpu`, there with what the CPU does beside it first; how long it
-        took (µs)."""
+        """Run a race on `cpu` or `gpu`; returns its time (µs).
+
+        A race on the GPU starts with the host's part on the CPU.
+        """
         if device == "gpu":
             before_us = 0.0 if cost.host is None else self._race_on_cpu(cost.host, units)
             us = before_us + self._race_on_gpu(cost, units)
@@ -183,7 +192,7 @@ class SimulatedDevice:
         return spent
 
     def fastest_us(self, cost: RaceCost, units: float, device: str = "cpu") -> float:
-        """A race at the highest clocks that the mode allows."""
+        """Time of a race (µs) at the highest clocks of the power mode."""
         host_hz = self.dials[0].max_hz
         if device != "gpu" or self._gpu_dial is None:
             return cost.us(units, host_hz)
@@ -191,17 +200,17 @@ class SimulatedDevice:
         return host_us + cost.us(units, self._gpu_dial.max_hz)
 
     def _stretch(self) -> float:
-        """How much longer waits for memory are where its clock is capped."""
+        """Factor by which a capped memory clock lengthens memory stalls."""
         if self._memory_hz is None:
             return 1.0
         return next(d.max_hz for d in self.dials if d.kind == "memory") / self._memory_hz
 
     def _race_on_gpu(self, cost: RaceCost, units: float) -> float:
-        assert self._gpu_dial is not None, "only a board with a GPU is given such work"
+        assert self._gpu_dial is not None, "the board has a GPU"
         if self.at_us >= self._gpu_until_us:
             self.gpu_wakes += 1
             self.extra(self.tariff.gating.wake_j or 0.0)
-        self._gpu_until_us = 0.0  # what it draws powered is in the race's watts
+        self._gpu_until_us = 0.0  # the race's watts include the powered GPU
         hz = self.gpu_hz
         stall_us = cost.stall_us + cost.stall_us_per_unit * units
         us = cost.us(units, hz) + (self._stretch() - 1) * stall_us
@@ -215,7 +224,7 @@ class SimulatedDevice:
         return us
 
     def beside(self, cycles: float) -> None:
-        """Work of one core beside the wait (commit, acks): its joules above idle, without time."""
+        """Add the energy above idle of one core's background work (commit, acks), without time."""
         self.extra(cycles * self.tariff.cycle_j)
 
     def _spend(self, us: float, state: str, hz: int, watts: float) -> None:
@@ -235,7 +244,7 @@ class SimulatedDevice:
 
 
 def _gpu_dial(profile: BoardProfile, mode: Mode | None) -> Dial | None:
-    """The GPU's clock within the limits that a mode leaves; None where there is no GPU."""
+    """The dial of the GPU's clock within the limits of a power mode; None without a GPU."""
     if profile.gpu is None:
         return None
     table = tuple(opp.hz for opp in profile.gpu.opps)
@@ -244,7 +253,7 @@ def _gpu_dial(profile: BoardProfile, mode: Mode | None) -> Dial | None:
 
 
 def _dial(cluster: Cluster, mode: Mode | None) -> Dial:
-    """A cluster's clock within the limits that a mode leaves."""
+    """The dial of a cluster's clock within the limits of a power mode."""
     top = cluster.opps[-1].hz
     most = top if mode is None else min(top, mode.cpu_max_khz * 1000)
     least = max(cluster.opps[0].hz, cluster.floor_hz)

@@ -1,12 +1,15 @@
 """Discrete events in virtual time: the daemon's batcher, placer and policies on a modelled board.
 
-A beat is: the first message after the last ingest wakes the daemon (wake one), the batcher says
-when to race, the timer wakes it again (wake two), ingest and race run at the clock that they meet,
-the commit follows beside the next wait, results are sealed when it is durable.  Messages arrive at
-random (Poisson), their rows evenly from the first of a beat to its ingest.  What is not admitted
-waits: nothing is lost.
+A beat in order:
 
-The policy's part in the wait is the batcher's (`steer`), as in the daemon.
+    1. The first message after the last ingest wakes the daemon.
+    2. The batcher sets the time of the race; the timer wakes the daemon again.
+    3. Ingest and race run at the board's current clock.
+    4. The commit runs in the background of the next wait; results are sealed once it is durable.
+
+Messages arrive as a Poisson process. Their rows are spread evenly from the first message of a beat
+to its ingest. Rows that a policy does not admit wait; no row is lost. As in the daemon, the policy
+changes the wait through the batcher (`steer`).
 
     sealed − arrival = wait for the ingest + race + commit
 """
@@ -35,15 +38,15 @@ from governors.policies.running import Running
 from governors.work import RaceCost, Work
 
 BUFFER_BYTES = 6 << 20
-"""The senders' buffers: Linux's largest receive buffer (tcp_rmem), a connection a stream."""
+"""Receive buffer of one connection: Linux's largest (tcp_rmem). Each stream has one connection."""
 HELD_ROWS_MIN = 1.0
 FIGURES = re.compile(r"\d[\d.]*")
-"""In what a policy says."""
+"""Numbers in the reason of a policy's decision."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What is simulated."""
+    """The input of one simulation."""
 
     work: JobWork
     latency_us: int
@@ -57,16 +60,16 @@ class Setup:
     day_us: int = 0
     upload_within_us: int = 0
     calibrated: KernelProfile | None = None
-    """Times of the kernels on the board, for the placer (`rows`)."""
+    """Kernel times on the board, for the placer (`rows`)."""
     kernels: Mapping[str, JobWork] = field(default_factory=dict)
-    """The work with other kernels of the join than the default."""
+    """The work with each kernel of the join, by name."""
     notes: tuple[str, ...] = ()
-    """What should be said of those times."""
+    """Notes on the provenance of the kernel times."""
 
 
 @dataclass
 class SimulationOutcome:
-    """What happened."""
+    """The result of one simulation."""
 
     seconds: float
     joules: float
@@ -76,19 +79,19 @@ class SimulationOutcome:
     beats: int
     wakes: int
     busy_share: float
-    """Race time over all time; at or above 1 the board does not keep up."""
+    """Race time over total time. From 1 on, the board does not keep up."""
     waiting: float
-    """Rows that are neither raced nor dropped at the end."""
+    """Rows that were not processed by the end."""
     held_back: int
-    """Beats in which a policy admitted less than what waited."""
+    """Beats in which a policy admitted only some of the waiting rows."""
     latency_ms: dict[str, float]
     late_share: float
-    """Rows that were sealed after the tolerance."""
+    """Share of rows sealed later than the tolerance allows."""
     clocks_us: dict[int, float]
     states_us: dict[str, float]
     kernel: str
     reasons: list[tuple[int, str]]
-    """How often the policy said what, most often first."""
+    """Counts and texts of the policy's reasons, the most frequent first."""
     forecast: str
     gpu_clocks_us: dict[int, float]
     gpu_wakes: int
@@ -103,7 +106,10 @@ class Engine:
         self.policy = Running(setup.policy, setup.settings, CostModel(device.tariff))
         self.placer = Placer(setup.calibrated, setup.latency_us, DEFAULT)
         self.placer.prices = PlacementPrices(
-            device.tariff, device.dials[0].max_hz, self.policy, lambda: self._seen(device.at_us)
+            device.tariff,
+            device.dials[0].max_hz,
+            self.policy,
+            lambda: self._observation(device.at_us),
         )
         self._random = random.Random(setup.seed)
         self._poisson = np.random.default_rng(setup.seed)
@@ -111,14 +117,14 @@ class Engine:
         self._latency: list[tuple[float, float, float]] = []
         self._reasons: dict[str, tuple[int, str]] = {}
         self._rows = self._arrived = self._raced = 0.0
-        self._beats = self._held = 0
+        self._beats = self._held_back = 0
         self._cut = False
         self._work = setup.work
         self._unraced_us: float | None = None
         self._unsent_bytes = 0.0
 
     def run(self) -> SimulationOutcome:
-        """Simulate `seconds`; races that begin before the end are finished."""
+        """Simulate `seconds`. A race that starts before the end is completed."""
         d, end_us, ingested_us = self.device, 1e6 * self.setup.seconds, 0.0
         per_message_us = 1e6 / self.setup.work.messages_per_s
         while d.at_us < end_us:
@@ -134,7 +140,7 @@ class Engine:
                 self._sleep(first)
             else:
                 break
-            at, race = self._when(oldest, d.at_us)
+            at, race = self._next_wakeup(oldest, d.at_us)
             if at >= end_us:
                 break
             self._sleep(at)
@@ -145,25 +151,25 @@ class Engine:
         return self._outcome()
 
     def _sleep(self, until_us: float) -> None:
-        """Idle until a timer or a message wakes a core; nothing where it is that late already."""
+        """Idle until a timer or a message wakes a core. Does nothing if that time has passed."""
         if until_us > self.device.at_us:
             self.device.idle(until_us)
             self.device.wake()
 
     def _due_us(self) -> float:
-        """The latest start of a race for what was committed but not raced."""
+        """The latest start of a race over the rows that are committed but not raced."""
         if self._unraced_us is None:
             return math.inf
         return float(self.batcher.race_by(int(self._unraced_us)))
 
-    def _when(self, oldest_us: float, now_us: float) -> tuple[float, bool]:
-        """The batcher's wake, and whether it races."""
+    def _next_wakeup(self, oldest_us: float, now_us: float) -> tuple[float, bool]:
+        """The time of the batcher's next wakeup, and whether that wakeup races."""
         unraced = None if self._unraced_us is None else int(self._unraced_us)
         wake = self.batcher.wake(int(oldest_us), int(now_us), unraced)
         return max(float(wake.at_us), now_us), wake.race
 
     def _arrive(self, first_us: float, until_us: float) -> None:
-        """Rows of the messages from the first one since the last ingest on."""
+        """Add the rows of all messages from the first one since the last ingest to `until_us`."""
         work = self.setup.work
         if until_us < first_us:
             return
@@ -183,12 +189,12 @@ class Engine:
             self.batcher.committed(COMMIT_US)
             return
         waiting = self._rows
-        decision = self._decided(self.policy.race(self._seen(oldest_us)))
+        decision = self._count_reason(self.policy.race(self._observation(oldest_us)))
         d.apply(decision)
         admitted = min(decision.admit_share * waiting, decision.units_max)
         most = float(self.batcher.rows_max())
         rows = admitted if admitted <= most + self.batcher.rows_over() else most
-        self._held += decision.admit_share < 1.0
+        self._held_back += decision.admit_share < 1.0
         if rows >= HELD_ROWS_MIN or decision.admit_share >= 1.0:
             fill = min(1.0, waiting * self.setup.work.row_bytes / 2 / BUFFER_BYTES)
             us = d.race(cost, rows, self._work.device)
@@ -201,19 +207,22 @@ class Engine:
             self._place(int(rows))
             self._unraced_us = oldest_us if rows < admitted else None
         self._cut = self._rows >= HELD_ROWS_MIN
-        after = self._decided(self.policy.idle(self._seen(d.at_us)))
+        after = self._count_reason(self.policy.idle(self._observation(d.at_us)))
         d.apply(after)
         self._upload(after)
         hold_us = max(decision.not_before_us, after.not_before_us)
         self.batcher.steer(after.wait_share, after.race_us, hold_us)
 
-    def _decided(self, decision: Decision) -> Decision:
-        """Reasons that differ in their figures only are one, told with the latest."""
+    def _count_reason(self, decision: Decision) -> Decision:
+        """Count the decision's reason.
+
+        Reasons that differ in numbers only share a count; the latest text stays.
+        """
         kind = FIGURES.sub("#", decision.reason)
         self._reasons[kind] = self._reasons.get(kind, (0, ""))[0] + 1, decision.reason
         return decision
 
-    def _seen(self, oldest_us: float) -> Observation:
+    def _observation(self, oldest_us: float) -> Observation:
         s, d, b = self.setup, self.device, self.batcher
         work = Work(
             self._rows, s.work.rows_per_s, {self._work.device: self._work.cost}, s.latency_us,
@@ -228,7 +237,7 @@ class Engine:
         )  # fmt: skip
 
     def _seal(self, rows: float, sealed_us: float) -> None:
-        """First in, first out."""
+        """Record the latency of the oldest `rows` waiting rows, sealed at `sealed_us`."""
         self._raced += rows
         self._rows -= rows
         while rows > 1e-9 and self._waiting:
@@ -249,7 +258,7 @@ class Engine:
             self._work = self.setup.kernels.get(kernel, self.setup.work)
 
     def _upload(self, decision: Decision) -> None:
-        """Ship what has been sealed since the last upload."""
+        """Ship the pages sealed since the last upload, if the decision allows an upload."""
         radio = self.device.tariff.radio
         sealed = self._raced / max(self.setup.work.rows_per_s, 1e-9)
         total = sealed * self.setup.work.output_bytes_per_s
@@ -259,21 +268,23 @@ class Engine:
 
     def _outcome(self) -> SimulationOutcome:
         d = self.device
-        ranked = sorted(self._reasons.values(), key=lambda told: -told[0])
+        ranked = sorted(self._reasons.values(), key=lambda reason: -reason[0])
         latency, late = percentiles(self._latency, self.setup.latency_us)
         return SimulationOutcome(
             d.at_us / 1e6, d.joules, d.idle_watts, self._arrived, self._raced, self._beats,
-            d.wakes, d.busy_us / d.at_us, self._rows, self._held, latency, late,
+            d.wakes, d.busy_us / d.at_us, self._rows, self._held_back, latency, late,
             dict(sorted(d.clocks_us.items())), d.states_us, self.placer.kernel, ranked[:5],
-            self.policy.policy.forecast(self._seen(d.at_us)), d.gpu_clocks_us, d.gpu_wakes,
+            self.policy.policy.forecast(self._observation(d.at_us)), d.gpu_clocks_us, d.gpu_wakes,
         )  # fmt: skip
 
 
 def percentiles(
     spans: list[tuple[float, float, float]], latency_us: int
 ) -> tuple[dict[str, float], float]:
-    """Median, 95 %, 99 % and largest latency (ms) of rows spread evenly over spans, and the share
-    above a limit."""
+    """Latency percentiles (p50, p95, p99, max; ms), and the share of rows above `latency_us`.
+
+    A span is (least latency, largest latency, rows) in µs; its rows are spread evenly over it.
+    """
     if not spans:
         return {"p50": 0.0, "p95": 0.0, "p99": 0.0, "max": 0.0}, 0.0
     low, high, rows = np.array(spans, np.float64).T

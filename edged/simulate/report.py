@@ -1,7 +1,7 @@
-"""What `edged simulate` answers: one run or a sweep, as JSON, as tables, as a picture.
+"""The answer of `edged simulate`: one run or a sweep, as JSON, as tables, or as a figure.
 
-Every figure is of a board that is not there: the answer carries `"provenance": "simulated"`, and
-power comes with one standard deviation of the board's model.
+Every figure belongs to a board that is not there, so an answer carries `"provenance": "simulated"`.
+Power comes with one standard deviation of the board's model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edged.documents.units import show_size
 from edged.job.plan import JobPlan
 from edged.placement.placement import KernelProfile
 from edged.placement.profile import EnergyCalibration
-from edged.simulate.bounds import LINK_BITS_PER_S, find_bounds, memory_room
+from edged.simulate.bounds import LINK_BITS_PER_S, available_memory, find_bounds
 from edged.simulate.device import SimulatedDevice
 from edged.simulate.engine import Engine, Setup, SimulationOutcome
 from edged.simulate.rows import clocks_of, on_board
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: a job on a board."""
+    """The input of one answer: a job, a board, a load and a policy."""
 
     plan: JobPlan
     board: governors.profile.BoardProfile
@@ -44,17 +44,20 @@ class Question:
     day_us: int = 0
     upload_within_us: int = 0
     calibrated: KernelProfile | None = None
-    """Times of kernels, of this board or of another machine (`rows`)."""
+    """Kernel times, of this board or of another machine (`rows`)."""
     energy: EnergyCalibration | None = None
-    """Watts over the clocks; heeded where they are this board's."""
+    """Power over the clocks; used only if it is this board's."""
     gpu: bool = False
-    """Whether kernels of the board's GPU may be placed by its data sheet."""
+    """Whether the placer may use GPU kernels with times from the board's data sheet."""
     memory_cap: bool = False
 
 
 def answer(asked: Question) -> dict[str, Any]:
-    """Simulate, and say what came out."""
-    device, told = _device(asked)
+    """Simulate one question; returns the answer as a JSON document.
+
+    Raises ProfileError for an unknown power mode, or for a board whose cores have no cost model.
+    """
+    device, device_notes = _device(asked)
     setup = _setup(asked, device)
     outcome = Engine(setup, device).run()
     bounds = find_bounds(_at(asked, device), device)
@@ -69,13 +72,14 @@ def answer(asked: Question) -> dict[str, Any]:
         "overload": overload and not outcome.held_back, "bounded_by": bounds.by,
         "beyond": [k for k, v in bounds.rows_per_s.items() if asked.load.rate > v],
         "bounds_rows_per_s_per_stream": {k: round(v, 1) for k, v in bounds.rows_per_s.items()},
-        "notes": [*setup.work.notes, *setup.notes, *told, *_unpriced(device, outcome),
-                  _rooms(setup, device)],
+        "notes": [*setup.work.notes, *setup.notes, *device_notes,
+                  *_unpriced(device, outcome), _limits(setup, device)],
     }  # fmt: skip
 
 
 def _error_watts(device: SimulatedDevice, setup: Setup, outcome: SimulationOutcome) -> float:
-    """One standard deviation of the model, idle or by the share of time that it races."""
+    """One standard deviation of the power model: that of the idle board, or that of races weighted
+    by their share of time, whichever is larger."""
     tariff, seconds = device.modelled, max(outcome.seconds, 1e-9)
     on_gpu = sum(device.gpu_clocks_us.values()) / 1e6 / seconds
     load = tariff.race_load("cpu", device.dials[0].max_hz, setup.work.cost.cores)
@@ -97,13 +101,14 @@ def _unpriced(device: SimulatedDevice, outcome: SimulationOutcome) -> list[str]:
     up = device.profile.uplink
     if None in (up.fixed_joules, up.joules_per_byte, up.tail_joules):
         missing.append("uplink")
-    return [f"not in the figures, as not published: {', '.join(missing)}"] if missing else []
+    text = f"not included, since no figure is published: {', '.join(missing)}"
+    return [text] if missing else []
 
 
-def _rooms(setup: Setup, device: SimulatedDevice) -> str:
-    """What memory and network are taken to be."""
-    room, whose = memory_room(setup, device.profile.memory.bytes)
-    return (f"bounds: memory is {show_size(room)}, {whose}; the network's link is assumed to have"
+def _limits(setup: Setup, device: SimulatedDevice) -> str:
+    """The note on the assumed memory and network bandwidth."""
+    size, origin = available_memory(setup, device.profile.memory.bytes)
+    return (f"bounds: memory is {show_size(size)}, {origin}; the network link is assumed to have"
             f" {LINK_BITS_PER_S / 1e9:g} Gbit/s")  # fmt: skip
 
 
@@ -136,7 +141,7 @@ def _figures(o: SimulationOutcome, asked: Question, error: float) -> dict[str, A
 def sweep(
     asked: Question, key: str, values: Sequence[float], say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """An answer at each value of `rate` (of each stream) or `latency` (µs)."""
+    """One answer for each value of `rate` (rows/s of each stream) or `latency` (µs)."""
     found = []
     for value in values:
         say(f"{key} {value:g}")
@@ -162,14 +167,16 @@ def show(result: dict[str, Any], console: Console) -> None:
         ("power", f"{w['above_idle']:.3f} W above idle, {w['input']:.3f} W input"
                   f" ± {w['error']:.2f} ({result['input_is']})"),
         ("energy", "nothing was processed" if j is None else
-                   f"{j['above_idle']:.3g} J a million above idle, {j['input']:.3g} J in all"),
+                   f"{j['above_idle']:.3g} J per million tuples above idle,"
+                   f" {j['input']:.3g} J in total"),
         ("latency", f"median {ms['p50']:g} ms, 95 % {ms['p95']:g}, 99 % {ms['p99']:g},"
-                    f" most {ms['max']:g}; {result['late_share']:.2%} late"),
+                    f" largest {ms['max']:g}; {result['late_share']:.2%} late"),
         ("clocks", _shares(result["clock_shares_hz"], _mhz)),
         ("states", _shares(result["state_shares"], str)),
         ("wakeups", f"{result['wakeups_per_s']:.2f} a second, {result['beats_per_s']:.2f} beats"),
         ("busy", f"{result['busy_share']:.2%} of the time"
-                 + (" — OVERLOAD: more arrives than is processed" if result["overload"] else "")),
+                 + (" — OVERLOAD: rows arrive faster than they are processed"
+                    if result["overload"] else "")),
         ("bounds", f"{result['bounded_by']} first: "
                    + ", ".join(f"{k} {v:.3g}" for k, v in
                                result["bounds_rows_per_s_per_stream"].items())
@@ -192,7 +199,7 @@ def show(result: dict[str, Any], console: Console) -> None:
 
 
 def show_sweep(results: Sequence[dict[str, Any]], key: str, console: Console) -> None:
-    """Print a sweep, a line a value."""
+    """Print a sweep, one line for each value."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -212,7 +219,7 @@ def show_sweep(results: Sequence[dict[str, Any]], key: str, console: Console) ->
 
 
 def _line(r: dict[str, Any], key: str) -> dict[str, str]:
-    """One run as the columns of a sweep; a column that is empty in all is left out."""
+    """One run as the columns of a sweep. `show_sweep` omits a column that is empty in all runs."""
     rate = r["rate_per_stream"]
     w, j, ms = r["watts"], r["joules_per_mtuple"], r["latency_ms"]
     hours = r["battery_hours"]
@@ -233,7 +240,7 @@ def _line(r: dict[str, Any], key: str) -> dict[str, str]:
 
 
 def _short(x: float) -> str:
-    """Three digits and a power of a thousand."""
+    """Three significant digits with the suffix k, M or G."""
     for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(x) >= 0.9995 * size:
             return f"{x / size:.3g}{name}"
@@ -241,15 +248,15 @@ def _short(x: float) -> str:
 
 
 def _brief(us: int) -> str:
-    """Three digits of a duration."""
+    """A duration in s or ms with three significant digits."""
     return f"{us / 1e6:.3g}s" if us >= 1_000_000 else f"{us / 1e3:.3g}ms"
 
 
 def draw(results: Sequence[dict[str, Any]], key: str, path: Path) -> None:
     """Write a figure as PNG.
 
-    A sweep over `key` (`rate` or `latency`): power on the left, latency on the right.  One run:
-    shares of time at each clock and in each sleep state on the left, latency on the right.
+    For a sweep over `key` (`rate` or `latency`): power on the left, latency on the right. For one
+    run: the shares of time at each clock and in each sleep state on the left, latency on the right.
     """
     figure, (left, right) = new_figure(1, 2, 4.2)
     if len(results) == 1:
@@ -296,20 +303,23 @@ def _draw_sweep(results: Sequence[dict[str, Any]], key: str, left: Any, right: A
 
 
 def _device(asked: Question) -> tuple[SimulatedDevice, list[str]]:
-    """The board, with the watts of a calibration of such a one, and what is to be said of them."""
-    measured, told = None, []
+    """The simulated board, and notes on its power.
+
+    A calibration of a board of the same name supplies the power of races.
+    """
+    measured, notes = None, []
     energy = asked.energy
     if energy is not None and energy.board == asked.board.name:
         cpu, gpu = (energy.of_device(device) for device in ("cpu", "cuda"))
         if cpu is not None:
             on_gpu = None if gpu is None else Measured(gpu.curve, gpu.cores)
             measured = Measured(cpu.curve, cpu.cores), on_gpu
-            told = [
-                f"watts of races by a calibration ({cpu.curve.watts_from.value}, {energy.meter})"
+            notes = [
+                f"power of races from a calibration ({cpu.curve.watts_from.value}, {energy.meter})"
             ]
     return SimulatedDevice(
         asked.board, asked.mode, memory_cap=asked.memory_cap, measured=measured
-    ), told
+    ), notes
 
 
 def _setup(asked: Question, device: SimulatedDevice) -> Setup:
@@ -337,7 +347,7 @@ def _mhz(hz: str) -> str:
 
 
 def _title(r: dict[str, Any], key: str = "") -> str:
-    """What was simulated, but for what is swept."""
+    """The title of a table or figure, without the swept quantity."""
     rate = "" if key == "rate" else f" at {r['rate_per_stream']:g} tuples/s a stream"
     mode = f" ({r['mode']})" if r["mode"] else ""
     return f"{r['job']} on {r['board']}{mode}, {r['policy']}{rate}: simulated"

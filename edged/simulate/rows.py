@@ -1,13 +1,14 @@
-"""Times of kernels on a board, by which a simulation places them: calibrated there, else converted
-from the machine that was calibrated, else modelled.
+"""Kernel times on a simulated board, the input of its placer.
 
-    calibrated there   `edged calibrate` on such a board: as they are
-    converted          CPU kernels of another machine, by the width of cores and by clock (`work`);
-                       those of a GPU cannot be converted to another one and are left out
-    modelled           `chain` by the law of `work`, a GPU's kernels by the board's data sheet
-                       (`gpu`), on request only
+In order of preference:
 
-Which of them a kernel's times are stands beside it (`Curve.times_from`).
+    calibrated   measured by `edged calibrate` on a board of this name; used unchanged
+    converted    CPU kernels measured on another machine, scaled by core width and clock (`work`).
+                 Times of a GPU cannot be converted to another GPU; these kernels are left out
+    modelled     `chain` by the law of `work`, kernels of a GPU by the board's data sheet (`gpu`);
+                 on request only
+
+`Curve.times_from` holds the provenance of each kernel's times.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ ROWS = (256, 2_048, 16_384, 131_072)
 
 
 def default_mode(board: governors.profile.BoardProfile) -> Mode | None:
-    """The power mode that a board boots in."""
+    """The power mode in which a board boots; None if its profile has none."""
     return next((m for m in board.modes if m.id == board.default_mode), None)
 
 
 def clocks_of(board: governors.profile.BoardProfile, mode: Mode | None) -> dict[str, int]:
-    """The highest clocks of a mode, by device."""
+    """The highest clock (Hz) of `cpu`, and of `cuda` on a board with a GPU, in a power mode."""
     found = {"cpu": board.clusters[0].opps[-1].hz}
     if mode is not None:
         found["cpu"] = min(found["cpu"], 1000 * mode.cpu_max_khz)
@@ -50,26 +51,32 @@ def on_board(
     cores: int,
     on_gpu: bool = False,
 ) -> tuple[KernelProfile | None, list[str]]:
-    """The kernels' times on a board at `clocks`, and what is to be said of them; None where nothing
-    was calibrated and no GPU is asked for.  Raises ProfileError."""
+    """The kernel times on a board at `clocks`, and notes on their provenance.
+
+    The profile is None without a calibration, unless `on_gpu` requests modelled GPU kernels. Raises
+    ProfileError.
+    """
     if calibrated is None and not on_gpu:
         return None, []
     kernels: dict[str, Curve] = {}
     notes = []
     if calibrated is not None and calibrated.board == board.name:
-        kernels = _there(calibrated, clocks)
-        notes.append(f"kernels by the calibration of {board.name}")
+        kernels = _at_clock(calibrated, clocks)
+        notes.append(f"kernel times from the calibration of {board.name}")
         clocks = {**calibrated.clocks, "cpu": clocks["cpu"]}
     elif calibrated is not None:
         kernels, left_out = _converted(calibrated, board, clocks["cpu"])
-        notes += [f"{name} is left out: its times are another GPU's" for name in left_out]
+        notes += [f"{name} is left out: its times are from another GPU" for name in left_out]
     if on_gpu and not any(c.device != "cpu" for c in kernels.values()):
         kernels |= _modelled(board, clocks, gpu.offered(board), kernels)
         if DEFAULT not in kernels:
             kernels = {DEFAULT: _chain(board, clocks["cpu"], cores), **kernels}
-        told = f"kernels of the GPU {gpu.PROVENANCE}"
-        known = any(c.device != "cpu" for c in kernels.values())
-        notes.append(told if known else f"the GPU of {board.name} has no figures: CPU only")
+        modelled = any(c.device != "cpu" for c in kernels.values())
+        notes.append(
+            f"times of GPU kernels are {gpu.PROVENANCE}"
+            if modelled
+            else f"the GPU of {board.name} has no figures: CPU only"
+        )
     threads = cores if calibrated is None else calibrated.threads
     watts = {} if calibrated is None else calibrated.watts
     sources = {} if calibrated is None else calibrated.watts_from
@@ -79,8 +86,10 @@ def on_board(
 def simulated_rows(
     measured: KernelProfile, board: governors.profile.BoardProfile, names: Collection[str]
 ) -> KernelProfile:
-    """What `edged calibrate` keeps for a simulated board in the mode that it boots in: this
-    machine's times converted, and those of a GPU's kernels modelled.  Raises ProfileError."""
+    """The profile that `edged calibrate` stores for a simulated board in its default power mode.
+
+    CPU times are this machine's, converted; GPU times are modelled. Raises ProfileError.
+    """
     clocks = clocks_of(board, default_mode(board))
     kernels, _ = _converted(measured, board, clocks["cpu"])
     wanted = [name for name in gpu.offered(board) if name in names]
@@ -89,8 +98,8 @@ def simulated_rows(
     return replace(measured, kernels=kernels, board=board.name, clocks=clocks)
 
 
-def _there(calibrated: KernelProfile, clocks: dict[str, int]) -> dict[str, Curve]:
-    """At another clock of the CPU its kernels take as much longer as it is slower, at most."""
+def _at_clock(calibrated: KernelProfile, clocks: dict[str, int]) -> dict[str, Curve]:
+    """The calibrated times at another CPU clock. CPU times scale with it, an upper bound."""
     slower = calibrated.clocks.get("cpu", clocks["cpu"]) / clocks["cpu"]
     return {
         name: c if c.device != "cpu" else _slower(c, slower)
@@ -101,10 +110,10 @@ def _there(calibrated: KernelProfile, clocks: dict[str, int]) -> dict[str, Curve
 def _converted(
     measured: KernelProfile, board: governors.profile.BoardProfile, cpu_hz: int
 ) -> tuple[dict[str, Curve], list[str]]:
-    """CPU kernels as they would be at a clock of the board, and which kernels are no such.
+    """The times of CPU kernels at a clock of the board, and the names of all other kernels.
 
-    What a larger window takes more is waiting for memory: the same time, from windows on that are
-    smaller as the board's cache is (`work`).
+    The extra time of a larger window is memory stall. It stays the same and starts at windows that
+    are smaller in the ratio of the caches (`work`).
     """
     slower = scale_of(board)[0] * HOST_HZ / cpu_hz
     kernels = {}
@@ -118,18 +127,19 @@ def _converted(
                 for table in (c.us, c.cpu_us)
             )
             kernels[name] = replace(
-                c, windows=_smaller(c.windows, cache_ratio(board)), us=us, cpu_us=cpu_us,
+                c, windows=_scaled_windows(c.windows, cache_ratio(board)), us=us, cpu_us=cpu_us,
                 carry_us_per_tuple=slower * c.carry_us_per_tuple,
                 times_from=Provenance.MODELLED.value,
             )  # fmt: skip
     return kernels, [name for name in measured.kernels if name not in kernels]
 
 
-def _smaller(windows: tuple[int, ...], ratio: float) -> tuple[int, ...]:
-    found: list[int] = []
+def _scaled_windows(windows: tuple[int, ...], ratio: float) -> tuple[int, ...]:
+    """The windows over `ratio`, still ascending."""
+    scaled: list[int] = []
     for window in windows:
-        found.append(max(found[-1] + 1 if found else 1, round(window / ratio)))
-    return tuple(found)
+        scaled.append(max(scaled[-1] + 1 if scaled else 1, round(window / ratio)))
+    return tuple(scaled)
 
 
 def _slower(curve: Curve, factor: float) -> Curve:
@@ -143,17 +153,17 @@ def _slower(curve: Curve, factor: float) -> Curve:
 
 def _modelled(
     board: governors.profile.BoardProfile, clocks: dict[str, int], names: Collection[str],
-    beside: Mapping[str, Curve],
+    others: Mapping[str, Curve],
 ) -> dict[str, Curve]:  # fmt: skip
-    """Kernels of the GPU, at the windows that those beside them have."""
-    windows = next((curve.windows for curve in beside.values()), WINDOWS)
+    """Modelled times of GPU kernels, at the windows of the `others`."""
+    windows = next((curve.windows for curve in others.values()), WINDOWS)
     return {
         name: gpu.curve(board, name, windows, ROWS, clocks["cpu"], clocks["cuda"]) for name in names
     }
 
 
 def _chain(board: governors.profile.BoardProfile, cpu_hz: int, cores: int) -> Curve:
-    """The kernel of the default join alone; carrying a tuple over is taken as joining it."""
+    """Modelled times of `chain`. Carrying a tuple over is assumed to cost as much as joining it."""
     cycles_us = 1e6 * scale_of(board)[0] * KERNEL_CYCLES / cpu_hz
     cpu_us = tuple(
         tuple(n * (cycles_us + stall_ns(board, window) / 1e3) for n in ROWS) for window in WINDOWS

@@ -1,24 +1,25 @@
-"""What a beat of a job takes on a board, as a law in cycles and waiting.
+"""Cost of a job's beat on a board: a law in CPU cycles and memory stalls.
 
-Cycles were measured once, with one kernel thread of the real daemon and the real operators, on one
-core of an AMD EPYC of family 26 (Zen 5) at 3.57 GHz (six dependent one-cycle instructions a turn,
-timed), Python 3.11, November 2026:
+The cycles were measured in November 2026 with the real daemon and operators, one kernel thread and
+Python 3.11, on one core of an AMD EPYC of family 26 (Zen 5). A timed chain of dependent one-cycle
+instructions gives its clock, 3.57 GHz.
 
-    daemon     seven loads of `edged bench e2e`'s job: 1 000 to 3 M rows/s, 1 to 19 beats/s,
-               messages of 10 to 30 000 rows; CPU seconds of the process by least squares over
-               beats, rows and messages, residuals within a third: 3.6 ms a beat, 78 ns a row,
-               6.8 us a message.  Of a beat's fixed part 1.9 ms are ingest, race and seal, the rest
-               is commit, acks and wakes beside it.  The join's part (below) is taken out.
-    operators  median of 0.6 s each, beats of 16 to 65 536 rows; the join's beats of 16 384 rows.
+    daemon     CPU seconds of the process for seven loads of `edged bench e2e`'s job: 1 000 to 3 M
+               rows/s, 1 to 19 beats/s, messages of 10 to 30 000 rows. Least squares over beats,
+               rows and messages (residuals within a third) give 3.6 ms a beat, 78 ns a row and
+               6.8 us a message. 1.9 ms of a beat are ingest, race and seal; the rest is commit,
+               acks and wakeups in the background. The join's part (below) is subtracted
+    operators  median of 0.6 s each, beats of 16 to 65 536 rows; the join's beats of 16 384 rows
 
-They become cycles of the board's cores by the width of the cores' front ends (`CORES`), which is
-an assumption with an error of half: what a core does a cycle in these kernels is not published.
-What a join waits for memory is the time that it takes beyond the smallest window; it stays the
-same time, and begins at windows that are smaller as the board's last cache is smaller.
+Scaling to a board:
 
-With the profile of `edged calibrate` the join's times are those that it measured (`rows`).  With a
-kernel on a GPU the kernel's time is the GPU's; the rest of the join, of which that kernel is no
-part, stays with the CPU.
+    cycles     by the width of the cores' front ends (`CORES`). This is an assumption with an error
+               of one half: the throughput of these kernels on the board's cores is not published
+    stalls     the time of a join beyond that at the smallest window. It does not change, but starts
+               at windows that are smaller in the ratio of the last-level caches
+
+With a profile of `edged calibrate` the join has its calibrated times (`rows`). A kernel on a GPU
+has the GPU's time; the rest of the join stays on the CPU.
 """
 
 from __future__ import annotations
@@ -41,62 +42,62 @@ HOST_HZ = 3.57e9
 HOST_CACHE_BYTES = 32 << 20
 HOST_WIDTH = 8
 RACE_CYCLES = 6.4e6
-"""Fixed, of ingest, race and seal on the beat's thread."""
+"""Fixed cycles of ingest, race and seal, on the beat's thread."""
 BESIDE_CYCLES = 6.0e6
-"""Fixed, of a commit, its acks and the wakes of a beat, on another core beside the next wait."""
+"""Fixed cycles of a beat's commit, acks and wakeups, on another core during the next wait."""
 COMMIT_CYCLES = 2.6e6
-"""Fixed, of a beat that only commits, on its thread: ingest and seal."""
+"""Fixed cycles of a beat that only commits, on its thread: ingest and seal."""
 MESSAGE_CYCLES = 24e3
 ROW_CYCLES = 207.0
 COMMIT_US = 900
-"""Of the measured store; an SD card takes longer."""
+"""Commit time of the measured store; an SD card takes longer."""
 UNMEASURED = WindowPlan.cycles
-"""Cycles of an operator that was not measured: those of a window."""
+"""Cycles assumed for an operator that was not measured: those of a window."""
 KERNEL_CYCLES = 15.0
-"""Of the join's cycles a row, the kernel's (`chain`, windows of 10 000, beats of 16 384 rows); the
-rest is hashing, sharing out, keeping columns and making pairs of rows."""
+"""The kernel's share of the join's cycles a row (`chain`, windows of 10 000, beats of 16 384 rows).
+The rest is hashing, partitioning, storing columns and materialising pairs."""
 JOIN_STALL_NS = ((10_000, 0.0), (100_000, 7.1), (1_000_000, 11.4))
-"""Beyond the smallest window: window (rows a side) and ns a row."""
+"""Memory stall beyond that at the smallest window: window (rows a side) and ns a row."""
 CORES = {"Cortex-A57": 3, "Cortex-A76": 4, "Cortex-A78AE": 4, "x86-64": 6}
-"""Instructions that a core's front end decodes a cycle (vendors' optimisation guides; x86-64 is
-Gracemont, the N100's core)."""
+"""Instructions that a core's front end decodes per cycle. Source: the vendors' optimisation guides;
+x86-64 is Gracemont, the N100's core."""
 MOVES = 8
-"""Times that a row's bytes cross the memory bus (socket, staging, log, window, page): assumed."""
+"""Assumed crossings of the memory bus by a row's bytes (socket, staging, log, window, page)."""
 STATE_BYTES = 40
-"""Beside its columns, what a row of a window takes (`edged.joins.chain`)."""
+"""Bytes of a row in a window in addition to its columns (`edged.joins.chain`)."""
 
 
 @dataclass(frozen=True)
 class ArrivalLoad:
-    """What arrives."""
+    """The load: arrival rate, message rate and match rate."""
 
     rate: float
     """Rows a second of each stream."""
     sends_per_s: float = 20.0
-    """Messages a second of each stream, at most one a row."""
+    """Messages a second of each stream; more than the rate counts as the rate."""
     matches: float = 0.01
-    """Pairs that a join finds a row."""
+    """Pairs that a join finds for each row."""
 
 
 @dataclass(frozen=True)
 class JobWork:
-    """A job on a board at a load."""
+    """The cost of a job on a board at a load."""
 
     cost: RaceCost
-    """Of a race, by rows of all streams."""
+    """Cost of a race; its unit is a row of any stream."""
     rows_per_s: float
     messages_per_s: float
     window: int
     """Rows a side of the largest join."""
     state_bytes: float
     row_bytes: float
-    """Mean, of what arrives."""
+    """Mean bytes of an arriving row."""
     output_bytes_per_s: float
     ingest_share: float
-    """Of a race's time, what is ingest."""
+    """Share of a race's time that is ingest."""
     notes: tuple[str, ...]
     device: str = "cpu"
-    """Where it races: cpu or gpu."""
+    """Processor of the races: cpu or gpu."""
 
 
 def job_work(
@@ -107,10 +108,11 @@ def job_work(
     kernel: str = "chain",
     cores: int | None = None,
 ) -> JobWork:
-    """The law for one job, board and load; `cores`: how many are online, by default all;
-    `calibrated`: times of kernels on this board (`rows`).
+    """The cost of a job on a board at a load.
 
-    Raises ProfileError for cores that are not known.
+    `calibrated` has kernel times on this board (`rows`); without it the join's time is modelled.
+    `cores` is the number of online cores, by default all. Raises ProfileError if the board's cores
+    are unknown.
     """
     scale, scaled = scale_of(board)
     rates, state, window, output = _flows(plan, load)
@@ -118,17 +120,17 @@ def job_work(
     messages = min(load.sends_per_s, load.rate) * len(plan.streams)
     per_row = ROW_CYCLES + MESSAGE_CYCLES * messages / rows_per_s
     fixed, parallel, stall_us = RACE_CYCLES, 0.0, 0.0
-    away = RaceCost(0.0, 0.0, cores=0.0)
+    gpu = RaceCost(0.0, 0.0, cores=0.0)
     notes = [scaled]
     for id, operator in plan.operators.items():
         read = sum(rates[name] for name in plan.inputs[id]) / rows_per_s
         a_beat, a_row = operator.cycles or UNMEASURED
         if operator.cycles is None:
-            notes.append(f"{operator.kind} was not measured: as window")
+            notes.append(f"{operator.kind} was not measured: counted as a window")
         if operator.window_schemas():
             join = _join(board, window, calibrated, kernel, a_row)
             a_row, stall_us = join.cycles_per_unit / scale, stall_us + read * join.stall_us_per_unit
-            away = _and(away, join.gpu, read)
+            gpu = _add_gpu_join(gpu, join.gpu, read)
         fixed += a_beat
         parallel += a_row * read
     row_bytes = _row_bytes(plan)
@@ -142,37 +144,37 @@ def job_work(
         scale * BESIDE_CYCLES, scale * COMMIT_CYCLES,
     )  # fmt: skip
     ingest_share, device = scale * per_row / longest, "cpu"
-    if away.cores > 0:
+    if gpu.cores > 0:
         top_hz = board.clusters[0].opps[-1].hz
-        each_us = [cost.us(1, top_hz) - cost.us(0, top_hz), away.us(1, board.gpu_top_hz)]
-        each_us[1] -= away.us(0, board.gpu_top_hz)
+        each_us = [cost.us(1, top_hz) - cost.us(0, top_hz), gpu.us(1, board.gpu_top_hz)]
+        each_us[1] -= gpu.us(0, board.gpu_top_hz)
         ingest_share, device = ingest_share * each_us[0] / sum(each_us), "gpu"
-        cost = on_gpu(cost, away)
+        cost = on_gpu(cost, gpu)
     return JobWork(
         cost, rows_per_s, messages, window, state, row_bytes, output, ingest_share, tuple(notes),
         device,
     )  # fmt: skip
 
 
-def on_gpu(rest: RaceCost, away: RaceCost) -> RaceCost:
-    """A beat whose kernel is on the GPU: `away` there, `rest` on the CPU before it."""
+def on_gpu(rest: RaceCost, kernel: RaceCost) -> RaceCost:
+    """The cost of a beat whose join kernel runs on the GPU: `rest` on the CPU, then `kernel`."""
     host = replace(rest, bytes_per_unit=0.0, beside_cycles=0.0, commit_cycles=0.0)
     return replace(
-        away, bytes_per_unit=rest.bytes_per_unit, beside_cycles=rest.beside_cycles,
+        kernel, bytes_per_unit=rest.bytes_per_unit, beside_cycles=rest.beside_cycles,
         commit_cycles=rest.commit_cycles, host=host,
     )  # fmt: skip
 
 
 def scale_of(board: governors.profile.BoardProfile) -> tuple[float, str]:
-    """Cycles of a board's cores for one of those that were measured, and on what that rests.
+    """Cycles of a board's cores for one measured cycle, and a note with the assumption behind it.
 
-    Raises ProfileError for cores that are not known.
+    Raises ProfileError if the board's cores are unknown.
     """
     core = board.clusters[0].core.partition(" (")[0]
     width = CORES.get(core)
     if width is None:
         raise ProfileError(
-            f"board {board.name}: cores {core!r} are not known to the simulator;"
+            f"board {board.name}: the simulator does not know cores {core!r};"
             f" it knows {', '.join(sorted(CORES))}"
         )
     scale = HOST_WIDTH / width
@@ -180,18 +182,17 @@ def scale_of(board: governors.profile.BoardProfile) -> tuple[float, str]:
 
 
 def _flows(plan: JobPlan, load: ArrivalLoad) -> tuple[dict[str, float], float, int, float]:
-    """Rows a second of every link; bytes of state; rows a side of the largest join; bytes a second
-    that sinks ship."""
+    """Rows/s of every link, bytes of state, rows a side of the largest join, bytes/s of sinks."""
     rates = dict.fromkeys(plan.streams, load.rate)
     rates |= {f"{name}.late": 0.0 for name in plan.streams}
     state, window = 0.0, 0
     for id in plan.order:
         operator, read = plan.operators[id], sum(rates[n] for n in plan.inputs[id])
         if sides := operator.window_schemas():
-            held = read * operator.window_us() / 1e6
-            kept = sum(map(_width, sides)) / len(sides)
-            state += held * (kept + STATE_BYTES)
-            window = max(window, round(held / 2))
+            rows = read * operator.window_us() / 1e6
+            row_bytes = sum(map(_width, sides)) / len(sides)
+            state += rows * (row_bytes + STATE_BYTES)
+            window = max(window, round(rows / 2))
             rates[id] = read * load.matches
         else:
             rates[id] = read * operator.rows_out
@@ -204,10 +205,10 @@ def _flows(plan: JobPlan, load: ArrivalLoad) -> tuple[dict[str, float], float, i
 
 @dataclass(frozen=True)
 class _Join:
-    """What a row of a join takes."""
+    """The cost of a row of a join."""
 
     cycles_per_unit: float
-    """Of the board's cores."""
+    """Cycles of the board's cores."""
     stall_us_per_unit: float
     gpu: RaceCost | None = None
 
@@ -232,8 +233,10 @@ def _join(
 
 
 def _gpu_cost(curve: Curve, window: int, hz: int) -> RaceCost:
-    """What a GPU's kernel takes, as it was measured at a clock (0: not known); what a beat takes
-    without rows is launches, which the GPU's clock does not shorten."""
+    """The cost of a GPU kernel with times calibrated at the clock `hz` (0: unknown).
+
+    The time of an empty beat is launches, which do not depend on the GPU's clock.
+    """
     few, many = (curve.cost(window, n) for n in (curve.rows[0], curve.rows[-1]))
     each_us = max(0.0, (many.us - few.us) / (curve.rows[-1] - curve.rows[0]))
     fixed_us = max(0.0, few.us - each_us * curve.rows[0])
@@ -243,38 +246,40 @@ def _gpu_cost(curve: Curve, window: int, hz: int) -> RaceCost:
     )
 
 
-def _and(cost: RaceCost, more: RaceCost | None, rows: float) -> RaceCost:
-    """Another join on the GPU, which reads so many rows for one that arrives."""
-    if more is None:
+def _add_gpu_join(cost: RaceCost, join: RaceCost | None, rows: float) -> RaceCost:
+    """`cost` plus a join on the GPU that reads `rows` rows for each arriving row."""
+    if join is None:
         return cost
     return replace(
-        more, cycles_per_unit=cost.cycles_per_unit + rows * more.cycles_per_unit,
-        stall_us=cost.stall_us + more.stall_us,
-        stall_us_per_unit=cost.stall_us_per_unit + rows * more.stall_us_per_unit,
-        cores=max(cost.cores, more.cores),
+        join, cycles_per_unit=cost.cycles_per_unit + rows * join.cycles_per_unit,
+        stall_us=cost.stall_us + join.stall_us,
+        stall_us_per_unit=cost.stall_us_per_unit + rows * join.stall_us_per_unit,
+        cores=max(cost.cores, join.cores),
     )  # fmt: skip
 
 
 def _each_us(curve: Curve, window: int) -> float:
-    """Time a row, without what a beat takes anyway."""
+    """CPU time of a row (µs), without a beat's fixed part."""
     few, many = curve.rows[0], curve.rows[-1]
     each = (curve.cost(window, many).cpu_us - curve.cost(window, few).cpu_us) / (many - few)
     return max(0.0, each)
 
 
 def cache_ratio(board: governors.profile.BoardProfile) -> float:
-    """How many times the measured machine's last cache is the board's; 1 at least."""
+    """Ratio of the last-level caches of the measured machine and the board; at least 1."""
     cluster = board.clusters[0]
     cache = max(cluster.l3_bytes or 0, cluster.l2_bytes or 0) or HOST_CACHE_BYTES
     return max(1.0, HOST_CACHE_BYTES / cache)
 
 
 def stall_ns(board: governors.profile.BoardProfile, window: int) -> float:
-    """What a row waits for memory in a join, beyond the smallest window: begins at windows that are
-    smaller as the board's last cache is smaller than that of the machine that was measured."""
-    here = max(1.0, window * cache_ratio(board))
+    """Memory stall of a row in a join (ns), beyond that at the smallest window.
+
+    Windows scale with the ratio of the last-level caches of the measured machine and the board.
+    """
+    equivalent = max(1.0, window * cache_ratio(board))
     windows, ns = zip(*JOIN_STALL_NS, strict=True)
-    return float(np.interp(math.log(here), np.log(windows), ns))
+    return float(np.interp(math.log(equivalent), np.log(windows), ns))
 
 
 def _row_bytes(plan: JobPlan) -> float:
@@ -283,5 +288,5 @@ def _row_bytes(plan: JobPlan) -> float:
 
 
 def _width(schema: Schema) -> float:
-    """Bytes of a row; a column of variable size counts with 16."""
+    """Bytes of a row; a column of variable width counts as 16."""
     return float(sum(f.dtype.width or 16 for f in schema))

@@ -301,9 +301,9 @@ class TestFigures:
     def test_the_notes_tell_the_figures_that_came_out(self, result):
         notes, held = " ".join(result["notes"]), result["sustained"]
         eco = energy.by_rate(result["figure3"], "ecoJoin")
-        assert f"at 131 k ecoJoin is {eco[2**17]:.2f} W" in notes
-        assert f"keep up to {held['FB']['tuples_per_s_per_stream'] / 1e6:.2f} M" in notes
-        assert f"makes {result['figure5'][0]['watts']:.1f} W here" in notes
+        assert f"at 131 k ecoJoin draws {eco[2**17]:.2f} W" in notes
+        assert f"fixed batches sustain {held['FB']['tuples_per_s_per_stream'] / 1e6:.2f} M" in notes
+        assert f"the model {result['figure5'][0]['watts']:.1f} W" in notes
         below = [
             r["rate"]
             for r in result["figure3"]
@@ -311,7 +311,7 @@ class TestFigures:
             and r["published_watts"]
             and r["interval_watts"][1] < r["published_watts"] - 0.05
         ]
-        assert f"was published at {below[0]} to {below[-1]} tuples/s" in notes
+        assert f"From {below[0]} to {below[-1]} tuples/s edged's HELLS is below" in notes
         saved = energy.by_rate(result["figure4"], "AB"), energy.by_rate(result["figure4"], "AB+FS")
         assert all(saved[0][r] - saved[1][r] < 0.005 for r in (2**19, 2**20))
 

@@ -70,7 +70,7 @@ def test_where_nothing_was_processed_there_are_no_joules_a_tuple():
 
 
 def test_what_memory_and_network_are_taken_to_be_is_said():
-    assert "memory is 512MiB, what the job promises" in notes("orin-nano", JOB)
+    assert "memory is 512MiB, the job's promise" in notes("orin-nano", JOB)
     assert "link is assumed to have 1 Gbit/s" in notes("orin-nano", JOB)
 
 

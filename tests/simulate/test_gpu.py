@@ -193,7 +193,7 @@ def test_what_was_calibrated_on_such_a_board_is_taken_as_it_is():
 def test_a_gpu_of_another_machine_is_left_out_and_named():
     found, notes = on_board(replace(rows(), board="thor"), ORIN, CLOCKS, 6)
     assert set(found.kernels) == {"chain"}
-    assert notes == ["chain-cuda is left out: its times are another GPU's"]
+    assert notes == ["chain-cuda is left out: its times are from another GPU"]
 
 
 def test_the_work_on_the_gpu_leaves_the_rest_of_the_beat_to_the_cpu():
@@ -258,7 +258,7 @@ def test_simulate_takes_times_and_watts_of_a_store_and_tells_the_gpus_clocks(tmp
     told = json.loads(CliRunner().invoke(command, words, catch_exceptions=False).stdout)
     assert told["kernel"] == "chain-cuda" and told["provenance"] == "simulated"
     assert list(told["gpu_clock_shares_hz"]) == [str(GPU_HZ)]
-    assert any("watts of races by a calibration (simulated" in note for note in told["notes"])
+    assert any("power of races from a calibration (simulated" in note for note in told["notes"])
     assert told["gpu_wakes_per_s"] < 0.1, "beats come before it is gated"
     for rate in (10_000.0, 300_000.0):  # races on one core, and on six
         by_model, by_it = (answer(question(rate, "200ms", energy=e)) for e in (None, energy))

@@ -43,7 +43,7 @@ def test_racing_to_idle_is_beaten_by_no_clock_and_not_by_the_kernel(name, rate):
     others = [driven(name, rate, "fixed", cpu_mhz=mhz)[0] for mhz in MHZ]
     best = min(*others, driven(name, rate, "hands_off")[0])
     assert raced <= (1 + PLAN_ERROR) * best
-    seen = engine._seen(engine.device.at_us)
+    seen = engine._observation(engine.device.at_us)
     plan = engine.policy.policy.model.plan(seen.work, seen.dials, seen.write_j, seen.write_us)
     planned = plan.watts - engine.device.idle_watts
     assert planned == pytest.approx(raced, rel=PLAN_ERROR), "the bound is what plans are off by"
